@@ -70,7 +70,9 @@ class Estimate(Result):
         batch: Samples or sequences per iteration.
         precision: Precision policy.
         mode: "inference" or "training".
+        stack: Software that runs it.
         execution: "eager", "graph" or "compiled".
+        layout: Layout of its convolutions; empty where there are none, or the stack chooses.
         latency_s: One batch alone, from its copy to the device to its result: a training step, a
             forward pass, or prefill and all generated tokens.
         throughput_per_s: Samples (sequences) per second, batches back to back.
@@ -128,7 +130,9 @@ class Estimate(Result):
     batch: int
     precision: str
     mode: str
+    stack: str
     execution: str
+    layout: str
     latency_s: float | None
     throughput_per_s: float | None
     latency_low_s: float | None
@@ -282,7 +286,9 @@ def _estimate(
         batch=run.batch,
         precision=run.precision.name,
         mode=run.mode,
+        stack=run.stack.name,
         execution=run.execution.value,
+        layout=run.layout if passes.has_convolutions else "",
         interval_level=_INTERVAL_LEVEL,
         memory_bytes=passes.memory.total_bytes,
         fits=simulation is not None,

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from accelsim.cost.registry import operator_costs, tier_parameters
 from accelsim.cost.residual import KIND_CORRELATION
-from accelsim.cost.table import CostTable, Execution, Tier
+from accelsim.cost.stack import on_stack
+from accelsim.cost.table import CostTable, Tier
 from accelsim.economics.result import usd_per_1000_inferences, usd_per_million_tokens
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
@@ -69,7 +70,7 @@ _FLOAT_FIGURES: Final = (
     "cost_usd_per_1000",
     "cost_usd_per_million_tokens",
 )
-_WORD_FIGURES: Final = ("precision", "execution", "tier", "bound", "offer", "reason")
+_WORD_FIGURES: Final = ("precision", "stack", "execution", "tier", "bound", "offer", "reason")
 #: Scenarios costed in one call; more take memory without saving time.
 _CHUNK: Final = 1024
 
@@ -186,7 +187,7 @@ def _answer_pair(
     cost = device_price(run.device, price)
     answer["workload"][runs], answer["device"][runs] = run.workload.name, run.device.name
     answer["mode"][runs], answer["precision"][runs] = run.mode, run.precision.name
-    answer["execution"][runs] = run.execution.value
+    answer["stack"][runs], answer["execution"][runs] = run.stack.name, run.execution.value
     for name in _SHAPE_COLUMNS:
         given = asked[name][runs]
         answer[name][runs] = np.where(given < 0, getattr(run, name), given)
@@ -222,7 +223,7 @@ def _is_covered(run: ResolvedRun) -> bool:
         run.mode == "inference"
         and run.workload.family is not None
         and run.host is None
-        and run.execution != Execution.COMPILED
+        and run.stack_path.fuses == "nothing"
         and (isinstance(device, GpuProfile) or _is_plain_cpu(device, run.heap))
     )
 
@@ -444,8 +445,11 @@ def _pass_figures(run: ResolvedRun, columns: _PassColumns, count: int) -> _PassF
     figures = _PassFigures(count)
     for lowered in columns.batches:
         for part, parameters in _priced_alike(run, lowered):
-            table = operator_costs(part.distinct_rows(), run.device, run.execution, parameters)
-            _fill(figures, run, part, table, is_decode=columns.name == "decode")
+            rows, is_decode = part.distinct_rows(), columns.name == "decode"
+            kernels = operator_costs(rows, run.device, run.execution, parameters)
+            effect = run.stack_effect
+            table = on_stack(kernels, rows.kind, rows.dtype, effect, is_decode=is_decode)
+            _fill(figures, run, part, table, is_decode=is_decode)
     return figures
 
 

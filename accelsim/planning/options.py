@@ -116,7 +116,9 @@ class RunKeywords(TypedDict, total=False):
     precision: str | Precision | None
     weight_format: str | None
     kv_format: str | None
+    stack: str | None
     execution: str | Execution | None
+    layout: str | None
     fused_attention: bool
     sparse_weights: bool
     batch: int | None

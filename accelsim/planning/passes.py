@@ -11,14 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from accelsim.cost.memory import MemoryFootprint, inference_footprint, training_footprint
-from accelsim.cost.table import Execution
 from accelsim.planning.run import ResolvedRun
 from accelsim.workloads.capture.captured import captured_training
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.model import Lowered, PassShape
-from accelsim.workloads.operator import OperatorKind, Phase
+from accelsim.workloads.operator import CONV_KINDS, OperatorKind, Phase
 from accelsim.workloads.training import training_graph
 
 __all__ = ["Pass", "RunPasses", "decode_contexts", "input_bytes", "run_passes"]
@@ -34,7 +35,7 @@ class Pass:
 
     Attributes:
         name: "forward", "training step", "prefill" or "decode".
-        graph: The operators, fused where execution is compiled.
+        graph: The operators, as the stack fuses them.
         repeats: Times it runs (decode steps this graph stands for); need not be whole.
     """
 
@@ -53,6 +54,12 @@ class RunPasses:
     model_flop: float
     total_bytes: float
     input_bytes: float
+
+    @property
+    def has_convolutions(self) -> bool:
+        """Whether any operator is a convolution."""
+        codes = [int(kind) for kind in CONV_KINDS]
+        return any(np.isin(p.graph.kind, codes).any() for p in self.passes)
 
 
 def run_passes(run: ResolvedRun) -> RunPasses:
@@ -140,9 +147,11 @@ def _passes(
     memory: MemoryFootprint,
     lowered: Lowered,
 ) -> RunPasses:
-    # What an FPGA's compiler joins is part of its cost model.
-    compiled = run.execution == Execution.COMPILED and run.device.device_class != "fpga"
-    passes = tuple(Pass(name, _fused(g) if compiled else g, repeats) for name, g, repeats in graphs)
+    fuses = run.stack_path.fuses
+    passes = tuple(
+        Pass(name, g if fuses == "nothing" else _fused(g, epilogues=fuses == "epilogues"), repeats)
+        for name, g, repeats in graphs
+    )
     return RunPasses(
         passes,
         memory,

@@ -13,14 +13,16 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Unpack, cast, get_args
 
-from accelsim import __version__, catalog, workload_catalog
+from accelsim import __version__, catalog, stack_catalog, workload_catalog
 from accelsim.cost.fitted import fitted_parameters
 from accelsim.cost.registry import HEAPS
+from accelsim.cost.stack import StackEffect
 from accelsim.cost.table import Execution
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceProfile, GpuProfile
 from accelsim.planning.options import RunKeywords, RunOptions, run_options
 from accelsim.result import Provenance
+from accelsim.stack_catalog import Stack, StackPath
 from accelsim.workloads.capture.captured import captured_document
 from accelsim.workloads.dtype import PRECISIONS, Dtype, Precision
 from accelsim.workloads.model import Workload
@@ -59,6 +61,7 @@ class ResolvedRun:
         batch: Samples or sequences per iteration.
         precision: Dtypes.
         mode: Inference or training.
+        stack: Software that runs it.
         execution: How operators are issued.
         seq_len: Input tokens per sequence; 0 where the model has none.
         output_len: Generated tokens per sequence; 0 for one forward pass.
@@ -71,6 +74,8 @@ class ResolvedRun:
         sparse_weights: Whether weights are pruned to the structured sparsity the chip has a rate
             for.
         heap: "default", or "kept" where the memory allocator keeps what is freed; calibrated CPUs.
+        layout: Of convolutions; empty where the stack chooses.
+        unseen_board: Board whose rows must not have shaped the stack's ratios; none where empty.
         shard: The rank's part of the model.
         cluster: What joins the ranks; None for one device.
     """
@@ -80,6 +85,7 @@ class ResolvedRun:
     batch: int
     precision: Precision
     mode: Mode
+    stack: Stack
     execution: Execution
     seq_len: int
     output_len: int
@@ -91,8 +97,28 @@ class ResolvedRun:
     tier: str = "best"
     sparse_weights: bool = False
     heap: str = "default"
+    layout: str = ""
+    unseen_board: str = ""
     shard: Shard = WHOLE
     cluster: Cluster | None = None
+
+    @property
+    def stack_path(self) -> StackPath:
+        """How the stack runs it."""
+        paths = self.stack.paths
+        return paths.get(self.execution.value) or next(iter(paths.values()))
+
+    @property
+    def stack_effect(self) -> StackEffect:
+        """What the stack does to the costs of its operators."""
+        asked = (str(self.device.device_class), self.mode, self.unseen_board)
+        layout = self.stack.layouts.get(self.layout)
+        return StackEffect.of(
+            self.stack.ratios(*asked),
+            layout=1.0 if layout is None else layout.time_ratio,
+            host=self.stack.host_ratio,
+            log_sigma=self.stack.log_sigma(*asked),
+        )
 
     @property
     def provenance(self) -> Provenance:
@@ -117,7 +143,9 @@ class ResolvedRun:
             "precision": self.precision.name,
             "weight_format": self.precision.weight.label,
             "kv_format": self.precision.kv_cache.label,
+            "stack": self.stack.name,
             "execution": self.execution.value,
+            "layout": self.layout or None,
             "seq_len": self.seq_len,
             "output_len": self.output_len,
             "image_size": self.image_size,
@@ -169,13 +197,16 @@ def resolve(
     mode = cast("Mode", _choice("mode", chosen.mode, get_args(Mode)))
     shape = chosen.shape
     batch = _size("batch", shape.batch, model.default.batch, 1)
+    policy = _precision(chosen.model, profile, mode)
+    stack = _stack(chosen.model.stack, profile, mode, model)
     return ResolvedRun(
         workload=model,
         device=profile,
         batch=batch,
-        precision=_precision(chosen.model, profile, mode),
+        precision=policy,
         mode=mode,
-        execution=_execution(chosen.model.execution, profile),
+        stack=stack,
+        execution=_execution(chosen.model, stack, profile),
         seq_len=_sequence("seq_len", shape.seq_len, model.default.seq_len, model),
         output_len=0 if mode == "training" else _output_len(shape.output_len, model),
         image_size=_size("image_size", shape.image_size, model.default.image_size, 0),
@@ -186,6 +217,7 @@ def resolve(
         tier=chosen.tier,
         sparse_weights=chosen.model.sparse_weights,
         heap=_choice("heap", chosen.heap, HEAPS),
+        layout=_layout(chosen.model.layout, stack),
     )
 
 
@@ -327,13 +359,56 @@ def _output_len(value: int | None, workload: Workload) -> int:
     return _size("output_len", value, workload.output_len if workload.autoregressive else 0, 0)
 
 
-def _execution(value: str | Execution | None, device: DeviceProfile) -> Execution:
-    """The caller's choice; else eager on CPUs and GPUs, compiled on devices that only run compiled
-    models.
-    """
+def _stack(name: str | None, device: DeviceProfile, mode: Mode, workload: Workload) -> Stack:
+    """The stack asked for, or the device's usual one, if it can run the model on the device."""
+    if name is None:
+        found = stack_catalog.default_stack(device)
+    else:
+        found = stack_catalog.stack(_text("stack", name))
+    if not found.runs(device):
+        names = [n for n in stack_catalog.stack_names() if stack_catalog.stack(n).runs(device)]
+        remedy = f"Stacks of this device: {', '.join(names)}."
+        reason = f"{found.title} does not run on it"
+        raise UnsupportedOperatorError(device.name, f"stack {found.name}", reason, remedy)
+    if mode not in found.modes:
+        reason = f"stack {found.name} runs {' and '.join(found.modes)} alone"
+        remedy = "Leave stack out, or choose pytorch."
+        raise UnsupportedOperatorError(device.name, mode, reason, remedy)
+    if found.generation_only and not workload.autoregressive:
+        allowed = f"a stack that runs {workload.name}: {found.name} runs language models that "
+        raise InvalidValueError("stack", found.name, f"{allowed}generate tokens")
+    return found
+
+
+def _execution(options: ModelOptions, stack: Stack, device: DeviceProfile) -> Execution:
+    """How the stack issues operators, in the mode asked for where it has modes."""
+    value, usual = options.execution, next(iter(stack.paths.values()))
     if value is None:
-        return Execution.EAGER if device.device_class in {"cpu", "gpu"} else Execution.COMPILED
-    try:
-        return Execution(value)
-    except ValueError:
-        raise InvalidValueError("execution", value, "one of " + ", ".join(Execution)) from None
+        return Execution(usual.launch)
+    if value not in list(Execution):
+        raise InvalidValueError("execution", value, "one of " + ", ".join(Execution))
+    if value in stack.paths:
+        return Execution(stack.paths[value].launch)
+    if options.stack is not None:
+        allowed = f"no value: it is a mode of pytorch, and {stack.name} has one way to run"
+        raise InvalidValueError("execution", value, allowed, "Leave execution out.")
+    if value == Execution.COMPILED:  # asked of every device of a comparison
+        return Execution(usual.launch)
+    reason = f"that is a mode of pytorch; its usual stack is {stack.name}"
+    raise UnsupportedOperatorError(device.name, f"{value} execution", reason)
+
+
+def _layout(name: str | None, stack: Stack) -> str:
+    """The layout asked for, or the stack's usual one; empty where the stack chooses."""
+    if name is None:
+        return next(iter(stack.layouts), "")
+    if not stack.layouts:
+        allowed = f"no value: {stack.name} chooses the layout itself"
+        raise InvalidValueError("layout", name, allowed, "Leave layout out.")
+    return _choice("layout", name, list(stack.layouts))
+
+
+def _text(field: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidValueError(field, value, "a name")
+    return value

@@ -21,6 +21,7 @@ from accelsim.cost.idle import idle_power_w
 from accelsim.cost.memory import MemoryFootprint
 from accelsim.cost.registry import tier_parameters
 from accelsim.cost.residual import run_log_sigma
+from accelsim.cost.stack import StackEffect, on_stack
 from accelsim.cost.table import Bound, CostTable, Execution, Tier
 from accelsim.errors import DoesNotFitError
 from accelsim.hardware.profile import DeviceProfile
@@ -41,7 +42,14 @@ if TYPE_CHECKING:
 
     from accelsim.hardware.cluster import Cluster
 
-__all__ = ["OperatorShare", "SimulatedPass", "Simulation", "simulate", "simulated"]
+__all__ = [
+    "OperatorShare",
+    "SimulatedPass",
+    "Simulation",
+    "check_memory",
+    "simulate",
+    "simulated",
+]
 
 #: Two-sided standard normal quantile of the 90 % interval.
 _Z90: Final = 1.6448536269514722
@@ -325,25 +333,36 @@ def simulate(
         cluster = find_cluster(cluster)
     run = replace(run, shard=shard, cluster=cluster)
     passes = run_passes(run)
+    check_memory(run, passes)
+    return simulated(run, passes)
+
+
+def check_memory(run: ResolvedRun, passes: RunPasses) -> None:
+    """Refuse a run that needs more memory than its device has.
+
+    Raises:
+        DoesNotFitError: If it does not fit.
+    """
     capacity = run.device.memory.capacity_bytes.value
     short = passes.memory.short_bytes(capacity)
     if short > 0:
         remedy = "Choose a smaller batch or format, or a device with more memory."
         needed = passes.memory.total_bytes
         raise DoesNotFitError(run.device.name, "memory_bytes", needed, capacity, remedy)
-    return simulated(run, passes)
 
 
-def simulated(run: ResolvedRun, passes: RunPasses) -> Simulation:
+def simulated(run: ResolvedRun, passes: RunPasses, parameters: Any | None = None) -> Simulation:
     """Simulate the passes of a run that fits.
 
     Args:
         run: The run.
         passes: Its passes.
+        parameters: Of the device's class, in place of those of the run's tier.
     """
-    parameters = tier_parameters(
-        run.device, run.tier, sparse_weights=run.sparse_weights, heap=run.heap
-    )
+    if parameters is None:
+        parameters = tier_parameters(
+            run.device, run.tier, sparse_weights=run.sparse_weights, heap=run.heap
+        )
     return Simulation(
         run=run,
         passes=tuple(_simulated_pass(run, passes, p, parameters) for p in passes.passes),
@@ -360,10 +379,9 @@ def _simulated_pass(
     run: ResolvedRun, passes: RunPasses, run_pass: Pass, parameters: Any | None
 ) -> SimulatedPass:
     same = (_Same(run.device), _Same(parameters), _Same(run.host), _Same(run.cluster))
-    is_decode = run_pass.name == "decode"
-    table, result = _costs_and_result(
-        run_pass.graph, *same, run.shard, run.execution, passes.input_bytes, is_decode=is_decode
-    )
+    is_decode, effect = run_pass.name == "decode", run.stack_effect
+    how = (run.shard, run.execution, effect, passes.input_bytes)
+    table, result = _costs_and_result(run_pass.graph, *same, *how, is_decode=is_decode)
     return SimulatedPass(
         run_pass.name, run_pass.repeats, run_pass.graph, table, result, passes.input_bytes
     )
@@ -391,6 +409,7 @@ def _costs_and_result(
     cluster: _Same,
     shard: Shard,
     execution: Execution,
+    effect: StackEffect,
     input_bytes: float,
     *,
     is_decode: bool,
@@ -400,7 +419,8 @@ def _costs_and_result(
     """
     device = device_key.value
     priced = (device, execution, parameters.value, host.value)
-    table = sharded_costs(graph, *priced, shard=shard, cluster=cluster.value)
+    kernels = sharded_costs(graph, *priced, shard=shard, cluster=cluster.value)
+    table = on_stack(kernels, graph.kind, graph.dtype, effect, is_decode=is_decode)
     settings = device_settings(device, execution, input_bytes, is_decode=is_decode)
     return table, simulate_device(table, iterations=1, warmup_iterations=2, **settings)
 

@@ -98,6 +98,9 @@ def accuracy_view(
             own = [row for row in rows if row["suite"] == name]
             parts += [Text(name, style="bold cyan"), _group_table(own), Text("")]
     totals = [row for row in rows if not row["group"]]
+    stacks = report["suites"].get("published", {}).get("stacks") if device is None else None
+    if stacks:
+        parts += [_stack_table(stacks), Text("")]
     if totals:
         parts.append(_suite_table(totals))
     elif parts:
@@ -112,6 +115,34 @@ def accuracy_view(
     if skipped:
         parts += [Text(""), Listing.of("not scored | ~why", skipped)]
     return Group(*parts)
+
+
+def _stack_table(stacks: Sequence[Mapping[str, Any]]) -> Listing:
+    """Figures per stack; bias is predicted over measured time."""
+    cells = []
+    for row in stacks:
+        bias = row["bias_ratio"]
+        shares = [row[field] for field in _STACK_FIELDS]
+        cells.append(
+            (
+                row["stack"],
+                f"{row['rows_asked']:,}",
+                f"{row['rows_answered']:,}",
+                "" if bias is None else f"{bias:.2f}",
+                *("" if share is None else f"{100 * share:.1f}" for share in shares),
+            )
+        )
+    titles = ">rows | >answered | >bias | >median | >p90 | >max | >cover | >beyond 1.5x"
+    return Listing.of(f"stack | {titles}", cells, "max | p90 | rows")
+
+
+_STACK_FIELDS: Final = (
+    "median_ape_fraction",
+    "p90_ape_fraction",
+    "max_ape_fraction",
+    "interval_coverage_fraction",
+    "beyond_1.5_fraction",
+)
 
 
 def _refused(report: Mapping[str, Any]) -> list[tuple[str, str, str]]:

@@ -132,7 +132,8 @@ def _figures(e: Estimate, device: DeviceProfile, quote: Quote | None) -> list[tu
 
 
 def _run_words(e: Estimate) -> str:
-    words = [e.mode, f"batch {e.batch:,}", e.precision, f"{e.execution} execution"]
+    stack = f"{e.stack} {e.execution}" if e.stack == "pytorch" else e.stack
+    words = [e.mode, f"batch {e.batch:,}", e.precision, " ".join(filter(None, [stack, e.layout]))]
     if e.seq_len:
         words.append(
             f"{e.seq_len:,} tokens in" + (f", {e.output_len:,} out" if e.output_len else "")

@@ -239,6 +239,7 @@ _MODULES = (
     "cnn_gpus",
     "mlperf_inference",
     "llm_serving",
+    "published",
     "aiconfigurator_kernels",
     "systolic",
     "tpu_v1",

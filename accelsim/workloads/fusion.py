@@ -3,8 +3,9 @@
 What graph compilers do to a forward or training graph (TensorRT layer fusion; XLA fusion, Snider &
 Liang 2023; oneDNN post-ops): an elementwise operator whose operand was just produced, and is read
 by nobody else, runs inside its producer and the tensor between them never reaches memory. In
-inference a batch norm behind a convolution is folded into its weights. torch.compile without
-max-autotune leaves the epilogues of its matrix products apart, so it gains less than this.
+inference a batch norm behind a convolution is folded into its weights. A compiler that calls
+library kernels for products and convolutions (torch.compile without max-autotune; Ansel et al.,
+ASPLOS 2024) fuses the others among themselves and leaves these alone.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ __all__ = ["fuse_elementwise"]
 _K = OperatorKind
 #: Kinds that take an elementwise epilogue: not the gradient of a filter, which goes to the
 #: optimizer.
-_PRODUCERS = (CONTRACTION_KINDS - {_K.CONV_BACKWARD_WEIGHT}) | {
+_LIBRARY = CONTRACTION_KINDS - {_K.CONV_BACKWARD_WEIGHT}
+_OWN = {
     _K.ELEMENTWISE,
     _K.LAYER_NORM,
     _K.RMS_NORM,
@@ -35,7 +37,7 @@ _PRODUCERS = (CONTRACTION_KINDS - {_K.CONV_BACKWARD_WEIGHT}) | {
 }
 
 
-def fuse_elementwise(graph: OperatorGraph) -> OperatorGraph:
+def fuse_elementwise(graph: OperatorGraph, *, epilogues: bool = True) -> OperatorGraph:
     """Fuse elementwise rows (and foldable batch norms) into their producers.
 
     FLOP of matrix rows stay those of the matrix arithmetic, what is fused behind them stands in
@@ -44,11 +46,12 @@ def fuse_elementwise(graph: OperatorGraph) -> OperatorGraph:
 
     Args:
         graph: Rows in launch order.
+        epilogues: Whether matrix products and convolutions take elementwise rows too.
 
     Returns:
         A graph with fewer rows, never more bytes, and the same matrix FLOP.
     """
-    group = _groups(graph)
+    group = _groups(graph, epilogues=epilogues)
     heads, member = np.unique(group, return_inverse=True)
     rows = np.arange(len(graph))
     tails = np.zeros(len(heads), dtype=np.int64)
@@ -96,11 +99,12 @@ def _producer(graph: OperatorGraph) -> IntArray:
     return last
 
 
-def _groups(graph: OperatorGraph) -> IntArray:
+def _groups(graph: OperatorGraph, *, epilogues: bool) -> IntArray:
     """Head row of the fused operator each row belongs to."""
     producer = _producer(graph)
     consumers = np.bincount(graph.dependency, minlength=len(graph))
-    takes = np.isin(graph.kind, [int(kind) for kind in _PRODUCERS])
+    producers = _OWN | _LIBRARY if epilogues else _OWN
+    takes = np.isin(graph.kind, [int(kind) for kind in producers])
     fusable = graph.kind == int(_K.ELEMENTWISE)
     convolved = np.isin(graph.kind[np.maximum(producer, 0)], [int(_K.CONV), int(_K.CONV_TRANSPOSE)])
     inference = not (graph.phase == int(Phase.BACKWARD)).any()

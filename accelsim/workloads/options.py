@@ -34,8 +34,12 @@ class ModelOptions:
         weight_format: Format of the stored weights alone, such as int4 beside bf16 arithmetic; the
             precision's where None.
         kv_format: Format of cached keys and values; the precision's where None.
-        execution: "eager", "graph" or "compiled"; eager on CPUs and GPUs, compiled elsewhere where
-            None.
+        stack: Software that runs it (`accelsim.stack_catalog`): pytorch, tensorrt, vllm ...; the
+            device's usual one where None.
+        execution: Mode of PyTorch: "eager", "graph" or "compiled"; eager where None. Other stacks
+            have none.
+        layout: Of convolutions, where the stack lets one choose: "channels_last" or "nchw"; the
+            stack's usual one where None.
         fused_attention: False writes attention scores to memory, as eager code without a fused
             kernel does.
         sparse_weights: Weights are pruned to the structured sparsity the chip has a rate for;
@@ -45,7 +49,9 @@ class ModelOptions:
     precision: str | Precision | None = None
     weight_format: str | None = None
     kv_format: str | None = None
+    stack: str | None = None
     execution: str | None = None
+    layout: str | None = None
     fused_attention: bool = True
     sparse_weights: bool = False
 

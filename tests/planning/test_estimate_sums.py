@@ -16,13 +16,24 @@ from accelsim.cost.table import Execution
 from accelsim.planning.estimate import estimate
 from accelsim.planning.passes import decode_contexts, run_passes
 from accelsim.planning.run import resolve
+from accelsim.stack_catalog import stack
 
 Z90 = 1.6448536269514722
 
 
+def replayed(device):
+    """Chips with one way to run take no mode."""
+    return {} if device.startswith("tpu") else {"execution": "graph"}
+
+
+def spread(run):
+    """Of whole networks on a run's stack."""
+    return stack(run.stack).log_sigma(accelsim.device(run.device).device_class, run.mode)
+
+
 def generated(prompt, tokens, device="t4", **settings):
     return estimate(
-        "llama-3.2-1b", device, seq_len=prompt, output_len=tokens, execution="graph", **settings
+        "llama-3.2-1b", device, seq_len=prompt, output_len=tokens, **replayed(device), **settings
     )
 
 
@@ -138,15 +149,15 @@ def test_all_operators_of_a_small_model_share_everything():
     ("model", "device"), [("resnet-50", "t4"), ("bert-base", "epyc-7763"), ("alexnet", "tpu-v4")]
 )
 def test_the_interval_is_symmetric_in_logarithms_and_no_wider_than_its_widest_row(model, device):
-    run = estimate(model, device, execution="graph")
+    run = estimate(model, device, **replayed(device))
     assert run.latency_low_s * run.latency_high_s == pytest.approx(run.latency_s**2)
     sigma = math.log(run.latency_high_s / run.latency_s) / Z90
-    (one,) = run_passes(resolve(model, device, execution="graph")).passes
+    (one,) = run_passes(resolve(model, device, **replayed(device))).passes
     profile = accelsim.device(device)
     table = operator_costs(one.graph, profile, Execution.GRAPH, tier_parameters(profile))
     weight = table.time_s / table.time_s.sum()
     shared = table.log_sigma if table.shared_log_sigma is None else table.shared_log_sigma
-    assert sigma <= table.log_sigma.max()
+    assert sigma <= math.hypot(table.log_sigma.max(), spread(run))
     assert sigma >= np.sqrt(((weight * shared) ** 2).sum())  # if no two rows shared anything
 
 
@@ -209,7 +220,7 @@ def test_the_interval_of_generation_weighs_each_step_by_how_often_it_runs():
         np.concatenate([t.shared_log_sigma for t in tables]),
     ]
     assert math.log(run.latency_high_s / run.latency_s) / Z90 == pytest.approx(
-        run_log_sigma(*columns)
+        math.hypot(run_log_sigma(*columns), spread(run))
     )
 
 

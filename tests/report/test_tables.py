@@ -19,7 +19,9 @@ MADE = Estimate(
     batch=4,
     precision="fp16",
     mode="inference",
+    stack="pytorch",
     execution="eager",
+    layout="nchw",
     latency_s=0.01,
     throughput_per_s=400.0,
     latency_low_s=0.008,
@@ -203,7 +205,7 @@ def test_a_run_says_how_it_was_run():
     )
     text = " ".join(drawn(estimate_view(made, device("t4")), width=200).split())
     assert (
-        "inference, batch 4, fp16, eager execution, 2,048 tokens in, 128 out, sparse "
+        "inference, batch 4, fp16, pytorch eager nchw, 2,048 tokens in, 128 out, sparse "
         "weights, host epyc-7763" in text
     )
     plain = " ".join(drawn(estimate_view(MADE, device("t4"))).split())

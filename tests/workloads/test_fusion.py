@@ -137,7 +137,7 @@ def test_no_operator_forgets_what_it_waits_for(name):
     model = workload(name)
     graph = model.lower(model.default, precision("fp16")).graph
     fused = fuse_elementwise(graph)
-    group = _groups(graph)
+    group = _groups(graph, epilogues=True)
     reader = group[np.repeat(np.arange(len(graph)), np.diff(graph.dependency_offset))]
     source = group[graph.dependency]
     apart = {(r, s) for r, s in zip(reader.tolist(), source.tolist(), strict=True) if r != s}
@@ -148,3 +148,17 @@ def test_no_operator_forgets_what_it_waits_for(name):
     assert fused.flop.sum() <= graph.flop.sum()
     again = fuse_elementwise(fused)
     assert again.model_flop == fused.model_flop == graph.model_flop
+
+
+@pytest.mark.parametrize("name", ["mobilenet-v3-large", "llama-3.2-1b"])
+def test_library_kernels_may_be_left_alone(name):
+    """Their rows keep what they read and write; the others still fuse among themselves."""
+    workload = workload_catalog.workload(name)
+    shape = replace(workload.default, batch=2)
+    plain = workload.lower(shape, PRECISIONS["fp16"]).graph
+    apart, whole = (fuse_elementwise(plain, epilogues=e) for e in (False, True))
+    assert len(whole) < len(apart) < len(plain)
+    is_library = np.isin(plain.kind, [int(kind) for kind in CONTRACTION_KINDS])
+    kept = np.isin(apart.kind, [int(kind) for kind in CONTRACTION_KINDS])
+    assert apart.write_bytes[kept].tolist() == plain.write_bytes[is_library].tolist()
+    assert whole.total_bytes < apart.total_bytes < plain.total_bytes

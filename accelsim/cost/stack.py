@@ -1,0 +1,111 @@
+"""Costs of a graph on a software stack: what the stack reaches of the model of kernels.
+
+A cost model predicts the kernels of the libraries it was fitted to. Another stack has kernels,
+tilings and a framework of its own; how much longer its operators take is a ratio per family of
+operators, and how far whole networks scatter about that is shared by all rows of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.cost.residual import group_of
+from accelsim.cost.table import CostTable
+from accelsim.workloads.dtype import DTYPE_BYTES
+from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.operator import COLLECTIVE_KINDS, TRANSFER_KINDS, OperatorKind
+
+Codes: TypeAlias = NDArray[np.integer[Any]]
+
+__all__ = ["StackEffect", "on_stack", "operator_families"]
+
+#: Families whose ratios are told apart, by group of operators; links belong to none.
+_FAMILY_OF_GROUP: Final = {
+    "product": "product",
+    "attention": "product",
+    "recurrent": "product",
+    "convolution": "convolution",
+    "gradient": "convolution",
+    "memory": "memory",
+}
+_ORDER: Final = ("", "convolution", "product", "memory")
+_IS_LINK: Final = COLLECTIVE_KINDS | TRANSFER_KINDS
+#: Place in `_ORDER` by operator kind.
+_PLACE: Final = np.array(
+    [
+        0 if kind in _IS_LINK else _ORDER.index(_FAMILY_OF_GROUP[group_of(kind)])
+        for kind in range(max(OperatorKind) + 1)
+    ]
+)
+#: Formats whose convolutions have a layout that is faster than others: those of matrix cores.
+_LAID_OUT_BYTES: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class StackEffect:
+    """What a stack does to the costs of a graph on one class of devices.
+
+    Attributes:
+        convolution: Time of convolutions over the model's.
+        product: Time of matrix products, attention and recurrent cells over the model's.
+        memory: Time of all else over the model's.
+        decode: Time of every operator of a decode step over the model's.
+        layout: Time of convolutions of 16 bits and less over the fastest layout's.
+        host: Time to issue an operator over the class's.
+        log_sigma: Spread of ln(true / predicted) of whole networks.
+    """
+
+    convolution: float = 1.0
+    product: float = 1.0
+    memory: float = 1.0
+    decode: float = 1.0
+    layout: float = 1.0
+    host: float = 1.0
+    log_sigma: float = 0.0
+
+    @classmethod
+    def of(cls, ratios: Mapping[str, float], **others: float) -> StackEffect:
+        """Effect with the ratios of some families."""
+        return cls(**ratios, **others)
+
+
+def operator_families(kind: Codes) -> list[str]:
+    """Family of each row, length n; empty for rows that belong to links."""
+    return [_ORDER[place] for place in _PLACE[kind].tolist()]
+
+
+def on_stack(
+    table: CostTable, kind: Codes, dtype: Codes, effect: StackEffect, *, is_decode: bool
+) -> CostTable:
+    """Costs of n rows on a stack.
+
+    Estimate: ratios of whole families, fitted to published whole networks (`tools.refit`).
+
+    Args:
+        table: Costs of the model of kernels.
+        kind: Operator kinds, shape (n,).
+        dtype: Their formats, shape (n,).
+        effect: What the stack does.
+        is_decode: Whether the rows are of a decode step.
+    """
+    by_family = [effect.convolution, effect.product, effect.memory]
+    if is_decode:
+        by_family = [effect.decode] * len(by_family)
+    ratio: FloatArray = np.array([1.0, *by_family])[_PLACE[kind]]
+    laid_out = (_PLACE[kind] == _ORDER.index("convolution")) & (
+        DTYPE_BYTES[dtype] <= _LAID_OUT_BYTES
+    )
+    ratio = np.where(laid_out, ratio * effect.layout, ratio)
+    return replace(
+        table,
+        time_s=table.time_s * ratio,
+        compute_s=table.compute_s * ratio,
+        memory_s=table.memory_s * ratio,
+        dispatch_s=table.dispatch_s * effect.host,
+        context_log_sigma=float(np.hypot(table.context_log_sigma, effect.log_sigma)),
+    )

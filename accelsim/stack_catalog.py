@@ -1,0 +1,213 @@
+"""Finds, reads and validates software stacks: the YAML files of ``calibration/stacks``.
+
+A stack says what runs a network on a device: which operators its compiler joins, how it issues
+them, how convolutions are laid out, and how far whole networks on it lie from the model of kernels.
+These ratios are fitted to published whole-model rows of several boards
+(``python -m tools.refit whole-models``); each has, beside its value, the one from all boards but
+one, by which that board is scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from accelsim.datafile import data_root, name_key, read_mapping, validated
+from accelsim.errors import ProfileError, UnknownNameError
+from accelsim.hardware.profile import DeviceProfile
+from accelsim.hardware.sourced import FrozenModel
+
+__all__ = ["FAMILIES", "Achieved", "Stack", "StackPath", "default_stack", "stack", "stack_names"]
+
+DeviceClass = Literal["cpu", "gpu", "fpga", "asic"]
+Mode = Literal["inference", "training"]
+#: Families of operators whose ratios are told apart; all rows of a decode step are one.
+FAMILIES: Final = ("convolution", "product", "memory", "decode")
+Family = Literal["convolution", "product", "memory", "decode"]
+_Ratio = Annotated[float, Field(ge=0.2, le=5.0)]
+_Source = Annotated[str, Field(min_length=8)]
+
+
+class StackPath(FrozenModel, strict=False):
+    """One way in which a stack runs a network.
+
+    Attributes:
+        launch: Eager issues operators one after the other from the host; graph and compiled replay
+            them with one launch.
+        fuses: What elementwise operators are joined with: nothing, each other and reductions
+            ("pointwise"), or also the matrix products and convolutions before them ("epilogues").
+        source: Where that is documented.
+    """
+
+    launch: Literal["eager", "graph", "compiled"]
+    fuses: Literal["nothing", "pointwise", "epilogues"]
+    source: _Source
+
+
+class Layout(FrozenModel, strict=False):
+    """Order of a feature map's dimensions in memory.
+
+    Attributes:
+        time_ratio: Time of convolutions in formats of 16 bits and less over the fastest layout's.
+        source: Where it comes from.
+    """
+
+    time_ratio: _Ratio
+    source: _Source
+
+
+class Achieved(FrozenModel, strict=False):
+    """How far operators of one family lie from the model of kernels, on one class of devices.
+
+    Attributes:
+        device_class: Class of devices.
+        mode: Inference or training.
+        family: Family of operators.
+        time_ratio: Their time over the model's; its inverse is the achieved fraction.
+        without: The same from all boards but one, by board.
+    """
+
+    device_class: DeviceClass
+    mode: Mode
+    family: Family
+    time_ratio: _Ratio
+    without: Mapping[str, _Ratio] = {}
+
+
+class Spread(FrozenModel, strict=False):
+    """How far whole networks lie from the prediction with these ratios.
+
+    Attributes:
+        device_class: Class of devices.
+        mode: Inference or training.
+        log_sigma: Standard deviation of ln(measured / predicted).
+        rows: Whole-model rows behind it, each predicted with its board left out.
+        without: The same from all boards but one, by board.
+    """
+
+    device_class: DeviceClass
+    mode: Mode
+    log_sigma: Annotated[float, Field(ge=0.0, le=2.0)]
+    rows: Annotated[int, Field(ge=0)]
+    without: Mapping[str, float] = {}
+
+
+class Stack(FrozenModel, strict=False):
+    """A software stack.
+
+    Attributes:
+        name: As users name it.
+        title: Name for people.
+        version: Versions its figures are of.
+        runs_on: Vendors by device class; all of a class where empty.
+        modes: What it runs.
+        generation_only: Whether it runs language models that generate tokens alone.
+        paths: Ways it runs a network, by mode of execution; the first is the default.
+        layouts: Layouts that can be chosen, the default first; none where the stack chooses.
+        host_ratio: Time to issue an operator over the class's.
+        achieved: Ratios by operator family; 1 where there is none.
+        spreads: Spread of whole networks by device class and mode.
+        source: Where versions and properties come from; of the ratios, too.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$", max_length=40)]
+    title: str
+    version: str
+    runs_on: Mapping[DeviceClass, tuple[str, ...]]
+    modes: tuple[Mode, ...] = ("inference",)
+    generation_only: bool = False
+    paths: Mapping[str, StackPath] = Field(min_length=1)
+    layouts: Mapping[str, Layout] = {}
+    host_ratio: _Ratio = 1.0
+    achieved: tuple[Achieved, ...] = ()
+    spreads: tuple[Spread, ...] = ()
+    source: _Source
+
+    def runs(self, device: DeviceProfile) -> bool:
+        """Whether the stack runs on a device."""
+        vendors = self.runs_on.get(device.device_class)
+        return vendors is not None and (not vendors or device.vendor in vendors)
+
+    def ratios(self, device_class: str, mode: str, unseen_board: str = "") -> dict[str, float]:
+        """Time over the model's by operator family.
+
+        Args:
+            device_class: Class of the device.
+            mode: Inference or training.
+            unseen_board: Board whose rows must not have shaped the ratios; none where empty.
+        """
+        return {
+            entry.family: entry.without.get(unseen_board, entry.time_ratio)
+            for entry in self.achieved
+            if (entry.device_class, entry.mode) == (device_class, mode)
+        }
+
+    def log_sigma(self, device_class: str, mode: str, unseen_board: str = "") -> float:
+        """Spread of whole networks on this stack; `UNMEASURED_LOG_SIGMA` where none was measured.
+
+        Args:
+            device_class: Class of the device.
+            mode: Inference or training.
+            unseen_board: Board whose rows must not have shaped it; none where empty.
+        """
+        for entry in self.spreads:
+            if (entry.device_class, entry.mode) == (device_class, mode):
+                return entry.without.get(unseen_board, entry.log_sigma)
+        return UNMEASURED_LOG_SIGMA
+
+
+#: Spread of a stack of which no whole network was measured. Estimate: as far as stacks differ on
+#: one board, 0.2 in ln(time) between TensorRT, PyTorch and inductor on the same networks.
+UNMEASURED_LOG_SIGMA: Final = 0.2
+
+
+def stack(name: str) -> Stack:
+    """A stack by name.
+
+    Args:
+        name: In any case.
+
+    Raises:
+        UnknownNameError: If there is none; near matches are offered.
+        ProfileError: If its file does not validate.
+    """
+    key = name_key(name)
+    if key not in stack_names():
+        known = ", ".join(stack_names())
+        raise UnknownNameError("stack", name, stack_names(), f"Known stacks: {known}.")
+    return _read(_folder() / f"{key}.yaml")
+
+
+@lru_cache(maxsize=1)
+def stack_names() -> tuple[str, ...]:
+    """Names of all stacks, sorted."""
+    return tuple(sorted(path.stem for path in _folder().glob("*.yaml")))
+
+
+def default_stack(device: DeviceProfile) -> Stack:
+    """The stack of a device where none is named: PyTorch on CPUs and GPUs, the maker's compiler
+    elsewhere (``calibration/class/default-stacks.yaml``).
+    """
+    by_vendor = _defaults()[device.device_class]
+    return stack(by_vendor.get(device.vendor, by_vendor["other"]))
+
+
+@lru_cache(maxsize=1)
+def _defaults() -> Mapping[str, Mapping[str, str]]:
+    return read_mapping(data_root() / "calibration" / "class" / "default-stacks.yaml")
+
+
+def _folder() -> Path:
+    return data_root() / "calibration" / "stacks"
+
+
+@lru_cache(maxsize=64)
+def _read(path: Path) -> Stack:
+    entry = validated(path, lambda: Stack.model_validate(read_mapping(path)))
+    if entry.name != path.stem:
+        raise ProfileError(str(path), [f"name: {entry.name!r}, but the file is {path.name}"])
+    return entry

@@ -1,0 +1,196 @@
+"""Suite `published`: single-device speeds of other people's stacks, as they publish them.
+
+A row names a stack, its mode, a network and a board, and is asked as a user asks: through the
+options of a run. Its time is that of an iteration (throughput), of a batch (latency), of a token
+(decode), of all tokens (generation) or of a prompt. A stack's ratios are fitted to such rows: every
+row is predicted with the ratios of all boards but its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from accelsim.errors import AccelsimError, UnknownNameError
+from accelsim.hardware.profile import DeviceProfile
+from accelsim.planning.options import ModelOptions, RunOptions, RunShape, TrainingOptions
+from accelsim.planning.passes import RunPasses, run_passes
+from accelsim.planning.run import ResolvedRun, resolve
+from accelsim.planning.simulate import Simulation, check_memory, simulated
+from accelsim.validation.columns import roofline_s
+from accelsim.validation.data_folder import DataFolder, Table, schema
+from accelsim.validation.measured_runs import MeasuredRun, RunModel, run_batches
+from accelsim.validation.metrics import figures
+from accelsim.validation.names import device_of, note_unknown_devices, workload_of
+from accelsim.validation.scored_rows import ScoredRows
+from accelsim.validation.suite import Batch, register_suite
+
+__all__ = ["PUBLISHED_SCHEMA", "PublishedRun", "published_rows"]
+
+PUBLISHED_SCHEMA = schema("published/single_device.csv")
+#: A prediction further off than this, either way, misleads.
+_FAR: Final = 1.5
+_ALL: Final = "all"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublishedRun:
+    """What a row ran, and which of its times was measured.
+
+    Attributes:
+        run: The run, resolved; its board is unseen by the stack's ratios.
+        passes: Its passes.
+        metric: Name of the measured figure.
+    """
+
+    run: ResolvedRun
+    passes: RunPasses
+    metric: str
+
+
+def _decode_s(simulation: Simulation) -> float:
+    return float(simulation.time_per_output_token_s or np.nan)
+
+
+#: Predicted seconds by metric.
+_PREDICTED: Final[Mapping[str, Callable[[Simulation], float]]] = {
+    "samples_per_s": lambda simulation: simulation.period_s,
+    "iterations_per_s": lambda simulation: simulation.period_s,
+    "latency_ms": lambda simulation: simulation.latency_s,
+    "decode_tokens_per_s": _decode_s,
+    "generated_tokens_per_s": lambda simulation: simulation.latency_s,
+    "prompt_tokens_per_s": lambda simulation: simulation.latency_s,
+}
+
+
+def _measured_s(metric: str, value: float, shape: RunShape) -> float:
+    """Seconds that a figure stands for."""
+    batch = shape.batch or 1
+    work = {
+        "samples_per_s": batch,
+        "iterations_per_s": 1,
+        "decode_tokens_per_s": batch,
+        "generated_tokens_per_s": batch * (shape.output_len or 0),
+        "prompt_tokens_per_s": batch * (shape.seq_len or 0),
+    }
+    return value * 1e-3 if metric == "latency_ms" else work[metric] / value
+
+
+def by_stack(rows: Sequence[ScoredRows]) -> dict[str, Any]:
+    """Accuracy per stack, and of all: bias is the geometric mean of predicted over measured."""
+    names = np.concatenate([part.group for part in rows])
+    answered = np.concatenate([np.full(len(part), not part.refusal) for part in rows])
+    columns = {name: np.concatenate([getattr(part, name) for part in rows]) for name in _TIMES}
+    found = []
+    for name in (*sorted(set(names.tolist())), _ALL):
+        asked = (names == name) | (name == _ALL)
+        own = {key: column[asked & answered] for key, column in columns.items()}
+        log_ratio = np.log(own["predicted_s"] / own["measured_s"])
+        scored = figures(**own)
+        found.append(
+            {
+                "stack": name,
+                "rows_asked": int(asked.sum()),
+                "rows_answered": scored.rows_answered,
+                "median_ape_fraction": scored.median_ape_fraction,
+                "bias_ratio": float(np.exp(log_ratio.mean())) if len(log_ratio) else None,
+                "p90_ape_fraction": scored.p90_ape_fraction,
+                "max_ape_fraction": scored.max_ape_fraction,
+                "interval_coverage_fraction": scored.interval_coverage_fraction,
+                "beyond_1.5_fraction": float((np.abs(log_ratio) > np.log(_FAR)).mean())
+                if len(log_ratio)
+                else None,
+            }
+        )
+    return {"stacks": found}
+
+
+_TIMES: Final = ("predicted_s", "measured_s", "low_s", "high_s", "roofline_s")
+
+
+@register_suite(
+    "published",
+    "single-device speeds of other people's stacks",
+    (PUBLISHED_SCHEMA,),
+    "model",
+    findings=by_stack,
+)
+def load(folder: DataFolder) -> list[Batch]:
+    """Rows by device, and by reason where they are refused."""
+    table = folder.table(PUBLISHED_SCHEMA)
+    if table is None:
+        return []
+    note_unknown_devices(folder, table)
+    return run_batches(published_rows(table), RunModel(device_of, _roofline_s, _time_s))
+
+
+def published_rows(table: Table) -> list[MeasuredRun]:
+    """Rows of the table as runs, grouped by stack."""
+    names = tuple(table.columns)
+    columns = zip(*(table[name].tolist() for name in names), strict=True)
+    return [_row(dict(zip(names, cells, strict=True))) for cells in columns]
+
+
+def _row(record: Mapping[str, Any]) -> MeasuredRun:
+    stack = " ".join(filter(None, (record["stack"], record["execution"])))
+    sizes = (f"{record[name]:.0f}" if record[name] >= 0 else "" for name in _SIZES)
+    words = (record["workload"], record["mode"], record["precision"], *sizes, record["metric"])
+    shape = RunShape(**{name: _size(record[name]) for name in _SIZES})
+    measured_s = _measured_s(record["metric"], record["value"], shape)
+    row = MeasuredRun(record["device"], stack, " ".join(filter(None, words)), measured_s)
+    try:
+        return replace(row, run=_run(record, shape))
+    except UnknownNameError as error:
+        return row.refused(f"no {error.what} {error.name}")
+    except AccelsimError as error:
+        return row.refused(str(error).split(". ")[0].rstrip("."))
+
+
+_SIZES: Final = ("batch", "seq_len", "output_len", "image_size")
+
+
+def _size(value: float) -> int | None:
+    return int(value) if value >= 0 else None
+
+
+def _run(record: Mapping[str, Any], shape: RunShape) -> PublishedRun:
+    model = ModelOptions(
+        precision=record["precision"],
+        stack=record["stack"],
+        execution=record["execution"] or None,
+        layout=record["layout"] or None,
+        fused_attention=record["fused_attention"] != "false",
+    )
+    training = TrainingOptions(optimizer=record["optimizer"] or "adamw")
+    options = RunOptions(record["mode"], model, shape, training)
+    device = device_of(record["device"])
+    run = resolve(workload_of(record["workload"]), device, options)
+    run = replace(run, unseen_board=device.whole_name)
+    passes = run_passes(run)
+    check_memory(run, passes)
+    return PublishedRun(run, passes, record["metric"])
+
+
+def _roofline_s(asked: PublishedRun, device: DeviceProfile) -> float:
+    parts = [roofline_s(p.graph, device).sum() * p.repeats for p in _timed(asked)]
+    return float(sum(parts))
+
+
+def _timed(asked: PublishedRun) -> list[Any]:
+    """Passes that the figure counts; a token's time is that of a mean decode step."""
+    if asked.metric != "decode_tokens_per_s":
+        return list(asked.passes.passes)
+    decodes = [p for p in asked.passes.passes if p.name == "decode"]
+    steps = sum(p.repeats for p in decodes)
+    return [replace(p, repeats=p.repeats / steps) for p in decodes]
+
+
+def _time_s(
+    asked: PublishedRun, _device: DeviceProfile, parameters: Any | None
+) -> tuple[float, float]:
+    """Predicted time and its log standard deviation."""
+    simulation = simulated(asked.run, asked.passes, parameters)
+    return _PREDICTED[asked.metric](simulation), simulation.log_sigma

@@ -1,0 +1,102 @@
+"""Runs on named stacks: what they refuse, how they differ, and what their intervals carry."""
+
+from __future__ import annotations
+
+import pytest
+
+from accelsim.errors import InvalidValueError, UnsupportedOperatorError
+from accelsim.planning.compare import compare
+from accelsim.planning.estimate import estimate
+from accelsim.planning.estimate_many import estimate_many
+
+GPU = {"device": "rtx-3090", "batch": 32, "precision": "fp16"}
+
+
+def spread(result):
+    return result.latency_high_s / result.latency_s
+
+
+def test_stacks_answer_differently():
+    times = {
+        stack: estimate("resnet-50", **GPU, stack=stack).latency_s
+        for stack in ("pytorch", "tensorrt")
+    }
+    times["compiled"] = estimate("resnet-50", **GPU, execution="compiled").latency_s
+    assert times["tensorrt"] < times["compiled"] < times["pytorch"]
+
+
+@pytest.mark.parametrize("stack", ["pytorch", "tensorrt"])
+def test_the_interval_carries_the_spread_of_the_stack(stack):
+    from accelsim import stack_catalog
+
+    sigma = stack_catalog.stack(stack).log_sigma("gpu", "inference")
+    low, high = 1.0, spread(estimate("bert-base", "a30", stack=stack, precision="fp16"))
+    assert high > low * 2.718 ** (1.644 * sigma)
+
+
+def test_the_default_is_named():
+    for device, stack in {"t4": "pytorch", "epyc-9654": "pytorch", "tpu-v4": "xla"}.items():
+        result = estimate("resnet-50", device)
+        assert (result.stack, result.inputs["stack"]) == (stack, stack)
+
+
+@pytest.mark.parametrize("execution", ["eager", "graph", "compiled"])
+def test_execution_is_a_mode_of_pytorch_only(execution):
+    with pytest.raises(InvalidValueError, match="mode of pytorch"):
+        estimate("resnet-50", "t4", stack="tensorrt", execution=execution)
+
+
+def test_a_chip_that_runs_compiled_models_alone_may_be_asked_for_them():
+    assert estimate("resnet-50", "tpu-v4", execution="compiled").stack == "xla"
+    with pytest.raises(UnsupportedOperatorError, match="eager execution"):
+        estimate("resnet-50", "tpu-v4", execution="eager")
+
+
+@pytest.mark.parametrize(
+    ("keywords", "error"),
+    [
+        ({"stack": "openvino"}, UnsupportedOperatorError),
+        ({"stack": "tensorrt", "mode": "training"}, UnsupportedOperatorError),
+        ({"stack": "vllm"}, InvalidValueError),
+        ({"stack": "tensorrt", "layout": "nchw"}, InvalidValueError),
+        ({"layout": "nhcw"}, InvalidValueError),
+        ({"stack": 3}, InvalidValueError),
+        ({"execution": "fast"}, InvalidValueError),
+    ],
+)
+def test_what_a_stack_cannot_do_is_refused(keywords, error):
+    with pytest.raises(error):
+        estimate("resnet-50", "t4", **keywords)
+
+
+def test_a_comparison_keeps_devices_that_lack_the_stack():
+    rows = compare("resnet-50", ["t4", "epyc-9654"], stack="tensorrt").rows
+    assert rows[0].reason is None
+    assert "TensorRT" in (rows[1].reason or "")
+
+
+def test_inductor_leaves_library_convolutions_alone():
+    eager, compiled, engine = (
+        estimate("efficientnet-b0", **GPU, **how)
+        for how in ({}, {"execution": "compiled"}, {"stack": "tensorrt"})
+    )
+    assert engine.bytes < compiled.bytes < eager.bytes
+
+
+def test_rows_of_images_before_channels_cost_convolutions():
+    for execution in ("eager", "compiled"):
+        run = {**GPU, "batch": 256, "execution": execution}
+        first, last = (
+            estimate("resnet-50", **run, layout=layout).latency_s
+            for layout in ("channels_last", "nchw")
+        )
+        assert 1.05 < last / first < 1.3
+    assert estimate("bert-base", "t4").layout == ""
+
+
+def test_many_runs_are_on_the_same_stack():
+    many = estimate_many("llama-3.1-8b", "a100-sxm-80gb", stack="llama-cpp", shapes={"batch": [4]})
+    one = estimate("llama-3.1-8b", "a100-sxm-80gb", stack="llama-cpp", batch=4)
+    assert many["stack"][0] == one.stack == "llama-cpp"
+    assert many["latency_s"][0] == pytest.approx(one.latency_s)
+    assert many["latency_high_s"][0] == pytest.approx(one.latency_high_s)

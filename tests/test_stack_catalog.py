@@ -1,0 +1,63 @@
+"""Stacks: every file reads, has a source, and one is the default of every device."""
+
+from __future__ import annotations
+
+import pytest
+
+from accelsim import catalog, stack_catalog
+from accelsim.errors import ProfileError, UnknownNameError
+
+NAMED = {"pytorch", "tensorrt", "vllm", "tensorrt-llm", "sglang", "lmdeploy", "llama-cpp"}
+NAMED |= {"openvino", "onnxruntime", "xla", "dpu"}
+
+
+def test_the_named_stacks_are_there_and_read():
+    assert set(stack_catalog.stack_names()) >= NAMED
+    for name in stack_catalog.stack_names():
+        found = stack_catalog.stack(name.upper())
+        assert found.name == name
+        assert found.paths
+
+
+def test_only_pytorch_has_modes():
+    modes = {n: set(stack_catalog.stack(n).paths) for n in stack_catalog.stack_names()}
+    assert modes.pop("pytorch") == {"eager", "graph", "compiled"}
+    assert all(len(paths) == 1 for paths in modes.values())
+
+
+def test_every_device_has_a_default_that_runs_on_it():
+    for name in catalog.device_names():
+        device = catalog.device(name)
+        assert stack_catalog.default_stack(device).runs(device), name
+
+
+def test_a_ratio_leaves_an_unseen_board_out():
+    for name in stack_catalog.stack_names():
+        found = stack_catalog.stack(name)
+        for entry in found.achieved:
+            asked = (entry.device_class, entry.mode)
+            assert found.ratios(*asked)[entry.family] == entry.time_ratio
+            for board, ratio in entry.without.items():
+                assert found.ratios(*asked, board)[entry.family] == ratio
+
+
+def test_a_stack_nobody_measured_spreads():
+    assert stack_catalog.stack("onnxruntime").log_sigma("gpu", "inference") > 0.1
+
+
+def test_an_unknown_stack_names_the_known():
+    with pytest.raises(UnknownNameError, match="tensorrt"):
+        stack_catalog.stack("tensort")
+
+
+def test_a_file_under_another_name_is_refused(tmp_path, monkeypatch):
+    source = stack_catalog.data_root() / "calibration" / "stacks" / "dpu.yaml"
+    (tmp_path / "calibration" / "stacks").mkdir(parents=True)
+    (tmp_path / "calibration" / "stacks" / "dqu.yaml").write_text(source.read_text())
+    monkeypatch.setattr(stack_catalog, "data_root", lambda: tmp_path)
+    stack_catalog.stack_names.cache_clear()
+    try:
+        with pytest.raises(ProfileError, match="dpu"):
+            stack_catalog.stack("dqu")
+    finally:
+        stack_catalog.stack_names.cache_clear()
