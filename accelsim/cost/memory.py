@@ -62,7 +62,7 @@ def live_bytes(graph: OperatorGraph) -> FloatArray:
 
 
 def inference_footprint(
-    graph: OperatorGraph, parameter_count: int, precision: Precision, kv_cache_bytes: float = 0.0
+    graph: OperatorGraph, weight_bytes: float, kv_cache_bytes: float = 0.0
 ) -> MemoryFootprint:
     """Weights, the largest set of live activations, and the cache.
 
@@ -70,26 +70,14 @@ def inference_footprint(
 
     Args:
         graph: Forward (or prefill) rows.
-        parameter_count: Parameters.
-        precision: Dtypes.
+        weight_bytes: Bytes the parameters are stored in.
         kv_cache_bytes: Bytes of the key-value cache at its fullest.
     """
     live = live_bytes(graph)
     first = float(graph.read_bytes[0]) if len(graph) else 0.0
-    weights = _weight_bytes(graph, parameter_count, precision)
     return MemoryFootprint(
-        weights, first + float(live.max(initial=0.0)), kv_cache_bytes=kv_cache_bytes
+        weight_bytes, first + float(live.max(initial=0.0)), kv_cache_bytes=kv_cache_bytes
     )
-
-
-def _weight_bytes(graph: OperatorGraph, parameter_count: int, precision: Precision) -> float:
-    """Weights at their stored width; embedding tables stay at the activation width (they are
-    gathered, not multiplied).
-    """
-    lookup = np.isin(graph.kind, [int(OperatorKind.EMBEDDING), int(OperatorKind.EMBEDDING_BAG)])
-    tables = float((graph.dims[lookup, 1].astype(np.float64) * graph.dims[lookup, 2]).sum())
-    tables = min(tables, float(parameter_count))
-    return (parameter_count - tables) * precision.weight.bytes + tables * precision.activation.bytes
 
 
 def training_footprint(

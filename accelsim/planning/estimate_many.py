@@ -374,7 +374,7 @@ def _figures(
         "energy_j": energy,
         "average_power_w": energy / period,
         "energy_per_sample_j": energy / batch,
-        "memory_bytes": _memory_bytes(run, sizes, passes[0]),
+        "memory_bytes": _memory_bytes(sizes, passes[0]),
         "flop": _weighted(done, repeats, "flop"),
         "bytes": _weighted(done, repeats, "bytes"),
         "tier": done[0].tier,
@@ -401,19 +401,13 @@ def _weighted(
     return total
 
 
-def _memory_bytes(
-    run: ResolvedRun, sizes: Mapping[str, IntArray], first: _PassColumns
-) -> FloatArray:
+def _memory_bytes(sizes: Mapping[str, IntArray], first: _PassColumns) -> FloatArray:
     """Weights, live activations and cache; see `accelsim.cost.memory.inference_footprint`."""
     memory = np.empty(len(sizes["batch"]))
-    widths = run.precision.weight.bytes, run.precision.activation.bytes
     for lowered in first.batches:
-        count = float(lowered.parameter_count)
-        tables = np.minimum(lowered.table_elements(), count)
-        weights = (count - tables) * widths[0] + tables * widths[1]
         cached = sizes["batch"] * (sizes["seq_len"] + sizes["output_len"])
         cache = lowered.kv_bytes_per_token * cached[lowered.scenario] * bool(sizes["output_len"][0])
-        memory[lowered.scenario] = weights + lowered.peak_live_bytes() + cache
+        memory[lowered.scenario] = lowered.parameter_bytes + lowered.peak_live_bytes() + cache
     return memory
 
 

@@ -73,7 +73,7 @@ def run_passes(run: ResolvedRun) -> RunPasses:
     if run.output_len > 0:
         return _generation(run)
     lowered = _lower(run, Phase.FORWARD)
-    memory = inference_footprint(lowered.graph, lowered.parameter_count, run.precision)
+    memory = inference_footprint(lowered.graph, lowered.parameter_bytes)
     return _passes(run, [("forward", lowered.graph, 1.0)], memory, lowered)
 
 
@@ -125,7 +125,7 @@ def _generation(run: ResolvedRun) -> RunPasses:
         step = _lower(run, Phase.DECODE, seq_len=1, context_len=context, source_len=prompt)
         graphs.append(("decode", step.graph, repeats))
     cache = prefill.kv_bytes_per_token * run.batch * (prompt + tokens)
-    memory = inference_footprint(prefill.graph, prefill.parameter_count, run.precision, cache)
+    memory = inference_footprint(prefill.graph, prefill.parameter_bytes, cache)
     return _passes(run, graphs, memory, prefill)
 
 

@@ -7,7 +7,7 @@ the field, the value and the range, before anything is computed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral
 from pathlib import Path
@@ -24,7 +24,7 @@ from accelsim.planning.options import RunKeywords, RunOptions, run_options
 from accelsim.result import Provenance
 from accelsim.stack_catalog import Stack, StackPath
 from accelsim.workloads.capture.captured import captured_document
-from accelsim.workloads.dtype import PRECISIONS, Dtype, Precision
+from accelsim.workloads.dtype import PRECISIONS, BlockFormat, Dtype, Precision
 from accelsim.workloads.model import Workload
 from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.sharding import WHOLE, Shard
@@ -197,7 +197,7 @@ def resolve(
     mode = cast("Mode", _choice("mode", chosen.mode, get_args(Mode)))
     shape = chosen.shape
     batch = _size("batch", shape.batch, model.default.batch, 1)
-    policy = _precision(chosen.model, profile, mode)
+    policy = _precision(chosen.model, model, profile, mode)
     stack = _stack(chosen.model.stack, profile, mode, model)
     return ResolvedRun(
         workload=model,
@@ -221,9 +221,15 @@ def resolve(
     )
 
 
-def _precision(options: ModelOptions, device: DeviceProfile, mode: Mode) -> Precision:
-    """The policy asked for, or the device's usual one, with the formats named beside it."""
-    policy = options.policy(default_precision(device, mode))
+def _precision(
+    options: ModelOptions, workload: Workload, device: DeviceProfile, mode: Mode
+) -> Precision:
+    """The policy asked for, the one the model is published in, or the device's usual one, with the
+    formats named beside it.
+    """
+    published = workload.quantised if mode == "inference" else None
+    usual = default_precision(device, mode)
+    policy = _on_chip(options.policy(usual if published is None else published), device)
     if mode == "training" and not policy.trainable:
         if options.precision is None:
             reason = f"{policy.name} is its only arithmetic"
@@ -239,6 +245,19 @@ def _precision(options: ModelOptions, device: DeviceProfile, mode: Mode) -> Prec
             "weight_format", options.weight_format, "no value in training", remedy
         )
     return policy
+
+
+def _on_chip(policy: Precision, device: DeviceProfile) -> Precision:
+    """The policy as a chip runs it: weights it cannot multiply as they are stored are widened.
+
+    llama.cpp multiplies its formats as bytes on CPUs (ggml-cpu's vec_dot kernels) and widens them
+    elsewhere.
+    """
+    fitted = policy.on(device.peak_flop_per_s.keys())
+    is_whole_file = policy.weight == policy.unquantised and isinstance(policy.weight, BlockFormat)
+    if is_whole_file and isinstance(device, CpuProfile):
+        return replace(fitted, compute=Dtype.INT8)
+    return fitted
 
 
 def _accumulation(count: int, batch: int, mode: Mode) -> int:

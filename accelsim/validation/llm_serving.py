@@ -33,7 +33,8 @@ from accelsim.validation.data_folder import DataFolder, Table, schema
 from accelsim.validation.measured_runs import MeasuredRun, RunModel, run_batches
 from accelsim.validation.names import gpu_of, note_unknown_devices, workload_of
 from accelsim.validation.suite import Batch, register_suite
-from accelsim.workloads.dtype import PRECISIONS, Dtype, Precision
+from accelsim.workloads.dtype import Precision
+from accelsim.workloads.dtype import precision as find_precision
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.model import PassShape, Workload
@@ -107,7 +108,7 @@ def _row(table: Table, index: int) -> MeasuredRun:
         return row.refused(f"no {lacking}")
     requests = int(table["batch_size"][index])
     load = _Load(max(requests, 1), *(max(length, 1) for length in lengths))
-    return replace(row, run=_Served(workload, PRECISIONS[form], load, backend))
+    return replace(row, run=_Served(workload, _published(workload, form), load, backend))
 
 
 def _refusal(table: Table, row: int) -> str:
@@ -118,18 +119,18 @@ def _refusal(table: Table, row: int) -> str:
         return "serving over several devices is not modelled"
     if not np.isfinite(table["silicon_tpot_ms"][row]) or not table["batch_size"][row] >= 1:
         return "no time per output token or requests in flight in the row"
-    if table["precision"][row] not in PRECISIONS:
+    try:
+        find_precision(table["precision"][row])
+    except UnknownNameError:
         return f"no precision {table['precision'][row]}"
     return ""
 
 
-def _on(device: GpuProfile, precision: Precision) -> Precision:
-    """How a device serves a checkpoint: kernels take FP4 weights to BF16 where there is no FP4
-    arithmetic.
-    """
-    if precision.compute != Dtype.FP4 or Dtype.FP4 in device.matrix_flop_per_s:
-        return precision
-    return replace(precision, compute=Dtype.BF16)
+def _published(workload: Workload, form: str) -> Precision:
+    """The precision of a row: as the model is published, where it is so in that format."""
+    asked, own = find_precision(form), workload.quantised
+    is_own = own is not None and round(own.weight.bytes, 1) == round(asked.weight.bytes, 1)
+    return own if own is not None and is_own else asked
 
 
 def _roofline_s(run: _Served, device: GpuProfile) -> float:
@@ -143,7 +144,9 @@ def _time_s(run: _Served, device: GpuProfile, parameters: Any | None) -> tuple[f
         costs = cost_gpu(graph, device, Execution.COMPILED, parameters)
         return float((costs.time_s + costs.dispatch_s).sum())
 
-    step = _step(run.workload, _on(device, run.precision), _running(run, device), run.load)
+    step = _step(
+        run.workload, run.precision.on(device.peak_flop_per_s), _running(run, device), run.load
+    )
     costs = cost_gpu(step, device, Execution.COMPILED, parameters)
     server = _SERVER_LOG_SIGMA.get(run.backend, _ANY_SERVER_LOG_SIGMA)
     return _total_s(run, device, busy_s), hypot(correlated_log_sigma(costs, step), server)
@@ -151,7 +154,7 @@ def _time_s(run: _Served, device: GpuProfile, parameters: Any | None) -> tuple[f
 
 def _total_s(run: _Served, device: GpuProfile, time_s: Callable[[OperatorGraph], float]) -> float:
     """Time per output token of a load."""
-    precision, running = _on(device, run.precision), _running(run, device)
+    precision, running = run.precision.on(device.peak_flop_per_s), _running(run, device)
     prompts = (running - 1) / run.load.answer
     step_s = time_s(_step(run.workload, precision, running, run.load))
     return step_s + prompts * time_s(_prompt(run.workload, precision, run.load.prompt))
@@ -161,7 +164,7 @@ def _running(run: _Served, device: GpuProfile) -> int:
     """Requests whose caches fit beside the weights, at least one and at most those in flight."""
     load = run.load
     shape = PassShape(batch=1, seq_len=1, context_len=load.prompt)
-    lowered = run.workload.lower(shape, _on(device, run.precision), Phase.DECODE)
+    lowered = run.workload.lower(shape, run.precision.on(device.peak_flop_per_s), Phase.DECODE)
     weights = float(lowered.graph.weight_bytes.sum())
     room = _MEMORY_SHARE * float(device.memory.capacity_bytes.value) - weights
     each = lowered.kv_bytes_per_token * (load.prompt + load.answer / 2)

@@ -52,7 +52,7 @@ class GraphBuilder(RowWriter):
         k, m = x.shape[-1], prod(x.shape[:-1])
         weights = k * out_features + (out_features if bias else 0)
         if not tied:
-            self.parameters(weights, 1 + bias)
+            self.parameters(weights, 1 + bias, of_product=True)
         return self.operator(
             _K.GEMM,
             (1, m, out_features, k),
@@ -80,7 +80,7 @@ class GraphBuilder(RowWriter):
         """
         m, k = x.shape
         each = k * out_features + (out_features if bias else 0)
-        self.parameters(groups * each, 1 + bias)
+        self.parameters(groups * each, 1 + bias, of_product=True)
         return self.operator(
             _K.GROUPED_GEMM,
             (active, m, out_features, k),
@@ -140,7 +140,7 @@ class GraphBuilder(RowWriter):
         )
         c_in, volume = x.shape[1], prod(window)
         weights = channels * c_in // groups * volume + (channels if bias else 0)
-        self.parameters(weights, 1 + bias)
+        self.parameters(weights, 1 + bias, of_product=True)
         positions = prod(x.shape[2:]) if transposed else prod(out)
         dims = (
             x.shape[0],
@@ -522,7 +522,7 @@ class GraphBuilder(RowWriter):
         directions = 2 if bidirectional else 1
         matrix = gates * hidden * (width + hidden)
         weights = directions * (matrix + gates * hidden * bias_sets)
-        self.parameters(weights, directions * (2 + bias_sets))
+        self.parameters(weights, directions * (2 + bias_sets), of_product=True)
         reserve = (
             directions * batch * steps * hidden * (gates + 1) * self.precision.activation.bytes
         )

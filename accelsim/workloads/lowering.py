@@ -93,6 +93,7 @@ class LoweredBatch:
         phase: Phase of all rows.
         parameter_count: Parameters of the model.
         parameter_tensor_count: Tensors they live in.
+        parameter_bytes: Bytes they are stored in.
         kv_bytes_per_token: Cache bytes one token of one sequence takes over all layers.
     """
 
@@ -112,6 +113,7 @@ class LoweredBatch:
     phase: Phase
     parameter_count: int
     parameter_tensor_count: int
+    parameter_bytes: float
     kv_bytes_per_token: float
 
     @property
@@ -187,13 +189,6 @@ class LoweredBatch:
         sets = np.unique(np.cumsum(alive, axis=1)[:, :launches], axis=1)  # of copied layers once
         peak: FloatArray = self.read_bytes[:, self.order[0]] + (self.write_bytes @ sets).max(axis=1)
         return peak
-
-    def table_elements(self) -> FloatArray:
-        """Elements of the embedding tables that are gathered from, shape (s,)."""
-        rows = np.flatnonzero(np.isin(self.kind, _LOOKUPS))
-        sizes = self.dims[:, rows, 1].astype(np.float64) * self.dims[:, rows, 2]
-        total: FloatArray = (sizes * self.repeat_count[rows]).sum(axis=1)
-        return total
 
     def input_bytes(self) -> FloatArray:
         """Bytes of one batch as it comes from the host, shape (s,): operands no row wrote, 8-byte
@@ -282,6 +277,7 @@ def _batch(builder: GraphBuilder, scenario: IntArray) -> LoweredBatch:
         phase=builder.phase,
         parameter_count=builder.parameter_count,
         parameter_tensor_count=builder.parameter_tensor_count,
+        parameter_bytes=builder.parameter_bytes,
         kv_bytes_per_token=builder.kv_bytes_per_token,
     )
 

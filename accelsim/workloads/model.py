@@ -18,7 +18,12 @@ from pydantic import BaseModel
 
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.capture.captured import CapturedModel, captured_forward, save_captured
+from accelsim.workloads.capture.captured import (
+    CapturedModel,
+    captured_forward,
+    save_captured,
+    stored_bytes,
+)
 from accelsim.workloads.dtype import Precision
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import Phase
@@ -122,6 +127,7 @@ class Lowered:
         graph: The operators.
         parameter_count: Trainable parameters.
         parameter_tensor_count: Tensors they live in (for per-tensor optimizer kernels).
+        parameter_bytes: Bytes they are stored in.
         kv_bytes_per_token: Cache bytes one token of one sequence takes over all layers; 0 where
             there is no cache.
     """
@@ -129,6 +135,7 @@ class Lowered:
     graph: OperatorGraph
     parameter_count: int
     parameter_tensor_count: int
+    parameter_bytes: float
     kv_bytes_per_token: float
 
 
@@ -147,6 +154,8 @@ class Workload:
         aliases: Other names.
         published: Published figures with sources.
         captured: What was captured of a torch module; None for catalogued ones.
+        note: What a reader should know.
+        quantised: Precision its weights are published in; None where that is no quantised one.
     """
 
     name: str
@@ -160,6 +169,7 @@ class Workload:
     published: tuple[Published, ...] = ()
     captured: CapturedModel | None = field(default=None, repr=False)
     note: str | None = None
+    quantised: Precision | None = None
 
     @property
     def autoregressive(self) -> bool:
@@ -241,6 +251,7 @@ def _lower(
         builder.build(),
         builder.parameter_count,
         builder.parameter_tensor_count,
+        builder.parameter_bytes,
         builder.kv_bytes_per_token,
     )
 
@@ -271,4 +282,5 @@ def _lower_captured(
             "fused_attention", False, allowed, "Capture again with fused_attention=False."
         )
     graph = captured_forward(model, shape.batch, precision, phase)
-    return Lowered(graph, model.parameter_count, model.parameter_tensor_count, 0.0)
+    counts = model.parameter_count, model.parameter_tensor_count
+    return Lowered(graph, *counts, stored_bytes(graph, counts[0], precision), 0.0)

@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
 
-from accelsim.errors import InvalidValueError
-from accelsim.workloads.dtype import Dtype, Precision
+from accelsim.workloads.dtype import Precision, StoredFormat, weight_format
 from accelsim.workloads.dtype import precision as find_precision
 
 __all__ = ["ModelOptions"]
-
-#: Formats that weights or cached keys and values may be stored in.
-_STORED_FORMATS: Final = (
-    Dtype.FP32,
-    Dtype.FP16,
-    Dtype.BF16,
-    Dtype.FP8,
-    Dtype.INT8,
-    Dtype.FP6,
-    Dtype.INT4,
-    Dtype.FP4,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +15,11 @@ class ModelOptions:
     """How a model is represented and issued.
 
     Attributes:
-        precision: fp64, fp32, tf32, fp16, bf16, fp8, fp4, int16, int8 or int4; the device's usual
-            one where None.
-        weight_format: Format of the stored weights alone, such as int4 beside bf16 arithmetic; the
-            precision's where None.
+        precision: fp64, fp32, tf32, fp16, bf16, int16, int8; quantised weights fp8, mxfp4, nvfp4,
+            w8a8, w8a16, w4a16, nf4, or a format of llama.cpp (q4_k_m ...); the one the model was
+            published in, or else the device's usual one, where None.
+        weight_format: Format of the stored weights alone, such as int4 or mxfp4 beside bf16
+            arithmetic; the precision's where None.
         kv_format: Format of cached keys and values; the precision's where None.
         stack: Software that runs it (`accelsim.stack_catalog`): pytorch, tensorrt, vllm ...; the
             device's usual one where None.
@@ -66,16 +53,11 @@ class ModelOptions:
             InvalidValueError: If a format cannot be stored.
         """
         named = default if self.precision is None else find_precision(self.precision)
-        weight = _format("weight_format", self.weight_format, named.weight)
-        kv_cache = _format("kv_format", self.kv_format, named.kv_cache)
+        weight = self._stored("weight_format", named.weight)
+        kv_cache = self._stored("kv_format", named.kv_cache)
         return replace(named, weight=weight, kv_cache=kv_cache)
 
-
-def _format(field: str, name: str | None, default: Dtype) -> Dtype:
-    """A storage format by name."""
-    if name is None:
-        return default
-    formats = {dtype.label: dtype for dtype in _STORED_FORMATS}
-    if name not in formats:
-        raise InvalidValueError(field, name, "one of " + ", ".join(formats))
-    return formats[name]
+    def _stored(self, field: str, default: StoredFormat) -> StoredFormat:
+        """The format of a field."""
+        name = getattr(self, field)
+        return default if name is None else weight_format(field, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from accelsim.errors import InvalidValueError
-from accelsim.workloads.capture.captured import compute_dtypes
+from accelsim.workloads.capture.captured import compute_dtypes, weight_widths
 from accelsim.workloads.dtype import PRECISIONS, Dtype, Precision
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import Phase
@@ -21,7 +21,8 @@ def precision_of(graph: OperatorGraph) -> Precision:
     """
     rows = graph.phase != int(Phase.OPTIMIZER)
     for policy in PRECISIONS.values():
-        if (compute_dtypes(graph.kind[rows], policy) == graph.dtype[rows]).all():
+        expected = compute_dtypes(graph.kind, graph.path, policy)
+        if (expected[rows] == graph.dtype[rows]).all():
             return policy
     labels = ", ".join(sorted({Dtype(code).label for code in graph.dtype.tolist()}))
     known = ", ".join(PRECISIONS)
@@ -44,11 +45,13 @@ def retype(graph: OperatorGraph, precision: Precision) -> OperatorGraph:
     if source == precision:
         return graph
     activation = precision.activation.bytes / source.activation.bytes
+    rows = graph.kind, graph.path
+    weights = weight_widths(*rows, precision) / weight_widths(*rows, source)
     return replace(
         graph,
-        dtype=compute_dtypes(graph.kind, precision),
+        dtype=compute_dtypes(*rows, precision),
         read_bytes=graph.read_bytes * activation,
         write_bytes=graph.write_bytes * activation,
         saved_bytes=graph.saved_bytes * activation,
-        weight_bytes=graph.weight_bytes * (precision.weight.bytes / source.weight.bytes),
+        weight_bytes=graph.weight_bytes * weights,
     )

@@ -11,15 +11,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 from math import prod
 from typing import NamedTuple, cast
 
 import numpy as np
 
 from accelsim.errors import InvalidValueError
-from accelsim.workloads.dtype import Dtype, Precision
+from accelsim.workloads.dtype import Dtype, Precision, StoredFormat
 from accelsim.workloads.graph import IntArray, OperatorGraph
-from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
+from accelsim.workloads.operator import (
+    MAX_DIMENSIONS,
+    PRODUCT_KINDS,
+    OperatorKind,
+    Phase,
+)
 from accelsim.workloads.sharding import WHOLE, ParallelGroup, Shard
 
 __all__ = ["RowEntry", "RowWriter", "Tensor", "Written"]
@@ -93,6 +99,7 @@ class RowWriter:
         self.shard = shard
         self.parameter_count = 0
         self.parameter_tensor_count = 0
+        self.parameter_bytes = 0.0
         self.kv_bytes_per_token = 0.0  # of one sequence, over all layers
         self._rows: list[RowEntry] = []
         self._names: list[str] = []
@@ -114,7 +121,7 @@ class RowWriter:
         finally:
             self._scope.pop()
 
-    def input(self, *shape: int, dtype: Dtype | None = None) -> Tensor:
+    def input(self, *shape: int, dtype: StoredFormat | None = None) -> Tensor:
         """A tensor that is there at the start."""
         width = (dtype or self.precision.activation).bytes
         return Tensor(tuple(shape), -1, self._storage(), width)
@@ -185,7 +192,7 @@ class RowWriter:
         save_output: bool = False,
         extra_saved_bytes: float = 0.0,
         dtype: Dtype | None = None,
-        output_dtype: Dtype | None = None,
+        output_dtype: StoredFormat | None = None,
     ) -> Tensor:
         """Append one row; every layer method ends here.
 
@@ -210,13 +217,16 @@ class RowWriter:
         saved = extra_saved_bytes + sum(self._save(x) for x in saves)
         saved += self._save(output) if save_output else 0.0
         read = sum(x.bytes for x in inputs) if read_bytes is None else read_bytes
-        code = self.precision.activation if dtype is None else dtype
-        weight_bytes = weights * self.precision.weight.bytes
+        path = ".".join(self._scope)
+        code = self.precision.activation
+        if dtype is not None and not self.precision.keeps(path):
+            code = dtype
+        weight_bytes = weights * self._stored(path, is_product=kind in PRODUCT_KINDS).bytes
         self._rows.append(
             (int(kind), tuple(dims), int(code), flop, read, output.bytes, weight_bytes, saved)
         )
         self._names.append(name)
-        self._paths.append(".".join(self._scope))
+        self._paths.append(path)
         sources = sorted({x.row for x in inputs if x.row >= 0})
         self._source_counts.append(len(sources))
         self._sources += sources
@@ -269,6 +279,24 @@ class RowWriter:
             places: Scope of each layer.
             write: Writes one layer.
         """
+        for alike in self._kept_alike(places):
+            x = self._repeated(x, alike, write)
+        return x
+
+    def _kept_alike(self, places: Sequence[str]) -> Iterator[Sequence[str]]:
+        """Runs of places that the precision treats alike: those whose modules are quantised and
+        those that it keeps, whole or in part.
+        """
+        kept = self.precision.kept_within
+        whole = [".".join([*self._scope, place]) for place in places]
+        for _, run in groupby(range(len(places)), key=lambda place: kept(whole[place])):
+            numbers = list(run)
+            yield places[numbers[0] : numbers[-1] + 1]
+
+    def _repeated(
+        self, x: Tensor, places: Sequence[str], write: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """Equal layers that are kept alike."""
         first = start = self._counts()
         for place in places[:2]:
             start = self._counts()
@@ -276,21 +304,22 @@ class RowWriter:
                 x = write(x)
         return self._copied(x, first[0], start, places[1:]) if len(places) > 2 else x
 
-    def _counts(self) -> tuple[int, int, int, int, int, float]:
-        totals = self.parameter_count, self.parameter_tensor_count, self.kv_bytes_per_token
-        return len(self._rows), len(self._sources), self._storages, *totals
+    def _counts(self) -> tuple[int, int, int, int, int, float, float]:
+        totals = self.parameter_count, self.parameter_tensor_count, self.parameter_bytes
+        places = len(self._rows), len(self._sources), self._storages
+        return *places, *totals, self.kv_bytes_per_token
 
     def _copied(
         self,
         x: Tensor,
         first_row: int,
-        start: tuple[int, int, int, int, int, float],
+        start: tuple[int, int, int, int, int, float, float],
         places: Sequence[str],
     ) -> Tensor:
         """Append copies of the rows since `start`, the layer at the first place, for the other
         places.
         """
-        rows, _, storages, parameters, tensors, kv_bytes = (
+        rows, _, storages, parameters, tensors, parameter_bytes, kv_bytes = (
             now - then for now, then in zip(self._counts(), start, strict=True)
         )
         copies, row, storage = len(places) - 1, int(start[0]), int(start[2])
@@ -310,16 +339,30 @@ class RowWriter:
         self._storages += moved
         self.parameter_count += int(parameters) * copies
         self.parameter_tensor_count += int(tensors) * copies
+        self.parameter_bytes += parameter_bytes * copies
         self.kv_bytes_per_token += kv_bytes * copies
         made_inside = x.storage > storage
         return Tensor(
             x.shape, x.row + int(rows) * copies, x.storage + moved * made_inside, x.element_bytes
         )
 
-    def parameters(self, count: int, tensors: int = 1) -> None:
-        """Count `count` trainable parameters in `tensors` tensors."""
+    def parameters(self, count: int, tensors: int = 1, *, of_product: bool = False) -> None:
+        """Count `count` trainable parameters in `tensors` tensors, of a matrix operator or not."""
         self.parameter_count += count
         self.parameter_tensor_count += tensors
+        path = ".".join(self._scope)
+        self.parameter_bytes += count * self._stored(path, is_product=of_product).bytes
+
+    def include(self, other: RowWriter) -> None:
+        """Count the parameters of another writer's layers, whose rows are not run."""
+        self.parameter_count += other.parameter_count
+        self.parameter_tensor_count += other.parameter_tensor_count
+        self.parameter_bytes += other.parameter_bytes
+
+    def _stored(self, path: str, *, is_product: bool) -> StoredFormat:
+        """Format of a module's weights."""
+        is_quantised = is_product and not self.precision.keeps(path)
+        return self.precision.weight if is_quantised else self.precision.unquantised
 
     def _storage(self) -> int:
         self._storages += 1

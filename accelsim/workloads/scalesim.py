@@ -180,5 +180,5 @@ def _conv(builder: GraphBuilder, layer: str, sides: list[int], batch: int, compa
             weights=weights,
             dtype=builder.precision.compute,
         )
-    builder.parameters(weights)
+    builder.parameters(weights, of_product=True)
     return ""

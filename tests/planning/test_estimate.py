@@ -249,7 +249,7 @@ def test_host_fallback_runs_what_the_device_cannot():
         ({"precision": "fp61"}, UnknownNameError, "fp16"),
         ({"precision": "int8", "mode": "training"}, InvalidValueError, "training"),
         ({"optimizer": "adamx"}, UnknownNameError, "adam"),
-        ({"precision": "fp8"}, UnsupportedOperatorError, "fp8"),
+        ({"precision": "bf16"}, UnsupportedOperatorError, "bf16"),
         ({"offer": "aws/us-east-1/g4dn.xlarg"}, UnknownNameError, "g4dn.xlarge"),
         ({"offer": "aws/us-east-1/p4d.24xlarge"}, InvalidValueError, "offer of t4"),
         ({"usd_per_hour": -1.0}, InvalidValueError, "usd_per_hour"),

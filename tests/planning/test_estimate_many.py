@@ -103,8 +103,8 @@ def test_a_run_that_cannot_be_has_a_reason():
     assert "does not fit" in columns["reason"][0]
     assert np.isnan(columns["latency_s"][0])
     assert columns["reason"][1] == ""
-    unsupported = estimate_many("resnet-50", "t4", precision="fp8", shapes={"batch": [1, 2]})
-    assert all("fp8" in reason for reason in unsupported["reason"])
+    unsupported = estimate_many("resnet-50", "t4", precision="bf16", shapes={"batch": [1, 2]})
+    assert all("bf16" in reason for reason in unsupported["reason"])
 
 
 def test_a_frame_has_a_row_per_run():

@@ -53,7 +53,7 @@ def test_every_workload_lowers_to_the_same_rows(name):
             sizes = {"batch": int(BATCHES[scenario]), "seq_len": int(lengths[scenario])}
             lowered = model.lower(PassShape(**sizes, **fixed), BF16, phase)
             assert_same(batch, place, lowered.graph)
-            footprint = inference_footprint(lowered.graph, lowered.parameter_count, BF16)
+            footprint = inference_footprint(lowered.graph, lowered.parameter_bytes)
             assert memory[place] == pytest.approx(footprint.activation_bytes, rel=1e-12)
             assert inputs[place] == pytest.approx(input_bytes(lowered.graph), rel=1e-12)
             seen.append(scenario)

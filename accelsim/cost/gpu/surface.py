@@ -241,9 +241,16 @@ def _on_surfaces(
 
 def _surface(surfaces: Mapping[str, Surface], name: str) -> Surface | None:
     """The surface of a name: FP16 and BF16 kernels are the same but for the format, and one stands
-    for the other where it alone was measured.
+    for the other where it alone was measured; so do weights of whole numbers with scales and
+    those without.
     """
-    return surfaces.get(name) or surfaces.get(name.replace(" fp16 ", " bf16 "))
+    same = name.replace(" fp16 ", " bf16 ")
+    return surfaces.get(name) or surfaces.get(same) or surfaces.get(_unscaled(same))
+
+
+def _unscaled(name: str) -> str:
+    """The name of the surface whose weights have no scales, for products in 16 bits."""
+    return name.removesuffix(" scaled") if name.startswith("gemm bf16 ") else name
 
 
 def _scaled(costs: RowCosts, factor: FloatArray, rows: Rows, machine: GpuMachine) -> RowCosts:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -26,6 +26,7 @@ from accelsim.workloads.operator import (
     ATTENTION_KINDS,
     CONTRACTION_KINDS,
     MAX_DIMENSIONS,
+    PRODUCT_KINDS,
     OperatorKind,
     Phase,
 )
@@ -43,6 +44,8 @@ __all__ = [
     "captured_training",
     "load_captured",
     "save_captured",
+    "stored_bytes",
+    "weight_widths",
 ]
 
 _FORMAT, _VERSION = "accelsim-workload", 1
@@ -99,14 +102,14 @@ class CapturedGraph:
 
     def at_precision(self, source: Precision, target: Precision) -> OperatorGraph:
         """The graph with the widths and compute dtypes of another precision policy."""
-        columns = {}
+        columns, rows = {}, (self.graph.kind, self.graph.path)
+        weights = weight_widths(*rows, target) / weight_widths(*rows, source)
+        activations = target.activation.bytes / source.activation.bytes
         for place, name in enumerate(BYTE_COLUMNS):
-            old, new = (
-                p.weight if name == "weight_bytes" else p.activation for p in (source, target)
-            )
             fixed = self.fixed_bytes[:, place]
-            columns[name] = (getattr(self.graph, name) - fixed) * (new.bytes / old.bytes) + fixed
-        return replace(self.graph, dtype=compute_dtypes(self.graph.kind, target), **columns)
+            ratio = weights if name == "weight_bytes" else activations
+            columns[name] = (getattr(self.graph, name) - fixed) * ratio + fixed
+        return replace(self.graph, dtype=compute_dtypes(*rows, target), **columns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -172,9 +175,28 @@ class CapturedModel:
     fused_attention: bool
 
 
-def compute_dtypes(kind: NDArray[np.int16], policy: Precision) -> NDArray[np.int8]:
-    """Compute dtype of rows by kind: matrix rows the policy's compute dtype, all others its
-    activation dtype.
+def stored_bytes(graph: OperatorGraph, parameter_count: int, policy: Precision) -> float:
+    """Bytes the parameters of a captured graph are stored in: embedding tables are not quantised
+    (they are gathered, not multiplied).
+    """
+    lookup = np.isin(graph.kind, [int(OperatorKind.EMBEDDING), int(OperatorKind.EMBEDDING_BAG)])
+    tables = float((graph.dims[lookup, 1].astype(np.float64) * graph.dims[lookup, 2]).sum())
+    tables = min(tables, float(parameter_count))
+    return (parameter_count - tables) * policy.weight.bytes + tables * policy.unquantised.bytes
+
+
+def weight_widths(kind: NDArray[np.int16], paths: Sequence[str], policy: Precision) -> FloatArray:
+    """Bytes that rows of these kinds and module paths store a weight in, shape (n,)."""
+    products = np.isin(kind, [int(k) for k in PRODUCT_KINDS])
+    kept = np.array([policy.keeps(path) for path in paths], dtype=bool)
+    return np.where(products & ~kept, policy.weight.bytes, policy.unquantised.bytes)
+
+
+def compute_dtypes(
+    kind: NDArray[np.int16], paths: Sequence[str], policy: Precision
+) -> NDArray[np.int8]:
+    """Compute dtype of rows by kind and module path: matrix rows the policy's compute dtype, all
+    others and the modules it keeps its activation dtype.
 
     Attention multiplies activations: with mixed widths it runs in the activation dtype.
     """
@@ -183,6 +205,8 @@ def compute_dtypes(kind: NDArray[np.int16], policy: Precision) -> NDArray[np.int
     dtype[np.isin(kind, [int(k) for k in CONTRACTION_KINDS])] = int(policy.compute)
     products = [int(k) for k in (*ATTENTION_KINDS, OperatorKind.BATCHED_GEMM)]
     dtype[np.isin(kind, products)] = int(policy.activation if mixed else policy.compute)
+    kept = np.array([policy.keeps(path) for path in paths], dtype=bool)
+    dtype[kept] = int(policy.activation)
     return dtype
 
 

@@ -28,6 +28,7 @@ from accelsim.workloads.capture.captured import (
     CapturedModel,
     CapturedPass,
     compute_dtypes,
+    weight_widths,
 )
 from accelsim.workloads.dtype import Precision
 from accelsim.workloads.dtype import precision as named_precision
@@ -332,21 +333,21 @@ def _graph(rows: Sequence[Row], policy: Precision, batch: int) -> CapturedGraph:
     for number, row in enumerate(rows):
         dims[number, : len(row.kernel.dims)] = row.kernel.dims
         follows[number], fixed[number] = _traffic(row)
-    widths = np.array(
-        [(policy.weight if c == "weight_bytes" else policy.activation).bytes for c in BYTE_COLUMNS]
-    )
-    bytes_ = follows * widths + fixed
     kind = np.array([int(row.kernel.kind) for row in rows], dtype=np.int16)
+    paths = tuple(row.path for row in rows)
+    widths = np.full(follows.shape, policy.activation.bytes)
+    widths[:, BYTE_COLUMNS.index("weight_bytes")] = weight_widths(kind, paths, policy)
+    bytes_ = follows * widths + fixed
     offset, dependency = compressed_rows([sorted(row.sources) for row in rows])
     graph = OperatorGraph(
         kind=kind,
         dims=dims,
-        dtype=compute_dtypes(kind, policy),
+        dtype=compute_dtypes(kind, paths, policy),
         phase=np.array([int(row.phase) for row in rows], dtype=np.int8),
         flop=np.array([row.kernel.flop for row in rows], dtype=np.float64),
         **{column: bytes_[:, place].copy() for place, column in enumerate(BYTE_COLUMNS)},
         name=tuple(row.name for row in rows),
-        path=tuple(row.path for row in rows),
+        path=paths,
         dependency_offset=offset,
         dependency=dependency,
     )

@@ -274,7 +274,9 @@ def cross_attention(
     if b.phase is Phase.DECODE:
         memory_width = memory.shape[-1]
         b.parameters(
-            2 * memory_width * inner + inner * (a.bias + a.key_bias), 2 + a.bias + a.key_bias
+            2 * memory_width * inner + inner * (a.bias + a.key_bias),
+            2 + a.bias + a.key_bias,
+            of_product=True,
         )
         batch, source, _ = memory.shape
         k, v = (
@@ -373,8 +375,8 @@ def _absorbed_attention(
 ) -> Tensor:
     """Query and output in latent space; the up-projection's two halves act per head."""
     batch, heads, length, _ = query[0].shape
-    b.parameters(a.latent_rank * heads * (a.nope_dim + a.value_dim))
     with b.scope(names.latent_up):
+        b.parameters(a.latent_rank * heads * (a.nope_dim + a.value_dim), of_product=True)
         absorbed = _per_head(b, query[0], a.latent_rank, "absorb_query")
     with b.scope(names.attention):
         q = b.copy(

@@ -107,7 +107,7 @@ def encoder_states(
         return write(b, source_len)
     idle = GraphBuilder(b.precision)
     write(idle, 1)
-    b.parameters(idle.parameter_count, idle.parameter_tensor_count)
+    b.include(idle)
     return b.input(batch, source_len, width)
 
 

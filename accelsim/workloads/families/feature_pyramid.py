@@ -77,7 +77,7 @@ def _head(
     shared: bool,
 ) -> None:
     """One head on one level; its weights are counted on the first level only."""
-    before = (b.parameter_count, b.parameter_tensor_count)
+    before = (b.parameter_count, b.parameter_tensor_count, b.parameter_bytes)
     for index in range(p.head_depth):
         with b.scope(f"{scope}.conv.{index}.0"):
             x = b.conv(x, p.pyramid_channels, 3, bias=True)
@@ -86,4 +86,4 @@ def _head(
     with b.scope(f"{scope}.{output}"):
         b.conv(x, p.anchors * width, 3, bias=True)
     if shared:
-        b.parameter_count, b.parameter_tensor_count = before
+        b.parameter_count, b.parameter_tensor_count, b.parameter_bytes = before
