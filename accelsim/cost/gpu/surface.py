@@ -249,8 +249,8 @@ def _surface(surfaces: Mapping[str, Surface], name: str) -> Surface | None:
 
 
 def _unscaled(name: str) -> str:
-    """The name of the surface whose weights have no scales, for products in 16 bits."""
-    return name.removesuffix(" scaled") if name.startswith("gemm bf16 ") else name
+    """The name of the surface whose weights of 4 bits have no scales, for products in 16 bits."""
+    return name.removesuffix(" scaled") if name.startswith("gemm bf16 w4 ") else name
 
 
 def _scaled(costs: RowCosts, factor: FloatArray, rows: Rows, machine: GpuMachine) -> RowCosts:
