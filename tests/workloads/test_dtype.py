@@ -72,15 +72,13 @@ def test_every_format_runs_on_gpus_and_cpus_and_needs_less_than_16_bits(name):
         resolve("llama-3.2-1b", "t4", precision="q4_k_m", mode="training")
 
 
-def test_fewer_bits_decode_faster():
-    names = ("bf16", "w8a16", "q6_k", "w4a16", "iq2_xs")
-    times = [
-        accelsim.estimate(
-            "llama-3.1-8b", "rtx-4090", precision=name, execution="graph", **SHORT
-        ).time_per_output_token_s
-        for name in names
-    ]
-    assert times == sorted(times, reverse=True)
+@pytest.mark.parametrize("name", ["w8a16", "w4a16", "q6_k", "iq2_xs"])
+def test_fewer_bits_decode_faster(name):
+    wide, narrow = (
+        accelsim.estimate("llama-3.1-8b", "rtx-4090", precision=p, execution="graph", **SHORT)
+        for p in ("bf16", name)
+    )
+    assert narrow.time_per_output_token_s < 0.8 * wide.time_per_output_token_s
 
 
 def test_a_cache_is_stored_in_its_own_format():
