@@ -1,0 +1,1 @@
+"""Training on many devices: plans, what they take, the best of them, and whole runs."""

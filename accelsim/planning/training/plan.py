@@ -1,0 +1,326 @@
+"""How a model is trained on many devices: which ranks share what, and in which order they work.
+
+Ranks are numbered with tensor parallelism innermost, then context, data, and pipeline stages
+outermost, as Megatron-LM places them (Narayanan et al. 2021, arXiv:2104.04473, section 3). The
+ranks of experts are taken from those of a stage. States are sharded as ZeRO does (Rajbhandari et
+al. 2020, arXiv:1910.02054); stage 3 is PyTorch's FSDP (Zhao et al. 2023, arXiv:2304.11277).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Final
+
+from accelsim.errors import InvalidValueError, UnknownNameError
+from accelsim.hardware.placement import RankGroup
+from accelsim.workloads.sharding import Shard, split_evenly
+
+__all__ = ["RECOMPUTE", "SCHEDULES", "ParallelismPlan", "check_model", "parse_plan"]
+
+#: Activations that are computed again in the backward pass: none, what attention makes between its
+#: matrix products (Korthikanti et al. 2022, arXiv:2205.05198, section 5), or all but layer inputs.
+RECOMPUTE: Final = ("none", "selective", "full")
+#: Schedules of pipelines; the last two are costed in closed form and not simulated.
+SCHEDULES: Final = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe")
+_RANKS: Final = ("dp", "tp", "pp", "cp", "ep", "microbatch", "chunks", "local_steps")
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelismPlan:
+    """A plan; the product of dp, tp, pp and cp is the number of devices.
+
+    Attributes:
+        dp: Ranks that work on different samples.
+        tp: Ranks that share heads and columns.
+        pp: Pipeline stages.
+        cp: Ranks that share the tokens of a sequence.
+        ep: Ranks that share the experts, of those of a stage.
+        etp: Ranks that share the columns of an expert; as many as `tp` where `ep` is 1, else 1.
+        sp: Whether the ranks of `tp` also share the tokens between split layers.
+        vocabulary: Whether the ranks of `tp` share embedding and logits.
+        zero: ZeRO stage: 0 shares nothing, 1 optimizer states, 2 gradients too, 3 weights too.
+        shard_group: Data-parallel ranks that share states; all of them where None, fewer is hybrid
+            sharding.
+        microbatch: Samples of one rank that go through the model together.
+        schedule: A name in `SCHEDULES`.
+        chunks: Chunks of layers a stage, more than 1 for the interleaved schedule.
+        stage_layers: Layers of each stage where they are not even; of plans without chunks.
+        recompute: A name in `RECOMPUTE`.
+        optimizer_offload: Whether optimizer states and step are the host's (Ren et al. 2021,
+            arXiv:2101.06840).
+        activation_offload: Whether activations wait in host memory.
+        overlap: Whether gradients and weights of data parallelism travel beside computation.
+        tensor_overlap: Whether tensor collectives are cut up and overlap with their matrix products
+            (Wang et al., ASPLOS 2023).
+        bucket_bytes: Gradients that are reduced together; 25 MB as in PyTorch's DDP.
+        local_steps: Steps between two averages of the parameters (local SGD, Stich 2019,
+            arXiv:1805.09767); 1 reduces gradients in every step.
+    """
+
+    dp: int = 1
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    ep: int = 1
+    etp: int | None = None
+    sp: bool = False
+    vocabulary: bool = True
+    zero: int = 0
+    shard_group: int | None = None
+    microbatch: int = 1
+    schedule: str = "1f1b"
+    chunks: int = 1
+    stage_layers: tuple[int, ...] | None = None
+    recompute: str = "none"
+    optimizer_offload: bool = False
+    activation_offload: bool = False
+    overlap: bool = True
+    tensor_overlap: bool = False
+    bucket_bytes: float = 25e6
+    local_steps: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range and options that contradict each other.
+
+        Raises:
+            InvalidValueError: Naming the field.
+        """
+        for name in _RANKS:
+            if not _is_count(getattr(self, name)):
+                raise InvalidValueError(name, getattr(self, name), "an integer >= 1")
+        _one_of("zero", self.zero, (0, 1, 2, 3))
+        _one_of("recompute", self.recompute, RECOMPUTE)
+        _one_of("schedule", self.schedule, SCHEDULES)
+        if not self.bucket_bytes > 0:
+            raise InvalidValueError("bucket_bytes", self.bucket_bytes, "bytes > 0")
+        for check in _CONTRADICTIONS:
+            check(self)
+
+    @property
+    def device_count(self) -> int:
+        """Devices it takes."""
+        return self.dp * self.tp * self.pp * self.cp
+
+    @property
+    def shard(self) -> Shard:
+        """What one rank holds of the model, without pipeline stages."""
+        return Shard(
+            tp=self.tp,
+            sp=self.sp and self.tp > 1,
+            cp=self.cp,
+            ep=self.ep,
+            etp=self.etp if self.ep > 1 else None,
+            vocabulary=self.vocabulary,
+        )
+
+    @property
+    def data_group(self) -> RankGroup:
+        """Ranks that hold copies of the same dense layers."""
+        return RankGroup(self.dp * self.cp, self.tp)
+
+    @property
+    def state_group(self) -> RankGroup:
+        """Ranks that share states of dense layers."""
+        return RankGroup(self.shard_group or self.dp * self.cp, self.tp)
+
+    @property
+    def expert_data_group(self) -> RankGroup:
+        """Ranks that hold copies of the same experts."""
+        spread = self.ep * self.shard.expert_tp
+        return RankGroup(max(self.dp * self.cp * self.tp // spread, 1), spread)
+
+    @property
+    def pipeline_stride(self) -> int:
+        """Devices from a stage to the next."""
+        return self.dp * self.tp * self.cp
+
+    def microbatch_count(self, global_batch: int) -> int:
+        """Microbatches of one iteration.
+
+        Raises:
+            InvalidValueError: If the plan does not divide the batch.
+        """
+        samples = self.dp * self.microbatch
+        if global_batch % samples:
+            allowed = f"a multiple of dp x microbatch = {samples}"
+            remedy = f"Take {max(samples, global_batch // samples * samples)}, or another plan."
+            raise InvalidValueError("global_batch", global_batch, allowed, remedy)
+        return global_batch // samples
+
+    def to_dict(self) -> dict[str, Any]:
+        """Fields, ready for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """What differs from one device, as `parse_plan` reads it."""
+        default = ParallelismPlan()
+        changed = {f.name: getattr(self, f.name) for f in fields(self)}
+        words = [
+            f"{name}={_word(value)}"
+            for name, value in changed.items()
+            if value != getattr(default, name)
+        ]
+        return ",".join(words) or "dp=1"
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    return ":".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _one_of(field: str, value: object, allowed: tuple[object, ...]) -> None:
+    if value not in allowed:
+        raise InvalidValueError(field, value, "one of " + ", ".join(map(str, allowed)))
+
+
+def _check_chunks(plan: ParallelismPlan) -> None:
+    is_interleaved = plan.schedule == "interleaved"
+    if (plan.chunks > 1) != is_interleaved:
+        allowed = "more than 1 with the interleaved schedule, and 1 with others"
+        raise InvalidValueError("chunks", plan.chunks, allowed, "Give schedule=interleaved, chunks=2.")
+    if is_interleaved and plan.pp == 1:
+        raise InvalidValueError("schedule", plan.schedule, "1f1b where pp is 1", "Raise pp.")
+
+
+def _check_zero(plan: ParallelismPlan) -> None:
+    if plan.zero >= 2 and plan.pp > 1:
+        allowed = "0 or 1 with a pipeline, whose stages reduce gradients once an iteration"
+        raise InvalidValueError("zero", plan.zero, allowed, "Take pp=1, or zero=1.")
+    if plan.local_steps > 1 and plan.zero > 0:
+        allowed = "0 with local steps, between which copies differ"
+        raise InvalidValueError("zero", plan.zero, allowed, "Take zero=0, or local_steps=1.")
+
+
+def _check_group(plan: ParallelismPlan) -> None:
+    group, ranks = plan.shard_group, plan.dp * plan.cp
+    if group is None:
+        return
+    if plan.zero == 0:
+        raise InvalidValueError("shard_group", group, "no value with zero=0", "Give zero=3.")
+    if not _is_count(group) or ranks % group:
+        raise InvalidValueError("shard_group", group, f"a divisor of dp x cp = {ranks}")
+
+
+def _check_experts(plan: ParallelismPlan) -> None:
+    if plan.etp is not None and (not _is_count(plan.etp) or plan.ep == 1):
+        raise InvalidValueError("etp", plan.etp, "an integer >= 1 beside ep > 1", "Give ep, too.")
+    spread, ranks = plan.ep * plan.shard.expert_tp, plan.dp * plan.cp * plan.tp
+    if plan.ep > 1 and ranks % spread:
+        allowed = f"ep x etp a divisor of dp x cp x tp = {ranks}"
+        raise InvalidValueError("ep", plan.ep, allowed)
+    if plan.ep > 1 and plan.tp > 1 and not plan.sp:
+        allowed = "1 with expert parallelism beside tp, whose ranks would all send the same tokens"
+        raise InvalidValueError("sp", plan.sp, allowed, "Add sp=1.")
+
+
+def _check_stages(plan: ParallelismPlan) -> None:
+    layers = plan.stage_layers
+    if layers is None:
+        return
+    if plan.chunks > 1 or len(layers) != plan.pp or not all(map(_is_count, layers)):
+        allowed = f"{plan.pp} counts of layers, one a stage, without chunks"
+        raise InvalidValueError("stage_layers", layers, allowed)
+
+
+def _check_schedule(plan: ParallelismPlan) -> None:
+    if plan.schedule == "dualpipe" and plan.pp % 2:
+        raise InvalidValueError("pp", plan.pp, "an even count with the dualpipe schedule")
+    if plan.schedule.startswith("zb") and plan.recompute == "full":
+        allowed = "none or selective with zero-bubble schedules, which keep activations"
+        raise InvalidValueError("recompute", plan.recompute, allowed, "Take schedule=1f1b.")
+
+
+_CONTRADICTIONS: Final = (
+    _check_chunks,
+    _check_zero,
+    _check_group,
+    _check_experts,
+    _check_stages,
+    _check_schedule,
+)
+
+
+def parse_plan(text: str, base: ParallelismPlan | None = None) -> ParallelismPlan:
+    """A plan from words such as ``dp=8,tp=4,pp=2,zero=1,recompute=full``.
+
+    Args:
+        text: Fields of `ParallelismPlan`; flags are 0 or 1, layers of stages joined by colons.
+        base: Values of fields that are not named; the defaults where None.
+
+    Raises:
+        UnknownNameError: If a field does not exist.
+        InvalidValueError: If a value is no value of its field, or contradicts another.
+    """
+    values: dict[str, Any] = {}
+    defaults = {f.name: f.default for f in fields(ParallelismPlan)}
+    for part in filter(None, (word.strip() for word in text.split(","))):
+        name, _, word = part.partition("=")
+        key = name.strip().lower()
+        if key not in defaults:
+            known = ", ".join(defaults)
+            raise UnknownNameError("field of a plan", name, defaults, f"Fields: {known}.")
+        values[key] = _parsed(key, word.strip(), defaults)
+    if values.get("chunks", 1) > 1:
+        values.setdefault("schedule", "interleaved")
+    return replace(base or ParallelismPlan(), **values)
+
+
+def _parsed(field: str, word: str, defaults: Mapping[str, Any]) -> Any:
+    default = defaults[field]
+    if isinstance(default, str):
+        return word
+    try:
+        if field == "stage_layers":
+            return tuple(int(count) for count in word.split(":"))
+        if isinstance(default, bool):
+            return bool(int(word))
+        return float(word) if isinstance(default, float) else int(word)
+    except ValueError:
+        raise InvalidValueError(field, word, "a number, flags 0 or 1") from None
+
+
+def check_model(plan: ParallelismPlan, workload: Any, seq_len: int) -> None:
+    """Refuse a plan that the model's family, heads, layers or tokens do not allow.
+
+    Args:
+        plan: The plan.
+        workload: The `Workload`.
+        seq_len: Tokens of a sequence.
+
+    Raises:
+        InvalidValueError: Naming the field, with a remedy.
+    """
+    family = workload.family
+    if family is None or not family.shards:
+        name = "captured" if family is None else family.name
+        for field in ("tp", "pp", "cp", "ep"):
+            if getattr(plan, field) > 1:
+                allowed = f"1: {name} models are trained data-parallel"
+                raise InvalidValueError(field, getattr(plan, field), allowed, "Raise dp instead.")
+        return
+    parameters = workload.parameters
+    split_evenly("tp", plan.tp, parameters.heads, "attention heads")
+    split_evenly("cp", plan.cp, seq_len, "tokens of a sequence")
+    if plan.sp:
+        split_evenly("tp", plan.tp, seq_len // plan.cp, "tokens, which sp shares")
+    if plan.ep > 1 and parameters.mixture is None:
+        raise InvalidValueError("ep", plan.ep, f"1: {workload.name} has no experts", "Leave ep out.")
+    _check_layers(plan, parameters.layers)
+
+
+def _check_layers(plan: ParallelismPlan, layers: int) -> None:
+    if plan.stage_layers is not None and sum(plan.stage_layers) != layers:
+        allowed = f"counts that add up to {layers} layers"
+        raise InvalidValueError("stage_layers", plan.stage_layers, allowed)
+    if plan.pp * plan.chunks > layers:
+        allowed = f"at most {layers} stages x chunks, one a layer"
+        raise InvalidValueError("pp", plan.pp, allowed, "Lower pp or chunks.")
+    if plan.chunks > 1 and layers % (plan.pp * plan.chunks):
+        allowed = f"stages x chunks that divide {layers} layers"
+        raise InvalidValueError("chunks", plan.chunks, allowed)

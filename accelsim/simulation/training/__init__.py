@@ -1,0 +1,1 @@
+"""Training steps over many ranks as tasks of the engine: pipelines, sharded data parallelism."""

@@ -1,0 +1,175 @@
+"""Orders in which the stages of a pipeline run forward and backward passes of microbatches.
+
+GPipe (Huang et al. 2019, arXiv:1811.06965) runs all forward passes first; 1F1B (PipeDream-Flush,
+Narayanan et al. 2021, arXiv:2006.09503) alternates after a warm-up; interleaved 1F1B gives each
+stage several chunks of layers (Narayanan et al. 2021, arXiv:2104.04473, section 2.2); ZB-H1 puts
+gradients of weights off into the bubbles (Qi et al. 2024, arXiv:2401.10241).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.errors import InvalidValueError
+
+__all__ = ["SCHEDULES", "Pass", "PipelineOrder", "most_in_flight", "pipeline_order"]
+
+#: Schedules that are simulated, by name.
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1")
+_Codes = NDArray[np.int64]
+
+
+class Pass(IntEnum):
+    """What a step of a stage computes."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    WEIGHT = 2  # gradients of weights, where they are apart
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PipelineOrder:
+    """Steps of all stages; row s holds those of stage s in order.
+
+    Attributes:
+        kind: `Pass` codes, shape (stages, steps).
+        chunk: Chunk of the stage's layers, shape (stages, steps).
+        microbatch: Microbatch, shape (stages, steps).
+        chunk_count: Chunks of each stage.
+        microbatch_count: Microbatches.
+    """
+
+    kind: _Codes
+    chunk: _Codes
+    microbatch: _Codes
+    chunk_count: int
+    microbatch_count: int
+
+    @property
+    def stage_count(self) -> int:
+        """Stages."""
+        return len(self.kind)
+
+    @property
+    def has_weight_passes(self) -> bool:
+        """Whether gradients of weights are passes of their own."""
+        return bool((self.kind == Pass.WEIGHT).any())
+
+    def in_flight(self) -> _Codes:
+        """Most chunks of activations that each stage holds at once, shape (stages,)."""
+        last = Pass.WEIGHT if self.has_weight_passes else Pass.BACKWARD
+        change = (self.kind == Pass.FORWARD).astype(np.int64) - (self.kind == last)
+        most: _Codes = np.cumsum(change, axis=1).max(axis=1)
+        return most
+
+
+@lru_cache(maxsize=64)
+def pipeline_order(
+    schedule: str, stage_count: int, microbatch_count: int, chunk_count: int = 1
+) -> PipelineOrder:
+    """The order of a schedule.
+
+    Args:
+        schedule: A name in `SCHEDULES`.
+        stage_count: Stages, >= 1.
+        microbatch_count: Microbatches, >= 1.
+        chunk_count: Chunks of layers a stage; more than 1 for the interleaved schedule alone.
+
+    Raises:
+        InvalidValueError: If there is no such schedule, or its counts do not fit together.
+    """
+    _check(schedule, stage_count, microbatch_count, chunk_count)
+    stages = range(stage_count)
+    if schedule == "gpipe":
+        steps = [_gpipe(microbatch_count) for _ in stages]
+    elif schedule == "zb-h1":
+        steps = [_zero_bubble(s, stage_count, microbatch_count) for s in stages]
+    else:
+        counts = (stage_count, microbatch_count, chunk_count)
+        steps = [_alternating(s, *counts) for s in stages]
+    kind, chunk, microbatch = np.stack(steps).transpose(1, 0, 2)
+    return PipelineOrder(kind, chunk, microbatch, chunk_count, microbatch_count)
+
+
+def most_in_flight(
+    schedule: str, stage: int, stage_count: int, microbatch_count: int, chunk_count: int = 1
+) -> int:
+    """Chunks of activations that a stage holds at once at the most, in closed form.
+
+    All of GPipe's; p - s of 1F1B's; (v - 1) p + 2 (p - s) - 1 chunks of the interleaved schedule
+    (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.3); as many as the first stage's p of
+    ZB-H1's, whose weight gradients keep them longer (Qi et al. 2024, section 2.3).
+    """
+    total = microbatch_count * chunk_count
+    if schedule == "gpipe":
+        return total
+    if schedule == "zb-h1":
+        return min(total, stage_count)
+    if chunk_count == 1:
+        return min(total, stage_count - stage)
+    return min(total, (chunk_count - 1) * stage_count + 2 * (stage_count - stage) - 1)
+
+
+def _check(schedule: str, stages: int, microbatches: int, chunks: int) -> None:
+    if schedule not in SCHEDULES:
+        raise InvalidValueError("schedule", schedule, f"one of {', '.join(SCHEDULES)}")
+    for name, count in (("stage_count", stages), ("microbatch_count", microbatches)):
+        if count < 1:
+            raise InvalidValueError(name, count, "at least 1")
+    if chunks < 1 or (chunks > 1 and schedule != "interleaved"):
+        allowed = "1, or more with the interleaved schedule"
+        raise InvalidValueError("chunk_count", chunks, allowed)
+    if chunks > 1 and microbatches % stages:
+        allowed = f"a multiple of the {stages} stages, as interleaving needs"
+        raise InvalidValueError("microbatch_count", microbatches, allowed)
+
+
+def _steps(kind: Pass, microbatches: _Codes, chunks: _Codes | int = 0) -> _Codes:
+    columns = np.broadcast_arrays(int(kind), chunks, microbatches)
+    return np.stack(columns).astype(np.int64)
+
+
+def _gpipe(microbatch_count: int) -> _Codes:
+    every = np.arange(microbatch_count)
+    passes = [_steps(Pass.FORWARD, every), _steps(Pass.BACKWARD, every)]
+    return np.concatenate(passes, axis=1)
+
+
+def _alternating(stage: int, stages: int, microbatches: int, chunks: int) -> _Codes:
+    """1F1B, and with chunks Megatron-LM's interleaved form of it."""
+    total = microbatches * chunks
+    warm_up = stages - stage - 1 if chunks == 1 else 2 * (stages - stage - 1) + (chunks - 1) * stages
+    warm_up = min(total, warm_up)
+    place = np.arange(total)
+    within = place % (stages * chunks)
+    microbatch = place // (stages * chunks) * stages + within % stages
+    chunk = within // stages
+    if chunks == 1:
+        microbatch, chunk = place, np.zeros_like(place)
+    forward = _steps(Pass.FORWARD, microbatch, chunk)
+    backward = _steps(Pass.BACKWARD, microbatch, chunks - 1 - chunk)
+    steady = total - warm_up
+    pairs = np.stack([forward[:, warm_up:], backward[:, :steady]], axis=2).reshape(3, -1)
+    return np.concatenate([forward[:, :warm_up], pairs, backward[:, steady:]], axis=1)
+
+
+def _zero_bubble(stage: int, stages: int, microbatches: int) -> _Codes:
+    """ZB-H1: stage s puts s gradients of weights off until it would wait."""
+    warm_up = min(microbatches, stages - stage - 1)
+    steps = [(Pass.FORWARD, i) for i in range(warm_up)]
+    weights = 0
+    for i in range(microbatches):
+        if warm_up + i < microbatches:
+            steps.append((Pass.FORWARD, warm_up + i))
+        steps.append((Pass.BACKWARD, i))
+        if i - weights >= stage:
+            steps.append((Pass.WEIGHT, weights))
+            weights += 1
+    steps += [(Pass.WEIGHT, i) for i in range(weights, microbatches)]
+    kind, microbatch = np.array(steps, dtype=np.int64).T
+    return np.stack([kind, np.zeros_like(kind), microbatch])
