@@ -32,6 +32,10 @@ if TYPE_CHECKING:
         TrainingOptions,
     )
     from accelsim.planning.simulate import Simulation, simulate
+    from accelsim.planning.training.estimate import TrainingEstimate, train
+    from accelsim.planning.training.length import RunLength
+    from accelsim.planning.training.plan import ParallelismPlan
+    from accelsim.planning.training.setup import Conditions
     from accelsim.simulation.engine import Engine, TaskColumns
     from accelsim.simulation.randomness import RandomStreams
     from accelsim.simulation.timeline import Timeline
@@ -44,18 +48,21 @@ __version__ = "0.1.0"
 __all__ = [
     "Cluster",
     "Comparison",
+    "Conditions",
     "CostTable",
     "Engine",
     "Estimate",
     "EstimateColumns",
     "Fleet",
     "ModelOptions",
+    "ParallelismPlan",
     "Pool",
     "Precision",
     "PriceBook",
     "PriceChoice",
     "RandomStreams",
     "RankGroup",
+    "RunLength",
     "RunOptions",
     "RunShape",
     "ShapeColumns",
@@ -64,6 +71,7 @@ __all__ = [
     "Stage",
     "TaskColumns",
     "Timeline",
+    "TrainingEstimate",
     "TrainingOptions",
     "capture",
     "cluster",
@@ -78,6 +86,7 @@ __all__ = [
     "lower",
     "operator_costs",
     "simulate",
+    "train",
     "workload",
     "workload_names",
 ]
@@ -118,6 +127,11 @@ _HOME = {
     "estimate_many": "accelsim.planning.estimate_many",
     "operator_costs": "accelsim.planning.operators",
     "simulate": "accelsim.planning.simulate",
+    "train": "accelsim.planning.training.estimate",
+    "TrainingEstimate": "accelsim.planning.training.estimate",
+    "RunLength": "accelsim.planning.training.length",
+    "ParallelismPlan": "accelsim.planning.training.plan",
+    "Conditions": "accelsim.planning.training.setup",
     "workload": "accelsim.workload_catalog",
     "workload_names": "accelsim.workload_catalog",
 }

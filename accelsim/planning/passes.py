@@ -22,7 +22,15 @@ from accelsim.workloads.model import Lowered, PassShape
 from accelsim.workloads.operator import CONV_KINDS, OperatorKind, Phase
 from accelsim.workloads.training import training_graph
 
-__all__ = ["Pass", "RunPasses", "decode_contexts", "input_bytes", "run_passes"]
+__all__ = [
+    "Pass",
+    "RunPasses",
+    "TrainingStep",
+    "decode_contexts",
+    "input_bytes",
+    "run_passes",
+    "training_step",
+]
 
 # Graphs are immutable and lowered once: what is derived from one is kept beside it.
 _step = lru_cache(maxsize=64)(training_graph)
@@ -95,17 +103,43 @@ def _lower(run: ResolvedRun, phase: Phase, **changes: int) -> Lowered:
     )
 
 
-def _training(run: ResolvedRun) -> RunPasses:
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingStep:
+    """Rows of one training step of a part of the batch.
+
+    Attributes:
+        forward: Forward rows, with what each keeps for the backward pass.
+        rows: All rows of the step.
+        lowered: The counts of the model.
+    """
+
+    forward: OperatorGraph
+    rows: OperatorGraph
+    lowered: Lowered
+
+
+def training_step(run: ResolvedRun) -> TrainingStep:
+    """Forward, backward and optimizer rows of a training run's part of the batch.
+
+    Raises:
+        InvalidValueError: If the workload cannot be lowered at these sizes.
+    """
     forward = _lower(run, Phase.FORWARD)
     graph, counts = forward.graph, (forward.parameter_count, forward.parameter_tensor_count)
     if run.workload.captured is None:
         step = _step(graph, *counts, run.precision, run.optimizer)
-    else:
-        rule = run.optimizer.name
-        step = captured_training(run.workload, _shape(run), run.precision, optimizer_name=rule)
-        # with what training keeps, unlike the inference pass
-        graph = step.take(step.phase == int(Phase.FORWARD))
-    memory = training_footprint(graph, step, counts[0], run.precision, run.optimizer)
+        return TrainingStep(graph, step, forward)
+    rule = run.optimizer.name
+    step = captured_training(run.workload, _shape(run), run.precision, optimizer_name=rule)
+    # with what training keeps, unlike the inference pass
+    return TrainingStep(step.take(step.phase == int(Phase.FORWARD)), step, forward)
+
+
+def _training(run: ResolvedRun) -> RunPasses:
+    found = training_step(run)
+    step, forward = found.rows, found.lowered
+    counts = forward.parameter_count
+    memory = training_footprint(found.forward, step, counts, run.precision, run.optimizer)
     if run.accumulation == 1:
         return _passes(run, [("training step", step, 1.0)], memory, forward)
     is_update = step.phase == int(Phase.OPTIMIZER)

@@ -459,6 +459,21 @@ def _lookup(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
     return [forward.gradient(kind=_K.SCATTER, dims=dims, flop=flop, read=read, write=write)]
 
 
+def _joined(kind: OperatorKind) -> _Gradients:
+    """The collective of the gradients: of as many bytes among the same ranks (Korthikanti et al.
+    2022, arXiv:2205.05198, figure 5).
+
+    A sum over a split layer's ranks passes its gradient on; the sum that the layer's input needs
+    stands in its place.
+    """
+
+    def gradients(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
+        taken = forward.where(needed)
+        return [taken.gradient(kind=kind, read=taken.write)]
+
+    return gradients
+
+
 def _accumulations(graph: OperatorGraph) -> _Block:
     """Sums of the gradients of tensors that several rows read."""
     consumers = np.bincount(graph.dependency, minlength=len(graph))
@@ -488,6 +503,11 @@ _BACKWARD: dict[OperatorKind, _Gradients] = {
     _K.COPY: _copy,
     _K.EMBEDDING: _lookup,
     _K.EMBEDDING_BAG: _lookup,
+    _K.ALL_REDUCE: _joined(_K.ALL_REDUCE),
+    _K.ALL_GATHER: _joined(_K.REDUCE_SCATTER),
+    _K.REDUCE_SCATTER: _joined(_K.ALL_GATHER),
+    _K.ALL_TO_ALL: _joined(_K.ALL_TO_ALL),
+    _K.SEND_RECV: _joined(_K.SEND_RECV),
 } | dict.fromkeys(
     (_K.LAYER_NORM, _K.RMS_NORM, _K.BATCH_NORM, _K.GROUP_NORM, _K.RNN, _K.LSTM, _K.GRU),
     _same_kind(2.0),

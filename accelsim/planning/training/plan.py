@@ -9,14 +9,14 @@ al. 2020, arXiv:1910.02054); stage 3 is PyTorch's FSDP (Zhao et al. 2023, arXiv:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.hardware.placement import RankGroup
 from accelsim.workloads.sharding import Shard, split_evenly
 
-__all__ = ["RECOMPUTE", "SCHEDULES", "ParallelismPlan", "check_model", "parse_plan"]
+__all__ = ["RECOMPUTE", "SCHEDULES", "ParallelismPlan", "check_model", "parse_plan", "plan_on"]
 
 #: Activations that are computed again in the backward pass: none, what attention makes between its
 #: matrix products (Korthikanti et al. 2022, arXiv:2205.05198, section 5), or all but layer inputs.
@@ -183,7 +183,9 @@ def _check_chunks(plan: ParallelismPlan) -> None:
     is_interleaved = plan.schedule == "interleaved"
     if (plan.chunks > 1) != is_interleaved:
         allowed = "more than 1 with the interleaved schedule, and 1 with others"
-        raise InvalidValueError("chunks", plan.chunks, allowed, "Give schedule=interleaved, chunks=2.")
+        raise InvalidValueError(
+            "chunks", plan.chunks, allowed, "Give schedule=interleaved, chunks=2."
+        )
     if is_interleaved and plan.pp == 1:
         raise InvalidValueError("schedule", plan.schedule, "1f1b where pp is 1", "Raise pp.")
 
@@ -246,16 +248,15 @@ _CONTRADICTIONS: Final = (
 )
 
 
-def parse_plan(text: str, base: ParallelismPlan | None = None) -> ParallelismPlan:
-    """A plan from words such as ``dp=8,tp=4,pp=2,zero=1,recompute=full``.
+def parse_plan(text: str) -> dict[str, Any]:
+    """Fields of a plan from words such as ``dp=8,tp=4,pp=2,zero=1,recompute=full``.
 
     Args:
         text: Fields of `ParallelismPlan`; flags are 0 or 1, layers of stages joined by colons.
-        base: Values of fields that are not named; the defaults where None.
 
     Raises:
         UnknownNameError: If a field does not exist.
-        InvalidValueError: If a value is no value of its field, or contradicts another.
+        InvalidValueError: If a value is no value of its field.
     """
     values: dict[str, Any] = {}
     defaults = {f.name: f.default for f in fields(ParallelismPlan)}
@@ -268,7 +269,31 @@ def parse_plan(text: str, base: ParallelismPlan | None = None) -> ParallelismPla
         values[key] = _parsed(key, word.strip(), defaults)
     if values.get("chunks", 1) > 1:
         values.setdefault("schedule", "interleaved")
-    return replace(base or ParallelismPlan(), **values)
+    return values
+
+
+def plan_on(device_count: int, values: Mapping[str, Any]) -> ParallelismPlan:
+    """A plan on so many devices; a dp that is not given takes what the others leave.
+
+    Args:
+        device_count: Devices.
+        values: Fields of `ParallelismPlan`.
+
+    Raises:
+        InvalidValueError: If the fields contradict each other, or do not use all devices.
+    """
+    taken = 1
+    for name in ("tp", "pp", "cp"):
+        count = values.get(name, 1)
+        taken *= count if _is_count(count) else 1
+    filled = dict(values)
+    if "dp" not in filled and device_count % taken == 0:
+        filled["dp"] = device_count // taken
+    plan = ParallelismPlan(**filled)
+    if plan.device_count != device_count:
+        allowed = f"dp x tp x pp x cp = {device_count} devices, not {plan.device_count}"
+        raise InvalidValueError("plan", str(plan), allowed, "Change gpus, or the plan.")
+    return plan
 
 
 def _parsed(field: str, word: str, defaults: Mapping[str, Any]) -> Any:
@@ -310,7 +335,9 @@ def check_model(plan: ParallelismPlan, workload: Any, seq_len: int) -> None:
     if plan.sp:
         split_evenly("tp", plan.tp, seq_len // plan.cp, "tokens, which sp shares")
     if plan.ep > 1 and parameters.mixture is None:
-        raise InvalidValueError("ep", plan.ep, f"1: {workload.name} has no experts", "Leave ep out.")
+        raise InvalidValueError(
+            "ep", plan.ep, f"1: {workload.name} has no experts", "Leave ep out."
+        )
     _check_layers(plan, parameters.layers)
 
 

@@ -62,7 +62,9 @@ def zero_bubble_v_bubble_s(
 
     input_s = np.subtract(backward_s, weight_s)
     parts = np.stack(np.broadcast_arrays(forward_s, input_s, weight_s))
-    excess: ArrayLike = np.subtract(stage_count, 1) / 2 * 3 * (parts.max(axis=0) - parts.mean(axis=0))
+    excess: ArrayLike = (
+        np.subtract(stage_count, 1) / 2 * 3 * (parts.max(axis=0) - parts.mean(axis=0))
+    )
     return excess
 
 

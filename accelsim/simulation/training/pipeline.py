@@ -9,7 +9,7 @@ Distributed, arXiv:2006.15704, section 3.2.3).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,7 +156,8 @@ def _run(engine: Engine, end_s: FloatArray, rows: _Rows, order: PipelineOrder) -
 def _resource_names(stages: int) -> list[str]:
     """Streams of the stages, links to the next and the previous stage, and networks."""
     every = range(stages)
-    links = [f"link {s} to {(s + step) % stages}" for step in (1, -1) for s in every]
+    ways = (("activations", 1), ("gradients", -1))
+    links = [f"{word} {s} to {(s + step) % stages}" for word, step in ways for s in every]
     return [f"stage {s}" for s in every] + links + [f"network {s}" for s in every]
 
 
@@ -253,9 +254,7 @@ def _part_counts(order: PipelineOrder, work: PipelineWork, steps: _Steps) -> Int
     return np.where(_is_last_of_chunk(order, steps), buckets, 1)
 
 
-def _pass_rows(
-    order: PipelineOrder, work: PipelineWork, steps: _Steps, parts: IntArray
-) -> _Rows:
+def _pass_rows(order: PipelineOrder, work: PipelineWork, steps: _Steps, parts: IntArray) -> _Rows:
     tables = np.stack([work.forward_s, work.backward_s, work.weight_s])
     duration = tables[steps.kind, steps.stage, steps.chunk] / parts
     name = steps.kind * order.microbatch_count + steps.microbatch

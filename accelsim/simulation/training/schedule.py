@@ -143,7 +143,9 @@ def _gpipe(microbatch_count: int) -> _Codes:
 def _alternating(stage: int, stages: int, microbatches: int, chunks: int) -> _Codes:
     """1F1B, and with chunks Megatron-LM's interleaved form of it."""
     total = microbatches * chunks
-    warm_up = stages - stage - 1 if chunks == 1 else 2 * (stages - stage - 1) + (chunks - 1) * stages
+    warm_up = (
+        stages - stage - 1 if chunks == 1 else 2 * (stages - stage - 1) + (chunks - 1) * stages
+    )
     warm_up = min(total, warm_up)
     place = np.arange(total)
     within = place % (stages * chunks)

@@ -1,0 +1,131 @@
+"""``accelsim train``: one model on many devices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from accelsim.cli.progress import progress_bar
+from accelsim.cli.result_writer import ResultWriter, with_output
+
+if TYPE_CHECKING:
+    from accelsim.planning.training.length import RunLength
+
+__all__ = ["train"]
+
+_SECONDS_PER_HOUR: Final = 3600.0
+
+
+@with_output
+def train(
+    output: ResultWriter,
+    model: str,
+    cluster: str | None = None,
+    device: str | None = None,
+    gpus: int | None = None,
+    plan: str | None = None,
+    search: bool = False,
+    global_batch: int | None = None,
+    microbatch: int | None = None,
+    recompute: str | None = None,
+    schedule: str | None = None,
+    tokens: float | None = None,
+    samples: float | None = None,
+    epochs: float | None = None,
+    epoch_samples: float | None = None,
+    mtbf: float | None = None,
+    checkpoint: float | None = None,
+    trace: Path | None = None,
+    offer: str | None = None,
+    *,
+    keywords: dict[str, Any],
+) -> None:
+    """Estimate training on many devices: one plan, or the best one found."""
+    from accelsim.planning.training.estimate import train as estimate_training
+
+    words = _words(plan, microbatch=microbatch, recompute=recompute, schedule=schedule)
+    amounts = {
+        "tokens": tokens,
+        "samples": samples,
+        "epochs": epochs,
+        "epoch_samples": epoch_samples,
+        "mtbf_s": None if mtbf is None else mtbf * _SECONDS_PER_HOUR,
+        "checkpoint_s": checkpoint,
+    }
+    if trace is not None:
+        from accelsim.report.output import check_output
+
+        check_output(trace, force=output.force)
+    with progress_bar("search", unit="groups", quiet=output.quiet or not search) as report:
+        result = estimate_training(
+            model,
+            cluster=cluster,
+            device=device,
+            gpus=gpus,
+            plan=words,
+            search=search,
+            global_batch=global_batch,
+            length=_length(amounts),
+            record=trace is not None,
+            report=report,
+            offer=offer,
+            **keywords,
+        )
+    if trace is not None:
+        _write_trace(result.timeline, trace, output)
+
+    from accelsim.report.training import training_view
+
+    figures = result.figures()
+    scalars = {name: value for name, value in figures.items() if name not in result.nested}
+    asked = str(result.inputs["plan"])
+    output.emit(result.to_dict(), lambda: training_view(result, asked), rows=[scalars])
+
+
+def _words(plan: str | None, **options: Any) -> str:
+    """The plan's words with those of options beside it.
+
+    Raises:
+        InvalidValueError: If both name a field.
+    """
+    from accelsim.errors import InvalidValueError
+    from accelsim.planning.training.plan import parse_plan
+
+    named = parse_plan(plan or "")
+    words = [plan] if plan else []
+    for name, value in options.items():
+        if value is None:
+            continue
+        if name in named:
+            allowed = f"no value beside {name} in --plan"
+            raise InvalidValueError(name, value, allowed, "Give one of them.")
+        words.append(f"{name}={value}")
+    return ",".join(words)
+
+
+def _length(amounts: dict[str, float | None]) -> RunLength | None:
+    """The length of the run; None where only an iteration is asked.
+
+    Raises:
+        InvalidValueError: If failures or checkpoints are given without a length.
+    """
+    from accelsim.errors import InvalidValueError
+    from accelsim.planning.training.length import RunLength
+
+    if all(amounts[name] is None for name in ("tokens", "samples", "epochs")):
+        for name in ("mtbf_s", "checkpoint_s", "epoch_samples"):
+            if amounts[name] is not None:
+                allowed = "no value without --tokens, --samples or --epochs"
+                raise InvalidValueError(name, amounts[name], allowed)
+        return None
+    return RunLength(**amounts)  # type: ignore[arg-type]
+
+
+def _write_trace(timeline: Any, path: Path, output: ResultWriter) -> None:
+    from accelsim.errors import InvalidValueError
+
+    if timeline is None:
+        allowed = "a schedule that is simulated: gpipe, 1f1b, interleaved, zb-h1"
+        raise InvalidValueError("trace", str(path), allowed, "Choose another --schedule.")
+    timeline.to_perfetto(path, force=output.force)
+    output.note(f"wrote {path}; open it at https://ui.perfetto.dev")

@@ -1,0 +1,345 @@
+"""What each block of a model takes on one rank: times, bytes and parameters of its layers.
+
+A model's rows are cut into blocks: what stands before its layers, each layer, and what follows.
+Equal blocks are priced once. A block's row sums are what stages of a pipeline, buckets of gradients
+and sharded weights are made of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.cost.registry import tier_parameters
+from accelsim.cost.table import CostTable
+from accelsim.planning.passes import training_step
+from accelsim.planning.run import ResolvedRun
+from accelsim.planning.schedule import device_time_s
+from accelsim.planning.sharded_costs import sharded_costs
+from accelsim.planning.simulate import device_settings
+from accelsim.workloads.dtype import DTYPE_BYTES
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
+from accelsim.workloads.operator import (
+    COLLECTIVE_KINDS,
+    CONTRACTION_KINDS,
+    OperatorKind,
+    Phase,
+)
+from accelsim.workloads.sharding import ParallelGroup
+
+__all__ = ["FIELDS", "BlockCosts", "block_costs"]
+
+_K = OperatorKind
+_COLLECTIVES: Final = tuple(int(kind) for kind in COLLECTIVE_KINDS)
+_LOOKUPS: Final = (int(_K.EMBEDDING), int(_K.EMBEDDING_BAG))
+#: Rows whose kept activations selective recomputation makes again.
+_ATTENTION_INSIDE: Final = (int(_K.SOFTMAX), int(_K.BATCHED_GEMM))
+#: Group of a collective -> word in the names of fields.
+_GROUPS: Final = {
+    ParallelGroup.TENSOR: "tensor",
+    ParallelGroup.EXPERT_TENSOR: "expert",
+    ParallelGroup.EXPERT: "expert",
+    ParallelGroup.CONTEXT: "context",
+}
+_BOTH: Final = ("forward", "backward")
+#: Columns of `BlockCosts`, all sums over a block's rows for one microbatch.
+FIELDS: Final = (
+    *(f"{word}_{part}_s" for part in _BOTH for word in ("compute", "tensor", "context", "expert")),
+    *(f"issue_{part}_s" for part in _BOTH),
+    *(f"energy_{part}_j" for part in _BOTH),
+    "weight_gradient_s",  # of the backward pass, the part that no other layer waits for
+    "inner_attention_s",  # of the forward pass, what selective recomputation does again
+    "saved_bytes",
+    "inner_saved_bytes",  # of these, what selective recomputation drops
+    "output_bytes",
+    "working_bytes",
+    "parameters",
+    "expert_parameters",
+    "table_parameters",  # of embedding bags
+    "pooled_bytes",  # what embedding bags give
+    "flop",
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockCosts:
+    """Sums over the rows of each block, for u units (ways to run one microbatch on one rank).
+
+    Attributes:
+        values: By name in `FIELDS`, shape (u, blocks) each.
+        layer_count: Blocks between the first and the last that are layers of the model.
+        rows: Times and spreads of each unit's distinct rows, for intervals.
+        tied_parameters: Parameters of the first block that the last one uses, too, shape (u,).
+    """
+
+    values: dict[str, FloatArray]
+    layer_count: int
+    rows: tuple[RowSpreads, ...]
+    tied_parameters: FloatArray
+
+    def __getitem__(self, name: str) -> FloatArray:
+        return self.values[name]
+
+    @property
+    def block_count(self) -> int:
+        """Blocks."""
+        return int(self.values["flop"].shape[1])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowSpreads:
+    """Rows that the interval of an iteration is made from.
+
+    Attributes:
+        kind: `OperatorKind` codes, shape (n,).
+        time_s: Times of all repeats of each row.
+        log_sigma: Spread of each.
+        shared_log_sigma: Part that rows of one kind share.
+        context_log_sigma: What all rows share.
+        tier: Where the parameters come from.
+    """
+
+    kind: IntArray
+    time_s: FloatArray
+    log_sigma: FloatArray
+    shared_log_sigma: FloatArray
+    context_log_sigma: float
+    tier: str
+
+
+def block_costs(runs: tuple[ResolvedRun, ...]) -> BlockCosts:
+    """Price one microbatch of each run, forward and backward.
+
+    Args:
+        runs: Runs of one workload whose batch is a microbatch and whose shard has no stages.
+
+    Raises:
+        InvalidValueError: If a shard does not divide the model.
+        UnsupportedOperatorError: If the device cannot run a row.
+    """
+    found = [_unit(run) for run in runs]
+    names = FIELDS
+    values = {name: np.stack([unit.values[name] for unit in found]) for name in names}
+    tied = np.array([unit.tied for unit in found])
+    return BlockCosts(values, found[0].layer_count, tuple(unit.rows for unit in found), tied)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Unit:
+    values: dict[str, FloatArray]
+    layer_count: int
+    rows: RowSpreads
+    tied: float
+
+
+@lru_cache(maxsize=1024)
+def _unit_cached(run: _RunKey) -> _Unit:
+    return _priced(run.run)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _RunKey:
+    """A run compared by what prices its microbatch."""
+
+    run: ResolvedRun
+
+    def _key(self) -> tuple[Any, ...]:
+        r = self.run
+        sizes = (r.batch, r.seq_len, r.image_size, r.shard, r.fused_attention, r.tier, r.heap)
+        same = (id(r.workload), id(r.device), id(r.cluster), id(r.host))
+        return (*same, *sizes, r.precision, r.execution)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _RunKey) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+
+def _unit(run: ResolvedRun) -> _Unit:
+    return _unit_cached(_RunKey(run))
+
+
+def _priced(run: ResolvedRun) -> _Unit:
+    step = training_step(run)
+    passes = step.rows.take(step.rows.phase != int(Phase.OPTIMIZER))
+    blocks = _Blocks.of(step.forward, passes, run)
+    graph = passes.take(blocks.distinct_rows)
+    table = _table(graph, run)
+    block = blocks.distinct_block
+    size = blocks.distinct_count
+    sums: dict[str, FloatArray] = {}
+    for name, column in _columns(graph, table).items():
+        sums[name] = np.bincount(block, weights=column, minlength=size).astype(np.float64)
+    sums["output_bytes"], sums["working_bytes"] = _edges(graph, block, size)
+    values = {name: sums[name][blocks.alike] for name in FIELDS}
+    tied = _tied(values, step.lowered.parameter_count, run)
+    return _Unit(values, blocks.layer_count, _spreads(graph, table, blocks), tied)
+
+
+def _table(graph: OperatorGraph, run: ResolvedRun) -> CostTable:
+    parameters = tier_parameters(
+        run.device, run.tier, sparse_weights=run.sparse_weights, heap=run.heap
+    )
+    where: dict[str, Any] = {"shard": run.shard, "cluster": run.cluster}
+    table = sharded_costs(graph, run.device, run.execution, parameters, run.host, **where)
+    settings = device_settings(run.device, run.execution, 0.0, is_decode=False)
+    return replace(table, time_s=device_time_s(table, settings))
+
+
+def _columns(graph: OperatorGraph, table: CostTable) -> dict[str, FloatArray]:
+    """Columns of the rows to sum over blocks, by field."""
+    is_forward = graph.phase == int(Phase.FORWARD)
+    joins = np.isin(graph.kind, _COLLECTIVES)
+    inside = np.isin(graph.kind, _ATTENTION_INSIDE) & is_forward
+    columns = {
+        "weight_gradient_s": table.time_s * _ends(graph, (".grad_weight", ".grad_bias")),
+        "inner_attention_s": table.time_s * inside,
+        "saved_bytes": graph.saved_bytes,
+        "inner_saved_bytes": graph.saved_bytes * inside,
+        "flop": np.where(_is_contraction(graph) & is_forward, graph.flop, 0.0),
+    }
+    for part, rows in (("forward", is_forward), ("backward", ~is_forward)):
+        columns[f"compute_{part}_s"] = table.time_s * (rows & ~joins)
+        columns[f"issue_{part}_s"] = table.dispatch_s * rows
+        columns[f"energy_{part}_j"] = table.energy_j * rows
+        for word in ("tensor", "context", "expert"):
+            columns[f"{word}_{part}_s"] = table.time_s * (rows & joins & _is_of(graph, word))
+    return columns | _parameters(graph, is_forward)
+
+
+def _is_of(graph: OperatorGraph, word: str) -> NDArray[np.bool_]:
+    groups = [int(group) for group, label in _GROUPS.items() if label == word]
+    found: NDArray[np.bool_] = np.isin(graph.dims[:, 2], groups)
+    return found
+
+
+def _is_contraction(graph: OperatorGraph) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = np.isin(graph.kind, [int(kind) for kind in CONTRACTION_KINDS])
+    return found
+
+
+def _ends(graph: OperatorGraph, suffixes: tuple[str, ...]) -> NDArray[np.bool_]:
+    return np.array([name.endswith(suffixes) for name in graph.name], dtype=bool)
+
+
+def _parameters(graph: OperatorGraph, is_forward: NDArray[np.bool_]) -> dict[str, FloatArray]:
+    """Parameters of forward rows: stored weights, whole tables, all experts."""
+    count = graph.weight_bytes / DTYPE_BYTES[graph.dtype]
+    lookups = np.isin(graph.kind, _LOOKUPS)
+    sizes = graph.dims.astype(np.float64)
+    count = np.where(lookups, sizes[:, 1] * sizes[:, 2], count)
+    grouped = graph.kind == int(_K.GROUPED_GEMM)
+    count = np.where(grouped, sizes[:, 0] * sizes[:, 2] * sizes[:, 3], count) * is_forward
+    bags = graph.kind == int(_K.EMBEDDING_BAG)
+    return {
+        "parameters": count,
+        "expert_parameters": count * grouped,
+        "table_parameters": count * bags,
+        "pooled_bytes": graph.write_bytes * (bags & is_forward),
+    }
+
+
+def _edges(graph: OperatorGraph, block: IntArray, size: int) -> tuple[FloatArray, FloatArray]:
+    """What each block hands on, and the most that a row of its backward pass works with."""
+    output, working = np.zeros(size), np.zeros(size)
+    forward = np.flatnonzero(graph.phase == int(Phase.FORWARD))
+    output[block[forward]] = graph.write_bytes[forward]  # the last row's stays
+    moved = graph.read_bytes + graph.write_bytes
+    backward = graph.phase == int(Phase.BACKWARD)
+    np.maximum.at(working, block[backward], moved[backward])
+    return output, working
+
+
+def _tied(values: dict[str, FloatArray], parameter_count: int, run: ResolvedRun) -> float:
+    """Parameters that the last block shares with the first; row sums count them twice."""
+    if not getattr(run.workload.parameters, "tied_embeddings", False):
+        return 0.0
+    return max(float(values["parameters"].sum()) - parameter_count, 0.0)
+
+
+def _spreads(graph: OperatorGraph, table: CostTable, blocks: _Blocks) -> RowSpreads:
+    copies = np.bincount(blocks.alike, minlength=blocks.distinct_count)
+    shared = table.log_sigma if table.shared_log_sigma is None else table.shared_log_sigma
+    times = table.time_s * copies[blocks.distinct_block]
+    about = (table.context_log_sigma, table.tier.value)
+    return RowSpreads(graph.kind.astype(np.int64), times, table.log_sigma, shared, *about)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Blocks:
+    """Which rows stand for which blocks.
+
+    Attributes:
+        distinct_rows: Rows of one block of each sort, shape (k,).
+        distinct_block: The sort of each, shape (k,).
+        distinct_count: Sorts of blocks.
+        alike: Sort of each block, shape (blocks,).
+        layer_count: Layers among the blocks.
+    """
+
+    distinct_rows: IntArray
+    distinct_block: IntArray
+    distinct_count: int
+    alike: IntArray
+    layer_count: int
+
+    @classmethod
+    def of(cls, forward: OperatorGraph, passes: OperatorGraph, run: ResolvedRun) -> _Blocks:
+        """Blocks of the rows of a forward and a backward pass."""
+        keys = _keys(forward.path, is_split=_is_split(run))
+        block = np.array([keys[path] for path in passes.path], dtype=np.int64)
+        count = max(keys.values()) + 1
+        order = np.argsort(block, kind="stable")
+        starts = np.searchsorted(block[order], np.arange(count + 1))
+        sorts: dict[bytes, int] = {}
+        alike: list[int] = []
+        rows: list[IntArray] = []
+        sort_of_rows: list[IntArray] = []
+        for number in range(count):
+            own = order[starts[number] : starts[number + 1]]
+            content = (passes.kind[own], passes.dims[own], passes.dtype[own], passes.phase[own])
+            bytes_kept = passes.saved_bytes[own]
+            key = b"".join(column.tobytes() for column in (*content, bytes_kept))
+            sort = sorts.setdefault(key, len(sorts))
+            if sort == len(rows):
+                rows.append(own)
+                sort_of_rows.append(np.full(len(own), sort))
+            alike.append(sort)
+        layers = count - 2 if _is_split(run) else count
+        picked = (np.concatenate(rows), np.concatenate(sort_of_rows))
+        return cls(*picked, len(sorts), np.array(alike), layers)
+
+
+def _is_split(run: ResolvedRun) -> bool:
+    return run.workload.family is not None and run.workload.family.shards
+
+
+def _keys(paths: tuple[str, ...], *, is_split: bool) -> dict[str, int]:
+    """Block of each path: of a model of layers the rows before, each layer, and the rows after; of
+    others what shares the first number in its path.
+    """
+    found: dict[str, int] = {}
+    blocks: dict[str, int] = {"": 0} if is_split else {}
+    layers = [_layer(path) for path in paths]
+    last = max((place for place, layer in enumerate(layers) if layer[1]), default=0)
+    for place, (path, (prefix, is_layer)) in enumerate(zip(paths, layers, strict=True)):
+        if is_split and not is_layer:
+            found.setdefault(path, 0 if place < last else -1)
+        else:
+            found.setdefault(path, blocks.setdefault(prefix, len(blocks)))
+    return {path: len(blocks) if block < 0 else block for path, block in found.items()}
+
+
+@lru_cache(maxsize=65_536)
+def _layer(path: str) -> tuple[str, bool]:
+    """A path up to its first number, and whether it has one."""
+    parts = path.split(".")
+    for place, part in enumerate(parts):
+        if part.isdigit():
+            return ".".join(parts[: place + 1]), True
+    return parts[0], False

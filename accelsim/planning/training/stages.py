@@ -1,0 +1,120 @@
+"""Sums over the layers of each pipeline stage, for many ways to cut a model into stages.
+
+A table holds the stages of plans that share the number of stages: a row per unit (how one rank runs
+a microbatch) and number of chunks. Scoring a plan looks its row up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from accelsim.planning.training.layers import FIELDS, BlockCosts
+from accelsim.workloads.graph import FloatArray, IntArray
+from accelsim.workloads.sharding import Stage, stage_layers
+
+__all__ = ["StageTable", "chunk_of_blocks", "stage_table"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageTable:
+    """Stage sums, shape (rows, stages) each, by name in `layers.FIELDS`.
+
+    Attributes:
+        values: Sums; for `working_bytes` the largest.
+        block_saved_bytes: Most that one block of a stage keeps.
+        layer_parameters: Most parameters in one block.
+        boundary_bytes: What is sent from stage to stage, shape (rows,).
+        block_counts: Blocks of each stage.
+    """
+
+    values: dict[str, FloatArray]
+    block_saved_bytes: FloatArray
+    layer_parameters: FloatArray
+    boundary_bytes: FloatArray
+    block_counts: FloatArray
+
+    def __getitem__(self, name: str) -> FloatArray:
+        return self.values[name]
+
+
+def chunk_of_blocks(
+    costs: BlockCosts, stage_count: int, chunk_count: int, layers: Sequence[int] | None = None
+) -> IntArray:
+    """Chunk that each block belongs to, numbered through the model: stages of chunk 0 first.
+
+    Args:
+        costs: Blocks.
+        stage_count: Stages.
+        chunk_count: Chunks a stage.
+        layers: Layers of each stage; even where None.
+
+    Raises:
+        InvalidValueError: If there are more chunks than layers.
+    """
+    if stage_count == 1 and chunk_count == 1:
+        return np.zeros(costs.block_count, dtype=np.int64)
+    count = stage_count * chunk_count
+    if layers is None:
+        layers = [len(stage_layers(costs.layer_count, Stage(i, count))) for i in range(count)]
+    of_layers = np.repeat(np.arange(count), layers)
+    return np.concatenate([[0], of_layers, [count - 1]])
+
+
+def stage_table(
+    costs: BlockCosts,
+    units: IntArray,
+    chunk_counts: IntArray,
+    stage_count: int,
+    layers: Sequence[int] | None = None,
+) -> StageTable:
+    """Sum blocks up to stages.
+
+    Args:
+        costs: Blocks of every unit.
+        units: Unit of each row of the table, shape (rows,).
+        chunk_counts: Chunks a stage of each row, shape (rows,).
+        stage_count: Stages.
+        layers: Layers of each stage; even where None.
+
+    Raises:
+        InvalidValueError: If there are more chunks than layers.
+    """
+    shape = (len(units), stage_count)
+    sums = {name: np.zeros(shape) for name in FIELDS}
+    block_saved, block_parameters, counts = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    boundary = np.zeros(len(units))
+    for chunks in np.unique(chunk_counts).tolist():
+        rows = np.flatnonzero(chunk_counts == chunks)
+        stage = chunk_of_blocks(costs, stage_count, chunks, layers) % stage_count
+        one_of = (stage[:, None] == np.arange(stage_count)).astype(np.float64)
+        picked = units[rows]
+        for name in FIELDS:
+            sums[name][rows] = costs[name][picked] @ one_of
+        wide = stage[:, None] == np.arange(stage_count)
+        for target, name in (
+            (sums["working_bytes"], "working_bytes"),
+            (block_saved, "saved_bytes"),
+            (block_parameters, "parameters"),
+        ):
+            column = costs[name][picked]
+            target[rows] = np.where(wide, column[:, :, None], 0.0).max(axis=1)
+        counts[rows] = one_of.sum(axis=0)
+        inner = max(costs.block_count - 1, 1)
+        boundary[rows] = np.median(costs["output_bytes"][picked, :inner], axis=1)
+        _untie(sums, costs, rows, picked, stage_count)
+    return StageTable(sums, block_saved, block_parameters, boundary, counts)
+
+
+def _untie(
+    sums: dict[str, FloatArray],
+    costs: BlockCosts,
+    rows: IntArray,
+    units: IntArray,
+    stage_count: int,
+) -> None:
+    """A table that is embedding and last layer is held once where both are on one rank."""
+    if stage_count == 1:
+        sums["parameters"][rows, 0] -= costs.tied_parameters[units]

@@ -1,0 +1,184 @@
+"""One device is an estimate, parts add up, laws hold, plans that cannot be say why."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+import accelsim
+from accelsim.errors import DoesNotFitError, InvalidValueError, UnknownNameError
+from accelsim.planning.training.plan import ParallelismPlan, parse_plan, plan_on
+from accelsim.planning.training.score import TIME_PARTS
+
+SMALL = {"cluster": "dgx-h100", "global_batch": 32, "seq_len": 512}
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "keywords"),
+    [
+        ("resnet-50", "t4", {"precision": "fp16"}),
+        ("bert-base", "a100-sxm-80gb", {}),
+        ("llama-3.2-1b", "h100-sxm-80gb", {"seq_len": 512}),
+    ],
+)
+def test_one_device_is_an_estimate(model, device, keywords):
+    result = accelsim.train(model, device=device, global_batch=8, plan="microbatch=8", **keywords)
+    alone = accelsim.estimate(model, device, mode="training", batch=8, **keywords)
+    assert result.samples_per_s == pytest.approx(alone.throughput_per_s, rel=1e-9)
+    assert result.energy_j == pytest.approx(alone.energy_j, rel=0.02)
+    assert result.usd_per_sample() == pytest.approx(alone.cost_usd_per_1000 / 1000, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        "zero=1",
+        "zero=3",
+        "tp=2,sp=1,recompute=full",
+        "tp=2,pp=2",
+        "pp=4,chunks=2,schedule=interleaved",
+        "pp=2,schedule=zb-h1",
+        "pp=2,schedule=dualpipe",
+        "cp=2,zero=1,shard_group=2",
+        "local_steps=4",
+    ],
+)
+def test_parts_of_an_iteration_add_up(plan):
+    result = accelsim.train("llama-3.2-1b", plan=plan, **SMALL)
+    assert tuple(result.time_s) == TIME_PARTS
+    assert sum(result.time_s.values()) == pytest.approx(result.iteration_s, rel=1e-12)
+    assert min(result.time_s.values()) >= 0
+    assert sum(result.memory.values()) == pytest.approx(result.memory_bytes)
+    assert result.iteration_low_s < result.iteration_s < result.iteration_high_s
+    assert result.worst_rank < result.device_count == 8
+
+
+def test_json_has_the_named_keys():
+    length = accelsim.RunLength(tokens=1e9, mtbf_s=1e8)
+    result = accelsim.train("llama-3.2-1b", length=length, **SMALL).to_dict()
+    named = """workload cluster device device_count plan precision iteration_s iteration_low_s
+    iteration_high_s interval_level samples_per_s tokens_per_s mfu_fraction
+    model_flop_per_s_per_device memory_bytes worst_rank fits time_s energy_j average_power_w
+    cost_usd offer tier time_to_train_s total_energy_j total_cost_usd expected_failures
+    goodput_fraction"""
+    assert set(named.split()) <= result.keys()
+    assert "considered" not in result
+    assert result["time_to_train_s"] > 1e9 / result["tokens_per_s"]
+
+
+def test_memory_falls_with_the_zero_stage():
+    held = [
+        accelsim.train("llama-3.2-1b", plan=f"zero={stage}", **SMALL).memory for stage in range(4)
+    ]
+    states = [
+        sum(memory[f"{name}_bytes"] for name in ("weight", "gradient", "optimizer"))
+        for memory in held
+    ]
+    assert states == sorted(states, reverse=True)
+    assert len(set(states)) == 4
+
+
+def test_faster_links_take_less_time():
+    cluster = accelsim.cluster("dgx-h100")
+    times = []
+    for ratio in (0.1, 1.0, 10.0):
+        tiers = tuple(
+            replace(tier, bandwidth_bytes_per_s=tier.bandwidth_bytes_per_s * ratio)
+            for tier in cluster.tiers
+        )
+        found = accelsim.train(
+            "llama-3.2-1b",
+            plan="tp=2,sp=1,zero=1",
+            **SMALL | {"cluster": replace(cluster, tiers=tiers)},
+        )
+        times.append(found.iteration_s)
+    assert times == sorted(times, reverse=True)
+
+
+@pytest.mark.parametrize("model", ["llama-3.2-1b", "resnet-50"])
+def test_data_parallel_scaling_is_no_better_than_linear(model):
+    rates = [
+        accelsim.train(
+            model,
+            cluster="dgx-superpod-h100",
+            gpus=count,
+            global_batch=4 * count,
+            plan="microbatch=4",
+        ).samples_per_s
+        / count
+        for count in (1, 2, 8, 16)
+    ]
+    assert all(later <= first * (1 + 1e-9) for first, later in pairwise(rates))
+
+
+@pytest.mark.parametrize(
+    ("plan", "match"),
+    [
+        ("tp=3", "8 devices"),
+        ("tp=8,dp=2", "not 16"),
+        ("pp=2,zero=2", "ZeRO|zero"),
+        ("ep=2", "no experts"),
+        ("pp=2,stage_layers=4:4", "add up to 16 layers"),
+        ("zero=5", "0, 1, 2, 3"),
+        ("pp=2,schedule=zb-h1,recompute=full", "zero-bubble"),
+        ("pp=1,schedule=interleaved,chunks=2", "1f1b where pp is 1"),
+        ("shard_group=2", "zero=0"),
+        ("microbatch=3", "global_batch"),
+        ("pp=4,chunks=3", "divide 16 layers"),
+    ],
+)
+def test_plans_that_cannot_be_are_refused(plan, match):
+    with pytest.raises(InvalidValueError, match=match):
+        accelsim.train("llama-3.2-1b", plan=plan, **SMALL)
+
+
+def test_other_bad_input_is_refused():
+    with pytest.raises(UnknownNameError, match="tensor"):
+        accelsim.train("llama-3.2-1b", plan="tensor=2", **SMALL)
+    with pytest.raises(InvalidValueError, match="trained data-parallel"):
+        accelsim.train("resnet-50", cluster="dgx-h100", plan="tp=2")
+    with pytest.raises(InvalidValueError, match="cluster or a device"):
+        accelsim.train("resnet-50")
+    with pytest.raises(InvalidValueError, match="the device of dgx-h100"):
+        accelsim.train("resnet-50", cluster="dgx-h100", device="t4")
+    with pytest.raises(InvalidValueError, match="gpus"):
+        accelsim.train("resnet-50", cluster="dgx-h100", gpus=0)
+    with pytest.raises(InvalidValueError, match="exactly one"):
+        accelsim.RunLength(tokens=1, samples=1)
+
+
+def test_a_plan_that_does_not_fit_names_the_rank_and_one_that_does():
+    with pytest.raises(DoesNotFitError, match=r"missing.*Rank 0.*nearest plan that fits: dp="):
+        accelsim.train(
+            "llama-3.1-8b", cluster="dgx-h100", plan="dp=8", global_batch=8, seq_len=1024
+        )
+
+
+def test_plans_read_back_what_they_write():
+    plan = ParallelismPlan(
+        dp=2, tp=4, pp=2, sp=True, zero=1, stage_layers=(9, 7), recompute="full", bucket_bytes=1e6
+    )
+    assert plan_on(16, parse_plan(str(plan))) == plan
+
+
+def test_a_search_finds_a_plan_that_fits_and_says_why_others_lose():
+    result = accelsim.train("llama-3.2-1b", search=True, **SMALL)
+    assert result.fits
+    assert result.plans[0]["iteration_s"] <= result.plans[-1]["iteration_s"]
+    assert result.plans[0]["why"] == "best"
+    assert all(plan["why"] for plan in result.plans)
+    assert result.considered > sum(result.rejected.values())
+    assert result.iteration_s == pytest.approx(result.plans[0]["iteration_s"])
+
+
+def test_a_search_keeps_what_is_named_and_what_it_has_found_when_interrupted():
+    calls = []
+
+    def report(done, total, label):
+        calls.append((done, total, label))
+        if done == 3:
+            raise KeyboardInterrupt
+
+    result = accelsim.train("llama-3.2-1b", search=True, plan="tp=2", report=report, **SMALL)
+    assert result.plan["tp"] == 2
+    assert len(calls) == 4
