@@ -270,14 +270,7 @@ def concatenate(graphs: Sequence[OperatorGraph]) -> OperatorGraph:
     if not graphs:
         raise InvalidValueError("graphs", graphs, "at least one graph")
     columns = {name: np.concatenate([getattr(g, name) for g in graphs]) for name in _ARRAY_COLUMNS}
-    lists: list[list[int]] = []
-    base = 0
-    for graph in graphs:
-        for row in range(len(graph)):
-            own = (graph.dependencies_of(row) + base).tolist()
-            lists.append(own or ([base - 1] if base else []))
-        base += len(graph)
-    offset, dependency = compressed_rows(lists)
+    offset, dependency = _joined_dependencies(graphs)
     epilogues = [np.zeros(len(g)) if g.epilogue_flop is None else g.epilogue_flop for g in graphs]
     return OperatorGraph(
         **columns,
@@ -289,6 +282,22 @@ def concatenate(graphs: Sequence[OperatorGraph]) -> OperatorGraph:
         if all(g.epilogue_flop is None for g in graphs)
         else np.concatenate(epilogues),
     )
+
+
+def _joined_dependencies(graphs: Sequence[OperatorGraph]) -> tuple[IntArray, IntArray]:
+    """Dependencies of graphs one after the other, as compressed sparse rows."""
+    counts, entries, base = [], [], 0
+    for graph in graphs:
+        own = np.diff(graph.dependency_offset)
+        starts = (own == 0) if base else np.zeros(len(graph), dtype=bool)
+        given = np.repeat(np.arange(len(graph)), own)
+        waiting = np.concatenate([given, np.flatnonzero(starts)])
+        before = np.concatenate([graph.dependency + base, np.full(starts.sum(), base - 1)])
+        entries.append(before[np.argsort(waiting, kind="stable")])
+        counts.append(own + starts)
+        base += len(graph)
+    offset = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
+    return offset.astype(np.int64), np.concatenate(entries).astype(np.int64)
 
 
 def compressed_rows(lists: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:

@@ -28,8 +28,9 @@ from accelsim.workloads.graph import FloatArray, IntArray
 __all__ = ["Search", "candidate_groups", "nearest_plan", "score_all", "search_plans"]
 
 Report = Callable[[float, float | None, str], None]
-_SIMULATED: Final = 12
-_SHOWN: Final = 10
+#: Plans that are simulated, and how much slower than the first their score may be.
+_SIMULATED: Final = 8
+_WORTH_SIMULATING: Final = 1.05
 _LARGEST_TENSOR: Final = 64
 _LARGEST_MICROBATCH: Final = 1024
 _FEWEST_TOKENS: Final = 1024
@@ -329,11 +330,13 @@ def _simulated_best(
 ) -> tuple[ParallelismPlan, tuple[Mapping[str, Any], ...]]:
     """The plan with the least simulated time among the first, and the first with their figures."""
     first = np.argsort(whole.iteration_s, kind="stable")[:_SIMULATED]
+    limit = whole.iteration_s[first[0]] * _WORTH_SIMULATING
+    first = first[whole.iteration_s[first] <= limit]
     runs = [simulate_iteration(setup, whole.plan(int(place)), setup.run.batch) for place in first]
     order = sorted(range(len(runs)), key=lambda number: runs[number].iteration_s)
     best = runs[order[0]]
     shown = []
-    for number in order[:_SHOWN]:
+    for number in order:
         run = runs[number]
         row = _row(setup, run.plan, run.iteration_s, run.memory_bytes, usd_per_hour)
         row["energy_j"] = float(whole.energy_j[first[number]])
