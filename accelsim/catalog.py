@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from accelsim.datafile import data_root, name_key, read_mapping, validated
+from accelsim.datafile import FileStamp, data_root, file_stamp, name_key, read_mapping, validated
 from accelsim.errors import InvalidValueError, ProfileError, UnknownNameError
 from accelsim.hardware.local import (
     local_cpu_facts,
@@ -131,9 +132,12 @@ def detect_local_devices() -> list[DeviceProfile]:
 
 
 def clear_cache() -> None:
-    """Forget every file read so far."""
-    for cached in (_catalogue_paths, aliases, _mapping, _catalogue_device):
-        cached.cache_clear()
+    """Forget every file read and every result kept so far, in all of accelsim."""
+    modules = [m for name, m in sys.modules.items() if name.partition(".")[0] == "accelsim"]
+    for entry in [value for module in modules for value in vars(module).values()]:
+        clear = getattr(entry, "cache_clear", None)
+        if callable(clear):
+            clear()
 
 
 def _device(name: str, depth: int) -> DeviceProfile:
@@ -253,14 +257,11 @@ def _names_in(data: Mapping[str, Any]) -> set[str]:
 
 
 def _read_known(path: Path) -> dict[str, Any]:
-    with suppress(OSError):
-        status = path.stat()
-        return _mapping(path, status.st_mtime_ns, status.st_size)
-    return read_mapping(path)  # says why
+    return _mapping(path, file_stamp(path))
 
 
 @lru_cache(maxsize=512)
-def _mapping(path: Path, _modified_ns: int, _size: int) -> dict[str, Any]:
+def _mapping(path: Path, _stamp: FileStamp | None) -> dict[str, Any]:
     return read_mapping(path)
 
 

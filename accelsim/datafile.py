@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_BYTES",
     "MAX_DEPTH",
+    "FileStamp",
     "data_root",
+    "file_stamp",
     "name_key",
     "parse_json",
     "parse_yaml",
@@ -61,6 +64,8 @@ _SHOWN_PROBLEMS = 20
 
 T = TypeVar("T")
 Location = tuple[str | int, ...]
+#: What tells one content of a file from another.
+FileStamp = tuple[int, int, int]
 
 
 def data_root() -> Path:
@@ -77,6 +82,17 @@ def data_root() -> Path:
         if (root / "device_profiles").is_dir():
             return root
     raise ProfileError(str(package), ["the data folders are missing; install accelsim again"])
+
+
+def file_stamp(path: Path) -> FileStamp | None:
+    """Modification time in ns, size and inode, part of the key of whatever is kept of a file, so
+    that a file that was changed or replaced is read anew; None where there is no such file.
+    """
+    try:
+        status = os.stat(path)  # noqa: PTH116 - Path.stat takes twice as long
+    except (OSError, ValueError):
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def name_key(name: str) -> str:

@@ -15,7 +15,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from accelsim.datafile import MAX_BYTES, data_root, name_key, read_mapping, validated
+from accelsim.datafile import (
+    MAX_BYTES,
+    FileStamp,
+    data_root,
+    file_stamp,
+    name_key,
+    read_mapping,
+    validated,
+)
 from accelsim.errors import InvalidValueError, ProfileError, UnknownNameError
 from accelsim.workloads.model import Workload
 from accelsim.workloads.spec import parse_workload
@@ -91,7 +99,7 @@ def load_workload_file(path: Path | str) -> Workload:
     Raises:
         ProfileError: If it cannot be read or does not validate; names the line and field.
     """
-    return _load(*_stamped(Path(path)))
+    return _load(Path(path), file_stamp(Path(path)))
 
 
 def _folders() -> tuple[Path, ...]:
@@ -131,13 +139,13 @@ def _files() -> dict[str, Path]:
 def _folder_aliases(folder: Path) -> dict[str, str]:
     listed = folder / ALIASES_FILE
     if listed.is_file():
-        return _read_aliases(*_stamped(listed))
+        return _read_aliases(listed, file_stamp(listed))
     loaded = [load_workload_file(entry) for entry in folder.glob("*.y*ml")]
     return {alias: entry.name for entry in loaded for alias in entry.aliases}
 
 
 @lru_cache(maxsize=64)
-def _read_aliases(path: Path, _stamp: int) -> dict[str, str]:
+def _read_aliases(path: Path, _stamp: FileStamp | None) -> dict[str, str]:
     data = read_mapping(path)
     wrong = [
         f"{key}: expected the name of a workload"
@@ -149,16 +157,8 @@ def _read_aliases(path: Path, _stamp: int) -> dict[str, str]:
     return data
 
 
-def _stamped(path: Path) -> tuple[Path, int]:
-    """A path with its modification time, so that an edited file is read anew."""
-    try:
-        return path, path.stat().st_mtime_ns
-    except (OSError, ValueError):
-        return path, 0
-
-
 @lru_cache(maxsize=256)
-def _load(path: Path, _stamp: int) -> Workload:
+def _load(path: Path, _stamp: FileStamp | None) -> Workload:
     is_json = path.suffix.lower() == ".json"
     data = read_mapping(path, max_bytes=_MAX_JSON_BYTES if is_json else MAX_BYTES)
     return validated(path, lambda: _parse(data, path))

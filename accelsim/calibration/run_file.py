@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, BinaryIO, Final, Self
 
 from accelsim.calibration.measured_rows import MeasuredRow
 from accelsim.calibration.measurement.case import CASE_VERSION, Case
@@ -26,7 +26,8 @@ __all__ = ["SCHEMA", "CalibrationRun", "Measurement", "RunFile", "calibration_lo
 SCHEMA: Final = "accelsim-calibration-run"
 VERSION: Final = 2
 _HASH_DIGITS: Final = 16
-_MOST_BYTES: Final = 256 * 2**20
+_MOST_BYTES: Final = 256_000_000
+_LONGEST_LINE: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,32 +125,56 @@ def read_run(path: str | Path) -> CalibrationRun:
             does not match its hash.
     """
     path = Path(path)
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ProfileError(str(path), [f"larger than {_MOST_BYTES:,} bytes"])
-        data = path.read_bytes()
-    except OSError as error:
-        raise ProfileError(str(path), [f"cannot be read: {error.strerror}"]) from None
-    whole, _, cut = data.rpartition(b"\n")
-    lines = whole.split(b"\n") if whole else []
-    if not lines:
-        raise ProfileError(str(path), ["line 1: no complete line; this is not a run file"])
-    digest, documents = "", []
+    header: dict[str, Any] | None = None
+    digest, rows, notes = "", [], []
+    lines = _Lines(path)
     for number, line in enumerate(lines, 1):
         document, digest = _checked(path, number, line, digest)
-        documents.append(document)
-    header = documents[0]
-    _check_header(path, header)
-    rows, notes = [], []
-    for number, document in enumerate(documents[1:], 2):
-        if "case" not in document:
+        if header is None:
+            _check_header(path, document)
+            header = document
+        elif "case" not in document:
             notes.append(document)
-            continue
+        else:
+            try:
+                rows.append(Measurement.from_dict(document))
+            except ValueError as error:
+                raise ProfileError(str(path), [f"line {number}: {error}"]) from None
+    if header is None:
+        raise ProfileError(str(path), ["line 1: no complete line; this is not a run file"])
+    settings = header["settings"]
+    return CalibrationRun(header["environment"], settings, rows, notes, digest, lines.cut_bytes)
+
+
+class _Lines:
+    """The whole lines of a file, read one at a time.
+
+    Attributes:
+        cut_bytes: Bytes of a last line that was cut off, once all are read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.cut_bytes = path, 0
+
+    def __iter__(self) -> Iterator[bytes]:
         try:
-            rows.append(Measurement.from_dict(document))
-        except ValueError as error:
-            raise ProfileError(str(path), [f"line {number}: {error}"]) from None
-    return CalibrationRun(header["environment"], header["settings"], rows, notes, digest, len(cut))
+            with self.path.open("rb") as stream:
+                yield from self._whole(stream)
+        except OSError as error:
+            problem = f"cannot be read: {error.strerror}"
+            raise ProfileError(str(self.path), [problem]) from None
+
+    def _whole(self, stream: BinaryIO) -> Iterator[bytes]:
+        size = 0
+        while line := stream.readline(_LONGEST_LINE + 1):
+            size += len(line)
+            if len(line) > _LONGEST_LINE or size > _MOST_BYTES:
+                limits = f"{_MOST_BYTES:,} bytes, or a line than {_LONGEST_LINE:,}"
+                raise ProfileError(str(self.path), [f"larger than {limits}: not a run file"])
+            if not line.endswith(b"\n"):
+                self.cut_bytes = len(line)
+                return
+            yield line
 
 
 def _checked(path: Path, number: int, line: bytes, previous: str) -> tuple[dict[str, Any], str]:

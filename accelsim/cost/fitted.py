@@ -21,7 +21,7 @@ from accelsim.cost.residual import FamilyResidual
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.surface_file import SurfaceFile
 from accelsim.cost.table import Tier
-from accelsim.datafile import data_root, read_mapping
+from accelsim.datafile import FileStamp, data_root, file_stamp, read_mapping
 from accelsim.errors import ProfileError
 
 __all__ = [
@@ -35,9 +35,9 @@ E = TypeVar("E")
 _TEXTS = ("device", "device_class", "date")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class FittedParameters:
-    """An overlay of one device.
+    """An overlay of one device; equal to itself alone, so that what is made of it can be kept.
 
     Attributes:
         device: Catalogue name.
@@ -83,16 +83,18 @@ def fitted_parameters(device: str) -> FittedParameters | None:
     Raises:
         ProfileError: If its file does not validate.
     """
-    return _found(device.partition("@")[0], calibration_folders())
+    name = device.partition("@")[0]
+    for folder in calibration_folders():
+        path = folder / "fitted" / f"{name}.yaml"
+        stamp = file_stamp(path)
+        if stamp is not None:
+            return _kept(path, stamp)
+    return None
 
 
 @lru_cache(maxsize=256)
-def _found(device: str, folders: tuple[Path, ...]) -> FittedParameters | None:
-    for folder in folders:
-        path = folder / "fitted" / f"{device}.yaml"
-        if path.is_file():
-            return read_fitted(path)
-    return None
+def _kept(path: Path, _stamp: FileStamp) -> FittedParameters:
+    return read_fitted(path)
 
 
 def read_fitted(path: Path) -> FittedParameters:

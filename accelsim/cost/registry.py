@@ -147,16 +147,15 @@ def _kept_heap(device: DeviceProfile, tier: str) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _gpu_parameters_of(device: str) -> Any | None:
+def _overlaid(overlay: FittedParameters) -> Any:
     from accelsim.cost.gpu import GpuParameters
 
-    overlay = fitted_parameters(device)
-    return None if overlay is None else GpuParameters.class_wide().with_overlay(overlay)
+    return GpuParameters.class_wide().with_overlay(overlay)
 
 
 def _gpu_parameters(device: GpuProfile, overlay: FittedParameters | None) -> Any:
     if overlay is not None:
-        return _gpu_parameters_of(overlay.device)
+        return _overlaid(overlay)
     from accelsim.cost.gpu.measured_boards import Board
 
     return _related_parameters(Board.of(device))

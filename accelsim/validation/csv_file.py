@@ -7,15 +7,21 @@ and what is not text, not CSV, not a plain file, or another kind of archive is n
 from __future__ import annotations
 
 import csv
-import io
+import gzip
+import itertools
 import zlib
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, BinaryIO, cast
 
 __all__ = ["FileRefusedError", "read_records"]
 
 #: Largest table read, bytes after decompression; a gzip bomb ends here.
 MAX_TABLE_BYTES = 512_000_000
+#: Longest line, and most cells of a table: about half a gigabyte of memory.
+MAX_LINE_BYTES = 1_000_000
+MOST_CELLS = 6_000_000
 _GZIP_MAGIC = b"\x1f\x8b"
 #: Beginnings of other archives, which users rename.
 _ARCHIVES = {
@@ -25,8 +31,7 @@ _ARCHIVES = {
     b"BZh": "bzip2",
     b"PAR1": "Parquet",
 }
-#: Tells zlib that a gzip header comes first.
-_GZIP_FORMAT = 16
+_LONGEST_MAGIC = 6
 
 
 class FileRefusedError(Exception):
@@ -47,26 +52,35 @@ def read_records(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
     """
     if path.exists() and not path.is_file():
         raise FileRefusedError("no file", "is a folder or a device, not a file")
+    reader: Any = None
+    found: list[list[str]] = []
+    lines: list[int] = []
+    cells = 0
     try:
-        raw = _bytes(path)
-        reader = csv.reader(io.StringIO(raw.decode("utf-8-sig"), newline=""), strict=True)
-        found = [(row, reader.line_num) for row in reader if row]
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise FileRefusedError("not text", "is not UTF-8 text", row=line) from None
+        with path.open("rb") as file:
+            reader = csv.reader(_text_lines(_plain(file)), strict=True)
+            for row in filter(None, reader):
+                found.append(row)
+                lines.append(reader.line_num)
+                cells += len(row)
+                if cells > MOST_CELLS:
+                    raise FileRefusedError(
+                        "too large", f"has more than {MOST_CELLS:,} cells, the most that are read"
+                    )
     except csv.Error as error:
         raise FileRefusedError(
             "not CSV", f"is not well-formed CSV: {error}", row=reader.line_num
+        ) from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        detail = f"the gzip stream is truncated or damaged after this row ({error}); "
+        raise FileRefusedError(
+            "truncated gzip", f"{detail}copy the file again", row=reader.line_num + 1
         ) from None
     except OSError as error:
         raise FileRefusedError("unreadable", f"cannot be read: {error.strerror or error}") from None
     if not found:
         raise FileRefusedError("empty", "is empty; expected a header line", row=1)
-    return (
-        _checked_header(found[0][0]),
-        [row for row, _ in found[1:]],
-        [line for _, line in found[1:]],
-    )
+    return _checked_header(found[0]), found[1:], lines[1:]
 
 
 def _checked_header(cells: list[str]) -> list[str]:
@@ -82,46 +96,39 @@ def _checked_header(cells: list[str]) -> list[str]:
     return header
 
 
-def _bytes(path: Path) -> bytes:
-    with path.open("rb") as stream:
-        raw = stream.read(MAX_TABLE_BYTES + 1)
-    archive = next((name for magic, name in _ARCHIVES.items() if raw.startswith(magic)), None)
+def _plain(file: BinaryIO) -> BinaryIO:
+    """The contents of a file, inflated where it is gzip.
+
+    Raises:
+        FileRefusedError: If it is an archive of another kind.
+    """
+    start = file.read(_LONGEST_MAGIC)
+    file.seek(0)
+    archive = next((name for magic, name in _ARCHIVES.items() if start.startswith(magic)), None)
     if archive is not None:
         raise FileRefusedError(
             "wrong format",
             f"is in {archive} format; expected CSV text, plain or compressed with gzip",
         )
-    found = _inflated(raw) if raw.startswith(_GZIP_MAGIC) else raw
-    if len(found) > MAX_TABLE_BYTES:
-        raise FileRefusedError(
-            "too large", f"is larger than {MAX_TABLE_BYTES:,} bytes, the most that is read"
-        )
-    return found
+    return cast("BinaryIO", gzip.GzipFile(fileobj=file)) if start[:2] == _GZIP_MAGIC else file
 
 
-def _inflated(raw: bytes) -> bytes:
-    """Contents of a gzip file of one or more members.
-
-    Raises:
-        FileRefusedError: If it is damaged or ends too early; names the row up to which it can be
-            read.
-    """
-    parts: list[bytes] = []
+def _text_lines(stream: BinaryIO) -> Iterator[str]:
+    """Lines of a stream, one at a time: what is too large ends where it is."""
     size = 0
-    while raw and size <= MAX_TABLE_BYTES:
-        member = zlib.decompressobj(wbits=zlib.MAX_WBITS | _GZIP_FORMAT)
-        try:
-            parts.append(member.decompress(raw, MAX_TABLE_BYTES + 1 - size))
-            reason = "ends before the end of the stream"
-        except zlib.error as error:
-            reason = str(error)
-        size += len(parts[-1]) if parts else 0
-        if not member.eof and size <= MAX_TABLE_BYTES:
-            row = b"".join(parts).count(b"\n") + 1
-            detail = (
-                f"the gzip stream is truncated or damaged after this row ({reason}); "
-                "copy the file again"
+    for number in itertools.count(1):
+        line = stream.readline(MAX_LINE_BYTES + 1)
+        size += len(line)
+        if not line:
+            return
+        if len(line) > MAX_LINE_BYTES:
+            detail = f"is longer than {MAX_LINE_BYTES:,} bytes, the longest line that is read"
+            raise FileRefusedError("not CSV", detail, row=number)
+        if size > MAX_TABLE_BYTES:
+            raise FileRefusedError(
+                "too large", f"is larger than {MAX_TABLE_BYTES:,} bytes, the most that is read"
             )
-            raise FileRefusedError("truncated gzip", detail, row=row)
-        raw = member.unused_data
-    return b"".join(parts)
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError:
+            raise FileRefusedError("not text", "is not UTF-8 text", row=number) from None

@@ -10,7 +10,6 @@ where the weight is read from. Which buffers are fresh memory follows from the h
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -30,7 +29,7 @@ from accelsim.cost.cpu.recurrent_memory import workspaces
 from accelsim.cost.cpu.threads import THREAD_TERMS
 from accelsim.cost.fitted import calibration_folders
 from accelsim.cost.table import Execution, RowCosts
-from accelsim.datafile import read_json
+from accelsim.datafile import FileStamp, file_stamp, read_json
 from accelsim.errors import ProfileError
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -80,16 +79,14 @@ def parameters_for(device: str) -> CpuParameters | None:
     base = device.partition("@")[0]
     for folder in calibration_folders():
         path = folder / "fitted" / f"{base}.kernels.json"
-        try:
-            status = os.stat(path)  # noqa: PTH116
-        except OSError:
-            continue
-        return replace(cpu_parameters(), kernels=_cached(path, status.st_mtime_ns, status.st_size))
+        stamp = file_stamp(path)
+        if stamp is not None:
+            return replace(cpu_parameters(), kernels=_kept(path, stamp))
     return None
 
 
 @lru_cache(maxsize=8)
-def _cached(path: Path, _modified_ns: int, _size: int) -> FittedKernels:
+def _kept(path: Path, _stamp: FileStamp) -> FittedKernels:
     return read_kernels(path)
 
 
