@@ -67,6 +67,8 @@ def _fail(message: str, code: int, error: Exception) -> NoReturn:
         raise error
     import typer
 
-    line = " ".join(message.split())
+    from accelsim.report.formats import visible
+
+    line = visible(" ".join(message.split()))
     typer.secho(f"error: {line}", fg=typer.colors.RED, err=True)
     sys.exit(code)

@@ -18,7 +18,7 @@ from accelsim.cli import options as opt
 from accelsim.report.formats import OutputFormat
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
 __all__ = ["ResultWriter", "with_output"]
 
@@ -101,7 +101,7 @@ class ResultWriter:
         from rich.console import Console
 
         if self.out is None and sys.stdout is not None and sys.stdout.isatty():
-            Console(markup=False, emoji=False, highlight=False).print(view)
+            _show(Console(markup=False, emoji=False, highlight=False), view)
         else:
             self._write(_plain_text(view, self.out is None))
         if self.out is None:
@@ -167,6 +167,19 @@ def _print(text: str) -> None:
         ) from None
 
 
+def _show(console: Console, view: RenderableType) -> None:
+    """Print a view; control characters in names of other people's are shown, not obeyed."""
+    from rich.segment import Segment, Segments
+
+    from accelsim.report.formats import visible
+
+    drawn = [
+        part if part.control else Segment(visible(part.text), part.style)
+        for part in console.render(view)
+    ]
+    console.print(Segments(drawn), end="")
+
+
 def _plain_text(view: RenderableType, is_piped: bool) -> str:
     """A table without colour or blanks at line ends; a pipe keeps the width that the user's
     environment names.
@@ -185,5 +198,5 @@ def _plain_text(view: RenderableType, is_piped: bool) -> str:
         highlight=False,
     )
     with console.capture() as captured:
-        console.print(view)
+        _show(console, view)
     return "\n".join(line.rstrip() for line in captured.get().split("\n"))

@@ -4,6 +4,9 @@ Key order is that of the data, so that two runs compare line by line. JSON has n
 (RFC 8259 knows neither): they become null like every unknown figure. CSV (RFC 4180) has one header
 line; nested mappings become dotted columns, lists of plain values are joined with ";", tables
 inside a row (an estimate's operators) are left out.
+
+Names come from other people's files: control characters are written as escapes, and a text cell of
+a CSV that a spreadsheet would run as a formula starts with an apostrophe (OWASP, CSV injection).
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
@@ -23,7 +27,14 @@ __all__ = [
     "json_text",
     "plain_values",
     "uniform_rows",
+    "visible",
 ]
+
+#: Control characters but the end of a line, and those that reorder or hide text.
+_CONTROL = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+_FORMULA_STARTS = ("=", "+", "-", "@")
 
 
 class OutputFormat(StrEnum):
@@ -76,13 +87,19 @@ def csv_blocks(
     yield _csv_lines([names])
     for block in blocks:
         count = len(next(iter(block.values())))
-        yield _csv_lines(zip(*(block.get(name, [None] * count) for name in names), strict=True))
+        columns = (map(_cell, block.get(name, [None] * count)) for name in names)
+        yield _csv_lines(zip(*columns, strict=True))
 
 
 def _csv_lines(rows: Iterable[Sequence[Any]]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
+
+
+def visible(text: str) -> str:
+    """A text whose control characters are escapes, so that a terminal shows and does not obey."""
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def uniform_rows(
@@ -117,7 +134,7 @@ def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
             cells |= _flat(value, f"{name}.")
         elif isinstance(value, (list, tuple)):
             if not any(isinstance(item, Mapping) for item in value):
-                cells[name] = ";".join(str(item) for item in value)
+                cells[name] = ";".join(str(_cell(item)) for item in value)
         else:
             cells[name] = _cell(value)
     return cells
@@ -126,4 +143,11 @@ def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _cell(value: Any) -> Any:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return ""
-    return str(value).lower() if isinstance(value, bool) else value
+    if isinstance(value, bool):
+        return str(value).lower()
+    return _text_cell(value) if isinstance(value, str) else value
+
+
+def _text_cell(text: str) -> str:
+    shown = visible(text)
+    return f"'{shown}" if shown.startswith(_FORMULA_STARTS) else shown

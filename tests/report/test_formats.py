@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accelsim.errors import OutputError
-from accelsim.report.formats import csv_blocks, csv_text, json_text, uniform_rows
+from accelsim.report.formats import csv_blocks, csv_text, json_text, uniform_rows, visible
 from accelsim.report.output import write_text
 
 scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text())
@@ -21,8 +21,10 @@ trees = st.recursive(
     lambda inner: st.one_of(st.lists(inner), st.dictionaries(st.text(), inner)),
     max_leaves=20,
 )
-# RFC 4180 text; csv readers join line ends, and NUL cannot be in a CSV file
-cells = st.text(st.characters(exclude_characters="\r\n\x00", exclude_categories=["Cs"]))
+# What is written as it is: no control characters, and nothing a spreadsheet would run
+cells = st.text(st.characters(exclude_categories=["Cs", "Cc", "Cf", "Zl", "Zp"])).filter(
+    lambda text: not text.startswith(("=", "+", "-", "@"))
+)
 
 
 def finite(value):
@@ -136,3 +138,17 @@ def test_parts_are_written_one_after_the_other_or_not_at_all(tmp_path):
     with pytest.raises(OutputError, match="No space left"):
         write_text(tmp_path / "other.csv", csv_blocks(("a",), broken()))
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["rows.csv"]
+
+
+def test_names_cannot_be_formulas_or_reach_the_terminal():
+    row = {"a": "=1+1", "b": "\x1b[31mred\u202e", "c": ["@x", 2], "d": -1.5, "e": [-1, 2]}
+    expected = {"a": "'=1+1", "b": "\\x1b[31mred\\u202e", "c": "'@x;2", "d": "-1.5", "e": "-1;2"}
+    (line,) = csv.DictReader(io.StringIO(csv_text([row])))
+    assert line == expected
+    (block,) = csv.DictReader(io.StringIO("".join(csv_blocks("ab", [{"a": ["+1"], "b": ["\r"]}]))))
+    assert block == {"a": "'+1", "b": "\\r"}
+
+
+def test_ordinary_text_is_left_alone():
+    text = "ResNet-50 – Übung\u00a0µs 模型\n±8 %"
+    assert visible(text) == text
