@@ -1,9 +1,9 @@
 """Measures this machine's operators: ``python -m accelsim.calibration.run_measurement``.
 
 Needs torch, numpy and the standard library alone, so that it runs on a bare GPU box; the run file
-it writes is fitted anywhere with ``accelsim calibrate --from``. Exit codes: 0 done (also when
-interrupted after the first row: the run is kept and can be resumed), 1 a fault of the program, 2
-wrong input or a machine that cannot measure.
+it writes is fitted anywhere with ``accelsim calibrate --from``. Exit codes: 0 done, 1 a fault of
+the program, 2 wrong input or a machine that cannot measure, 130 interrupted (the run is kept and
+can be resumed).
 """
 
 from __future__ import annotations
@@ -299,7 +299,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         path = measure(_settings(arguments), report)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: what was measured is kept; continue with --resume\n")
-        return 0
+        return 130
     except AccelsimError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2

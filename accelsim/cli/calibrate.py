@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accelsim.cli.entry import INTERRUPTED
 from accelsim.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ __all__ = ["calibrate"]
 _MOST_SECONDS = 3600.0
 #: Share of disturbed measurements worth a line.
 _MENTIONED_FRACTION = 0.02
+#: Mean error of held-out operators that is worth a warning.
+_DOUBTFUL_FRACTION = 0.5
 calibrate = typer.Typer(
     name="calibrate",
     help="Measure this machine and fit its cost model.",
@@ -93,14 +96,14 @@ def run(
 
 @contextmanager
 def _interruptible(path: Path, remedy: str = "continue with --resume") -> Iterator[None]:
-    """End with 0 on Ctrl-C; say what is kept."""
+    """On Ctrl-C say what is kept, and end."""
     try:
         yield
     except KeyboardInterrupt:
         kept = f"{path} keeps what was measured; {remedy}"
         said = kept if path.exists() else "nothing was measured"
         typer.echo(f"interrupted: {said}", err=True)
-        raise typer.Exit(0) from None
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _fit(path: Path, folder: Path, name: str, despite_noise: bool) -> None:
@@ -129,6 +132,12 @@ def _fit(path: Path, folder: Path, name: str, despite_noise: bool) -> None:
             refuse_other_machine(run_data, path)
         errors, written = _fit_cpu(run_data, folder, name or "local/cpu", despite_noise)
     write_text(folder / "report.md", report_markdown(run_data.environment, errors, (), {}))
+    _say_errors(errors)
+    for file in (*written, folder / "report.md"):
+        typer.echo(f"wrote {file}")
+
+
+def _say_errors(errors: list[dict[str, Any]]) -> None:
     for row in errors:
         if row["family"] == "all" and row["dtype"] == "all":
             threads = f" on {row['threads']} thread(s)" if row["threads"] else ""
@@ -137,8 +146,12 @@ def _fit(path: Path, folder: Path, name: str, despite_noise: bool) -> None:
                 f"MAPE {100 * row['mape_fraction']:.1f} %, "
                 f"median {100 * row['median_fraction']:.1f} %"
             )
-    for file in (*written, folder / "report.md"):
-        typer.echo(f"wrote {file}")
+            if row["mape_fraction"] > _DOUBTFUL_FRACTION:
+                typer.echo(
+                    "warning: operators left out of the fit are that far from it; measure again on "
+                    "a machine at rest before you rely on it",
+                    err=True,
+                )
 
 
 def _fit_cpu(
@@ -228,6 +241,7 @@ def check(
     run_data = read_run(folder / "run.jsonl")
     device = str(run_data.settings.get("device", "cpu"))
     frozen = read_json(folder / "frozen.json", max_bytes=16 * 2**20)
+    _refuse_other_run(frozen, run_data, folder)
     before = check_run.read_results(folder / "results.json", str(frozen.get("hash")))
     for change in differences(run_data.environment, describe(device)):
         typer.echo(f"changed since the calibration: {change}", err=True)
@@ -250,9 +264,23 @@ def check(
     typer.echo(f"wrote {folder / 'report.md'}")
     if not is_whole:
         typer.echo("interrupted: the report has what was measured", err=True)
-        return
+        raise typer.Exit(INTERRUPTED)
     if before:
         _say_drift(before, document["results"])
+
+
+def _refuse_other_run(frozen: Mapping[str, Any], run: CalibrationRun, folder: Path) -> None:
+    from accelsim.errors import ProfileError
+
+    origin = frozen.get("origin")
+    said = origin.get("run_hash") if isinstance(origin, dict) else None
+    if said != run.digest:
+        path = folder / "run.jsonl"
+        problem = (
+            f"run_hash: {said!r}, but {path} is run {run.digest!r}: the predictions are of another "
+            f"run. Fit this one with: accelsim calibrate --from {path} --out {folder}"
+        )
+        raise ProfileError(str(folder / "frozen.json"), [problem])
 
 
 def _say_summary(results: list[CheckResult]) -> None:

@@ -225,7 +225,7 @@ def test_an_interrupted_check_reports_what_it_measured(folder, monkeypatch, caps
         return 1e-3, 0.0, None, None
 
     monkeypatch.setattr(check_run, "measure_model", measured)
-    assert accelsim("calibrate", "check", "--out", str(folder)) == 0
+    assert accelsim("calibrate", "check", "--out", str(folder)) == 130
     assert "interrupted" in capsys.readouterr().err
     assert "not measured: interrupted" in (folder / "report.md").read_text()
     assert not (folder / "results.json").exists()  # later checks compare with a whole one only
@@ -262,7 +262,7 @@ def test_a_fit_that_is_interrupted_says_what_is_kept(folder, monkeypatch, capsys
         raise KeyboardInterrupt
 
     monkeypatch.setattr(calibrate, "fit_run", interrupted)
-    assert fit(folder) == 0
+    assert fit(folder) == 130
     assert (
         f"run.jsonl keeps what was measured; fit it with --from {folder}" in capsys.readouterr().err
     )
@@ -274,7 +274,7 @@ def test_an_interrupt_before_the_first_row_promises_nothing(tmp_path, monkeypatc
         raise KeyboardInterrupt
 
     monkeypatch.setattr("accelsim.calibration.run_measurement.measure", interrupted)
-    assert accelsim("calibrate", "--out", str(tmp_path)) == 0
+    assert accelsim("calibrate", "--out", str(tmp_path)) == 130
     assert "nothing was measured" in capsys.readouterr().err
 
 
@@ -313,3 +313,24 @@ def test_a_busy_machine_is_noticed_without_the_sessions_note(
 def test_a_check_takes_some_time(folder, capsys, seconds):
     assert accelsim("calibrate", "check", "--out", str(folder), "--seconds", seconds) == 2
     assert "seconds" in capsys.readouterr().err
+
+
+def test_predictions_of_another_run_are_refused(folder, capsys):
+    assert fit(folder) == 0
+    with RunFile(folder / "run.jsonl", ENVIRONMENT, {"device": "cpu"}, resume=True) as file:
+        file.append({"note": "measured after the fit"})
+    assert accelsim("calibrate", "check", "--out", str(folder)) == 2
+    error = capsys.readouterr().err
+    assert "run_hash" in error
+    assert "calibrate --from" in error
+
+
+def test_a_fit_far_from_what_was_left_out_warns(folder, monkeypatch, capsys):
+    errors = calibrate.operator_errors
+    monkeypatch.setattr(
+        calibrate,
+        "operator_errors",
+        lambda fitted: [{**row, "mape_fraction": 0.6} for row in errors(fitted)],
+    )
+    assert fit(folder) == 0
+    assert "warning: operators left out of the fit" in capsys.readouterr().err
