@@ -164,3 +164,15 @@ def test_rows_are_plain_json(tmp_path):
     document = json.loads(lines[1])
     assert document["case"]["shape"] == {"m": 1, "n": 8, "k": 8}
     assert Path(tmp_path / "run.jsonl").stat().st_mode & 0o777 == 0o644
+
+
+def test_what_has_no_lines_is_refused_after_the_longest_line():
+    with pytest.raises(ProfileError, match="not a run file"):
+        read_run("/dev/zero")
+
+
+def test_a_file_without_end_is_refused_at_the_limit(tmp_path, monkeypatch):
+    path = write(tmp_path / "run.jsonl")
+    monkeypatch.setattr(module, "_MOST_BYTES", path.stat().st_size - 1)
+    with pytest.raises(ProfileError, match="larger than"):
+        read_run(path)

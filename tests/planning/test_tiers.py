@@ -2,6 +2,8 @@
 laws of the model.
 """
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from accelsim.cost.gpu import GpuMachine, GpuParameters, cost_gpu
 from accelsim.cost.registry import tier_parameters
 from accelsim.cost.residual import family_name
 from accelsim.cost.table import Tier
+from accelsim.datafile import data_root
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import OperatorGraph
@@ -123,3 +126,21 @@ def test_overlays_know_their_families() -> None:
         family = own.families[family_name(int(kind), int(Dtype.FP32))]
         assert 0 < family.shared_log_sigma < 0.5
         assert 0 < family.log_sigma < 0.5
+
+
+def test_an_overlay_that_changed_on_disk_is_read_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    own = tmp_path / "accelsim" / "calibration" / "fitted"
+    own.mkdir(parents=True)
+    folder = data_root() / "calibration" / "fitted"
+    shipped = (folder / "t4.yaml").read_text()
+    (own / "t4.surfaces.npz").write_bytes((folder / "t4.surfaces.npz").read_bytes())
+    entry = "dispatch.convolution_s: {value: "
+    before, _, after = shipped.partition(entry)
+    times = [accelsim.estimate("resnet-50", "t4").latency_s]
+    for dispatch_s in ("0.01", "0.02"):
+        (own / "t4.yaml").write_text(f"{before}{entry}{dispatch_s}{after[after.index(',') :]}")
+        times.append(accelsim.estimate("resnet-50", "t4").latency_s)
+    assert times[0] < times[1] < times[2]

@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim.errors import InputError
+from accelsim.validation import csv_file
 from accelsim.validation.data_folder import (
     DataFolder,
     data_folder,
+    schema,
     schema_of,
 )
 from accelsim.validation.folder_hints import misplaced_hint, unread_notes
@@ -312,3 +314,54 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory, raw):
     if table is not None:
         assert bool(np.all(table["latency_ms"] > 0))
         assert bool(np.all(np.isfinite(table["latency_ms"])))
+
+
+def test_a_table_that_expands_beyond_measure_is_refused_while_it_is_read(read, monkeypatch):
+    monkeypatch.setattr(csv_file, "MOST_CELLS", 1_000)
+    taken = []
+    lines = csv_file._text_lines
+    monkeypatch.setattr(
+        csv_file, "_text_lines", lambda stream: (taken.append(0) or line for line in lines(stream))
+    )
+    rows = "add,T4,1,0.5,x\n" * 100_000  # a gzip of a few hundred bytes
+    table, problems = read(gzip.compress((GOOD + rows).encode()), "vec.csv.gz")
+    assert table is None
+    assert "more than 1,000 cells" in problems[0].detail
+    assert len(taken) <= 201
+
+
+def test_one_endless_line_is_refused(read, monkeypatch):
+    monkeypatch.setattr(csv_file, "MAX_LINE_BYTES", 10_000)
+    table, problems = read(GOOD + "x" * 20_000)
+    assert table is None
+    assert problems[0].row == 5
+    assert "10,000 bytes" in problems[0].detail
+
+
+@pytest.mark.parametrize(
+    ("file", "column", "cell"),
+    [
+        ("systolic/scalesim_v2.csv", "cols", "9999999"),
+        ("asic/eyeriss.csv", "zero_ifmap_pct", "1e9"),
+        ("fpga/vitis_ai_dpu.csv.gz", "in_h", "1e15"),
+        ("gpu_kernels/e2e_labels.csv", "batch", "1000000000"),
+        ("gpu_kernels/ops_conv.csv.gz", "ksize", "9999999"),
+    ],
+)
+def test_one_row_beyond_reason_is_refused_alone(tmp_path, file, column, cell):
+    described = schema(file)
+    good = {
+        c.name: "1" if c.kind in {"number", "count", "time"} else "x" for c in described.columns
+    }
+    for c in described.columns:
+        good |= {c.name: min(c.allowed)} if c.allowed else {}
+    rows = [good, good | {column: cell}]
+    path = tmp_path / file.removesuffix(".gz")
+    path.parent.mkdir()
+    lines = [",".join(good), *(",".join(row.values()) for row in rows)]
+    path.write_text("\n".join(lines) + "\n")
+    folder = DataFolder(tmp_path)
+    table = folder.table(described)
+    assert table is not None
+    assert table.line.tolist() == [2]
+    assert [problem.column for problem in folder.problems] == [column]
