@@ -3,7 +3,7 @@
 A stack says what runs a network on a device: which operators its compiler joins, how it issues
 them, how convolutions are laid out, and how far whole networks on it lie from the model of kernels.
 These ratios are fitted to published whole-model rows of several boards
-(``python -m tools.refit whole-models``); each has, beside its value, the one from all boards but
+(``python -m tools.refit --whole-models``); each has, beside its value, the one from all boards but
 one, by which that board is scored.
 """
 

@@ -28,7 +28,7 @@ from accelsim.validation.names import device_of, note_unknown_devices, workload_
 from accelsim.validation.scored_rows import ScoredRows
 from accelsim.validation.suite import Batch, register_suite
 
-__all__ = ["PUBLISHED_SCHEMA", "PublishedRun", "published_rows"]
+__all__ = ["PREDICTED_S", "PUBLISHED_SCHEMA", "PublishedRun", "published_rows"]
 
 PUBLISHED_SCHEMA = schema("published/single_device.csv")
 #: A prediction further off than this, either way, misleads.
@@ -56,7 +56,7 @@ def _decode_s(simulation: Simulation) -> float:
 
 
 #: Predicted seconds by metric.
-_PREDICTED: Final[Mapping[str, Callable[[Simulation], float]]] = {
+PREDICTED_S: Final[Mapping[str, Callable[[Simulation], float]]] = {
     "samples_per_s": lambda simulation: simulation.period_s,
     "iterations_per_s": lambda simulation: simulation.period_s,
     "latency_ms": lambda simulation: simulation.latency_s,
@@ -193,4 +193,4 @@ def _time_s(
 ) -> tuple[float, float]:
     """Predicted time and its log standard deviation."""
     simulation = simulated(asked.run, asked.passes, parameters)
-    return _PREDICTED[asked.metric](simulation), simulation.log_sigma
+    return PREDICTED_S[asked.metric](simulation), simulation.log_sigma

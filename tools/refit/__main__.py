@@ -3,7 +3,8 @@
 With ``--data DIR`` alone, the class-wide set, the sets with one chip left out, and the overlay of
 every device that has one are fitted. With ``--spreads`` all values stay and the spreads behind the
 intervals are made anew; with ``--dpu`` the rates of DPUs are fitted, with
-``--fabrics`` protocols of links are, and printed. ``--import
+``--fabrics`` protocols of links are, and printed; with ``--whole-models`` ratios and spreads of
+software stacks are fitted to published speeds of whole networks. ``--import
 aiconfigurator:SYSTEM[:BACKEND[:VERSION]]`` fits the measured surfaces of a system's device to the
 kernels of the package aiconfigurator-core; ``aiconfigurator:all`` those of every known one.
 ``--relatives`` lists the boards with measured surfaces in the file that boards without measurements
@@ -40,6 +41,7 @@ from tools.refit.refit import (
 )
 from tools.refit.stacks import refit_stacks
 from tools.refit.vidur import vidur_cells
+from tools.refit.whole_models import refit_whole_models
 
 
 def _say(line: str) -> None:
@@ -88,6 +90,11 @@ def _parser() -> argparse.ArgumentParser:
         "--relatives", action="store_true", help="list the boards with measured surfaces"
     )
     parser.add_argument("--dpu", action="store_true", help="fit the rates of DPUs alone")
+    parser.add_argument(
+        "--whole-models",
+        action="store_true",
+        help="fit ratios and spreads of software stacks alone",
+    )
     parser.add_argument("--fabrics", action="store_true", help="print protocols of links, fitted")
     return parser
 
@@ -119,6 +126,9 @@ def _run(options: argparse.Namespace, out: Path) -> int:
     if options.fabrics:
         for name, values in refit_fabrics(data_folder(options.data)).items():
             _say(f"{name}: {values}")
+        return 0
+    if options.whole_models:
+        refit_whole_models(data_folder(options.data), out / "stacks", _say)
         return 0
     return _refit(options, out)
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from accelsim.cost.contraction import contraction, window_volume
 from accelsim.cost.gpu.gemm import GemmShape, contraction_costs, gemm_compute_s
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
-from accelsim.cost.gpu.machine import GpuMachine, tiles_of
+from accelsim.cost.gpu.machine import GpuMachine, reached_flop_per_s, tiles_of
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
@@ -83,6 +83,7 @@ class _Layer:
     plain: NDArray[np.bool_]  # stride 1, no dilation
     width_bytes: FloatArray
     peak_flop_per_s: FloatArray  # of the units
+    fed_flop_per_s: FloatArray  # at which they take operands
     matrix: NDArray[np.bool_]
     flop: FloatArray  # of the direct algorithm; gradients do as many as the forward pass
     m: FloatArray  # of one group's implicit GEMM
@@ -114,6 +115,7 @@ class _Layer:
             plain=(rows["stride"] == 1) & (rows["dilation"] == 1),
             width_bytes=DTYPE_BYTES[codes],
             peak_flop_per_s=machine.contraction_rate(rows),
+            fed_flop_per_s=machine.fed_flop_per_s[codes],
             matrix=matrix,
             flop=product.flop,
             m=m,
@@ -199,7 +201,8 @@ def _product_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) ->
         parameters.convolution.matrix_efficiency,
         parameters.convolution.vector_efficiency,
     )
-    rate = layer.peak_flop_per_s * best * gathered * _gradient_loss(layer, parameters)
+    reached = reached_flop_per_s(layer.peak_flop_per_s, layer.fed_flop_per_s, best * gathered)
+    rate = reached * _gradient_loss(layer, parameters)
     shape = GemmShape(
         layer.groups, layer.m, layer.n, layer.k, layer.width_bytes, rate, layer.matrix
     )

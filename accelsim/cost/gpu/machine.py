@@ -32,7 +32,14 @@ from accelsim.hardware.sourced import Sourced
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["GpuMachine", "cache_bytes_per_s", "join_times", "memory_efficiency_name", "tiles_of"]
+__all__ = [
+    "GpuMachine",
+    "cache_bytes_per_s",
+    "join_times",
+    "memory_efficiency_name",
+    "reached_flop_per_s",
+    "tiles_of",
+]
 
 _FORMATS = len(DTYPE_BYTES)
 Tiles = tuple[tuple[int, ...], ...]
@@ -88,6 +95,8 @@ def _tiles(kernel: str, architecture: str) -> Tiles:
 #: Bytes the last-level cache gives one SM per clock: GEMM tables of an L40S and an RTX PRO 6000,
 #: whose operands it holds.
 _CACHE_BYTES_PER_SM_CLOCK = 8.0
+#: Part of the rate of sums in FP32 that kernels reach where operands come twice as fast. Estimate.
+_SUMMED_FRACTION = 0.95
 #: Node of the energies in `GpuParameters`.
 _REFERENCE_NM = 12.0
 
@@ -103,6 +112,8 @@ class GpuMachine:
         clock_hz: Boost clock, which the peak rates assume.
         contraction_flop_per_s: Peak of matrix arithmetic by dtype code; NaN where there is none,
             shape (formats,).
+        fed_flop_per_s: Rate at which operands are multiplied, likewise; more than that peak where
+            products are summed at half the rate.
         uses_matrix_cores: Whether that peak is of matrix cores, shape (formats,).
         vector_flop_per_s: Peak of everything else: FP32 lanes.
         bandwidth_bytes_per_s: Data-sheet bandwidth of the main memory.
@@ -139,6 +150,7 @@ class GpuMachine:
     sm_count: float
     clock_hz: float
     contraction_flop_per_s: FloatArray
+    fed_flop_per_s: FloatArray
     uses_matrix_cores: NDArray[np.bool_]
     vector_flop_per_s: float
     bandwidth_bytes_per_s: float
@@ -195,6 +207,7 @@ class GpuMachine:
             sm_count=sm_count,
             clock_hz=clock,
             contraction_flop_per_s=rates,
+            fed_flop_per_s=_fed_rates(profile, rates),
             uses_matrix_cores=matrix,
             vector_flop_per_s=vector,
             bandwidth_bytes_per_s=bandwidth,
@@ -242,7 +255,8 @@ class GpuMachine:
         """Best rate of plain products in each row's dtype, FLOP/s, shape (k,)."""
         matrix = self.uses_matrix_cores[rows.column("dtype")]
         best = np.where(matrix, self.matrix_efficiency, parameters.gemm.vector_efficiency)
-        return self.contraction_rate(rows) * best
+        fed = rows.by_dtype(self.fed_flop_per_s, self.name)
+        return reached_flop_per_s(self.contraction_rate(rows), fed, best)
 
     def clock_fraction(self, energy_j: FloatArray, time_s: FloatArray) -> FloatArray:
         """Clock the power limit leaves to work that draws `energy_j` in `time_s` at the boost
@@ -329,6 +343,33 @@ def _contraction_rates(profile: GpuProfile) -> tuple[FloatArray, NDArray[np.bool
         if not rate.value < rates[dtype]:
             rates[dtype], matrix[dtype] = rate.value, True
     return rates, matrix
+
+
+def reached_flop_per_s(
+    peak_flop_per_s: FloatArray, fed_flop_per_s: FloatArray, efficiency: FloatArray
+) -> FloatArray:
+    """Rate of contractions that lose part of their time to operands, FLOP/s.
+
+    Estimate: a board that sums at half the rate at which it multiplies has that time for its
+    operands, and loses the more of the two: 3 to 5 % of the sums' rate, or what the kernel loses of
+    the multipliers'.
+
+    Args:
+        peak_flop_per_s: Rate of multiplying and summing.
+        fed_flop_per_s: Rate of multiplying.
+        efficiency: Part of it that a kernel reaches.
+    """
+    is_slower = fed_flop_per_s > peak_flop_per_s
+    fed = fed_flop_per_s * efficiency
+    return np.where(is_slower, np.minimum(fed, _SUMMED_FRACTION * peak_flop_per_s), fed)
+
+
+def _fed_rates(profile: GpuProfile, rates: FloatArray) -> FloatArray:
+    """Rates at which operands are multiplied, by dtype code: the listed ones."""
+    fed = rates.copy()
+    for dtype in profile.matrix_fp32_accumulate_flop_per_s:
+        fed[dtype] = np.fmax(fed[dtype], profile.matrix_flop_per_s[dtype].value)
+    return fed
 
 
 def cache_bytes_per_s(machine: GpuMachine) -> float:

@@ -1,0 +1,227 @@
+"""Ratios and spreads of software stacks, from published speeds of whole networks.
+
+ln(measured / modelled) of a row is the sum over families of operators of their share of its time
+times ln of their ratio. A ratio is what all stacks have in common on a class of devices in a mode,
+and what a stack adds; both are drawn towards none (ridge regression as a Gaussian prior: Rasmussen
+and Williams, Gaussian Processes for Machine Learning, 2006, section 2.1), and rows of one stack on
+one board share an error, so that many rows of one board weigh little more than one. The spread of a
+stack is that of its rows about predictions that have not seen their board, drawn towards that of
+all stacks of the class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from accelsim.calibration.overlay import number
+from accelsim.cost.stack import operator_families
+from accelsim.planning.simulate import Simulation, simulated
+from accelsim.stack_catalog import FAMILIES, stack, stack_names
+from accelsim.validation.data_folder import DataFolder
+from accelsim.validation.published import (
+    PREDICTED_S,
+    PUBLISHED_SCHEMA,
+    PublishedRun,
+    published_rows,
+)
+from accelsim.validation.tiers import choose
+from accelsim.workloads.graph import FloatArray
+
+__all__ = ["refit_whole_models"]
+
+#: Standard deviations of the prior on ln(ratio): of what all stacks of a class share, and of what
+#: one adds; and of the errors that rows of one stack on one board share, and of each row. Chosen on
+#: the rows, each predicted with its board left out. Estimate.
+_SHARED, _OWN, _BOARD, _ROW = 0.08, 0.12, 0.18, 0.12
+#: Rows' worth of the class's spread in a stack's.
+_PRIOR_ROWS: Final = 6.0
+#: Spreads that no published row says: of CPUs the operators were measured under PyTorch, and the
+#: cost model of overlays is fitted to whole networks on theirs.
+_FIXED: Final[Mapping[tuple[str, str], float]] = {("pytorch", "cpu"): 0.0, ("dpu", "fpga"): 0.0}
+_MARK: Final = "# Fitted by python -m tools.refit --whole-models"
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row's place, its ln(measured / modelled), spread of its operators, and shares of time."""
+
+    stack: str
+    device_class: str
+    mode: str
+    board: str
+    residual: float
+    log_sigma: float
+    shares: Mapping[str, float]
+
+
+def refit_whole_models(folder: DataFolder, out: Path, say: Callable[[str], None]) -> None:
+    """Fit and write the ratios and spreads of all stacks.
+
+    Args:
+        folder: Tables of the suite `published`.
+        out: Folder of the stacks' files.
+        say: Called with a line of text per stack.
+    """
+    rows = _rows(folder)
+    boards = sorted({row.board for row in rows})
+    fits = {board: _fit([row for row in rows if row.board != board]) for board in ("", *boards)}
+    unseen = [row.residual - _explained(row, fits[row.board]) for row in rows]
+    for name in stack_names():
+        lines = [*_achieved(name, fits, rows), *_spreads(name, rows, unseen)]
+        path = out / f"{name}.yaml"
+        head = path.read_text(encoding="utf-8").partition(_MARK)[0].rstrip()
+        path.write_text("\n".join([head, f"{_MARK}.", *lines, ""]), encoding="utf-8")
+        say(f"{name}: {len(lines)} lines")
+
+
+def _rows(folder: DataFolder) -> list[_Row]:
+    table = folder.table(PUBLISHED_SCHEMA)
+    asked = [] if table is None else [row for row in published_rows(table) if row.run is not None]
+    return [_row(row.run, row.measured_s) for row in asked]
+
+
+def _row(asked: PublishedRun, measured_s: float) -> _Row:
+    run = asked.run
+    plain = run.stack.model_copy(update={"achieved": (), "spreads": _FREE})
+    parameters = choose(run.device, "best").parameters
+    simulation = simulated(replace(run, stack=plain), asked.passes, parameters)
+    modelled_s = PREDICTED_S[asked.metric](simulation)
+    return _Row(
+        stack=run.stack.name,
+        device_class=str(run.device.device_class),
+        mode=run.mode,
+        board=run.device.whole_name,
+        residual=float(np.log(measured_s / modelled_s)),
+        log_sigma=simulation.log_sigma,
+        shares=_shares(simulation, asked),
+    )
+
+
+_FREE: Final[tuple[Any, ...]] = ()
+
+
+def _shares(simulation: Simulation, asked: PublishedRun) -> dict[str, float]:
+    """Shares of the time by family; the rest is the host's."""
+    found = dict.fromkeys(FAMILIES, 0.0)
+    whole_s = 0.0
+    is_token = asked.metric == "decode_tokens_per_s"
+    for one in simulation.passes:
+        if is_token and one.name != "decode":
+            continue
+        whole_s += max(one.result.steady_state_s, one.table.total_time_s) * one.repeats
+        names = np.array(operator_families(one.graph.kind))
+        for family in FAMILIES:
+            own = (names != "") if one.name == "decode" else names == family
+            if (one.name == "decode") == (family == "decode"):
+                found[family] += float(one.table.time_s[own].sum()) * one.repeats
+    return {family: time_s / whole_s for family, time_s in found.items()}
+
+
+Key = tuple[str, str, str, str]
+
+
+def _features(row: _Row) -> dict[Key, float]:
+    """Weights of the shared and own ln(ratios) in a row."""
+    place = (row.device_class, row.mode)
+    shared = {("", *place, family): share for family, share in row.shares.items() if share}
+    own = {(row.stack, *place, family): share for family, share in row.shares.items() if share}
+    return shared | own
+
+
+def _fit(rows: Sequence[_Row]) -> dict[Key, float]:
+    """Posterior mean of every ln(ratio)."""
+    keys = sorted({key for row in rows for key in _features(row)})
+    if not keys:
+        return {}
+    place = {key: index for index, key in enumerate(keys)}
+    design = np.zeros((len(rows), len(keys)))
+    for index, row in enumerate(rows):
+        for key, share in _features(row).items():
+            design[index, place[key]] = share
+    prior = np.array([_OWN if key[0] else _SHARED for key in keys]) ** 2
+    groups = [(row.stack, row.board, row.mode) for row in rows]
+    together = np.array([[first == second for second in groups] for first in groups])
+    noise = _BOARD**2 * together + _ROW**2 * np.eye(len(rows))
+    covariance = (design * prior) @ design.T + noise
+    residual = np.array([row.residual for row in rows])
+    mean: FloatArray = prior * (design.T @ np.linalg.solve(covariance, residual))
+    return dict(zip(keys, mean.tolist(), strict=True))
+
+
+def _explained(row: _Row, fit: Mapping[Key, float]) -> float:
+    return sum(fit.get(key, 0.0) * share for key, share in _features(row).items())
+
+
+def _ratio(fit: Mapping[Key, float], name: str, place: tuple[str, str], family: str) -> float:
+    """Ratio of a family; a stack without rows has what all share."""
+    return float(np.exp(fit.get(("", *place, family), 0.0) + fit.get((name, *place, family), 0.0)))
+
+
+def _places(name: str) -> list[tuple[str, str]]:
+    found = stack(name)
+    return [(device_class, mode) for device_class in found.runs_on for mode in found.modes]
+
+
+def _achieved(
+    name: str, fits: Mapping[str, Mapping[Key, float]], rows: Sequence[_Row]
+) -> list[str]:
+    """Lines of the ratios. What stacks share carries over on GPUs; elsewhere a stack without rows
+    keeps the model's times.
+    """
+    lines = []
+    for place in _places(name):
+        own = [row for row in rows if (row.device_class, row.mode) == place]
+        mine = [row for row in own if row.stack == name]
+        if not mine and place[0] != "gpu":
+            continue
+        boards = sorted({row.board for row in own})
+        for family in FAMILIES:
+            if not any(row.shares[family] for row in own):
+                continue
+            value = _ratio(fits[""], name, place, family)
+            others = [f"{b}: {number(_ratio(fits[b], name, place, family))}" for b in boards]
+            head = f"device_class: {place[0]}, mode: {place[1]}, family: {family}"
+            lines.append(f"  - {{{head}, time_ratio: {number(value)},")
+            lines.append(f"     without: {{{', '.join(others)}}}}}")
+    return ["achieved:", *lines] if lines else []
+
+
+def _spreads(name: str, rows: Sequence[_Row], unseen: Sequence[float]) -> list[str]:
+    lines = []
+    for place in _places(name):
+        fixed = _FIXED.get((name, place[0]))
+        head = f"device_class: {place[0]}, mode: {place[1]}"
+        if fixed is not None:
+            lines.append(f"  - {{{head}, log_sigma: {fixed}, rows: 0}}")
+            continue
+        own = [(row, r) for row, r in zip(rows, unseen, strict=True) if _is_at(row, place)]
+        if not own:
+            continue
+        boards = sorted({row.board for row, _ in own})
+        others = [
+            f"{b}: {number(_spread(name, [x for x in own if x[0].board != b]))}" for b in boards
+        ]
+        count = sum(row.stack == name for row, _ in own)
+        value = f"log_sigma: {number(_spread(name, own))}, rows: {count}"
+        lines += [f"  - {{{head}, {value},", f"     without: {{{', '.join(others)}}}}}"]
+    return ["spreads:", *lines] if lines else []
+
+
+def _is_at(row: _Row, place: tuple[str, str]) -> bool:
+    return (row.device_class, row.mode) == place
+
+
+def _spread(name: str, rows: Sequence[tuple[_Row, float]]) -> float:
+    """Root mean square of what operators do not explain, drawn to that of all stacks."""
+    beyond = np.array([max(error**2 - row.log_sigma**2, 0.0) for row, error in rows])
+    if not len(beyond):
+        return stack(name).log_sigma("", "")
+    mine = np.array([row.stack == name for row, _ in rows])
+    whole = float(beyond.mean())
+    total = float(beyond[mine].sum()) + _PRIOR_ROWS * whole
+    return float(np.sqrt(total / (mine.sum() + _PRIOR_ROWS)))
