@@ -12,7 +12,7 @@ from gpu_bench import bench, costs, parameters
 from gpu_rows import K, attention, conv, gemm, gpu, graph
 
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
-from accelsim.cost.gpu.machine import GpuMachine
+from accelsim.cost.gpu.machine import GpuMachine, reached_flop_per_s
 from accelsim.cost.gpu.model import cost_gpu
 from accelsim.cost.gpu.repeated import with_cached_operands
 from accelsim.cost.table import Execution, RowCosts
@@ -250,3 +250,12 @@ def test_a_row_at_the_limit_draws_the_room_above_static_power() -> None:
     )
     table = cost_gpu(graph([gemm(4096, 4096, 4096)]), board, parameters=used)
     assert table.energy_j[0] == pytest.approx((70 - 10 - 7) * table.time_s[0])
+
+
+def test_sums_at_half_the_rate_leave_the_other_half_to_operands():
+    """A kernel at 0.6 of the multipliers' rate reaches 0.95 of sums at half of it; one at 0.4 is
+    held up by its operands.
+    """
+    peak, fed = np.full(3, 71e12), np.array([142e12, 142e12, 71e12])
+    reached = reached_flop_per_s(peak, fed, np.array([0.6, 0.4, 0.6]))
+    assert reached == pytest.approx([0.95 * 71e12, 0.4 * 142e12, 0.6 * 71e12])

@@ -81,8 +81,8 @@ def refit_whole_models(folder: DataFolder, out: Path, say: Callable[[str], None]
 
 def _rows(folder: DataFolder) -> list[_Row]:
     table = folder.table(PUBLISHED_SCHEMA)
-    asked = [] if table is None else [row for row in published_rows(table) if row.run is not None]
-    return [_row(row.run, row.measured_s) for row in asked]
+    found = [] if table is None else published_rows(table)
+    return [_row(row.run, row.measured_s) for row in found if row.run is not None]
 
 
 def _row(asked: PublishedRun, measured_s: float) -> _Row:

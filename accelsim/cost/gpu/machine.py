@@ -361,7 +361,8 @@ def reached_flop_per_s(
     """
     is_slower = fed_flop_per_s > peak_flop_per_s
     fed = fed_flop_per_s * efficiency
-    return np.where(is_slower, np.minimum(fed, _SUMMED_FRACTION * peak_flop_per_s), fed)
+    most = np.maximum(efficiency, _SUMMED_FRACTION) * peak_flop_per_s
+    return np.where(is_slower, np.minimum(fed, most), fed)
 
 
 def _fed_rates(profile: GpuProfile, rates: FloatArray) -> FloatArray:

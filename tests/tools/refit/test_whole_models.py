@@ -1,0 +1,42 @@
+"""Ratios of stacks: what the fit finds in rows made with known ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tools.refit.whole_models import _explained, _fit, _Row, _spread
+
+
+def row(stack, board, residual, **shares):
+    whole = {"convolution": 0.0, "product": 0.0, "memory": 0.0, "decode": 0.0} | shares
+    return _Row(stack, "gpu", "inference", board, residual, 0.05, whole)
+
+
+def test_no_residual_gives_no_ratio():
+    fit = _fit([row("a", "x", 0.0, product=1.0), row("b", "y", 0.0, memory=1.0)])
+    assert set(fit.values()) == {0.0}
+
+
+def test_what_all_stacks_share_carries_over_and_many_boards_count_more():
+    boards = [row(s, b, 0.3, product=1.0) for s in "ab" for b in "uvwxyz"]
+    many, few = _fit(boards), _fit(boards[:1])
+    unseen = row("c", "n", 0.0, product=1.0)
+    assert 0 < _explained(unseen, few) < _explained(unseen, many) < 0.3
+    assert _explained(boards[0], many) > _explained(unseen, many)
+    assert _explained(row("c", "n", 0.0, memory=1.0), many) == 0.0
+
+
+def test_rows_of_one_board_weigh_little_more_than_one():
+    one, many = (_fit([row("a", "x", 0.3, product=1.0)] * count) for count in (1, 50))
+    two = _fit([row("a", board, 0.3, product=1.0) for board in "xy"])
+    ask = row("a", "n", 0.0, product=1.0)
+    assert _explained(ask, one) < _explained(ask, many) < _explained(ask, two) * 1.3
+
+
+def test_a_spread_is_what_operators_do_not_explain():
+    rows = [(row("pytorch", "x", 0.0, product=1.0), error) for error in (0.05, -0.05)]
+    assert _spread("pytorch", rows) == 0.0
+    wide = [(row("pytorch", "x", 0.0, product=1.0), error) for error in (0.5, -0.5)]
+    assert _spread("pytorch", wide) == pytest.approx(np.sqrt(0.5**2 - 0.05**2))
+    assert _spread("tensorrt", wide) > 0
