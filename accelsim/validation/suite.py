@@ -248,4 +248,6 @@ _MODULES = (
     "dpu",
     "fpga_dataflow",
     "training_collectives",
+    "training_megatron",
+    "training_frameworks",
 )

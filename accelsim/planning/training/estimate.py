@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from accelsim.hardware.cluster import Cluster
     from accelsim.simulation.timeline import Timeline
 
-__all__ = ["TrainingEstimate", "train"]
+__all__ = ["TrainingEstimate", "iteration_energy_j", "iteration_log_sigma", "train"]
 
 _INTERVAL_LEVEL: Final = 0.9
 _Z90: Final = 1.6448536269514722
@@ -357,11 +357,11 @@ def _estimate(
     if check_memory and not fits:
         raise _does_not_fit(setup, plan, iteration)
     seconds = iteration.iteration_s
-    spread = math.exp(_Z90 * _log_sigma(iteration))
+    spread = math.exp(_Z90 * iteration_log_sigma(iteration))
     rate = run.batch / seconds
     flop = _MODEL_PASSES * iteration.forward_flop * run.batch / plan.microbatch
     per_device = flop / seconds / setup.device_count
-    energy = _energy_j(iteration)
+    energy = iteration_energy_j(iteration)
     usd = price.usd_per_hour
     cost = None if usd is None else usd * setup.device_count * seconds / 3600.0
     scores = iteration.scores
@@ -422,7 +422,7 @@ def _mfu(setup: TrainingSetup, flop_per_s: float) -> float | None:
     return None if not peak else flop_per_s / peak
 
 
-def _log_sigma(iteration: Iteration) -> float:
+def iteration_log_sigma(iteration: Iteration) -> float:
     """Spread of the iteration: rows as those of an estimate, and collectives and waits apart."""
     rows = iteration.costs.rows[iteration.unit]
     own = run_log_sigma(rows.kind, rows.time_s, rows.log_sigma, rows.shared_log_sigma)
@@ -433,7 +433,7 @@ def _log_sigma(iteration: Iteration) -> float:
     return math.hypot((1.0 - share) * device, share * _COLLECTIVE_LOG_SIGMA)
 
 
-def _energy_j(iteration: Iteration) -> float | None:
+def iteration_energy_j(iteration: Iteration) -> float | None:
     """Energy of devices, hosts and site in one iteration; None where the devices' is unknown."""
     setup, seconds = iteration.setup, iteration.iteration_s
     if setup.idle_w is None:

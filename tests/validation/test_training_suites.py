@@ -1,0 +1,104 @@
+"""Suites of training runs: rows become models, clusters and plans; what is refused has a name."""
+
+from __future__ import annotations
+
+import pytest
+
+from accelsim.validation import scoreboard_dict, validate
+from accelsim.validation.training_frameworks import _scaled
+from accelsim.validation.training_plans import gpt, model_flop
+
+VTRAIN = (
+    "# GPUs,global batch,micro batch,hidden size,attention heads,# layers,sequence length,"
+    "tensor parallelism,data parallelism,pipeline parallelism,iteration time (ms)\n"
+)
+#: Columns of Korthikanti et al. 2022, table 5, and the two rows of the 175B model.
+KORTHIKANTI = (
+    "table,model,heads,hidden,layers,TP,PP,interleave,gpus,global_batch,microbatch,seq,quantity,"
+    "variant,measured\n"
+    "T5,175B,96,12288,96,8,8,3,64,64,1,2048,iteration_time,full_recompute,18.13\n"
+    "T5,175B,96,12288,96,8,8,3,64,64,1,2048,iteration_time,seqpar+selective,13.75\n"
+    "T5,175B,96,12288,96,8,8,3,64,64,1,2048,MFU,seqpar+selective,51.4\n"
+)
+FSDP = (
+    "Model,SeqLen (T),# GPUs,GPU,MicroBatchSize,GlobalBatchSize,Throughput (T/s),"
+    "GlobalBatchSize (T),Sharding Strategy,Activation Checkpointing\n"
+)
+DIMENSIONS = "model,d_model,n_heads,n_layers,vocab\nmpt-7b,4096,32,32,50368\n"
+MAXTEXT = "accelerator,n_slices,chips,model,seq_or_note,tflops_per_chip,tokens_s_device\n"
+BRIDGE = "model,system,gpus,precision,gbs,mbs,seq,FSDP,TP,PP,CP,VP,EP,tokens_s_gpu\n"
+
+
+@pytest.fixture
+def scored(tmp_path):
+    (tmp_path / "training").mkdir()
+
+    def score(suite, **tables):
+        for name, text in tables.items():
+            (tmp_path / "training" / f"{name}.csv").write_text(text)
+        return scoreboard_dict(validate([suite], tmp_path))["suites"][suite]
+
+    return score
+
+
+def test_a_published_run_of_175b_is_near_what_was_measured(scored):
+    score = scored("training-published", korthikanti_2022=KORTHIKANTI)
+    assert score["rows_answered"] == score["rows_asked"] == 2
+    assert score["max_ape_fraction"] < 0.12
+
+
+def test_vtrain_rows_are_plans_and_what_does_not_divide_is_refused(scored):
+    rows = "8,32,4,1024,16,16,1024,2,2,2,219.7\n8,30,4,1024,16,16,1024,2,2,2,219.7\n"
+    score = scored("training-vtrain-single", vtrain_single_node=VTRAIN + rows)
+    assert score["rows_answered"] == 1
+    (reason,) = score["refused"]
+    assert "global_batch" in reason
+
+
+def test_plans_are_ranked_by_model(scored):
+    rows = [f"64,512,{m},3072,32,30,2048,1,64,1,{t}" for m, t in ((8, 3566), (4, 3638), (1, 4000))]
+    score = scored("training-vtrain-multi", vtrain_multi_node=VTRAIN + "\n".join(rows) + "\n")
+    assert score["tau of plans"]["GPT 3072 x 30, 64 GPUs"] == pytest.approx(1.0)
+
+
+def test_sharded_rows_are_answered(scored):
+    rows = "7b,2048,8,h100_80gb,6,48,80000,98304,FULL_SHARD,False\n"
+    tables = {"llm_foundry_mpt": FSDP + rows, "model_dims": DIMENSIONS}
+    assert scored("training-fsdp", **tables)["rows_answered"] == 1
+
+
+def test_what_maxtext_restates_or_leaves_out_is_named(scored):
+    rows = (
+        "v5e,1,256,16B,configs,120,\nv5p,1,64,32B,README main table,328,\n"
+        "v4,1,192,52B model,x,154,\nv5e,2,512,16B,configs,117,\n"
+    )
+    score = scored("training-maxtext", maxtext_mfu=MAXTEXT + rows)
+    assert score["rows_answered"] == 1
+    assert sorted(score["refused"].values()) == [1, 1, 1]
+
+
+def test_the_scale_of_maxtext_goes_to_heads_then_width_then_depth():
+    assert [_scaled(1 << power) for power in (0, 1, 2, 3)] == [
+        (2048, 16, 7168, 16),
+        (2048, 32, 14336, 16),
+        (4096, 32, 14336, 16),
+        (4096, 32, 14336, 32),
+    ]
+
+
+def test_bridge_rows_without_a_model_or_format_are_named(scored):
+    rows = (
+        "LLAMA3_70B,DGX-H100,64,FP8,128,1,8192,,4,8,1,5,n/a,1600\n"
+        "Nemotron_3_Nano,DGX-H100,64,FP8,128,1,8192,,1,1,1,n/a,8,1600\n"
+        "LLAMA3_70B,DGX-GB200,64,NVFP4,128,1,8192,,1,1,1,n/a,n/a,1600\n"
+    )
+    score = scored("training-megatron-bridge", megatron_bridge=BRIDGE + rows)
+    assert score["rows_answered"] == 1
+    assert len(score["refused"]) == 2
+
+
+def test_model_arithmetic_is_that_of_narayanan():
+    layers, hidden, seq, words = 96, 12_288, 2048, 51_200
+    attention, logits = seq / (6 * hidden), words / (12 * layers * hidden)
+    expected = 72 * seq * layers * hidden**2 * (1 + attention + logits)
+    assert model_flop(gpt(hidden, 96, layers, seq), seq) == pytest.approx(expected, rel=1e-3)
