@@ -136,9 +136,15 @@ class Precision:
         return bool(self.kept) and _is_named(path, self.kept)
 
     def kept_within(self, path: str) -> frozenset[str]:
-        """What names modules at or below a path by the path itself: ends of the names."""
+        """What names modules at or below a path by the path itself: ends of the names, or the path
+        itself where a regular expression may tell it from others by its number.
+        """
+        if any(name.startswith("re:") and re.search(r"\d", name) for name in self.kept):
+            return frozenset({path})
         return frozenset(
-            name.removeprefix(path) for name in self.kept if f"{name}.".startswith(f"{path}.")
+            name.removeprefix(path)
+            for name in self.kept
+            if f"{name}.".replace("*", ".").startswith(f"{path}.")
         )
 
     def on(self, formats: Collection[Dtype]) -> Precision:
@@ -180,7 +186,7 @@ _WIDE = (_D.BF16, _D.FP16, _D.FP32)
 _STORED = (_D.FP32, _D.FP16, _D.BF16, _D.FP8, _D.INT8, _D.FP6, _D.INT4, _D.FP4)
 _TRAINABLE = {"fp64", "fp32", "tf32", "fp16", "bf16"}
 #: Modules that quantised checkpoints of language models keep: the logits and the experts' routers.
-USUALLY_KEPT = ("lm_head", "mlp.gate", "block_sparse_moe.gate", "router")
+USUALLY_KEPT = ("lm_head", "embed_out", "mlp.gate", "block_sparse_moe.gate", "router")
 
 
 def _quantised(

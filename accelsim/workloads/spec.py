@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails
 
+from accelsim.workloads.checkpoints.quantization import published_precision
 from accelsim.workloads.families import load_family
 from accelsim.workloads.model import Family, PassShape, Published, Workload
 
@@ -82,6 +83,8 @@ class WorkloadSpec(_Strict):
         default: Sizes used where the caller names none.
         output_len: Tokens generated per sequence; 0 for models that do not generate.
         published: Published figures the model must agree with.
+        quantization: How its published weights are stored, as ``quantization_config`` of a
+            checkpoint says it.
         note: What a reader should know.
     """
 
@@ -94,6 +97,7 @@ class WorkloadSpec(_Strict):
     default: ShapeSpec = ShapeSpec()
     output_len: _Length = 0
     published: Annotated[tuple[PublishedSpec, ...], Field(strict=False)] = ()
+    quantization: dict[str, Any] | None = None
     note: str | None = None
 
 
@@ -120,6 +124,7 @@ def parse_workload(data: Mapping[str, Any]) -> Workload:
         aliases=spec.aliases,
         published=tuple(_published(figure, spec.default) for figure in spec.published),
         note=spec.note,
+        quantised=published_precision({"quantization_config": spec.quantization}),
     )
 
 

@@ -63,7 +63,8 @@ FIVE = {"id2label": {str(index): str(index) for index in range(5)}}
 # model.parameters() of that class built from the same configuration with transformers 5.23. FLOP:
 # torch.utils.flop_counter over its forward pass with eager attention, torch 2.13, batch 2, 64
 # tokens (32 target tokens; 16,000 samples; 1,500 mel positions); None where its grouped products go
-# uncounted. The DeepSeek-V3 count adds the 3 x 8 routing biases that are buffers there.
+# uncounted. The counts of DeepSeek-V3, Kimi-K2 and GLM-4.5 add the 3 x 8 routing biases that are
+# buffers there.
 COUNTED = [
     (
         "llama",
@@ -126,6 +127,40 @@ COUNTED = [
         None,
         177_471_488,
     ),
+    (
+        "kimi_k2",
+        SMALL | LATENT | {"num_hidden_layers": 5, "q_lora_rank": 48, "first_k_dense_replace": 2},
+        "DeepseekV3ForCausalLM",
+        1_469_200 + 24,
+        None,
+    ),
+    (
+        "glm4_moe",
+        GROUPED
+        | {"head_dim": 32, "n_routed_experts": 8, "num_experts_per_tok": 2}
+        | {"moe_intermediate_size": 64, "use_qk_norm": True, "attention_bias": True},
+        "Glm4MoeForCausalLM",
+        1_376_128 + 24,
+        None,
+    ),
+    (
+        "minimax_m2",
+        GROUPED
+        | {"head_dim": 32, "rotary_dim": 16, "num_local_experts": 8, "num_experts_per_tok": 2},
+        "MiniMaxM2ForCausalLM",
+        4_522_368,
+        None,
+    ),
+    (
+        "llama4_text",
+        GROUPED
+        | {"head_dim": 32, "intermediate_size_mlp": 512, "num_local_experts": 4}
+        | {"interleave_moe_layer_step": 2},
+        "Llama4ForCausalLM",
+        2_207_872,
+        None,
+    ),
+    ("gpt_neox", SMALL, "GPTNeoXForCausalLM", 851_968, None),
     ("gemma", GROUPED | {"head_dim": 32}, "GemmaForCausalLM", 948_352, None),
     ("gemma2", GROUPED | {"head_dim": 32}, "Gemma2ForCausalLM", 949_376, 276_037_632),
     (
@@ -319,6 +354,27 @@ def test_the_trained_context_is_read_and_does_not_limit_rotary_models():
     assert estimate(model, "t4", seq_len=512, output_len=0).trained_positions == 256
     assert estimate("llama-2-7b", "t4", seq_len=64).trained_positions == 4096
     assert estimate("resnet-18", "t4").trained_positions is None
+
+
+def test_models_that_see_are_read_as_their_language_model():
+    """Llama-4 Scout, 17 billion active of 109 billion parameters with its vision model."""
+    text = {
+        "model_type": "llama4_text",
+        "vocab_size": 202048,
+        "hidden_size": 5120,
+        "intermediate_size": 8192,
+        "intermediate_size_mlp": 16384,
+        "num_hidden_layers": 48,
+        "num_attention_heads": 40,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "num_local_experts": 16,
+        "attention_chunk_size": 8192,
+    }
+    model = workload_from_config({"model_type": "llama4", "text_config": text})
+    count = model.lower(PassShape(1, 8), BF16).parameter_count
+    assert count == pytest.approx(109e9, rel=0.015)
+    assert model.name == "llama4-text"
 
 
 def test_untied_logits_count_apart():

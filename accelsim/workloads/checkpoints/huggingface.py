@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.workloads.checkpoints.config import CheckpointConfig, Parameters
 from accelsim.workloads.checkpoints.model_types import model_types, read_parameters
+from accelsim.workloads.checkpoints.quantization import published_precision
 from accelsim.workloads.families import load_family
 from accelsim.workloads.model import PassShape, Workload
 
@@ -38,7 +39,7 @@ def workload_from_config(config: Mapping[str, Any], name: str | None = None) -> 
         InvalidValueError: If a field is missing, of the wrong type or out of range, or names a
             variant not modelled.
     """
-    reader = CheckpointConfig(config)
+    reader = CheckpointConfig(_language_model(config))
     model_type = reader.text("model_type", "")
     kind = MODEL_TYPES.get(model_type)
     if kind is None:
@@ -54,7 +55,19 @@ def workload_from_config(config: Mapping[str, Any], name: str | None = None) -> 
         parameters=_validated(family.parameters.model_validate, read_parameters(reader, kind)),
         default=PassShape(**kind.get("default", {})),
         output_len=kind.get("output_len", 0),
+        quantised=published_precision(reader.fields),
     )
+
+
+def _language_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The configuration of the language model within one that sees, too: its ``text_config``, with
+    what the whole names for all parts. The other parts are left out.
+    """
+    inner = config.get("text_config")
+    if not isinstance(inner, Mapping) or config.get("model_type") in MODEL_TYPES:
+        return config
+    shared = ("_name_or_path", "quantization_config", "tie_word_embeddings", "dtype", "torch_dtype")
+    return {name: config[name] for name in shared if config.get(name)} | dict(inner)
 
 
 def _kebab(title: str) -> str:

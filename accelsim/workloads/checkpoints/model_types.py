@@ -82,6 +82,9 @@ def _special(c: CheckpointConfig, kind: ModelType, found: Parameters) -> Paramet
         special |= _windows(c, kind["windows"])
     if "gated_activation" in kind:
         special |= _gated_activation(c, *kind["gated_activation"])
+    if "rotary" in kind:
+        turned, whole = (c.integer(field) for field in kind["rotary"])
+        special["rotary_fraction"] = turned / whole
     if "reserved" in kind:
         left = found["max_positions"] - kind["reserved"]
         special |= {"max_positions": left, "position_offset": kind["reserved"]}

@@ -49,6 +49,7 @@ class MultiHeadAttention:
         fused_qkv: One projection for query, key and value.
         rotary_dim: Width of each head that is rotated; 0 for none.
         query_key_norm: RMS-normalise each query and key head.
+        whole_norm: RMS-normalise all heads of the queries, and of the keys, together.
         causal: Each query sees earlier keys alone.
         window: Keys a query sees at most; 0 for all.
         sinks: One learned logit per head that takes part in the softmax.
@@ -65,6 +66,7 @@ class MultiHeadAttention:
     fused_qkv: bool = False
     rotary_dim: int = 0
     query_key_norm: bool = False
+    whole_norm: bool = False
     causal: bool = False
     window: int = 0
     sinks: bool = False
@@ -209,6 +211,15 @@ def _with_context(b: GraphBuilder, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor
     return keys, b.part(gathered, *v.shape), (ranks - 1) * length
 
 
+def _norms(b: GraphBuilder, q: Tensor, k: Tensor, names: LayerNames) -> tuple[Tensor, Tensor]:
+    """Queries and keys normalised over their last axis."""
+    with b.scope(names.query_norm):
+        q = b.rms_norm(q)
+    with b.scope(names.key_norm):
+        k = b.rms_norm(k)
+    return q, k
+
+
 def self_attention(
     b: GraphBuilder,
     x: Tensor,
@@ -230,12 +241,11 @@ def self_attention(
     """
     a, width = _held_heads(b, a), x.shape[-1]
     q, k, v = _project(b, enter_split(b, x), a, names)
+    if a.whole_norm:
+        q, k = _norms(b, q, k, names)
     q, k, v = _heads(b, q, a.heads), _heads(b, k, a.kv_heads), _heads(b, v, a.kv_heads)
     if a.query_key_norm:
-        with b.scope(names.query_norm):
-            q = b.rms_norm(q)
-        with b.scope(names.key_norm):
-            k = b.rms_norm(k)
+        q, k = _norms(b, q, k, names)
     with b.scope(names.attention):
         if a.rotary_dim:
             q, k = _rotate(b, q, a.rotary_dim), _rotate(b, k, a.rotary_dim)

@@ -48,7 +48,9 @@ Activation = Literal["gelu", "gelu_new", "relu", "silu"]
 
 
 class MixtureParameters(FamilyParameters):
-    """Mixture of experts in every layer after `dense_layers`; see `feed_forward.Mixture`."""
+    """Mixture of experts in every layer after `dense_layers`, or every `every`-th; see
+    `feed_forward.Mixture`.
+    """
 
     experts: Count
     top_k: Count
@@ -58,6 +60,7 @@ class MixtureParameters(FamilyParameters):
     shared_intermediate_size: Natural = 0
     shared_gate: bool = False
     dense_layers: int = Field(default=0, ge=0, le=1024)
+    every: Count = 1
 
     @model_validator(mode="after")
     def _top_k_within_experts(self) -> MixtureParameters:
@@ -104,10 +107,13 @@ class DecoderParameters(FamilyParameters):
         fused_qkv: One projection for query, key and value.
         fused_gate_up: One projection for gate and up.
         query_key_norm: RMS norm of each query and key head.
+        whole_norm: RMS norm over all query heads, and over all key heads.
         window: Keys a query sees at most in windowed layers; 0 for no window.
         full_attention_every: Every n-th layer ignores the window; 0 for none.
         sinks: Learned attention sinks, one per head.
+        unrotated_every: Every n-th layer has no positions; 0 for none (Llama 4).
         parallel: Attention and feed-forward side by side.
+        parallel_norms: Each of the two with a norm of its own.
         post_norms: Norms on the sublayers' outputs too.
         mixture: Mixture of experts.
         latent: Latent attention.
@@ -136,10 +142,13 @@ class DecoderParameters(FamilyParameters):
     fused_qkv: bool = False
     fused_gate_up: bool = False
     query_key_norm: bool = False
+    whole_norm: bool = False
     window: Natural = 0
     full_attention_every: Natural = 0
     sinks: bool = False
+    unrotated_every: Natural = 0
     parallel: bool = False
+    parallel_norms: bool = False
     post_norms: bool = False
     mixture: MixtureParameters | None = None
     latent: LatentParameters | None = None
@@ -228,6 +237,7 @@ def _layer(p: DecoderParameters, index: int) -> TransformerLayer:
         names=LAYOUTS[p.layout].layer,
         norm=p.norm,
         parallel=p.parallel,
+        parallel_norms=p.parallel_norms,
         post_norms=p.post_norms,
     )
 
@@ -235,7 +245,8 @@ def _layer(p: DecoderParameters, index: int) -> TransformerLayer:
 def _attention(p: DecoderParameters, index: int) -> MultiHeadAttention | LatentAttention:
     if p.latent is not None:
         return LatentAttention(heads=p.heads, **p.latent.model_dump())
-    rotary = p.positions == "rotary"
+    every = p.unrotated_every
+    rotary = p.positions == "rotary" and not (every and (index + 1) % every == 0)
     return MultiHeadAttention(
         heads=p.heads,
         kv_heads=p.kv_heads or p.heads,
@@ -246,6 +257,7 @@ def _attention(p: DecoderParameters, index: int) -> MultiHeadAttention | LatentA
         fused_qkv=p.fused_qkv,
         rotary_dim=max(1, round(p.head_width * p.rotary_fraction)) if rotary else 0,
         query_key_norm=p.query_key_norm,
+        whole_norm=p.whole_norm,
         causal=True,
         window=p.window if p.is_windowed(index) else 0,
         sinks=p.sinks,
@@ -255,7 +267,7 @@ def _attention(p: DecoderParameters, index: int) -> MultiHeadAttention | LatentA
 
 def _feed_forward(p: DecoderParameters, index: int) -> FeedForward | Mixture:
     m = p.mixture
-    if m is None or index < m.dense_layers:
+    if m is None or index < m.dense_layers or (index + 1) % m.every:
         return FeedForward(
             p.intermediate_size, p.activation, p.gated, p.feed_forward_bias, p.fused_gate_up
         )

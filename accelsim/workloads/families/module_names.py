@@ -88,6 +88,21 @@ _PHI = _renamed(
     output=self_attn.dense up=mlp.fc1 down=mlp.fc2
     """,
 )
+_NEOX = _renamed(
+    _LLAMA,
+    """
+    attention=attention fused_qkv=attention.query_key_value output=attention.dense
+    up=mlp.dense_h_to_4h down=mlp.dense_4h_to_h
+    """,
+)
+_LLAMA4 = _renamed(
+    _LLAMA,
+    """
+    feed_forward=feed_forward gate=feed_forward.gate_proj up=feed_forward.up_proj
+    down=feed_forward.down_proj router=feed_forward.router experts=feed_forward.experts
+    shared_expert=feed_forward.shared_expert
+    """,
+)
 _FALCON = _renamed(
     _LLAMA,
     """
@@ -175,6 +190,14 @@ LAYOUTS: Mapping[str, Layout] = {
     "gpt_oss": Layout(replace(_LLAMA, router="mlp.router")),
     "qwen2_moe": Layout(replace(_LLAMA, shared_expert="mlp.shared_expert")),
     "gemma2": Layout(replace(_LLAMA, feed_forward_norm="pre_feedforward_layernorm")),
+    "llama4": Layout(_LLAMA4),
+    "gpt_neox": Layout(
+        _NEOX,
+        layers="gpt_neox.layers",
+        embedding="gpt_neox.embed_in",
+        final_norm="gpt_neox.final_layer_norm",
+        head="embed_out",
+    ),
     "phi": Layout(_PHI, final_norm="model.final_layernorm"),
     "falcon": Layout(
         _FALCON,

@@ -55,6 +55,7 @@ class TransformerLayer:
         norm_first: Norm before each sublayer instead of after the residual sum.
         post_norms: A further norm on each sublayer's output, before the residual sum (Gemma 2).
         parallel: Attention and feed-forward read the same normalised input (GPT-J, Falcon, Phi).
+        parallel_norms: Each of the two has a norm of its own (GPT-NeoX).
         cross: Cross-attention of a decoder layer.
     """
 
@@ -66,6 +67,7 @@ class TransformerLayer:
     norm_first: bool = True
     post_norms: bool = False
     parallel: bool = False
+    parallel_norms: bool = False
     cross: MultiHeadAttention | None = None
 
 
@@ -139,6 +141,8 @@ def _parallel_layer(
 ) -> Tensor:
     shared = normalise(b, x, layer.norm, layer.names.attention_norm, bias=layer.norm_bias)
     attended = _attend(b, shared, layer, context_len, None)
+    if layer.parallel_norms:
+        shared = normalise(b, x, layer.norm, layer.names.feed_forward_norm, bias=layer.norm_bias)
     return b.add(b.add(attended, _transform(b, shared, layer)), x)
 
 

@@ -1,0 +1,223 @@
+"""Precision that a checkpoint's ``quantization_config`` publishes its weights in.
+
+The fields are those of transformers 4.57 (GPTQ, AWQ, FP8, MXFP4, bitsandbytes), of the
+compressed-tensors package and of NVIDIA's ModelOpt. A method or a mixture of formats that is not
+read is refused by name, never ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from accelsim.errors import InvalidValueError
+from accelsim.workloads.checkpoints.config import CheckpointConfig
+from accelsim.workloads.dtype import (
+    PRECISIONS,
+    USUALLY_KEPT,
+    Dtype,
+    Precision,
+    StoredFormat,
+    block_format,
+    precision,
+)
+
+__all__ = ["published_precision"]
+
+_FIELD: Final = "quantization_config"
+_REMEDY: Final = f"Take {_FIELD} out to run the model in 16 bits."
+#: Longest list of modules, and longest name of one.
+_MOST_NAMES, _LONGEST_NAME = 100_000, 200
+#: What a pattern of module names may hold: no nested repetition, which may take for ever.
+_PLAIN_PATTERN: Final = re.compile(r"(?:[\w.$^|\\-]|\.\*|\((?:\?:)?[\w|\\.]*\)|\[[\w-]*\])*")
+#: Prefixes of the language model's modules in models that see, too.
+_PREFIXES: Final = ("language_model.", "model.language_model.")
+_FP8: Final = PRECISIONS["fp8"]
+
+
+def published_precision(config: Mapping[str, Any]) -> Precision | None:
+    """The precision a configuration says its weights are in; None where it names no quantisation.
+
+    Args:
+        config: The parsed ``config.json``, or what a workload file has in its place.
+
+    Raises:
+        InvalidValueError: If a field is wrong, or the method is none that is read.
+    """
+    given = config.get(_FIELD)
+    if not given:
+        return None
+    if not isinstance(given, Mapping):
+        raise InvalidValueError(_FIELD, given, "a mapping", _REMEDY)
+    c = CheckpointConfig(given)
+    method = c.text("quant_method", "modelopt" if c.has("quant_algo") else "")
+    read = _METHODS.get(method)
+    if read is None:
+        known = ", ".join(_METHODS)
+        raise InvalidValueError(f"{_FIELD}.quant_method", method, f"one of {known}", _REMEDY)
+    found = read(c)
+    half = {"float16": Dtype.FP16, "bfloat16": Dtype.BF16}
+    wide = half.get(str(config.get("dtype") or config.get("torch_dtype")), Dtype.BF16)
+    kept = (*USUALLY_KEPT, *_kept(c)) if not _quantises_head(c) else _kept(c)
+    computes_wide = found.compute == found.activation
+    return replace(
+        found,
+        compute=wide if computes_wide else found.compute,
+        activation=wide,
+        unquantised=wide,
+        kv_cache=_cache(c) or wide,
+        kept=tuple(dict.fromkeys(kept)),
+    )
+
+
+def _stored(base: str, weight: StoredFormat) -> Precision:
+    return replace(precision(base), weight=weight)
+
+
+def _fp8(c: CheckpointConfig) -> Precision:
+    """A float32 per block of weights where there are blocks (DeepSeek-V3, arXiv:2412.19437)."""
+    block = c.integers("weight_block_size", ())
+    if not block:
+        return _FP8
+    if len(block) != 2:
+        raise InvalidValueError(f"{_FIELD}.weight_block_size", block, "two sizes", _REMEDY)
+    return _stored("fp8", block_format("fp8", 8, 32, block[0] * block[1]))
+
+
+def _integers(bits: int, group: int, *, zero_point: bool) -> Precision:
+    """Weights of whole numbers: a 16-bit scale per group, and a zero point of the weights' width
+    (GPTQ, arXiv:2210.17323; AWQ, arXiv:2306.00978).
+    """
+    if bits not in {2, 3, 4, 8}:
+        raise InvalidValueError(f"{_FIELD}.bits", bits, "2, 3, 4 or 8", _REMEDY)
+    shared = 16 + bits * zero_point if group > 0 else 0
+    weight = block_format(f"int{bits}", bits, shared, max(group, 1))
+    return replace(_stored("w8a16" if bits == 8 else "w4a16", weight), name=f"w{bits}a16")
+
+
+def _grouped(c: CheckpointConfig) -> Precision:
+    bits = c.integer(c.present("bits|w_bit"))
+    field = c.present("group_size|q_group_size")
+    group = c.fields.get(field, 128)
+    return _integers(bits, 0 if group == -1 else c.integer(field, 128), zero_point=True)
+
+
+def _bitsandbytes(c: CheckpointConfig) -> Precision:
+    """LLM.int8 (arXiv:2208.07339), or 4 bits in blocks of 64 whose FP32 scales may be of 8 bits in
+    blocks of 256 themselves (QLoRA, arXiv:2305.14314).
+    """
+    if c.flag("load_in_8bit"):
+        return precision("w8a8")
+    shared = 8 + 32 / 256 if c.flag("bnb_4bit_use_double_quant") else 32
+    return _stored("nf4", block_format("nf4", 4, shared, 64))
+
+
+def _groups(c: CheckpointConfig) -> Precision:
+    """The one format of a compressed-tensors file."""
+    groups = c.fields.get("config_groups")
+    if not isinstance(groups, Mapping) or not groups:
+        raise InvalidValueError(f"{_FIELD}.config_groups", groups, "groups", _REMEDY)
+    found = {_group(group) for group in groups.values()}
+    if len(found) > 1:
+        allowed = "groups of one format"
+        raise InvalidValueError(f"{_FIELD}.config_groups", sorted(groups), allowed, _REMEDY)
+    return found.pop()
+
+
+def _group(group: Any) -> Precision:
+    weights = group.get("weights") if isinstance(group, Mapping) else None
+    if not isinstance(weights, Mapping):
+        raise InvalidValueError(f"{_FIELD}.config_groups", group, "weights", _REMEDY)
+    w = CheckpointConfig(weights)
+    bits, kind = w.integer("num_bits"), w.text("type", "int")
+    size = w.integer("group_size", 0, least=-1)
+    is_wide = group.get("input_activations") is None
+    if kind == "int" and (is_wide or bits != 8):
+        return _integers(bits, size, zero_point=not w.flag("symmetric", default=True))
+    named = {("int", 8): "w8a8", ("float", 8): "fp8", ("float", 4): "nvfp4"}.get((kind, bits))
+    if named is None:
+        allowed = "int 8 or 4, float 8 or 4"
+        raise InvalidValueError(f"{_FIELD}.config_groups", f"{kind} {bits}", allowed, _REMEDY)
+    if bits == 4 and size == 32:
+        named = "mxfp4"
+    found = precision(named)
+    block = w.integers("block_structure", ())
+    if named == "fp8" and len(block) == 2:
+        found = _stored(named, block_format("fp8", 8, 32, block[0] * block[1]))
+    return replace(found, compute=found.activation) if is_wide else found
+
+
+def _modelopt(c: CheckpointConfig) -> Precision:
+    algorithm = c.text("quant_algo", "")
+    named = {"FP8": "fp8", "NVFP4": "nvfp4", "W4A16_AWQ": "w4a16", "INT8_SQ": "w8a8"}.get(algorithm)
+    if named is None:
+        allowed = "FP8, NVFP4, W4A16_AWQ or INT8_SQ"
+        raise InvalidValueError(f"{_FIELD}.quant_algo", algorithm, allowed, _REMEDY)
+    return precision(named)
+
+
+_METHODS: Final[Mapping[str, Callable[[CheckpointConfig], Precision]]] = {
+    "fp8": _fp8,
+    "fbgemm_fp8": _fp8,
+    "gptq": _grouped,
+    "awq": _grouped,
+    "compressed-tensors": _groups,
+    "mxfp4": lambda _: precision("mxfp4"),
+    "bitsandbytes": _bitsandbytes,
+    "modelopt": _modelopt,
+}
+#: Fields that name modules which stay as they are.
+_KEPT_FIELDS: Final = (
+    "modules_to_not_convert",
+    "llm_int8_skip_modules",
+    "ignore",
+    "exclude_modules",
+)
+
+
+def _quantises_head(c: CheckpointConfig) -> bool:
+    return c.flag("lm_head") if c.has("lm_head") else False
+
+
+def _kept(c: CheckpointConfig) -> tuple[str, ...]:
+    """Modules that stay as they are, in names of the language model's own."""
+    found: list[str] = []
+    for field in _KEPT_FIELDS:
+        names = c.fields.get(field) or ()
+        if not isinstance(names, Sequence) or isinstance(names, str) or len(names) > _MOST_NAMES:
+            raise InvalidValueError(f"{_FIELD}.{field}", names, "a list of names", _REMEDY)
+        found += [_module(name, field) for name in names]
+    return tuple(found)
+
+
+def _module(name: Any, field: str) -> str:
+    """A name or pattern of modules."""
+    is_name = isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME
+    pattern = name.removeprefix("re:") if is_name else ""
+    if not is_name or (name.startswith("re:") and not _is_plain(pattern)):
+        raise InvalidValueError(f"{_FIELD}.{field}", name, "the name of a module", _REMEDY)
+    for prefix in _PREFIXES:
+        if name.startswith(prefix):
+            inner = name.removeprefix(prefix)
+            return inner if inner.startswith(("lm_head", "model.")) else f"model.{inner}"
+    return str(name)
+
+
+def _is_plain(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return _PLAIN_PATTERN.fullmatch(pattern) is not None
+
+
+def _cache(c: CheckpointConfig) -> Dtype | None:
+    """Format of cached keys and values where the configuration names one."""
+    scheme = c.fields.get("kv_cache_scheme") or c.fields.get("kv_cache_quant_algo")
+    if isinstance(scheme, Mapping):
+        scheme = {"float8": "FP8", "int8": "INT8"}.get(
+            f"{scheme.get('type')}{scheme.get('num_bits')}"
+        )
+    return {"FP8": Dtype.FP8, "INT8": Dtype.INT8}.get(str(scheme))
