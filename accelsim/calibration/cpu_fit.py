@@ -33,7 +33,7 @@ from accelsim.cost.cpu.threads import (
     thread_terms,
 )
 from accelsim.workloads.dtype import Dtype
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, TextArray
 
 __all__ = [
     "FOLDS",
@@ -113,17 +113,17 @@ class KernelRows:
     cases: Sequence[Case]
     graph: OperatorGraph
     times_s: FloatArray
-    names: NDArray[np.str_]
+    names: TextArray
     terms: FloatArray
-    folds: NDArray[np.int64]
+    folds: IntArray
     dtypes: NDArray[np.int8]
-    threads: NDArray[np.int64]
-    families: NDArray[np.str_]
+    threads: IntArray
+    families: TextArray
     work: SharedWork
-    serial_names: NDArray[np.str_]
+    serial_names: TextArray
     caches: tuple[float, float, float]
 
-    def keys(self, index: NDArray[np.int64]) -> list[Key]:
+    def keys(self, index: IntArray) -> list[Key]:
         """Kernel, format and threads of some rows."""
         names = self.names[index].tolist()
         cases = [self.cases[row] for row in index.tolist()]
@@ -263,7 +263,7 @@ def at_one_speed(run: CalibrationRun) -> list[Measurement]:
     return rows
 
 
-def _names(graph: OperatorGraph, cases: Sequence[Case]) -> NDArray[np.str_]:
+def _names(graph: OperatorGraph, cases: Sequence[Case]) -> TextArray:
     names = np.zeros(len(cases), dtype="<U40")
     training = np.array([case.operator.endswith("_train") for case in cases])
     threads = np.array([case.threads for case in cases])
@@ -276,7 +276,7 @@ def _names(graph: OperatorGraph, cases: Sequence[Case]) -> NDArray[np.str_]:
 
 
 def fit_kernels(
-    rows: KernelRows, keep: NDArray[np.bool_] | None = None, errors: FloatArray | None = None
+    rows: KernelRows, keep: BoolArray | None = None, errors: FloatArray | None = None
 ) -> FittedKernels:
     """Fit every kernel.
 
@@ -304,7 +304,7 @@ def fit_kernels(
     return FittedKernels(spread, *rows.caches)
 
 
-def _too_few(rows: KernelRows) -> NDArray[np.bool_]:
+def _too_few(rows: KernelRows) -> BoolArray:
     """Rows of kernels that were measured in too few shapes to tell their terms, where another
     stands for them, (n,).
     """
@@ -326,7 +326,7 @@ def _spread(errors: FloatArray) -> float:
     return float(max(0.02, np.quantile(np.abs(known), 0.9) / 1.645))
 
 
-def _grouped(keys: Sequence[Key]) -> dict[Key, NDArray[np.int64]]:
+def _grouped(keys: Sequence[Key]) -> dict[Key, IntArray]:
     found: dict[Key, list[int]] = {}
     for place, key in enumerate(keys):
         found.setdefault(key, []).append(place)
@@ -338,9 +338,7 @@ def _one_thread(rows: KernelRows, fitted: FittedKernels) -> OneThread:
     return fitted.one_thread(rows.names, rows.serial_names, rows.dtypes, rows.terms, rows.work)
 
 
-def _page_fault_s(
-    rows: KernelRows, quantities: FloatArray, own: NDArray[np.int64], fresh: int
-) -> float:
+def _page_fault_s(rows: KernelRows, quantities: FloatArray, own: IntArray, fresh: int) -> float:
     """Time of a fresh byte: what elementwise rows take beyond those of their kernel that have none,
     else what all rows together show; the class's where none does.
     """
@@ -372,7 +370,7 @@ def _without_faults(
     return times_s - faults_s, left
 
 
-def _fit_one_thread(rows: KernelRows, own: NDArray[np.int64]) -> dict[Key, KernelFit]:
+def _fit_one_thread(rows: KernelRows, own: IntArray) -> dict[Key, KernelFit]:
     """Fits of one thread, family by family."""
     page_s = _page_fault_s(rows, rows.terms, own, _FRESH)
     times, terms = _without_faults(rows.times_s, rows.terms, _FRESH, page_s)
@@ -392,7 +390,7 @@ def _fit_one_thread(rows: KernelRows, own: NDArray[np.int64]) -> dict[Key, Kerne
 
 
 def _fit_threads(
-    rows: KernelRows, own: NDArray[np.int64], threads: int, fitted: FittedKernels
+    rows: KernelRows, own: IntArray, threads: int, fitted: FittedKernels
 ) -> dict[Key, KernelFit]:
     """Fits of several threads, family by family.
 
@@ -436,13 +434,13 @@ def _fit_threads(
     return fits
 
 
-def _by_family(rows: KernelRows, own: NDArray[np.int64]) -> Iterator[tuple[str, NDArray[np.int64]]]:
+def _by_family(rows: KernelRows, own: IntArray) -> Iterator[tuple[str, IntArray]]:
     """Rows of each family."""
     for family in np.unique(rows.families[own]).tolist():
         yield family, own[rows.families[own] == family]
 
 
-def _by_kernel(rows: KernelRows, own: NDArray[np.int64]) -> Iterator[tuple[Key, NDArray[np.int64]]]:
+def _by_kernel(rows: KernelRows, own: IntArray) -> Iterator[tuple[Key, IntArray]]:
     """Rows of each kernel and format on one count of threads."""
     for key, index in _grouped(rows.keys(own)).items():
         yield key, own[index]
@@ -451,8 +449,7 @@ def _by_kernel(rows: KernelRows, own: NDArray[np.int64]) -> Iterator[tuple[Key, 
 def _thread_prior(quantities: FloatArray, times_s: FloatArray) -> FloatArray:
     """Where a kernel's rows do not say otherwise: threads start as in all kernels."""
     pooled = fit_nonnegative(quantities, times_s, _THREAD_PRIOR, ridge=1e-4)
-    prior: FloatArray = np.where(np.isin(THREAD_TERMS, _STARTS), pooled, _THREAD_PRIOR)
-    return prior
+    return np.where(np.isin(THREAD_TERMS, _STARTS), pooled, _THREAD_PRIOR)
 
 
 def _thread_bounds(
@@ -477,8 +474,7 @@ def _most(far_s: FloatArray) -> FloatArray:
     several threads.
     """
     terms = TERMS if len(far_s) == len(TERMS) else THREAD_TERMS
-    most: FloatArray = np.where(np.isin(terms, "bytes_beyond_l3"), far_s, np.inf)
-    return most
+    return np.where(np.isin(terms, "bytes_beyond_l3"), far_s, np.inf)
 
 
 def _fit_terms(

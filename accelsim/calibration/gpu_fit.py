@@ -18,7 +18,6 @@ from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim import catalog
 from accelsim.calibration.calibrate import refuse_noise
@@ -40,7 +39,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.hardware.driver_gpu import estimated_gpu_profile, reference_board
 from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.dtype import Dtype
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray
 
 __all__ = ["GpuCalibration", "fit_gpu_run", "gpu_profile", "shipped_parameters"]
 
@@ -172,7 +171,7 @@ def _cell(rows: Sequence[Measurement], profile: GpuProfile, source: str) -> Cell
     return Cell(rows[0].case.family, source, TimedKernels(graph, profile, execution), measured)
 
 
-def _is_left_out(rows: Sequence[Measurement]) -> NDArray[np.bool_]:
+def _is_left_out(rows: Sequence[Measurement]) -> BoolArray:
     """Whether a row's shape is left out; in all its formats."""
     digests = [md5(row.case.label.encode(), usedforsecurity=False).hexdigest() for row in rows]
     return np.array([int(digest[:8], 16) % _FOLDS == 0 for digest in digests])

@@ -15,7 +15,6 @@ from importlib import import_module
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.cost.fitted import FittedParameters, fitted_parameters
 from accelsim.cost.power import dram_energy_per_byte_j
@@ -30,7 +29,7 @@ from accelsim.hardware.profile import (
     FpgaProfile,
     GpuProfile,
 )
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
 
 __all__ = [
     "HEAPS",
@@ -47,7 +46,7 @@ TIER_CHOICES: Final = ("best", "spec", "fitted", "measured")
 #: Whether the memory allocator of a calibrated CPU gives back what is freed, as it comes, or keeps
 #: it.
 HEAPS: Final = ("default", "kept")
-Mask = NDArray[np.bool_]
+Mask = BoolArray
 
 
 #: Rooms of the cost models: each has `cost_<room>`, and `supported_rows_<room>` where that is known

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from accelsim.errors import ProfileError
 from accelsim.workloads.dtype import Dtype
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import (
     ATTENTION_KINDS,
     CONV_KINDS,
@@ -225,7 +225,7 @@ _GROUPS = {
 }
 
 
-def path_of(kind: int, dtype: int, on_matrix_cores: NDArray[np.bool_] | None) -> str:
+def path_of(kind: int, dtype: int, on_matrix_cores: BoolArray | None) -> str:
     """Execution path of a kind in a format: `MATRIX_CORES`, or "" on vector lanes and for what
     multiplies no matrices.
 
@@ -257,10 +257,10 @@ def family_name(kind: int, dtype: int, window: int = 0) -> str:
     return f"{name} w{window}" if window else name
 
 
-def family_rows(graph: OperatorGraph) -> dict[str, NDArray[np.int64]]:
+def family_rows(graph: OperatorGraph) -> dict[str, IntArray]:
     """Row indices of each family of a graph."""
     window = np.zeros(len(graph), dtype=np.int64)
-    convolutions = np.isin(graph.kind, [int(kind) for kind in CONV_KINDS])
+    convolutions = np.isin(graph.kind, list(CONV_KINDS))
     if convolutions.any():
         taps = graph.dims[convolutions][:, _WINDOW].prod(axis=1)
         window[convolutions] = np.minimum(taps, _MOST_WINDOW)
@@ -279,7 +279,7 @@ def row_spread(
     shared_log_sigma: FloatArray | None = None,
     outside_decades: FloatArray | None = None,
     conditions: tuple[str, str] = ("", ""),
-    on_matrix_cores: NDArray[np.bool_] | None = None,
+    on_matrix_cores: BoolArray | None = None,
 ) -> RowSpread:
     """Spread of every row of a graph.
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
-from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ def refuse_rows(
     graph: OperatorGraph,
     device_name: str,
     labels: Sequence[str],
-    refusals: Sequence[tuple[NDArray[np.bool_], str, str]],
+    refusals: Sequence[tuple[BoolArray, str, str]],
 ) -> None:
     """Raise for the first row that a device cannot run.
 

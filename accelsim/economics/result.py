@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError
+from accelsim.workloads.graph import FloatArray
 
 __all__ = [
     "HOURS_PER_YEAR",
@@ -24,7 +24,7 @@ __all__ = [
 #: Hours of a Julian year, 365.25 days.
 HOURS_PER_YEAR: Final = 8766.0
 SECONDS_PER_HOUR: Final = 3600.0
-F = TypeVar("F", float, NDArray[np.float64])
+F = TypeVar("F", float, FloatArray)
 
 
 def usd_per_1000_inferences(usd_per_hour: F, throughput_per_s: F) -> F:
@@ -111,7 +111,7 @@ def _usd_per_item(usd_per_hour: F, rate_per_s: F, rate_name: str) -> F:
     return usd_per_hour / (SECONDS_PER_HOUR * rate_per_s)
 
 
-def _require(field: str, value: float | NDArray[np.float64], *, zero_allowed: bool) -> None:
+def _require(field: str, value: float | FloatArray, *, zero_allowed: bool) -> None:
     array = np.asarray(value)
     inside = np.isfinite(array) & ((array >= 0) if zero_allowed else (array > 0))
     if not inside.all():

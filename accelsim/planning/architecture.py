@@ -16,7 +16,6 @@ from math import prod
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim import workload_catalog
 from accelsim.cost.systolic.area import area_coefficients
@@ -39,7 +38,7 @@ from accelsim.hardware.profile import Dataflow
 from accelsim.hardware.scalesim import DATAFLOWS, ScaleSimConfig
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.dtype import precision as find_precision
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
 from accelsim.workloads.model import Workload
 from accelsim.workloads.operator import Phase
 
@@ -382,7 +381,7 @@ def _rows(columns: Mapping[str, FloatArray], count: int) -> list[dict[str, float
     return [{name: values[i] for name, values in lists.items()} for i in range(count)]
 
 
-def pareto_mask(values: FloatArray) -> NDArray[np.bool_]:
+def pareto_mask(values: FloatArray) -> BoolArray:
     """Rows that no other row dominates, shape (n,); of equal rows all stay.
 
     Args:

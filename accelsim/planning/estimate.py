@@ -382,7 +382,7 @@ def _costs_usd(
 
 def _evidence(run: ResolvedRun, passes: RunPasses, simulation: Simulation) -> Evidence:
     first = passes.passes[0].graph
-    is_convolution = np.isin(first.kind, [int(kind) for kind in CONV_KINDS])
+    is_convolution = np.isin(first.kind, list(CONV_KINDS))
     share = float(first.flop[is_convolution].sum()) / max(float(first.flop.sum()), 1.0)
     return evidence(
         run.device.whole_name,

@@ -19,7 +19,7 @@ from accelsim.cost.table import CostTable, Execution
 from accelsim.planning.run import ResolvedRun
 from accelsim.planning.simulate import device_settings
 from accelsim.simulation.device import LIMIT_OF
-from accelsim.workloads.graph import FloatArray, IntArray
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 from accelsim.workloads.lowering import LoweredBatch
 
 __all__ = ["Schedule", "device_time_s"]
@@ -142,13 +142,13 @@ class Schedule:
             ends.append(np.maximum(start + self.busy_s, issue_start + self.issued_to_end_s))
         return ends[2:]
 
-    def _is_steady(self, ends: Sequence[FloatArray]) -> NDArray[np.bool_]:
+    def _is_steady(self, ends: Sequence[FloatArray]) -> BoolArray:
         """See `accelsim.simulation.device`: the last two iterations took the same time, no less
         than the busiest stage needs.
         """
         last_s, before_s = ends[-1] - ends[-2], ends[-2] - ends[-3]
         needed_s = np.maximum(np.maximum(self.issue_s, self.busy_s), self.copy_s)
-        even: NDArray[np.bool_] = np.abs(last_s - before_s) <= _TOLERANCE * last_s
+        even: BoolArray = np.abs(last_s - before_s) <= _TOLERANCE * last_s
         return even & (last_s >= needed_s * (1 - _TOLERANCE))
 
     def bound(

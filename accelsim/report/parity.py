@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
+
+from accelsim.workloads.graph import IntArray, TextArray
 
 if TYPE_CHECKING:
     from accelsim.validation.score import SuiteScore
@@ -46,9 +47,9 @@ class Series:
     """
 
     device: str
-    group: NDArray[np.str_]
-    label: NDArray[np.str_]
-    tier: NDArray[np.str_]
+    group: TextArray
+    label: TextArray
+    tier: TextArray
     measured: FloatArray
     predicted: FloatArray
     low: FloatArray
@@ -60,10 +61,9 @@ class Series:
     @property
     def error(self) -> FloatArray:
         """Predicted / measured - 1, shape (n,)."""
-        error: FloatArray = self.predicted / self.measured - 1.0
-        return error
+        return self.predicted / self.measured - 1.0
 
-    def sample(self, most: int) -> NDArray[np.int64]:
+    def sample(self, most: int) -> IntArray:
         """At most `most` rows: those farthest off and others at random; ascending indices.
 
         Args:

@@ -58,13 +58,13 @@ def activation_live_bytes(graph: OperatorGraph) -> FloatArray:
     Returns:
         Bytes, shape (n,).
     """
-    backward = graph.phase == int(Phase.BACKWARD)
+    backward = graph.phase == Phase.BACKWARD
     if not backward.any():
         return live_bytes(graph.write_bytes, graph.dependency_offset, graph.dependency)
     saved = np.cumsum(graph.saved_bytes)
     traffic = np.cumsum(graph.bytes * backward)
     before = np.concatenate([[0.0], traffic[:-1]])
     given_back = saved[-1] * before / traffic[-1] if traffic[-1] > 0 else np.zeros(len(graph))
-    updating = graph.phase == int(Phase.OPTIMIZER)  # writes weights and states in place
+    updating = graph.phase == Phase.OPTIMIZER  # writes weights and states in place
     own = np.where(updating, 0.0, np.maximum(graph.write_bytes - graph.saved_bytes, 0.0))
     return np.asarray(np.maximum(saved - given_back, 0.0) + own)

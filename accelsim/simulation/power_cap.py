@@ -10,10 +10,9 @@ cannot be meant: when there are none in the window.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 __all__ = ["cap_power"]
 
@@ -25,7 +24,7 @@ def cap_power(
     limit_w: float,
     *,
     window_s: float = 0.0,
-    is_stretchable: NDArray[np.bool_] | None = None,
+    is_stretchable: BoolArray | None = None,
 ) -> FloatArray:
     """Durations under a power limit: energy is conserved, and over each window time >= energy /
     (limit - idle).
@@ -58,7 +57,7 @@ def cap_power(
     return np.asarray(time_s + missing[window] * weight)
 
 
-def _windows(time_s: FloatArray, window_s: float) -> NDArray[np.int64]:
+def _windows(time_s: FloatArray, window_s: float) -> IntArray:
     """Window of each row, ascending from 0 without holes."""
     if window_s <= 0:
         return np.arange(len(time_s))
@@ -69,9 +68,9 @@ def _windows(time_s: FloatArray, window_s: float) -> NDArray[np.int64]:
 def _stretch_weight(
     time_s: FloatArray,
     energy_j: FloatArray,
-    window: NDArray[np.int64],
+    window: IntArray,
     count: int,
-    is_stretchable: NDArray[np.bool_] | None,
+    is_stretchable: BoolArray | None,
 ) -> FloatArray:
     """Share of its window's missing time that each row takes: by time, among the stretchable rows
     if there are any.

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from accelsim.errors import InvalidValueError, UnknownNameError
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,7 +120,7 @@ class Timeline:
             raise UnknownNameError("resource", resource, self.resources)
         return self.resources.index(resource)
 
-    def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> Timeline:
+    def take(self, rows: BoolArray | IntArray) -> Timeline:
         """The given rows (mask or indices), with the same name tables."""
         return replace(self, **{column: getattr(self, column)[rows] for column in _COLUMNS})
 

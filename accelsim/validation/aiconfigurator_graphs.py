@@ -25,7 +25,7 @@ from accelsim.validation.aiconfigurator_rows import FORMATS, KernelRows, format_
 from accelsim.validation.columns import attention_graph, gemm_graph, graph_of_columns, vector_graph
 from accelsim.validation.expert_load import busiest_device_load, routing_exponent
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
-from accelsim.workloads.graph import FloatArray, OperatorGraph, concatenate
+from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, concatenate
 from accelsim.workloads.operator import OperatorKind
 
 __all__ = ["KernelGraph", "kernel_graphs"]
@@ -255,13 +255,13 @@ def _moe(rows: KernelRows) -> tuple[OperatorGraph, int]:
     return concatenate([up, activation, down, combine]), 4
 
 
-def _is_ungated(rows: KernelRows) -> NDArray[np.bool_]:
+def _is_ungated(rows: KernelRows) -> BoolArray:
     """Layers whose experts have no gate projection: some backends say so in the kernel's name, all
     by the model's sizes.
     """
     hidden, inter = rows.sizes["hidden_size"], rows.sizes["inter_size"]
     by_size = np.logical_or.reduce([(hidden == a) & (inter == b) for a, b in _UNGATED_SIZES])
-    ungated: NDArray[np.bool_] = by_size | (
+    ungated: BoolArray = by_size | (
         np.char.find(rows.words["kernel_source"].astype(str), "nongated") >= 0
     )
     return ungated
@@ -359,7 +359,7 @@ def _moe_loop(kernels: KernelGraph, _cache_bytes: float) -> LoopConditions:
     routings = np.where(exponent > 0, _ROUTINGS, 1)
     reached = (1.0 - (1.0 - active) ** routings) / active
     turn = np.tile(weights * reached + kernels.sum_stages(graph.write_bytes), kernels.stages)
-    is_grouped = graph.kind == int(OperatorKind.GROUPED_GEMM)
+    is_grouped = graph.kind == OperatorKind.GROUPED_GEMM
     batch = np.tile(sizes["num_tokens"] * sizes["topk"], kernels.stages)
     # What lies between the grouped GEMMs reads what has just been written.
     turns = np.where(is_grouped, turn, graph.bytes)

@@ -27,7 +27,7 @@ from accelsim.errors import MissingDependencyError, ProfileError, UnknownNameErr
 from accelsim.validation.data_folder import published
 from accelsim.validation.split import HELD_OUT_SHARE, held_out_rows
 from accelsim.workloads.dtype import Dtype
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 __all__ = [
     "BACKENDS",
@@ -137,7 +137,7 @@ class KernelRows:
     formats: Mapping[str, NDArray[Any]]
     words: Mapping[str, NDArray[Any]]
     time_s: FloatArray
-    held_out: NDArray[np.bool_]
+    held_out: BoolArray
 
     def __len__(self) -> int:
         return len(self.time_s)
@@ -363,11 +363,11 @@ def _fastest(rows: KernelRows) -> KernelRows:
     return rows.take(np.sort(order[first]))
 
 
-def _codes(tables: Sequence[KernelRows]) -> NDArray[np.int64]:
+def _codes(tables: Sequence[KernelRows]) -> IntArray:
     """Number of each row's configuration, tables end to end."""
     columns = zip(*(table.configuration() for table in tables), strict=True)
     codes = [np.unique(np.concatenate(column), return_inverse=True)[1] for column in columns]
-    found: NDArray[np.int64] = np.unique(np.stack(codes, axis=1), axis=0, return_inverse=True)[1]
+    found: IntArray = np.unique(np.stack(codes, axis=1), axis=0, return_inverse=True)[1]
     return found.reshape(-1)
 
 

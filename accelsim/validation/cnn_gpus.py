@@ -19,7 +19,6 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.cost.table import Execution
 from accelsim.errors import InputError, UnknownNameError
@@ -36,6 +35,7 @@ from accelsim.validation.runs import (
 from accelsim.validation.scored_rows import ScoredRows
 from accelsim.validation.suite import Batch, register_suite
 from accelsim.workloads.dtype import precision
+from accelsim.workloads.graph import BoolArray
 from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import Phase
 
@@ -45,7 +45,7 @@ MEASUREMENTS_SCHEMA = schema("claims/reference_measurements.csv")
 EXAMPLES_SCHEMA = schema("training/nvidia_deeplearningexamples.csv.gz")
 #: What names a table among the examples.
 _TABLE_KEY = ("framework", "family", "task_mode", "gpu", "precision", "metric_header")
-Mask: TypeAlias = NDArray[np.bool_]
+Mask: TypeAlias = BoolArray
 #: Units of throughputs that say no more than that the table's header names it.
 _STATED_IN_HEADER = ("", "img/s", "images/s")
 _SWEEP = "NVIDIA/DeepLearningExamples PyTorch ResNet50v1.5"

@@ -20,7 +20,7 @@ from accelsim.cost.table import CostTable
 from accelsim.errors import UnsupportedOperatorError
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
 from accelsim.workloads.operator import ATTENTION_KINDS, MAX_DIMENSIONS, OperatorKind, Phase
 
 __all__ = [
@@ -62,8 +62,7 @@ def graph_of_columns(
     count = np.broadcast(*map(np.asarray, dims), flop, read, write).size
 
     def column(values: ArrayLike) -> FloatArray:
-        filled: FloatArray = np.broadcast_to(np.asarray(values, dtype=np.float64), (count,)).copy()
-        return filled
+        return np.broadcast_to(np.asarray(values, dtype=np.float64), (count,)).copy()
 
     sizes = np.zeros((count, MAX_DIMENSIONS), dtype=np.int64)
     for index, values in enumerate(dims):
@@ -73,7 +72,7 @@ def graph_of_columns(
         kind=np.broadcast_to(np.asarray(kind, dtype=np.int16), (count,)).copy(),
         dims=sizes,
         dtype=np.full(count, int(dtype), dtype=np.int8),
-        phase=np.full(count, int(Phase.FORWARD), dtype=np.int8),
+        phase=np.full(count, Phase.FORWARD, dtype=np.int8),
         flop=column(flop),
         read_bytes=column(read),
         write_bytes=column(write),
@@ -93,7 +92,7 @@ def gemm_graph(
     k: FloatArray,
     dtype: Dtype,
     *,
-    batched: NDArray[np.bool_],
+    batched: BoolArray,
     weight: Dtype | None = None,
     output: Dtype | None = None,
 ) -> OperatorGraph:
@@ -113,7 +112,7 @@ def gemm_graph(
     width, out = DTYPE_BYTES[dtype], DTYPE_BYTES[dtype if output is None else output]
     right = DTYPE_BYTES[dtype if weight is None else weight] * batch * k * n
     return graph_of_columns(
-        np.where(batched, int(_K.BATCHED_GEMM), int(_K.GEMM)),
+        np.where(batched, _K.BATCHED_GEMM, _K.GEMM),
         (batch, m, n, k),
         dtype,
         flop=2.0 * batch * m * n * k,
@@ -264,7 +263,7 @@ def roofline_s(graph: OperatorGraph, device: DeviceProfile) -> FloatArray:
 
 def _visible_fraction(graph: OperatorGraph) -> FloatArray:
     fraction = np.ones(len(graph))
-    rows = np.flatnonzero(np.isin(graph.kind, [int(kind) for kind in ATTENTION_KINDS]))
+    rows = np.flatnonzero(np.isin(graph.kind, list(ATTENTION_KINDS)))
     if rows.size:
         names = ("q_len", "kv_len", "causal", "window")
         query, keys, causal, window = (graph.dimension(name, rows, _K.ATTENTION) for name in names)

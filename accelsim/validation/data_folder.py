@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from accelsim.datafile import data_root, read_yaml
 from accelsim.errors import InputError
 from accelsim.validation.csv_file import FileRefusedError, read_records
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, TextArray
 
 __all__ = [
     "WRONG_UNIT",
@@ -52,7 +52,7 @@ _LARGEST = 1e15
 _LONGEST: Mapping[str, int] = {"name": 200, "text": 5_000}
 _SMALLEST = 1e-15
 Kind = Literal["text", "name", "number", "count", "time"]
-Mask = NDArray[np.bool_]
+Mask = BoolArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class Table:
     """
 
     file: str
-    line: NDArray[np.int64]
+    line: IntArray
     columns: Mapping[str, Any]
     bad: Mapping[str, int]
 
@@ -239,7 +239,7 @@ class DataFolder:
         table = self._tables.get(schema)
         return {} if table is None else table.bad
 
-    def refuse_units(self, table: Table, wanted: NDArray[np.str_], column: str = "unit") -> Mask:
+    def refuse_units(self, table: Table, wanted: TextArray, column: str = "unit") -> Mask:
         """Record rows whose figure is in another unit than the one asked of them.
 
         Args:
@@ -422,7 +422,7 @@ def _repeats(
     schema: Schema,
     columns: Mapping[str, Any],
     times: FloatArray,
-    line: NDArray[np.int64],
+    line: IntArray,
     usable: Mask,
 ) -> dict[int, str]:
     """Rows of one configuration whose times disagree: every one, since none can be trusted."""

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.calibration.fit.cells import Cell, limited
 from accelsim.calibration.fit.gpu import log_residual
@@ -29,7 +28,7 @@ from accelsim.cost.shape_surface import Surface
 from accelsim.cost.table import CostTable, Rows
 from accelsim.errors import InputError
 from accelsim.validation.surface_fit import fit_surface_to_sums, knots_within
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import FloatArray, IntArray
 from accelsim.workloads.operator import OperatorKind
 
 __all__ = ["DeviceFit", "fit_device", "unseen_residuals"]
@@ -160,7 +159,7 @@ def _timed(cell: Cell, parameters: GpuParameters) -> tuple[CostTable, FloatArray
     return costs, np.minimum(cell.kernels.trailing_s(parameters), costs.dispatch_s)
 
 
-def _visible(cell: Cell, parameters: GpuParameters) -> Iterator[tuple[str, str, NDArray[np.int64]]]:
+def _visible(cell: Cell, parameters: GpuParameters) -> Iterator[tuple[str, str, IntArray]]:
     """Name and operator of each surface, and its rows whose time says something of the kernel, not
     of the call alone.
     """

@@ -14,7 +14,6 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim import catalog
 from accelsim.cost.fpga.network import gate_fractions
@@ -33,12 +32,11 @@ from accelsim.validation.dpu_prediction import (
 from accelsim.validation.suite import (
     Batch,
     Prediction,
-    TextArray,
     fixed_prediction,
     refused_batch,
     register_suite,
 )
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray, TextArray
 
 __all__ = ["FITTED_CORE", "SCHEMA", "checked_runs", "runs_of"]
 
@@ -67,7 +65,7 @@ def runs_of(table: Table) -> DpuRuns:
     return DpuRuns(rows, networks, families, table["in_h"] * table["in_w"])
 
 
-def checked_runs(table: Table) -> tuple[DpuRuns, NDArray[np.str_]]:
+def checked_runs(table: Table) -> tuple[DpuRuns, TextArray]:
     """Rows of the table, and what the checks find wrong with each; empty where nothing is."""
     runs = runs_of(table)
     return runs, np.array([";".join(names) for names in check_rows(runs.rows)], dtype=str)
@@ -121,7 +119,7 @@ def _checked(table: Table) -> tuple[DpuRuns, TextArray, FloatArray]:
     return runs, flags, predict_layers(runs, flags == "")
 
 
-def _carried(runs: DpuRuns, modelled_s: FloatArray, good: NDArray[np.bool_]) -> FloatArray:
+def _carried(runs: DpuRuns, modelled_s: FloatArray, good: BoolArray) -> FloatArray:
     """Single-thread times on other boards: the source board's measurement times the
     model's ratio.
     """
@@ -131,8 +129,7 @@ def _carried(runs: DpuRuns, modelled_s: FloatArray, good: NDArray[np.bool_]) -> 
     usable = np.flatnonzero(is_source & good & np.isfinite(modelled_s))
     source = {keys[row]: ratio[row] for row in usable.tolist()}
     found = np.array([source.get(key, np.nan) for key in keys])
-    carried: FloatArray = np.where(good & ~is_source, modelled_s * found, np.nan)
-    return carried
+    return np.where(good & ~is_source, modelled_s * found, np.nan)
 
 
 def _batches(

@@ -13,14 +13,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.cost.fpga.batch_engines import engine_boards, engine_times_s
 from accelsim.cost.fpga.network import DpuNetworks, DpuRates
 from accelsim.validation.dpu_check import DpuRow, release_order
 from accelsim.validation.dpu_fit import family_folds, fit_rates
 from accelsim.validation.dpu_prediction import DpuRuns, join_known
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray
 
 __all__ = ["engine_of", "fit_engine", "join_engines", "predict_engines"]
 
@@ -77,7 +76,7 @@ def fit_engine(runs: DpuRuns) -> DpuRates:
     return fit_rates(join_engines(runs), *measured, first=_FIRST, times=engine_times_s)
 
 
-def predict_engines(runs: DpuRuns, good: NDArray[np.bool_]) -> FloatArray:
+def predict_engines(runs: DpuRuns, good: BoolArray) -> FloatArray:
     """Single- and multi-thread times of rows on batch engines with known layers, the row's family
     left out; s, shape (2, n).
 

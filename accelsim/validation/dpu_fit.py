@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.cost.fpga.network import DpuNetworks, DpuRates, thread_times_s
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import FloatArray, IntArray
 
 __all__ = ["FOLDS", "family_folds", "fit_rates"]
 
@@ -69,7 +68,7 @@ def fit_rates(
     return DpuRates.of_vector(found.x)
 
 
-def family_folds(families: Sequence[str], folds: int = FOLDS) -> NDArray[np.int64]:
+def family_folds(families: Sequence[str], folds: int = FOLDS) -> IntArray:
     """Fold of each row; rows of one family share it. Families are dealt in the order of their
     names' digests.
 

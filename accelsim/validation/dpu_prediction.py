@@ -29,7 +29,7 @@ from accelsim.cost.fpga.network_rates import shipped_rates
 from accelsim.validation.dpu_check import DpuRow, bare_core
 from accelsim.validation.dpu_fit import FOLDS, family_folds, fit_rates
 from accelsim.validation.dpu_networks import KnownNetwork
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, TextArray
 
 __all__ = ["FITTED_CORE", "DpuRuns", "join_runs", "predict_fallback", "predict_layers"]
 
@@ -69,24 +69,23 @@ class DpuRuns:
 
     def times_s(self, mode: str) -> FloatArray:
         """Measured seconds per image of mode "single" or "multi"; NaN where not stated."""
-        times: FloatArray = 1.0 / self.column(f"{mode}_per_s")
-        return times
+        return 1.0 / self.column(f"{mode}_per_s")
 
     def column(self, name: str) -> NDArray[Any]:
         """An attribute of the rows, shape (n,)."""
         return np.array([getattr(row, name) for row in self.rows])
 
     @property
-    def cores(self) -> NDArray[np.str_]:
+    def cores(self) -> TextArray:
         """Bare architecture of each row, shape (n,)."""
         return np.array([bare_core(row.core) for row in self.rows])
 
     @property
-    def known(self) -> NDArray[np.bool_]:
+    def known(self) -> BoolArray:
         """Rows whose networks' layers are known, shape (n,)."""
         return np.array([network is not None for network in self.networks], dtype=np.bool_)
 
-    def take(self, index: NDArray[np.int64]) -> DpuRuns:
+    def take(self, index: IntArray) -> DpuRuns:
         """Some of the rows."""
         columns = (self.rows, self.networks, self.families)
         rows, networks, families = ([c[i] for i in index.tolist()] for c in columns)
@@ -138,7 +137,7 @@ def fit_runs(runs: DpuRuns, start: DpuRates | None = None) -> DpuRates:
     return fit_rates(join_runs(runs), runs.times_s("single"), runs.times_s("multi"), start)
 
 
-def predict_layers(runs: DpuRuns, good: NDArray[np.bool_]) -> FloatArray:
+def predict_layers(runs: DpuRuns, good: BoolArray) -> FloatArray:
     """Single- and multi-thread times of rows with known layers, each family predicted by rates
     fitted without it.
 
@@ -161,14 +160,14 @@ def predict_layers(runs: DpuRuns, good: NDArray[np.bool_]) -> FloatArray:
     return times
 
 
-def _layer_times(runs: DpuRuns, trained_on: NDArray[np.bool_]) -> FloatArray:
+def _layer_times(runs: DpuRuns, trained_on: BoolArray) -> FloatArray:
     fold = family_folds(runs.families, len(set(runs.families)))  # each family alone
     release = runs.column("release")
     times = np.full((2, len(runs.rows)), np.nan)
     shipped = shipped_rates()
     new = ~np.isin(runs.families, list(shipped.families))
 
-    def some(rows: NDArray[np.bool_]) -> DpuRuns:
+    def some(rows: BoolArray) -> DpuRuns:
         return runs.take(np.flatnonzero(rows))
 
     for name in np.unique(release[new]).tolist():
@@ -191,7 +190,7 @@ def _layer_times(runs: DpuRuns, trained_on: NDArray[np.bool_]) -> FloatArray:
 _SHRINK = 2.0
 
 
-def predict_fallback(runs: DpuRuns, mode: str, trained_on: NDArray[np.bool_]) -> FloatArray:
+def predict_fallback(runs: DpuRuns, mode: str, trained_on: BoolArray) -> FloatArray:
     """Times from operations and pixels, the row's family left out; s, shape (n,), NaN where nothing
     is known.
 
@@ -254,9 +253,9 @@ _REFERENCE = DpuRow(
 def _regress(
     features: FloatArray,
     measured: FloatArray,
-    platform: NDArray[np.str_],
-    train: NDArray[np.bool_],
-    asked: NDArray[np.bool_],
+    platform: TextArray,
+    train: BoolArray,
+    asked: BoolArray,
 ) -> FloatArray:
     """Robust least squares with one intercept per platform, drawn towards the architecture's."""
     from scipy.optimize import least_squares

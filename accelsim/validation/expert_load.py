@@ -11,7 +11,6 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.graph import FloatArray
@@ -85,9 +84,7 @@ def _load(
     )
 
 
-def _rows_by_expert(
-    tokens: float, rows: float, experts: int, exponent: float
-) -> NDArray[np.float64]:
+def _rows_by_expert(tokens: float, rows: float, experts: int, exponent: float) -> FloatArray:
     """Whole rows of each expert, most popular first, adding up to `rows`."""
     low, high = (1.0, max(_MOST_SHARE * tokens, 1.0 + 1e-9)) if rows > experts else _SPARSE_RANGE
     quantile = (np.arange(experts) + 0.5) / experts

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.cost.gpu import cost_gpu
 from accelsim.datafile import data_root
@@ -30,15 +29,9 @@ from accelsim.validation.columns import (
 )
 from accelsim.validation.data_folder import DataFolder, Table, schema
 from accelsim.validation.names import device_refusal, gpu_of, note_unknown_devices
-from accelsim.validation.suite import (
-    Batch,
-    TextArray,
-    predict_each,
-    refused_batch,
-    register_suite,
-)
+from accelsim.validation.suite import Batch, predict_each, refused_batch, register_suite
 from accelsim.workloads.dtype import Dtype
-from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, TextArray
 from accelsim.workloads.operator import OperatorKind
 
 __all__ = [
@@ -109,7 +102,7 @@ def lowered_operators(table: Table) -> Run:
     return Run(graph, table["repeat"], issue_order(table["repeat"], table["phase"] != "fw"))
 
 
-def issue_order(repeat: FloatArray, is_backward: NDArray[np.bool_]) -> IntArray:
+def issue_order(repeat: FloatArray, is_backward: BoolArray) -> IntArray:
     """Rows in the order in which they run: forward, then backward in reverse.
 
     Neighbouring rows of one phase with the same repeat count are the body of a layer, which runs as

@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.calibration.fit.cells import TimedKernels
 from accelsim.cost.gpu import GpuParameters, cost_gpu
@@ -34,9 +33,9 @@ from accelsim.validation.columns import (
 from accelsim.validation.data_folder import DataFolder, Table, schema
 from accelsim.validation.names import device_refusal, gpu_of, note_unknown_devices
 from accelsim.validation.split import HELD_OUT_SHARE
-from accelsim.validation.suite import Batch, Prediction, TextArray, refused_batch, register_suite
+from accelsim.validation.suite import Batch, Prediction, refused_batch, register_suite
 from accelsim.workloads.dtype import Dtype
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, TextArray
 from accelsim.workloads.operator import OperatorKind
 
 __all__ = [
@@ -132,7 +131,7 @@ def _by_device(table: Table) -> Iterator[tuple[str, Table]]:
         yield device, table.take(table["device"] == device)
 
 
-def _views(group: TextArray, measured_s: FloatArray) -> tuple[tuple[str, NDArray[np.bool_]], ...]:
+def _views(group: TextArray, measured_s: FloatArray) -> tuple[tuple[str, BoolArray], ...]:
     """Elementwise operators together, where the kernel and not the launch is measured."""
     long = np.isin(group, ELEMENTWISE) & (measured_s > _LONG_S)
     return (("elementwise > 0.1 ms", long),) if long.any() else ()

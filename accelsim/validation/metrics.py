@@ -76,8 +76,7 @@ class Figures:
 
 def absolute_errors(predicted_s: FloatArray, measured_s: FloatArray) -> FloatArray:
     """|predicted / measured - 1|, shape (n,)."""
-    errors: FloatArray = np.abs(predicted_s / measured_s - 1.0)
-    return errors
+    return np.abs(predicted_s / measured_s - 1.0)
 
 
 def interval_s(predicted_s: FloatArray, log_sigma: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from accelsim.hardware.profile import DeviceProfile
-from accelsim.validation.suite import Batch, Prediction, TextArray, fixed_prediction
-from accelsim.workloads.graph import FloatArray
+from accelsim.validation.suite import Batch, Prediction, fixed_prediction
+from accelsim.workloads.graph import FloatArray, TextArray
 
 __all__ = ["QUANTITY", "quantity_batch"]
 

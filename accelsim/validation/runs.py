@@ -27,9 +27,7 @@ from accelsim.workloads.training import OPTIMIZERS, training_graph
 
 __all__ = ["TRAINING_STEP", "ModelRun", "run_roofline_s", "run_time_s"]
 
-_IS_CONTRACTION = np.isin(
-    np.arange(max(OperatorKind) + 1), [int(kind) for kind in CONTRACTION_KINDS]
-)
+_IS_CONTRACTION = np.isin(np.arange(max(OperatorKind) + 1), list(CONTRACTION_KINDS))
 #: A step with its weight update.
 TRAINING_STEP = (Phase.FORWARD, Phase.BACKWARD, Phase.GRADIENT, Phase.OPTIMIZER)
 
@@ -92,10 +90,9 @@ def _casts_s(run: ModelRun, graph: OperatorGraph, costs: CostTable) -> FloatArra
     """
     if not run.is_autocast or run.execution is not Execution.EAGER:
         return 0.0
-    cast: FloatArray = np.where(
+    return np.where(
         (graph.weight_bytes > 0) & _IS_CONTRACTION[graph.kind], costs.dispatch_s.min(), 0.0
     )
-    return cast
 
 
 def run_roofline_s(run: ModelRun, device: DeviceProfile) -> float:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.errors import AccelsimError, InputError, MissingDependencyError, UnknownNameError
 from accelsim.validation.data_folder import DataFolder, DataProblem, Schema, data_folder
@@ -29,7 +28,7 @@ from accelsim.validation.split import held_out_mask
 from accelsim.validation.suite import Batch, Prediction, Suite, suites
 from accelsim.validation.suite import suite as find_suite
 from accelsim.validation.tiers import Choice, TierName, choose
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray
 
 if TYPE_CHECKING:
     from accelsim.validation.folder_fit import FolderFits
@@ -377,7 +376,7 @@ def _groups(rows: Sequence[ScoredRows]) -> Iterable[GroupScore]:
             yield GroupScore(device, profile, name, tier, *counts, found, is_view)
 
 
-def _subsets(parts: Sequence[ScoredRows]) -> Iterable[tuple[str, NDArray[np.bool_], bool]]:
+def _subsets(parts: Sequence[ScoredRows]) -> Iterable[tuple[str, BoolArray, bool]]:
     """Name and rows of what is scored together, and whether its rows count elsewhere, too."""
     group = np.concatenate([part.group for part in parts])
     names = np.unique(group).tolist()

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from accelsim.validation.data_folder import DataProblem
-from accelsim.validation.suite import TextArray
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray, TextArray
 
 #: Columns of times.
 TIMES = ("predicted_s", "measured_s", "low_s", "high_s", "roofline_s")
@@ -52,7 +48,7 @@ class ScoredRows:
     roofline_s: FloatArray
     refusal: str
     used_in_fit: int
-    views: tuple[tuple[str, NDArray[np.bool_]], ...]
+    views: tuple[tuple[str, BoolArray], ...]
 
     def __len__(self) -> int:
         return len(self.measured_s)

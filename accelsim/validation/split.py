@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.workloads.graph import BoolArray
+
 __all__ = ["HELD_OUT_SHARE", "held_out_mask", "held_out_rows"]
 
 #: Share of shapes kept from every fit.
@@ -23,7 +25,7 @@ _BUCKETS = 1000
 _SEED = 2024
 
 
-def held_out_mask(labels: Iterable[str], share: float = HELD_OUT_SHARE) -> NDArray[np.bool_]:
+def held_out_mask(labels: Iterable[str], share: float = HELD_OUT_SHARE) -> BoolArray:
     """Which shapes are kept from the fit, shape (n,).
 
     Args:
@@ -45,9 +47,7 @@ def _bucket(label: str) -> int:
     return int.from_bytes(digest[:4], "big") % _BUCKETS
 
 
-def held_out_rows(
-    columns: Sequence[NDArray[Any]], share: float = HELD_OUT_SHARE
-) -> NDArray[np.bool_]:
+def held_out_rows(columns: Sequence[NDArray[Any]], share: float = HELD_OUT_SHARE) -> BoolArray:
     """The same for shapes given as columns of whole numbers, shape (n,); vectorised.
 
     Each row's numbers are mixed into 64 bits one after the other (the finaliser of SplitMix64;

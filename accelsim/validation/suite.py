@@ -13,20 +13,18 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.validation.data_folder import DataFolder, Schema
 from accelsim.validation.split import HELD_OUT_SHARE
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray, TextArray
 
 __all__ = [
     "Batch",
     "Predict",
     "Prediction",
     "Suite",
-    "TextArray",
     "fixed_prediction",
     "predict_each",
     "refused_batch",
@@ -34,8 +32,6 @@ __all__ = [
     "suite",
     "suites",
 ]
-
-TextArray = NDArray[np.str_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +79,7 @@ class Batch:
     roofline_s: FloatArray
     predict: Predict | None
     refusal: str = ""
-    views: tuple[tuple[str, NDArray[np.bool_]], ...] = ()
+    views: tuple[tuple[str, BoolArray], ...] = ()
     fit_source: str = ""
     held_out_share: float = HELD_OUT_SHARE
 

@@ -206,8 +206,7 @@ def _spread(residual: FloatArray) -> float:
 
 def huber_weights(residual: FloatArray) -> FloatArray:
     """Weights of rows: 1 near the surface, falling as 1 / distance beyond."""
-    weights: FloatArray = 1.0 / np.maximum(1.0, np.abs(residual) / (_HUBER * _spread(residual)))
-    return weights
+    return 1.0 / np.maximum(1.0, np.abs(residual) / (_HUBER * _spread(residual)))
 
 
 def _robust_loss(residual: FloatArray, spread: float) -> float:

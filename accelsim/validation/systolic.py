@@ -23,8 +23,8 @@ from accelsim.hardware.profile import AsicProfile, Dataflow
 from accelsim.hardware.scalesim import ScaleSimConfig
 from accelsim.validation.data_folder import DataFolder, Table, schema
 from accelsim.validation.quantity_batches import QUANTITY, quantity_batch
-from accelsim.validation.suite import Batch, TextArray, refused_batch, register_suite
-from accelsim.workloads.graph import FloatArray
+from accelsim.validation.suite import Batch, refused_batch, register_suite
+from accelsim.workloads.graph import FloatArray, TextArray
 
 __all__ = ["EXACT_FRACTION", "mismatches"]
 

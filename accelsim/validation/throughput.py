@@ -181,9 +181,6 @@ def _busy_s(
     if not isinstance(device, GpuProfile):
         return costs.time_s
     used = parameters if isinstance(parameters, GpuParameters) else GpuParameters.class_wide()
-    matrix = np.isin(graph.kind, [int(kind) for kind in CONTRACTION_KINDS])
+    matrix = np.isin(graph.kind, list(CONTRACTION_KINDS))
     latency_s = np.where(matrix, used.gemm.latency_s, used.memory.kernel_latency_s)
-    busy: FloatArray = np.maximum(
-        costs.time_s - latency_s, np.maximum(costs.compute_s, costs.memory_s)
-    )
-    return busy
+    return np.maximum(costs.time_s - latency_s, np.maximum(costs.compute_s, costs.memory_s))

@@ -38,10 +38,10 @@ from accelsim.cost.table import CostTable
 from accelsim.hardware.profile import AsicProfile
 from accelsim.validation.data_folder import DataFolder, Table, published, schema
 from accelsim.validation.quantity_batches import QUANTITY, quantity_batch
-from accelsim.validation.suite import Batch, TextArray, refused_batch, register_suite
+from accelsim.validation.suite import Batch, refused_batch, register_suite
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import precision
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import FloatArray, OperatorGraph, TextArray
 
 __all__ = [
     "APPLICATIONS",

@@ -21,7 +21,7 @@ from accelsim.workloads.operator import DIMENSIONS, OperatorKind
 
 __all__ = ["fuse_bottlenecks", "skip_unread_pixels"]
 
-_CONV = int(OperatorKind.CONV)
+_CONV = OperatorKind.CONV
 _PLACE = {name: index for index, name in enumerate(DIMENSIONS[OperatorKind.CONV])}
 
 

@@ -15,15 +15,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.workloads.dtype import DTYPE_BYTES
-from accelsim.workloads.graph import FloatArray, OperatorGraph, compressed_rows
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, compressed_rows
 from accelsim.workloads.operator import OperatorKind, Phase
 
 __all__ = ["elide_copies"]
 
-_GATHERS = (int(OperatorKind.EMBEDDING), int(OperatorKind.EMBEDDING_BAG))
+_GATHERS = (OperatorKind.EMBEDDING, OperatorKind.EMBEDDING_BAG)
 #: Operands of one product that fit beside each other in the shared memory of an SM (CUDA C++
 #: Programming Guide: 64 KiB or more since compute capability 7.0).
 _SMALL_BYTES = 65536.0
@@ -39,9 +38,9 @@ def elide_copies(graph: OperatorGraph) -> OperatorGraph:
     Returns:
         A graph with fewer rows, never more bytes, and the same FLOP.
     """
-    if bool((graph.phase == int(Phase.BACKWARD)).any()):
+    if bool((graph.phase == Phase.BACKWARD).any()):
         return graph
-    is_copy = graph.kind == int(OperatorKind.COPY)
+    is_copy = graph.kind == OperatorKind.COPY
     read, write, gone = (
         graph.read_bytes.copy(),
         graph.write_bytes.copy(),
@@ -75,7 +74,7 @@ def _place(
     return bool(read[row] == 0.0)
 
 
-def _without(graph: OperatorGraph, gone: NDArray[np.bool_]) -> OperatorGraph:
+def _without(graph: OperatorGraph, gone: BoolArray) -> OperatorGraph:
     """The graph less some rows, whose readers wait for what those rows waited for."""
     if not gone.any():
         return graph
@@ -98,7 +97,7 @@ def _gathered(graph: OperatorGraph) -> OperatorGraph:
     them.
     """
     batch, m, n, k = (graph.dims[:, index].astype(np.float64) for index in range(4))
-    small = (graph.kind == int(OperatorKind.BATCHED_GEMM)) & (
+    small = (graph.kind == OperatorKind.BATCHED_GEMM) & (
         (m * k + k * n) * DTYPE_BYTES[graph.dtype] <= _SMALL_BYTES
     )
     consumers = np.bincount(graph.dependency, minlength=len(graph))
@@ -111,12 +110,10 @@ def _gathered(graph: OperatorGraph) -> OperatorGraph:
     return replace(graph, read_bytes=read, write_bytes=write)
 
 
-def _sources_through_copies(
-    graph: OperatorGraph, row: int, consumers: NDArray[np.int64]
-) -> list[int]:
+def _sources_through_copies(graph: OperatorGraph, row: int, consumers: IntArray) -> list[int]:
     """Rows that `row` waits for, and those that a copy for it alone waits for."""
     found: list[int] = graph.dependencies_of(row).tolist()
     for source in list(found):
-        if graph.kind[source] == int(OperatorKind.COPY) and consumers[source] == 1:
+        if graph.kind[source] == OperatorKind.COPY and consumers[source] == 1:
             found += graph.dependencies_of(source).tolist()
     return found

@@ -63,18 +63,18 @@ def fuse_elementwise(graph: OperatorGraph, *, epilogues: bool = True) -> Operato
     fused = group != rows
     producer = _producer(graph)[fused]
     hidden = graph.write_bytes[producer]
-    training = bool((graph.phase == int(Phase.BACKWARD)).any())
+    training = bool((graph.phase == Phase.BACKWARD).any())
     kept = (
         np.minimum(graph.saved_bytes[fused], hidden) * training
     )  # saved for the backward pass: written all the same
     read = _sum(graph.read_bytes, member, len(heads)) - _sum(hidden, member[fused], len(heads))
     write = graph.write_bytes[tails] + _sum(kept, member[fused], len(heads))
     weight_owner = graph.weight_bytes.copy()
-    folded = fused & (graph.kind == int(_K.BATCH_NORM))
+    folded = fused & (graph.kind == _K.BATCH_NORM)
     weight_owner[folded] = 0.0
-    matrix = np.isin(graph.kind[heads], [int(kind) for kind in CONTRACTION_KINDS])
+    matrix = np.isin(graph.kind[heads], list(CONTRACTION_KINDS))
     behind = np.where(
-        fused & (graph.kind == int(_K.ELEMENTWISE)), graph.flop, 0.0
+        fused & (graph.kind == _K.ELEMENTWISE), graph.flop, 0.0
     )  # folded norms cost nothing
     offset, dependency = _regrouped_edges(graph, member, len(heads))
     picked = graph.take(heads)
@@ -104,11 +104,11 @@ def _groups(graph: OperatorGraph, *, epilogues: bool) -> IntArray:
     producer = _producer(graph)
     consumers = np.bincount(graph.dependency, minlength=len(graph))
     producers = _OWN | _LIBRARY if epilogues else _OWN
-    takes = np.isin(graph.kind, [int(kind) for kind in producers])
-    fusable = graph.kind == int(_K.ELEMENTWISE)
-    convolved = np.isin(graph.kind[np.maximum(producer, 0)], [int(_K.CONV), int(_K.CONV_TRANSPOSE)])
-    inference = not (graph.phase == int(Phase.BACKWARD)).any()
-    norms = (graph.kind == int(_K.BATCH_NORM)) & convolved & inference
+    takes = np.isin(graph.kind, list(producers))
+    fusable = graph.kind == _K.ELEMENTWISE
+    convolved = np.isin(graph.kind[np.maximum(producer, 0)], [_K.CONV, _K.CONV_TRANSPOSE])
+    inference = not (graph.phase == Phase.BACKWARD).any()
+    norms = (graph.kind == _K.BATCH_NORM) & convolved & inference
     norms[norms] = [
         not graph.name[row].endswith(f".{OWN_STATISTICS}") for row in np.flatnonzero(norms).tolist()
     ]

@@ -34,13 +34,23 @@ from accelsim.workloads.variant import (
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FloatArray", "IntArray", "OperatorGraph", "compressed_rows", "concatenate"]
+__all__ = [
+    "BoolArray",
+    "FloatArray",
+    "IntArray",
+    "OperatorGraph",
+    "TextArray",
+    "compressed_rows",
+    "concatenate",
+]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+TextArray = NDArray[np.str_]
 
 _IS_CONTRACTION = np.zeros(max(OperatorKind) + 1, dtype=bool)
-_IS_CONTRACTION[[int(kind) for kind in CONTRACTION_KINDS]] = True
+_IS_CONTRACTION[list(CONTRACTION_KINDS)] = True
 
 #: Kinds whose last dimensions may be left out: they are 0 for most rows.
 _FEWEST_DIMENSIONS = {OperatorKind.COPY: 1, OperatorKind.OPTIMIZER: 3}
@@ -136,11 +146,11 @@ class OperatorGraph:
         """
         return self.dims[rows, DIMENSIONS[kind].index(name)].astype(np.float64)
 
-    def has_trait(self, trait: Trait) -> NDArray[np.bool_]:
+    def has_trait(self, trait: Trait) -> BoolArray:
         """Which rows have a trait, or one of several, shape (n,)."""
         return codes_with_trait(self.variant, trait)
 
-    def is_operation(self, operations: frozenset[str]) -> NDArray[np.bool_]:
+    def is_operation(self, operations: frozenset[str]) -> BoolArray:
         """Which rows run one of some operators, shape (n,)."""
         return codes_with_operation(self.variant, operations)
 

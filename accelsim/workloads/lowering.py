@@ -30,7 +30,7 @@ __all__ = ["LoweredBatch", "ShapeColumns", "lower"]
 _SIZES = tuple(f.name for f in fields(PassShape))
 #: A row that a layer launches so often is still told from the same of the layer before.
 _MOST_IN_LAYER = 4
-_LOOKUPS = (int(OperatorKind.EMBEDDING), int(OperatorKind.EMBEDDING_BAG))
+_LOOKUPS = (OperatorKind.EMBEDDING, OperatorKind.EMBEDDING_BAG)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,7 +19,7 @@ def precision_of(graph: OperatorGraph) -> Precision:
     Raises:
         InvalidValueError: If its dtypes follow no policy.
     """
-    rows = graph.phase != int(Phase.OPTIMIZER)
+    rows = graph.phase != Phase.OPTIMIZER
     for policy in PRECISIONS.values():
         expected = compute_dtypes(graph.kind, graph.path, policy)
         if (expected[rows] == graph.dtype[rows]).all():

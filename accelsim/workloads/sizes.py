@@ -15,6 +15,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.workloads.graph import BoolArray, IntArray
+
 __all__ = ["ScenariosPart", "Sizes"]
 
 
@@ -25,7 +27,7 @@ class ScenariosPart(Exception):  # noqa: N818  (asks for a split, is no error)
         answer: The answer of each scenario, as codes from 0, shape (scenarios,).
     """
 
-    def __init__(self, answer: NDArray[np.int64]) -> None:
+    def __init__(self, answer: IntArray) -> None:
         super().__init__("scenarios part here")
         self.answer = answer
 
@@ -55,7 +57,7 @@ def _question(function: Callable[[Any, Any], Any]) -> Callable[[Sizes, Any], boo
     return ask
 
 
-def _agreed(answers: NDArray[np.bool_]) -> bool:
+def _agreed(answers: BoolArray) -> bool:
     """The one answer of all scenarios."""
     first = bool(answers[0])
     if not (answers == first).all():

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from accelsim.errors import UnknownNameError
 from accelsim.workloads.dtype import DTYPE_BYTES, Precision
-from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, concatenate
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, concatenate
 from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
 
 __all__ = [
@@ -115,7 +115,7 @@ def training_graph(
         precision: Dtypes.
         rule: Update rule.
     """
-    if (forward.kind == int(_K.TREE_ENSEMBLE)).any():
+    if (forward.kind == _K.TREE_ENSEMBLE).any():
         return _tree_training(forward)
     updated = parameter_count - untouched_parameter_count(forward)
     update = optimizer_graph(updated, tensor_count, precision, rule)
@@ -128,7 +128,7 @@ def untouched_parameter_count(forward: OperatorGraph) -> int:
     Tables of recommenders have sparse gradients: only rows that were looked up are updated (Naumov
     et al., DLRM, arXiv:1906.00091; ``EmbeddingBag(sparse=True)`` of its reference implementation).
     """
-    bags = forward.kind == int(_K.EMBEDDING_BAG)
+    bags = forward.kind == _K.EMBEDDING_BAG
     lookups, width, rows = (forward.dims[bags, place] for place in range(3))
     return int((np.maximum(rows - lookups, 0) * width).sum())
 
@@ -143,7 +143,7 @@ def idle_parameter_count(graph: OperatorGraph) -> int:
     Args:
         graph: Forward and backward rows.
     """
-    scatter = np.flatnonzero(graph.kind == int(_K.SCATTER))
+    scatter = np.flatnonzero(graph.kind == _K.SCATTER)
     scatter = scatter[~np.isin(scatter, graph.dependency)]
     lookups, width, rows = (graph.dims[scatter, place].astype(np.float64) for place in range(3))
     return int((rows * np.exp(-lookups / np.maximum(rows, 1.0)) * width).sum())
@@ -172,7 +172,7 @@ def optimizer_graph(
     block = _Block(
         source=np.zeros(1, dtype=np.int64),
         step=0,
-        kind=np.array([int(_K.OPTIMIZER)], dtype=np.int16),
+        kind=np.array([_K.OPTIMIZER], dtype=np.int16),
         dims=_dims(*(np.array([size]) for size in sizes)),
         flop=np.array([float(rule.flop_per_parameter * parameter_count)]),
         read_bytes=np.array([read * parameter_count]),
@@ -231,7 +231,7 @@ def _graph(
     )
 
 
-def _dims(*columns: NDArray[np.int64]) -> IntArray:
+def _dims(*columns: IntArray) -> IntArray:
     dims = np.zeros((len(columns[0]), MAX_DIMENSIONS), dtype=np.int64)
     for place, column in enumerate(columns):
         dims[:, place] = column
@@ -269,16 +269,16 @@ class _Rows:
     def element_bytes(self) -> FloatArray:
         return DTYPE_BYTES[self.graph.dtype[self.rows]]
 
-    def are(self, kind: OperatorKind) -> NDArray[np.bool_]:
+    def are(self, kind: OperatorKind) -> BoolArray:
         """Which rows are of a kind."""
-        matching: NDArray[np.bool_] = self.graph.kind[self.rows] == int(kind)
+        matching: BoolArray = self.graph.kind[self.rows] == int(kind)
         return matching
 
     def sizes(self, count: int) -> list[IntArray]:
         """The first dimensions."""
         return [self.dims[:, place] for place in range(count)]
 
-    def where(self, chosen: NDArray[np.bool_]) -> _Rows:
+    def where(self, chosen: BoolArray) -> _Rows:
         """Some of the rows."""
         return replace(self, rows=self.rows[chosen])
 
@@ -310,10 +310,10 @@ class _Rows:
         )
 
 
-_Gradients = Callable[[_Rows, NDArray[np.bool_]], list[_Block]]
+_Gradients = Callable[[_Rows, BoolArray], list[_Block]]
 
 
-def _matrix(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
+def _matrix(forward: _Rows, needed: BoolArray) -> list[_Block]:
     """Weight GEMMs: dX = dY W^T (m x k over n), dW = X^T dY (n x k over m)."""
     groups, m, n, k = forward.sizes(4)
     grouped = forward.are(_K.GROUPED_GEMM)
@@ -348,7 +348,7 @@ def _weight_gradient_bytes(forward: _Rows) -> FloatArray:
     return forward.weight * (np.maximum(width, 2.0) / width)
 
 
-def _batched(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
+def _batched(forward: _Rows, needed: BoolArray) -> list[_Block]:
     """Activation products: one product per operand."""
     del needed
     batch, m, n, k = forward.sizes(4)
@@ -362,7 +362,7 @@ def _batched(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
     ]
 
 
-def _convolution(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
+def _convolution(forward: _Rows, needed: BoolArray) -> list[_Block]:
     """Data and weight gradients; those of a transposed convolution are a convolution and that one's
     weight gradient.
     """
@@ -376,7 +376,7 @@ def _convolution(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
     volume = forward.dims[:, 10:13].prod(axis=1) * c_in // np.maximum(groups, 1)
     biased = forward.weight / forward.element_bytes - channels * volume >= channels
     data = forward.where(needed)
-    kinds = np.where(transposed[needed], int(_K.CONV), int(_K.CONV_BACKWARD_DATA))
+    kinds = np.where(transposed[needed], _K.CONV, _K.CONV_BACKWARD_DATA)
     return [
         _bias(forward.where(biased), channels[biased], pixels[biased]),
         data.gradient(
@@ -392,7 +392,7 @@ def _convolution(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
     ]
 
 
-def _attention(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
+def _attention(forward: _Rows, needed: BoolArray) -> list[_Block]:
     """Five products for the forward's two (Dao 2022, section 3)."""
     del needed
     read = forward.read + 2 * forward.write
@@ -405,7 +405,7 @@ def _same_kind(flop_ratio: float) -> _Gradients:
     the input's.
     """
 
-    def gradients(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
+    def gradients(forward: _Rows, needed: BoolArray) -> list[_Block]:
         del needed
         weight = forward.weight
         flop = flop_ratio * forward.flop
@@ -414,7 +414,7 @@ def _same_kind(flop_ratio: float) -> _Gradients:
     return gradients
 
 
-def _elementwise(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
+def _elementwise(forward: _Rows, needed: BoolArray) -> list[_Block]:
     """Sums pass gradients on; everything else is one pass over operands and gradient."""
     is_sum = np.array(["add" in forward.graph.name[row] for row in forward.rows.tolist()], bool)
     passes_on = is_sum & (forward.dims[:, 1] > 1)
@@ -424,12 +424,12 @@ def _elementwise(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
     return [taken.gradient(dims=dims)]
 
 
-def _pooling(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
+def _pooling(forward: _Rows, needed: BoolArray) -> list[_Block]:
     taken = forward.where(needed)
     return [taken.gradient(read=2 * taken.write)]
 
 
-def _broadcast(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
+def _broadcast(forward: _Rows, needed: BoolArray) -> list[_Block]:
     taken = forward.where(needed)
     rows, columns = taken.sizes(2)
     single = np.ones_like(rows)
@@ -437,12 +437,12 @@ def _broadcast(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
     return [taken.gradient(kind=_K.ELEMENTWISE, dims=dims, read=taken.write)]
 
 
-def _copy(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
+def _copy(forward: _Rows, needed: BoolArray) -> list[_Block]:
     taken = forward.where(needed)
     return [taken.gradient(read=taken.write)]
 
 
-def _lookup(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
+def _lookup(forward: _Rows, needed: BoolArray) -> list[_Block]:
     """Dense table gradient of an embedding: zero the table, add the rows. Bags keep a sparse
     gradient.
     """
@@ -518,7 +518,7 @@ def _tree_training(forward: OperatorGraph) -> OperatorGraph:
     """Histogram boosting (LightGBM, Ke 2017): each level of each tree bins every row's features
     once, with 256 bins.
     """
-    rows = np.flatnonzero(forward.kind == int(_K.TREE_ENSEMBLE)).astype(np.int64)
+    rows = np.flatnonzero(forward.kind == _K.TREE_ENSEMBLE).astype(np.int64)
     trees_rows = _Rows(forward, rows)
     samples, features, trees, depth = trees_rows.sizes(4)
     passes = (samples * trees * depth).astype(np.float64)

@@ -174,13 +174,20 @@ def test_v100_has_no_bf16_and_pascal_no_matrix_unit():
     assert device("mi100").matrix_flop_per_s[Dtype.FP32].value == pytest.approx(46.1e12)
 
 
-def test_a_device_reads_and_validates_in_under_ten_milliseconds():
+def test_a_device_reads_and_validates_in_a_few_times_what_its_yaml_takes():
     paths = sorted((data_root() / "device_profiles" / "gpu").glob("*.yaml"))[:20]
     load_device_file(paths[0])
+    assert min(_load_time_in_parses(paths) for _ in range(5)) < 3  # about 1
+
+
+def _load_time_in_parses(paths):
     start = time.process_time()
     for path in paths:
+        yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader)
+    parsed = time.process_time()
+    for path in paths:
         load_device_file(path)
-    assert (time.process_time() - start) / len(paths) < 0.010
+    return (time.process_time() - parsed) / (parsed - start)
 
 
 def test_importing_the_catalogue_is_light():

@@ -9,6 +9,7 @@ from accelsim.calibration.check import CheckCase, model_graph
 from accelsim.calibration.measurement.captured_rows import case_graph
 from accelsim.calibration.measurement.case import Case
 from accelsim.cost.cpu.calibrated import _step_before
+from accelsim.cost.cpu.kind_rows import KindRows
 from accelsim.cost.cpu.recurrent_steps import StepWork, further_bytes, gate_rests, step_work
 from accelsim.workloads.operator import OperatorKind
 
@@ -21,7 +22,7 @@ def work(operator: str, dtype: str = "fp32", **shape: int) -> tuple[StepWork, fl
     sizes = {"batch": 2, "steps": 10, "input": 96, "hidden": 64, **shape}
     graph = case_graph([Case("recurrent", operator, sizes, dtype)])
     kind = OperatorKind.GRU if operator.startswith("gru") else OperatorKind.LSTM
-    return step_work(graph, kind, np.array([0]), is_training=False), float(graph.flop[0])
+    return step_work(KindRows(graph, kind, np.array([0])), is_training=False), float(graph.flop[0])
 
 
 @pytest.mark.parametrize(

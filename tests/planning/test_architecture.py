@@ -200,18 +200,25 @@ def test_bad_questions_are_refused():
         dataflow_named("rs")
 
 
-def test_a_large_sweep_is_quick():
+def test_a_large_sweep_costs_a_few_designs():
     sizes = [
         (r, c)
         for r in (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
         for c in (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
     ]
     designs = design_grid(sizes, DATAFLOWS.values(), [(KIB**2, KIB**2, KIB**2 // 2)], [50e9])
-    start = time.process_time()
     found = sweep_architectures("resnet-50", designs)
-    assert time.process_time() - start < 0.5 * 4  # the bar is 0.5 s on an idle core
+    assert min(_sweep_time_in_designs(designs) for _ in range(3)) < 60  # about 20 for the 300
     assert len(found.points) == 300
     assert found.pareto[0].latency_s == min(p.latency_s for p in found.points)
+
+
+def _sweep_time_in_designs(designs):
+    start = time.process_time()
+    sweep_architectures("resnet-50", designs[:1])
+    single = time.process_time()
+    sweep_architectures("resnet-50", designs)
+    return (time.process_time() - single) / (single - start)
 
 
 def test_costs_of_many_designs_equal_each_alone():

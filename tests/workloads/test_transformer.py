@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+import sys
+from collections import Counter
 from math import prod
 
 import numpy as np
@@ -627,14 +628,14 @@ def test_weights_halve_from_bf16_to_fp8_and_cache_stays():
     assert bf16.kv_bytes_per_token == fp8.kv_bytes_per_token
 
 
-@pytest.mark.parametrize(("name", "limit_s"), [("llama-3.1-8b", 0.010), ("llama-3.1-405b", 0.040)])
-def test_lowering_is_quick(name, limit_s):
-    """About three times what one idle core needs; the best of several runs, as other tests share
-    the machine.
-    """
-    model, best = workload(name), float("inf")
-    for tokens in range(100, 110):
-        start = time.process_time()
-        model.lower(PassShape(1, tokens), BF16)
-        best = min(best, time.process_time() - start)
-    assert best < limit_s
+@pytest.mark.parametrize(("name", "most"), [("llama-3.1-8b", 4), ("llama-3.1-405b", 2)])
+def test_lowering_calls_few_functions_for_each_operator(name, most):
+    """Equal layers are written once; the rest is columns."""
+    model, calls = workload(name), Counter()
+    model.lower(PassShape(1, 99), BF16)
+    sys.setprofile(lambda _frame, event, _argument: calls.update([event]))
+    try:
+        lowered = model.lower(PassShape(1, 100), BF16)
+    finally:
+        sys.setprofile(None)
+    assert 0 < calls["call"] < most * len(lowered.graph)

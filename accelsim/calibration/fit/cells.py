@@ -12,13 +12,12 @@ from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.cost.gpu import GpuParameters, cost_gpu
 from accelsim.cost.table import CostTable, Execution
 from accelsim.datafile import data_root, read_mapping
 from accelsim.hardware.profile import GpuProfile
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 
 __all__ = ["Cell", "TimedKernels", "chip_of", "limited", "unchained"]
@@ -50,7 +49,7 @@ class TimedKernels:
     graph: OperatorGraph
     profile: GpuProfile
     execution: Execution
-    is_m_contiguous: NDArray[np.bool_] | None = None
+    is_m_contiguous: BoolArray | None = None
 
     def take(self, rows: Any) -> Self:
         """Some of the rows."""

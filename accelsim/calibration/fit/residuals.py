@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.calibration.fit.cells import Cell, chip_of
 from accelsim.cost.gpu import GpuMachine, GpuParameters
@@ -27,7 +26,7 @@ from accelsim.cost.residual import (
     group_of,
     path_of,
 )
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray
 
 __all__ = [
     "FEWEST_LONG",
@@ -84,7 +83,7 @@ class FamilyPart:
     path: str
     condition: str
     log_residual: FloatArray
-    is_long: NDArray[np.bool_]
+    is_long: BoolArray
     flop: FloatArray
     bytes: FloatArray
 

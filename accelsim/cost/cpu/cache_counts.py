@@ -33,8 +33,7 @@ def share_beyond(size_bytes: FloatArray | float, capacity_bytes: float) -> Float
     linear in the log.
     """
     position = np.log2(np.maximum(size_bytes, 1.0) / capacity_bytes)
-    share: FloatArray = np.clip((position + 1.0) / 2.0, 0.0, 1.0)
-    return share
+    return np.clip((position + 1.0) / 2.0, 0.0, 1.0)
 
 
 def round_share(size_bytes: FloatArray | float, capacity_bytes: float) -> FloatArray:
@@ -47,8 +46,7 @@ def round_share(size_bytes: FloatArray | float, capacity_bytes: float) -> FloatA
     of a shared cache, EPYC 9005).
     """
     fill = np.minimum(size_bytes, 1e18) / capacity_bytes
-    share: FloatArray = np.clip((fill - _ROUND_FITS) / (_ROUND_FILLS - _ROUND_FITS), 0.0, 1.0)
-    return share
+    return np.clip((fill - _ROUND_FITS) / (_ROUND_FILLS - _ROUND_FITS), 0.0, 1.0)
 
 
 def occupied_bytes(count: FloatArray, stride_bytes: FloatArray, sets: int) -> FloatArray:
@@ -58,8 +56,7 @@ def occupied_bytes(count: FloatArray, stride_bytes: FloatArray, sets: int) -> Fl
     lines = np.maximum(stride_bytes // _LINE_BYTES, 1.0).astype(np.int64)
     whole = (stride_bytes % _LINE_BYTES == 0) & (stride_bytes > 0)
     shared = np.where(whole, np.gcd(lines, sets), 1)
-    occupied: FloatArray = count * np.minimum(np.maximum(stride_bytes, 1.0), _LINE_BYTES * shared)
-    return occupied
+    return count * np.minimum(np.maximum(stride_bytes, 1.0), _LINE_BYTES * shared)
 
 
 def lookup_lines(

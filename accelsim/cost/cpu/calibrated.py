@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.cost.cpu.cache_counts import LOOKUP_KINDS, share_beyond
 from accelsim.cost.cpu.fitted_kernels import FittedKernels, KernelFit, Key
@@ -32,7 +31,7 @@ from accelsim.cost.table import Execution, RowCosts
 from accelsim.datafile import FileStamp, file_stamp, read_json
 from accelsim.errors import ProfileError
 from accelsim.workloads.dtype import DTYPE_BYTES
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import RECURRENT_KINDS, OperatorKind, Phase
 from accelsim.workloads.variant import Trait
 
@@ -175,7 +174,7 @@ def _short(value: float) -> float:
 
 
 def _context(graph: OperatorGraph, machine: CpuMachine, kernels: FittedKernels) -> Context:
-    is_training = bool((graph.phase == int(Phase.BACKWARD)).any())
+    is_training = bool((graph.phase == Phase.BACKWARD).any())
     can_fault = machine.execution is not Execution.GRAPH and not machine.values.keeps_heap
     memory = _memory(graph, machine.values.heap_threshold_bytes)
     reuse = _reuse_bytes(graph, machine, memory)
@@ -227,18 +226,16 @@ def _memory_bytes(
         rows, weights=written * share_beyond(between, l3_bytes), minlength=len(graph)
     )
     cold = share_beyond(reuse_bytes, l3_bytes)
-    optimizer = graph.kind == int(OperatorKind.OPTIMIZER)
-    lookups = np.isin(
-        graph.kind, [int(kind) for kind in LOOKUP_KINDS]
-    )  # whose lines are counted one by one
+    optimizer = graph.kind == OperatorKind.OPTIMIZER
+    lookups = np.isin(graph.kind, list(LOOKUP_KINDS))  # whose lines are counted one by one
     old = np.where(
         optimizer | ((not is_training) & ~lookups), np.maximum(graph.read_bytes - given, 0.0), 0.0
     )
     fresh = memory.fresh_bytes if can_fault else 0.0
-    copies = graph.kind == int(OperatorKind.COPY)  # into what is there too
+    copies = graph.kind == OperatorKind.COPY  # into what is there too
     results = np.where(copies, graph.write_bytes, np.minimum(graph.write_bytes, memory.taken_bytes))
     results = np.where(optimizer, 0.0, results)
-    kept, backward = workspaces(graph, is_training=is_training), graph.phase == int(Phase.BACKWARD)
+    kept, backward = workspaces(graph, is_training=is_training), graph.phase == Phase.BACKWARD
     results = results + np.where(backward, 0.0, kept)
     own = (
         backward[rows]
@@ -264,23 +261,22 @@ def _reuse_bytes(graph: OperatorGraph, machine: CpuMachine, memory: PassMemory) 
         return np.full(len(graph), np.inf if chosen else 0.0)
     before = _step_before(graph)
     stepped = before >= 0
-    optimizer = graph.phase == int(Phase.OPTIMIZER)
-    lookups = np.isin(graph.kind, [int(kind) for kind in LOOKUP_KINDS])
-    backward = graph.phase == int(Phase.BACKWARD)
+    optimizer = graph.phase == Phase.OPTIMIZER
+    lookups = np.isin(graph.kind, list(LOOKUP_KINDS))
+    backward = graph.phase == Phase.BACKWARD
     weights = float(graph.weight_bytes[~optimizer & ~lookups & ~backward & ~stepped].sum())
     state = float(graph.read_bytes[optimizer].sum())
     saved = float(graph.saved_bytes.sum()) * bool(backward.any())
     touched = np.cumsum(memory.taken_bytes + graph.weight_bytes)
     tables = ~graph.is_operation(_GATHERS) & lookups & ~backward
     whole = weights + memory.extent_bytes + state + saved + float(graph.read_bytes[tables].sum())
-    reuse: FloatArray = np.where(stepped, np.minimum(touched - touched[before], whole), whole)
-    return reuse
+    return np.where(stepped, np.minimum(touched - touched[before], whole), whole)
 
 
 _StepKey = tuple[str, int, int, int, bytes]
 
 
-def _step_before(graph: OperatorGraph) -> NDArray[np.int64]:
+def _step_before(graph: OperatorGraph) -> IntArray:
     """The row that did the same in the step before, shape (n,), -1 where there is none.
 
     A module's rows step where one with weights comes again that waits, over others or not, for its
@@ -317,8 +313,7 @@ def _step_before(graph: OperatorGraph) -> NDArray[np.int64]:
             stepping.add(graph.path[row])
         alike[key] = alike.get(key, 0) | 1 << row
     steps = np.array([path in stepping for path in graph.path], dtype=bool)
-    found: NDArray[np.int64] = np.where(steps, before, -1)
-    return found
+    return np.where(steps, before, -1)
 
 
 def _framework_s(
@@ -335,9 +330,9 @@ def _framework_s(
     entered = np.array(
         [a != b for a, b in zip(graph.path, ("", *graph.path[:-1]), strict=True)], dtype=bool
     )
-    stepped = graph.phase != int(Phase.OPTIMIZER)
-    forward = stepped & (graph.phase != int(Phase.BACKWARD))
-    recurrent = np.isin(graph.kind, [int(kind) for kind in RECURRENT_KINDS]) & forward
+    stepped = graph.phase != Phase.OPTIMIZER
+    forward = stepped & (graph.phase != Phase.BACKWARD)
+    recurrent = np.isin(graph.kind, list(RECURRENT_KINDS)) & forward
     further = graph.has_trait(Trait.LATER_LAYER)
     time: FloatArray = kernels.call_s * (entered & forward) + kernels.gradient_s * (
         is_training & stepped
@@ -364,7 +359,7 @@ def _epilogue_s(
         dims[:, 0], dims[:, 1] = written / DTYPE_BYTES[picked.dtype], 1
         loops = replace(
             picked,
-            kind=np.full(len(rows), int(OperatorKind.ELEMENTWISE), dtype=picked.kind.dtype),
+            kind=np.full(len(rows), OperatorKind.ELEMENTWISE, dtype=picked.kind.dtype),
             dims=dims,
             flop=flop[rows],
             read_bytes=written,

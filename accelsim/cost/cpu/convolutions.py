@@ -4,15 +4,14 @@ images, and its work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from accelsim.workloads.dtype import Dtype
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.cost.cpu.kind_rows import KindRows
+from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, TextArray
 from accelsim.workloads.operator import OperatorKind
 
 __all__ = [
@@ -51,57 +50,50 @@ _HALF_BLOCK: Final = 8
 _IMAGE_CHANNELS: Final = 4
 
 
-_Sizes = Callable[[str], FloatArray]
-
-
-def _is_large(size: _Sizes) -> NDArray[np.bool_]:
+def _is_large(rows: KindRows) -> BoolArray:
     """Which fp32 convolutions the framework leaves to the library (ATen Convolution.cpp), by their
     dimensions.
 
     It multiplies the sizes of the first four axes, of a volume all but its width.
     """
-    volume = _is_volume(size)
+    volume = _is_volume(rows)
     images = (
-        size("batch")
-        * size("channels_in")
-        * size("in_d")
-        * size("in_h")
-        * np.where(volume, 1.0, size("in_w"))
+        rows["batch"]
+        * rows["channels_in"]
+        * rows["in_d"]
+        * rows["in_h"]
+        * np.where(volume, 1.0, rows["in_w"])
     )
-    wide = (size("kernel_h") > 3) & (size("kernel_w") > 3)
-    large: NDArray[np.bool_] = (size("groups") > 1) | wide | (size("batch") > 1) | (images > 20480)
-    return large
+    wide = (rows["kernel_h"] > 3) & (rows["kernel_w"] > 3)
+    return (rows["groups"] > 1) | wide | (rows["batch"] > 1) | (images > 20480)
 
 
-def _is_special(size: _Sizes, threads: int) -> NDArray[np.bool_]:
+def _in_library(rows: KindRows) -> BoolArray:
+    """Which convolutions and gradients the library runs."""
+    return _is_large(rows) | ~rows.is_fp32
+
+
+def _is_special(rows: KindRows, threads: int) -> BoolArray:
     """Which fp32 convolutions the framework may leave to the library: all but small batches of
     single taps on one thread.
     """
-    taps = size("kernel_d") * size("kernel_h") * size("kernel_w")
-    special: NDArray[np.bool_] = (
-        (size("stride") > 1) | (size("dilation") > 1) | (size("batch") >= 16) | (taps > 1)
+    taps = rows["kernel_d"] * rows["kernel_h"] * rows["kernel_w"]
+    special: BoolArray = (
+        (rows["stride"] > 1) | (rows["dilation"] > 1) | (rows["batch"] >= 16) | (taps > 1)
     )
     return special | (threads > 1)
 
 
-def runs_by_group(
-    graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64], threads: int
-) -> NDArray[np.bool_]:
+def runs_by_group(rows: KindRows, threads: int) -> BoolArray:
     """Which grouped convolutions the framework multiplies itself, group by group, shape (k,): the
     library has none of them.
 
     Args:
-        graph: Operators.
-        kind: Kind of the rows.
-        rows: Indices of convolutions, shape (k,).
+        rows: Convolutions.
         threads: Threads of the framework.
     """
-
-    def size(name: str) -> FloatArray:
-        return graph.dimension(name, rows, kind)
-
-    own = ~_is_special(size, threads) & (graph.dtype[rows] == int(Dtype.FP32))
-    grouped: NDArray[np.bool_] = (size("groups") > 1) & own
+    own = ~_is_special(rows, threads) & rows.is_fp32
+    grouped: BoolArray = (rows["groups"] > 1) & own
     return grouped
 
 
@@ -115,17 +107,14 @@ def block_bytes(graph: OperatorGraph) -> FloatArray:
         graph: Operators, n rows.
     """
     found = np.zeros(len(graph))
-    rows = np.flatnonzero(graph.kind == int(_K.CONV))
+    rows = KindRows.of(graph, _K.CONV)
 
-    def size(name: str) -> FloatArray:
-        return graph.dimension(name, rows, _K.CONV)
-
-    outside = np.maximum(size("channels_out"), 1.0)
-    library = _is_large(size) & _is_special(size, 1) | (graph.dtype[rows] != int(Dtype.FP32))
-    blocks = library & ~is_unfolded(graph, _K.CONV, rows)
-    found[rows] = (
+    outside = np.maximum(rows["channels_out"], 1.0)
+    library = _is_large(rows) & _is_special(rows, 1) | ~rows.is_fp32
+    blocks = library & ~is_unfolded(rows)
+    found[rows.index] = (
         np.where(blocks, np.ceil(outside / _BLOCK) * _BLOCK / outside - 1.0, 0.0)
-        * graph.write_bytes[rows]
+        * graph.write_bytes[rows.index]
     )
     return found
 
@@ -134,76 +123,61 @@ def block_bytes(graph: OperatorGraph) -> FloatArray:
 def _all_visible_taps(graph: OperatorGraph, kind: OperatorKind) -> FloatArray:
     """`visible_taps` of all rows of a kind, shape (n,)."""
     found = np.ones(len(graph))
-    rows = np.flatnonzero(graph.kind == int(kind))
-    plane = _visible_plane(graph, rows) if kind == _K.CONV else 1.0
-    window = _visible_window(graph, kind, rows)
-    found[rows] = _visible_depth(graph, kind, rows) * plane * window
+    rows = KindRows.of(graph, kind)
+    plane = _visible_plane(rows) if kind == _K.CONV else 1.0
+    window = _visible_window(rows)
+    found[rows.index] = _visible_depth(rows) * plane * window
     return found
 
 
-def visible_taps(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
+def visible_taps(rows: KindRows) -> FloatArray:
     """Share of a convolution's taps that the library multiplies, shape (k,): not padding along
     depths and under gaps.
 
     Args:
-        graph: Operators.
-        kind: Kind of the rows.
-        rows: Indices of convolutions, shape (k,).
+        rows: Convolutions.
     """
-    share: FloatArray = _all_visible_taps(graph, kind)[rows]
-    return share
+    return _all_visible_taps(rows.graph, rows.kind)[rows.index]
 
 
-def _visible_window(
-    graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]
-) -> FloatArray:
+def _visible_window(rows: KindRows) -> FloatArray:
     """Share of the taps inside the image along axes where the window is larger than it, shape (k,).
 
     8 images of 32 channels and 4 x 48 pixels take 0.70 ms with windows of 11 x 11, where all taps
     would take 1.66 (oneDNN 3.12 on an EPYC 9005, fp32). Where the image is larger, the coefficients
     know.
     """
-
-    def size(name: str) -> FloatArray:
-        return graph.dimension(name, rows, kind)
-
     share = np.ones(len(rows))
     for axis in ("h", "w"):
-        inside, window = size(f"in_{axis}"), np.maximum(size(f"kernel_{axis}"), 1.0)
+        inside, window = rows[f"in_{axis}"], np.maximum(rows[f"kernel_{axis}"], 1.0)
         taps = _inside(
             inside,
-            np.maximum(size(f"out_{axis}"), 1.0),
+            np.maximum(rows[f"out_{axis}"], 1.0),
             window,
-            _step(size, axis),
+            _step(rows, axis),
             np.ones(len(rows)),
         )
         share *= np.where(window > inside, taps, 1.0)
-    library = _is_large(size) | (graph.dtype[rows] != int(Dtype.FP32))
-    plain = library & (size("dilation") <= 1) & ~is_unfolded(graph, kind, rows)
-    visible: FloatArray = np.where(plain & (share > 0), share, 1.0)
-    return visible
+    library = _in_library(rows)
+    plain = library & (rows["dilation"] <= 1) & ~is_unfolded(rows)
+    return np.where(plain & (share > 0), share, 1.0)
 
 
-def _visible_depth(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
+def _visible_depth(rows: KindRows) -> FloatArray:
     """Share of the taps along the depth of convolved volumes that lie inside, shape (k,): the
     library skips the others.
 
     The framework's own kernels unfold and multiply all of them.
     """
-
-    def size(name: str) -> FloatArray:
-        return graph.dimension(name, rows, kind)
-
     inside, outside, window = (
-        size("in_d"),
-        np.maximum(size("out_d"), 1.0),
-        np.maximum(size("kernel_d"), 1.0),
+        rows["in_d"],
+        np.maximum(rows["out_d"], 1.0),
+        np.maximum(rows["kernel_d"], 1.0),
     )
-    step = np.where(outside >= inside, 1.0, np.maximum(size("stride"), 1.0))
+    step = np.where(outside >= inside, 1.0, np.maximum(rows["stride"], 1.0))
     taps = _inside(inside, outside, window, step, np.ones(len(rows)))
-    own = ~_is_large(size) & (graph.dtype[rows] == int(Dtype.FP32))
-    share: FloatArray = np.where((window > 1) & ~own, taps, 1.0)
-    return share
+    own = ~_in_library(rows)
+    return np.where((window > 1) & ~own, taps, 1.0)
 
 
 def _inside(
@@ -218,11 +192,10 @@ def _inside(
         first = np.maximum(np.ceil((padding - tap * gap) / step), 0.0)
         last = np.minimum(np.floor((inside - 1 + padding - tap * gap) / step), outside - 1)
         taps += np.where(tap < window, np.maximum(last - first + 1, 0.0), 0.0)
-    share: FloatArray = taps / (outside * window)
-    return share
+    return taps / (outside * window)
 
 
-def _visible_plane(graph: OperatorGraph, rows: NDArray[np.int64]) -> FloatArray:
+def _visible_plane(rows: KindRows) -> FloatArray:
     """Taps of forward convolutions' windows with gaps that lie inside, over those of windows
     without, shape (k,).
 
@@ -231,31 +204,24 @@ def _visible_plane(graph: OperatorGraph, rows: NDArray[np.int64]) -> FloatArray:
     where 0.96 to 0.20 of the taps are left (oneDNN 3.12 on an EPYC 9005, fp32). What it unfolds is
     multiplied whole. Where the same taps lie in the padding without gaps, the coefficients know.
     """
-
-    def size(name: str) -> FloatArray:
-        return graph.dimension(name, rows, _K.CONV)
-
     share = np.ones(len(rows))
-    gap = np.maximum(size("dilation"), 1.0)
+    gap = np.maximum(rows["dilation"], 1.0)
     for axis in ("h", "w"):
-        step = _step(size, axis)
+        step = _step(rows, axis)
         sizes = (
-            size(f"in_{axis}"),
-            np.maximum(size(f"out_{axis}"), 1.0),
-            np.maximum(size(f"kernel_{axis}"), 1.0),
+            rows[f"in_{axis}"],
+            np.maximum(rows[f"out_{axis}"], 1.0),
+            np.maximum(rows[f"kernel_{axis}"], 1.0),
         )
         share *= _inside(*sizes, step, gap) / np.maximum(
             _inside(*sizes, step, np.ones(len(rows))), 1e-9
         )
-    library = _is_large(size) | (graph.dtype[rows] != int(Dtype.FP32))
-    generated = library & (size("groups") == 1) & (gap > 1) & ~is_unfolded(graph, _K.CONV, rows)
-    skipped: FloatArray = np.where(generated, np.clip(share, 0.0, 1.0), 1.0)
-    return skipped
+    library = _in_library(rows)
+    generated = library & (rows["groups"] == 1) & (gap > 1) & ~is_unfolded(rows)
+    return np.where(generated, np.clip(share, 0.0, 1.0), 1.0)
 
 
-def is_unfolded(
-    graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]
-) -> NDArray[np.bool_]:
+def is_unfolded(rows: KindRows) -> BoolArray:
     """Which convolutions and gradients the library unfolds and multiplies, group by group, shape
     (k,).
 
@@ -264,22 +230,16 @@ def is_unfolded(
     on an EPYC 9005.
 
     Args:
-        graph: Operators.
-        kind: Kind of the rows.
-        rows: Indices of convolutions, shape (k,).
+        rows: Convolutions.
     """
-    unfolded: NDArray[np.bool_] = _all_unfolded(graph, kind)[rows]
-    return unfolded
+    return _all_unfolded(rows.graph, rows.kind)[rows.index]
 
 
 @lru_cache(maxsize=16)
-def _all_unfolded(graph: OperatorGraph, kind: OperatorKind) -> NDArray[np.bool_]:
+def _all_unfolded(graph: OperatorGraph, kind: OperatorKind) -> BoolArray:
     """`is_unfolded` of all rows of a kind, shape (n,)."""
     found = np.zeros(len(graph), dtype=bool)
-    rows = np.flatnonzero(graph.kind == int(kind))
-
-    def size(name: str) -> FloatArray:
-        return graph.dimension(name, rows, kind)
+    rows = KindRows.of(graph, kind)
 
     rule = {
         _K.CONV: _unfolds_image,
@@ -288,39 +248,32 @@ def _all_unfolded(graph: OperatorGraph, kind: OperatorKind) -> NDArray[np.bool_]
     }.get(kind)
     if rule is None:
         return found
-    single = graph.dtype[rows] == int(Dtype.FP32)
-    groups = size("groups")
-    depthwise = _is_depthwise(size)
-    gapped = (size("dilation") > 1) & (np.maximum(size("kernel_h"), size("kernel_w")) > 1)
-    parted = (groups > 1) & np.where(
-        depthwise, _is_volume(size) | gapped, _parts(size, kind, single)
-    )
+    groups = rows["groups"]
+    depthwise = _is_depthwise(rows)
+    gapped = (rows["dilation"] > 1) & (np.maximum(rows["kernel_h"], rows["kernel_w"]) > 1)
+    parted = (groups > 1) & np.where(depthwise, _is_volume(rows) | gapped, _parts(rows))
     parted &= ~depthwise | (kind != _K.CONV)
-    unfolded = rule(size, single) & (groups == 1) | parted
-    found[rows] = unfolded & (_is_large(size) | ~single)
+    unfolded = rule(rows) & (groups == 1) | parted
+    found[rows.index] = unfolded & _in_library(rows)
     return found
 
 
-def _is_depthwise(size: _Sizes) -> NDArray[np.bool_]:
+def _is_depthwise(rows: KindRows) -> BoolArray:
     """Which convolutions have one filter for each channel; several for one are groups, which the
     library unfolds.
     """
-    groups = size("groups")
-    alone: NDArray[np.bool_] = (
-        (groups > 1) & (groups >= size("channels_in")) & (size("channels_out") <= groups)
-    )
-    return alone
+    groups = rows["groups"]
+    return (groups > 1) & (groups >= rows["channels_in"]) & (rows["channels_out"] <= groups)
 
 
-def _is_volume(size: _Sizes) -> NDArray[np.bool_]:
+def _is_volume(rows: KindRows) -> BoolArray:
     """Which convolutions go along a depth too; gradients of depthwise ones have no generated code,
     nor those with gaps.
     """
-    volume: NDArray[np.bool_] = (size("in_d") > 1) | (size("kernel_d") > 1)
-    return volume
+    return (rows["in_d"] > 1) | (rows["kernel_d"] > 1)
 
 
-def _parts(size: _Sizes, kind: OperatorKind, single: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _parts(rows: KindRows) -> BoolArray:
     """Which groups have no generated code: those that fill no vectors of four, of weights'
     gradients no blocks.
 
@@ -330,50 +283,46 @@ def _parts(size: _Sizes, kind: OperatorKind, single: NDArray[np.bool_]) -> NDArr
     Gradients of images whose windows step go through small products whatever their groups, in fp32
     those of two channels or more.
     """
-    if kind == _K.CONV_BACKWARD_WEIGHT:
-        return ~np.where(single, _is_whole(size, _HALF_BLOCK), _is_whole(size, _BLOCK))
-    if kind == _K.CONV:
-        return ~_is_whole(size)
-    least = np.minimum(size("channels_in"), size("channels_out")) / np.maximum(size("groups"), 1.0)
-    stepped = (size("stride") > 1) & (~single | (least > 2))
-    parted: NDArray[np.bool_] = ~_is_whole(size) & ~stepped
-    return parted
+    if rows.kind == _K.CONV_BACKWARD_WEIGHT:
+        return ~np.where(rows.is_fp32, _is_whole(rows, _HALF_BLOCK), _is_whole(rows, _BLOCK))
+    if rows.kind == _K.CONV:
+        return ~_is_whole(rows)
+    least = np.minimum(rows["channels_in"], rows["channels_out"]) / np.maximum(rows["groups"], 1.0)
+    stepped = (rows["stride"] > 1) & (~rows.is_fp32 | (least > 2))
+    return ~_is_whole(rows) & ~stepped
 
 
-def _is_whole(size: _Sizes, lanes: int = 4) -> NDArray[np.bool_]:
+def _is_whole(rows: KindRows, lanes: int = 4) -> BoolArray:
     """Whether generated code takes groups: of whole vectors of so many channels."""
     return _divides(
         lanes,
-        [size(name) / np.maximum(size("groups"), 1.0) for name in ("channels_in", "channels_out")],
+        [rows[name] / np.maximum(rows["groups"], 1.0) for name in ("channels_in", "channels_out")],
     )
 
 
-def _window(size: _Sizes, axis: str) -> FloatArray:
+def _window(rows: KindRows, axis: str) -> FloatArray:
     """Pixels from the first to the last tap of a window along one axis."""
-    reach: FloatArray = (size(f"kernel_{axis}") - 1) * np.maximum(size("dilation"), 1.0) + 1
-    return reach
+    return (rows[f"kernel_{axis}"] - 1) * np.maximum(rows["dilation"], 1.0) + 1
 
 
-def _step(size: _Sizes, axis: str) -> FloatArray:
+def _step(rows: KindRows, axis: str) -> FloatArray:
     """Pixels from one window to the next along one axis.
 
     Graphs keep the larger step of the axes: one that would lay whole windows into the padding is
     the other axis's.
     """
-    step, window = np.maximum(size("stride"), 1.0), _window(size, axis)
-    padded = (size(f"out_{axis}") - 1) * step + window - size(f"in_{axis}")
-    own: FloatArray = np.where(padded > 2 * (window - 1), 1.0, step)
-    return own
+    step, window = np.maximum(rows["stride"], 1.0), _window(rows, axis)
+    padded = (rows[f"out_{axis}"] - 1) * step + window - rows[f"in_{axis}"]
+    return np.where(padded > 2 * (window - 1), 1.0, step)
 
 
-def _padding(size: _Sizes, axis: str) -> FloatArray:
+def _padding(rows: KindRows, axis: str) -> FloatArray:
     """Pixels added before the first along one axis, where as many are added behind the last."""
-    last = (size(f"out_{axis}") - 1) * _step(size, axis) + _window(size, axis)
-    before: FloatArray = np.ceil(np.maximum(last - size(f"in_{axis}"), 0.0) / 2.0)
-    return before
+    last = (rows[f"out_{axis}"] - 1) * _step(rows, axis) + _window(rows, axis)
+    return np.ceil(np.maximum(last - rows[f"in_{axis}"], 0.0) / 2.0)
 
 
-def _unfolds_image(size: _Sizes, single: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _unfolds_image(rows: KindRows) -> BoolArray:
     """Generated code takes the pixels of a line that are in registers together, of up to five
     blocks of 16 channels.
 
@@ -381,69 +330,62 @@ def _unfolds_image(size: _Sizes, single: NDArray[np.bool_]) -> NDArray[np.bool_]
     init_conf). Of a single image up to six blocks leave all registers to the pixels.
     """
     width, out, window, padding = (
-        size("kernel_w"),
-        size("out_w"),
-        _window(size, "w"),
-        _padding(size, "w"),
+        rows["kernel_w"],
+        rows["out_w"],
+        _window(rows, "w"),
+        _padding(rows, "w"),
     )
-    blocks = np.ceil(size("channels_out") / 16)
+    blocks = np.ceil(rows["channels_out"] / 16)
     together = np.select(
         [blocks % count == 0 for count in (5.0, 4.0, 3.0, 2.0)], [5.0, 4.0, 3.0, 2.0], 1.0
     )
-    alone = (size("batch") <= 1) & (blocks <= _FEW_BLOCKS)
+    alone = (rows["batch"] <= 1) & (blocks <= _FEW_BLOCKS)
     narrow = np.where((out <= _WIDE_PIXELS) | alone, _WIDE_PIXELS, _REGISTERS // (together + 1))
-    registers = np.where(single, np.where(width > 3, _WIDE_PIXELS, narrow), _HALF_PIXELS)
+    registers = np.where(rows.is_fp32, np.where(width > 3, _WIDE_PIXELS, narrow), _HALF_PIXELS)
     most = np.minimum(registers, out)  # no more of a line are in registers than it has
-    unfolded: NDArray[np.bool_] = (
-        (width > 1) & (padding > 0) & ((padding > most) | (padding >= window))
-    )
-    return unfolded
+    return (width > 1) & (padding > 0) & ((padding > most) | (padding >= window))
 
 
-def _unfolds_gradient(size: _Sizes, single: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _unfolds_gradient(rows: KindRows) -> BoolArray:
     """Gradients of images whose windows reach over the edge by more pixels than registers; steps
     have code of their own.
     """
-    width = size("in_w")
-    over = _window(size, "w") - 1 - _padding(size, "w")
-    narrow = (size("kernel_w") <= 3) & (width > _LONG_LINE)
+    width = rows["in_w"]
+    over = _window(rows, "w") - 1 - _padding(rows, "w")
+    narrow = (rows["kernel_w"] <= 3) & (width > _LONG_LINE)
     most = np.where(
-        single, np.where(narrow, _LONG_LINE_PIXELS, np.minimum(_WIDE_PIXELS, width)), _HALF_PIXELS
+        rows.is_fp32,
+        np.where(narrow, _LONG_LINE_PIXELS, np.minimum(_WIDE_PIXELS, width)),
+        _HALF_PIXELS,
     )
-    wide = (over > most) | (single & (size("kernel_w") > _WIDEST_DATA_WINDOW))
-    unfolded: NDArray[np.bool_] = wide & (size("stride") <= 1) & (size("kernel_w") > 1)
-    return unfolded
+    wide = (over > most) | (rows.is_fp32 & (rows["kernel_w"] > _WIDEST_DATA_WINDOW))
+    return wide & (rows["stride"] <= 1) & (rows["kernel_w"] > 1)
 
 
-def _unfolds_for_weights(size: _Sizes, single: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _unfolds_for_weights(rows: KindRows) -> BoolArray:
     """Gradients of wide windows, of windows larger than the image, and in 16 bits of few to any
     that fill no block.
     """
-    width, inside = size("kernel_w"), size("channels_in")
+    width, inside = rows["kernel_w"], rows["channels_in"]
     few = inside < _BLOCK
     wide = np.where(
-        single | (inside >= _BLOCK), width > _WIDEST_WINDOW, width > _WIDEST_IMAGE_WINDOW
+        rows.is_fp32 | (inside >= _BLOCK), width > _WIDEST_WINDOW, width > _WIDEST_IMAGE_WINDOW
     )
-    larger = (size("kernel_h") > 1) & (_window(size, "h") > size("in_h"))
-    padded = single & (_padding(size, "w") > _WIDE_PIXELS)
-    uneven = ~single & few & (size("channels_out") % _BLOCK > 0)
-    unfolded: NDArray[np.bool_] = wide | larger | padded | uneven
-    return unfolded
+    larger = (rows["kernel_h"] > 1) & (_window(rows, "h") > rows["in_h"])
+    padded = rows.is_fp32 & (_padding(rows, "w") > _WIDE_PIXELS)
+    uneven = ~rows.is_fp32 & few & (rows["channels_out"] % _BLOCK > 0)
+    return wide | larger | padded | uneven
 
 
-def _is_plain_gradient(
-    graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]
-) -> NDArray[np.bool_]:
+def _is_plain_gradient(rows: KindRows) -> BoolArray:
     """Which gradients of depthwise images have no generated code, but small products: those of
     steps in 16 bits.
     """
-    plain: NDArray[np.bool_] = (graph.dtype[rows] != int(Dtype.FP32)) & (
-        graph.dimension("stride", rows, kind) > 1
-    )
+    plain: BoolArray = ~rows.is_fp32 & (rows["stride"] > 1)
     return plain
 
 
-def _calls_of_line(size: _Sizes) -> FloatArray:
+def _calls_of_line(rows: KindRows) -> FloatArray:
     """Products that a line of an image's gradient takes where windows step: 70 ns each (EPYC 9005),
     however few pixels.
 
@@ -452,8 +394,8 @@ def _calls_of_line(size: _Sizes) -> FloatArray:
     jit_brgemm_conv_bwd_strided.cpp, ker_base): of windows of three a line of 16 pixels takes 270
     ns, one of 13 takes 150.
     """
-    width, out, window = size("in_w"), size("out_w"), size("kernel_w")
-    step, gap, padding = _step(size, "w"), np.maximum(size("dilation"), 1.0), _padding(size, "w")
+    width, out, window = rows["in_w"], rows["out_w"], rows["kernel_w"]
+    step, gap, padding = _step(rows, "w"), np.maximum(rows["dilation"], 1.0), _padding(rows, "w")
     calls = np.zeros(len(width))
     for place in range(int(step.max(initial=1.0))):
         last = place + np.floor((width - 1 - place) / step) * step
@@ -470,14 +412,12 @@ def _calls_of_line(size: _Sizes) -> FloatArray:
     return calls
 
 
-def _divides(lane: float, counts: Sequence[FloatArray]) -> NDArray[np.bool_]:
-    divided: NDArray[np.bool_] = np.logical_and.reduce([count % lane == 0 for count in counts])
+def _divides(lane: float, counts: Sequence[FloatArray]) -> BoolArray:
+    divided: BoolArray = np.logical_and.reduce([count % lane == 0 for count in counts])
     return divided
 
 
-def conv_counts(
-    graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+def conv_counts(rows: KindRows) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Work with channels filled to 16, output lines times taps, and images times groups; of one
     group, work as a product.
 
@@ -494,130 +434,108 @@ def conv_counts(
     adds up columns.
 
     Args:
-        graph: Operators.
-        kind: Kind of the rows.
-        rows: Indices of convolutions, shape (k,).
+        rows: Convolutions.
     """
-
-    def size(name: str) -> FloatArray:
-        return graph.dimension(name, rows, kind)
-
-    volume = size("kernel_d") * size("kernel_h") * size("kernel_w")
-    if kind != _K.CONV_TRANSPOSE:
-        volume = volume * visible_taps(graph, kind, rows)
+    volume = rows["kernel_d"] * rows["kernel_h"] * rows["kernel_w"]
+    if rows.kind != _K.CONV_TRANSPOSE:
+        volume = volume * visible_taps(rows)
     transposed, images, pairs = (
-        kind == _K.CONV_TRANSPOSE,
-        size("batch"),
-        size("channels_in") * size("channels_out"),
+        rows.kind == _K.CONV_TRANSPOSE,
+        rows["batch"],
+        rows["channels_in"] * rows["channels_out"],
     )
     end = "in" if transposed else "out"
-    pixels = size(f"{end}_d") * size(f"{end}_h") * size(f"{end}_w")
-    groups = np.maximum(size("groups"), 1.0)
-    per_group = [size(name) / groups for name in ("channels_in", "channels_out")]
+    pixels = rows[f"{end}_d"] * rows[f"{end}_h"] * rows[f"{end}_w"]
+    groups = np.maximum(rows["groups"], 1.0)
+    per_group = [rows[name] / groups for name in ("channels_in", "channels_out")]
     lanes = np.select(
         [_divides(lane, per_group) | (groups == 1) for lane in (16.0, 8.0, 4.0)],
         [16.0, 8.0, 4.0],
         16.0,
     )
-    weights_fp32 = (kind == _K.CONV_BACKWARD_WEIGHT) & (graph.dtype[rows] == int(Dtype.FP32))
+    weights_fp32 = (rows.kind == _K.CONV_BACKWARD_WEIGHT) & rows.is_fp32
     lanes = np.where(
-        weights_fp32 & (groups == 1) & (size("channels_in") < 16) & (size("channels_in") > 3),
+        weights_fp32 & (groups == 1) & (rows["channels_in"] < 16) & (rows["channels_in"] > 3),
         8.0,
         lanes,
     )
     inside, outside = (np.ceil(channels / lanes) * lanes for channels in per_group)
-    unfolded = is_unfolded(graph, kind, rows)
+    unfolded = is_unfolded(rows)
     few = np.where(
         weights_fp32,
         3.0,
-        {_K.CONV: _BLOCK - 1, _K.CONV_BACKWARD_DATA: 0}.get(kind, _IMAGE_CHANNELS),
+        {_K.CONV: _BLOCK - 1, _K.CONV_BACKWARD_DATA: 0}.get(rows.kind, _IMAGE_CHANNELS),
     )
-    as_is = (size("channels_in") <= few) | unfolded
-    inside = np.where(as_is & ((groups == 1) | unfolded), size("channels_in") / groups, inside)
+    as_is = (rows["channels_in"] <= few) | unfolded
+    inside = np.where(as_is & ((groups == 1) | unfolded), rows["channels_in"] / groups, inside)
     if transposed:  # in fp32 each channel's own filter multiplies single channels
-        alone = (
-            (groups > 1) & (groups >= size("channels_in")) & (graph.dtype[rows] == int(Dtype.FP32))
-        )
+        alone = (groups > 1) & (groups >= rows["channels_in"]) & rows.is_fp32
         inside = np.where(alone, 1.0, inside)
     filled = groups * images * pixels * volume * inside * outside * (16.0 / lanes)
-    lines = images * size("out_d") * size("out_h") * np.ceil(size("channels_out") / 16) * volume
-    if kind == _K.CONV_BACKWARD_DATA:
-        parted = (
-            (groups > 1) & (groups >= size("channels_in")) & _is_plain_gradient(graph, kind, rows)
-        )
+    lines = images * rows["out_d"] * rows["out_h"] * np.ceil(rows["channels_out"] / 16) * volume
+    if rows.kind == _K.CONV_BACKWARD_DATA:
+        parted = (groups > 1) & (groups >= rows["channels_in"]) & _is_plain_gradient(rows)
         lines = np.where(
-            parted, images * groups * size("in_d") * size("in_h") * _calls_of_line(size), lines
+            parted, images * groups * rows["in_d"] * rows["in_h"] * _calls_of_line(rows), lines
         )
     product = (
         images
         * 96.0
         * np.ceil(pixels / 24)
-        * np.ceil(size("channels_out") / 4)
+        * np.ceil(rows["channels_out"] / 4)
         * volume
-        * size("channels_in")
+        * rows["channels_in"]
     )
     if transposed:
-        native = ~_is_large(size) & (graph.dtype[rows] == int(Dtype.FP32))
-        whole = (size("channels_in") % 16 == 0) & (size("channels_out") % 16 == 0)
-        columns = images * pixels * volume * size("channels_out")
+        native = ~_in_library(rows)
+        whole = (rows["channels_in"] % 16 == 0) & (rows["channels_out"] % 16 == 0)
+        columns = images * pixels * volume * rows["channels_out"]
         laid = pairs / groups * volume * np.where(native, pixels > 1, whole)
         return filled, np.where(native, columns, lines), laid
-    copied = (
-        ~_is_large(size)
-        & (graph.dtype[rows] == int(Dtype.FP32))
-        & (groups == 1)
-        & ~unfolded
-        & (volume > 1)
-    )
-    if kind == _K.CONV_BACKWARD_WEIGHT:
-        copied &= _is_volume(size)
-    copies = images * size("out_d") * size("out_h") * size("channels_in") * volume
+    copied = ~_in_library(rows) & (groups == 1) & ~unfolded & (volume > 1)
+    if rows.kind == _K.CONV_BACKWARD_WEIGHT:
+        copied &= _is_volume(rows)
+    copies = images * rows["out_d"] * rows["out_h"] * rows["channels_in"] * volume
     lines = np.where(copied, copies, lines)
     return filled, lines, np.where((groups > 1) | unfolded, groups * images, product)
 
 
-def conv_names(
-    graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64], threads: int
-) -> NDArray[np.str_]:
+def conv_names(rows: KindRows, threads: int) -> TextArray:
     """Convolutions by shape and by library: in fp32 the framework multiplies small ones itself
     (ATen Convolution.cpp).
     """
-
-    def size(name: str) -> FloatArray:
-        return graph.dimension(name, rows, kind)
-
-    height, width = size("kernel_h"), size("kernel_w")
-    pointwise = size("kernel_d") * height * width == 1
-    depthwise = _is_depthwise(size)
-    library = _is_special(size, threads) & _is_large(size) | (graph.dtype[rows] != int(Dtype.FP32))
-    if kind == _K.CONV_TRANSPOSE:
+    height, width = rows["kernel_h"], rows["kernel_w"]
+    pointwise = rows["kernel_d"] * height * width == 1
+    depthwise = _is_depthwise(rows)
+    library = _is_special(rows, threads) & _is_large(rows) | ~rows.is_fp32
+    if rows.kind == _K.CONV_TRANSPOSE:
         return np.where(library, "conv_transpose", "conv_transpose_native")
-    unfolded = is_unfolded(graph, kind, rows)
-    if kind != _K.CONV:
-        data = kind == _K.CONV_BACKWARD_DATA
+    unfolded = is_unfolded(rows)
+    if rows.kind != _K.CONV:
+        data = rows.kind == _K.CONV_BACKWARD_DATA
         gradient = "conv_grad_input" if data else "conv_grad_weight"
         # the library generates code for narrow windows, and in 16 bits for steps of one; others go
         # through its plain kernel
-        plain = _is_plain_gradient(graph, kind, rows) if data else width > 3
+        plain = _is_plain_gradient(rows) if data else width > 3
         own = np.where(plain, f"{gradient}_depthwise_plain", f"{gradient}_depthwise")
         whole = np.where(unfolded, f"{gradient}_unfolded", gradient)
-        native = np.where(_is_volume(size), f"{gradient}_volume_native", f"{gradient}_native")
+        native = np.where(_is_volume(rows), f"{gradient}_volume_native", f"{gradient}_native")
         return np.where(depthwise & ~unfolded, own, np.where(library, whole, native))
-    flat = (size("in_h") == 1) & (size("in_w") > 1) & (height == 1)
+    flat = (rows["in_h"] == 1) & (rows["in_w"] > 1) & (height == 1)
     base = np.where(pointwise, "conv_1x1", np.where(flat, "conv_1d", "conv"))
     generated = np.where(unfolded, "conv_unfolded", base)
     own = np.where(
         pointwise,
         "conv_1x1_native",
-        np.where(_is_volume(size), "conv_volume_native", "conv_native"),
+        np.where(_is_volume(rows), "conv_volume_native", "conv_native"),
     )
     more = np.where(library, generated, own)
-    grouped = np.where(_is_whole(size), "conv_grouped", "conv_grouped_plain")
+    grouped = np.where(_is_whole(rows), "conv_grouped", "conv_grouped_plain")
     padding = (
-        (size("out_w") - 1) * _step(size, "w") + (width - 1) * size("dilation") + 1 - size("in_w")
+        (rows["out_w"] - 1) * _step(rows, "w") + (width - 1) * rows["dilation"] + 1 - rows["in_w"]
     )
     narrow = np.where(flat, "conv_depthwise_1d", "conv_depthwise")
-    narrow = np.where(_is_volume(size), "conv_depthwise_volume", narrow)
+    narrow = np.where(_is_volume(rows), "conv_depthwise_volume", narrow)
     alone = np.where(padding > 2 * _WIDEST_PADDING, "conv_depthwise_plain", narrow)
-    together = (size("groups") > 1) & library  # the framework takes groups one by one
+    together = (rows["groups"] > 1) & library  # the framework takes groups one by one
     return np.where(depthwise & together, alone, np.where(together, grouped, more))

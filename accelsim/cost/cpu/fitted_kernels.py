@@ -30,7 +30,7 @@ from accelsim.cost.cpu.threads import (
     thread_terms,
 )
 from accelsim.workloads.dtype import Dtype
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, TextArray
 
 __all__ = ["FittedKernels", "KernelFit", "KernelTimes", "Key"]
 
@@ -142,8 +142,8 @@ class FittedKernels:
 
     def one_thread(
         self,
-        kernels: NDArray[np.str_],
-        serial_kernels: NDArray[np.str_],
+        kernels: TextArray,
+        serial_kernels: TextArray,
         dtypes: NDArray[np.int8],
         terms: FloatArray,
         work: SharedWork,
@@ -165,7 +165,7 @@ class FittedKernels:
 
     def kernel_times(
         self,
-        kernels: NDArray[np.str_],
+        kernels: TextArray,
         dtypes: NDArray[np.int8],
         terms: FloatArray,
         one_thread: OneThread | None = None,
@@ -218,9 +218,7 @@ class FittedKernels:
         return None
 
 
-def _alike(
-    kernels: NDArray[np.str_], dtypes: NDArray[np.int8]
-) -> Iterator[tuple[str, str, NDArray[np.int64]]]:
+def _alike(kernels: TextArray, dtypes: NDArray[np.int8]) -> Iterator[tuple[str, str, IntArray]]:
     """Rows that run one kernel in one format: kernel, format and row numbers."""
     found: dict[tuple[str, int], list[int]] = {}
     for row, key in enumerate(zip(kernels.tolist(), dtypes.tolist(), strict=True)):

@@ -17,11 +17,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.cost.cpu.convolutions import runs_by_group
 from accelsim.cost.cpu.kernel_terms import Context
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.cost.cpu.kind_rows import KindRows
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import DIMENSIONS, OperatorKind
 
 __all__ = ["as_products", "product_counts"]
@@ -53,9 +53,9 @@ def product_counts(graph: OperatorGraph, threads: int) -> FloatArray:
     )
     counts[rows] = groups * (1.0 - (1.0 - 1.0 / groups) ** m)
     for kind in _CONVS:
-        rows = np.flatnonzero(graph.kind == int(kind))
-        rows = rows[runs_by_group(graph, kind, rows, threads)]
-        counts[rows] = graph.dimension("groups", rows, kind)
+        images = KindRows.of(graph, kind)
+        apart = runs_by_group(images, threads)
+        counts[images.index[apart]] = images["groups"][apart]
     return counts
 
 
@@ -73,7 +73,7 @@ def as_products(
         counts: Products of each row, shape (n,).
     """
     rows = _grouped(graph)
-    single = np.flatnonzero((counts > 1.0) & (graph.kind != int(_K.GROUPED_GEMM)))
+    single = np.flatnonzero((counts > 1.0) & (graph.kind != _K.GROUPED_GEMM))
     if not len(rows) and not len(single):
         return graph, context
     groups, m = (
@@ -81,7 +81,7 @@ def as_products(
     )
     alone = counts[rows] > 1.0
     kind, dims, weights = graph.kind.copy(), graph.dims.copy(), graph.weight_bytes.copy()
-    kind[rows] = np.where(alone, int(_K.GEMM), int(_K.BATCHED_GEMM))
+    kind[rows] = np.where(alone, _K.GEMM, _K.BATCHED_GEMM)
     dims[rows, 0] = np.where(alone, 1, groups)
     dims[rows, 1] = np.maximum(np.rint(m / np.where(alone, counts[rows], groups)), 1.0)
     weights[rows] /= np.where(alone, groups, 1.0)
@@ -107,5 +107,5 @@ def as_products(
     return products, replace(context, fresh_bytes=fresh, memory_bytes=context.memory_bytes / counts)
 
 
-def _grouped(graph: OperatorGraph) -> NDArray[np.int64]:
-    return np.flatnonzero(graph.kind == int(_K.GROUPED_GEMM))
+def _grouped(graph: OperatorGraph) -> IntArray:
+    return np.flatnonzero(graph.kind == _K.GROUPED_GEMM)

@@ -22,10 +22,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.workloads.dtype import DTYPE_BYTES
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import CONV_KINDS, DIMENSIONS, OperatorKind, Phase
 from accelsim.workloads.variant import Trait
 
@@ -38,7 +37,7 @@ _TOP_PAD: Final = 128 * 1024
 #: Blocks below this come from holes and hardly move the top.
 _SMALL: Final = 1024
 _STATES: Final = DIMENSIONS[OperatorKind.OPTIMIZER].index("states")
-_CONV_CODES: Final = [int(kind) for kind in CONV_KINDS]
+_CONV_CODES: Final = list(CONV_KINDS)
 
 
 class Heap:
@@ -198,12 +197,11 @@ def pass_memory(graph: OperatorGraph, threshold_bytes: float) -> PassMemory:
 
 def _output_bytes(graph: OperatorGraph) -> FloatArray:
     """Bytes that each row's output takes, shape (n,): none where it overwrites what it reads."""
-    in_place = graph.has_trait(Trait.IN_PLACE) | (graph.kind == int(OperatorKind.OPTIMIZER))
-    taken: FloatArray = np.where(in_place, 0.0, graph.write_bytes)
-    return taken
+    in_place = graph.has_trait(Trait.IN_PLACE) | (graph.kind == OperatorKind.OPTIMIZER)
+    return np.where(in_place, 0.0, graph.write_bytes)
 
 
-def _last_readers(graph: OperatorGraph) -> NDArray[np.int64]:
+def _last_readers(graph: OperatorGraph) -> IntArray:
     """The last row that reads each row's output, shape (n,); the last of all where none does."""
     count = len(graph)
     last = np.full(count, -1, dtype=np.int64)
@@ -226,10 +224,10 @@ def _blocks(graph: OperatorGraph, outputs: FloatArray) -> _Blocks:
     counted = np.flatnonzero(counts)[::-1]
     for row, reader in zip(counted.tolist(), last_reader[counted].tolist(), strict=True):
         frees[reader].append(row)
-    updates = np.flatnonzero(graph.kind == int(OperatorKind.OPTIMIZER)).tolist()
+    updates = np.flatnonzero(graph.kind == OperatorKind.OPTIMIZER).tolist()
     update = updates[-1] if updates else -1
     # what backward rows write and nothing but the update reads is the gradient of a parameter
-    backward = graph.phase == int(Phase.BACKWARD)
+    backward = graph.phase == Phase.BACKWARD
     gradients = sizes[backward & counts & (last_reader >= min(updates, default=count))]
     states = int(graph.dims[update, _STATES]) if updates else 0
     return _Blocks(copies, sizes.tolist(), frees, gradients[::-1].tolist(), update, states)
@@ -239,7 +237,7 @@ def _heap_of_model(graph: OperatorGraph, heap: Heap) -> Heap:
     """The heap of a process that has made a model in 32 bits and converted it: each parameter that
     is converted frees its original, which raises the threshold or leaves room.
     """
-    made = graph.phase < int(Phase.BACKWARD)
+    made = graph.phase < Phase.BACKWARD
     rows = np.flatnonzero(made & (graph.weight_bytes >= _SMALL))
     sizes = graph.weight_bytes[rows].astype(np.int64).tolist()
     widths = DTYPE_BYTES[graph.dtype[rows]].tolist()

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.cost.cpu.cache_counts import (
     LOOKUP_KINDS,
@@ -26,6 +25,7 @@ from accelsim.cost.cpu.cache_counts import (
     share_beyond,
 )
 from accelsim.cost.cpu.convolutions import block_bytes, conv_counts, is_unfolded, visible_taps
+from accelsim.cost.cpu.kind_rows import KindRows
 from accelsim.cost.cpu.recurrent_memory import workspaces
 from accelsim.cost.cpu.recurrent_steps import (
     SINGLE_ROWS,
@@ -40,8 +40,8 @@ from accelsim.cost.cpu.row_counts import (
     row_counts,
     softmax_counts,
 )
-from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.dtype import Dtype
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import (
     ATTENTION_KINDS,
     CONV_KINDS,
@@ -174,9 +174,9 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
     for kind, rows in graph.rows_by_kind():
         counts[rows] = _counts(graph, kind, rows, context)
         if kind in {_K.ATTENTION, _K.ATTENTION_BACKWARD}:
-            flop[rows] *= _visible_fraction(graph, kind, rows)
+            flop[rows] *= _visible_fraction(KindRows(graph, kind, rows))
         elif kind in _CONVS:
-            flop[rows] *= visible_taps(graph, kind, rows)
+            flop[rows] *= visible_taps(KindRows(graph, kind, rows))
         elif kind in RECURRENT_KINDS:
             steps = _Rows(graph, kind, rows, context)
             flop[rows], beyond_l3[rows] = _step_work(steps).flop, _recurrent_beyond(steps, held)
@@ -195,7 +195,7 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
         np.where(streams, np.maximum(beyond_l3, np.minimum(from_memory, moved)), beyond_l3),
         _fresh_bytes(graph, context),
     ]
-    terms: FloatArray = np.column_stack(
+    return np.column_stack(
         [
             *columns,
             counts,
@@ -204,7 +204,6 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
             evicted * (cached + graph.write_bytes),
         ]
     )
-    return terms
 
 
 def _passes(graph: OperatorGraph) -> FloatArray:
@@ -215,12 +214,12 @@ def _passes(graph: OperatorGraph) -> FloatArray:
     for three, 2.6 for four (EPYC 9005).
     """
     passes = np.ones(len(graph))
-    rows = np.flatnonzero((graph.kind == int(_K.GEMM)) & (graph.dtype == int(Dtype.FP32)))
+    rows = np.flatnonzero((graph.kind == _K.GEMM) & (graph.dtype == Dtype.FP32))
     m, batch = (graph.dimension(name, rows, _K.GEMM) for name in ("m", "batch"))
     passes[rows] = np.where((m <= SINGLE_ROWS) & (batch <= 1), np.maximum(m, 1.0), 1.0)
-    rows = np.flatnonzero(graph.kind == int(_K.CONV))
-    images = np.maximum(graph.dimension("batch", rows, _K.CONV), 1.0)
-    passes[rows] = np.where(is_unfolded(graph, _K.CONV, rows), images, 1.0)
+    images = KindRows.of(graph, _K.CONV)
+    count = np.maximum(images["batch"], 1.0)
+    passes[images.index] = np.where(is_unfolded(images), count, 1.0)
     return passes
 
 
@@ -237,7 +236,7 @@ def _partial_bytes(graph: OperatorGraph, context: Context) -> FloatArray:
     for kind, index in graph.rows_by_kind():
         rows = _Rows(graph, kind, index, context)
         if kind == _K.GRU:
-            forward = graph.phase[index] != int(Phase.BACKWARD)
+            forward = graph.phase[index] != Phase.BACKWARD
             found[index] = (
                 forward
                 * gate_rests(rows["hidden_size"], rows.width)
@@ -258,7 +257,7 @@ def _partial_bytes(graph: OperatorGraph, context: Context) -> FloatArray:
             copied = np.where((rows["groups"] > 1) & (rows["kernel_w"] <= 3), copied, 0.0)
         columns = inside * rows["kernel_d"] * rows["kernel_h"] * rows["kernel_w"]
         columns = columns * rows["out_d"] * rows["out_h"] * rows["out_w"]
-        copied = np.where(is_unfolded(graph, kind, index), columns, copied)
+        copied = np.where(is_unfolded(rows), columns, copied)
         found[index] = copied * rows["batch"] * rows.width
     return found
 
@@ -266,62 +265,31 @@ def _partial_bytes(graph: OperatorGraph, context: Context) -> FloatArray:
 def _fresh_bytes(graph: OperatorGraph, context: Context) -> FloatArray:
     if context.fresh_bytes is not None:
         return context.fresh_bytes
-    in_place = graph.kind == int(_K.OPTIMIZER)
+    in_place = graph.kind == _K.OPTIMIZER
     always = (graph.write_bytes > context.page_fault_bytes) & ~in_place
-    fresh: FloatArray = np.where(always, graph.write_bytes, 0.0)
-    return fresh
+    return np.where(always, graph.write_bytes, 0.0)
 
 
 def _query_block(q_len: FloatArray) -> FloatArray:
     """Queries the framework's attention kernel takes at a time (ATen FlashAttentionKernel.cpp)."""
-    block: FloatArray = np.where(q_len >= 768, 256.0, np.where(q_len >= 192, 64.0, 32.0))
-    return block
+    return np.where(q_len >= 768, 256.0, np.where(q_len >= 192, 64.0, 32.0))
 
 
-def _visible_fraction(
-    graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]
-) -> FloatArray:
+def _visible_fraction(rows: KindRows) -> FloatArray:
     """Share of query-key pairs a blocked causal kernel computes."""
-    causal, q_len = graph.dimension("causal", rows, kind), graph.dimension("q_len", rows, kind)
-    share: FloatArray = np.where(
+    causal, q_len = rows["causal"], rows["q_len"]
+    return np.where(
         (causal > 0) & (q_len > 1),
         np.minimum(1.0, 0.5 + 0.5 * _query_block(q_len) / np.maximum(q_len, 1.0)),
         1.0,
     )
-    return share
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Rows:
-    """Rows of one kind; `rows["m"]` is a dimension, shape (k,)."""
+class _Rows(KindRows):
+    """Rows of one kind and where their operands are."""
 
-    graph: OperatorGraph
-    kind: OperatorKind
-    index: NDArray[np.int64]
     context: Context
-
-    def __getitem__(self, name: str) -> FloatArray:
-        return self.graph.dimension(name, self.index, self.kind)
-
-    @property
-    def width(self) -> FloatArray:
-        """Bytes of one element, shape (k,)."""
-        width: FloatArray = DTYPE_BYTES[self.graph.dtype[self.index]]
-        return width
-
-    def has_trait(self, trait: Trait) -> NDArray[np.bool_]:
-        """Which rows have a trait, shape (k,)."""
-        return self.graph.has_trait(trait)[self.index]
-
-    def is_operation(self, operations: frozenset[str]) -> NDArray[np.bool_]:
-        """Which rows run one of some operators, shape (k,)."""
-        return self.graph.is_operation(operations)[self.index]
-
-    @property
-    def backward(self) -> NDArray[np.bool_]:
-        """Whether the rows are gradients, shape (k,)."""
-        backward: NDArray[np.bool_] = self.graph.phase[self.index] == int(Phase.BACKWARD)
-        return backward
 
 
 Counts = tuple[FloatArray | float, FloatArray | float, FloatArray | float]
@@ -340,18 +308,14 @@ def _product_counts(rows: _Rows) -> Counts:
     8,192 and 20,108).
     """
     batch, m, n, k = (np.maximum(rows[name], 1.0) for name in ("batch", "m", "n", "k"))
-    forward = ~rows.backward
+    forward = ~rows.is_backward
     narrow = (rows.width == 4) & (n <= 4) & forward
     columns = np.where(narrow, np.where(n > 1, 8.0, 1.0), np.ceil(n / 16) * 16)
     few = (rows.kind == _K.BATCHED_GEMM) & (rows.width == 4) & (n >= 4) & (n < 16)
     columns = np.where(few, _FEW_COLUMNS, columns)
     lines = batch * np.ceil(m / 6)
     single = (
-        (m <= SINGLE_ROWS)
-        & (batch <= 1)
-        & (rows.width == 4)
-        & forward
-        & (rows.graph.weight_bytes[rows.index] > 0)
+        (m <= SINGLE_ROWS) & (batch <= 1) & (rows.width == 4) & forward & (rows.weight_bytes > 0)
     )
     far = rows.context.cold(len(rows.graph))[rows.index]
     far = far + (m - 1.0) * share_beyond(n * k * rows.width, rows.context.l3_bytes)
@@ -363,12 +327,7 @@ def _product_counts(rows: _Rows) -> Counts:
 def _attention_counts(rows: _Rows) -> Counts:
     """Scores, heads, and blocks of queries and keys."""
     heads = rows["batch"] * rows["heads"]
-    pairs = (
-        heads
-        * rows["q_len"]
-        * rows["kv_len"]
-        * _visible_fraction(rows.graph, rows.kind, rows.index)
-    )
+    pairs = heads * rows["q_len"] * rows["kv_len"] * _visible_fraction(rows)
     blocks = (
         heads * np.ceil(rows["q_len"] / _query_block(rows["q_len"])) * np.ceil(rows["kv_len"] / 512)
     )
@@ -390,7 +349,7 @@ def _copy_counts(rows: _Rows) -> Counts:
     apart = elements * _caches_exceeded(channels, pixels * rows.width, rows.context)
     occupied = occupied_bytes(pixels, channels * rows.width, _FIRST_LEVEL_SETS)
     back = elements * share_beyond(occupied, rows.context.l1_bytes)
-    gradient = rows.backward
+    gradient = rows.is_backward
     coarse = rows.graph.write_bytes[rows.index] / rows.width
     waits = elements * (elements > 6.0 * coarse)
     resampled, runs = channels > 0, np.maximum(rows["runs"], 1.0)
@@ -492,7 +451,7 @@ def _gather_counts(rows: _Rows) -> Counts:
 
 
 def _step_work(rows: _Rows) -> StepWork:
-    return step_work(rows.graph, rows.kind, rows.index, is_training=rows.context.is_training)
+    return step_work(rows, is_training=rows.context.is_training)
 
 
 def _recurrent_counts(rows: _Rows) -> Counts:
@@ -511,7 +470,7 @@ def _recurrent_beyond(rows: _Rows, held: FloatArray) -> FloatArray:
     """Bytes beyond the last-level cache: of an LSTM's weights, which are copied, and of what steps
     move; shape (k,).
     """
-    weights = rows.graph.weight_bytes[rows.index]
+    weights = rows.weight_bytes
     once = (held[rows.index] + weights) * (rows.kind == _K.LSTM)
     l3_bytes = rows.context.l3_bytes
     return once * share_beyond(once, l3_bytes) + _step_work(rows).far_bytes(l3_bytes)
@@ -531,25 +490,18 @@ _COUNTS: dict[OperatorKind, Callable[[_Rows], Counts]] = {
     _K.ELEMENTWISE: _elementwise_counts,
     _K.COPY: _copy_counts,
 }
-_COUNTS |= dict.fromkeys(
-    CONV_KINDS, lambda rows: conv_counts(rows.graph, rows.kind, rows.index)
-) | dict.fromkeys(ATTENTION_KINDS, _attention_counts)
+_COUNTS |= dict.fromkeys(CONV_KINDS, conv_counts) | dict.fromkeys(
+    ATTENTION_KINDS, _attention_counts
+)
 _COUNTS |= dict.fromkeys((_K.EMBEDDING, _K.EMBEDDING_BAG, _K.SCATTER), _gather_counts)
 _COUNTS |= dict.fromkeys(RECURRENT_KINDS, _recurrent_counts)
-_COUNTS |= dict.fromkeys(
-    (_K.LAYER_NORM, _K.RMS_NORM, _K.GROUP_NORM),
-    lambda rows: row_counts(rows["rows"], rows["columns"], rows.width),
-)
-_COUNTS[_K.SOFTMAX] = lambda rows: softmax_counts(
-    rows.graph, rows.index, rows["rows"], rows["columns"], rows.width
-)
-_COUNTS[_K.REDUCTION] = lambda rows: reduction_counts(
-    rows.graph, rows.index, rows["rows"], rows["columns"], rows["inner"], rows.width
-)
+_COUNTS |= dict.fromkeys((_K.LAYER_NORM, _K.RMS_NORM, _K.GROUP_NORM), row_counts)
+_COUNTS[_K.SOFTMAX] = softmax_counts
+_COUNTS[_K.REDUCTION] = reduction_counts
 
 
 def _counts(
-    graph: OperatorGraph, kind: OperatorKind, index: NDArray[np.int64], context: Context
+    graph: OperatorGraph, kind: OperatorKind, index: IntArray, context: Context
 ) -> FloatArray:
     """The three loop counts of a kind, shape (k, 3); zeros where it has none."""
     counts = np.zeros((len(index), 3))

@@ -25,8 +25,7 @@ def _line_bytes(elements: FloatArray | float, width: FloatArray | float) -> Floa
     elements.
     """
     whole = np.ceil(elements * width / 64.0) * 64.0
-    line: FloatArray = np.where(whole / width % 256 == 0, whole + 64.0, whole)
-    return line
+    return np.where(whole / width % 256 == 0, whole + 64.0, whole)
 
 
 def lstm_workspace_bytes(
@@ -49,8 +48,7 @@ def lstm_workspace_bytes(
     wide = np.maximum(inputs, hidden)
     narrow = 2.0 * (_line_bytes(wide, width) + _line_bytes(hidden, width))
     full = 4.0 * _line_bytes(wide, 4.0) + 2.0 * _line_bytes(hidden, 4.0)
-    found: FloatArray = gates + (steps + 1.0) * batch * (narrow + full)
-    return found
+    return gates + (steps + 1.0) * batch * (narrow + full)
 
 
 def workspaces(graph: OperatorGraph, *, is_training: bool) -> FloatArray:
@@ -63,7 +61,7 @@ def workspaces(graph: OperatorGraph, *, is_training: bool) -> FloatArray:
     """
     found, kind = np.zeros(len(graph)), OperatorKind.LSTM
     kept = is_training | graph.has_trait(Trait.KEEPS_GATES)
-    rows = np.flatnonzero((graph.kind == int(kind)) & (kept | (graph.phase == int(Phase.BACKWARD))))
+    rows = np.flatnonzero((graph.kind == int(kind)) & (kept | (graph.phase == Phase.BACKWARD)))
     if not len(rows):
         return found
     names = ("batch", "steps", "input_size", "hidden_size", "directions")

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.cost.cpu.cache_counts import round_share
-from accelsim.workloads.dtype import DTYPE_BYTES
-from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.operator import RECURRENT_KINDS, OperatorKind, Phase
+from accelsim.cost.cpu.kind_rows import KindRows
+from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
+from accelsim.workloads.operator import RECURRENT_KINDS, OperatorKind
 from accelsim.workloads.variant import Trait
 
 __all__ = ["SINGLE_ROWS", "StepWork", "further_bytes", "gate_rests", "step_work"]
@@ -42,18 +41,9 @@ def further_bytes(graph: OperatorGraph) -> FloatArray:
     """
     found = np.zeros(len(graph))
     for kind in RECURRENT_KINDS:
-        rows = np.flatnonzero(graph.kind == int(kind))
-        batch, steps, inside, directions = (
-            graph.dimension(name, rows, kind)
-            for name in ("batch", "steps", "input_size", "directions")
-        )
-        found[rows] = (
-            np.maximum(directions - 1.0, 0.0)
-            * batch
-            * steps
-            * inside
-            * DTYPE_BYTES[graph.dtype[rows]]
-        )
+        rows = KindRows.of(graph, kind)
+        inputs = rows["batch"] * rows["steps"] * rows["input_size"]
+        found[rows.index] = np.maximum(rows["directions"] - 1.0, 0.0) * inputs * rows.width
     return found
 
 
@@ -65,8 +55,7 @@ def gate_rests(hidden: FloatArray, width: FloatArray) -> FloatArray:
     vectorized_loop): 240 rows of 32, 48, 50 and 64 floats take 2.3, 10.4, 11.5 and 4.0 us, in bf16
     18, 28, 29 and 5.3 (EPYC 9005).
     """
-    rests: FloatArray = hidden % (_PAIR_BYTES / width)
-    return rests
+    return hidden % (_PAIR_BYTES / width)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,7 +77,7 @@ class StepWork:
     moved_bytes: FloatArray
     far_moved_bytes: FloatArray
     round_bytes: FloatArray
-    is_backward: NDArray[np.bool_]
+    is_backward: BoolArray
 
     def far_bytes(self, l3_bytes: float) -> FloatArray:
         """Bytes that the steps after the first move beyond the last-level cache, shape (k,).
@@ -103,13 +92,10 @@ class StepWork:
             (self.round_bytes / l3_bytes - _ROUND_FITS) / (1.0 - _ROUND_FITS), 0.0, 1.0
         )
         share = np.where(self.is_backward, round_share(self.round_bytes, l3_bytes), forward)
-        found: FloatArray = (self.steps - 1.0) * self.far_moved_bytes * share
-        return found
+        return (self.steps - 1.0) * self.far_moved_bytes * share
 
 
-def step_work(
-    graph: OperatorGraph, kind: OperatorKind, index: NDArray[np.int64], *, is_training: bool
-) -> StepWork:
+def step_work(rows: KindRows, *, is_training: bool) -> StepWork:
     """What the steps of recurrent layers do.
 
     A fused kernel goes through both matrices each step, but forward of a single row, whose inputs
@@ -123,18 +109,15 @@ def step_work(
     9005, torch 2.13).
 
     Args:
-        graph: Operators.
-        kind: LSTM, GRU or RNN.
-        index: Rows of that kind, shape (k,).
+        rows: Layers of one kind, LSTM, GRU or RNN.
         is_training: Whether the graph has backward rows.
     """
     batch, steps, inside, hidden, directions = (
-        graph.dimension(name, index, kind)
-        for name in ("batch", "steps", "input_size", "hidden_size", "directions")
+        rows[name] for name in ("batch", "steps", "input_size", "hidden_size", "directions")
     )
-    width = DTYPE_BYTES[graph.dtype[index]]
-    is_lstm, backward = kind == OperatorKind.LSTM, graph.phase[index] == int(Phase.BACKWARD)
-    kept = graph.has_trait(Trait.KEEPS_GATES)[index] | is_training
+    width, kind = rows.width, rows.kind
+    is_lstm, backward = kind == OperatorKind.LSTM, rows.is_backward
+    kept = rows.has_trait(Trait.KEEPS_GATES) | is_training
     fused = is_lstm & ((width == 2) | ~(backward | kept))
     merged = fused & ~backward & (batch <= 1) & (steps > 1)
 
@@ -153,7 +136,7 @@ def step_work(
         [merged, fused & ~backward], [of_inputs + (1.0 - of_inputs) * filled, filled], 1.0
     )
     return StepWork(
-        graph.flop[index] * factor,
+        rows.graph.flop[rows.index] * factor,
         steps * np.maximum(directions, 1.0),
         passes * weights + 2.0 * sums + 4.0 * added + outer,
         weights + 2.0 * sums + 4.0 * added,

@@ -7,16 +7,17 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from accelsim.cost.cpu.kind_rows import KindRows
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.operator import OperatorKind, Phase
+from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.variant import Trait
 
 __all__ = ["mean_copy_bytes", "reduction_counts", "row_counts", "softmax_counts"]
 
 _Counts = tuple[FloatArray, FloatArray, FloatArray]
+_LINE_BYTES: Final = 64.0
 #: Reductions that leave or order every element.
 _SUMS: Final = frozenset({"cumsum", "cumprod", "cummax", "cummin"})
 _SCANS: Final = _SUMS | {"logcumsumexp", "sort", "argsort", "kthvalue", "median"}
@@ -28,25 +29,17 @@ _LOGARITHMS: Final = frozenset({"_log_softmax", "_log_softmax_backward_data", "l
 _MASKED: Final = frozenset({"_masked_softmax"})
 
 
-def row_counts(rows: FloatArray, columns: FloatArray, width: FloatArray) -> _Counts:
+def row_counts(rows: KindRows) -> _Counts:
     """Rows, vectors of a cache line, and elements left over from whole vectors, shape (k,).
 
     Args:
-        rows: Rows, shape (k,).
-        columns: Elements of each.
-        width: Bytes of an element.
+        rows: Rows of norms, softmaxes or reductions.
     """
-    lanes = 64.0 / width
-    return rows, rows * np.ceil(columns / lanes), rows * (columns % lanes)
+    count, columns, lanes = rows["rows"], rows["columns"], _LINE_BYTES / rows.width
+    return count, count * np.ceil(columns / lanes), count * (columns % lanes)
 
 
-def softmax_counts(
-    graph: OperatorGraph,
-    index: NDArray[np.int64],
-    rows: FloatArray,
-    columns: FloatArray,
-    width: FloatArray,
-) -> _Counts:
+def softmax_counts(rows: KindRows) -> _Counts:
     """As `row_counts`, with what a row leaves of whole vectors in the time of one element (ATen
     vec_host_softmax_lastdim).
 
@@ -57,40 +50,28 @@ def softmax_counts(
     3.6 ns each, 10.4 in bf16.
 
     Args:
-        graph: Operators.
-        index: Softmax rows, shape (k,).
-        rows: Rows of each, shape (k,).
-        columns: Elements of each of these.
-        width: Bytes of an element.
+        rows: Rows of the kind.
     """
-    _, vectors, _ = row_counts(rows, columns, width)
-    lanes = 64.0 / width
+    count, vectors, _ = row_counts(rows)
+    columns, lanes = rows["columns"], _LINE_BYTES / rows.width
     left = columns % lanes
     parts = np.where(columns < lanes, np.minimum(columns, 16.0), left > 0)
-    logarithm = graph.is_operation(_LOGARITHMS)[index]
-    masked = graph.is_operation(_MASKED)[index]
-    across = graph.has_trait(Trait.ACROSS)[index]
-    backward = graph.phase[index] == int(Phase.BACKWARD)
+    logarithm = rows.is_operation(_LOGARITHMS)
+    masked = rows.is_operation(_MASKED)
+    across = rows.has_trait(Trait.ACROSS)
     rest = left % 16
     halves = left - rest + 2.5 * rest - np.minimum(rest, 5.0)
     single = np.where(
-        masked, columns, np.where((width == 2) & ~logarithm & ~backward, halves, parts)
+        masked, columns, np.where((rows.width == 2) & ~logarithm & ~rows.is_backward, halves, parts)
     )
     return (
-        rows,
-        np.where(across, rows * columns / lanes, vectors),
-        np.where(across, 0.0, rows * single),
+        count,
+        np.where(across, count * columns / lanes, vectors),
+        np.where(across, 0.0, count * single),
     )
 
 
-def reduction_counts(
-    graph: OperatorGraph,
-    index: NDArray[np.int64],
-    rows: FloatArray,
-    columns: FloatArray,
-    inner: FloatArray,
-    width: FloatArray,
-) -> _Counts:
+def reduction_counts(rows: KindRows) -> _Counts:
     """Rows, vectors of a cache line (elements for a maximum's place), and what is left of blocks of
     four 32-byte vectors.
 
@@ -99,39 +80,27 @@ def reduction_counts(
     up over samples, as `_outer_counts` says.
 
     Args:
-        graph: Operators.
-        index: Reductions, shape (k,).
-        rows: Results of each, shape (k,).
-        columns: Elements of each.
-        inner: Results that lie together; 0 where all do.
-        width: Bytes of an element.
+        rows: Rows of the kind.
     """
-    _, vectors, _ = row_counts(rows, columns, width)
-    backward = graph.phase[index] == int(Phase.BACKWARD)
-    placed = graph.has_trait(Trait.PLACES)[index] | graph.is_operation(_TRUTHS)[index]
-    left = rows * (columns % (128.0 / width))
-    outer = graph.has_trait(Trait.OUTER)[index] | (backward & ~placed)
-    scans = graph.is_operation(_SCANS)[index]
+    count, vectors, _ = row_counts(rows)
+    columns = rows["columns"]
+    placed = rows.has_trait(Trait.PLACES) | rows.is_operation(_TRUTHS)
+    left = count * (columns % (2.0 * _LINE_BYTES / rows.width))
+    outer = rows.has_trait(Trait.OUTER) | (rows.is_backward & ~placed)
+    scans = rows.is_operation(_SCANS)
     first, second, third = (
         np.select([scans, outer], [scan, way], plain)
         for scan, way, plain in zip(
-            _scan_counts(graph, index, rows, columns),
-            _outer_counts(graph, index, rows, columns, inner, width),
-            (rows, np.where(placed, rows * columns, vectors), np.where(placed, 0.0, left)),
+            _scan_counts(rows),
+            _outer_counts(rows),
+            (count, np.where(placed, count * columns, vectors), np.where(placed, 0.0, left)),
             strict=True,
         )
     )
     return first, second, third
 
 
-def _outer_counts(
-    graph: OperatorGraph,
-    index: NDArray[np.int64],
-    rows: FloatArray,
-    columns: FloatArray,
-    inner: FloatArray,
-    width: FloatArray,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _outer_counts(rows: KindRows) -> _Counts:
     """Vectors, stretches, and elements left over from vectors of reductions whose innermost axis
     stays; shape (k,).
 
@@ -141,38 +110,30 @@ def _outer_counts(
     Reduce.h, vectorized_outer_reduction; SumKernel.cpp; EPYC 9005).
 
     Args:
-        graph: Operators.
-        index: Reductions, shape (k,).
-        rows: Results, shape (k,).
-        columns: Elements of each.
-        inner: Results that lie together; 0 where all do.
-        width: Bytes of an element.
+        rows: Rows of the kind.
     """
-    extreme = graph.is_operation(_EXTREMES)[index]
-    mean = graph.is_operation(_MEANS)[index]
-    lanes = np.select([extreme, mean], [128.0 / width, np.full(len(index), 8.0)], 32.0 / width)
-    together = np.where(inner > 0, inner, np.maximum(rows, 1.0))
-    stretches = columns * rows / together
+    extreme = rows.is_operation(_EXTREMES)
+    mean = rows.is_operation(_MEANS)
+    count, inner, width = rows["rows"], rows["inner"], rows.width
+    lanes = np.select([extreme, mean], [128.0 / width, np.full(len(rows), 8.0)], 32.0 / width)
+    together = np.where(inner > 0, inner, np.maximum(count, 1.0))
+    stretches = rows["columns"] * count / together
     return stretches * np.floor(together / lanes), stretches, stretches * (together % lanes)
 
 
-def _scan_counts(
-    graph: OperatorGraph, index: NDArray[np.int64], rows: FloatArray, columns: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _scan_counts(rows: KindRows) -> _Counts:
     """Rows, elements, and what each costs further, shape (k,): comparisons of a sort, steps across
     the last axis.
 
     Args:
-        graph: Operators.
-        index: Scans and sorts, shape (k,).
-        rows: Rows, shape (k,).
-        columns: Elements of each.
+        rows: Rows of the kind.
     """
-    elements = rows * columns
-    is_sum = graph.is_operation(_SUMS)[index]
-    spread = graph.has_trait(Trait.ACROSS)[index]
+    count, columns = rows["rows"], rows["columns"]
+    elements = count * columns
+    is_sum = rows.is_operation(_SUMS)
+    spread = rows.has_trait(Trait.ACROSS)
     compared = elements * np.log2(np.maximum(columns, 2.0))
-    return rows, elements, np.where(is_sum, elements * spread, compared)
+    return count, elements, np.where(is_sum, elements * spread, compared)
 
 
 def mean_copy_bytes(graph: OperatorGraph) -> FloatArray:
@@ -181,9 +142,7 @@ def mean_copy_bytes(graph: OperatorGraph) -> FloatArray:
     """
     kind = OperatorKind.REDUCTION
     found = (graph.kind == int(kind)) & (DTYPE_BYTES[graph.dtype] == 2)
-    rows = np.flatnonzero(found & graph.is_operation(_MEANS))
+    rows = KindRows(graph, kind, np.flatnonzero(found & graph.is_operation(_MEANS)))
     copied = np.zeros(len(graph))
-    copied[rows] = (
-        8.0 * graph.dimension("rows", rows, kind) * graph.dimension("columns", rows, kind)
-    )
+    copied[rows.index] = 8.0 * rows["rows"] * rows["columns"]
     return copied

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from accelsim.errors import InvalidValueError, OutputError
 from accelsim.workloads.dtype import Precision, precision
-from accelsim.workloads.graph import FloatArray, OperatorGraph, concatenate
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, concatenate
 from accelsim.workloads.operator import (
     ATTENTION_KINDS,
     CONTRACTION_KINDS,
@@ -117,7 +117,7 @@ class BatchStep:
     """Growth of a graph's numbers when the batch grows by `unit`; shapes as in `CapturedGraph`."""
 
     unit: int
-    dims: NDArray[np.int64]
+    dims: IntArray
     flop: FloatArray
     read_bytes: FloatArray
     write_bytes: FloatArray
@@ -416,7 +416,7 @@ def _read_pass(graphs: Mapping[str, _PassPart | None], name: str) -> CapturedPas
 
 def _read_graph(entry: _GraphPart, name: str) -> CapturedGraph:
     graph = OperatorGraph.from_dict(entry.operators)
-    allowed = {int(Phase.FORWARD)} | ({int(Phase.BACKWARD)} if name == "training" else set())
+    allowed = {Phase.FORWARD} | ({Phase.BACKWARD} if name == "training" else set())
     if not set(graph.phase.tolist()) <= allowed or (np.diff(graph.phase) < 0).any():
         raise InvalidValueError(
             "graph.phase", "other", "forward rows, then (in training) backward rows"

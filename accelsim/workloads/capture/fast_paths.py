@@ -179,8 +179,7 @@ def _encoder_layer(
     """An encoder layer over (batch, tokens, width)."""
 
     def norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = _ATEN.native_layer_norm(x, [embed_dim], weight, bias, eps)[0]
-        return result
+        return _ATEN.native_layer_norm(x, [embed_dim], weight, bias, eps)[0]
 
     x = norm(src, norm_weight_1, norm_bias_1) if norm_first else src
     weights = (qkv_weight, qkv_bias, proj_weight, proj_bias)

@@ -140,8 +140,7 @@ def _linear(
     itself does not.
     """
     if bias is None or x.dim() <= 2 or x.is_contiguous():
-        result: torch.Tensor = func(x, weight, bias)
-        return result
+        return func(x, weight, bias)
     result = func(x, weight)
     return result.add_(bias)
 
@@ -207,8 +206,7 @@ def _attention(
         )
     mask = () if attn_mask is None else _operands(recorder, recorder.to_meta(attn_mask))
     layer = _Attention(recorder, mask, bool(is_causal), _differentiable(query, key, value))
-    result: torch.Tensor = _Whole.apply(layer, query, key, value)
-    return result
+    return _Whole.apply(layer, query, key, value)
 
 
 def _differentiable(*tensors: torch.Tensor) -> bool:

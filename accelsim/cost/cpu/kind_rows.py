@@ -1,0 +1,75 @@
+"""The rows of one operator kind, with their dimensions by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
+from accelsim.workloads.operator import OperatorKind, Phase
+from accelsim.workloads.variant import Trait
+
+__all__ = ["KindRows"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KindRows:
+    """Rows of one kind; `rows["m"]` is a dimension, shape (k,).
+
+    Attributes:
+        graph: Operators.
+        kind: Kind of the rows.
+        index: Which rows, shape (k,).
+    """
+
+    graph: OperatorGraph
+    kind: OperatorKind
+    index: IntArray
+
+    @classmethod
+    def of(cls, graph: OperatorGraph, kind: OperatorKind) -> KindRows:
+        """All rows of a kind."""
+        return cls(graph, kind, np.flatnonzero(graph.kind == kind))
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, name: str) -> FloatArray:
+        return self.graph.dimension(name, self.index, self.kind)
+
+    @property
+    def width(self) -> FloatArray:
+        """Bytes of one element, shape (k,)."""
+        return DTYPE_BYTES[self.graph.dtype[self.index]]
+
+    @property
+    def is_fp32(self) -> BoolArray:
+        """Which rows compute in fp32, shape (k,)."""
+        single: BoolArray = self.graph.dtype[self.index] == Dtype.FP32
+        return single
+
+    @property
+    def is_backward(self) -> BoolArray:
+        """Which rows are gradients, shape (k,)."""
+        backward: BoolArray = self.graph.phase[self.index] == Phase.BACKWARD
+        return backward
+
+    @property
+    def read_bytes(self) -> FloatArray:
+        """Activation bytes read, shape (k,)."""
+        return self.graph.read_bytes[self.index]
+
+    @property
+    def weight_bytes(self) -> FloatArray:
+        """Parameter bytes read, shape (k,)."""
+        return self.graph.weight_bytes[self.index]
+
+    def has_trait(self, trait: Trait) -> BoolArray:
+        """Which rows have a trait, shape (k,)."""
+        return self.graph.has_trait(trait)[self.index]
+
+    def is_operation(self, operations: frozenset[str]) -> BoolArray:
+        """Which rows run one of some operators, shape (k,)."""
+        return self.graph.is_operation(operations)[self.index]
