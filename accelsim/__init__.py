@@ -31,6 +31,9 @@ if TYPE_CHECKING:
         RunShape,
         TrainingOptions,
     )
+    from accelsim.planning.serving.options import ServingOptions, SloTargets
+    from accelsim.planning.serving.result import ServingResult
+    from accelsim.planning.serving.serve import serve
     from accelsim.planning.simulate import Simulation, simulate
     from accelsim.planning.training.estimate import TrainingEstimate, train
     from accelsim.planning.training.length import RunLength
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
     from accelsim.planning.training.setup import Conditions
     from accelsim.simulation.engine import Engine, TaskColumns
     from accelsim.simulation.randomness import RandomStreams
+    from accelsim.simulation.serving.arrivals import Arrivals
+    from accelsim.simulation.serving.step_times import StepTimes
     from accelsim.simulation.timeline import Timeline
     from accelsim.workload_catalog import workload, workload_names
     from accelsim.workloads.dtype import Precision
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Arrivals",
     "Cluster",
     "Comparison",
     "Conditions",
@@ -65,10 +71,14 @@ __all__ = [
     "RunLength",
     "RunOptions",
     "RunShape",
+    "ServingOptions",
+    "ServingResult",
     "ShapeColumns",
     "Shard",
     "Simulation",
+    "SloTargets",
     "Stage",
+    "StepTimes",
     "TaskColumns",
     "Timeline",
     "TrainingEstimate",
@@ -85,6 +95,7 @@ __all__ = [
     "estimate_many",
     "lower",
     "operator_costs",
+    "serve",
     "simulate",
     "train",
     "workload",
@@ -99,6 +110,12 @@ _HOME = {
     "Engine": "accelsim.simulation.engine",
     "Shard": "accelsim.workloads.sharding",
     "Stage": "accelsim.workloads.sharding",
+    "Arrivals": "accelsim.simulation.serving.arrivals",
+    "ServingOptions": "accelsim.planning.serving.options",
+    "ServingResult": "accelsim.planning.serving.result",
+    "SloTargets": "accelsim.planning.serving.options",
+    "StepTimes": "accelsim.simulation.serving.step_times",
+    "serve": "accelsim.planning.serving.serve",
     "Cluster": "accelsim.hardware.cluster",
     "Comparison": "accelsim.planning.compare",
     "CostTable": "accelsim.cost.table",

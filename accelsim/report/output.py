@@ -11,10 +11,14 @@ import os
 import secrets
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from accelsim.errors import InputError, OutputError
+from accelsim.errors import InputError, InvalidValueError, MissingDependencyError, OutputError
 
-__all__ = ["check_output", "write_file", "write_text"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["check_output", "write_file", "write_frame", "write_text"]
 
 
 def check_output(path: Path, *, force: bool = False) -> None:
@@ -104,3 +108,27 @@ def _refused(path: Path, error: Exception) -> InputError:
         return error
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return OutputError(f"out = {str(path)!r} cannot be written: {reason}. Choose another path.")
+
+
+def write_frame(path: Path, frame: pd.DataFrame, *, force: bool = False) -> None:
+    """Write a table as CSV or Parquet, by the ending of its name.
+
+    Args:
+        path: File to write.
+        frame: The table.
+        force: Whether an existing file may be replaced.
+
+    Raises:
+        OutputError: As `check_output`, or if writing fails.
+        InvalidValueError: If the name ends otherwise.
+        MissingDependencyError: If Parquet is asked for without pyarrow.
+    """
+    if path.suffix == ".csv":
+        write_file(path, lambda temporary: frame.to_csv(temporary, index=False), force=force)
+        return
+    if path.suffix != ".parquet":
+        raise InvalidValueError("requests_out", str(path), "a name ending in .csv or .parquet")
+    try:
+        write_file(path, lambda temporary: frame.to_parquet(temporary, index=False), force=force)
+    except ImportError:
+        raise MissingDependencyError("pyarrow", "silicon") from None

@@ -1,0 +1,67 @@
+"""Step times of models that run batches: vision, recommenders, encoders; one pass per batch."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+
+from accelsim.cost.idle import idle_power_w
+from accelsim.errors import DoesNotFitError, UnsupportedOperatorError
+from accelsim.planning.estimate_many import estimate_many
+from accelsim.planning.options import RunOptions
+from accelsim.planning.run import ResolvedRun
+from accelsim.simulation.serving.step_times import Curve, Surface, TabulatedSteps
+
+__all__ = ["batch_tables"]
+
+_Z90: Final = 1.6448536269514722
+#: Batches that are costed.
+_BATCHES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+
+
+def batch_tables(
+    run: ResolvedRun, options: RunOptions, *, max_batch: int, overhead_s: float
+) -> TabulatedSteps:
+    """Times of batches, each alone from its copy to its result.
+
+    Args:
+        run: The model on its device.
+        options: What runs, as `estimate_many` takes it.
+        max_batch: Items of a full batch.
+        overhead_s: Host time per batch.
+
+    Raises:
+        DoesNotFitError: If a full batch needs more memory than the device has.
+        UnsupportedOperatorError: If the device cannot run the model.
+    """
+    batches = [*(batch for batch in _BATCHES if batch < max_batch), max_batch]
+    at = np.array(batches if len(batches) > 1 else [1, 2])
+    found = estimate_many(
+        run.workload.name, run.device.name, options, shapes={"batch": at, "output_len": 0}
+    )
+    reasons = [reason for reason in found["reason"].tolist() if reason]
+    if reasons and not found["fits"].all() and np.isfinite(found["latency_s"][0]):
+        capacity = run.device.memory.capacity_bytes.value
+        needed = float(found["memory_bytes"].max())
+        remedy = "Choose a smaller --max-seqs."
+        raise DoesNotFitError(run.device.name, "memory_bytes", needed, capacity, remedy)
+    if reasons:
+        raise UnsupportedOperatorError(run.device.name, run.workload.name, reasons[0])
+    idle_w = idle_power_w(run.device)
+    latency_s = found["latency_s"]
+    waits_s = latency_s - at / found["throughput_per_s"]
+    energy_j = np.nan_to_num(found["energy_j"] + (idle_w or 0.0) * waits_s)
+    nothing = np.zeros((2, 2))
+    flat = Surface(np.array([1, 2]), np.array([0.0, 1.0]), nothing, nothing)
+    spread = math.log(found["latency_high_s"][0] / latency_s[0]) / _Z90
+    return TabulatedSteps(
+        layers=Curve(at, latency_s, energy_j),
+        logits=Curve(np.array([1, 2]), np.zeros(2), np.zeros(2)),
+        prefill=flat,
+        decode=flat,
+        overhead_s=overhead_s,
+        idle_w=idle_w,
+        log_sigma=spread,
+    )

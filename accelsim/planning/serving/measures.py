@@ -1,0 +1,159 @@
+"""Figures of a simulated run: distributions of times, rates, and whether they can be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from accelsim.planning.serving.options import SloTargets
+from accelsim.planning.serving.result import PERCENTILES
+from accelsim.simulation.serving.requests import RequestLog
+from accelsim.simulation.serving.schedulers.base import Scheduler
+from accelsim.workloads.graph import FloatArray
+
+__all__ = ["RequestTimes", "distribution", "gap_distribution", "occupancy", "trust"]
+
+#: Utilisation from which on waiting times depend on the last per cent of the load.
+_NEAR_CAPACITY: Final = 0.95
+_PARTS: Final = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RequestTimes:
+    """Times of the requests that ended, shape (n,) each.
+
+    Attributes:
+        arrival_s: Arrivals.
+        ttft_s: To the first token.
+        e2e_s: To the last.
+        queue_s: To the first batch.
+        output_tokens: Tokens generated.
+        prompt_tokens: Tokens of the prompts.
+    """
+
+    arrival_s: FloatArray
+    ttft_s: FloatArray
+    e2e_s: FloatArray
+    queue_s: FloatArray
+    output_tokens: Any
+    prompt_tokens: Any
+
+    @classmethod
+    def of(cls, log: RequestLog) -> RequestTimes:
+        """Times of a log, by arrival."""
+        finish_s = log.column("finish_s")
+        done = np.flatnonzero(np.isfinite(finish_s))
+        arrival_s = log.column("arrival_s")[done]
+        done = done[np.argsort(arrival_s, kind="stable")]
+        arrival_s = log.column("arrival_s")[done]
+        return cls(
+            arrival_s,
+            log.column("first_token_s")[done] - arrival_s,
+            finish_s[done] - arrival_s,
+            log.column("scheduled_s")[done] - arrival_s,
+            log.column("output_tokens")[done],
+            log.column("prompt_tokens")[done],
+        )
+
+    def __len__(self) -> int:
+        return len(self.arrival_s)
+
+    @property
+    def tpot_s(self) -> FloatArray:
+        """Mean time per further token, of the requests with at least two."""
+        many = self.output_tokens > 1
+        times: FloatArray = (self.e2e_s - self.ttft_s)[many] / (self.output_tokens[many] - 1)
+        return times
+
+    def met(self, slo: SloTargets) -> int:
+        """Requests that met all targets."""
+        good = np.ones(len(self), dtype=bool)
+        if slo.ttft_s is not None:
+            good &= self.ttft_s <= slo.ttft_s
+        if slo.e2e_s is not None:
+            good &= self.e2e_s <= slo.e2e_s
+        if slo.tpot_s is not None:
+            further = self.output_tokens - 1
+            good &= self.e2e_s - self.ttft_s <= slo.tpot_s * further
+        return int(good.sum())
+
+
+def distribution(values: FloatArray) -> dict[str, float | None]:
+    """Mean and percentiles; None of nothing."""
+    names = ["mean", *(f"p{percentile:g}" for percentile in PERCENTILES)]
+    if not len(values):
+        return dict.fromkeys(names)
+    found = [values.mean(), *np.percentile(values, PERCENTILES)]
+    return dict(zip(names, map(float, found), strict=True))
+
+
+def gap_distribution(replicas: Sequence[Scheduler]) -> dict[str, float | None]:
+    """Mean and percentiles of the gaps between tokens."""
+    first, *others = [replica.tally.gaps for replica in replicas]
+    gap_s, weight = first.merged(others)
+    if not len(gap_s):
+        return distribution(gap_s)
+    share = np.cumsum(weight) / weight.sum()
+    found: dict[str, float | None] = {"mean": float((gap_s * weight).sum() / weight.sum())}
+    for percentile in PERCENTILES:
+        place = min(int(np.searchsorted(share, percentile / 100)), len(gap_s) - 1)
+        found[f"p{percentile:g}"] = float(gap_s[place])
+    return found
+
+
+def occupancy(replicas: Sequence[Scheduler]) -> dict[str, float | None]:
+    """Share of the cache blocks in use."""
+    capacity = sum(replica.capacity_blocks for replica in replicas)
+    busy_s = sum(replica.tally.busy_s for replica in replicas)
+    if not capacity or not busy_s:
+        return {"mean": None, "peak": None}
+    held = sum(replica.tally.block_s for replica in replicas) / busy_s
+    peak = max(replica.tally.peak_blocks / replica.capacity_blocks for replica in replicas)
+    return {"mean": held / replicas[0].capacity_blocks, "peak": peak}
+
+
+def trust(
+    times: RequestTimes, offered_fraction: float, *, is_closed: bool
+) -> tuple[bool, list[str]]:
+    """Whether the load is more than is served, and what to know about the figures.
+
+    Waiting grows with every arrival where the load is too high: the mean waits of the four quarters
+    of the arrivals rise one after the other, the last by more than a request alone takes.
+
+    Args:
+        times: Times of the requests, by arrival.
+        offered_fraction: Work that comes between the first and the last arrival over what the
+            replicas do in that time.
+        is_closed: Whether users wait for their answers, so that nothing can grow.
+    """
+    notes: list[str] = []
+    if is_closed or len(times) < 8 * _PARTS:
+        if not is_closed:
+            notes.append(f"{len(times)} requests: too few to tell whether the load is served")
+        return False, notes
+    parts = [float(part.mean()) for part in np.array_split(times.queue_s, _PARTS)]
+    service_s = float(np.median(times.e2e_s - times.queue_s))
+    is_rising = all(later > earlier for earlier, later in pairwise(parts))
+    grown_s = parts[-1] - parts[0]
+    saturated = offered_fraction > _NEAR_CAPACITY and is_rising and grown_s > 0.5 * service_s
+    if saturated:
+        span_s = float(times.arrival_s[-1] - times.arrival_s[0])
+        ended = float((times.arrival_s + times.e2e_s <= times.arrival_s[-1]).sum())
+        notes.append(
+            f"saturated: {len(times) / span_s:.3g} requests per s come, {ended / span_s:.3g} per s "
+            "are served; waiting grows with every request and has no steady state"
+        )
+    elif offered_fraction > _NEAR_CAPACITY:
+        notes.append(
+            f"utilisation {offered_fraction:.3f}: above 0.95 waiting times hang on the last per "
+            "cent of load and of step times"
+        )
+    elif float(times.arrival_s[-1] - times.arrival_s[0]) < 5 * float(times.e2e_s.mean()):
+        notes.append(
+            "before steady state: the arrivals span less than five requests' time; add requests"
+        )
+    return saturated, notes

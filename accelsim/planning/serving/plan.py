@@ -1,0 +1,228 @@
+"""One replica as it would be deployed: engine, ranks, memory, limits of its batches, step times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
+from accelsim.planning.options import RunOptions
+from accelsim.planning.run import ResolvedRun, resolve
+from accelsim.planning.serving.engines import Engine, engine
+from accelsim.planning.serving.options import ServingOptions
+from accelsim.planning.serving.step_tables import ReplicaMemory, replica_memory, step_tables
+from accelsim.simulation.serving.schedulers.continuous import BatchLimits
+from accelsim.simulation.serving.step_times import StepTimes
+from accelsim.workloads.sharding import Shard
+
+if TYPE_CHECKING:
+    from accelsim.hardware.cluster import Cluster
+    from accelsim.hardware.profile import DeviceProfile
+
+__all__ = ["ReplicaPlan", "replica_plan"]
+
+_BATCHED_TOKENS = 8192
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplicaPlan:
+    """One replica.
+
+    Attributes:
+        run: The model on one rank.
+        engine_name: Engine and version.
+        engine: What the engine does.
+        options: How the model is served, as asked.
+        max_seqs: Sequences, or items of a batch, at once.
+        max_batch_tokens: Tokens of a step.
+        memory: Memory of a rank; None for models without a cache.
+        cache_bytes: Memory of a rank for the cache.
+        blocks: Cache blocks of a replica; 0 without a cache.
+        steps: Step times.
+        prefix_cache: Whether requests share cached prefixes.
+    """
+
+    run: ResolvedRun
+    engine_name: str
+    engine: Engine
+    options: ServingOptions
+    max_seqs: int
+    max_batch_tokens: int
+    memory: ReplicaMemory | None
+    cache_bytes: float
+    blocks: int
+    steps: StepTimes
+    prefix_cache: bool
+
+    @property
+    def is_continuous(self) -> bool:
+        """Whether requests join and leave running batches."""
+        return self.engine.scheduler == "continuous"
+
+    @property
+    def limits(self) -> BatchLimits:
+        """What a batch may hold."""
+        one, stages = self.engine, self.options.pp
+        return BatchLimits(
+            max_tokens=self.max_batch_tokens * stages,
+            max_seqs=self.max_seqs,
+            block_tokens=one.block_tokens,
+            blocks=self.blocks,
+            chunked=one.chunked,
+            mixed=one.mixed,
+            reserve=one.reserve,
+            watermark_fraction=one.watermark_fraction,
+            swap=one.preemption == "swap",
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Figures of the plan, ready for JSON."""
+        memory = self.memory
+        return {
+            "tp": self.options.tp,
+            "pp": self.options.pp,
+            "ep": self.options.ep,
+            "devices_per_replica": self.options.devices_per_replica,
+            "precision": self.run.precision.name,
+            "kv_format": self.run.precision.kv_cache.label,
+            "execution": self.run.execution.value,
+            "max_batch_tokens": self.max_batch_tokens,
+            "max_seqs": self.max_seqs,
+            "block_tokens": self.engine.block_tokens,
+            "blocks": self.blocks or None,
+            "weight_bytes": None if memory is None else memory.weight_bytes,
+            "activation_bytes": None if memory is None else memory.activation_bytes,
+            "kv_cache_bytes": self.cache_bytes or None,
+            "kv_bytes_per_token": None if memory is None else memory.cache_bytes_per_token,
+            "prefix_cache": self.prefix_cache,
+        }
+
+
+def replica_plan(
+    workload: Any,
+    device: str | DeviceProfile,
+    run_options: RunOptions,
+    options: ServingOptions,
+    *,
+    max_context: int,
+    steps: StepTimes | None = None,
+) -> ReplicaPlan:
+    """Plan one replica: what its memory holds by the engine's rule, and what its steps take.
+
+    Args:
+        workload: The model.
+        device: Every rank's device.
+        run_options: Precision and formats.
+        options: How it is served.
+        max_context: Longest sequence of the load.
+        steps: Step times to use in place of predicted ones.
+
+    Raises:
+        DoesNotFitError: If weights and activations leave no room for a cache block.
+        InputError: If a name or choice is wrong; its subclasses say which.
+    """
+    first = resolve(workload, device, run_options)
+    generates = first.workload.autoregressive
+    name = options.engine or ("vllm" if generates else "static")
+    one = engine(name)
+    if one.scheduler == "continuous" and not generates:
+        remedy = "Leave engine out, or choose static."
+        allowed = f"an engine that runs whole batches: {first.workload.name} generates no tokens"
+        raise InvalidValueError("engine", name, allowed, remedy)
+    run = _run(first, run_options, options, one)
+    memory_bytes = run.device.memory.capacity_bytes.value
+    max_seqs = options.max_seqs or one.limit("max_seqs", memory_bytes)
+    max_tokens = options.max_batch_tokens or one.limit("max_batch_tokens", memory_bytes)
+    overhead_s = one.step_overhead_s.value
+    if options.step_overhead_s is not None:
+        overhead_s = options.step_overhead_s
+    parts: dict[str, Any] = {"memory": None, "cache_bytes": 0.0, "blocks": 0}
+    if generates:
+        if one.mixed:
+            max_tokens = max(max_tokens, max_seqs)
+        parts = _cache(run, one, options, max_tokens)
+        if steps is None:
+            steps = step_tables(
+                run,
+                max_tokens=max_tokens,
+                max_seqs=max_seqs,
+                max_context=max_context,
+                overhead_s=overhead_s,
+                stages=options.pp,
+            )
+    elif steps is None:
+        from accelsim.planning.serving.batch_tables import batch_tables
+
+        steps = batch_tables(run, run_options, max_batch=max_seqs, overhead_s=overhead_s)
+    prefix_cache = one.prefix_cache if options.prefix_cache is None else options.prefix_cache
+    label = f"{name.partition('@')[0]} {one.version}"
+    return ReplicaPlan(
+        run,
+        label,
+        one,
+        options,
+        max_seqs,
+        max_tokens,
+        steps=steps,
+        prefix_cache=prefix_cache and generates,
+        **parts,
+    )
+
+
+def _run(
+    first: ResolvedRun, run_options: RunOptions, options: ServingOptions, one: Engine
+) -> ResolvedRun:
+    """The run on one rank, issued as the engine does."""
+    model, run = run_options.model, first
+    if model.execution is None and one.execution is not None:
+        issued = replace(run_options, model=replace(model, execution=one.execution))
+        run = resolve(first.workload, first.device, issued)
+    if options.tp == options.pp == options.ep == 1:
+        return run
+    family = run.workload.family
+    if family is None or not family.shards:
+        reason = "its family is not split over ranks"
+        raise UnsupportedOperatorError(run.device.name, run.workload.name, reason, "Use tp = 1.")
+    shard = Shard(tp=options.tp, ep=options.ep)
+    return replace(run, shard=shard, cluster=_cluster(run, options))
+
+
+def _cluster(run: ResolvedRun, options: ServingOptions) -> Cluster:
+    """The cluster named, or the first node of the device that holds the ranks."""
+    from accelsim import cluster_catalog
+
+    if options.cluster is not None:
+        return cluster_catalog.cluster(options.cluster)
+    for name in (*cluster_catalog.node_names(), *cluster_catalog.cluster_names()):
+        found = cluster_catalog.cluster(name)
+        enough = found.device_count >= options.devices_per_replica
+        if found.device_name == run.device.name and enough:
+            return found
+    remedy = "Name a cluster that joins them: --cluster; see accelsim clusters list --nodes."
+    ranks = options.devices_per_replica
+    allowed = f"1: no node of the catalogue joins {ranks} x {run.device.name}"
+    raise InvalidValueError("tp", options.tp, allowed, remedy)
+
+
+def _cache(
+    run: ResolvedRun, one: Engine, options: ServingOptions, max_tokens: int
+) -> dict[str, Any]:
+    """Memory for the cache by the engine's rule."""
+    memory = replica_memory(run, min(max_tokens, _BATCHED_TOKENS), options.pp)
+    capacity = run.device.memory.capacity_bytes.value
+    fraction = options.memory_fraction or one.memory_fraction
+    reserved = one.reserved_bytes.value
+    beside = memory.weight_bytes + memory.activation_bytes + reserved
+    if one.memory_rule == "static":
+        room = fraction * capacity - memory.weight_bytes
+    elif one.memory_rule == "free":
+        room = fraction * (capacity - beside)
+    else:
+        room = fraction * capacity - beside
+    block_bytes = memory.cache_bytes_per_token * one.block_tokens
+    blocks = int(room // block_bytes)
+    if blocks < 1:
+        remedy = "Choose more ranks, a smaller format, or a device with more memory."
+        needed = capacity - room + block_bytes
+        raise DoesNotFitError(run.device.name, "memory_bytes", needed, capacity, remedy)
+    return {"memory": memory, "cache_bytes": blocks * block_bytes, "blocks": blocks}

@@ -1,0 +1,153 @@
+"""What serving a load takes: times of requests, rates, energy and cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from accelsim.result import Metric, Provenance, Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from accelsim.simulation.serving.requests import RequestLog
+
+__all__ = ["PERCENTILES", "ServingResult"]
+
+#: Percentiles of a result's distributions.
+PERCENTILES: Final = (50.0, 90.0, 95.0, 99.0)
+_ABOUT: Final = frozenset({"inputs", "provenance", "warnings", "log", "intervals"})
+_NESTED: Final = frozenset({"plan", "ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s"})
+_LEVEL: Final = 0.9
+_REQUEST_COLUMNS: Final = (
+    *("arrival_s", "prompt_tokens", "output_tokens"),
+    *("scheduled_s", "first_token_s", "finish_s"),
+)
+Distribution = Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ServingResult(Result):
+    """Requests served by replicas; unknown figures are None.
+
+    Attributes:
+        workload: Workload name.
+        device: Device name.
+        replicas: Copies of the model.
+        engine: Engine and version.
+        plan: Ranks, limits and memory of a replica.
+        requests: Requests that came.
+        completed: Requests that ended.
+        duration_s: From the first arrival to the last end.
+        throughput_requests_per_s: Requests ended per second.
+        output_tokens_per_s: Tokens generated per second.
+        goodput_requests_per_s: Requests per second that met all targets; None without targets.
+        slo_attainment_fraction: Share of the requests that came which met them.
+        ttft_s: Time to the first token (of a batch model: to the result), mean and percentiles.
+        tpot_s: Mean time per further token of a request, of those with at least two.
+        itl_s: Gaps between two tokens.
+        e2e_s: Arrival to the last token.
+        queue_s: Arrival to the first batch.
+        kv_occupancy_fraction: Share of the cache blocks in use, mean over the busy time and peak.
+        utilisation_fraction: Work done over what the replicas do in full batches in that time; a
+            replica with few requests is in a step most of the time and yet little used.
+        preemptions: Requests put back into the queue.
+        energy_j: Energy of all devices, idle time included.
+        energy_j_per_token: Per generated token (per request where none are).
+        average_power_w: Mean power of all devices.
+        peak_power_w: Largest mean power of a step times the replicas.
+        cost_usd_per_million_tokens: Per million generated tokens, all hours paid.
+        cost_usd_per_1000_requests: Per 1,000 requests.
+        offer: Offer the price comes from.
+        saturated: Whether the load is more than the replicas serve.
+        seed: Of the random numbers.
+        intervals: Ends of the interval of a figure that step times' error leaves, by name.
+        log: The requests and what became of them.
+        inputs: What was asked, resolved.
+        provenance: Version of accelsim and content of what it was made with.
+        warnings: What to know before trusting the figures.
+    """
+
+    kind: ClassVar[str] = "serving"
+    nested: ClassVar[frozenset[str]] = _NESTED | {"kv_occupancy_fraction"}
+
+    workload: str
+    device: str
+    replicas: int
+    engine: str
+    plan: Mapping[str, Any]
+    requests: int
+    completed: int
+    duration_s: float
+    throughput_requests_per_s: float
+    output_tokens_per_s: float
+    goodput_requests_per_s: float | None
+    slo_attainment_fraction: float | None
+    ttft_s: Distribution
+    tpot_s: Distribution
+    itl_s: Distribution
+    e2e_s: Distribution
+    queue_s: Distribution
+    kv_occupancy_fraction: Mapping[str, float | None]
+    utilisation_fraction: float
+    preemptions: int
+    energy_j: float | None
+    energy_j_per_token: float | None
+    average_power_w: float | None
+    peak_power_w: float | None
+    cost_usd_per_million_tokens: float | None
+    cost_usd_per_1000_requests: float | None
+    offer: str | None
+    saturated: bool
+    seed: int
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict, compare=False)
+    log: RequestLog | None = field(default=None, compare=False)
+    inputs: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    provenance: Provenance = field(default_factory=lambda: Provenance(""), compare=False)
+    warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return (
+            f"<ServingResult: {self.workload} on {self.replicas} x {self.device}, "
+            f"{self.completed} of {self.requests} requests, "
+            f"{self.throughput_requests_per_s:.4g} per s>"
+        )
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        """Scalar figures, and means and percentiles of the distributions as ``ttft_s.p99``."""
+        flat: dict[str, float | None] = {}
+        for name, value in self.figures().items():
+            if name in self.nested - {"plan"}:
+                flat |= {f"{name}.{part}": figure for part, figure in value.items()}
+            elif isinstance(value, int | float) and not isinstance(value, bool):
+                flat[name] = value
+        return {name: self._metric(name, value) for name, value in flat.items() if name != "seed"}
+
+    def _metric(self, name: str, value: float | None) -> Metric:
+        if name not in self.intervals:
+            return Metric(value)
+        return Metric(value, *self.intervals[name], _LEVEL)
+
+    def figures(self) -> dict[str, Any]:
+        """Flat figures and distributions, ready for JSON."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _ABOUT}
+        return {
+            name: dict(value) if isinstance(value, Mapping) else value
+            for name, value in values.items()
+        }
+
+    def to_requests(self) -> pd.DataFrame:
+        """One row per request: arrival, lengths, times and what became of it.
+
+        Raises:
+            ValueError: If the result was made without its requests.
+        """
+        import pandas as pd
+
+        if self.log is None:
+            raise ValueError("this result was made without its requests")
+        frame = pd.DataFrame({name: self.log.column(name) for name in _REQUEST_COLUMNS})
+        frame["rejected"] = [self.log.rejected.get(place, "") for place in range(len(frame))]
+        return frame

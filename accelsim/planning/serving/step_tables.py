@@ -1,0 +1,353 @@
+"""Step times of a language model from its operators: tables of layers, logits and attention.
+
+The layers of a step are lowered over its tokens, attention over tokens and cached tokens; each is
+priced on the replica's device, collectives on its cluster. Prompts and further tokens that share a
+step share one pass over the weights. Under pipeline parallelism a replica keeps as many batches in
+flight as it has stages: a round of them takes the time that one of them takes through all stages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.cost.memory import inference_footprint
+from accelsim.cost.registry import operator_costs, tier_parameters
+from accelsim.cost.residual import run_log_sigma
+from accelsim.cost.table import CostTable, Execution
+from accelsim.planning.run import ResolvedRun
+from accelsim.planning.schedule import device_time_s
+from accelsim.planning.sharded_costs import sharded_costs
+from accelsim.planning.simulate import device_settings
+from accelsim.simulation.serving.step_times import Curve, Surface, TabulatedSteps
+from accelsim.workloads.fusion import fuse_elementwise
+from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.lowering import LoweredBatch, ShapeColumns, lower
+from accelsim.workloads.model import Lowered, PassShape
+from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind, Phase
+from accelsim.workloads.options import ModelOptions
+from accelsim.workloads.sharding import Shard, Stage
+
+__all__ = ["PipelinedSteps", "ReplicaMemory", "replica_memory", "step_tables"]
+
+_ATTENTION: Final = int(OperatorKind.ATTENTION)
+_CONTRACTIONS: Final = tuple(int(kind) for kind in CONTRACTION_KINDS)
+#: Points per doubling of the tokens of a step: two from 64 tokens on, where the tiles of matrix
+#: products make steps.
+_TOKENS: Final = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768)
+_CACHED: Final = (0, 256, 1024, 4096, 16384, 65536, 262144, 1048576)
+_CONTEXTS: Final = (16, 128, 512, 1024, 2048, 4096, 8192, 16384, 65536, 262144, 1048576)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaMemory:
+    """Memory of one rank, bytes.
+
+    Attributes:
+        weight_bytes: Weights it holds.
+        activation_bytes: Largest set of live activations of a full step.
+        cache_bytes_per_token: Cache that one token takes on this rank.
+    """
+
+    weight_bytes: float
+    activation_bytes: float
+    cache_bytes_per_token: float
+
+
+class PipelinedSteps(NamedTuple):
+    """Steps of a replica with `stages` batches in flight; see `StepTimes`.
+
+    A round takes as long as its fullest batch takes through all stages. Prompts of up to one budget
+    are one batch; sequences are spread evenly.
+    """
+
+    inner: TabulatedSteps
+    stages: int
+    budget: int
+
+    @property
+    def idle_w(self) -> float | None:
+        """Power between steps."""
+        return self.inner.idle_w
+
+    @property
+    def log_sigma(self) -> float:
+        """Standard deviation of ln(true / predicted) of a step."""
+        return self.inner.log_sigma
+
+    @property
+    def common_fraction(self) -> float:
+        """Share of the variance that all steps have in common."""
+        return self.inner.common_fraction
+
+    def step(
+        self,
+        prefill_tokens: int,
+        prefill_context_sum: float,
+        decode_count: int,
+        decode_context_sum: float,
+    ) -> tuple[float, float]:
+        """A round of all batches: the time of one of them through all stages."""
+        n = self.stages
+        tokens, count = min(prefill_tokens, self.budget), -(-decode_count // n)
+        keys = prefill_context_sum * tokens / prefill_tokens if prefill_tokens else 0.0
+        cached = decode_context_sum * count / decode_count if decode_count else 0.0
+        seconds, joules = self.inner.step(tokens, keys, count, cached)
+        batches = max(1.0, prefill_tokens / tokens if tokens else float(min(n, decode_count)))
+        return seconds, joules * batches
+
+    def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
+        """Rounds of the same sequences; see `StepTimes`."""
+        part = -(-count // self.stages)
+        seconds, joules = self.inner.decode_run(part, context * part / count, n)
+        return seconds, joules * min(self.stages, count)
+
+
+def replica_memory(run: ResolvedRun, max_tokens: int, stages: int) -> ReplicaMemory:
+    """Memory of the rank that holds most.
+
+    Args:
+        run: The model on one rank of a replica.
+        max_tokens: Tokens of a full step.
+        stages: Pipeline stages.
+    """
+    length = min(max_tokens, _longest(run) or max_tokens)
+    shape = PassShape(batch=max(1, max_tokens // length), seq_len=length)
+    largest = ReplicaMemory(0.0, 0.0, 0.0)
+    for shard in _stages(run.shard, stages):
+        lowered = _lowered(run, shape, Phase.PREFILL, shard)
+        parts = inference_footprint(lowered.graph, lowered.parameter_count, run.precision)
+        held = ReplicaMemory(parts.weight_bytes, parts.activation_bytes, lowered.kv_bytes_per_token)
+        if held.weight_bytes + held.activation_bytes > largest.weight_bytes:
+            largest = held
+    return largest
+
+
+def step_tables(
+    run: ResolvedRun,
+    *,
+    max_tokens: int,
+    max_seqs: int,
+    max_context: int,
+    overhead_s: float,
+    stages: int = 1,
+) -> TabulatedSteps | PipelinedSteps:
+    """Step times of a language model on one replica.
+
+    Args:
+        run: The model on one rank, with its shard and cluster.
+        max_tokens: Tokens of a full step.
+        max_seqs: Sequences at once.
+        max_context: Longest sequence.
+        overhead_s: Host time per step.
+        stages: Pipeline stages.
+
+    Raises:
+        UnsupportedOperatorError: If the device cannot run an operator.
+    """
+    pricing = _Pricing.of(run)
+    longest = _longest(run)
+    context = min(max_context, longest) if longest else max_context
+    layers, logits, log_sigma, common = _curves(run, pricing, max_tokens, max_seqs, stages)
+    tokens = _up_to((1, 16, 64, 128, 256, 512, 1024, 2048, 4096), min(max_tokens, context), 2)
+    cached = _up_to(_CACHED, context, 4)
+    room = longest - tokens[-1] if longest else cached[-1]  # of a learned table of positions
+    cached = [*[c for c in cached if c < room], max(room, 1)] if room < cached[-1] else cached
+    prefill = _surface(run, pricing, stages, tokens, cached, Phase.PREFILL)
+    sequences = _up_to((1, 2, 4, 8, 16, 32, 64, 128, 256, 512), max_seqs, 2)
+    contexts = _up_to(_CONTEXTS, max(context - 1, 17), 2)
+    decode = _surface(run, pricing, stages, sequences, contexts, Phase.DECODE)
+    launch_s = pricing.settings["graph_launch_s"] if pricing.is_captured else None
+    idle_w = pricing.settings["idle_w"]
+    ranks = math.prod((run.shard.tp, run.shard.cp)) * stages
+    tables = TabulatedSteps(
+        layers=layers,
+        logits=logits,
+        prefill=prefill,
+        decode=decode,
+        overhead_s=overhead_s + (launch_s or 0.0) * stages,
+        idle_w=None if idle_w is None else idle_w * ranks,
+        log_sigma=log_sigma,
+        common_fraction=common,
+    )
+    return tables if stages == 1 else PipelinedSteps(tables, stages, max_tokens)
+
+
+def _longest(run: ResolvedRun) -> int:
+    """Positions of a model with a learned table of them; 0 for no limit."""
+    parameters = run.workload.parameters
+    is_learned = getattr(parameters, "positions", "") == "learned"
+    return int(parameters.max_positions) if is_learned else 0
+
+
+def _up_to(points: tuple[int, ...], last: int, ratio: int) -> list[int]:
+    """Points below `last`, further ones a ratio apart, and `last`."""
+    found = [point for point in points if point < last]
+    while 0 < found[-1] * ratio < last:
+        found.append(found[-1] * ratio)
+    return [*found, last] if last > found[-1] else [*found, found[-1] + 1]
+
+
+def _stages(shard: Shard, count: int) -> Iterator[Shard]:
+    for index in range(count):
+        yield replace(shard, stage=Stage(index, count))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pricing:
+    """How rows are priced on the run's device."""
+
+    run: ResolvedRun
+    parameters: Any
+    settings: dict[str, Any]
+
+    @classmethod
+    def of(cls, run: ResolvedRun) -> _Pricing:
+        parameters = tier_parameters(
+            run.device, run.tier, sparse_weights=run.sparse_weights, heap=run.heap
+        )
+        return cls(run, parameters, device_settings(run.device, run.execution, 0.0, is_decode=True))
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether one launch issues a whole step."""
+        return bool(self.settings["execution"] != Execution.EAGER)
+
+    def graph(self, graph: OperatorGraph, shard: Shard) -> CostTable:
+        """Costs of one rank's rows."""
+        run = self.run
+        priced = (run.device, run.execution, self.parameters, run.host)
+        return sharded_costs(graph, *priced, shard=shard, cluster=run.cluster)
+
+    def times(self, table: CostTable) -> FloatArray:
+        """Device times of rows; where the host issues them one by one, no less than that takes."""
+        times = device_time_s(table, self.settings)
+        if self.is_captured or not self.settings["is_asynchronous"]:
+            return times
+        slowdown = max(1.0, float(table.dispatch_s.sum()) / max(float(times.sum()), 1e-12))
+        return times * slowdown
+
+
+def _lowered(run: ResolvedRun, shape: PassShape, phase: Phase, shard: Shard) -> Lowered:
+    lowered = run.workload.lower(
+        shape, run.precision, phase, fused_attention=run.fused_attention, shard=shard
+    )
+    if run.execution != Execution.COMPILED or run.device.device_class == "fpga":
+        return lowered
+    return replace(lowered, graph=fuse_elementwise(lowered.graph))
+
+
+def _curves(
+    run: ResolvedRun, pricing: _Pricing, max_tokens: int, max_seqs: int, stages: int
+) -> tuple[Curve, Curve, float, float]:
+    """Layers over tokens, logits over sequences, and the spread of a step in the middle."""
+    last = max(max_tokens, max_seqs)
+    points = sorted({*_up_to(_TOKENS, last, 2), max_seqs})
+    layers, logits = np.zeros((len(points), 2)), np.zeros((len(points), 2))
+    spread = (0.0, 1.0)
+    for place, tokens in enumerate(points):
+        is_decode = tokens <= max_seqs
+        shape = _shape_of(run, tokens, is_decode=is_decode)
+        phase = Phase.DECODE if is_decode else Phase.PREFILL
+        for shard in _stages(run.shard, stages):
+            lowered = _lowered(run, shape, phase, shard)
+            table = pricing.graph(lowered.graph, shard)
+            is_layer, is_head = _parts(lowered.graph, shard)
+            cost = np.stack([pricing.times(table), _energy_j(table, pricing)], axis=1)
+            layers[place] += cost[is_layer].sum(axis=0)
+            logits[place] += cost[is_head].sum(axis=0)
+        if tokens <= min(max_seqs, 64):
+            spread = _spread(lowered.graph, table)
+    at = np.array(points)
+    heads = at <= max_seqs
+    ranks = run.shard.tp * run.shard.cp
+    curve = Curve(at, layers[:, 0], layers[:, 1] * ranks)
+    return curve, Curve(at[heads], logits[heads, 0], logits[heads, 1] * ranks), *spread
+
+
+def _shape_of(run: ResolvedRun, tokens: int, *, is_decode: bool) -> PassShape:
+    if is_decode:
+        return PassShape(batch=tokens, seq_len=1, context_len=1, source_len=run.seq_len)
+    length = min(tokens, _longest(run) or tokens)
+    return PassShape(batch=-(-tokens // length), seq_len=length)
+
+
+def _energy_j(table: CostTable, pricing: _Pricing) -> FloatArray:
+    """Energy of rows with the idle power of their time."""
+    idle_w = pricing.settings["idle_w"] or 0.0
+    energy: FloatArray = table.energy_j + idle_w * pricing.times(table)
+    return energy
+
+
+def _parts(graph: OperatorGraph, shard: Shard) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Rows of layers and rows of the logits; attention is neither."""
+    is_attention = graph.kind == _ATTENTION
+    is_head = np.zeros(len(graph), dtype=bool)
+    if shard.stage.is_last:
+        products = np.flatnonzero(np.isin(graph.kind, _CONTRACTIONS) & ~is_attention)
+        is_head[products[-1] :] = True
+    return ~is_attention & ~is_head, is_head
+
+
+def _spread(graph: OperatorGraph, table: CostTable) -> tuple[float, float]:
+    """Standard deviation of ln(true / predicted) of a pass, and the share of its variance that all
+    passes have in common.
+    """
+    total = run_log_sigma(graph.kind, table.time_s, table.log_sigma, table.shared_log_sigma)
+    shared = table.log_sigma if table.shared_log_sigma is None else table.shared_log_sigma
+    common = run_log_sigma(graph.kind, table.time_s, shared, None)
+    variance = total**2 + table.context_log_sigma**2
+    if not variance:
+        return 0.0, 1.0
+    return math.sqrt(variance), min(1.0, (common**2 + table.context_log_sigma**2) / variance)
+
+
+def _surface(
+    run: ResolvedRun,
+    pricing: _Pricing,
+    stages: int,
+    counts: list[int],
+    cached: list[int],
+    phase: Phase,
+) -> Surface:
+    """Attention over tokens (or sequences) and what is cached, of all stages."""
+    count, context = (axis.ravel() for axis in np.meshgrid(counts, cached, indexing="ij"))
+    sizes = {"batch": count, "seq_len": 1} if phase is Phase.DECODE else {"seq_len": count}
+    shapes = ShapeColumns.of(context_len=context, source_len=context, **sizes)
+    model = ModelOptions(precision=run.precision, fused_attention=run.fused_attention)
+    seconds, joules = np.zeros(len(count)), np.zeros(len(count))
+    for shard in _stages(run.shard, stages):
+        for lowered in lower(run.workload, model, shapes, shard, phase=phase):
+            added = _attention(lowered, pricing)
+            seconds[lowered.scenario] += added[0]
+            joules[lowered.scenario] += added[1]
+    joules *= run.shard.tp * run.shard.cp
+    grid = (len(counts), len(cached))
+    return Surface(
+        np.array(counts),
+        np.array(cached, dtype=np.float64),
+        seconds.reshape(grid),
+        joules.reshape(grid),
+    )
+
+
+def _attention(lowered: LoweredBatch, pricing: _Pricing) -> tuple[FloatArray, FloatArray]:
+    """Time and energy of a batch of scenarios' attention rows."""
+    rows = np.flatnonzero(lowered.kind == _ATTENTION)
+    scenarios = len(lowered.scenario)
+    if not len(rows):
+        return np.zeros(scenarios), np.zeros(scenarios)
+    places = (np.arange(scenarios)[:, None] * len(lowered.kind) + rows).ravel()
+    graph = lowered.distinct_rows().take(places)
+    run = pricing.run
+    table = operator_costs(graph, run.device, run.execution, pricing.parameters)
+    launches = lowered.repeat_count[rows]
+    add: Callable[[FloatArray], FloatArray] = lambda column: (  # noqa: E731
+        column.reshape(scenarios, len(rows)) @ launches
+    )
+    return add(device_time_s(table, pricing.settings)), add(_energy_j(table, pricing))

@@ -1,0 +1,119 @@
+"""Requests as columns: when they come, how long they are, what they share, and what became of them.
+
+The columns are typed arrays of the standard library: a scheduler reads and writes single places,
+which numpy does ten times slower, and statistics see them as numpy arrays without a copy.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.errors import InvalidValueError
+from accelsim.workloads.graph import FloatArray, IntArray
+
+__all__ = ["NO_GROUP", "RequestColumns", "RequestLog"]
+
+#: Prefix group of a request that shares nothing.
+NO_GROUP: Final = -1
+_LONGEST_TOKENS: Final = 10_000_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RequestColumns:
+    """What is asked of the servers, n requests.
+
+    Attributes:
+        arrival_s: Seconds from the start, ascending, shape (n,); NaN for one that comes after
+            another has ended.
+        prompt_tokens: Input tokens (items of a batch model), >= 1, shape (n,).
+        output_tokens: Tokens generated, >= 1; 0 for models that generate none, shape (n,).
+        prefix_group: Requests of one group start with the same tokens; `NO_GROUP` for none.
+        prefix_tokens: How many; all of the prompt and the output for the turns of one session.
+        after: Request whose end a NaN arrival waits for, -1 for none: the turns of a session.
+        think_s: Seconds from that end to the arrival.
+        priority: Lower is served first.
+        model: Which of several models; 0 where there is one.
+        blocks: Hashes of prefix blocks of `block_tokens`, per request, where a trace has them.
+        block_tokens: Tokens a hash stands for.
+    """
+
+    arrival_s: FloatArray
+    prompt_tokens: IntArray
+    output_tokens: IntArray
+    prefix_group: IntArray | None = None
+    prefix_tokens: IntArray | None = None
+    after: IntArray | None = None
+    think_s: FloatArray | None = None
+    priority: IntArray | None = None
+    model: IntArray | None = None
+    blocks: Sequence[Sequence[int]] | None = None
+    block_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse columns that are no requests.
+
+        Raises:
+            InvalidValueError: Naming the column and the first place.
+        """
+        count = len(self.arrival_s)
+        if not count:
+            raise InvalidValueError("requests", 0, "at least one request")
+        for name, lowest in (("prompt_tokens", 1), ("output_tokens", 0)):
+            column = getattr(self, name)
+            wrong = (column < lowest) | (column > _LONGEST_TOKENS)
+            if len(column) != count or wrong.any():
+                value = column[wrong][0] if wrong.any() else f"{len(column)} values"
+                allowed = f"whole numbers from {lowest} to {_LONGEST_TOKENS:,}, one per request"
+                raise InvalidValueError(name, value, allowed)
+        times = self.arrival_s[~np.isnan(self.arrival_s)]
+        if (times < 0).any() or (np.diff(times) < 0).any() or not np.isfinite(times).all():
+            remedy = "Sort the requests by arrival."
+            raise InvalidValueError("arrival_s", "unsorted or negative", "times >= 0", remedy)
+
+    def __len__(self) -> int:
+        return len(self.arrival_s)
+
+
+def _typed(code: str, column: NDArray[Any]) -> array[Any]:
+    kind = np.float64 if code == "d" else np.int64
+    return array(code, np.ascontiguousarray(column, dtype=kind).tobytes())
+
+
+class RequestLog:
+    """Requests and what became of them; places that nothing has written are NaN.
+
+    Attributes:
+        asked: The columns.
+        arrival_s: Arrivals, those that follow another filled in when they happen.
+        prompt_tokens: Input tokens.
+        output_tokens: Tokens to generate.
+        scheduled_s: First time a part of the request was in a batch.
+        first_token_s: End of its prompt.
+        finish_s: End of its last token.
+        rejected: Reasons by request that was refused.
+    """
+
+    def __init__(self, asked: RequestColumns) -> None:
+        blank = np.full(len(asked), np.nan)
+        self.asked = asked
+        self.arrival_s = _typed("d", asked.arrival_s)
+        self.prompt_tokens = _typed("q", asked.prompt_tokens)
+        self.output_tokens = _typed("q", asked.output_tokens)
+        self.scheduled_s = _typed("d", blank)
+        self.first_token_s = _typed("d", blank)
+        self.finish_s = _typed("d", blank)
+        self.rejected: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        return len(self.arrival_s)
+
+    def column(self, name: str) -> NDArray[Any]:
+        """A column as a numpy array that shares its memory."""
+        values = getattr(self, name)
+        return np.frombuffer(values, dtype=np.float64 if values.typecode == "d" else np.int64)

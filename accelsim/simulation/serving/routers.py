@@ -1,0 +1,107 @@
+"""Which replica takes a request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import numpy as np
+
+from accelsim.errors import InvalidValueError
+from accelsim.simulation.serving.requests import NO_GROUP, RequestLog
+from accelsim.simulation.serving.schedulers.base import Scheduler
+
+__all__ = ["ROUTERS", "Router", "router"]
+
+ROUTERS: Final = ("round-robin", "random", "least-outstanding", "least-kv", "prefix-aware")
+#: Requests a prefix-aware router lets a replica be ahead of the least loaded: an estimate.
+_IMBALANCE: Final = 8
+
+
+class Router(Protocol):
+    """Chooses replicas."""
+
+    def choose(self, request: int, replicas: Sequence[Scheduler]) -> int:
+        """Place of the replica that takes a request."""
+
+
+class _RoundRobin:
+    def __init__(self) -> None:
+        self._next = -1
+
+    def choose(self, request: int, replicas: Sequence[Scheduler]) -> int:  # noqa: ARG002
+        self._next = (self._next + 1) % len(replicas)
+        return self._next
+
+
+class _Random:
+    def __init__(self, generator: np.random.Generator) -> None:
+        self._generator = generator
+        self._draws: list[float] = []
+
+    def choose(self, request: int, replicas: Sequence[Scheduler]) -> int:  # noqa: ARG002
+        if not self._draws:
+            self._draws = self._generator.random(4096).tolist()
+        return int(self._draws.pop() * len(replicas))
+
+
+def _least_outstanding(replicas: Sequence[Scheduler]) -> int:
+    loads = [replica.outstanding for replica in replicas]
+    return loads.index(min(loads))
+
+
+class _LeastOutstanding:
+    def choose(self, request: int, replicas: Sequence[Scheduler]) -> int:  # noqa: ARG002
+        return _least_outstanding(replicas)
+
+
+class _LeastCache:
+    def choose(self, request: int, replicas: Sequence[Scheduler]) -> int:  # noqa: ARG002
+        loads = [(replica.used_blocks, replica.outstanding) for replica in replicas]
+        return loads.index(min(loads))
+
+
+class _PrefixAware:
+    """The replica that served a prefix last, unless it has far more to do than the least loaded."""
+
+    def __init__(self, log: RequestLog) -> None:
+        self._group = log.asked.prefix_group
+        self._home: dict[int, int] = {}
+
+    def choose(self, request: int, replicas: Sequence[Scheduler]) -> int:
+        least = _least_outstanding(replicas)
+        group = NO_GROUP if self._group is None else int(self._group[request])
+        if group == NO_GROUP:
+            return least
+        home = self._home.get(group, least)
+        if home >= len(replicas):
+            home = least
+        if replicas[home].outstanding > replicas[least].outstanding + _IMBALANCE:
+            home = least
+        self._home[group] = home
+        return home
+
+
+def router(name: str, log: RequestLog, generator: np.random.Generator) -> Router:
+    """A router by name.
+
+    Args:
+        name: One of `ROUTERS`.
+        log: The requests it routes.
+        generator: Of the random router.
+
+    Raises:
+        InvalidValueError: If there is none of that name.
+    """
+    if name == "prefix-aware":
+        return _PrefixAware(log)
+    if name == "random":
+        return _Random(generator)
+    plain: dict[str, type[Router]] = {
+        "round-robin": _RoundRobin,
+        "least-outstanding": _LeastOutstanding,
+        "least-kv": _LeastCache,
+    }
+    if name not in plain:
+        raise InvalidValueError("router", name, "one of " + ", ".join(ROUTERS))
+    return plain[name]()

@@ -1,0 +1,1 @@
+"""Schedulers of one replica, one per module behind one base."""

@@ -1,0 +1,538 @@
+"""Continuous batching with chunked prefill and paged cache blocks, as vLLM v1 schedules.
+
+Each step gives every running sequence one token, then the rest of the token budget to prompts that
+are part done, then to waiting ones while sequences and blocks allow; if a sequence finds no block,
+the youngest is put back to the head of the queue, to be computed again or copied back (Kwon et al.,
+SOSP 2023; vLLM 0.9, v1/core/sched/scheduler.py). Engines that keep prompts and tokens in separate
+steps are the same with `mixed` off.
+
+All sequences gain a token per step, so a counter of steps says when each ends (a heap) and when
+each needs a block (its length modulo the block size): an event costs the same whatever runs.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from accelsim.errors import InvalidValueError
+from accelsim.simulation.serving.prefix_cache import PrefixCache
+from accelsim.simulation.serving.requests import NO_GROUP, RequestLog
+from accelsim.simulation.serving.schedulers.base import NEVER, Scheduler, WaitingQueue
+from accelsim.simulation.serving.step_times import StepTimes
+
+__all__ = ["BatchLimits", "ContinuousBatching"]
+
+_GROUP_BITS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """What a batch may hold.
+
+    Attributes:
+        max_tokens: Tokens of a step.
+        max_seqs: Sequences at once.
+        block_tokens: Tokens of a cache block.
+        blocks: Cache blocks.
+        chunked: Whether a prompt may be computed in parts.
+        mixed: Whether prompts and further tokens share steps.
+        reserve: What must find blocks before a prompt starts: its first "part", all of the
+            "prompt", or the whole "sequence".
+        watermark_fraction: Share of the blocks that starting a prompt leaves free.
+        swap: Whether caches are copied to the host where blocks run short, not computed again.
+        copy_s_per_block: Time to copy a block from or to the host.
+        transfer_s_per_block: Time to copy a block from a replica that computes prompts.
+    """
+
+    max_tokens: int = 8192
+    max_seqs: int = 256
+    block_tokens: int = 16
+    blocks: int = 1 << 40
+    chunked: bool = True
+    mixed: bool = True
+    reserve: str = "part"
+    watermark_fraction: float = 0.0
+    swap: bool = False
+    copy_s_per_block: float = 0.0
+    transfer_s_per_block: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse limits nothing runs under.
+
+        Raises:
+            InvalidValueError: Naming the field.
+        """
+        for name in ("max_tokens", "max_seqs", "block_tokens", "blocks"):
+            if getattr(self, name) < 1:
+                raise InvalidValueError(name, getattr(self, name), "a whole number >= 1")
+        if self.mixed and self.max_tokens < self.max_seqs:
+            allowed = f"at least max_seqs = {self.max_seqs}: each sequence takes a token per step"
+            raise InvalidValueError("max_tokens", self.max_tokens, allowed)
+        if not 0 <= self.watermark_fraction < 1:
+            raise InvalidValueError("watermark_fraction", self.watermark_fraction, "0 to below 1")
+
+
+class _Prompt:
+    """A prompt that is being computed."""
+
+    __slots__ = ("blocks", "done", "request", "shared", "target")
+
+    def __init__(self, request: int, done: int, target: int, shared: list[int]) -> None:
+        self.request, self.done, self.target = request, done, target
+        self.shared = shared  # keys of the blocks it holds in the prefix cache
+        self.blocks = 0  # its own
+
+
+class ContinuousBatching(Scheduler):
+    """One replica with continuous batching.
+
+    Args:
+        log: Requests, and what becomes of them.
+        steps: What steps take.
+        limits: What a batch may hold.
+        cache: Blocks that requests may share; None for none.
+        queue: Where requests wait; first come, first served where None.
+    """
+
+    def __init__(
+        self,
+        log: RequestLog,
+        steps: StepTimes,
+        limits: BatchLimits,
+        cache: PrefixCache | None = None,
+        queue: WaitingQueue | None = None,
+    ) -> None:
+        super().__init__(log, queue)
+        self.steps, self.limits, self.cache = steps, limits, cache
+        self.capacity_blocks = limits.blocks
+        self._watermark = int(limits.blocks * limits.watermark_fraction)
+        self._reset()
+
+    def _reset(self) -> None:
+        self._free = self.limits.blocks  # neither held nor cached
+        self._partial: list[_Prompt] = []
+        self._chunks: list[tuple[_Prompt, int]] = []
+        #: Step counter at which each sequence joined, its length then, and the counter it ends at.
+        self._running: dict[int, tuple[int, int, int]] = {}
+        self._ends: list[tuple[int, int]] = []
+        self._shared: dict[int, list[int]] = {}
+        self._context = 0
+        self._counter = 0
+        #: Sequences whose next block comes at each remainder of the counter, twice over.
+        self._due = [0] * (2 * self.limits.block_tokens)
+        self._left: dict[int, int] = {}  # tokens still to come of requests put back
+        self._stored: dict[int, int] = {}  # length of the caches kept elsewhere
+        self._start_s = self._seconds = self._joules = 0.0
+        self._step_count = 0
+        self._copy_s = self._stall_s = 0.0
+        self._ended: list[int] = []
+        self._promised = 0  # blocks of whole sequences that have started
+
+    @property
+    def outstanding(self) -> int:
+        """Requests that wait or run."""
+        return len(self.waiting) + len(self._partial) + len(self._running)
+
+    @property
+    def used_blocks(self) -> int:
+        """Cache blocks that requests hold."""
+        idle = 0 if self.cache is None else len(self.cache.idle)
+        return self.limits.blocks - self._free - idle
+
+    def submit(self, request: int, now_s: float) -> None:
+        """Queue a request; see `Scheduler`."""
+        log = self.log
+        needed = self._blocks_of_all(request)
+        if needed > self.limits.blocks:
+            log.rejected[request] = (
+                f"needs {needed:,} cache blocks of {self.limits.block_tokens} tokens, the replica "
+                f"has {self.limits.blocks:,}"
+            )
+            return
+        self.waiting.append(request)
+        if self.ready_s == NEVER:
+            self._begin(now_s)
+        elif self._step_count > 1 and len(self.waiting) == 1:
+            self._shorten(now_s)
+
+    def _blocks_of_all(self, request: int) -> int:
+        """Blocks of a request's longest cache."""
+        log = self.log
+        tokens: int = log.prompt_tokens[request] + max(log.output_tokens[request] - 1, 0)
+        return -(-tokens // self.limits.block_tokens)
+
+    def submit_computed(self, request: int, now_s: float) -> None:
+        """Queue a request whose prompt another replica has computed and sent."""
+        self._stored[request] = self.log.prompt_tokens[request]
+        self._left[request] = self.log.output_tokens[request] - 1
+        self.submit(request, now_s)
+
+    def advance(self) -> list[int]:
+        """Pass the event at `ready_s`; see `Scheduler`."""
+        now_s = self.ready_s
+        self._complete(now_s)
+        self._begin(now_s)
+        ended = self._ended
+        if ended:
+            self._ended = []
+        return ended
+
+    def abandon(self) -> list[int]:
+        """Stop at once; see `Scheduler`."""
+        lost = [*self._running, *(prompt.request for prompt in self._partial), *self.waiting]
+        self.waiting.clear()
+        if self.cache is not None:
+            self.cache.clear()
+        self._reset()
+        self.ready_s = NEVER
+        return lost
+
+    # a step's end
+
+    def _complete(self, now_s: float) -> None:
+        """Account for the steps that end now, and let sequences and prompts go on or end."""
+        steps, count = self._step_count, len(self._running)
+        if steps:
+            if steps > 1:
+                self._free -= self._blocks_between(self._counter + 1, steps - 1)
+                if self._free < 0:
+                    self._make_room(0)
+            self._counter += steps
+            self._context += steps * count
+        self._note(steps, count)
+        ends, counter, running = self._ends, self._counter, self._running
+        while ends and ends[0][0] <= counter:
+            end, request = heapq.heappop(ends)
+            if request in running and running[request][2] == end:
+                self._end(request, now_s)
+        if self._chunks:
+            self._complete_chunks(now_s)
+
+    def _note(self, steps: int, count: int) -> None:
+        seconds = self._seconds
+        if self._stall_s and steps:  # the first token of the run waited for prompts, too
+            self.tally.gaps.add(self._stall_s + seconds / steps, count)
+            self.tally.gaps.add(seconds / steps, -count)
+            self._stall_s = 0.0
+        elif not steps and count:
+            self._stall_s += seconds
+        blocks = self.used_blocks
+        self.tally.note(seconds, self._joules, steps or 1, count if steps else 0, blocks)
+        if blocks > self.tally.peak_blocks:  # noqa: PLR1730  (half the time of max)
+            self.tally.peak_blocks = blocks
+
+    def _complete_chunks(self, now_s: float) -> None:
+        for prompt, tokens in self._chunks:
+            prompt.done += tokens
+            if prompt.done >= prompt.target:
+                self._partial.remove(prompt)
+                self._share(prompt)
+                self._join(prompt, now_s)
+        self._chunks = []
+
+    def _join(self, prompt: _Prompt, now_s: float) -> None:
+        """A prompt that is done emits a token and becomes a sequence, or ends."""
+        request, log = prompt.request, self.log
+        left = self._left.pop(request, None)
+        if left is None:
+            log.first_token_s[request] = now_s
+            left = log.output_tokens[request]
+        if prompt.shared:
+            self._shared[request] = prompt.shared
+        self._add(request, prompt.target, left - 1)
+        if left <= 1:
+            self._end(request, now_s)
+
+    def _add(self, request: int, length: int, left: int) -> None:
+        """Let a sequence run `left` further steps."""
+        counter, size = self._counter, self.limits.block_tokens
+        self._running[request] = (counter, length, counter + left)
+        if left > 0:
+            heapq.heappush(self._ends, (counter + left, request))
+        self._context += length
+        due = (counter - length) % size
+        self._due[due] += 1
+        self._due[due + size] += 1
+
+    def _remove(self, request: int) -> int:
+        """Take a sequence out of the batch; gives its length."""
+        joined, length, _ = self._running.pop(request)
+        size = self.limits.block_tokens
+        due = (joined - length) % size
+        self._due[due] -= 1
+        self._due[due + size] -= 1
+        length += self._counter - joined
+        self._context -= length
+        return length
+
+    def _end(self, request: int, now_s: float) -> None:
+        length = self._remove(request)
+        self.log.finish_s[request] = now_s
+        self._release(request, length)
+        self._ended.append(request)
+
+    # cache blocks
+
+    def _release(self, request: int, length: int) -> None:
+        """Give a sequence's blocks back; those of a session stay cached."""
+        self._promised -= self._blocks_of_all(request)
+        own = -(-length // self.limits.block_tokens)
+        shared = self._shared.pop(request, None)
+        if self.cache is not None and shared is not None:
+            own -= len(shared)
+            keys = self._keys(request, length)
+            more = self.cache.add(keys[len(shared) :])
+            own -= len(more)
+            self.cache.drop(shared + more)
+        self._free += own
+
+    def _share(self, prompt: _Prompt) -> None:
+        """Let others share the blocks of a prompt that is done."""
+        if self.cache is None:
+            return
+        keys = self._keys(prompt.request, prompt.done)
+        added = self.cache.add(keys[len(prompt.shared) :])
+        prompt.blocks -= len(added)
+        prompt.shared = prompt.shared + added
+
+    def _keys(self, request: int, length: int) -> Sequence[int]:
+        """Keys of the whole blocks that a request may share with others."""
+        asked = self.log.asked
+        if asked.prefix_group is None or asked.prefix_tokens is None:
+            return ()
+        group = int(asked.prefix_group[request])
+        if group == NO_GROUP:
+            return ()
+        tokens = min(int(asked.prefix_tokens[request]), length)
+        first = group << _GROUP_BITS
+        return range(first, first + tokens // self.limits.block_tokens)
+
+    def _room(self) -> int:
+        """Blocks that can be had."""
+        return self._free if self.cache is None else self._free + len(self.cache.idle)
+
+    def _make_room(self, count: int) -> None:
+        """Have so many blocks free, of those there is room for."""
+        if self.cache is not None and count > self._free:
+            given = count - self._free
+            self.cache.give_up(given)
+            self._free += given
+
+    def _blocks_between(self, counter: int, steps: int) -> int:
+        """Blocks that the running sequences begin in so many steps from a counter on."""
+        cycles, rest = divmod(steps, self.limits.block_tokens)
+        start = counter % self.limits.block_tokens
+        return cycles * len(self._running) + sum(self._due[start : start + rest])
+
+    def _reserve(self) -> None:
+        """A block for each sequence that begins one in this step; puts the youngest back while
+        there are too few.
+        """
+        size = self.limits.block_tokens
+        while (needed := self._due[self._counter % size]) > self._room():
+            self._put_back()
+        self._make_room(needed)
+        self._free -= needed
+
+    def _put_back(self) -> None:
+        """Preempt the youngest request."""
+        self.tally.preemption_count += 1
+        if self._partial:
+            prompt = self._partial.pop()
+            self._promised -= self._blocks_of_all(prompt.request)
+            self._free += prompt.blocks
+            if self.cache is not None:
+                self.cache.drop(prompt.shared)
+            self.waiting.appendleft(prompt.request)
+            return
+        request = next(reversed(self._running))
+        end = self._running[request][2]
+        length = self._remove(request)
+        self._left[request] = end - self._counter
+        if self.limits.swap:
+            self._stored[request] = length
+            self._copy_s += -(-length // self.limits.block_tokens) * self.limits.copy_s_per_block
+        self._release(request, length)
+        self.waiting.appendleft(request)
+
+    # a step's start
+
+    def _begin(self, now_s: float) -> None:
+        """Choose the next batch and start it."""
+        mixed = self.limits.mixed
+        if mixed and self._running:
+            self._reserve()
+        if self.waiting or self._partial:
+            self._choose_prompts(now_s)
+        waiting_count = len(self.waiting)
+        if not mixed and self._running and not self._chunks:
+            self._reserve()
+        self._start_s = now_s
+        if self._chunks:
+            self._start_prompts()
+        elif self._running:
+            self._start_run(is_single=len(self.waiting) > waiting_count)
+        else:
+            self._step_count, self.ready_s = 0, NEVER
+            return
+        if self._copy_s:
+            self._seconds += self._copy_s
+            self._joules += self._copy_s * (self.steps.idle_w or 0.0)
+            self._copy_s = 0.0
+        self.ready_s = now_s + self._seconds
+
+    def _start_prompts(self) -> None:
+        """One step with parts of prompts."""
+        tokens, keys = 0, 0.0
+        for prompt, part in self._chunks:
+            tokens += part
+            keys += part * (prompt.done + 0.5 * (part + 1))
+        self.tally.prompt_tokens += tokens
+        count = len(self._running) if self.limits.mixed else 0
+        context = self._context if count else 0
+        self._seconds, self._joules = self.steps.step(tokens, keys, count, context)
+        self._step_count = 1 if count else 0
+
+    def _start_run(self, *, is_single: bool) -> None:
+        """Steps up to the first that ends a sequence or runs out of blocks; a single one where a
+        request was put back just now, whose blocks others may take.
+        """
+        ends, running, counter = self._ends, self._running, self._counter
+        while (request := ends[0][1]) not in running or running[request][2] != ends[0][0]:
+            heapq.heappop(ends)
+        steps, room, count = ends[0][0] - counter, self._room(), len(running)
+        if steps > 1 and self._blocks_between(counter + 1, steps - 1) > room:
+            steps = 1 + room // count * self.limits.block_tokens
+        steps = 1 if is_single else steps
+        self._seconds, self._joules = self.steps.decode_run(count, self._context, steps)
+        self._step_count = steps
+
+    def _shorten(self, now_s: float) -> None:
+        """End a run with the step that runs now, so that a new request can join."""
+        count = len(self._running)
+        if count >= self.limits.max_seqs:
+            return
+        gap_s, steps, run = now_s - self._start_s, self._step_count, self.steps.decode_run
+        wanted = min(steps, int(steps * gap_s / self._seconds) + 1)
+        seconds, joules = run(count, self._context, wanted)
+        while seconds < gap_s and wanted < steps:
+            wanted += 1
+            seconds, joules = run(count, self._context, wanted)
+        while wanted > 1 and (less := run(count, self._context, wanted - 1))[0] >= gap_s:
+            wanted -= 1
+            seconds, joules = less
+        self._step_count, self._seconds, self._joules = wanted, seconds, joules
+        self.ready_s = self._start_s + seconds
+
+    def _choose_prompts(self, now_s: float) -> None:
+        """Parts of prompts for this step: those begun first, then waiting ones."""
+        limits, running = self.limits, self._running
+        budget = limits.max_tokens - (len(running) if limits.mixed else 0)
+        waiting, partial = self.waiting, self._partial
+        for prompt in list(partial):
+            if budget <= 0:
+                return
+            extended = self._extend(prompt, budget)
+            if not extended:
+                return
+            budget -= extended
+        while waiting and budget > 0 and len(running) + len(partial) < limits.max_seqs:
+            taken = self._admit(waiting[0], budget, now_s)
+            if taken is None:
+                break
+            budget -= taken
+
+    def _extend(self, prompt: _Prompt, budget: int) -> int:
+        """A further part of a prompt; gives its tokens."""
+        tokens = min(prompt.target - prompt.done, budget)
+        needed = self._blocks_for(prompt, tokens)
+        while needed > self._room():
+            if self._running and len(self._partial) == 1:
+                return 0  # sequences end and give blocks back
+            youngest = self._partial[-1]
+            self._put_back()
+            if youngest is prompt:
+                return 0
+        self._give(prompt, needed)
+        self._chunks.append((prompt, tokens))
+        return tokens
+
+    def _blocks_for(self, prompt: _Prompt, tokens: int) -> int:
+        """Blocks of its own that a prompt lacks for a part."""
+        is_part = self.limits.reserve == "part"
+        length = prompt.done + tokens if is_part else prompt.target
+        return -(-length // self.limits.block_tokens) - prompt.blocks - len(prompt.shared)
+
+    def _give(self, prompt: _Prompt, blocks: int) -> None:
+        self._make_room(blocks)
+        self._free -= blocks
+        prompt.blocks += blocks
+
+    def _admit(self, request: int, budget: int, now_s: float) -> int | None:
+        """Start a waiting request; gives the tokens it takes, None where it must wait."""
+        if request in self._stored:
+            return self._restore(request, now_s)
+        log, size = self.log, self.limits.block_tokens
+        target = log.prompt_tokens[request]
+        left = self._left.get(request)
+        if left is not None:  # what it generated is part of its prompt now
+            target += log.output_tokens[request] - left
+        shared = self._hits(request, target)
+        prompt = _Prompt(request, len(shared) * size, target, shared)
+        tokens: int = target - prompt.done
+        if tokens > budget:
+            if not self.limits.chunked and (self._chunks or target <= self.limits.max_tokens):
+                return None
+            tokens = budget
+        needed, cache = self._blocks_for(prompt, tokens), self.cache
+        revived = 0 if cache is None else cache.idle_among(shared)
+        if not self._fits(request, needed + revived):
+            return None
+        self.waiting.popleft()
+        self._promised += self._blocks_of_all(request)
+        if cache is not None:
+            cache.take(shared)
+            cache.hit_count += len(shared)
+        self._give(prompt, needed)
+        self._partial.append(prompt)
+        self._chunks.append((prompt, tokens))
+        if log.scheduled_s[request] != log.scheduled_s[request]:  # NaN: the first time
+            log.scheduled_s[request] = now_s
+        return tokens
+
+    def _fits(self, request: int, blocks: int) -> bool:
+        """Whether a request may start that takes so many blocks now."""
+        if not self._running and not self._partial:
+            return blocks <= self._room()
+        if self.limits.reserve == "sequence":
+            promised = self._promised + self._blocks_of_all(request)
+            return promised <= self.limits.blocks - self._watermark
+        return blocks + self._watermark <= self._room()
+
+    def _hits(self, request: int, target: int) -> list[int]:
+        """Keys of a prompt's cached blocks; at least one token is computed."""
+        if self.cache is None:
+            return []
+        keys = self._keys(request, target - 1)
+        self.cache.query_count += len(keys)
+        return list(keys[: self.cache.match(keys)])
+
+    def _restore(self, request: int, now_s: float) -> int | None:
+        """Let a sequence go on whose cache lies elsewhere; it joins this step."""
+        length, size = self._stored[request], self.limits.block_tokens
+        # with room for its next token, unless that is reserved later
+        needed = length // size + 1 if self.limits.mixed else -(-length // size)
+        if needed > self._room():
+            return None
+        self.waiting.popleft()
+        del self._stored[request]
+        self._promised += self._blocks_of_all(request)
+        self._make_room(needed)
+        self._free -= needed
+        self._copy_s += needed * self.limits.copy_s_per_block
+        self._add(request, length, self._left.pop(request))
+        if self.log.scheduled_s[request] != self.log.scheduled_s[request]:
+            self.log.scheduled_s[request] = now_s
+        return 1

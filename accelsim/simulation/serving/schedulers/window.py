@@ -1,0 +1,106 @@
+"""Batches that run as a whole: filled until they are full or their first request has waited.
+
+With a window of zero, whatever waits when the replica is free is a batch (bulk service; Bailey
+1954). Requests of a batch end together; prompts are padded to none, and further tokens are
+generated until the longest output is done.
+"""
+
+from __future__ import annotations
+
+from accelsim.simulation.serving.requests import RequestLog
+from accelsim.simulation.serving.schedulers.base import NEVER, Scheduler, WaitingQueue
+from accelsim.simulation.serving.step_times import StepTimes
+
+__all__ = ["WindowBatching"]
+
+
+class WindowBatching(Scheduler):
+    """One replica with whole batches.
+
+    Args:
+        log: Requests, and what becomes of them.
+        steps: What batches take: a step computes `prompt_tokens` of all requests.
+        max_seqs: Requests of a batch.
+        window_s: Longest that the first request of a batch waits for others.
+        queue: Where requests wait; first come, first served where None.
+    """
+
+    def __init__(
+        self,
+        log: RequestLog,
+        steps: StepTimes,
+        max_seqs: int,
+        window_s: float = 0.0,
+        queue: WaitingQueue | None = None,
+    ) -> None:
+        super().__init__(log, queue)
+        self.steps, self.max_seqs, self.window_s = steps, max_seqs, window_s
+        self._batch: list[int] = []
+        self._is_running = False
+
+    @property
+    def outstanding(self) -> int:
+        """Requests that wait or run."""
+        return len(self.waiting) + len(self._batch)
+
+    def submit(self, request: int, now_s: float) -> None:
+        """Queue a request; see `Scheduler`."""
+        self.waiting.append(request)
+        if self._is_running:
+            return
+        if len(self.waiting) >= self.max_seqs:
+            self.ready_s = now_s  # full
+        elif self.ready_s == NEVER:
+            self.ready_s = now_s + self.window_s
+
+    def advance(self) -> list[int]:
+        """Start a batch, or end one; see `Scheduler`."""
+        now_s = self.ready_s
+        if not self._is_running:
+            self._start(now_s)
+            return []
+        ended, self._batch, self._is_running = self._batch, [], False
+        finish_s = self.log.finish_s
+        for request in ended:
+            finish_s[request] = now_s
+        self._wait(now_s)
+        return ended
+
+    def _wait(self, now_s: float) -> None:
+        """Idle until the next batch is full or has waited."""
+        if not self.waiting:
+            self.ready_s = NEVER
+        elif len(self.waiting) >= self.max_seqs:
+            self.ready_s = now_s
+        else:
+            self.ready_s = max(now_s, self.log.arrival_s[self.waiting[0]] + self.window_s)
+
+    def _start(self, now_s: float) -> None:
+        log, count = self.log, min(len(self.waiting), self.max_seqs)
+        batch = self._batch = [self.waiting.popleft() for _ in range(count)]
+        self._is_running = True
+        prompts = [log.prompt_tokens[request] for request in batch]
+        keys = 0.5 * sum(tokens * (tokens + 1) for tokens in prompts)
+        seconds, joules = self.steps.step(sum(prompts), keys, 0, 0)
+        self.tally.note(seconds, joules, 1, 0, 0)
+        self.tally.prompt_tokens += sum(prompts)
+        for request in batch:
+            log.scheduled_s[request] = now_s
+            log.first_token_s[request] = now_s + seconds
+        self.ready_s = now_s + seconds + self._generate(batch, sum(prompts))
+
+    def _generate(self, batch: list[int], context: int) -> float:
+        """Seconds of the further tokens of a batch."""
+        steps = max(self.log.output_tokens[request] for request in batch) - 1
+        if steps <= 0:
+            return 0.0
+        seconds, joules = self.steps.decode_run(len(batch), context, steps)
+        self.tally.note(seconds, joules, steps, len(batch), 0)
+        return seconds
+
+    def abandon(self) -> list[int]:
+        """Stop at once; see `Scheduler`."""
+        lost = [*self._batch, *self.waiting]
+        self.waiting.clear()
+        self._batch, self._is_running, self.ready_s = [], False, NEVER
+        return lost

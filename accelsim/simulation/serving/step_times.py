@@ -1,0 +1,275 @@
+"""What a scheduler of requests knows of a device: how long a step of a batch takes.
+
+A step computes `prefill_tokens` tokens of prompts and one token of each of `decode_count`
+sequences. The layers see all tokens alike; attention sees the keys each token attends to, so that
+two sums describe a batch (Agrawal et al., OSDI 2024, section 4; Agrawal et al., MLSys 2024):
+
+    step = layers(prefill tokens + decode count) + logits(sequences that emit a token)
+           + prefill attention(tokens, keys) + decode attention(count, keys) + host overhead.
+
+`TabulatedSteps` reads the four parts from tables, linearly between their points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+
+from accelsim.errors import InvalidValueError
+from accelsim.workloads.graph import FloatArray, IntArray
+
+__all__ = ["Curve", "StepTimes", "Surface", "TabulatedSteps"]
+
+#: Finest width of a cell along the keys of a surface, in tokens.
+_CELL_TOKENS: Final = 16
+
+
+class StepTimes(Protocol):
+    """Times and energies of steps on one replica.
+
+    Attributes:
+        idle_w: Power between steps, watts; None where unknown.
+        log_sigma: Standard deviation of ln(true / predicted) of a step.
+        common_fraction: Share of that variance that all steps have in common.
+    """
+
+    @property
+    def idle_w(self) -> float | None:
+        """Power between steps, watts."""
+
+    @property
+    def log_sigma(self) -> float:
+        """Standard deviation of ln(true / predicted) of a step."""
+
+    @property
+    def common_fraction(self) -> float:
+        """Share of the variance that all steps have in common."""
+
+    def step(
+        self,
+        prefill_tokens: int,
+        prefill_context_sum: float,
+        decode_count: int,
+        decode_context_sum: float,
+    ) -> tuple[float, float]:
+        """One step: seconds and joules.
+
+        Args:
+            prefill_tokens: Tokens of prompts computed.
+            prefill_context_sum: Sum over them of the keys each attends to, itself included.
+            decode_count: Sequences that get one further token.
+            decode_context_sum: Sum over these of the tokens in their caches.
+        """
+
+    def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
+        """`n` steps of the same sequences one after the other: seconds and joules in all.
+
+        Args:
+            count: Sequences, >= 1.
+            context: Sum of the tokens in their caches before the first step.
+            n: Steps, >= 1.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Seconds and joules over a count, linear between points; constant beyond them.
+
+    Attributes:
+        at: Counts, ascending, shape (n,).
+        time_s: Seconds, shape (n,).
+        energy_j: Joules, shape (n,).
+    """
+
+    at: IntArray
+    time_s: FloatArray
+    energy_j: FloatArray
+
+    def spread(self, last: int) -> list[tuple[float, float]]:
+        """Seconds and joules of each count from 0 to `last`; nothing takes nothing."""
+        counts = np.arange(last + 1)
+        time_s = np.interp(counts, self.at, self.time_s)
+        energy_j = np.interp(counts, self.at, self.energy_j)
+        time_s[0] = energy_j[0] = 0.0
+        return list(zip(time_s.tolist(), energy_j.tolist(), strict=True))
+
+
+class _Line(NamedTuple):
+    """Seconds and joules over the keys for one number of tokens: intercepts and slopes by cell."""
+
+    base_s: list[float]
+    slope_s: list[float]
+    base_j: list[float]
+    slope_j: list[float]
+    end: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """Seconds and joules of attention over tokens and what is cached before them, bilinear.
+
+    Attributes:
+        tokens: Tokens of one prompt, or sequences of one token each, ascending, shape (n,).
+        cached: Tokens in the cache of each, ascending, shape (k,).
+        time_s: Seconds, shape (n, k).
+        energy_j: Joules, shape (n, k).
+    """
+
+    tokens: IntArray
+    cached: FloatArray
+    time_s: FloatArray
+    energy_j: FloatArray
+
+    def line(self, tokens: int, *, is_prompt: bool) -> _Line:
+        """The surface at one number of tokens; the last cell extends beyond the last point.
+
+        Args:
+            tokens: Tokens, or sequences.
+            is_prompt: Whether a cell comes before the first, for tokens of several short prompts:
+                their work is that of one prompt with less than nothing cached, and falls to that of
+                the fewest tokens where they have no keys.
+        """
+        place = np.interp(tokens, self.tokens, np.arange(len(self.tokens)))
+        low = min(int(place), len(self.tokens) - 2)
+        weight = float(place) - low
+        knots = self.cached
+        if is_prompt:
+            knots = np.concatenate([[-0.5 * (tokens + 1)], knots])
+        columns: list[list[float]] = []
+        for values in (self.time_s, self.energy_j):
+            row = (1 - weight) * values[low] + weight * values[low + 1]
+            if is_prompt:
+                row = np.concatenate([[min(values[0, 0], row[0])], row])
+            slope = np.diff(row) / np.diff(knots)
+            base = row[:-1] - slope * knots[:-1]
+            columns += [base.tolist(), slope.tolist()]
+        columns.append([*knots[1:-1].tolist(), float("inf")])
+        return _Line(*columns)
+
+    def cells(self) -> list[int]:
+        """Cell of each multiple of `_CELL_TOKENS` cached tokens."""
+        marks = np.arange(0, self.cached[-1] + _CELL_TOKENS, _CELL_TOKENS)
+        cells = np.searchsorted(self.cached[1:-1], marks, side="right")
+        return [int(cell) for cell in cells]
+
+
+@dataclass(slots=True, eq=False)
+class TabulatedSteps:
+    """Steps from tables.
+
+    Attributes:
+        layers: Everything but attention and logits, over the tokens of a step.
+        logits: Logits and sampling, over the sequences that emit a token.
+        prefill: Attention of prompts' tokens.
+        decode: Attention of one token per sequence.
+        overhead_s: Host time per step that nothing overlaps.
+        idle_w: Power between steps, and of the overhead.
+        log_sigma: Standard deviation of ln(true / predicted) of a step.
+        common_fraction: Share of that variance that all steps have in common.
+    """
+
+    layers: Curve
+    logits: Curve
+    prefill: Surface
+    decode: Surface
+    overhead_s: float = 0.0
+    idle_w: float | None = None
+    log_sigma: float = 0.0
+    common_fraction: float = 1.0
+    _layers: list[tuple[float, float]] = field(init=False, repr=False)
+    _logits: list[tuple[float, float]] = field(init=False, repr=False)
+    _fixed: tuple[float, float] = field(init=False, repr=False)
+    _prefill_lines: dict[int, _Line] = field(init=False, repr=False, default_factory=dict)
+    _decode_lines: dict[int, tuple[float, float, _Line]] = field(
+        init=False, repr=False, default_factory=dict
+    )
+    _prefill_cells: list[int] = field(init=False, repr=False)
+    _decode_cells: list[int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Spread the curves over every count, so that a step is look-ups.
+
+        Raises:
+            InvalidValueError: If a table is empty or out of order.
+        """
+        for name in ("layers", "logits"):
+            _check_ascending(name, getattr(self, name).at)
+        for name in ("prefill", "decode"):
+            _check_ascending(name, getattr(self, name).tokens)
+            _check_ascending(name, getattr(self, name).cached)
+        self._layers = self.layers.spread(int(self.layers.at[-1]))
+        self._logits = self.logits.spread(int(self.logits.at[-1]))
+        self._fixed = (self.overhead_s, self.overhead_s * (self.idle_w or 0.0))
+        self._prefill_cells = self.prefill.cells()
+        self._decode_cells = self.decode.cells()
+
+    def step(
+        self,
+        prefill_tokens: int,
+        prefill_context_sum: float,
+        decode_count: int,
+        decode_context_sum: float,
+    ) -> tuple[float, float]:
+        """One step: seconds and joules; see `StepTimes`."""
+        if not prefill_tokens:
+            return self.decode_run(decode_count, decode_context_sum, 1)
+        seconds, joules = self._fixed
+        layers = self._layers[min(prefill_tokens + decode_count, len(self._layers) - 1)]
+        logits = self._logits[min(decode_count + 1, len(self._logits) - 1)]
+        line = self._prefill_lines.get(prefill_tokens)
+        if line is None:
+            line = self.prefill.line(prefill_tokens, is_prompt=True)
+            self._prefill_lines[prefill_tokens] = line
+        cached = prefill_context_sum / prefill_tokens - 0.5 * (prefill_tokens + 1)
+        cells = self._prefill_cells
+        cell = cells[min(int(cached) >> 4, len(cells) - 1)] + 1 if cached >= 0 else 0
+        seconds += layers[0] + logits[0] + line.base_s[cell] + line.slope_s[cell] * cached
+        joules += layers[1] + logits[1] + line.base_j[cell] + line.slope_j[cell] * cached
+        if decode_count:
+            _, _, line = self._decode_lines.get(decode_count) or self._decode_line(decode_count)
+            cached = decode_context_sum / decode_count
+            cell = self._decode_cells[min(int(cached) >> 4, len(self._decode_cells) - 1)]
+            seconds += line.base_s[cell] + line.slope_s[cell] * cached
+            joules += line.base_j[cell] + line.slope_j[cell] * cached
+        return seconds, joules
+
+    def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
+        """Steps of one batch; its mean cache grows by one per step, and the sum of a line over
+        equal steps is its value in the middle times their number; see `StepTimes`.
+        """
+        fixed_s, fixed_j, line = self._decode_lines.get(count) or self._decode_line(count)
+        cached = context / count
+        cell = self._decode_cells[min(int(cached) >> 4, len(self._decode_cells) - 1)]
+        seconds, joules, left = n * fixed_s, n * fixed_j, n
+        while left:
+            room = line.end[cell] - cached
+            steps = left if left <= room else min(left, max(1, int(room) + 1))
+            middle = cached + 0.5 * (steps - 1)
+            seconds += steps * (line.base_s[cell] + line.slope_s[cell] * middle)
+            joules += steps * (line.base_j[cell] + line.slope_j[cell] * middle)
+            left -= steps
+            cached += steps
+            cell += 1
+        return seconds, joules
+
+    def _decode_line(self, count: int) -> tuple[float, float, _Line]:
+        """What a step of `count` sequences takes besides attention, and its attention."""
+        layers = self._layers[min(count, len(self._layers) - 1)]
+        logits = self._logits[min(count, len(self._logits) - 1)]
+        fixed_s = self._fixed[0] + layers[0] + logits[0]
+        fixed_j = self._fixed[1] + layers[1] + logits[1]
+        found = self._decode_lines[count] = (
+            fixed_s,
+            fixed_j,
+            self.decode.line(count, is_prompt=False),
+        )
+        return found
+
+
+def _check_ascending(name: str, points: Sequence[float] | FloatArray | IntArray) -> None:
+    values = np.asarray(points)
+    if len(values) < 2 or (np.diff(values) <= 0).any():
+        raise InvalidValueError(name, values.tolist()[:8], "at least two points, ascending")

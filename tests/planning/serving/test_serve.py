@@ -1,0 +1,151 @@
+"""Serving a catalogued model: agrees with `estimate`, keeps laws, refuses what cannot be."""
+
+import numpy as np
+import pytest
+
+import accelsim
+from accelsim import Arrivals, ServingOptions, SloTargets
+from accelsim.errors import DoesNotFitError, InvalidValueError, UnknownNameError
+from accelsim.simulation.serving.requests import RequestColumns
+
+CONTRACT = (
+    *("workload", "device", "replicas", "engine", "plan", "requests", "completed", "duration_s"),
+    *("throughput_requests_per_s", "output_tokens_per_s", "goodput_requests_per_s"),
+    *("slo_attainment_fraction", "ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s"),
+    *("kv_occupancy_fraction", "utilisation_fraction", "preemptions", "energy_j"),
+    *("energy_j_per_token", "average_power_w", "peak_power_w", "cost_usd_per_million_tokens"),
+    *("cost_usd_per_1000_requests", "offer", "saturated", "seed"),
+)
+
+
+def one(prompt, output):
+    return RequestColumns(np.zeros(1), np.array([prompt]), np.array([output]))
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "prompt", "output"),
+    [
+        ("llama-3.1-8b", "h100-sxm-80gb", 1024, 129),
+        ("llama-3.1-8b", "h100-sxm-80gb", 100, 400),
+        ("gpt2", "a100-sxm-80gb", 300, 65),
+        ("llama-3.2-1b", "epyc-7763", 128, 17),
+    ],
+)
+def test_one_request_alone_takes_what_estimate_says(model, device, prompt, output):
+    served = accelsim.serve(model, device, one(prompt, output), step_overhead_s=0.0)
+    execution = served.plan["execution"]
+    alone = accelsim.estimate(
+        model, device, batch=1, seq_len=prompt, output_len=output, execution=execution
+    )
+    assert served.ttft_s["mean"] == pytest.approx(alone.time_to_first_token_s, rel=0.06)
+    assert served.tpot_s["mean"] == pytest.approx(alone.time_per_output_token_s, rel=0.03)
+
+
+def test_figures_are_those_of_the_contract():
+    slo = SloTargets(ttft_s=0.5, tpot_s=0.05)
+    load = Arrivals(rate_per_s=8, requests=200)
+    result = accelsim.serve("llama-3.1-8b", "h100-sxm-80gb", load, slo=slo)
+    assert tuple(result.figures()) == CONTRACT
+    document = result.to_dict()
+    assert document["kind"] == "serving"
+    assert list(document["ttft_s"]) == ["mean", "p50", "p90", "p95", "p99"]
+    assert document["completed"] == 200
+    assert document["slo_attainment_fraction"] > 0.9
+    assert document["energy_j"] == pytest.approx(
+        document["average_power_w"] * document["duration_s"]
+    )
+    assert document["average_power_w"] < document["peak_power_w"] < 701
+    frame = result.to_requests()
+    assert len(frame) == 200
+    assert frame["output_tokens"].sum() == pytest.approx(
+        document["output_tokens_per_s"] * document["duration_s"]
+    )
+
+
+def test_times_rise_with_the_rate_until_it_is_too_much():
+    means = []
+    for rate in (2.0, 8.0, 20.0, 120.0):
+        load = Arrivals(rate_per_s=rate, requests=400, prompt="1000", output="64")
+        result = accelsim.serve("llama-3.1-8b", "h100-sxm-80gb", load)
+        means.append(result.e2e_s["mean"])
+    assert means == sorted(means)
+    assert result.saturated
+    assert "are served" in result.warnings[-1]
+
+
+def test_littles_law():
+    load = Arrivals(rate_per_s=10, requests=300)
+    result = accelsim.serve("llama-3.1-8b", "h100-sxm-80gb", load)
+    frame = result.to_requests()
+    events = np.concatenate([frame["arrival_s"], frame["finish_s"]])
+    change = np.concatenate([np.ones(300), -np.ones(300)])
+    order = np.argsort(events)
+    inside = np.cumsum(change[order])[:-1]
+    mean_inside = (inside * np.diff(events[order])).sum() / result.duration_s
+    waited = result.throughput_requests_per_s * result.e2e_s["mean"]
+    assert mean_inside == pytest.approx(waited, rel=1e-6)
+
+
+@pytest.mark.parametrize("device", ["t4", "xeon-platinum-8380", "tpu-v5e", "alveo-u280"])
+def test_vision_models_are_served_in_batches(device):
+    load = Arrivals(rate_per_s=50, requests=100, prompt="1", output="0")
+    result = accelsim.serve("resnet-50", device, load, max_seqs=8, batch_window_s=0.01)
+    assert result.completed == 100
+    assert result.tpot_s["mean"] is None
+    assert result.queue_s["p99"] <= 0.011 + result.e2e_s["p99"]
+
+
+def test_engines_share_memory_out_by_their_own_rules():
+    found = {
+        engine: accelsim.serve(
+            "llama-3.1-8b", "h100-sxm-80gb", one(64, 8), ServingOptions(engine=engine)
+        ).plan
+        for engine in ("vllm", "vllm@0.6", "sglang", "tensorrt-llm")
+    }
+    capacity = 80e9
+    for plan in found.values():
+        held = plan["weight_bytes"] + plan["kv_cache_bytes"]
+        assert 0.6 * capacity < held < capacity
+    sglang = found["sglang"]
+    assert sglang["weight_bytes"] + sglang["kv_cache_bytes"] < 0.88 * 1.08 * capacity
+
+
+@pytest.mark.parametrize(
+    ("error", "change"),
+    [
+        (DoesNotFitError, {"workload": "llama-3.1-70b"}),
+        (InvalidValueError, {"tp": 0}),
+        (InvalidValueError, {"router": "nearest"}),
+        (UnknownNameError, {"engine": "vlm"}),
+        (UnknownNameError, {"engine": "vllm@99"}),
+        (InvalidValueError, {"workload": "resnet-50", "engine": "vllm"}),
+        (InvalidValueError, {"memory_fraction": 1.5}),
+    ],
+)
+def test_what_cannot_be_served_is_refused(error, change):
+    workload = change.pop("workload", "llama-3.1-8b")
+    with pytest.raises(error):
+        accelsim.serve(workload, "h100-sxm-80gb", one(64, 8), **change)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rate_per_s": 0.0},
+        {"rate_per_s": None},
+        {"users": 3},
+        {"requests": 0},
+        {"process": "pareto"},
+        {"swing_fraction": 2.0},
+    ],
+)
+def test_loads_that_are_none_are_refused(change):
+    with pytest.raises(InvalidValueError):
+        Arrivals(**({"rate_per_s": 1.0} | change))
+
+
+@pytest.mark.parametrize("text", ["0", "-5", "x", "uniform:9", "lognormal:1", "normal:5:1"])
+def test_lengths_that_are_none_are_refused(text):
+    load = Arrivals(rate_per_s=1.0, requests=10, prompt=text)
+    with pytest.raises(InvalidValueError, match="prompt"):
+        accelsim.serve("llama-3.1-8b", "h100-sxm-80gb", load)

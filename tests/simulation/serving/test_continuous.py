@@ -1,0 +1,155 @@
+"""Laws of continuous batching over random loads: nothing is lost or leaks, jumps are steps."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accelsim.errors import InvalidValueError
+from accelsim.simulation.serving.prefix_cache import PrefixCache
+from accelsim.simulation.serving.schedulers.continuous import BatchLimits, ContinuousBatching
+
+from .scenarios import random_columns, run_fleet, table_steps
+
+STEPS = table_steps(1)
+
+
+class OneStepAtATime(ContinuousBatching):
+    """Never jumps."""
+
+    def _start_run(self, *, is_single):
+        super()._start_run(is_single=True)
+
+
+@st.composite
+def scenarios(draw):
+    """A load, limits, and whether blocks are shared."""
+    block = draw(st.sampled_from([1, 4, 16]))
+    limits = BatchLimits(
+        max_tokens=draw(st.sampled_from([64, 300, 2048])),
+        max_seqs=draw(st.sampled_from([1, 3, 64])),
+        block_tokens=block,
+        blocks=draw(st.integers(170, 1500)) // block + 1,
+        chunked=draw(st.booleans()),
+        mixed=draw(st.booleans()),
+        reserve=draw(st.sampled_from(["part", "prompt", "sequence"])),
+        swap=draw(st.booleans()),
+        copy_s_per_block=1e-5,
+    )
+    count = draw(st.integers(1, 25))
+    rng = np.random.default_rng(draw(st.integers(0, 1000)))
+    more = {}
+    if shares := draw(st.booleans()):
+        more["prefix_group"] = rng.integers(-1, 4, count)
+        more["prefix_tokens"] = rng.integers(0, 120, count)
+    rate = draw(st.sampled_from([1.0, 30.0, 1000.0]))
+    seed = int(rng.integers(1 << 30))
+    columns = random_columns(seed, count, rate=rate, longest=80, **more)
+    return columns, limits, shares
+
+
+def serve(scenario, kind=ContinuousBatching):
+    columns, limits, shares = scenario
+    return run_fleet(
+        columns, lambda log: kind(log, STEPS, limits, PrefixCache() if shares else None)
+    )
+
+
+@pytest.mark.law
+@settings(max_examples=100)
+@given(scenarios())
+def test_nothing_is_lost_and_no_block_leaks(scenario):
+    log, fleet = serve(scenario)
+    done = np.isfinite(log.column("finish_s"))
+    assert done.sum() + len(log.rejected) == len(log)
+    arrival, start, first, finish = (
+        log.column(name)[done] for name in ("arrival_s", "scheduled_s", "first_token_s", "finish_s")
+    )
+    assert (arrival <= start).all()
+    assert (start < first).all()
+    assert (first <= finish).all()
+    replica = fleet.replicas[0]
+    assert replica.outstanding == 0
+    assert replica.used_blocks == 0
+    assert replica._context == 0
+    assert replica._promised == 0
+    assert not any(replica._due)
+    if replica.cache is not None:
+        assert not replica.cache.held
+        assert replica._free + len(replica.cache) == replica.limits.blocks
+    assert 0 < replica.tally.peak_blocks <= replica.limits.blocks or not done.any()
+
+
+@pytest.mark.law
+@settings(max_examples=100)
+@given(scenarios())
+def test_tokens_are_conserved(scenario):
+    log, fleet = serve(scenario)
+    done = np.isfinite(log.column("finish_s"))
+    tally = fleet.replicas[0].tally
+    gap_s, weight = tally.gaps.merged([])
+    further = (log.column("output_tokens")[done] - 1).sum()
+    if not tally.preemption_count:
+        assert weight.sum() == further
+        if fleet.replicas[0].cache is None:
+            assert tally.prompt_tokens == log.column("prompt_tokens")[done].sum()
+    assert (gap_s > 0).all()
+
+
+@pytest.mark.law
+@settings(max_examples=40)
+@given(scenarios())
+def test_jumps_give_what_single_steps_give(scenario):
+    fast, _ = serve(scenario)
+    slow, _ = serve(scenario, OneStepAtATime)
+    for name in ("first_token_s", "finish_s", "scheduled_s"):
+        np.testing.assert_allclose(fast.column(name), slow.column(name), rtol=1e-9)
+
+
+@given(scenarios())
+@settings(max_examples=20)
+def test_the_same_load_gives_the_same_bits(scenario):
+    first, again = serve(scenario)[0], serve(scenario)[0]
+    assert first.finish_s.tobytes() == again.finish_s.tobytes()
+
+
+def test_a_request_alone_takes_its_steps():
+    columns = random_columns(5, 1)
+    prompt, output = int(columns.prompt_tokens[0]), int(columns.output_tokens[0])
+    log, _ = run_fleet(columns, lambda log: ContinuousBatching(log, STEPS, BatchLimits()))
+    first = STEPS.step(prompt, prompt * (prompt + 1) / 2, 0, 0)[0]
+    ttft = log.first_token_s[0] - log.arrival_s[0]
+    assert ttft == pytest.approx(first, rel=1e-12)
+    further = STEPS.decode_run(1, prompt, output - 1)[0]
+    assert log.finish_s[0] - log.first_token_s[0] == pytest.approx(further, rel=1e-9)
+
+
+def test_a_request_larger_than_the_cache_is_refused_by_name():
+    columns = replace(random_columns(5, 3), prompt_tokens=np.array([10, 5000, 10]))
+    limits = BatchLimits(blocks=50)
+    log, _ = run_fleet(columns, lambda log: ContinuousBatching(log, STEPS, limits))
+    assert list(log.rejected) == [1]
+    assert "cache blocks" in log.rejected[1]
+    assert np.isfinite(log.column("finish_s")).tolist() == [True, False, True]
+
+
+def test_shared_prefixes_save_work():
+    group = {"prefix_group": np.zeros(40, dtype=int), "prefix_tokens": np.full(40, 160)}
+    columns = random_columns(3, 40, **group)
+    columns = replace(columns, prompt_tokens=columns.prompt_tokens + 160)
+    limits = BatchLimits()
+    _, plain = run_fleet(columns, lambda log: ContinuousBatching(log, STEPS, limits))
+    _, cached = run_fleet(
+        columns, lambda log: ContinuousBatching(log, STEPS, limits, PrefixCache())
+    )
+    saved = plain.replicas[0].tally.prompt_tokens - cached.replicas[0].tally.prompt_tokens
+    assert saved == cached.replicas[0].cache.hit_count * limits.block_tokens
+    assert saved > 0.7 * 39 * 160
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_seqs", "block_tokens", "blocks"])
+def test_limits_out_of_range_are_refused(field):
+    with pytest.raises(InvalidValueError, match=field):
+        BatchLimits(**{field: 0})
