@@ -35,7 +35,8 @@ class Engine(FrozenModel):
         version: Its version.
         source: Where its behaviour was read.
         scheduler: "continuous", or "window" for batches that run as a whole.
-        execution: How operators are issued; the device's usual way where None.
+        stack: Software that runs the model, where it runs on the device; the device's usual one
+            where None.
         mixed: Whether prompts and further tokens share steps.
         chunked: Whether prompts are computed in parts.
         reserve: What must find cache blocks before a prompt starts: its first part, all of the
@@ -58,7 +59,7 @@ class Engine(FrozenModel):
     version: str
     source: str
     scheduler: Literal["continuous", "window"] = "continuous"
-    execution: Literal["eager", "graph", "compiled"] | None
+    stack: str | None = None
     mixed: bool = True
     chunked: bool = True
     reserve: Literal["part", "prompt", "sequence"] = "part"

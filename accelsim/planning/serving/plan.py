@@ -13,6 +13,7 @@ from accelsim.planning.serving.options import ServingOptions
 from accelsim.planning.serving.step_tables import ReplicaMemory, replica_memory, step_tables
 from accelsim.simulation.serving.schedulers.continuous import BatchLimits
 from accelsim.simulation.serving.step_times import StepTimes
+from accelsim.stack_catalog import stack
 from accelsim.workloads.sharding import Shard
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class ReplicaPlan:
             "devices_per_replica": self.options.devices_per_replica,
             "precision": self.run.precision.name,
             "kv_format": self.run.precision.kv_cache.label,
+            "stack": self.run.stack.name,
             "execution": self.run.execution.value,
             "max_batch_tokens": self.max_batch_tokens,
             "max_seqs": self.max_seqs,
@@ -174,8 +176,9 @@ def _run(
 ) -> ResolvedRun:
     """The run on one rank, issued as the engine does."""
     model, run = run_options.model, first
-    if model.execution is None and one.execution is not None:
-        issued = replace(run_options, model=replace(model, execution=one.execution))
+    own = model.execution is not None or model.stack is not None
+    if not own and one.stack is not None and stack(one.stack).runs(run.device):
+        issued = replace(run_options, model=replace(model, stack=one.stack))
         run = resolve(first.workload, first.device, issued)
     if options.tp == options.pp == options.ep == 1:
         return run

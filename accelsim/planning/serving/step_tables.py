@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from accelsim.cost.memory import inference_footprint
 from accelsim.cost.registry import operator_costs, tier_parameters
 from accelsim.cost.residual import run_log_sigma
+from accelsim.cost.stack import on_stack
 from accelsim.cost.table import CostTable, Execution
 from accelsim.planning.run import ResolvedRun
 from accelsim.planning.schedule import device_time_s
@@ -121,7 +122,7 @@ def replica_memory(run: ResolvedRun, max_tokens: int, stages: int) -> ReplicaMem
     largest = ReplicaMemory(0.0, 0.0, 0.0)
     for shard in _stages(run.shard, stages):
         lowered = _lowered(run, shape, Phase.PREFILL, shard)
-        parts = inference_footprint(lowered.graph, lowered.parameter_count, run.precision)
+        parts = inference_footprint(lowered.graph, lowered.parameter_bytes)
         held = ReplicaMemory(parts.weight_bytes, parts.activation_bytes, lowered.kv_bytes_per_token)
         if held.weight_bytes + held.activation_bytes > largest.weight_bytes:
             largest = held
@@ -218,11 +219,18 @@ class _Pricing:
         """Whether one launch issues a whole step."""
         return bool(self.settings["execution"] != Execution.EAGER)
 
-    def graph(self, graph: OperatorGraph, shard: Shard) -> CostTable:
-        """Costs of one rank's rows."""
+    def graph(self, graph: OperatorGraph, shard: Shard, phase: Phase) -> CostTable:
+        """Costs of one rank's rows on the run's stack."""
         run = self.run
         priced = (run.device, run.execution, self.parameters, run.host)
-        return sharded_costs(graph, *priced, shard=shard, cluster=run.cluster)
+        table = sharded_costs(graph, *priced, shard=shard, cluster=run.cluster)
+        return self.on_stack(table, graph, phase)
+
+    def on_stack(self, table: CostTable, graph: OperatorGraph, phase: Phase) -> CostTable:
+        """Costs as the run's stack has them."""
+        is_decode = phase is Phase.DECODE
+        effect = self.run.stack_effect
+        return on_stack(table, graph.kind, graph.dtype, effect, is_decode=is_decode)
 
     def times(self, table: CostTable) -> FloatArray:
         """Device times of rows; where the host issues them one by one, no less than that takes."""
@@ -237,9 +245,11 @@ def _lowered(run: ResolvedRun, shape: PassShape, phase: Phase, shard: Shard) -> 
     lowered = run.workload.lower(
         shape, run.precision, phase, fused_attention=run.fused_attention, shard=shard
     )
-    if run.execution != Execution.COMPILED or run.device.device_class == "fpga":
+    fuses = run.stack_path.fuses
+    if fuses == "nothing":
         return lowered
-    return replace(lowered, graph=fuse_elementwise(lowered.graph))
+    fused = fuse_elementwise(lowered.graph, epilogues=fuses == "epilogues")
+    return replace(lowered, graph=fused)
 
 
 def _curves(
@@ -256,7 +266,7 @@ def _curves(
         phase = Phase.DECODE if is_decode else Phase.PREFILL
         for shard in _stages(run.shard, stages):
             lowered = _lowered(run, shape, phase, shard)
-            table = pricing.graph(lowered.graph, shard)
+            table = pricing.graph(lowered.graph, shard, phase)
             is_layer, is_head = _parts(lowered.graph, shard)
             cost = np.stack([pricing.times(table), _energy_j(table, pricing)], axis=1)
             layers[place] += cost[is_layer].sum(axis=0)
@@ -346,6 +356,7 @@ def _attention(lowered: LoweredBatch, pricing: _Pricing) -> tuple[FloatArray, Fl
     graph = lowered.distinct_rows().take(places)
     run = pricing.run
     table = operator_costs(graph, run.device, run.execution, pricing.parameters)
+    table = pricing.on_stack(table, graph, lowered.phase)
     launches = lowered.repeat_count[rows]
     add: Callable[[FloatArray], FloatArray] = lambda column: (  # noqa: E731
         column.reshape(scenarios, len(rows)) @ launches

@@ -33,9 +33,9 @@ def one(prompt, output):
 )
 def test_one_request_alone_takes_what_estimate_says(model, device, prompt, output):
     served = accelsim.serve(model, device, one(prompt, output), step_overhead_s=0.0)
-    execution = served.plan["execution"]
+    stack = served.plan["stack"]
     alone = accelsim.estimate(
-        model, device, batch=1, seq_len=prompt, output_len=output, execution=execution
+        model, device, batch=1, seq_len=prompt, output_len=output, stack=stack
     )
     assert served.ttft_s["mean"] == pytest.approx(alone.time_to_first_token_s, rel=0.06)
     assert served.tpot_s["mean"] == pytest.approx(alone.time_per_output_token_s, rel=0.03)
