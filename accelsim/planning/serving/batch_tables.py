@@ -58,6 +58,7 @@ def batch_tables(
     spread = math.log(found["latency_high_s"][0] / latency_s[0]) / _Z90
     return TabulatedSteps(
         layers=Curve(at, latency_s, energy_j),
+        decode_layers=Curve(at, latency_s, energy_j),
         logits=Curve(np.array([1, 2]), np.zeros(2), np.zeros(2)),
         prefill=flat,
         decode=flat,

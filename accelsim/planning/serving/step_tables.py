@@ -9,7 +9,7 @@ flight as it has stages: a round of them takes the time that one of them takes t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -154,7 +154,7 @@ def step_tables(
     pricing = _Pricing.of(run)
     longest = _longest(run)
     context = min(max_context, longest) if longest else max_context
-    layers, logits, log_sigma, common = _curves(run, pricing, max_tokens, max_seqs, stages)
+    curves, spread = _curves(run, pricing, max_tokens, max_seqs, stages)
     tokens = _up_to((1, 16, 64, 128, 256, 512, 1024, 2048, 4096), min(max_tokens, context), 2)
     cached = _up_to(_CACHED, context, 4)
     room = longest - tokens[-1] if longest else cached[-1]  # of a learned table of positions
@@ -167,14 +167,13 @@ def step_tables(
     idle_w = pricing.settings["idle_w"]
     ranks = math.prod((run.shard.tp, run.shard.cp)) * stages
     tables = TabulatedSteps(
-        layers=layers,
-        logits=logits,
+        **curves,
         prefill=prefill,
         decode=decode,
         overhead_s=overhead_s + (launch_s or 0.0) * stages,
         idle_w=None if idle_w is None else idle_w * ranks,
-        log_sigma=log_sigma,
-        common_fraction=common,
+        log_sigma=spread[0],
+        common_fraction=spread[1],
     )
     return tables if stages == 1 else PipelinedSteps(tables, stages, max_tokens)
 
@@ -219,12 +218,11 @@ class _Pricing:
         """Whether one launch issues a whole step."""
         return bool(self.settings["execution"] != Execution.EAGER)
 
-    def graph(self, graph: OperatorGraph, shard: Shard, phase: Phase) -> CostTable:
-        """Costs of one rank's rows on the run's stack."""
+    def graph(self, graph: OperatorGraph, shard: Shard) -> CostTable:
+        """Costs of one rank's rows, before its stack."""
         run = self.run
         priced = (run.device, run.execution, self.parameters, run.host)
-        table = sharded_costs(graph, *priced, shard=shard, cluster=run.cluster)
-        return self.on_stack(table, graph, phase)
+        return sharded_costs(graph, *priced, shard=shard, cluster=run.cluster)
 
     def on_stack(self, table: CostTable, graph: OperatorGraph, phase: Phase) -> CostTable:
         """Costs as the run's stack has them."""
@@ -240,6 +238,12 @@ class _Pricing:
         slowdown = max(1.0, float(table.dispatch_s.sum()) / max(float(times.sum()), 1e-12))
         return times * slowdown
 
+    def costs(self, table: CostTable) -> FloatArray:
+        """Seconds, and joules with the idle power of that time, shape (n, 2)."""
+        times = self.times(table)
+        joules = table.energy_j + (self.settings["idle_w"] or 0.0) * times
+        return np.stack([times, joules], axis=1)
+
 
 def _lowered(run: ResolvedRun, shape: PassShape, phase: Phase, shard: Shard) -> Lowered:
     lowered = run.workload.lower(
@@ -254,30 +258,38 @@ def _lowered(run: ResolvedRun, shape: PassShape, phase: Phase, shard: Shard) -> 
 
 def _curves(
     run: ResolvedRun, pricing: _Pricing, max_tokens: int, max_seqs: int, stages: int
-) -> tuple[Curve, Curve, float, float]:
-    """Layers over tokens, logits over sequences, and the spread of a step in the middle."""
-    last = max(max_tokens, max_seqs)
-    points = sorted({*_up_to(_TOKENS, last, 2), max_seqs})
-    layers, logits = np.zeros((len(points), 2)), np.zeros((len(points), 2))
+) -> tuple[dict[str, Curve], tuple[float, float]]:
+    """Layers over tokens, logits over sequences, and the spread of a step in the middle.
+
+    Layers with prompts and without are the same rows; stacks run them at rates of their own.
+    """
+    max_seqs = max(max_seqs, 2)
+    points = sorted({*_up_to(_TOKENS, max(max_tokens, max_seqs), 2), max_seqs})
+    costs = {name: np.zeros((len(points), 2)) for name in ("layers", "decode_layers", "logits")}
     spread = (0.0, 1.0)
     for place, tokens in enumerate(points):
         is_decode = tokens <= max_seqs
         shape = _shape_of(run, tokens, is_decode=is_decode)
         phase = Phase.DECODE if is_decode else Phase.PREFILL
         for shard in _stages(run.shard, stages):
-            lowered = _lowered(run, shape, phase, shard)
-            table = pricing.graph(lowered.graph, shard, phase)
-            is_layer, is_head = _parts(lowered.graph, shard)
-            cost = np.stack([pricing.times(table), _energy_j(table, pricing)], axis=1)
-            layers[place] += cost[is_layer].sum(axis=0)
-            logits[place] += cost[is_head].sum(axis=0)
-        if tokens <= min(max_seqs, 64):
-            spread = _spread(lowered.graph, table)
+            graph = _lowered(run, shape, phase, shard).graph
+            kernels = pricing.graph(graph, shard)
+            is_layer, is_head = _parts(graph, shard)
+            prompts = pricing.costs(pricing.on_stack(kernels, graph, Phase.PREFILL))
+            table = pricing.on_stack(kernels, graph, Phase.DECODE)
+            decode = pricing.costs(table)
+            costs["layers"][place] += prompts[is_layer].sum(axis=0)
+            costs["decode_layers"][place] += decode[is_layer].sum(axis=0)
+            costs["logits"][place] += decode[is_head].sum(axis=0)
+        if tokens <= 64:
+            spread = _spread(graph, table)
     at = np.array(points)
-    heads = at <= max_seqs
+    few = at <= max_seqs
     ranks = run.shard.tp * run.shard.cp
-    curve = Curve(at, layers[:, 0], layers[:, 1] * ranks)
-    return curve, Curve(at[heads], logits[heads, 0], logits[heads, 1] * ranks), *spread
+    curves = {"layers": Curve(at, costs["layers"][:, 0], costs["layers"][:, 1] * ranks)}
+    for name in ("decode_layers", "logits"):
+        curves[name] = Curve(at[few], costs[name][few, 0], costs[name][few, 1] * ranks)
+    return curves, spread
 
 
 def _shape_of(run: ResolvedRun, tokens: int, *, is_decode: bool) -> PassShape:
@@ -285,13 +297,6 @@ def _shape_of(run: ResolvedRun, tokens: int, *, is_decode: bool) -> PassShape:
         return PassShape(batch=tokens, seq_len=1, context_len=1, source_len=run.seq_len)
     length = min(tokens, _longest(run) or tokens)
     return PassShape(batch=-(-tokens // length), seq_len=length)
-
-
-def _energy_j(table: CostTable, pricing: _Pricing) -> FloatArray:
-    """Energy of rows with the idle power of their time."""
-    idle_w = pricing.settings["idle_w"] or 0.0
-    energy: FloatArray = table.energy_j + idle_w * pricing.times(table)
-    return energy
 
 
 def _parts(graph: OperatorGraph, shard: Shard) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -358,7 +363,6 @@ def _attention(lowered: LoweredBatch, pricing: _Pricing) -> tuple[FloatArray, Fl
     table = operator_costs(graph, run.device, run.execution, pricing.parameters)
     table = pricing.on_stack(table, graph, lowered.phase)
     launches = lowered.repeat_count[rows]
-    add: Callable[[FloatArray], FloatArray] = lambda column: (  # noqa: E731
-        column.reshape(scenarios, len(rows)) @ launches
-    )
-    return add(device_time_s(table, pricing.settings)), add(_energy_j(table, pricing))
+    each = pricing.costs(table).reshape(scenarios, len(rows), 2)
+    seconds, joules = np.einsum("srk,r->ks", each, launches)
+    return seconds, joules

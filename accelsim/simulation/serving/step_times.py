@@ -161,7 +161,8 @@ class TabulatedSteps:
     """Steps from tables.
 
     Attributes:
-        layers: Everything but attention and logits, over the tokens of a step.
+        layers: Everything but attention and logits, over the tokens of a step with prompts.
+        decode_layers: The same of a step without.
         logits: Logits and sampling, over the sequences that emit a token.
         prefill: Attention of prompts' tokens.
         decode: Attention of one token per sequence.
@@ -172,6 +173,7 @@ class TabulatedSteps:
     """
 
     layers: Curve
+    decode_layers: Curve
     logits: Curve
     prefill: Surface
     decode: Surface
@@ -180,6 +182,7 @@ class TabulatedSteps:
     log_sigma: float = 0.0
     common_fraction: float = 1.0
     _layers: list[tuple[float, float]] = field(init=False, repr=False)
+    _decode_layers: list[tuple[float, float]] = field(init=False, repr=False)
     _logits: list[tuple[float, float]] = field(init=False, repr=False)
     _fixed: tuple[float, float] = field(init=False, repr=False)
     _prefill_lines: dict[int, _Line] = field(init=False, repr=False, default_factory=dict)
@@ -195,12 +198,13 @@ class TabulatedSteps:
         Raises:
             InvalidValueError: If a table is empty or out of order.
         """
-        for name in ("layers", "logits"):
+        for name in ("layers", "decode_layers", "logits"):
             _check_ascending(name, getattr(self, name).at)
         for name in ("prefill", "decode"):
             _check_ascending(name, getattr(self, name).tokens)
             _check_ascending(name, getattr(self, name).cached)
         self._layers = self.layers.spread(int(self.layers.at[-1]))
+        self._decode_layers = self.decode_layers.spread(int(self.decode_layers.at[-1]))
         self._logits = self.logits.spread(int(self.logits.at[-1]))
         self._fixed = (self.overhead_s, self.overhead_s * (self.idle_w or 0.0))
         self._prefill_cells = self.prefill.cells()
@@ -257,7 +261,7 @@ class TabulatedSteps:
 
     def _decode_line(self, count: int) -> tuple[float, float, _Line]:
         """What a step of `count` sequences takes besides attention, and its attention."""
-        layers = self._layers[min(count, len(self._layers) - 1)]
+        layers = self._decode_layers[min(count, len(self._decode_layers) - 1)]
         logits = self._logits[min(count, len(self._logits) - 1)]
         fixed_s = self._fixed[0] + layers[0] + logits[0]
         fixed_j = self._fixed[1] + layers[1] + logits[1]

@@ -21,7 +21,8 @@ def table_steps(seed=0, *, overhead_s=1e-4):
         return values
 
     return TabulatedSteps(
-        layers=Curve(at, rising(5), rising(5)),
+        layers=(layers := Curve(at, rising(5), rising(5))),
+        decode_layers=layers,
         logits=Curve(np.array([1, 512]), rising(2), rising(2)),
         prefill=Surface(tokens, cached, rising(4, 4), rising(4, 4)),
         decode=Surface(tokens, cached, rising(4, 4), rising(4, 4)),

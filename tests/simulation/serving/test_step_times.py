@@ -53,6 +53,7 @@ def test_a_table_out_of_order_is_refused():
     with pytest.raises(InvalidValueError, match="layers"):
         type(tables)(
             layers=Curve(np.array([2, 1]), np.zeros(2), np.zeros(2)),
+            decode_layers=tables.layers,
             logits=tables.logits,
             prefill=tables.prefill,
             decode=tables.decode,
