@@ -12,8 +12,8 @@ import numpy as np
 
 from accelsim.calibration.check import Z90, CheckCase, Prediction, freeze, model_graph
 from accelsim.calibration.environment import machine_name
+from accelsim.cost.background import background_power_w
 from accelsim.cost.gpu import GpuParameters, cost_gpu
-from accelsim.cost.idle import idle_power_w
 from accelsim.cost.table import Execution
 from accelsim.datafile import data_root, read_mapping
 from accelsim.hardware.profile import GpuProfile
@@ -67,7 +67,7 @@ def predict_gpu(case: CheckCase, profile: GpuProfile, parameters: GpuParameters)
         execution=execution,
         iterations=1,
         warmup_iterations=2,
-        idle_w=idle_power_w(profile),
+        idle_w=background_power_w(profile),
         power_limit_w=None if limit is None else limit.value,
     )
     spread = math.exp(Z90 * _log_sigma(table.time_s, table.log_sigma, graph.kind))

@@ -99,7 +99,12 @@ def _shape(run: ResolvedRun, **changes: int) -> PassShape:
 def _lower(run: ResolvedRun, phase: Phase, **changes: int) -> Lowered:
     shape = _shape(run, **changes)
     return run.workload.lower(
-        shape, run.precision, phase, fused_attention=run.fused_attention, shard=run.shard
+        shape,
+        run.precision,
+        phase,
+        fused_attention=run.fused_attention,
+        shard=run.shard,
+        is_training=run.mode == "training",
     )
 
 

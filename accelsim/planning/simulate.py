@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
 
 import numpy as np
 
-from accelsim.cost.idle import idle_power_w
+from accelsim.cost.background import background_power_w
 from accelsim.cost.memory import MemoryFootprint
 from accelsim.cost.registry import tier_parameters
 from accelsim.cost.residual import run_log_sigma
@@ -448,7 +448,7 @@ def device_settings(
         "synchronize": is_decode,
         "input_bytes": 0.0 if shares_memory or is_decode else input_bytes,
         "host_bandwidth_bytes_per_s": link_rate,
-        "idle_w": idle_power_w(device),
+        "idle_w": background_power_w(device),
         "power_limit_w": None if limit is None else limit.value,
     }
 

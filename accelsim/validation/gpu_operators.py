@@ -154,6 +154,7 @@ class KernelPrediction(TimedKernels):
     def costs(self, parameters: GpuParameters) -> CostTable:
         """Cost every row under the conditions of the measurement."""
         is_eager = self.execution is Execution.EAGER
+        parameters = parameters.of_vendor(self.profile.vendor)
         dispatch = parameters.dispatch
         issued_s = dispatch.convolution_s + dispatch.plan_lookup_s * is_eager
         as_measured = replace(

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from math import prod
 
 from accelsim.errors import InvalidValueError
+from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.operator import RECURRENT_GATES, OperatorKind
 from accelsim.workloads.pointwise import POINTWISE_FLOP
 from accelsim.workloads.row_writer import RowWriter, Tensor
@@ -27,9 +28,11 @@ from accelsim.workloads.window import (
     window_outputs,
 )
 
-__all__ = ["GraphBuilder", "Tensor"]
+__all__ = ["DROPOUT", "GraphBuilder", "Tensor"]
 
 _K = OperatorKind
+#: Name of dropout's rows.
+DROPOUT = "dropout"
 #: Activations whose gradient needs only the output.
 _SAVES_OUTPUT = {"relu", "sigmoid", "tanh", "exp"}
 
@@ -49,6 +52,7 @@ class GraphBuilder(RowWriter):
         tied: bool = False,
     ) -> Tensor:
         """x (..., k) times a weight (k, n). `tied` weights are read but not counted again."""
+        x = self.cast(x, self.precision.activation)
         k, m = x.shape[-1], prod(x.shape[:-1])
         weights = k * out_features + (out_features if bias else 0)
         if not tied:
@@ -78,6 +82,7 @@ class GraphBuilder(RowWriter):
         """x (m, k), rows sorted by expert, times one (k, n) weight per expert; only `active`
         experts are read.
         """
+        x = self.cast(x, self.precision.activation)
         m, k = x.shape
         each = k * out_features + (out_features if bias else 0)
         self.parameters(groups * each, 1 + bias, of_product=True)
@@ -95,6 +100,7 @@ class GraphBuilder(RowWriter):
 
     def matmul(self, a: Tensor, b: Tensor, *, name: str = "matmul") -> Tensor:
         """Batched activation product: a (..., m, k) times b (..., k, n); leading shapes equal."""
+        a, b = (self.cast(x, self.precision.activation) for x in (a, b))
         batch, m, k, n = prod(a.shape[:-2]), a.shape[-2], a.shape[-1], b.shape[-1]
         return self.operator(
             _K.BATCHED_GEMM,
@@ -179,6 +185,7 @@ class GraphBuilder(RowWriter):
         bias: Tensor | None = None,
         masked: bool = False,
         scaled: str = "scores",
+        dropout: bool = False,
         name: str = "attention",
     ) -> Tensor:
         """softmax(q k^T) v with q (batch, heads, q_len, head_dim), k and v (batch, kv_heads,
@@ -198,6 +205,8 @@ class GraphBuilder(RowWriter):
                 decomposed form only.
             scaled: What the decomposed form divides by sqrt(head_dim): "scores", "query" or "" for
                 neither.
+            dropout: Whether the decomposed form drops probabilities in training; fused kernels
+                draw their own numbers and keep none.
             name: Operator name.
         """
         batch, heads, q_len, head_dim = q.shape
@@ -209,7 +218,7 @@ class GraphBuilder(RowWriter):
         if not self.fused_attention:
             adds = masked or causal or bias is not None
             return self._decomposed_attention(
-                q, k, v, kv_len, masked=adds, scaled=scaled, name=name
+                q, k, v, kv_len, masked=adds, scaled=scaled, dropout=dropout, name=name
             )
         seen = min(kv_len, window + q_len - 1) if window else kv_len
         per_query = min(kv_len, window) if window else kv_len
@@ -240,7 +249,16 @@ class GraphBuilder(RowWriter):
         )
 
     def _decomposed_attention(
-        self, q: Tensor, k: Tensor, v: Tensor, kv_len: int, *, masked: bool, scaled: str, name: str
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        kv_len: int,
+        *,
+        masked: bool,
+        scaled: str,
+        dropout: bool,
+        name: str,
     ) -> Tensor:
         """Scores, softmax and context as rows of their own, their result copied back to token
         order.
@@ -257,9 +275,9 @@ class GraphBuilder(RowWriter):
             scores = self.elementwise(scores, name=f"{name}.scale")
         if masked:
             scores = self.elementwise(scores, name=f"{name}.mask")
-        context = self.matmul(
-            self.softmax(scores, name=f"{name}.softmax"), values, name=f"{name}.context"
-        )
+        weights = self.softmax(scores, name=f"{name}.softmax")
+        weights = self.dropout(weights) if dropout else weights
+        context = self.matmul(weights, values, name=f"{name}.context")
         return self.copy(
             context, shape=(batch, heads, q_len, v.shape[3]), name=f"{name}.merge_heads"
         )
@@ -313,6 +331,24 @@ class GraphBuilder(RowWriter):
             save_output=by_output,
         )
 
+    def dropout(self, x: Tensor) -> Tensor:
+        """Dropout, which runs in training alone: beside the output it writes a mask of a byte per
+        element, which the backward pass reads (PyTorch, native_dropout).
+        """
+        if not self.is_training:
+            return x
+        mask_bytes = 1.0 * x.elements
+        return self.operator(
+            _K.ELEMENTWISE,
+            (x.elements, 1, POINTWISE_FLOP["native_dropout"]),
+            [x],
+            x.shape,
+            name=DROPOUT,
+            flop=1.0 * POINTWISE_FLOP["native_dropout"] * x.elements,
+            read_bytes=x.bytes + mask_bytes,
+            extra_saved_bytes=mask_bytes,
+        )
+
     def add(self, a: Tensor, b: Tensor, *, name: str = "add") -> Tensor:
         """Sum of two tensors of one shape."""
         return self.elementwise(a, b, name=name)
@@ -325,6 +361,8 @@ class GraphBuilder(RowWriter):
         self, kind: OperatorKind, x: Tensor, rows: int, columns: int, parameters: int, flop: int
     ) -> Tensor:
         self.parameters(parameters, max(1, parameters // max(columns, 1)))
+        full = kind != _K.RMS_NORM and self.is_mixed
+        x = self.cast(x, Dtype.FP32) if full else x
         return self.operator(
             kind,
             (rows, columns),
@@ -335,6 +373,8 @@ class GraphBuilder(RowWriter):
             weights=parameters,
             saves=[x],
             extra_saved_bytes=8.0 * rows,
+            dtype=Dtype.FP32 if full else None,
+            output_dtype=Dtype.FP32 if full else None,
         )
 
     def layer_norm(self, x: Tensor, *, bias: bool = True) -> Tensor:
@@ -371,7 +411,10 @@ class GraphBuilder(RowWriter):
         return self._norm(_K.GROUP_NORM, x, rows, x.elements // rows, 2 * x.shape[1], 8)
 
     def softmax(self, x: Tensor, *, name: str = "softmax") -> Tensor:
-        """Softmax over the last axis."""
+        """Softmax over the last axis; in mixed precision one kernel reads 16 bits and writes FP32
+        (PyTorch, autocast's policy fp32_set_opt_dtype).
+        """
+        full = Dtype.FP32 if self.is_mixed else None
         rows = x.elements // x.shape[-1]
         return self.operator(
             _K.SOFTMAX,
@@ -381,6 +424,8 @@ class GraphBuilder(RowWriter):
             name=name,
             flop=6.0 * x.elements,
             save_output=True,
+            dtype=full,
+            output_dtype=full,
         )
 
     def reduce(self, x: Tensor, *shape: int, name: str = "mean") -> Tensor:

@@ -184,6 +184,7 @@ class Workload:
         *,
         fused_attention: bool = True,
         shard: Shard = WHOLE,
+        is_training: bool = False,
     ) -> Lowered:
         """Lower one pass.
 
@@ -194,11 +195,12 @@ class Workload:
                 token per sequence).
             fused_attention: False writes attention as scores, softmax and context.
             shard: The part of one rank; the whole model unless given.
+            is_training: Whether a backward pass follows; modules are captured with it or without.
 
         Raises:
             InvalidValueError: If the sizes or the ranks do not fit the model.
         """
-        return _lower(self, shape, precision, phase, fused_attention, shard)
+        return _lower(self, shape, precision, phase, fused_attention, shard, is_training)
 
     def builder(
         self,
@@ -207,6 +209,7 @@ class Workload:
         *,
         fused_attention: bool = True,
         shard: Shard = WHOLE,
+        is_training: bool = False,
     ) -> GraphBuilder:
         """An empty builder of one pass of a catalogued workload.
 
@@ -219,7 +222,13 @@ class Workload:
         if not shard.is_whole and not self.family.shards:
             allowed = f"the whole model: {self.family.name} models are not split over ranks"
             raise InvalidValueError("shard", shard, allowed, "Give every rank a copy of it.")
-        return GraphBuilder(precision, phase, fused_attention=fused_attention, shard=shard)
+        return GraphBuilder(
+            precision,
+            phase,
+            fused_attention=fused_attention,
+            shard=shard,
+            is_training=is_training,
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a captured workload as JSON that `accelsim.workload(path)` reads back.
@@ -239,13 +248,16 @@ def _lower(
     phase: Phase,
     fused_attention: bool,
     shard: Shard,
+    is_training: bool,
 ) -> Lowered:
     if workload.captured is not None:
         if not shard.is_whole:
             raise InvalidValueError("shard", shard, "the whole model of a captured module")
         captured = (workload, workload.captured)
         return _lower_captured(*captured, shape, precision, phase, fused_attention)
-    builder = workload.builder(precision, phase, fused_attention=fused_attention, shard=shard)
+    builder = workload.builder(
+        precision, phase, fused_attention=fused_attention, shard=shard, is_training=is_training
+    )
     workload.family.write(builder, workload.parameters, shape)  # type: ignore[union-attr]
     return Lowered(
         builder.build(),

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.errors import UnknownNameError
+from accelsim.workloads.builder import DROPOUT
 from accelsim.workloads.dtype import DTYPE_BYTES, Precision
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, concatenate
 from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
@@ -418,10 +419,15 @@ def _elementwise(forward: _Rows, needed: BoolArray) -> list[_Block]:
     """Sums pass gradients on; everything else is one pass over operands and gradient."""
     is_sum = np.array(["add" in forward.graph.name[row] for row in forward.rows.tolist()], bool)
     passes_on = is_sum & (forward.dims[:, 1] > 1)
-    taken = forward.where(needed & ~passes_on)
+    is_dropped = np.array(
+        [forward.graph.name[row] == DROPOUT for row in forward.rows.tolist()], bool
+    )
+    taken = forward.where(needed & ~passes_on & ~is_dropped)
     dims = taken.dims.copy()
     dims[:, 1] += 1
-    return [taken.gradient(dims=dims)]
+    dropped = forward.where(needed & is_dropped)  # reads the gradient and the mask
+    write = dropped.write
+    return [taken.gradient(dims=dims), dropped.gradient(read=dropped.read, write=write)]
 
 
 def _pooling(forward: _Rows, needed: BoolArray) -> list[_Block]:

@@ -12,7 +12,7 @@ from gpu_bench import bench, costs, parameters
 from gpu_rows import K, attention, conv, gemm, gpu, graph
 
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
-from accelsim.cost.gpu.machine import GpuMachine, reached_flop_per_s
+from accelsim.cost.gpu.machine import GpuMachine, reached_flop_per_s, static_power_w
 from accelsim.cost.gpu.model import cost_gpu
 from accelsim.cost.gpu.repeated import with_cached_operands
 from accelsim.cost.table import Execution, RowCosts
@@ -79,7 +79,7 @@ def test_a_limited_product_takes_longer_in_arithmetic_and_traffic_alike() -> Non
         limit_w=74.0,
         static_w=10.0,
         power_window_s=0.0,
-        byte_energy_j=0.0,
+        clocked_byte_energy_j=0.0,
         flop_energy_j=np.full(len(Dtype), 100.0 * busy_s / flop),
     )
     limited = costs(kind, dims, flop, moved, machine=machine)
@@ -96,7 +96,7 @@ def test_a_machine_is_its_profile_times_the_parameters() -> None:
     used = parameters(
         {
             "memory.gddr_efficiency": 0.5,
-            "gemm.operand_bytes_per_lane_clock": 0.25,
+            "gemm.operand_bytes_per_clock": 16.0,
             "gemm.matrix_operand_bytes_per_clock": 128.0,
             "power.active_static_w": 5.0,
             "power.active_static_fraction": 0.1,
@@ -108,13 +108,47 @@ def test_a_machine_is_its_profile_times_the_parameters() -> None:
     assert machine.stream_bytes_per_s == pytest.approx(0.5 * 320e9)
     assert machine.static_w == pytest.approx(5.0 + 0.1 * 70)
     assert machine.vector_operand_bytes_per_s == pytest.approx(
-        0.25 * board.vector_flop_per_s[Dtype.FP32].value / 2
+        16.0 * 40 * board.boost_clock_hz.value
     )
     assert machine.matrix_operand_bytes_per_s == pytest.approx(
         128.0 * 40 * board.boost_clock_hz.value
     )
     assert machine.power_window_s == 0.0  # sustained work
     assert GpuMachine.of(board, replace(used, is_isolated=True)).power_window_s == 1e-3
+
+
+@pytest.mark.parametrize(("few", "many"), [("p100-pcie-16gb", "p4"), ("v100-pcie-32gb", "a40")])
+def test_operands_come_per_sm_whatever_its_lanes(few, many) -> None:
+    """32 banks of 4 bytes per SM serve 64 lanes on the GP100, GV100 and TU102, and 128 on the GP104
+    and GA102 (CUDA C++ Programming Guide, "Compute Capabilities").
+    """
+    rates = []
+    for board in (gpu(few), gpu(many)):
+        machine = GpuMachine.of(board, GpuParameters.class_wide())
+        lanes = board.sm_count.value * board.lanes_per_sm.value
+        rates.append(machine.vector_operand_bytes_per_s / (lanes * machine.clock_hz))
+    assert rates[0] == pytest.approx(2 * rates[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "watts", "tolerance"),
+    [
+        # "P0" and "P2" with a process and no work: lyulyul/shine-cluster#54 has 48 to 51 W of an
+        # RTX 3070 (220 W), text-generation-inference#946 38 W of an RTX A4000 (140 W).
+        ({"like": "rtx-3080", "limit_w": 220.0}, 49.0, 0.2),
+        ({"like": "rtx-a6000", "limit_w": 140.0}, 38.0, 0.2),
+        # A share of the limit on modules and chips: most of it is left to work.
+        ({"like": "apple-m1", "limit_w": 20.0}, 7.6, 1e-6),
+        ({"like": "jetson-agx-xavier", "limit_w": 30.0}, 11.4, 1e-6),
+    ],
+)
+def test_static_power_scales_with_the_board(name, watts, tolerance) -> None:
+    board = gpu(name["like"])
+    limit = board.power.limit_w.model_copy(update={"value": name["limit_w"]})
+    power = board.power.model_copy(update={"limit_w": limit})
+    board = board.model_copy(update={"power": power})
+    found = static_power_w(board, GpuParameters.class_wide())
+    assert found == pytest.approx(watts, rel=tolerance)
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ FIT: Mapping[str, Any] = read_mapping(data_root() / "calibration" / "class" / "g
 def dispatch_times(
     issued: Sequence[tuple[Cell, float]], waited: Sequence[tuple[Cell, float]]
 ) -> dict[str, float]:
-    """Time to issue an operator, by parameter: the median over boards and operators, NVIDIA's where
-    there are any.
+    """Time to issue an operator, by parameter: the median over boards and operators, NVIDIA's and
+    other vendors' apart.
 
     Args:
         issued: Eager cells with the time fitted to them.
@@ -30,13 +30,10 @@ def dispatch_times(
     if waited:
         found["dispatch.plan_lookup_s"] = float(np.median([value for _, value in waited]))
     for name, operators in FIT["issue_times"].items():
-        own = [
-            (cell.device.vendor, value)
-            for cell, value in issued
-            if cell.operator in operators["tables"]
-        ]
-        nvidia = [value for vendor, value in own if vendor == "NVIDIA"]
-        times = nvidia or [value for _, value in own]
-        if times:
-            found[name] = float(np.median(times))
+        times: dict[str, list[float]] = {}
+        for cell, value in issued:
+            if cell.operator in operators["tables"]:
+                prefix = "" if cell.device.vendor == "NVIDIA" else "other_"
+                times.setdefault(f"{prefix}{name}", []).append(value)
+        found |= {own: float(np.median(values)) for own, values in times.items()}
     return found

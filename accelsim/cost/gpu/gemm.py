@@ -41,6 +41,8 @@ _GROUP = 4.0
 #: GPU Architecture", arXiv:2402.13499, 2024); the figure was not checked against the paper.
 _ADA_CACHE_BYTES_PER_SM_CLOCK = 13.0
 _PAGE_WALK_K = 16384.0
+#: Lanes of the SMs whose share of L2 is that of their operands (fitted boards but for the P4).
+_LANES_OF_A_SHARE = 64.0
 _SPLITS = (2.0, 4.0, 8.0, 16.0, 32.0)
 #: Rows worked on at once: the columns of a block stay in a core's cache.
 _BLOCK = 4096
@@ -202,8 +204,10 @@ def _try_splits(
     if not few.size:
         return
     k, step, count, fastest = shape.k[few], step[few], count[few], best[few]
-    # One 32-bit tile goes out and comes in, at one SM's share of the on-chip traffic.
-    partial_s = 2 * 4.0 * tile_elements * machine.sm_count / machine.vector_operand_bytes_per_s
+    # One 32-bit tile goes out and comes in through L2, whose rate goes with the lanes, not the SMs.
+    lanes = machine.profile.lanes_per_sm.value / _LANES_OF_A_SHARE
+    partial_s = 2 * 4.0 * tile_elements * machine.sm_count
+    partial_s /= machine.vector_operand_bytes_per_s * lanes
     for slices in _SPLITS:
         depth = np.ceil(k / slices) + parameters.gemm.prologue_k
         total = _waves(count * slices, machine) * step * depth + partial_s * np.log2(2 * slices)

@@ -73,8 +73,8 @@ class GemmParameters(_Group):
         other_matrix_efficiency: The same on other vendors' matrix cores.
         batched_ratio: Rate of batched activation GEMMs over plain GEMMs of the same tiles; 0.5 to
             1.5.
-        operand_bytes_per_lane_clock: Operand bytes one vector lane takes from L2 and shared memory
-            per clock; 0.1 to 4 B.
+        operand_bytes_per_clock: Operand bytes the vector lanes of one SM take from L2 and shared
+            memory per clock, however many they are; 4 to 256 B.
         matrix_operand_bytes_per_clock: Operand bytes the matrix cores of one SM take per clock; 32
             to 1024 B.
         operand_exposed_fraction: Part of operand loading that arithmetic does not hide, 0 to 1.
@@ -99,7 +99,7 @@ class GemmParameters(_Group):
     matrix_efficiency: float
     other_matrix_efficiency: float
     batched_ratio: float
-    operand_bytes_per_lane_clock: float
+    operand_bytes_per_clock: float
     matrix_operand_bytes_per_clock: float
     operand_exposed_fraction: float
     prologue_k: float
@@ -133,6 +133,9 @@ class MemoryParameters(_Group):
         gather_overhead_bytes: Row size at which random gathers reach half the bandwidth; 8 to 256
             B.
         special_efficiency: Vector peak reached by elementwise and reduction arithmetic.
+        other_softmax_efficiency: `softmax_efficiency` of other vendors' kernels.
+        other_norm_efficiency: `norm_efficiency` of other vendors' kernels.
+        other_special_efficiency: `special_efficiency` of other vendors' kernels.
     """
 
     kernel_latency_s: float
@@ -146,6 +149,9 @@ class MemoryParameters(_Group):
     reduction_columns: float
     gather_overhead_bytes: float
     special_efficiency: float
+    other_softmax_efficiency: float
+    other_norm_efficiency: float
+    other_special_efficiency: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +211,8 @@ class PowerParameters(_Group):
             the arithmetic; 0 to 2.
         matrix_energy_overhead: The same for matrix cores, >= 1.
         on_chip_energy_per_byte_j: Energy of moving one byte between main memory and the lanes (L2,
-            network, load and store instructions) at 12 nm; other nodes scale as FP32 arithmetic; 20
-            to 400 pJ.
+            network, load and store instructions) on the largest chips, whatever their node; 20 to
+            400 pJ.
         window_s: Length of a kernel that runs alone from which on the power limit holds; 0.1 to 100
             ms.
         burst_ratio: Draw that such a short kernel may reach over the power limit; 1 to 3.
@@ -214,6 +220,8 @@ class PowerParameters(_Group):
             a hot chip leaks and leaves them less; a measurement's, not a model's; 0.6 to 1.2.
         active_static_w: Power of a board with clocks up and no work, part that does not scale; W.
         active_static_fraction: The same, part proportional to the power limit.
+        largest_static_fraction: Most of the power limit that both parts may take: what does not
+            scale is of whole boards.
     """
 
     vector_energy_overhead: float
@@ -225,6 +233,7 @@ class PowerParameters(_Group):
     isolated_ratio: float
     active_static_w: float
     active_static_fraction: float
+    largest_static_fraction: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +339,7 @@ class GpuParameters:
         power: Energy and power limit.
         host: Copies between host and device.
         dispatch: Time to issue operators.
+        other_dispatch: The same under other vendors' software.
         spread: Spreads of rows that no family describes.
         surfaces: Corrections of one device's kernels over their shape, by name: its own, or those
             of its relatives.
@@ -352,6 +362,7 @@ class GpuParameters:
     power: PowerParameters
     host: HostParameters
     dispatch: DispatchParameters
+    other_dispatch: DispatchParameters
     spread: SpreadParameters
     surfaces: Mapping[str, Surface] = field(default_factory=dict, hash=False)
     families: Mapping[str, FamilyResidual] = field(default_factory=dict, hash=False)
@@ -388,6 +399,22 @@ class GpuParameters:
             if name not in _NAMES:
                 raise InvalidValueError("gpu parameter", name, f"one of {', '.join(_NAMES)}")
         return replace(self, **_groups({**self.numbers(), **values}))
+
+    def of_vendor(self, vendor: str) -> GpuParameters:
+        """The same parameters with those of a vendor's kernels and software in place of NVIDIA's.
+
+        Args:
+            vendor: As profiles name it.
+        """
+        if vendor == "NVIDIA":
+            return self
+        memory = replace(
+            self.memory,
+            softmax_efficiency=self.memory.other_softmax_efficiency,
+            norm_efficiency=self.memory.other_norm_efficiency,
+            special_efficiency=self.memory.other_special_efficiency,
+        )
+        return replace(self, memory=memory, dispatch=self.other_dispatch)
 
     def with_overlay(self, overlay: FittedParameters) -> GpuParameters:
         """The same parameters with a device's overlay.
@@ -430,6 +457,7 @@ GROUPS: Final[Mapping[str, type[_Group]]] = {
     "power": PowerParameters,
     "host": HostParameters,
     "dispatch": DispatchParameters,
+    "other_dispatch": DispatchParameters,
     "spread": SpreadParameters,
 }
 _NAMES: Final = tuple(

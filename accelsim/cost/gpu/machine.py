@@ -38,6 +38,7 @@ __all__ = [
     "join_times",
     "memory_efficiency_name",
     "reached_flop_per_s",
+    "static_power_w",
     "tiles_of",
 ]
 
@@ -97,6 +98,8 @@ def _tiles(kernel: str, architecture: str) -> Tiles:
 _CACHE_BYTES_PER_SM_CLOCK = 8.0
 #: Part of the rate of sums in FP32 that kernels reach where operands come twice as fast. Estimate.
 _SUMMED_FRACTION = 0.95
+#: Power limit from which on boards carry chips as large as are made (P100, V100, A100, H100).
+_LARGEST_CHIP_W = 300.0
 #: Node of the energies in `GpuParameters`.
 _REFERENCE_NM = 12.0
 
@@ -126,7 +129,8 @@ class GpuMachine:
         flop_energy_j: Energy per FLOP of contractions by dtype code, at the boost clock, shape
             (formats,).
         vector_energy_j: Energy per FLOP of FP32 lanes.
-        byte_energy_j: Energy per byte moved between main memory and the lanes.
+        byte_energy_j: Energy per byte moved between main memory and the lanes, as meters read it.
+        clocked_byte_energy_j: The part of it that the clock answers to at the power limit.
         static_w: Power with clocks up and no work.
         limit_w: Board power limit; None where unknown.
         burst_power_ratio: Draw of shorter ones over the limit.
@@ -162,6 +166,7 @@ class GpuMachine:
     flop_energy_j: FloatArray
     vector_energy_j: float
     byte_energy_j: float
+    clocked_byte_energy_j: float
     static_w: float
     limit_w: float | None
     burst_power_ratio: float
@@ -192,6 +197,8 @@ class GpuMachine:
         node = None if profile.process_nm is None else float(profile.process_nm.value)
         energy, technology = _energies(node), profile.memory.technology
         scale = float(energy[Dtype.FP32] / _energies(_REFERENCE_NM)[Dtype.FP32])
+        dram_j = dram_energy_per_byte_j(technology)
+        wire_j = parameters.power.on_chip_energy_per_byte_j * _wire_length_fraction(profile)
         shrink = (
             (node or _REFERENCE_NM) / _REFERENCE_NM
         ) ** parameters.power.vector_overhead_node_exponent
@@ -218,18 +225,15 @@ class GpuMachine:
                 if is_nvidia
                 else parameters.gemm.other_matrix_efficiency
             ),
-            vector_operand_bytes_per_s=0.5 * vector * parameters.gemm.operand_bytes_per_lane_clock,
+            vector_operand_bytes_per_s=sm_count * clock * parameters.gemm.operand_bytes_per_clock,
             matrix_operand_bytes_per_s=sm_count
             * clock
             * parameters.gemm.matrix_operand_bytes_per_clock,
             flop_energy_j=np.where(matrix, _matrix_energies_j(energy, overhead), energy * overhead),
             vector_energy_j=float(energy[Dtype.FP32]) * vector_overhead,
-            byte_energy_j=dram_energy_per_byte_j(technology)
-            + parameters.power.on_chip_energy_per_byte_j * scale,
-            static_w=(
-                parameters.power.active_static_w * profile.slice_fraction
-                + parameters.power.active_static_fraction * (limit or 0.0)
-            ),
+            byte_energy_j=dram_j + wire_j,
+            clocked_byte_energy_j=dram_j + wire_j * min(scale, 1.0),
+            static_w=static_power_w(profile, parameters),
             limit_w=limit,
             burst_power_ratio=parameters.power.burst_ratio,
             power_window_s=parameters.power.window_s if parameters.is_isolated else 0.0,
@@ -282,9 +286,15 @@ class GpuMachine:
     def contraction_energy_j(
         self, rows: Rows, flop: FloatArray, moved_bytes: FloatArray
     ) -> FloatArray:
-        """Dynamic energy of contraction rows at the boost clock, J, shape (k,)."""
+        """Dynamic energy of contraction rows at the boost clock, as far as the clock answers to
+        it, J, shape (k,).
+
+        Estimate: boards of 7 nm and less stream all of their memory's bandwidth below their limit
+        (an H200 4.3 TB/s below 700 W), so that of the energy that meters read per byte the part
+        that shrinks with the node counts here.
+        """
         per_flop: FloatArray = self.flop_energy_j[rows.column("dtype")]
-        return flop * per_flop + moved_bytes * self.byte_energy_j
+        return flop * per_flop + moved_bytes * self.clocked_byte_energy_j
 
 
 @lru_cache(maxsize=64)
@@ -302,6 +312,41 @@ def _matrix_energies_j(arithmetic_j: FloatArray, overhead: FloatArray) -> FloatA
     movement_j = (overhead - 1.0) * arithmetic_j[Dtype.FP16] * DTYPE_BYTES / DTYPE_BYTES[Dtype.FP16]
     energy_j: FloatArray = arithmetic_j + movement_j
     return energy_j
+
+
+def static_power_w(profile: GpuProfile, parameters: GpuParameters) -> float:
+    """Power of a board with clocks up and no work, W.
+
+    Estimate: regulators, memory and fans of a board draw 20 W whatever its limit, leakage and
+    clocks go with the limit: 33 to 37 W of an RTX A4000 and 40 to 44 W of an RTX 3070, which draw
+    38 W and 48 to 51 W (issues of text-generation-inference and of nvidia-smi's users, in
+    ``calibration/class/gpu.yaml``); a T4 draws 26 of 70 W so. A module or a chip with a limit
+    below that of the smallest boards has less of both: at most `largest_static_fraction`.
+
+    Args:
+        profile: The board; 0 W from its limit where that is unknown.
+        parameters: Class-wide or fitted.
+    """
+    power, limit = parameters.power, profile.power.limit_w
+    fixed_w = power.active_static_w * profile.slice_fraction
+    if limit is None:
+        return fixed_w
+    share_w = power.active_static_fraction * limit.value
+    return float(min(fixed_w + share_w, power.largest_static_fraction * limit.value))
+
+
+def _wire_length_fraction(profile: GpuProfile) -> float:
+    """Length of a chip's wires over that of the largest chips.
+
+    The energy of a wire per bit and millimetre hardly falls with the node (Keckler et al., "GPUs
+    and the Future of Parallel Computing", IEEE Micro 31(5), 2011), and wires go with the side of
+    the chip. Estimate: area goes with the power limit, up to the largest chips at 300 W.
+    """
+    limit = profile.power.limit_w
+    if limit is None:
+        return 1.0
+    whole_w = limit.value / profile.slice_fraction
+    return float(np.sqrt(min(whole_w / _LARGEST_CHIP_W, 1.0)))
 
 
 def memory_efficiency_name(profile: GpuProfile) -> str:

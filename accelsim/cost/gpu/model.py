@@ -109,6 +109,7 @@ def cost_gpu(
             dtype.
     """
     used = GpuParameters.class_wide() if parameters is None else parameters
+    used = used.of_vendor(device.vendor)
     machine = GpuMachine.of(device, used)
     costs = GPU.evaluate(graph, machine, used, device.name)
     spread = row_spread(

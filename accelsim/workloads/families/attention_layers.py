@@ -55,6 +55,7 @@ class MultiHeadAttention:
         sinks: One learned logit per head that takes part in the softmax.
         masked: Whether unfused implementations add a padding mask to the scores.
         scaled: What they divide by sqrt(head_dim): "scores", "query" or "" for neither.
+        dropout: Whether training drops probabilities.
     """
 
     heads: int
@@ -72,6 +73,7 @@ class MultiHeadAttention:
     sinks: bool = False
     masked: bool = False
     scaled: str = "scores"
+    dropout: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +267,7 @@ def self_attention(
             bias=position_bias,
             masked=a.masked,
             scaled=a.scaled,
+            dropout=a.dropout,
         )
     return leave_split(b, _output(b, attended, width, names.output, bias=a.output_bias))
 
@@ -299,7 +302,7 @@ def cross_attention(
         with b.scope(names.cross_value):
             v = _heads(b, b.linear(memory, inner, bias=a.bias), a.heads)
     with b.scope(names.cross_attention):
-        attended = b.attention(q, k, v, masked=a.masked, scaled=a.scaled)
+        attended = b.attention(q, k, v, masked=a.masked, scaled=a.scaled, dropout=a.dropout)
     return leave_split(b, _output(b, attended, width, names.cross_output, bias=a.output_bias))
 
 

@@ -60,6 +60,7 @@ def encoder_layer(
     norm_first: bool,
     masked: bool = False,
     scaled: str = "scores",
+    dropout: bool = False,
 ) -> TransformerLayer:
     """A layer with biases everywhere and layer norm, as in BERT, ViT and wav2vec 2.0."""
     attention = MultiHeadAttention(
@@ -71,12 +72,14 @@ def encoder_layer(
         output_bias=True,
         masked=masked,
         scaled=scaled,
+        dropout=dropout,
     )
     return TransformerLayer(
         attention=attention,
         feed_forward=FeedForward(p.intermediate_size, p.activation, bias=True),
         names=LAYER_NAMES[layout],
         norm_first=norm_first,
+        dropout=dropout,
     )
 
 
@@ -116,7 +119,7 @@ def write_encoder(b: GraphBuilder, p: EncoderParameters, shape: PassShape) -> No
     with b.scope(prefix):
         with b.scope("embeddings"):
             x = _embed_tokens(b, p, shape.batch, length)
-        layer = encoder_layer(p, p.layout, norm_first=False, masked=True)
+        layer = encoder_layer(p, p.layout, norm_first=False, masked=True, dropout=True)
         x = transformer_layers(b, x, [layer] * p.layers, stack)
     _write_head(b, p, x, prefix)
 
@@ -130,7 +133,7 @@ def _embed_tokens(b: GraphBuilder, p: EncoderParameters, batch: int, length: int
     with b.scope("position_embeddings"):
         rows = p.max_positions + p.position_offset
         x = b.add(x, b.embedding(token_ids(b, 1, length), rows, p.hidden_size))
-    return normalise(b, x, "layer_norm", "LayerNorm")
+    return b.dropout(normalise(b, x, "layer_norm", "LayerNorm"))
 
 
 def _write_head(b: GraphBuilder, p: EncoderParameters, x: Tensor, prefix: str) -> None:

@@ -224,6 +224,7 @@ def _layer(p: EncoderDecoderParameters, *, decoder: bool) -> TransformerLayer:
             output_bias=bias,
             causal=causal,
             masked=True,
+            dropout=True,
             scaled="query"
             if p.layout == "fairseq"
             else "",  # T5 folds the scale into its initialisation
@@ -240,4 +241,5 @@ def _layer(p: EncoderDecoderParameters, *, decoder: bool) -> TransformerLayer:
         norm=p.norm,
         norm_first=p.norm_first,
         cross=attention(causal=False) if decoder else None,
+        dropout=True,
     )

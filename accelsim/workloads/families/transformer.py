@@ -3,7 +3,8 @@ arXiv:1706.03762).
 
 A layer is self-attention, optional cross-attention and a feed-forward, each with its residual sum
 and its norm before ("pre-norm", GPT-2 onwards) or after ("post-norm", the original and BERT) the
-sublayer. Dropout is left out: inference has none, and current language models train without.
+sublayer. Training drops a part of what each sublayer gives, before the residual sum, where a model
+was trained so (BERT, T5, the original); current language models train without.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class TransformerLayer:
         parallel: Attention and feed-forward read the same normalised input (GPT-J, Falcon, Phi).
         parallel_norms: Each of the two has a norm of its own (GPT-NeoX).
         cross: Cross-attention of a decoder layer.
+        dropout: Whether training drops a part of each sublayer's output.
     """
 
     attention: MultiHeadAttention | LatentAttention
@@ -69,6 +71,7 @@ class TransformerLayer:
     parallel: bool = False
     parallel_norms: bool = False
     cross: MultiHeadAttention | None = None
+    dropout: bool = False
 
 
 def normalise(b: GraphBuilder, x: Tensor, norm: str, path: str, *, bias: bool = True) -> Tensor:
@@ -153,6 +156,7 @@ def _before(b: GraphBuilder, x: Tensor, layer: TransformerLayer, path: str) -> T
 def _after(
     b: GraphBuilder, x: Tensor, inner: Tensor, layer: TransformerLayer, path: str, post_path: str
 ) -> Tensor:
+    inner = b.dropout(inner) if layer.dropout else inner
     if layer.post_norms:
         inner = normalise(b, inner, layer.norm, post_path, bias=layer.norm_bias)
     total = b.add(x, inner)
