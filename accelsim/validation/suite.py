@@ -243,6 +243,7 @@ _MODULES = (
     "asic_networks",
     "dpu",
     "fpga_dataflow",
+    "training_oracles",
     "training_collectives",
     "training_megatron",
     "training_frameworks",

@@ -94,7 +94,8 @@ def data_parallel(
     overlaps = plans["overlap"].astype(bool)
     last = times.backward_s[:, 0] / plans["chunks"]
     first = times.forward_s[:, 0]
-    shown = exposed_s(reduce, np.where(overlaps, last, 0.0), np.where(overlaps, buckets, 1))
+    of_chunk = reduce / plans["chunks"]  # those of chunks before it are on their way earlier
+    shown = exposed_s(of_chunk, np.where(overlaps, last, 0.0), np.where(overlaps, buckets, 1))
     shown += exposed_s(gather, np.where(overlaps, first, 0.0), np.where(overlaps, buckets, 1))
     blocks = table.block_counts[row, 0]
     by_block = (gather / blocks, reduce / blocks)
@@ -139,6 +140,8 @@ def _transfers(
         (dense, ranks, group, plans["tp"]),
         (expert, experts, experts, spread),
     ):
+        if not parameters.any():
+            continue
         payload = parameters * width
         whole = setup.collective_s(_K.ALL_REDUCE, payload, size, stride)
         scattered = setup.collective_s(_K.REDUCE_SCATTER, payload, shared, stride)

@@ -37,7 +37,13 @@ if TYPE_CHECKING:
     from accelsim.hardware.cluster import Cluster
     from accelsim.simulation.timeline import Timeline
 
-__all__ = ["TrainingEstimate", "iteration_energy_j", "iteration_log_sigma", "train"]
+__all__ = [
+    "TrainingEstimate",
+    "iteration_energy_j",
+    "iteration_log_sigma",
+    "train",
+    "training_setup",
+]
 
 _INTERVAL_LEVEL: Final = 0.9
 _Z90: Final = 1.6448536269514722
@@ -247,9 +253,15 @@ def train(
     """
     asked, paid = options_and_price(options, price, keywords)
     chosen = run_options(asked, {"mode": "training"})
-    place = _place(cluster, device, gpus)
-    batch = chosen.shape.batch if global_batch is None else global_batch
-    setup = _setup(workload, chosen, place, conditions, batch)
+    setup = training_setup(
+        workload,
+        chosen,
+        cluster=cluster,
+        device=device,
+        gpus=gpus,
+        global_batch=global_batch,
+        conditions=conditions,
+    )
     cost = device_price(setup.run.device, paid)
     if search:
         from accelsim.planning.training.search import search_plans
@@ -319,27 +331,44 @@ def _node_cluster(device: DeviceProfile, count: int) -> Cluster:
     return cluster_catalog.cluster(largest.name).with_devices(count)
 
 
-def _setup(
+def training_setup(
     workload: str | Path | Workload,
     options: RunOptions,
-    place: _Place,
-    conditions: Conditions | None,
-    global_batch: int | None,
+    *,
+    cluster: str | Cluster | None = None,
+    device: str | DeviceProfile | None = None,
+    gpus: int | None = None,
+    global_batch: int | None = None,
+    conditions: Conditions | None = None,
 ) -> TrainingSetup:
-    sized = run_options(options, {"batch": global_batch})
-    run = resolve(workload, place.device, sized)
+    """Look up and check what all plans of a training run share; see `train`.
+
+    Raises:
+        InputError: If a name, size or choice is wrong; its subclasses say which.
+    """
+    place = _place(cluster, device, gpus)
+    if options.training.accumulation > 1:
+        allowed = "1: microbatches are the plan's"
+        remedy = "Give microbatch."
+        raise InvalidValueError("accumulation", options.training.accumulation, allowed, remedy)
+    batch = options.shape.batch if global_batch is None else global_batch
+    run = resolve(workload, place.device, run_options(options, {"batch": batch}))
     around = conditions or Conditions()
-    cluster = place.cluster
-    if cluster is not None and around.network_share < 1:
-        share = around.network_share
-        shared = tuple(
-            tier
-            if tier.device_count <= cluster.node.device_count
-            else replace(tier, bandwidth_bytes_per_s=tier.bandwidth_bytes_per_s * share)
-            for tier in cluster.tiers
-        )
-        cluster = replace(cluster, tiers=shared)
-    return TrainingSetup(run, cluster, place.device_count, around)
+    found = place.cluster
+    if found is not None and around.network_share < 1:
+        found = _shared_network(found, around.network_share)
+    return TrainingSetup(run, found, place.device_count, around)
+
+
+def _shared_network(cluster: Cluster, share: float) -> Cluster:
+    """A cluster whose links between nodes are other jobs', too."""
+    tiers = tuple(
+        tier
+        if tier.device_count <= cluster.node.device_count
+        else replace(tier, bandwidth_bytes_per_s=tier.bandwidth_bytes_per_s * share)
+        for tier in cluster.tiers
+    )
+    return replace(cluster, tiers=tiers)
 
 
 def _estimate(

@@ -174,7 +174,8 @@ def _pipeline_parts(
     computed, reduced = run.compute_end_s.max(), run.reduce_end_s.max()
     found = {"pipeline_bubble": max(float(computed) - busy, 0.0)}
     if plan.zero != 2:
-        reductions = float(exposed_s(data.reduce_s, *_window(plan, times, data))[0])
+        of_chunk = data.reduce_s / plan.chunks
+        reductions = float(exposed_s(of_chunk, *_window(plan, times, data))[0])
         found["data"] = parts["data"] - reductions + float(reduced - computed)
     return found
 

@@ -38,6 +38,10 @@ TIME_PARTS: Final = (
 )
 _FULL, _SELECTIVE = RECOMPUTE.index("full"), RECOMPUTE.index("selective")
 _NAMES: Final = np.array(SCHEDULES)
+#: Above any number of chunks, for codes of rows.
+_LARGEST_CHUNKS: Final = 2**20
+#: Stages of plans that are scored together: columns that stay in a processor's cache.
+_IN_CACHE: Final = 2**16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,6 +87,12 @@ class StageTimes:
     parts: dict[str, FloatArray]
     send_s: FloatArray
 
+    def take(self, rows: IntArray) -> StageTimes:
+        """Some of the plans."""
+        columns = (self.forward_s[rows], self.backward_s[rows], self.weight_s[rows])
+        parts = {name: part[rows] for name, part in self.parts.items()}
+        return StageTimes(*columns, parts, self.send_s[rows])
+
 
 def score(
     setup: TrainingSetup,
@@ -103,12 +113,17 @@ def score(
     count = len(plans)
     whole: dict[str, Any] = {}
     for stages in np.unique(plans["pp"]).tolist():
-        rows = np.flatnonzero(plans["pp"] == stages)
-        part = _score_stages(
-            setup, plans.take(rows), microbatch_count[rows], units[rows], costs, stages
-        )
-        for name, column in part.items():
-            whole.setdefault(name, np.zeros(count))[rows] = column
+        same = np.flatnonzero(plans["pp"] == stages)
+        codes = units[same] * _LARGEST_CHUNKS + plans["chunks"][same]
+        keys, row = np.unique(codes, return_inverse=True)
+        table = stage_table(costs, *np.divmod(keys, _LARGEST_CHUNKS), stages, plans.stage_layers)
+        for part in np.array_split(np.arange(len(same)), -(-len(same) * stages // _IN_CACHE)):
+            rows = same[part]
+            columns = _score_stages(
+                setup, plans.take(rows), table, row.ravel()[part], microbatch_count[rows]
+            )
+            for name, column in columns.items():
+                whole.setdefault(name, np.zeros(count))[rows] = column
     times = {name: whole.pop(f"time.{name}") for name in TIME_PARTS}
     memory = {
         name.removeprefix("memory."): whole.pop(name)
@@ -122,21 +137,28 @@ def score(
 def _score_stages(
     setup: TrainingSetup,
     plans: Candidates,
+    table: StageTable,
+    row: IntArray,
     microbatch_count: IntArray,
-    units: IntArray,
-    costs: BlockCosts,
-    stages: int,
 ) -> dict[str, FloatArray]:
     """Columns of plans with one number of stages."""
-    keys, row = np.unique(np.stack([units, plans["chunks"]]), axis=1, return_inverse=True)
-    row = row.ravel()
-    table = stage_table(costs, keys[0], keys[1], stages, plans.stage_layers)
     memory = stage_memory(setup, plans, table, row, microbatch_count)
-    times = stage_times(setup, plans, table, row)
+    first, again = _distinct(plans, row)
+    times = stage_times(setup, plans.take(first), table, row[first]).take(again)
     data = data_parallel(setup, plans, table, row, microbatch_count, times)
     columns = _times(setup, plans, times, data, microbatch_count)
     energy = _energy_j(plans, table, row, microbatch_count)
     return columns | _worst(memory) | {"energy_j": energy + data.energy_j}
+
+
+def _distinct(plans: Candidates, row: IntArray) -> tuple[IntArray, IntArray]:
+    """First of each sort of plans that take the same time on every stage, and each plan's sort."""
+    code = row.astype(np.int64)
+    for name in ("recompute", "tensor_overlap", "activation_offload", "dp"):
+        column = plans[name].astype(np.int64)
+        code = code * (int(column.max()) + 1) + column
+    _, first, again = np.unique(code, return_index=True, return_inverse=True)
+    return first, again.ravel()
 
 
 def _worst(memory: dict[str, FloatArray]) -> dict[str, FloatArray]:

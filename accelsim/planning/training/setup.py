@@ -36,6 +36,8 @@ _UNIT_FIELDS: Final = ("tp", "cp", "ep", "etp", "sp", "vocabulary", "microbatch"
 _HOST_LOAD_FRACTION: Final = 0.6
 #: Sums of gradients and hessians of one bin, FP64 each.
 _HISTOGRAM_ENTRY_BYTES: Final = 16.0
+#: Above any number of devices, for codes of groups.
+_LARGEST_STRIDE: Final = 2**32
 _OPTIMIZER_PROBE: Final = 10_000_000
 #: A tensor of a model has about so many parameters: an estimate, for launches of the update.
 _TENSOR_PARAMETERS: Final = 4_000_000
@@ -87,11 +89,11 @@ class Conditions:
         Expected largest of n normal deviates (Blom, Statistical Estimates and Transformed
         Beta-Variables, 1958).
         """
+        counts, place = np.unique(np.atleast_1d(ranks), return_inverse=True)
         normal = NormalDist()
-        counts = np.atleast_1d(ranks)
         largest = [normal.inv_cdf((n - 0.375) / (n + 0.25)) for n in counts.tolist()]
         ratio: FloatArray = 1.0 + self.straggler_fraction * np.maximum(largest, 0.0)
-        return ratio
+        return ratio[place.ravel()]
 
 
 @dataclass(frozen=True, slots=False, eq=False)
@@ -241,12 +243,11 @@ class TrainingSetup:
         times = np.zeros(len(payload_bytes))
         if self.cluster is None:
             return times
-        groups = np.stack([size, stride], axis=1)
-        distinct, inverse = np.unique(groups, axis=0, return_inverse=True)
-        inverse = inverse.ravel()
-        for place, (ranks, step) in enumerate(distinct.tolist()):
+        codes = size.astype(np.int64) * _LARGEST_STRIDE + stride
+        for code in np.unique(codes).tolist():
+            ranks, step = divmod(code, _LARGEST_STRIDE)
             if ranks > 1:
-                rows = np.flatnonzero(inverse == place)
+                rows = np.flatnonzero(codes == code)
                 group = RankGroup(ranks, step)
                 found = collective_costs(kind, payload_bytes[rows], group, self.cluster)
                 times[rows] = found.time_s

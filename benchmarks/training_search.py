@@ -1,0 +1,112 @@
+"""How fast plans of training are scored, how good the best is, and how fast one iteration runs.
+
+Run: python benchmarks/training_search.py [--sample 500]. Times are CPU seconds of one process.
+Bars: every plan of GPT-3 175B on 1,024 devices in 10 s, 100,000 plans/s once units are priced, an
+optimum within 1 % of the best of an exhaustive simulation of a sample, one iteration of a 1T model
+on 3,072 devices in 1 s with 100,000 events and 500 MB.
+"""
+
+import argparse
+import resource
+import time
+from dataclasses import replace
+
+import numpy as np
+
+import accelsim
+from accelsim.planning.options import run_options
+from accelsim.planning.training.candidates import Candidates
+from accelsim.planning.training.estimate import training_setup
+from accelsim.planning.training.iteration import simulate_iteration
+from accelsim.planning.training.score import score
+from accelsim.planning.training.search import score_groups
+from accelsim.simulation.training.pipeline import PipelineWork, simulate_pipeline
+from accelsim.simulation.training.schedule import pipeline_order
+
+BATCH, DEVICES = 1536, 1024
+BATCHES = 16
+
+
+def cpu_s(work):
+    """Result and CPU seconds of a call."""
+    start = time.process_time()
+    found = work()
+    return found, time.process_time() - start
+
+
+def gpt3():
+    options = run_options(None, {"mode": "training", "seq_len": 2048})
+    return training_setup(
+        "gpt3-175b", options, cluster="dgx-superpod-a100", gpus=DEVICES, global_batch=BATCH
+    )
+
+
+def scored_groups(setup):
+    found, counts = [], 0
+    for considered, _ in score_groups(setup, {}, None, found):
+        counts += considered
+    return found, counts
+
+
+def joined(found):
+    """Plans of all groups as one set of columns, for several batches."""
+    columns = {
+        name: np.tile(np.concatenate([part.plans[name] for part in found]), BATCHES)
+        for name in found[0].plans.columns
+    }
+    counts = np.concatenate([part.microbatch_count for part in found])
+    return Candidates(columns), np.concatenate([counts * (1 + i) for i in range(BATCHES)])
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--sample", type=int, default=500)
+    size = parser.parse_args().sample
+    accelsim.train(
+        "llama-3.2-1b", device="a100-sxm-80gb", seq_len=128, check_memory=False
+    )  # imports
+    setup = gpt3()
+    (found, considered), seconds = cpu_s(lambda: scored_groups(setup))
+    valid = sum(len(part.plans) for part in found)
+    print(
+        f"GPT-3 175B on {DEVICES} devices: {considered:,} plans, {valid:,} valid, {seconds:.1f} s"
+    )
+
+    plans, counts = joined(found)
+    costs, units = setup.costs(), setup.units(plans)
+    _, seconds = cpu_s(lambda: score(setup, plans, counts, units, costs))
+    print(f"scored with units priced: {len(plans) / seconds:,.0f} plans/s ({len(plans):,} plans)")
+
+    fitting = [
+        (part, row)
+        for part in found
+        for row in np.flatnonzero(part.scores.memory_bytes <= setup.capacity_bytes).tolist()
+    ]
+    picked = np.random.default_rng(0).permutation(len(fitting))[:size]
+    sample = [fitting[place] for place in picked.tolist()]
+    scores = np.array([part.scores.iteration_s[row] for part, row in sample])
+    simulated = np.array(
+        [simulate_iteration(setup, part.plans.plan(row), BATCH).iteration_s for part, row in sample]
+    )
+    ratio = simulated / scores
+    first = np.argsort(scores)[:8]
+    chosen = simulated[first].min()
+    low, middle, high = np.percentile(ratio, [5, 50, 95])
+    print(
+        f"exhaustive simulation of {len(sample)} plans: simulated/scored {low:.3f} {middle:.3f} "
+        f"{high:.3f} (5, 50, 95 %), chosen over best {chosen / simulated.min():.4f}"
+    )
+
+    order = pipeline_order("1f1b", 64, 512)
+    times = (np.full((64, 1), 1.0), np.full((64, 1), 2.0), np.zeros((64, 1)))
+    work = PipelineWork(*times, 0.01, np.full(64, 1.0), 4, np.full(64, 0.5))
+    run, seconds = cpu_s(lambda: simulate_pipeline(order, replace(work)))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    print(
+        f"1T on 3,072 devices (64 stages, 512 microbatches): {run.task_count:,} events, "
+        f"{seconds:.2f} s, {peak:,.0f} MB"
+    )
+
+
+if __name__ == "__main__":
+    main()
