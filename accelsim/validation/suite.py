@@ -247,4 +247,5 @@ _MODULES = (
     "training_collectives",
     "training_megatron",
     "training_frameworks",
+    "training_mlperf",
 )

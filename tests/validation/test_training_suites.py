@@ -97,6 +97,53 @@ def test_bridge_rows_without_a_model_or_format_are_named(scored):
     assert len(score["refused"]) == 2
 
 
+PAIRS = "round,org,benchmark,acc,n_small,n_large,tput_small,tput_large,gbs_small,gbs_large\n"
+TIMES = (
+    "round,org,system,benchmark,acc_class,n_acc,minutes_olympic_mean,global_batch_size,"
+    "epochs_median\n"
+)
+POWER = "system,benchmark,run,avg_power_W_per_node_meter\n"
+EXAMPLES = (
+    "framework,family,task_mode,gpu,n_gpus,precision,batch,metric_kind,metric_header,"
+    "row_context,source,seq_len,value\n"
+)
+
+
+def test_speed_ups_are_of_rows_beside_each_other(scored):
+    pairs = "v3.0,NVIDIA,bert,H100,8,64,7000,50000,384,3072\nv3.0,Org,rnnt,A100,8,16,1,2,16,32\n"
+    head = "PyTorch,BERT,training,A100-80GB"
+    tail = "throughput,Throughput,,README.md L811,128"
+    examples = (
+        f"{head},1,amp,128 and 256,{tail},580\n{head},8,amp,128 and 256,{tail},4591\n"
+        f"{head},8,tf32,128 and 256,{tail},2505\n"
+    )
+    tables = {
+        "mlperf_scaling_pairs": PAIRS + pairs,
+        "nvidia_deeplearningexamples": EXAMPLES + examples,
+    }
+    score = scored("training-scaling", **tables)
+    assert (score["rows_asked"], score["rows_answered"]) == (4, 2)
+    assert score["max_ape_fraction"] < 0.3
+
+
+def test_epochs_are_samples_where_they_are_too_many(scored):
+    rows = (
+        "v3.1,A,s,unet3d,H100,8,19.0,56,347760\nv2.0,A,s,unet3d,A100,8,24.6,56,2070\n"
+        "v2.0,A,s,rnnt,A100,8,24.6,56,2070\nv2.0,A,s,bert,A100,8,24.6,56,1.0\n"
+    )
+    score = scored("training-time", mlperf_time_to_train=TIMES + rows)
+    assert score["rows_answered"] == 2
+    assert score["p90_ape_fraction"] < 0.5
+
+
+def test_power_is_of_a_node(scored):
+    rows = "1xSMC-H100,bert,a,6787\n1xSMC-H100,gpt3,b,6787\n"
+    times = "v3.0,A,s,bert,H100,8,6.0,384,2800000\n"
+    score = scored("training-power", mlperf_power=POWER + rows, mlperf_time_to_train=TIMES + times)
+    assert (score["rows_asked"], score["rows_answered"]) == (2, 1)
+    assert score["max_ape_fraction"] < 0.15
+
+
 def test_model_arithmetic_is_that_of_narayanan():
     layers, hidden, seq, words = 96, 12_288, 2048, 51_200
     attention, logits = seq / (6 * hidden), words / (12 * layers * hidden)
