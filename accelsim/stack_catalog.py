@@ -109,6 +109,7 @@ class Stack(FrozenModel, strict=False):
         paths: Ways it runs a network, by mode of execution; the first is the default.
         layouts: Layouts that can be chosen, the default first; none where the stack chooses.
         host_ratio: Time to issue an operator over the class's.
+        memory_fraction: Share of a GPU's memory that it takes, its context included.
         achieved: Ratios by operator family; 1 where there is none.
         spreads: Spread of whole networks by device class and mode.
         source: Where versions and properties come from; of the ratios, too.
@@ -123,6 +124,7 @@ class Stack(FrozenModel, strict=False):
     paths: Mapping[str, StackPath] = Field(min_length=1)
     layouts: Mapping[str, Layout] = {}
     host_ratio: _Ratio = 1.0
+    memory_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     achieved: tuple[Achieved, ...] = ()
     spreads: tuple[Spread, ...] = ()
     source: _Source

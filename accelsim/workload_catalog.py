@@ -10,6 +10,7 @@ JSON, or the ``config.json`` of a published checkpoint.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -43,6 +44,8 @@ SEARCH_PATH_VARIABLE = "ACCELSIM_WORKLOAD_PATH"
 ALIASES_FILE = "aliases.yaml"
 #: No workload's name is longer; file systems refuse names above 255.
 _LONGEST_NAME = 100
+#: Ends of the names of checkpoints that differ from their base in their weights alone.
+_TUNED = re.compile(r"(?:-(?:hf|instruct|chat|it))+\Z")
 _SUFFIXES = (".yaml", ".yml", ".json")
 #: A captured module holds a row per operator, so its JSON may be larger than a hand-written file.
 _MAX_JSON_BYTES = 64 * MAX_BYTES
@@ -52,8 +55,8 @@ def workload(name: str) -> Workload:
     """Find a workload.
 
     Args:
-        name: A name or alias (case and underscores do not matter), or a path ending in .yaml, .yml
-            or .json.
+        name: A name or alias (case and underscores do not matter; an organisation may stand in
+            front, as in ``meta-llama/Llama-3.1-8B``), or a path ending in .yaml, .yml or .json.
 
     Raises:
         UnknownNameError: If there is none of that name; near matches are offered.
@@ -62,19 +65,26 @@ def workload(name: str) -> Workload:
     """
     if Path(name).suffix.lower() in _SUFFIXES:
         return load_workload_file(Path(name))
-    key = name_key(name)
+    key = _without_organisation(name_key(name))
     direct = _direct_file(key)
     if direct is not None:
         return load_workload_file(direct)
     files, aliases = _files(), workload_aliases()
-    found = files.get(key) or files.get(aliases.get(key, ""))
+    base = key if key in files or key in aliases else _TUNED.sub("", key)
+    found = files.get(base) or files.get(aliases.get(base, ""))
     if found is not None:
         return load_workload_file(found)
-    if len(Path(name).parts) > 1 or (0 < len(name) <= _LONGEST_NAME and Path(name).exists()):
+    if "/" in key or (0 < len(name) <= _LONGEST_NAME and Path(name).exists()):
         allowed = f"a name, or a path that ends in {' or '.join(_SUFFIXES)}"
         raise InvalidValueError("workload", name, allowed)
     known = sorted({*files, *aliases})
     raise UnknownNameError("workload", name, known, "List them with: accelsim workloads list")
+
+
+def _without_organisation(key: str) -> str:
+    """A model's own name, of one with its organisation (``org/model``) or of that name alone."""
+    named = re.fullmatch(r"[a-z0-9][a-z0-9.-]*/([a-z0-9][a-z0-9.-]*)", key)
+    return key if named is None else named[1]
 
 
 def workload_names() -> tuple[str, ...]:

@@ -224,3 +224,22 @@ def test_checkpoint_configuration_is_read_and_named_after_its_folder(tmp_path):
     model = workload(str(folder / "config.json"))
     assert model.name == "my-llama"
     assert model.autoregressive
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("meta-llama/Llama-3.1-8B", "llama-3.1-8b"),
+        ("meta-llama/Meta-Llama-3.1-8B-Instruct", "llama-3.1-8b"),
+        ("meta-llama/Llama-2-7b-chat-hf", "llama-2-7b"),
+        ("google-bert/bert-base-uncased", "bert-base"),
+        ("mistralai/Mixtral-8x7B-v0.1", "mixtral-8x7b"),
+    ],
+)
+def test_an_organisation_may_stand_in_front_of_a_name(name, own):
+    assert workload(name).name == own
+
+
+def test_an_unknown_name_with_its_organisation_is_unknown():
+    with pytest.raises(UnknownNameError, match=r"llama-3\.1-8b"):
+        workload("meta-llama/llama-3.1-9b")

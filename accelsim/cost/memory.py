@@ -2,22 +2,39 @@
 
 Weights and states follow the precision policy (mixed-precision Adam keeps 16 bytes per parameter:
 Rajbhandari 2020, section 3.1). Training activations are the tensors the backward pass keeps;
-inference holds a tensor from the row that writes it to the last row that reads it. The allocator's
-fragmentation and the driver's own reserve are not included.
+inference holds a tensor from the row that writes it to the last row that reads it. What the driver,
+the process and the allocator take besides is part of what a device has available, not of the run.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Final
 
 import numpy as np
 
+from accelsim.hardware.profile import DeviceProfile, GpuProfile
 from accelsim.workloads.dtype import Precision
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.training import Optimizer, untouched_parameter_count
 
-__all__ = ["MemoryFootprint", "inference_footprint", "live_bytes", "training_footprint"]
+__all__ = [
+    "MemoryFootprint",
+    "available_bytes",
+    "inference_footprint",
+    "live_bytes",
+    "training_footprint",
+]
+
+#: A process's context with its kernels and the libraries' workspaces: estimate, between the 0.4 GiB
+#: that nvidia-smi shows of an idle torch process with kernels loaded lazily (CUDA 11.7 and later)
+#: and the 1.3 GB of Hugging Face's "Model training anatomy" with all of them loaded.
+_CONTEXT_BYTES: Final = 512.0 * 1024**2
+#: Share of the rest that the allocator cannot give out, as blocks of other sizes are in the way:
+#: estimate; torch's caching allocator leaves about 3 % in plain training (Guo et al., GMLake,
+#: ASPLOS 2024), paged key-value blocks less than 4 % (Kwon et al., SOSP 2023).
+_FRAGMENTATION_FRACTION: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +55,25 @@ class MemoryFootprint:
     def short_bytes(self, capacity_bytes: float) -> float:
         """Bytes missing on a device of that capacity; 0 where it fits."""
         return max(0.0, self.total_bytes - capacity_bytes)
+
+
+def available_bytes(device: DeviceProfile, utilization_fraction: float = 1.0) -> float:
+    """Bytes that a run can allocate on a device.
+
+    Of a GPU: the share of what the driver reports that the engine takes, less its context, less
+    what fragmentation loses. Other devices give all they have: their programs are laid out ahead
+    of time, or the memory is the host's.
+
+    Args:
+        device: The device.
+        utilization_fraction: Share of the memory an engine takes (vLLM: `gpu_memory_utilization`,
+            0.9 by default, its context included), in (0, 1].
+    """
+    level = device.memory
+    usable = (level.usable_bytes or level.capacity_bytes).value * utilization_fraction
+    if not isinstance(device, GpuProfile):
+        return usable
+    return max(usable - _CONTEXT_BYTES, 0.0) * (1.0 - _FRAGMENTATION_FRACTION)
 
 
 def live_bytes(graph: OperatorGraph) -> FloatArray:

@@ -82,11 +82,13 @@ class MemoryLevel(FrozenModel):
     Capacity is that of one instance: one core's (or SM's) where `shared_by_core_count` is 1, one
     cluster's where it is larger, the device's where it is None. Bandwidth is the sum over the
     device (all cores or SMs together), one direction at a time unless noted. A datasheet's "GB" of
-    DRAM is 2^30 bytes (JEDEC JESD100B.01).
+    DRAM is 2^30 bytes (JEDEC JESD100B.01). `usable_bytes` is what the driver reports as total:
+    error correction that lies beside the data takes the rest.
     """
 
     name: Annotated[str, Field(min_length=1)]
     capacity_bytes: Positive
+    usable_bytes: Positive | None = None
     bandwidth_bytes_per_s: Positive | None = None
     technology: str | None = None
     # error correction is on by default and its codes lie beside the data: they take bandwidth

@@ -236,7 +236,11 @@ def _memory(whole: CpuProfile | GpuProfile, spec: SliceSpec, share: float) -> Me
         _at_most(field, given, level.bandwidth_bytes_per_s, whole.name)
         bandwidth = _derived(given, f"given for this slice of {whole.name}")
     source = f"{memory_share:.4g} of the memory of {whole.name}"
-    changes = {"capacity_bytes": _derived(capacity, source), "bandwidth_bytes_per_s": bandwidth}
+    changes = {
+        "capacity_bytes": _derived(capacity, source),
+        "usable_bytes": _scaled(level.usable_bytes, memory_share, whole.name),
+        "bandwidth_bytes_per_s": bandwidth,
+    }
     return level.model_copy(update=changes)
 
 

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Final, Unpack
 
 import numpy as np
 
-from accelsim.cost.table import Tier
 from accelsim.economics.result import usd_per_1000_inferences, usd_per_epoch, usd_per_million_tokens
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.evidence import Evidence, evidence
+from accelsim.planning.fitting import FittingChange, fitting_changes
 from accelsim.planning.options import EstimateKeywords, PriceChoice, RunOptions, options_and_price
 from accelsim.planning.passes import RunPasses, run_passes
 from accelsim.planning.price import DevicePrice, device_price
@@ -31,7 +31,9 @@ __all__ = ["FIGURES", "NESTED", "Estimate", "OperatorShare", "estimate"]
 
 _INTERVAL_LEVEL: Final = 0.9
 #: Figures of an estimate that are no scalars.
-NESTED: Final = frozenset({"memory", "operators", "energy_parts_j", "relatives", "evidence"})
+NESTED: Final = frozenset(
+    {"memory", "operators", "energy_parts_j", "relatives", "evidence", "would_fit"}
+)
 #: Share of the arithmetic from which on a model is one of convolutions.
 _CONVOLUTIONAL: Final = 0.5
 #: Fields that describe an estimate and are no figures of it.
@@ -84,7 +86,7 @@ class Estimate(Result):
         energy_j: Device energy per iteration in steady state.
         average_power_w: Its mean power.
         memory_bytes: Peak memory of the run.
-        fits: Whether that is within the device's memory.
+        fits: Whether that is within what the device has available.
         memory_short_bytes: Bytes missing where it does not fit, else 0.
         flop: Model FLOP of an iteration (matrix arithmetic, multiply-add = 2).
         bytes: Bytes the operators read and write, each counted alone.
@@ -115,6 +117,9 @@ class Estimate(Result):
         energy_note: The coefficient that is missing where a chip of a class with parts has none.
         sparse_weights: Whether weights were taken to have the chip's structured sparsity.
         heap: "default", or "kept" where the memory allocator was taken to keep what is freed.
+        memory_available_bytes: Memory a run can allocate there: the device's, less what error
+            correction, the process and fragmentation take.
+        would_fit: Where it does not fit, changes that would make it, each alone.
         trained_positions: Tokens of a sequence the model was trained on; None where that is not
             known.
         inputs: What was asked, resolved.
@@ -169,6 +174,8 @@ class Estimate(Result):
     energy_note: str = ""
     sparse_weights: bool = False
     heap: str = "default"
+    memory_available_bytes: float | None = None
+    would_fit: tuple[FittingChange, ...] = ()
     trained_positions: int | None = None
     inputs: Mapping[str, Any] = field(default_factory=dict, compare=False)
     provenance: Provenance = field(default_factory=lambda: Provenance(""), compare=False)
@@ -217,6 +224,7 @@ class Estimate(Result):
         """Flat figures and lists, ready for JSON; unknown figures are None."""
         values = {name: getattr(self, name) for name in FIGURES}
         values["memory"], values["relatives"] = dict(self.memory), list(self.relatives)
+        values["would_fit"] = [change.to_dict() for change in self.would_fit]
         values["evidence"] = None if self.evidence is None else self.evidence.to_dict()
         parts = self.energy_parts_j
         values["energy_parts_j"] = None if parts is None else dict(parts)
@@ -272,14 +280,16 @@ def estimate(
     run = resolve(workload, device, chosen)
     cost = device_price(run.device, paid)
     passes = run_passes(run)
-    fits = passes.memory.short_bytes(run.device.memory.capacity_bytes.value) <= 0
-    return _estimate(run, passes, simulated(run, passes) if fits else None, cost)
+    return _estimate(run, passes, cost)
 
 
-def _estimate(
-    run: ResolvedRun, passes: RunPasses, simulation: Simulation | None, price: DevicePrice
-) -> Estimate:
-    capacity = run.device.memory.capacity_bytes.value
+def _estimate(run: ResolvedRun, passes: RunPasses, price: DevicePrice) -> Estimate:
+    available = run.available_bytes
+    short = passes.memory.short_bytes(available)
+    figures = _simulated_figures(run, passes, simulated(run, passes), price)
+    if short > 0:
+        figures |= {**dict.fromkeys(_OF_TIME), **_UNFITTING}
+        figures["would_fit"] = fitting_changes(run, passes)
     return Estimate(
         workload=run.workload.name,
         device=run.device.name,
@@ -291,8 +301,9 @@ def _estimate(
         layout=run.layout if passes.has_convolutions else "",
         interval_level=_INTERVAL_LEVEL,
         memory_bytes=passes.memory.total_bytes,
-        fits=simulation is not None,
-        memory_short_bytes=passes.memory.short_bytes(capacity),
+        memory_available_bytes=available,
+        fits=short <= 0,
+        memory_short_bytes=short,
         flop=passes.model_flop,
         bytes=passes.total_bytes,
         offer=price.offer,
@@ -307,31 +318,31 @@ def _estimate(
         trained_positions=getattr(run.workload.parameters, "max_positions", 0) or None,
         inputs=run.to_dict(),
         provenance=run.provenance,
-        **(_UNKNOWN if simulation is None else _simulated_figures(run, passes, simulation, price)),
+        **figures,
     )
 
 
-#: Figures of a run that does not fit.
-_UNKNOWN: Final[Mapping[str, Any]] = {
-    **dict.fromkeys(
-        (
-            "latency_s",
-            "latency_low_s",
-            "latency_high_s",
-            "throughput_per_s",
-            "energy_j",
-            "average_power_w",
-            "cost_usd_per_1000",
-            "cost_usd_per_million_tokens",
-            "time_to_first_token_s",
-            "time_per_output_token_s",
-            "tokens_per_s",
-            "energy_per_sample_j",
-        )
-    ),
-    "tier": Tier.SPEC.value,
+#: Figures that a run which does not fit has not.
+_OF_TIME: Final = (
+    "latency_s",
+    "latency_low_s",
+    "latency_high_s",
+    "throughput_per_s",
+    "energy_j",
+    "average_power_w",
+    "cost_usd_per_1000",
+    "cost_usd_per_million_tokens",
+    "time_to_first_token_s",
+    "time_per_output_token_s",
+    "tokens_per_s",
+    "energy_per_sample_j",
+    "extrapolated_fraction",
+    "energy_parts_j",
+)
+_UNFITTING: Final[Mapping[str, Any]] = {
     "bound": "memory_capacity",
     "operators": (),
+    "energy_tier": "class",
 }
 
 

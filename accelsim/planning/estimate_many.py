@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from accelsim.cost.registry import operator_costs, tier_parameters
 from accelsim.cost.residual import KIND_CORRELATION
 from accelsim.cost.stack import on_stack
-from accelsim.cost.table import CostTable, Tier
+from accelsim.cost.table import CostTable
 from accelsim.economics.result import usd_per_1000_inferences, usd_per_million_tokens
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
@@ -284,14 +284,14 @@ def _answer_chunk(
     except UnsupportedOperatorError as error:
         answer["reason"][runs] = str(error)
         return
-    capacity = run.device.memory.capacity_bytes.value
-    short = np.maximum(0.0, figures["memory_bytes"] - capacity)
+    available = run.available_bytes
+    short = np.maximum(0.0, figures["memory_bytes"] - available)
     fits = short <= 0
     for name, column in figures.items():
-        always = name in {"memory_bytes", "flop", "bytes"}
+        always = name in {"memory_bytes", "flop", "bytes", "tier"}
         answer[name][runs] = column if always else np.where(fits, column, _missing(column))
     answer["memory_short_bytes"][runs], answer["fits"][runs] = short, fits
-    answer["bound"][runs[~fits]], answer["tier"][runs[~fits]] = "memory_capacity", Tier.SPEC.value
+    answer["bound"][runs[~fits]] = "memory_capacity"
     answer["reason"][runs[~fits]] = [_short(value) for value in short[~fits].tolist()]
     _add_prices(answer, runs, price)
 

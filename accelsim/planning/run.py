@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Unpack, cast, get_args
 
 from accelsim import __version__, catalog, stack_catalog, workload_catalog
 from accelsim.cost.fitted import fitted_parameters
+from accelsim.cost.memory import available_bytes
 from accelsim.cost.registry import HEAPS
 from accelsim.cost.stack import StackEffect
 from accelsim.cost.table import Execution
@@ -119,6 +120,11 @@ class ResolvedRun:
             host=self.stack.host_ratio,
             log_sigma=self.stack.log_sigma(*asked),
         )
+
+    @property
+    def available_bytes(self) -> float:
+        """Memory the run can allocate on its device."""
+        return available_bytes(self.device, self.stack.memory_fraction)
 
     @property
     def provenance(self) -> Provenance:
@@ -275,9 +281,12 @@ def default_precision(device: DeviceProfile, mode: Mode) -> Precision:
     """The precision people use on a device: the first of bf16, fp16, int8 its matrix units have,
     else fp32.
 
-    Training takes no integer format.
+    CPUs take bf16 where they have units for it, else fp32: they run a model as it was trained
+    unless it is quantised on purpose. Training takes no integer format.
     """
     matrix = set(device.matrix_flop_per_s)
+    if isinstance(device, CpuProfile):
+        return PRECISIONS["bf16" if Dtype.BF16 in matrix else "fp32"]
     for name in _PREFERRED[mode]:
         if PRECISIONS[name].compute in matrix:
             return PRECISIONS[name]

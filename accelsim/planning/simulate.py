@@ -343,7 +343,7 @@ def check_memory(run: ResolvedRun, passes: RunPasses) -> None:
     Raises:
         DoesNotFitError: If it does not fit.
     """
-    capacity = run.device.memory.capacity_bytes.value
+    capacity = run.available_bytes
     short = passes.memory.short_bytes(capacity)
     if short > 0:
         remedy = "Choose a smaller batch or format, or a device with more memory."
@@ -352,7 +352,7 @@ def check_memory(run: ResolvedRun, passes: RunPasses) -> None:
 
 
 def simulated(run: ResolvedRun, passes: RunPasses, parameters: Any | None = None) -> Simulation:
-    """Simulate the passes of a run that fits.
+    """Simulate the passes of a run, whether it fits or not.
 
     Args:
         run: The run.

@@ -109,7 +109,9 @@ def _figures(e: Estimate, device: DeviceProfile, quote: Quote | None) -> list[tu
         ]
         lines += _generation(e)
         lines += _energy(e, device, item[:-1])
-    lines += [("memory", _memory_words(e, device))]
+    lines += [("memory", _memory_words(e))]
+    if e.would_fit:
+        lines += [("would fit", "; or ".join(str(change) for change in e.would_fit))]
     if e.bound is not None:
         lines += [("limited by", _LIMITS.get(e.bound, e.bound.replace("_", " ")))]
     work = f"{amount(e.flop, 'FLOP', small=False)}, {amount(e.bytes, 'B', small=False)} moved"
@@ -194,8 +196,8 @@ def _limit_words(device: DeviceProfile) -> str:
     return "" if limit is None else f", limit {amount(limit.value, 'W')} ({device.scope})"
 
 
-def _memory_words(e: Estimate, device: DeviceProfile) -> str:
-    capacity = amount(device.memory.capacity_bytes.value, "B", small=False)
+def _memory_words(e: Estimate) -> str:
+    available = amount(e.memory_available_bytes, "B", small=False)
     short = amount(e.memory_short_bytes, "B", small=False)
     verdict = "fits" if e.fits else f"DOES NOT FIT, {short} short"
     parts = [
@@ -204,7 +206,8 @@ def _memory_words(e: Estimate, device: DeviceProfile) -> str:
         if e.memory.get(part)
     ]
     total = amount(e.memory_bytes, "B", small=False)
-    return f"{total} of {capacity}: {verdict}" + (f" ({', '.join(parts)})" if parts else "")
+    listed = f" ({', '.join(parts)})" if parts else ""
+    return f"{total} of {available}: {verdict}{listed}"
 
 
 def _cost_words(e: Estimate, quote: Quote | None) -> str:
@@ -309,6 +312,11 @@ def _win(win: Win | None, words: Callable[[float | None], str]) -> str:
 BEST_FIELDS: Final = ("latency_s", "throughput_per_s", "energy_per_sample_j", "cost_usd_per_1000")
 
 
+_MIXED_PRECISION: Final = (
+    "types differ: each device in the one people use on it; --precision holds them alike"
+)
+
+
 def _group_view(rows: Sequence[ComparisonRow], winners: dict[str, str | None]) -> RenderableType:
     estimates = [row.estimate for row in rows if row.estimate is not None and row.reason is None]
     width = max(len("device"), *(len(row.device) for row in rows))
@@ -322,6 +330,8 @@ def _group_view(rows: Sequence[ComparisonRow], winners: dict[str, str | None]) -
     failed = [row for row in rows if row.reason is not None]
     if failed:
         parts.append(_failed(failed, width))
+    if len({e.precision for e in estimates}) > 1:
+        parts.append(Text(_MIXED_PRECISION, style="dim"))
     hosted = [e for e in estimates if e.host is not None]
     parts += [
         Text(f"{e.device}: {e.host} is its host and runs what it cannot", style="dim")

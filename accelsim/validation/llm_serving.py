@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from accelsim.cost.gpu import cost_gpu
+from accelsim.cost.memory import available_bytes
 from accelsim.cost.table import Execution
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.hardware.profile import GpuProfile
@@ -166,7 +167,7 @@ def _running(run: _Served, device: GpuProfile) -> int:
     shape = PassShape(batch=1, seq_len=1, context_len=load.prompt)
     lowered = run.workload.lower(shape, run.precision.on(device.peak_flop_per_s), Phase.DECODE)
     weights = float(lowered.graph.weight_bytes.sum())
-    room = _MEMORY_SHARE * float(device.memory.capacity_bytes.value) - weights
+    room = available_bytes(device, _MEMORY_SHARE) - weights
     each = lowered.kv_bytes_per_token * (load.prompt + load.answer / 2)
     return int(np.clip(room // max(each, 1.0), 1, load.requests))
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.cache import cached_traffic
-from accelsim.cost.memory import live_bytes
+from accelsim.cost.memory import available_bytes, live_bytes
 from accelsim.cost.registry import operator_costs
 from accelsim.cost.table import CostTable, Execution
 from accelsim.errors import UnsupportedOperatorError
@@ -160,7 +160,7 @@ def _engine(
 
 
 def _fits(memory_bytes: float, device: DeviceProfile) -> bool:
-    return memory_bytes <= float(device.memory.capacity_bytes.value)
+    return memory_bytes <= available_bytes(device)
 
 
 def _on_device(graph: OperatorGraph, device: DeviceProfile) -> OperatorGraph:

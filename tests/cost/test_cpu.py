@@ -85,8 +85,7 @@ def test_monotone_in_memory_bandwidth_and_unit_rate(m, n, k, factor):
 
 @settings(max_examples=40, deadline=None)
 @given(m=SIDES, n=SIDES, k=SIDES, threads=st.integers(1, 55))
-def test_more_threads_never_slow_the_work_itself(m, n, k, threads):
-    # Starting them may: scaling is not monotone in time, but it is in compute and memory.
+def test_more_threads_are_never_slower(m, n, k, threads):
     graph = concatenate([gemm(m, n, k), add(m * n), lstm(4, 8, 64)])
     few = cost_cpu(
         graph, XEON, parameters=replace(cpu_parameters(), thread_count=threads, weights_cold=True)
@@ -96,18 +95,18 @@ def test_more_threads_never_slow_the_work_itself(m, n, k, threads):
         XEON,
         parameters=replace(cpu_parameters(), thread_count=threads + 1, weights_cold=True),
     )
-    assert (more.compute_s <= few.compute_s * (1 + 1e-9)).all()
-    assert (more.memory_s <= few.memory_s * (1 + 1e-9)).all()
+    assert (more.time_s <= few.time_s * (1 + 1e-4)).all()
 
 
-def test_thread_scaling_is_not_monotone_for_small_operators():
+def test_a_small_operator_stays_on_one_thread():
+    """A library starts no thread that costs more to start than it saves."""
     times = [
         cost_cpu(
             gemm(48, 48, 48), XEON, parameters=replace(cpu_parameters(), thread_count=n)
         ).total_time_s
         for n in (1, 2)
     ]
-    assert times[0] < times[1]
+    assert times[0] == times[1]
 
 
 @settings(max_examples=40, deadline=None)
@@ -169,23 +168,22 @@ def test_cold_weights_slow_a_small_batch():
     hot = cost_cpu(graph, XEON, parameters=replace(cpu_parameters(), weights_cold=False))
     cold = cost_cpu(graph, XEON, parameters=replace(cpu_parameters(), weights_cold=True))
     assert cold.memory_s[0] > 1.1 * hot.memory_s[0]
-    assert hot.bytes[0] == 0
-    assert cold.bytes[0] == graph.weight_bytes[0]
+    assert hot.bytes[0] < 0.01 * cold.bytes[0]
+    assert cold.bytes[0] == pytest.approx(graph.weight_bytes[0], rel=1e-3)
 
 
 def test_weights_are_cold_when_together_they_exceed_the_last_cache():
     layer = gemm(1, 4096, 4096)  # 64 MiB
     many = concatenate([layer] * 4)
-    assert cost_cpu(many, XEON).bytes[0] == layer.weight_bytes[0]
-    assert cost_cpu(layer, XEON).bytes[0] == 0
+    assert cost_cpu(many, XEON).bytes[0] == pytest.approx(layer.weight_bytes[0])
+    assert cost_cpu(layer, XEON).bytes[0] < layer.weight_bytes[0]
 
 
-def test_fresh_outputs_fault_in_eager_mode_only():
-    below, above = add(8_000_000), add(9_000_000)  # 32 and 36 MB; the threshold is 32 MiB
+def test_servers_keep_their_heap():
+    """32 and 36 MB, below and above the threshold of 32 MiB: no step in time per byte."""
+    below, above = add(8_000_000), add(9_000_000)
     eager = [cost_cpu(graph, HASWELL).memory_s[0] for graph in (below, above)]
-    graph = [cost_cpu(graph, HASWELL, Execution.GRAPH).memory_s[0] for graph in (below, above)]
-    assert eager[0] == pytest.approx(graph[0])
-    assert eager[1] > 1.5 * graph[1]
+    assert eager[1] == pytest.approx(9 / 8 * eager[0], rel=0.05)
 
 
 def test_collectives_belong_to_the_links():
@@ -261,9 +259,9 @@ def test_memory_traffic_is_what_the_last_cache_does_not_hold():
     small, large = (add(round(share * last / 12)) for share in (0.5, 4.0))
     table = cost_cpu(concatenate([small, large]), XEON, Execution.GRAPH)
     reach = large.bytes[0] - table.bytes[1]
-    assert table.bytes[0] == 0.0
+    assert 0.0 < table.bytes[0] < 0.5 * small.bytes[0]
     assert (
-        last <= reach <= 2.2 * last
+        0.8 * last <= reach <= 2.2 * last
     )  # private caches of the cores that run may hold more than the last level
 
 
@@ -271,6 +269,6 @@ def test_memory_traffic_is_what_the_last_cache_does_not_hold():
 def test_a_few_rows_are_no_slower_than_as_many_vectors(name):
     times = cost_cpu(
         concatenate([gemm(m, 1024, 1024) for m in (1, 2, 3, 4, 6, 8)]), catalog.device(name)
-    ).compute_s
+    ).time_s
     assert (times[1:] >= times[:-1] * (1 - 1e-9)).all()
     assert (times[1:] <= times[0] * np.array([2, 3, 4, 6, 8]) * 1.05).all()

@@ -2,7 +2,13 @@
 
 import pytest
 
-from accelsim.cost.memory import inference_footprint, live_bytes, training_footprint
+from accelsim.catalog import device
+from accelsim.cost.memory import (
+    available_bytes,
+    inference_footprint,
+    live_bytes,
+    training_footprint,
+)
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import precision
 from accelsim.workloads.training import OPTIMIZERS, training_graph
@@ -105,3 +111,23 @@ def test_training_holds_what_is_saved_and_the_largest_gradient_row():
     memory = training_footprint(forward, step, b.parameter_count, b.precision, rule)
     tensor, weights = 8 * 64 * 4, 64 * 64 * 4
     assert memory.activation_bytes == 4 * tensor + (2 * tensor + weights)
+
+
+@pytest.mark.parametrize(("name", "total_mib"), [("t4", 15_360), ("l40s", 46_068), ("a40", 46_068)])
+def test_inline_error_correction_takes_capacity(name, total_mib):
+    """What nvidia-smi reports as total of boards whose codes lie beside the data."""
+    profile = device(name)
+    assert profile.memory.usable_bytes.value == total_mib * 2**20
+    assert available_bytes(profile) < total_mib * 2**20 - 256e6  # a process has its context
+
+
+def test_an_engine_takes_its_share():
+    """vLLM's `gpu_memory_utilization` is of the memory the driver reports, context included."""
+    board = device("a10g")
+    whole, share = available_bytes(board), available_bytes(board, 0.9)
+    assert whole - share == pytest.approx(0.1 * board.memory.usable_bytes.value, rel=0.03)
+
+
+def test_a_slice_has_its_share_of_what_is_usable():
+    whole, half = device("t4"), device("t4@fraction=0.5")
+    assert half.memory.usable_bytes.value == whole.memory.usable_bytes.value / 2

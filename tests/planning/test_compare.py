@@ -64,3 +64,14 @@ def test_only_a_figure_with_a_better_end_has_a_best():
     with pytest.raises(UnknownNameError, match="Did you mean throughput_per_s"):
         table.best("throughput")
     assert not {"evidence", "relatives", "memory"} & set(table.to_frame().columns)
+
+
+@pytest.mark.parametrize(
+    ("device", "precision"),
+    [("xeon-platinum-8280", "fp32"), ("epyc-7763", "fp32"), ("xeon-8480", "bf16")],
+)
+def test_a_cpu_runs_what_people_run_on_it(device, precision):
+    """bf16 where there are units for it, else fp32; int8 (VNNI) only when asked."""
+    (row,) = compare("resnet-50", device).rows
+    assert row.estimate.precision == precision
+    assert compare("resnet-50", device, precision="int8").rows[0].estimate.precision == "int8"

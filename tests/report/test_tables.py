@@ -34,6 +34,7 @@ MADE = Estimate(
     memory_bytes=3e9,
     fits=True,
     memory_short_bytes=0.0,
+    memory_available_bytes=15.3e9,
     flop=2e9,
     bytes=1e8,
     cost_usd_per_1000=0.001,
@@ -88,7 +89,7 @@ def test_an_estimate_shows_its_figures(width):
         assert figure in text
     for figure in (
         "50.0 W on average, limit 70.0 W",
-        "3.00 GB of 17.2 GB: fits",
+        "3.00 GB of 15.3 GB: fits",
         "weights 2.00 GB",
         "$0.00100 per 1,000",
     ):

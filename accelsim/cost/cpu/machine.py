@@ -96,10 +96,14 @@ class CpuMachine:
         A set larger than a cache does not leave it at once: replacement that adapts to streams
         (re-reference interval prediction; Jaleel et al., ISCA 2010), as last-level caches have it,
         and random replacement keep a capacity's worth of it from one pass to the next, so that the
-        share falls as capacity over size.
+        share falls as capacity over size. Nor does a set as large as the cache stay whole, for its
+        lines compete with others for the sets their addresses hash to: the two ends join as
+        (1 + (size/capacity)^s)^(-1/s) with `cache_sharpness` s (estimate).
         """
         sizes = np.maximum(working_set_bytes, 1.0)
-        shares: FloatArray = np.minimum(self.level_capacity_bytes[:, None] / sizes[None, :], 1.0)
+        log_size = np.log(sizes[None, :] / self.level_capacity_bytes[:, None])
+        sharpness = self.values.cache_sharpness
+        shares: FloatArray = np.exp(-np.logaddexp(0.0, sharpness * log_size) / sharpness)
         return shares
 
     def level_s(
@@ -145,9 +149,13 @@ class CpuMachine:
 
     def page_fault_s(self, rows: Rows, threads: FloatArray) -> FloatArray:
         """Page faults of fresh outputs above the allocator's mmap threshold, shape (k,); eager
-        execution only.
+        execution on a calibrated CPU only.
+
+        Other CPUs are servers whose launcher keeps the heap (`torch.backends.xeon.run_cpu` loads
+        tcmalloc or jemalloc where it finds them).
         """
-        if self.execution is not Execution.EAGER or self.values.keeps_heap:
+        keeps_heap = self.values.keeps_heap or self.values.kernels is None
+        if self.execution is not Execution.EAGER or keeps_heap:
             return np.zeros(len(rows))
         written = rows.column("write_bytes")
         side_by_side = np.minimum(threads, self.values.page_fault_parallel_count)

@@ -13,7 +13,9 @@ same cores pay them: the table's host dispatch is 0. References for each paramet
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +42,9 @@ __all__ = ["CpuParameters", "cost_cpu", "cpu_parameters", "supported_rows_cpu"]
 _K = OperatorKind
 FORMULAS: Formulas[CpuMachine, CpuParameters] = Formulas("cpu")
 _SIGMA = 0.4
+#: Steps of the search for the number of threads, and what each keeps of its interval.
+_SEARCH_STEPS = 14
+_GOLDEN = 0.618
 
 
 def cost_cpu(
@@ -130,6 +135,28 @@ def _product_s(
     return time
 
 
+def _best_threads(
+    time_s: Callable[[FloatArray], FloatArray], most: FloatArray, machine: CpuMachine
+) -> FloatArray:
+    """Threads a library starts: where one more costs more to start than it saves, 1 to `most`.
+
+    Time falls as work over threads, memory saturates and start-up grows with each: convex, so that
+    a golden-section search in the logarithm finds its least (Kiefer, Proc. AMS 4(3), 1953).
+    """
+    if machine.threads <= 1 or machine.values.fork_join_per_thread_s <= 0:
+        return most
+    low, high = np.zeros_like(most), np.log(most)
+    for _ in range(_SEARCH_STEPS):
+        inner = high - _GOLDEN * (high - low)
+        outer = low + _GOLDEN * (high - low)
+        falls = time_s(np.exp(inner)) > time_s(np.exp(outer))
+        low, high = np.where(falls, inner, low), np.where(falls, high, outer)
+    best = np.exp(0.5 * (low + high))
+    for count in (np.ones_like(most), most):
+        best = np.where(time_s(count) <= time_s(best), count, best)
+    return best
+
+
 def _started(
     rows: Rows,
     machine: CpuMachine,
@@ -137,16 +164,34 @@ def _started(
     flop: FloatArray,
     threads: FloatArray,
     start_s: float,
-    memory: FloatArray | None = None,
+    memory_s: Callable[[FloatArray], FloatArray] | None = None,
 ) -> RowCosts:
     """Row costs from arithmetic time: adds traffic, page faults and start-up; rows without bytes
     cost only the latter.
+
+    Args:
+        rows: The rows.
+        machine: The CPU.
+        compute: Arithmetic time on `threads`, which share it evenly.
+        flop: Executed operations.
+        threads: Most threads that have work.
+        start_s: Start of the operator.
+        memory_s: Time of the operands on so many threads, where it is not the rows' traffic.
     """
-    traffic = machine.traffic_s(rows, threads) if memory is None else memory
-    traffic = traffic + machine.page_fault_s(rows, threads)
-    start = start_s + machine.fork_join_s(threads)
+    moved_s = partial(machine.traffic_s, rows) if memory_s is None else memory_s
+    work = compute * threads
+
+    def traffic_s(count: FloatArray) -> FloatArray:
+        return moved_s(count) + machine.page_fault_s(rows, count)
+
+    def time_s(count: FloatArray) -> FloatArray:
+        longest: FloatArray = np.maximum(work / count, traffic_s(count))
+        return longest + machine.fork_join_s(count)
+
+    used = _best_threads(time_s, threads, machine)
+    compute, traffic = work / used, traffic_s(used)
     return RowCosts(
-        time_s=np.maximum(compute, traffic) + start,
+        time_s=np.maximum(compute, traffic) + start_s + machine.fork_join_s(used),
         compute_s=compute,
         memory_s=traffic,
         flop=flop,
@@ -217,12 +262,20 @@ def _recurrent(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCos
     rate = machine.checked(machine.unit_rate, rows)
     once = _product_s(parts.inputs, rate, machine, values)
     each = _product_s(parts.step, rate, machine, values)
-    threads = _gemm_threads(parts.step, machine, values)
-    width = DTYPE_BYTES[rows.column("dtype")]
-    reread = machine.level_s(
-        parts.step.n * parts.step.k * width, parts.step.n * parts.step.k * width, threads
-    )
-    per_step = np.maximum(each, reread) + values.recurrent_step_s + machine.fork_join_s(threads)
+    most = _gemm_threads(parts.step, machine, values)
+    weights = parts.step.n * parts.step.k * DTYPE_BYTES[rows.column("dtype")]
+    work = each * most
+    # a state of few rows feeds few threads, but more of them read its weights sooner
+    most = np.maximum(most, _threads(weights, 4.0 * values.parallel_grain_count, machine))
+
+    def step_s(count: FloatArray) -> FloatArray:
+        reread = machine.level_s(weights, weights, count)
+        longest: FloatArray = np.maximum(work / count, reread)
+        return longest + machine.fork_join_s(count)
+
+    threads = _best_threads(step_s, most, machine)
+    each = work / threads
+    per_step = step_s(threads) + values.recurrent_step_s
     compute = parts.passes * (once + parts.steps * each)
     costs = _started(rows, machine, compute, rows.column("flop"), threads, machine.contraction_s)
     time = parts.passes * parts.steps * (per_step - each) + costs.time_s
@@ -282,9 +335,13 @@ def _optimizer(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCos
     flop = rows.column("flop")
     lane = flop / (machine.vector_rate(rows) * values.vector_efficiency_fraction)
     threads = _threads(rows["parameters"], values.parallel_grain_count, machine)
-    memory = machine.traffic_s(rows, threads) * (values.optimizer_pass_ratio if eager else 1.0)
+    passes = values.optimizer_pass_ratio if eager else 1.0
+
+    def memory_s(count: FloatArray) -> FloatArray:
+        return passes * machine.traffic_s(rows, count)
+
     start = machine.dispatch_s * np.maximum(rows["tensors"] if eager else 1.0, 1.0)
-    costs = _started(rows, machine, lane * machine.threads / threads, flop, threads, 0.0, memory)
+    costs = _started(rows, machine, lane * machine.threads / threads, flop, threads, 0.0, memory_s)
     return RowCosts(
         costs.time_s + start, costs.compute_s, costs.memory_s, flop, costs.bytes, _SIGMA
     )
@@ -305,8 +362,11 @@ def _gather(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
     lines = np.ceil(row_bytes / 64.0) * rows["lookups"] * (2.0 if rows.kind == _K.SCATTER else 1.0)
     threads = _threads(rows["lookups"] * rows["width"], values.parallel_grain_count, machine)
     cold = row_bytes * rows["table_rows"] > machine.last_level_bytes
-    waiting = lines * values.memory_latency_s / values.outstanding_line_count / threads
-    memory = machine.traffic_s(rows, threads) + np.where(cold, waiting, 0.0)
+    waiting = np.where(cold, lines * values.memory_latency_s / values.outstanding_line_count, 0.0)
+
+    def memory_s(count: FloatArray) -> FloatArray:
+        return machine.traffic_s(rows, count) + waiting / count
+
     flop = rows.column("flop")
     compute = (
         flop
@@ -314,7 +374,7 @@ def _gather(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
         * machine.threads
         / threads
     )
-    return _started(rows, machine, compute, flop, threads, machine.dispatch_s, memory)
+    return _started(rows, machine, compute, flop, threads, machine.dispatch_s, memory_s)
 
 
 @FORMULAS.register(_K.TREE_ENSEMBLE)

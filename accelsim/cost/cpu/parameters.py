@@ -49,6 +49,8 @@ class CpuParameters:
         main_memory_efficiency_fraction: Sustained over theoretical bandwidth, 0 to 1.
         core_memory_bytes_per_s: What one core can draw from main memory.
         cache_efficiency_fraction: Sustained over stated cache bandwidth, 0 to 1.
+        cache_sharpness: How sharply the share of a set that a cache holds falls where the set
+            outgrows it.
         l1_bytes_per_cycle: Per core, where a profile does not state a bandwidth; l2 and l3
             likewise.
         l2_bytes_per_cycle: See l1_bytes_per_cycle.
@@ -101,6 +103,7 @@ class CpuParameters:
     main_memory_efficiency_fraction: float
     core_memory_bytes_per_s: float
     cache_efficiency_fraction: float
+    cache_sharpness: float
     l1_bytes_per_cycle: float
     l2_bytes_per_cycle: float
     l3_bytes_per_cycle: float

@@ -25,7 +25,7 @@ from accelsim.cost.contraction import contraction, window_volume
 from accelsim.cost.fpga.dataflow import DataflowDesign, StreamingNode, fold_network
 from accelsim.cost.fpga.fitted_overlay import NetworkTimes, network_times
 from accelsim.cost.fpga.fpga_parameters import Flow, FpgaParameters, fpga_parameters
-from accelsim.cost.fpga.overlay import OverlayMachine, overlay_cycles, overlay_machine
+from accelsim.cost.fpga.overlay import OverlayMachine, overlay_machine
 from accelsim.cost.table import (
     CostTable,
     Execution,
@@ -227,17 +227,15 @@ def _conv(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCos
     high, wide = rows[f"{grid}_d"] * rows[f"{grid}_h"], rows[f"{grid}_w"]
     # A published core takes PP rows of one column at once, so that rows round up, not pixels.
     pixels = (
-        np.ceil(high / machine.pixels) * machine.pixels * wide if machine.published else high * wide
+        np.ceil(high / machine.grids[0][0]) * machine.grids[0][0] * wide
+        if machine.published
+        else high * wide
     )
     volume = window_volume(rows)
     sides = (rows["channels_in"] / groups, rows["channels_out"] / groups)
-    array = groups * overlay_cycles(
-        pixels, *sides, volume, (machine.pixels, machine.inputs, machine.outputs)
-    )
+    array = groups * machine.array_cycles(pixels, *sides, volume)
     # The depthwise engine has no output-channel parallelism: PP x ICP lanes, one channel each.
-    lanes = overlay_cycles(
-        pixels, rows["channels_out"], 1.0, volume * sides[0], (machine.pixels, machine.inputs, 1.0)
-    )
+    lanes = machine.lane_cycles(pixels, rows["channels_out"], volume * sides[0])
     cycles = np.where(groups > 1, np.minimum(array, lanes), array)
     return _layer(rows, machine, values, cycles, images, shape.flop)
 
@@ -248,12 +246,11 @@ def _gemm(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCos
     once more.
     """
     shape = contraction(rows)
-    parallelism = (machine.pixels, machine.inputs, machine.outputs)
 
     def on_cores(count: float) -> RowCosts:
         used = np.minimum(np.maximum(shape.m, 0.0), count)
         each = np.ceil(shape.m / np.maximum(used, 1.0))
-        cycles = shape.groups * overlay_cycles(each, shape.k, shape.n, 1.0, parallelism)
+        cycles = shape.groups * machine.array_cycles(each, shape.k, shape.n, 1.0)
         return _layer(rows, machine, values, cycles, used, shape.flop)
 
     best = on_cores(1.0)
@@ -264,10 +261,7 @@ def _gemm(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCos
 
 @FORMULAS.register(_K.POOLING)
 def _pooling(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
-    parallelism = (machine.pixels, machine.inputs, 1.0)
-    cycles = overlay_cycles(
-        rows["out_pixels"], rows["channels"], 1.0, rows["kernel_volume"], parallelism
-    )
+    cycles = machine.lane_cycles(rows["out_pixels"], rows["channels"], rows["kernel_volume"])
     return _layer(rows, machine, values, cycles, rows["batch"], rows.column("flop"))
 
 
@@ -285,7 +279,7 @@ def _elementwise(rows: Rows, machine: OverlayMachine, values: FpgaParameters) ->
     flop: FloatArray = rows.column("flop")
     images = np.full(len(rows), _images(rows.graph))
     results = rows.column("write_bytes") / DTYPE_BYTES[rows.column("dtype")]
-    cycles = np.maximum(flop, results) / images / (machine.pixels * machine.inputs)
+    cycles = np.maximum(flop, results) / images / machine.lanes
     costs = _layer(rows, machine, values, cycles, images, flop)
     fused = _fused_rows(rows.graph)[rows.index]
     names = ("time_s", "compute_s", "memory_s", "flop", "bytes")

@@ -2,7 +2,8 @@
 
 A core multiplies PP pixels x ICP input channels x OCP output channels per cycle (AMD DPUCZDX8G,
 PG338, "DPU architectures"); a layer takes ceil(pixels/PP) ceil(C_in/ICP) ceil(C_out/OCP) x window
-cycles. Boards without a published overlay get a grid of the same kind sized to their stated peak.
+cycles. Boards without a published overlay get a grid of the same kind sized to their stated peak,
+whose shape a compiler picks for each layer.
 """
 
 from __future__ import annotations
@@ -25,10 +26,15 @@ __all__ = ["OverlayMachine", "overlay_cycles", "overlay_machine"]
 #: Least pixel parallelism of a generic grid: that of the published cores (AMD PG338, B1600 to
 #: B4096).
 _GENERIC_PIXELS = 8
+#: Power of two of its least channel parallelism: that of the published cores.
+_GENERIC_POWER = 3
 #: Overlays whose cores are one engine's batch: they share each weight fetch and keep feature maps
 #: in on-chip RAM where these fit (AMD PG389 and PG403, Versal: batch engines behind one weight
 #: buffer; PG400, DPUCADF8H: four images at a time).
 _BATCH_ENGINES = ("DPUCVDX8", "DPUCV2DX8", "DPUCADF8")
+
+
+Sides = tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,9 +45,9 @@ class OverlayMachine:
         name: Device name, for messages.
         published: Whether the overlay is a published convolution processor (DPU), which multiplies
             no two activations.
-        pixels: Pixel parallelism PP of one core.
-        inputs: Input-channel parallelism ICP.
-        outputs: Output-channel parallelism OCP.
+        grids: (PP, ICP, OCP) of one core: pixel, input-channel and output-channel parallelism; of a
+            board without a published overlay all that its multipliers can be laid out as.
+        lanes: Operations that the engine of sums, pooling and depthwise windows does per cycle.
         cores: Cores; each works on its own image.
         seconds_per_cycle: Of one core by `Dtype` code, pipeline fills included; NaN for formats it
             lacks.
@@ -55,9 +61,8 @@ class OverlayMachine:
 
     name: str
     published: bool
-    pixels: float
-    inputs: float
-    outputs: float
+    grids: tuple[Sides, ...]
+    lanes: float
     cores: float
     seconds_per_cycle: FloatArray
     shares_weights: bool
@@ -66,13 +71,34 @@ class OverlayMachine:
     memory_bytes_per_s: float
     host_bytes_per_s: float
 
+    def array_cycles(
+        self, pixels: ArrayLike, channels_in: ArrayLike, channels_out: ArrayLike, window: ArrayLike
+    ) -> FloatArray:
+        """Cycles of layers on the fastest grid; more multipliers never take longer."""
+        sizes = (pixels, channels_in, channels_out, window)
+        cycles: FloatArray = np.minimum.reduce(
+            [overlay_cycles(*sizes, sides) for sides in self.grids]
+        )
+        return cycles
+
+    def lane_cycles(self, pixels: ArrayLike, channels: ArrayLike, window: ArrayLike) -> FloatArray:
+        """Cycles of layers that work channel by channel: PP x ICP lanes, filled evenly where the
+        grid is not published.
+        """
+        if self.published:
+            pixel_side, channel_side, _ = self.grids[0]
+            return overlay_cycles(pixels, channels, 1.0, window, (pixel_side, channel_side, 1.0))
+        operations = np.asarray(pixels) * np.asarray(channels) * np.asarray(window)
+        cycles: FloatArray = operations / self.lanes
+        return cycles
+
 
 def overlay_cycles(
     pixels: ArrayLike,
     channels_in: ArrayLike,
     channels_out: ArrayLike,
     window: ArrayLike,
-    parallelism: tuple[float, float, float],
+    parallelism: Sides,
 ) -> FloatArray:
     """Cycles of one layer on one core: ceil(pixels/PP) ceil(C_in/ICP) ceil(C_out/OCP) window.
 
@@ -101,15 +127,14 @@ def overlay_machine(device: FpgaProfile, values: FpgaParameters) -> OverlayMachi
     link = device.host_link
     core = device.overlay
     grid = _generic_grid(device, values) if core is None else _published_grid(device, core, values)
-    pixels, inputs, outputs, cores, clock_hz, seconds = grid
+    grids, lanes, cores, clock_hz, seconds = grid
     batched = core is not None and core.name.startswith(_BATCH_ENGINES)
     on_chip = sum(level.capacity_bytes.value for level in device.on_chip)
     return OverlayMachine(
         name=device.name,
         published=device.overlay is not None,
-        pixels=pixels,
-        inputs=inputs,
-        outputs=outputs,
+        grids=grids,
+        lanes=lanes,
         cores=cores,
         seconds_per_cycle=seconds,
         shares_weights=batched,
@@ -120,7 +145,7 @@ def overlay_machine(device: FpgaProfile, values: FpgaParameters) -> OverlayMachi
     )
 
 
-Grid = tuple[float, float, float, float, float, FloatArray]
+Grid = tuple[tuple[Sides, ...], float, float, float, FloatArray]
 
 
 def _published_grid(device: FpgaProfile, core: DpuCore, values: FpgaParameters) -> Grid:
@@ -131,11 +156,15 @@ def _published_grid(device: FpgaProfile, core: DpuCore, values: FpgaParameters) 
     # A core clocked above what its board states is held to the statement.
     slower = max(1.0, native / rates[Dtype.INT8]) / (clock * values.compute_efficiency_fraction)
     seconds = slower * rates[Dtype.INT8] / rate_table(rates, substitute=False)
-    return pixels, inputs, outputs, cores, clock, seconds
+    return ((pixels, inputs, outputs),), pixels * inputs, cores, clock, seconds
 
 
 def _generic_grid(device: FpgaProfile, values: FpgaParameters) -> Grid:
-    """A grid sized to the best stated rate, near square in its channels."""
+    """Grids sized to the best stated rate: square in their channels, the rest pixels.
+
+    A larger rate has all layouts of a smaller one with more pixels, so that it takes no layer
+    longer. The engine beside them has the lanes of the nearly square one.
+    """
     rates = {
         d: rate * values.generic_efficiency_fraction for d, rate in device.peak_flop_per_s.items()
     }
@@ -147,8 +176,10 @@ def _generic_grid(device: FpgaProfile, values: FpgaParameters) -> Grid:
     clock = device.fabric_clock_hz.value
     best = max(rates.values())
     multipliers = max(best / (2.0 * clock), 1.0)
-    side = 2.0 ** np.floor(np.log2(max(multipliers / _GENERIC_PIXELS, 1.0)) / 2.0)
-    pixels = max(np.floor(multipliers / side**2), 1.0)
-    native = 2.0 * pixels * side**2 * clock
+    widest = int(np.log2(max(multipliers / _GENERIC_PIXELS, 1.0)) / 2.0)
+    sides = [2.0**power for power in range(min(widest, _GENERIC_POWER), widest + 1)]
+    grids = tuple((max(np.floor(multipliers / side**2), 1.0), side, side) for side in sides)
+    native = 2.0 * multipliers * clock
     seconds = np.maximum(1.0, native / rate_table(rates, substitute=False)) / clock
-    return float(pixels), float(side), float(side), 1.0, clock, seconds
+    lanes = float(np.sqrt(multipliers * _GENERIC_PIXELS))
+    return grids, lanes, 1.0, clock, seconds

@@ -1,0 +1,137 @@
+"""What would make a run fit that does not: a narrower precision, a smaller batch, a larger device
+of the class, or several of the device.
+
+Each change is tried alone and by the same memory model as the run itself
+(`accelsim.cost.memory`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from typing import Any, Final
+
+from accelsim import catalog
+from accelsim.cost.memory import available_bytes
+from accelsim.errors import InputError
+from accelsim.hardware.profile import DeviceProfile
+from accelsim.planning.passes import RunPasses, run_passes
+from accelsim.planning.run import ResolvedRun
+from accelsim.workloads.dtype import PRECISIONS
+from accelsim.workloads.sharding import Shard
+
+__all__ = ["FittingChange", "fitting_changes"]
+
+#: Devices that may share a model's heads and columns.
+_DEVICE_COUNTS: Final = (2, 4, 8, 16, 32, 64)
+_WORDS: Final = {
+    "precision": "precision {}",
+    "batch": "batch {:,}",
+    "device": "device {}",
+    "device_count": "{} devices that share each layer (tensor parallelism)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FittingChange:
+    """One change that makes a run fit.
+
+    Attributes:
+        what: "precision", "batch", "device" or "device_count".
+        value: Its new value.
+        memory_bytes: Memory the changed run needs, on each device.
+    """
+
+    what: str
+    value: str | int
+    memory_bytes: float
+
+    def __str__(self) -> str:
+        return _WORDS[self.what].format(self.value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Field by field."""
+        return asdict(self)
+
+
+def fitting_changes(run: ResolvedRun, passes: RunPasses) -> tuple[FittingChange, ...]:
+    """Changes that make a run fit, each alone; empty where none is known.
+
+    Args:
+        run: A run that does not fit its device.
+        passes: Its passes.
+    """
+    found = (_precision(run), _batch(run, passes), _device(run, passes), _device_count(run))
+    return tuple(change for change in found if change is not None)
+
+
+def _needed_bytes(run: ResolvedRun) -> float:
+    return run_passes(run).memory.total_bytes
+
+
+def _first_fit(
+    run: ResolvedRun, what: str, runs: Iterator[tuple[str | int, ResolvedRun]]
+) -> FittingChange | None:
+    room = run.available_bytes
+    for value, changed in runs:
+        with suppress(InputError):
+            needed = _needed_bytes(changed)
+            if needed <= room:
+                return FittingChange(what, value, needed)
+    return None
+
+
+def _precision(run: ResolvedRun) -> FittingChange | None:
+    """The widest narrower precision that the device computes."""
+    computes = run.device.peak_flop_per_s
+    narrower = [
+        p
+        for p in PRECISIONS.values()
+        if p.weight.bytes < run.precision.weight.bytes
+        and p.compute in computes
+        and (p.trainable or run.mode == "inference")
+    ]
+    narrower.sort(key=lambda p: -p.weight.bytes)
+    changed = ((p.name, replace(run, precision=p)) for p in narrower)
+    return _first_fit(run, "precision", changed)
+
+
+def _batch(run: ResolvedRun, passes: RunPasses) -> FittingChange | None:
+    """The largest batch that fits: memory grows by the same with each sample."""
+    if run.batch == 1:
+        return None
+    one = replace(run, batch=1, accumulation=1)
+    first = _needed_bytes(one)
+    each = (passes.memory.total_bytes - first) / (run.batch - 1)
+    room = run.available_bytes
+    if first > room or each <= 0:
+        return None
+    most = min(run.batch - 1, 1 + int((room - first) / each))
+    return _first_fit(run, "batch", ((b, replace(one, batch=b)) for b in (most, max(most - 1, 1))))
+
+
+@lru_cache(maxsize=4)
+def _profiles(device_class: str) -> tuple[DeviceProfile, ...]:
+    """Catalogued devices of a class, those with the least memory first."""
+    profiles = [catalog.device(name) for name in catalog.device_names()]
+    of_class = [p for p in profiles if p.device_class == device_class]
+    return tuple(sorted(of_class, key=lambda p: (available_bytes(p), -p.year)))
+
+
+def _device(run: ResolvedRun, passes: RunPasses) -> FittingChange | None:
+    """The device of the class and vendor with the least memory that is enough."""
+    needed, share = passes.memory.total_bytes, run.stack.memory_fraction
+    for profile in _profiles(str(run.device.device_class)):
+        is_alike = profile.vendor == run.device.vendor
+        computes = run.precision.compute in profile.peak_flop_per_s
+        if is_alike and computes and available_bytes(profile, share) >= needed:
+            return FittingChange("device", profile.name, needed)
+    return None
+
+
+def _device_count(run: ResolvedRun) -> FittingChange | None:
+    """The fewest devices that hold the run when each has its part of every layer."""
+    changed = ((n, replace(run, shard=Shard(tp=n))) for n in _DEVICE_COUNTS)
+    return _first_fit(run, "device_count", changed)

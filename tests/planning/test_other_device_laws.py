@@ -1,0 +1,104 @@
+"""Laws of every CPU, FPGA and ASIC in the catalogue: more of the device is never slower."""
+
+from functools import lru_cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accelsim import catalog, estimate
+from accelsim.errors import UnsupportedOperatorError
+
+CLASSES = ("cpu", "fpga", "asic")
+DEVICES = [n for n in catalog.device_names() if catalog.device(n).device_class in CLASSES]
+CPUS = [n for n in DEVICES if catalog.device(n).device_class == "cpu"]
+MODELS = st.sampled_from(
+    ["mobilenet-v2", "resnet-50", "bert-base", "dlrm-criteo-kaggle", "lstm-lm-medium"]
+)
+BATCHES = st.sampled_from([1, 3, 16, 64])
+RATIOS = st.floats(1.05, 4.0)
+RATES = ("matrix_flop_per_s", "matrix_sparse_flop_per_s", "vector_flop_per_s")
+
+
+def scaled(number, ratio):
+    return number.model_copy(update={"value": number.value * ratio})
+
+
+def with_rates(device, ratio):
+    return device.model_copy(
+        update={
+            table: {dtype: scaled(rate, ratio) for dtype, rate in getattr(device, table).items()}
+            for table in RATES
+        }
+    )
+
+
+def with_bandwidth(device, ratio):
+    bandwidth = device.memory.bandwidth_bytes_per_s
+    if bandwidth is None:
+        return device
+    memory = device.memory.model_copy(update={"bandwidth_bytes_per_s": scaled(bandwidth, ratio)})
+    return device.model_copy(update={"memory": memory})
+
+
+def with_cores(device, ratio):
+    """More of the same cores with their private caches; shared ones and memory as they are."""
+    cores = device.core_count.value
+    count = max(round(cores * ratio), cores + 1)
+    ratio = count / cores
+    levels = tuple(
+        level
+        if level.shared_by_core_count is None or level.bandwidth_bytes_per_s is None
+        else level.model_copy(
+            update={"bandwidth_bytes_per_s": scaled(level.bandwidth_bytes_per_s, ratio)}
+        )
+        for level in device.on_chip
+    )
+    number = device.core_count.model_copy(update={"value": count})
+    return with_rates(device, ratio).model_copy(update={"core_count": number, "on_chip": levels})
+
+
+@lru_cache(maxsize=512)
+def of_catalogue(model, name, batch):
+    try:
+        return estimate(model, name, batch=batch)
+    except UnsupportedOperatorError:
+        return None
+
+
+def check_faster(model, name, batch, changed):
+    base = of_catalogue(model, name, batch)
+    if base is None or not base.fits:
+        return
+    run = estimate(model, changed, batch=batch)
+    assert run.latency_s <= base.latency_s * 1.001
+    assert run.throughput_per_s >= base.throughput_per_s * 0.999
+
+
+@pytest.mark.parametrize("name", DEVICES)
+@given(model=MODELS, batch=BATCHES, ratio=RATIOS)
+@settings(max_examples=2, deadline=None)
+def test_more_peak_or_bandwidth_is_never_slower(name, model, batch, ratio):
+    for change in (with_rates, with_bandwidth):
+        check_faster(model, name, batch, change(catalog.device(name), ratio))
+
+
+@pytest.mark.parametrize("name", CPUS)
+@given(model=MODELS, batch=BATCHES, ratio=RATIOS)
+@settings(max_examples=2, deadline=None)
+def test_more_cores_are_never_slower(name, model, batch, ratio):
+    check_faster(model, name, batch, with_cores(catalog.device(name), ratio))
+
+
+@pytest.mark.parametrize("name", CPUS)
+@given(model=MODELS, exponent=st.integers(0, 6), precision=st.sampled_from([None, "fp32"]))
+@settings(max_examples=2, deadline=None)
+def test_a_cpu_loses_at_most_a_fifth_with_a_batch_twice_as_large(name, model, exponent, precision):
+    """Nor is it ever done sooner."""
+    small, large = (
+        estimate(model, name, batch=2**power, precision=precision)
+        for power in (exponent, exponent + 1)
+    )
+    if large.fits:
+        assert large.latency_s >= small.latency_s * (1 - 1e-9)
+        assert large.throughput_per_s >= 0.8 * small.throughput_per_s
