@@ -9,6 +9,7 @@ from accelsim.cli.result_writer import ResultWriter, with_output
 
 if TYPE_CHECKING:
     from accelsim.planning.serving.result import ServingResult
+    from accelsim.simulation.serving.requests import RequestColumns
 
 __all__ = ["serve"]
 
@@ -45,6 +46,8 @@ def serve(
     slo_ttft: str | None = None,
     slo_tpot: str | None = None,
     slo_e2e: str | None = None,
+    arrivals: Path | None = None,
+    find: str | None = None,
     requests_out: Path | None = None,
     *,
     keywords: dict[str, Any],
@@ -73,21 +76,57 @@ def serve(
         router=router,
         slo=slo,
     )
-    arrivals = Arrivals(
-        rate_per_s=rate,
-        users=users,
-        requests=_count(requests, duration, rate),
-        process=process,
-        cv=cv,
-        turns=turns,
-        **_lengths(model, prompt, output),
-    )
-    result = serve_load(model, device, arrivals, options, seed=seed, **_run_keywords(keywords))
+    run = _run_keywords(keywords)
+    if arrivals is not None:
+        _check_alone(arrivals, rate=rate, users=users, duration=duration, find=find)
+        load: Arrivals | RequestColumns = _trace(output_writer, arrivals, requests)
+    else:
+        load = Arrivals(
+            rate_per_s=rate,
+            users=users,
+            requests=_count(requests, duration, rate),
+            process=process,
+            cv=cv,
+            turns=turns,
+            **_lengths(model, prompt, output),
+        )
+    if find is not None and isinstance(load, Arrivals):
+        from accelsim.planning.serving.find import find as find_best
+
+        found = find_best(find, model, device, load, options, seed=seed, **run)
+        output_writer.note(found.sentence)
+        result = found.result
+    else:
+        result = serve_load(model, device, load, options, seed=seed, **run)
     if requests_out is not None:
         from accelsim.report.output import write_frame
 
         write_frame(requests_out, result.to_requests(), force=output_writer.force)
     _emit(output_writer, result)
+
+
+def _trace(output_writer: ResultWriter, path: Path, limit: int | None) -> RequestColumns:
+    """Requests of a trace; what was left out is said."""
+    from accelsim.simulation.serving.traces import read_trace
+
+    trace = read_trace(path, limit)
+    for reason, count in trace.skips.items():
+        output_writer.note(f"{path}: {count:,} rows skipped: {reason}")
+    return trace.requests
+
+
+def _check_alone(path: Path, **others: Any) -> None:
+    """Refuse options that a trace answers itself.
+
+    Raises:
+        InvalidValueError: Naming the first.
+    """
+    from accelsim.errors import InvalidValueError
+
+    for name, value in others.items():
+        if value is not None:
+            remedy = f"Leave --{name} or --arrivals out."
+            raise InvalidValueError(name, value, f"no value beside the trace {path}", remedy)
 
 
 def _emit(output_writer: ResultWriter, result: ServingResult) -> None:

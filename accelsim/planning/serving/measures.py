@@ -93,8 +93,8 @@ def distribution(values: FloatArray) -> dict[str, float | None]:
 
 def gap_distribution(replicas: Sequence[Scheduler]) -> dict[str, float | None]:
     """Mean and percentiles of the gaps between tokens."""
-    first, *others = [replica.tally.gaps for replica in replicas]
-    gap_s, weight = first.merged(others)
+    first, *others = [replica.tally for replica in replicas]
+    gap_s, weight = first.gaps(*others)
     if not len(gap_s):
         return distribution(gap_s)
     share = np.cumsum(weight) / weight.sum()

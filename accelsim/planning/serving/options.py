@@ -62,7 +62,6 @@ class ServingOptions:
         max_seqs: Sequences, or items of a batch, at once.
         memory_fraction: The engine's share of the memory (vLLM's gpu_memory_utilization).
         prefix_cache: Whether requests share cached prefixes.
-        host_cache_bytes: Memory of the host for cache blocks given up.
         step_overhead_s: Host time per step.
         batch_window_s: Of static batches: longest that the first request waits for others.
         router: Which replica takes a request (`routers.ROUTERS`).
@@ -79,7 +78,6 @@ class ServingOptions:
     max_seqs: int | None = None
     memory_fraction: float | None = None
     prefix_cache: bool | None = None
-    host_cache_bytes: float = 0.0
     step_overhead_s: float | None = None
     batch_window_s: float | None = None
     router: str = "least-outstanding"
@@ -97,7 +95,7 @@ class ServingOptions:
                 raise InvalidValueError(name, value, f"a whole number from 1 to {_MOST_REPLICAS:,}")
         if self.memory_fraction is not None and not 0 < self.memory_fraction <= 1:
             raise InvalidValueError("memory_fraction", self.memory_fraction, "above 0 to 1")
-        for name in ("host_cache_bytes", "step_overhead_s", "batch_window_s"):
+        for name in ("step_overhead_s", "batch_window_s"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < float("inf"):
                 raise InvalidValueError(name, value, "a finite number >= 0")

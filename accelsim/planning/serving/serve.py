@@ -132,8 +132,7 @@ def _replica(plan: ReplicaPlan, log: RequestLog) -> Scheduler:
         return WindowBatching(log, plan.steps, plan.max_seqs, waits_s, queue)
     cache = None
     if plan.prefix_cache and log.asked.prefix_group is not None:
-        block_bytes = plan.cache_bytes / plan.blocks
-        cache = PrefixCache(int(plan.options.host_cache_bytes // block_bytes))
+        cache = PrefixCache()
     return ContinuousBatching(log, plan.steps, plan.limits, cache, queue)
 
 

@@ -119,30 +119,31 @@ class Fleet:
                 self._run(progress)
         except KeyboardInterrupt:
             self.is_interrupted = True
+        for replica in self.replicas:
+            replica.tally.close()
 
     def _run(self, progress: Callable[[int, float], None] | None) -> None:
         arrivals, replicas = self.arrivals, self.replicas
         ready = [replica.ready_s for replica in replicas]
-        came = 0
-        while True:
-            arrival_s, event_s = arrivals.next_s, min(ready)
+        reacts, arrival_s, came = arrivals.reacts, arrivals.next_s, 0
+        while (event_s := min(ready)) < NEVER or arrival_s < NEVER:
             if event_s <= arrival_s:
-                if event_s == NEVER:
-                    return
                 place = ready.index(event_s)
-                self._advance(replicas[place], event_s)
-                ready[place] = replicas[place].ready_s
+                replica = replicas[place]
+                self.now_s = event_s
+                ended = replica.advance()
+                ready[place] = replica.ready_s
+                if ended and reacts:
+                    for request in ended:
+                        arrivals.note_end(request, event_s)
+                    arrival_s = arrivals.next_s
                 continue
             request = arrivals.pop()
             place = self.router.choose(request, replicas)
             replicas[place].submit(request, arrival_s)
             ready[place] = replicas[place].ready_s
             self.now_s = arrival_s
+            arrival_s = arrivals.next_s
             came += 1
             if progress is not None and came % _PROGRESS_EVERY == 0:
-                progress(came, arrival_s)
-
-    def _advance(self, replica: Scheduler, now_s: float) -> None:
-        self.now_s = now_s
-        for request in replica.advance():
-            self.arrivals.note_end(request, now_s)
+                progress(came, self.now_s)

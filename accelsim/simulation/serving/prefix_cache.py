@@ -1,112 +1,95 @@
-"""Cache blocks of prompts that later requests may share, least recently used ones given up first.
+"""Cache blocks of prefixes that later requests may share, least recently used ones given up first.
 
-A block is shared by key; requests that hold it count its references, and a block nobody holds stays
-until its room is needed (automatic prefix caching of vLLM v1: blocks of a request that ends are
-given up from its tail). Blocks given up may move to the host's memory, from where they are copied
-back.
+Requests of one group start with the same tokens, so that their shared blocks form a chain: what is
+cached of it is a length, and what requests hold of it the longest part that one of them holds. The
+rest of a chain stays until its room is needed; chains released longest ago are given up first, each
+from its tail (automatic prefix caching of vLLM v1, which frees the blocks of a request tail first).
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
 
 __all__ = ["PrefixCache"]
 
 
 class PrefixCache:
-    """Keyed blocks of one replica.
-
-    Args:
-        host_capacity: Blocks the host keeps of those given up; 0 for none.
+    """Chains of one replica, in blocks.
 
     Attributes:
-        held: References by key, of blocks that requests hold.
-        idle: Keys nobody holds, least recently used first.
-        hit_count: Blocks found on the device.
-        host_hit_count: Blocks found on the host.
+        length: Cached blocks by group.
+        idle_count: Blocks that nobody holds.
+        hit_count: Blocks found of those looked for.
         query_count: Blocks looked for.
     """
 
-    def __init__(self, host_capacity: int = 0) -> None:
-        self.held: dict[int, int] = {}
-        self.idle: OrderedDict[int, None] = OrderedDict()
-        self._host: OrderedDict[int, None] = OrderedDict()
-        self._host_capacity = host_capacity
-        self.hit_count = self.host_hit_count = self.query_count = 0
+    def __init__(self) -> None:
+        self.length: dict[int, int] = {}
+        self._holders: dict[int, dict[int, int]] = {}
+        self._released: OrderedDict[int, None] = OrderedDict()
+        self.idle_count = self.hit_count = self.query_count = 0
 
-    def __len__(self) -> int:
-        return len(self.held) + len(self.idle)
+    def held(self, group: int) -> int:
+        """Blocks of a chain that requests hold."""
+        holders = self._holders.get(group)
+        return max(holders) if holders else 0
 
-    def match(self, keys: Sequence[int]) -> int:
-        """Leading keys that are cached."""
-        held, idle, found = self.held, self.idle, 0
-        for key in keys:
-            if key not in held and key not in idle:
-                break
-            found += 1
-        return found
+    @property
+    def held_count(self) -> int:
+        """Blocks that requests hold."""
+        return sum(map(self.held, self._holders))
 
-    def match_host(self, keys: Sequence[int]) -> int:
-        """Leading keys that the host has; the caller copies these blocks back."""
-        found = 0
-        for key in keys:
-            if key not in self._host:
-                break
-            found += 1
-        return found
+    def hold(self, group: int, blocks: int) -> None:
+        """Let one more request hold the first blocks of a chain, which are cached."""
+        before = self.held(group)
+        holders = self._holders.setdefault(group, {})
+        holders[blocks] = holders.get(blocks, 0) + 1
+        if blocks > before:
+            self.idle_count -= blocks - before
 
-    def idle_among(self, keys: Sequence[int]) -> int:
-        """Keys of these that nobody holds: room that taking them uses up."""
-        return sum(map(self.idle.__contains__, keys))
+    def release(self, group: int, blocks: int) -> None:
+        """Let a request go that held the first blocks of a chain."""
+        before, holders = self.held(group), self._holders[group]
+        holders[blocks] -= 1
+        if not holders[blocks]:
+            del holders[blocks]
+        if not holders:
+            del self._holders[group]
+        self.idle_count += before - self.held(group)
+        self._released[group] = None
+        self._released.move_to_end(group)
 
-    def take(self, keys: Iterable[int]) -> None:
-        """Hold cached blocks."""
-        held, idle = self.held, self.idle
-        for key in keys:
-            if key in held:
-                held[key] += 1
-            else:
-                del idle[key]
-                held[key] = 1
-
-    def add(self, keys: Iterable[int]) -> list[int]:
-        """Share blocks just computed, held by their request; those another shared first stay its
-        own.
+    def extend(self, group: int, blocks: int) -> int:
+        """Cache a chain up to some blocks, just computed; the caller holds them next.
 
         Returns:
-            Keys that are shared now.
+            Blocks that are shared now; those another request shared first stay the caller's own.
         """
-        held, idle = self.held, self.idle
-        added = [key for key in keys if key not in held and key not in idle]
-        held.update(dict.fromkeys(added, 1))
+        added = blocks - self.length.get(group, 0)
+        if added <= 0:
+            return 0
+        self.length[group] = blocks
+        self.idle_count += added
         return added
 
-    def drop(self, keys: Sequence[int]) -> None:
-        """Let blocks go; those nobody holds any more stay, the last of a prompt first to be given
-        up.
-        """
-        held, idle = self.held, self.idle
-        for key in reversed(keys):
-            if held[key] > 1:
-                held[key] -= 1
-            else:
-                del held[key]
-                idle[key] = None
-
     def give_up(self, count: int) -> None:
-        """Forget the least recently used blocks."""
-        idle, host = self.idle, self._host
-        for _ in range(count):
-            key, _ = idle.popitem(last=False)
-            if self._host_capacity:
-                host[key] = None
-                host.move_to_end(key)
-                if len(host) > self._host_capacity:
-                    host.popitem(last=False)
+        """Forget blocks that nobody holds, of which there are as many."""
+        while count:
+            group = next(iter(self._released))
+            held, length = self.held(group), self.length.get(group, 0)
+            given = min(count, length - held)
+            if given == length - held:
+                del self._released[group]
+            if given == length:
+                self.length.pop(group, None)
+            else:
+                self.length[group] = length - given
+            self.idle_count -= given
+            count -= given
 
     def clear(self) -> None:
         """Forget everything, as a replica that restarts."""
-        self.held.clear()
-        self.idle.clear()
-        self._host.clear()
+        self.length.clear()
+        self._holders.clear()
+        self._released.clear()
+        self.idle_count = 0

@@ -7,7 +7,6 @@ which numpy does ten times slower, and statistics see them as numpy arrays witho
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -38,9 +37,6 @@ class RequestColumns:
         after: Request whose end a NaN arrival waits for, -1 for none: the turns of a session.
         think_s: Seconds from that end to the arrival.
         priority: Lower is served first.
-        model: Which of several models; 0 where there is one.
-        blocks: Hashes of prefix blocks of `block_tokens`, per request, where a trace has them.
-        block_tokens: Tokens a hash stands for.
     """
 
     arrival_s: FloatArray
@@ -51,9 +47,6 @@ class RequestColumns:
     after: IntArray | None = None
     think_s: FloatArray | None = None
     priority: IntArray | None = None
-    model: IntArray | None = None
-    blocks: Sequence[Sequence[int]] | None = None
-    block_tokens: int = 0
 
     def __post_init__(self) -> None:
         """Refuse columns that are no requests.

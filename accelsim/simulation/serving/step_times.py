@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -221,23 +221,22 @@ class TabulatedSteps:
         if not prefill_tokens:
             return self.decode_run(decode_count, decode_context_sum, 1)
         seconds, joules = self._fixed
-        layers = self._layers[min(prefill_tokens + decode_count, len(self._layers) - 1)]
-        logits = self._logits[min(decode_count + 1, len(self._logits) - 1)]
+        layers = _at(self._layers, prefill_tokens + decode_count)
+        logits = _at(self._logits, decode_count + 1)
         line = self._prefill_lines.get(prefill_tokens)
         if line is None:
             line = self.prefill.line(prefill_tokens, is_prompt=True)
             self._prefill_lines[prefill_tokens] = line
         cached = prefill_context_sum / prefill_tokens - 0.5 * (prefill_tokens + 1)
-        cells = self._prefill_cells
-        cell = cells[min(int(cached) >> 4, len(cells) - 1)] + 1 if cached >= 0 else 0
-        seconds += layers[0] + logits[0] + line.base_s[cell] + line.slope_s[cell] * cached
-        joules += layers[1] + logits[1] + line.base_j[cell] + line.slope_j[cell] * cached
+        cell = _at(self._prefill_cells, int(cached) >> 4) + 1 if cached >= 0 else 0
+        seconds += layers[0] + logits[0] + line[0][cell] + line[1][cell] * cached
+        joules += layers[1] + logits[1] + line[2][cell] + line[3][cell] * cached
         if decode_count:
             _, _, line = self._decode_lines.get(decode_count) or self._decode_line(decode_count)
             cached = decode_context_sum / decode_count
-            cell = self._decode_cells[min(int(cached) >> 4, len(self._decode_cells) - 1)]
-            seconds += line.base_s[cell] + line.slope_s[cell] * cached
-            joules += line.base_j[cell] + line.slope_j[cell] * cached
+            cell = _at(self._decode_cells, int(cached) >> 4)
+            seconds += line[0][cell] + line[1][cell] * cached
+            joules += line[2][cell] + line[3][cell] * cached
         return seconds, joules
 
     def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
@@ -246,7 +245,7 @@ class TabulatedSteps:
         """
         fixed_s, fixed_j, line = self._decode_lines.get(count) or self._decode_line(count)
         cached = context / count
-        cell = self._decode_cells[min(int(cached) >> 4, len(self._decode_cells) - 1)]
+        cell = _at(self._decode_cells, int(cached) >> 4)
         seconds, joules, left = n * fixed_s, n * fixed_j, n
         while left:
             room = line.end[cell] - cached
@@ -271,6 +270,17 @@ class TabulatedSteps:
             self.decode.line(count, is_prompt=False),
         )
         return found
+
+
+T = TypeVar("T")
+
+
+def _at(values: list[T], place: int) -> T:
+    """A value; the last beyond the end."""
+    try:
+        return values[place]
+    except IndexError:
+        return values[-1]
 
 
 def _check_ascending(name: str, points: Sequence[float] | FloatArray | IntArray) -> None:

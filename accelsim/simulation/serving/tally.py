@@ -1,4 +1,7 @@
-"""Sums a replica keeps of its steps: time, energy, power, cache, and the gaps between tokens."""
+"""What a replica keeps of its steps: time, energy, power, cache, and the gaps between tokens.
+
+An event is one row; rows are summed up many at a time.
+"""
 
 from __future__ import annotations
 
@@ -8,50 +11,17 @@ import numpy as np
 
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["GapHistogram", "Tally"]
+__all__ = ["Tally"]
 
 _LOW_S: Final = 1e-7
 _HIGH_S: Final = 1e5
 _BINS: Final = 12_000  # 0.23 % each
+_EDGES_S: Final = np.geomspace(_LOW_S, _HIGH_S, _BINS + 1)
 _KEPT: Final = 1 << 16
 
 
-class GapHistogram:
-    """Gaps between tokens, weighted, in logarithmic bins."""
-
-    def __init__(self) -> None:
-        self._edges = np.geomspace(_LOW_S, _HIGH_S, _BINS + 1)
-        self._weight = np.zeros(_BINS)
-        self._sum_s = np.zeros(_BINS)
-        self._gaps: list[float] = []
-        self._counts: list[int] = []
-
-    def add(self, gap_s: float, count: int) -> None:
-        """Count a gap so many times."""
-        self._gaps.append(gap_s)
-        self._counts.append(count)
-        if len(self._gaps) >= _KEPT:
-            self._flush()
-
-    def _flush(self) -> None:
-        gaps, counts = np.array(self._gaps), np.array(self._counts, dtype=np.float64)
-        place = np.clip(np.searchsorted(self._edges, gaps, side="right") - 1, 0, _BINS - 1)
-        self._weight += np.bincount(place, counts, _BINS)
-        self._sum_s += np.bincount(place, counts * gaps, _BINS)
-        self._gaps, self._counts = [], []
-
-    def merged(self, others: list[GapHistogram]) -> tuple[FloatArray, FloatArray]:
-        """Mean gap and weight of each bin that has any, with those of others."""
-        for histogram in (self, *others):
-            histogram._flush()  # noqa: SLF001  (its own class)
-        weight = np.sum([h._weight for h in (self, *others)], axis=0)  # noqa: SLF001
-        total = np.sum([h._sum_s for h in (self, *others)], axis=0)  # noqa: SLF001
-        some = weight > 0
-        return total[some] / weight[some], weight[some]
-
-
 class Tally:
-    """Sums over the steps of one replica.
+    """Sums over the steps of one replica; complete after `close`.
 
     Attributes:
         busy_s: Time in steps.
@@ -63,30 +33,20 @@ class Tally:
         event_count: Events that stood for them.
         preemption_count: Requests put back into the queue.
         prompt_tokens: Tokens of prompts computed.
-        gaps: Gaps between tokens.
+        gap_count: Gaps between tokens by logarithmic bin of their length.
+        gap_sum_s: Their sums.
     """
-
-    __slots__ = (
-        "block_s",
-        "busy_s",
-        "energy_j",
-        "event_count",
-        "gaps",
-        "peak_blocks",
-        "peak_power_w",
-        "preemption_count",
-        "prompt_tokens",
-        "step_count",
-    )
 
     def __init__(self) -> None:
         self.busy_s = self.energy_j = self.peak_power_w = self.block_s = 0.0
-        self.peak_blocks = self.step_count = self.event_count = self.preemption_count = (
-            self.prompt_tokens
-        ) = 0
-        self.gaps = GapHistogram()
+        self.peak_blocks = self.step_count = self.event_count = self.preemption_count = 0
+        self.prompt_tokens = 0
+        self.gap_count, self.gap_sum_s = np.zeros(_BINS), np.zeros(_BINS)
+        self._rows: list[tuple[float, float, int, int, int, float]] = []
 
-    def note(self, seconds: float, joules: float, steps: int, decodes: int, blocks: float) -> None:
+    def note(
+        self, seconds: float, joules: float, steps: int, decodes: int, blocks: int, stall_s: float
+    ) -> None:
         """Add steps of one batch.
 
         Args:
@@ -94,14 +54,41 @@ class Tally:
             joules: Energy of all of them.
             steps: How many.
             decodes: Sequences that got a further token in each.
-            blocks: Mean blocks in use.
+            blocks: Blocks in use.
+            stall_s: Time before the first step in which the sequences waited.
         """
-        self.busy_s += seconds
-        self.energy_j += joules
-        self.block_s += blocks * seconds
-        self.step_count += steps
-        self.event_count += 1
-        if joules > self.peak_power_w * seconds:
-            self.peak_power_w = joules / seconds
-        if decodes:
-            self.gaps.add(seconds / steps, decodes * steps)
+        self._rows.append((seconds, joules, steps, decodes, blocks, stall_s))
+        if len(self._rows) >= _KEPT:
+            self.close()
+
+    def close(self) -> None:
+        """Sum up what is noted."""
+        if not self._rows:
+            return
+        seconds, joules, steps, decodes, blocks, stall_s = np.array(self._rows).T
+        self.event_count += len(self._rows)
+        self._rows = []
+        self.busy_s += float(seconds.sum())
+        self.energy_j += float(joules.sum())
+        self.block_s += float((blocks * seconds).sum())
+        self.step_count += int(steps.sum())
+        self.peak_blocks = max(self.peak_blocks, int(blocks.max()))
+        power = np.divide(joules, seconds, out=np.zeros_like(joules), where=seconds > 0)
+        self.peak_power_w = max(self.peak_power_w, float(power.max()))
+        gap_s = seconds / steps
+        stalled = (stall_s > 0) & (decodes > 0)
+        self._add_gaps(gap_s, decodes * (steps - stalled))
+        self._add_gaps((gap_s + stall_s)[stalled], decodes[stalled])
+
+    def _add_gaps(self, gap_s: FloatArray, count: FloatArray) -> None:
+        place = np.searchsorted(_EDGES_S, gap_s, side="right") - 1
+        place = np.clip(place, 0, _BINS - 1)
+        self.gap_count += np.bincount(place, count, _BINS)
+        self.gap_sum_s += np.bincount(place, count * gap_s, _BINS)
+
+    def gaps(self, *others: Tally) -> tuple[FloatArray, FloatArray]:
+        """Mean gap between tokens and its count, of each bin that has any, with those of others."""
+        weight: FloatArray = np.sum([tally.gap_count for tally in (self, *others)], axis=0)
+        total: FloatArray = np.sum([tally.gap_sum_s for tally in (self, *others)], axis=0)
+        some = weight > 0
+        return total[some] / weight[some], weight[some]

@@ -77,8 +77,9 @@ def test_nothing_is_lost_and_no_block_leaks(scenario):
     assert replica._promised == 0
     assert not any(replica._due)
     if replica.cache is not None:
-        assert not replica.cache.held
-        assert replica._free + len(replica.cache) == replica.limits.blocks
+        assert not replica.cache.held_count
+        assert replica.cache.idle_count == sum(replica.cache.length.values())
+        assert replica._free + replica.cache.idle_count == replica.limits.blocks
     assert 0 < replica.tally.peak_blocks <= replica.limits.blocks or not done.any()
 
 
@@ -89,7 +90,7 @@ def test_tokens_are_conserved(scenario):
     log, fleet = serve(scenario)
     done = np.isfinite(log.column("finish_s"))
     tally = fleet.replicas[0].tally
-    gap_s, weight = tally.gaps.merged([])
+    gap_s, weight = tally.gaps()
     further = (log.column("output_tokens")[done] - 1).sum()
     if not tally.preemption_count:
         assert weight.sum() == further

@@ -13,7 +13,6 @@ each needs a block (its length modulo the block size): an event costs the same w
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from accelsim.errors import InvalidValueError
@@ -23,8 +22,6 @@ from accelsim.simulation.serving.schedulers.base import NEVER, Scheduler, Waitin
 from accelsim.simulation.serving.step_times import StepTimes
 
 __all__ = ["BatchLimits", "ContinuousBatching"]
-
-_GROUP_BITS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +74,12 @@ class BatchLimits:
 class _Prompt:
     """A prompt that is being computed."""
 
-    __slots__ = ("blocks", "done", "request", "shared", "target")
+    __slots__ = ("blocks", "depth", "done", "request", "shared", "target")
 
-    def __init__(self, request: int, done: int, target: int, shared: list[int]) -> None:
+    def __init__(self, request: int, done: int, target: int, shared: int) -> None:
         self.request, self.done, self.target = request, done, target
-        self.shared = shared  # keys of the blocks it holds in the prefix cache
+        self.depth = shared  # blocks of its chain that it holds
+        self.shared = shared  # blocks of its cache that are not its own
         self.blocks = 0  # its own
 
 
@@ -117,7 +115,8 @@ class ContinuousBatching(Scheduler):
         #: Step counter at which each sequence joined, its length then, and the counter it ends at.
         self._running: dict[int, tuple[int, int, int]] = {}
         self._ends: list[tuple[int, int]] = []
-        self._shared: dict[int, list[int]] = {}
+        #: Blocks of its chain that each sequence holds, and those of its cache not its own.
+        self._shared: dict[int, tuple[int, int]] = {}
         self._context = 0
         self._counter = 0
         #: Sequences whose next block comes at each remainder of the counter, twice over.
@@ -138,7 +137,7 @@ class ContinuousBatching(Scheduler):
     @property
     def used_blocks(self) -> int:
         """Cache blocks that requests hold."""
-        idle = 0 if self.cache is None else len(self.cache.idle)
+        idle = 0 if self.cache is None else self.cache.idle_count
         return self.limits.blocks - self._free - idle
 
     def submit(self, request: int, now_s: float) -> None:
@@ -194,14 +193,22 @@ class ContinuousBatching(Scheduler):
     def _complete(self, now_s: float) -> None:
         """Account for the steps that end now, and let sequences and prompts go on or end."""
         steps, count = self._step_count, len(self._running)
+        if steps > 1:
+            self._free -= self._blocks_between(self._counter + 1, steps - 1)
+            if self._free < 0:
+                self._make_room(0)
+        used = self.limits.blocks - self._free
+        if self.cache is not None:
+            used -= self.cache.idle_count
         if steps:
-            if steps > 1:
-                self._free -= self._blocks_between(self._counter + 1, steps - 1)
-                if self._free < 0:
-                    self._make_room(0)
             self._counter += steps
             self._context += steps * count
-        self._note(steps, count)
+            self.tally.note(self._seconds, self._joules, steps, count, used, self._stall_s)
+            self._stall_s = 0.0
+        else:
+            self.tally.note(self._seconds, self._joules, 1, 0, used, 0.0)
+            if count:  # the next token of those that run waits for prompts, too
+                self._stall_s += self._seconds
         ends, counter, running = self._ends, self._counter, self._running
         while ends and ends[0][0] <= counter:
             end, request = heapq.heappop(ends)
@@ -209,19 +216,6 @@ class ContinuousBatching(Scheduler):
                 self._end(request, now_s)
         if self._chunks:
             self._complete_chunks(now_s)
-
-    def _note(self, steps: int, count: int) -> None:
-        seconds = self._seconds
-        if self._stall_s and steps:  # the first token of the run waited for prompts, too
-            self.tally.gaps.add(self._stall_s + seconds / steps, count)
-            self.tally.gaps.add(seconds / steps, -count)
-            self._stall_s = 0.0
-        elif not steps and count:
-            self._stall_s += seconds
-        blocks = self.used_blocks
-        self.tally.note(seconds, self._joules, steps or 1, count if steps else 0, blocks)
-        if blocks > self.tally.peak_blocks:  # noqa: PLR1730  (half the time of max)
-            self.tally.peak_blocks = blocks
 
     def _complete_chunks(self, now_s: float) -> None:
         for prompt, tokens in self._chunks:
@@ -239,8 +233,8 @@ class ContinuousBatching(Scheduler):
         if left is None:
             log.first_token_s[request] = now_s
             left = log.output_tokens[request]
-        if prompt.shared:
-            self._shared[request] = prompt.shared
+        if self.cache is not None and self._group(request) != NO_GROUP:
+            self._shared[request] = (prompt.depth, prompt.shared)
         self._add(request, prompt.target, left - 1)
         if left <= 1:
             self._end(request, now_s)
@@ -279,39 +273,42 @@ class ContinuousBatching(Scheduler):
         """Give a sequence's blocks back; those of a session stay cached."""
         self._promised -= self._blocks_of_all(request)
         own = -(-length // self.limits.block_tokens)
-        shared = self._shared.pop(request, None)
-        if self.cache is not None and shared is not None:
-            own -= len(shared)
-            keys = self._keys(request, length)
-            more = self.cache.add(keys[len(shared) :])
-            own -= len(more)
-            self.cache.drop(shared + more)
+        held = self._shared.pop(request, None)
+        if self.cache is not None and held is not None:
+            depth, shared = held
+            group = self._group(request)
+            own -= shared + self.cache.extend(group, self._chain(request, length))
+            self.cache.release(group, depth)
         self._free += own
 
     def _share(self, prompt: _Prompt) -> None:
         """Let others share the blocks of a prompt that is done."""
-        if self.cache is None:
+        request, cache = prompt.request, self.cache
+        if cache is None or (group := self._group(request)) == NO_GROUP:
             return
-        keys = self._keys(prompt.request, prompt.done)
-        added = self.cache.add(keys[len(prompt.shared) :])
-        prompt.blocks -= len(added)
-        prompt.shared = prompt.shared + added
+        chain = self._chain(request, prompt.done)
+        added = cache.extend(group, chain)
+        if added:
+            cache.hold(group, chain)
+            cache.release(group, prompt.depth)
+            prompt.depth = chain
+            prompt.shared += added
+            prompt.blocks -= added
 
-    def _keys(self, request: int, length: int) -> Sequence[int]:
-        """Keys of the whole blocks that a request may share with others."""
-        asked = self.log.asked
-        if asked.prefix_group is None or asked.prefix_tokens is None:
-            return ()
-        group = int(asked.prefix_group[request])
-        if group == NO_GROUP:
-            return ()
-        tokens = min(int(asked.prefix_tokens[request]), length)
-        first = group << _GROUP_BITS
-        return range(first, first + tokens // self.limits.block_tokens)
+    def _group(self, request: int) -> int:
+        groups = self.log.asked.prefix_group
+        return NO_GROUP if groups is None else int(groups[request])
+
+    def _chain(self, request: int, length: int) -> int:
+        """Whole blocks of a cache that a request may share with others of its group."""
+        tokens = self.log.asked.prefix_tokens
+        if tokens is None or self._group(request) == NO_GROUP:
+            return 0
+        return min(int(tokens[request]), length) // self.limits.block_tokens
 
     def _room(self) -> int:
         """Blocks that can be had."""
-        return self._free if self.cache is None else self._free + len(self.cache.idle)
+        return self._free if self.cache is None else self._free + self.cache.idle_count
 
     def _make_room(self, count: int) -> None:
         """Have so many blocks free, of those there is room for."""
@@ -331,9 +328,11 @@ class ContinuousBatching(Scheduler):
         there are too few.
         """
         size = self.limits.block_tokens
-        while (needed := self._due[self._counter % size]) > self._room():
-            self._put_back()
-        self._make_room(needed)
+        needed = self._due[self._counter % size]
+        if needed > self._free:
+            while (needed := self._due[self._counter % size]) > self._room():
+                self._put_back()
+            self._make_room(needed)
         self._free -= needed
 
     def _put_back(self) -> None:
@@ -344,7 +343,7 @@ class ContinuousBatching(Scheduler):
             self._promised -= self._blocks_of_all(prompt.request)
             self._free += prompt.blocks
             if self.cache is not None:
-                self.cache.drop(prompt.shared)
+                self.cache.release(self._group(prompt.request), prompt.depth)
             self.waiting.appendleft(prompt.request)
             return
         request = next(reversed(self._running))
@@ -448,6 +447,11 @@ class ContinuousBatching(Scheduler):
         """A further part of a prompt; gives its tokens."""
         tokens = min(prompt.target - prompt.done, budget)
         needed = self._blocks_for(prompt, tokens)
+        if needed <= self._free:
+            self._free -= needed
+            prompt.blocks += needed
+            self._chunks.append((prompt, tokens))
+            return tokens
         while needed > self._room():
             if self._running and len(self._partial) == 1:
                 return 0  # sequences end and give blocks back
@@ -463,7 +467,7 @@ class ContinuousBatching(Scheduler):
         """Blocks of its own that a prompt lacks for a part."""
         is_part = self.limits.reserve == "part"
         length = prompt.done + tokens if is_part else prompt.target
-        return -(-length // self.limits.block_tokens) - prompt.blocks - len(prompt.shared)
+        return -(-length // self.limits.block_tokens) - prompt.blocks - prompt.shared
 
     def _give(self, prompt: _Prompt, blocks: int) -> None:
         self._make_room(blocks)
@@ -480,21 +484,21 @@ class ContinuousBatching(Scheduler):
         if left is not None:  # what it generated is part of its prompt now
             target += log.output_tokens[request] - left
         shared = self._hits(request, target)
-        prompt = _Prompt(request, len(shared) * size, target, shared)
+        prompt = _Prompt(request, shared * size, target, shared)
         tokens: int = target - prompt.done
         if tokens > budget:
             if not self.limits.chunked and (self._chunks or target <= self.limits.max_tokens):
                 return None
             tokens = budget
         needed, cache = self._blocks_for(prompt, tokens), self.cache
-        revived = 0 if cache is None else cache.idle_among(shared)
+        revived = 0 if cache is None else max(0, shared - cache.held(self._group(request)))
         if not self._fits(request, needed + revived):
             return None
         self.waiting.popleft()
         self._promised += self._blocks_of_all(request)
         if cache is not None:
-            cache.take(shared)
-            cache.hit_count += len(shared)
+            cache.hold(self._group(request), shared)
+            cache.hit_count += shared
         self._give(prompt, needed)
         self._partial.append(prompt)
         self._chunks.append((prompt, tokens))
@@ -511,13 +515,13 @@ class ContinuousBatching(Scheduler):
             return promised <= self.limits.blocks - self._watermark
         return blocks + self._watermark <= self._room()
 
-    def _hits(self, request: int, target: int) -> list[int]:
-        """Keys of a prompt's cached blocks; at least one token is computed."""
+    def _hits(self, request: int, target: int) -> int:
+        """Cached blocks that a prompt starts with; at least one token is computed."""
         if self.cache is None:
-            return []
-        keys = self._keys(request, target - 1)
-        self.cache.query_count += len(keys)
-        return list(keys[: self.cache.match(keys)])
+            return 0
+        chain = self._chain(request, target - 1)
+        self.cache.query_count += chain
+        return min(self.cache.length.get(self._group(request), 0), chain)
 
     def _restore(self, request: int, now_s: float) -> int | None:
         """Let a sequence go on whose cache lies elsewhere; it joins this step."""

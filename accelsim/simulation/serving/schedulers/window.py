@@ -82,7 +82,7 @@ class WindowBatching(Scheduler):
         prompts = [log.prompt_tokens[request] for request in batch]
         keys = 0.5 * sum(tokens * (tokens + 1) for tokens in prompts)
         seconds, joules = self.steps.step(sum(prompts), keys, 0, 0)
-        self.tally.note(seconds, joules, 1, 0, 0)
+        self.tally.note(seconds, joules, 1, 0, 0, 0.0)
         self.tally.prompt_tokens += sum(prompts)
         for request in batch:
             log.scheduled_s[request] = now_s
@@ -95,7 +95,7 @@ class WindowBatching(Scheduler):
         if steps <= 0:
             return 0.0
         seconds, joules = self.steps.decode_run(len(batch), context, steps)
-        self.tally.note(seconds, joules, steps, len(batch), 0)
+        self.tally.note(seconds, joules, steps, len(batch), 0, 0.0)
         return seconds
 
     def abandon(self) -> list[int]:
