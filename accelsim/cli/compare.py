@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from accelsim.cli.report_file import check_report, command_text, offer_quote, write_report
 from accelsim.cli.result_writer import ResultWriter, with_output
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def compare(
     mode: list[str] | None = None,
     device_file: list[Path] | None = None,
     batches: str = "1,8,64,512",
+    report: Path | None = None,
     *,
     keywords: dict[str, Any],
 ) -> None:
@@ -44,6 +46,7 @@ def compare(
     from accelsim.cli.selection import chosen_devices, chosen_modes
     from accelsim.planning.compare import compare as compare_runs
 
+    check_report(report, output)
     names, profiles = list(dict.fromkeys(models)), chosen_devices(devices or [], device_file or [])
     modes, sizes = chosen_modes(mode or ["inference"]), _batches(batches)
     comparison = compare_runs(names, profiles, modes=modes, **keywords)
@@ -53,6 +56,11 @@ def compare(
 
         settings = {name: value for name, value in keywords.items() if name != "batch"}
         winners = [batch_winners(name, profiles, sizes, **settings) for name in names]
+    if report is not None:
+        from accelsim.report.comparison_page import comparison_page
+
+        page = comparison_page(comparison, winners, profiles, offer_quote, command_text())
+        write_report(report, page, output)
     emit_comparison(output, comparison, winners)
 
 

@@ -10,11 +10,12 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import Final, NoReturn
 
 from accelsim.errors import AccelsimError
 
-__all__ = ["INTERRUPTED", "TRACEBACK_VARIABLE", "main"]
+__all__ = ["ARGUMENTS", "INTERRUPTED", "TRACEBACK_VARIABLE", "main"]
 
 #: Set to 1 to see tracebacks.
 TRACEBACK_VARIABLE: Final = "ACCELSIM_TRACEBACK"
@@ -25,6 +26,8 @@ _OWN_ERROR: Final = 1
 _GARBAGE_THRESHOLD: Final = 100_000
 #: Tells pydantic not to search all installed packages for plugins, of which accelsim needs none.
 _NO_PLUGINS: Final = "PYDANTIC_DISABLE_PLUGINS"
+#: Arguments of the command that runs, for what it writes.
+ARGUMENTS: Final[ContextVar[tuple[str, ...]]] = ContextVar("ARGUMENTS", default=())
 #: Exit code after Ctrl-C.
 INTERRUPTED: Final = 130
 
@@ -41,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     gc.set_threshold(_GARBAGE_THRESHOLD)
     os.environ.setdefault(_NO_PLUGINS, "__all__")
     given = sys.argv[1:] if arguments is None else list(arguments)
+    ARGUMENTS.set(tuple(given))
     try:
         # here, so that Ctrl-C during the import ends in a code, too
         from accelsim.cli.app import COMMANDS, command_list, command_tree

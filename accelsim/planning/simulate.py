@@ -31,7 +31,8 @@ from accelsim.planning.run import ResolvedRun, resolve
 from accelsim.planning.sharded_costs import sharded_costs
 from accelsim.result import Metric, Provenance, Result
 from accelsim.simulation.device import SimulationResult, simulate_device
-from accelsim.simulation.timeline import Timeline, merge
+from accelsim.simulation.liveness import activation_live_bytes
+from accelsim.simulation.timeline import StepFunction, Timeline, merge
 from accelsim.workloads.graph import IntArray, OperatorGraph
 from accelsim.workloads.model import Workload
 from accelsim.workloads.operator import OperatorKind
@@ -58,6 +59,7 @@ _INTERVAL_LEVEL: Final = 0.9
 #: slowest common slot.
 _DEFAULT_HOST_LINK_BYTES_PER_S: Final = 15.75e9
 _TOP_OPERATORS: Final = 10
+_STEPS: Final = ("time_s", "value")
 #: Host time to launch a captured graph: NVIDIA, "Constant-time launch for straight-line CUDA
 #: graphs" (2024), CUDA 12.6.
 _GRAPH_LAUNCH_S: Final = 2.5e-6
@@ -250,13 +252,15 @@ class Simulation(Result):
 
     @cached_property
     def timeline(self) -> Timeline:
-        """One repeat of each pass, one after the other, row by row."""
-        lines, start_s = [], 0.0
+        """One repeat of each pass, one after the other, row by row, and the activations in use."""
+        lines, usage, start_s = [], [], 0.0
         for p in self.passes:
-            line = _one_iteration(self.run, p)
-            lines.append(line.shifted(start_s))
-            start_s += line.makespan_s
-        return merge(lines)
+            line = _one_iteration(self.run, p).shifted(start_s)
+            lines.append(line)
+            usage.append(_activations_in_use(line, p.graph))
+            start_s = line.makespan_s
+        columns = (np.concatenate([getattr(one, name) for one in usage]) for name in _STEPS)
+        return replace(merge(lines), counters={"memory_bytes": StepFunction(*columns)})
 
     @property
     def metrics(self) -> dict[str, Metric]:
@@ -460,13 +464,20 @@ def _one_iteration(run: ResolvedRun, simulated_pass: SimulatedPass) -> Timeline:
         run.device, run.execution, p.input_bytes, is_decode=p.name == "decode"
     )
     result = simulate_device(p.table, graph=p.graph, iterations=1, warmup_iterations=1, **settings)
-    line = result.timeline
+    line = replace(result.timeline, counters={})
     iterations = int((line.resource == line.code_of("compute")).sum()) // len(p.graph)
     order = np.lexsort((line.end_s, line.start_s, line.resource))
     count = np.bincount(line.resource, minlength=len(line.resources))
     first = np.cumsum(count) - count
     place = np.arange(len(line)) - first[line.resource[order]]  # of a row on its resource
     return line.take(order[place < count[line.resource[order]] // iterations])
+
+
+def _activations_in_use(line: Timeline, graph: OperatorGraph) -> StepFunction:
+    """Bytes of activations from the start of each operator on; 0 after the last one."""
+    start_s = np.sort(line.select(resource="compute").start_s)
+    level = np.append(activation_live_bytes(graph), 0.0)
+    return StepFunction(np.append(start_s, line.makespan_s), level)
 
 
 def _largest(passes: tuple[SimulatedPass, ...]) -> tuple[OperatorShare, ...]:

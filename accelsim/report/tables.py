@@ -30,6 +30,7 @@ __all__ = [
     "BEST_FIELDS",
     "COMPARISON_NOTE",
     "comparison_view",
+    "estimate_lines",
     "estimate_view",
     "plain_table",
     "tier_words",
@@ -89,7 +90,7 @@ def estimate_view(
         quote: The offer behind its cost, for its date; None where there is none.
     """
     panel = Panel(
-        pairs(_figures(estimate, device, quote), style="bold"),
+        pairs(estimate_lines(estimate, device, quote), style="bold"),
         title=Text(f"{estimate.workload} on {estimate.device}"),
         title_align="left",
         border_style="dim",
@@ -99,7 +100,10 @@ def estimate_view(
     return Group(panel, Padding(_operators(estimate), (1, 0, 0, 0)))
 
 
-def _figures(e: Estimate, device: DeviceProfile, quote: Quote | None) -> list[tuple[str, str]]:
+def estimate_lines(
+    e: Estimate, device: DeviceProfile, quote: Quote | None = None
+) -> list[tuple[str, str]]:
+    """Names and texts of an estimate's figures; of arguments as `estimate_view`."""
     lines = [("run", _run_words(e))]
     if e.fits:
         item = "sequences" if e.seq_len else "samples"

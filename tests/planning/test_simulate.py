@@ -95,3 +95,15 @@ def test_stored_formats_change_memory_and_time_but_not_arithmetic():
     assert light.memory["kv_cache_bytes"] == plain.memory["kv_cache_bytes"] / 2
     assert light.time_per_output_token_s < plain.time_per_output_token_s
     assert light.flop == plain.flop
+
+
+def test_activations_in_use_are_those_of_the_time_line_from_its_start_to_its_end():
+    run = accelsim.simulate(LLAMA, "h100-sxm-80gb", **RUN)
+    line = run.timeline
+    usage = line.counters["memory_bytes"]
+    kernels = line.select(resource="compute").sorted()
+    assert usage.at(kernels.start_s).min() > 0
+    assert usage.time_s[0] == kernels.start_s[0]
+    assert usage.time_s[-1] == line.makespan_s
+    assert (np.diff(usage.time_s) >= 0).all()
+    assert usage.at(line.makespan_s) == 0

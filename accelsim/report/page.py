@@ -1,0 +1,186 @@
+"""Reports as pages: one HTML file that holds its figures, their data as tables, and their script.
+
+The page opens from disk and asks no server for anything; its content security policy forbids it.
+Whatever stands in a name is escaped. Needs jinja2 and plotly (extra `report`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+from accelsim import __version__
+from accelsim.errors import MissingDependencyError
+from accelsim.report.figure import html_fragment
+from accelsim.report.formats import visible
+from accelsim.report.output import write_text
+
+__all__ = [
+    "Cell",
+    "DataTable",
+    "Page",
+    "Section",
+    "axis",
+    "cell",
+    "figure",
+    "label",
+    "page_html",
+    "write_page",
+]
+
+_TRANSPARENT: Final = "rgba(0,0,0,0)"
+_GRID: Final = "#d5dce2"
+_HEIGHT: Final = 460
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A number of a table.
+
+    Attributes:
+        text: As people read it.
+        value: In the SI unit; None where unknown.
+    """
+
+    text: str
+    value: float | None
+
+
+def cell(value: float | None, words: Callable[[float | None], str]) -> Cell:
+    """A number with the function that writes it."""
+    return Cell(words(value), value)
+
+
+@dataclass(frozen=True, slots=True)
+class DataTable:
+    """What a figure shows, in numbers.
+
+    Attributes:
+        titles: Column titles; those of numbers start with ``>``.
+        rows: Texts and numbers.
+    """
+
+    titles: tuple[str, ...]
+    rows: Sequence[Sequence[str | Cell]]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a page: a table, and the figure drawn from it.
+
+    Attributes:
+        name: Id of its table.
+        title: Heading.
+        table: Its data.
+        text: What it says, and what it leaves out.
+        figure: Data and layout in plotly's terms; None for a table alone.
+    """
+
+    name: str
+    title: str
+    table: DataTable
+    text: str = ""
+    figure: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A report.
+
+    Attributes:
+        title: Heading.
+        decision: What it comes to, in sentences; the first is the answer.
+        sections: Its parts in order.
+        command: Command that makes it again.
+        warnings: What to know before trusting it.
+    """
+
+    title: str
+    decision: tuple[str, ...]
+    sections: tuple[Section, ...]
+    command: str
+    warnings: tuple[str, ...] = ()
+
+
+def write_page(page: Page, path: Path, *, force: bool = False) -> None:
+    """Write a page as one file.
+
+    Args:
+        page: The report.
+        path: HTML file.
+        force: Whether an existing file may be replaced.
+
+    Raises:
+        MissingDependencyError: If jinja2 or plotly is not installed.
+        OutputError: If the file exists or cannot be written.
+    """
+    write_text(path, page_html(page), force=force)
+
+
+def page_html(page: Page) -> str:
+    """A page as HTML text.
+
+    Raises:
+        MissingDependencyError: If jinja2 or plotly is not installed.
+    """
+    try:
+        from jinja2 import Environment
+    except ImportError:
+        raise MissingDependencyError("jinja2", "report") from None
+    environment = Environment(autoescape=True, finalize=_shown, trim_blocks=True)
+    template = environment.from_string(files(__package__).joinpath("page.html").read_text("utf-8"))
+    sections = zip(page.sections, _fragments(page.sections), strict=True)
+    return template.render(page=page, sections=sections, version=__version__)
+
+
+def _fragments(sections: Iterable[Section]) -> list[Any]:
+    """Figures as HTML, the first with plotly's script; empty where a section has none."""
+    from markupsafe import Markup
+
+    found: list[Any] = []
+    for section in sections:
+        text = ""
+        if section.figure is not None:
+            name = f"figure-{section.name}"
+            text = html_fragment(section.figure, with_script=not any(found), name=name)
+        found.append(Markup(text))  # noqa: S704  (plotly's own, whose JSON has no tags)
+    return found
+
+
+def _shown(value: Any) -> Any:
+    """Control characters of names as escapes; markup as it is."""
+    return visible(value) if type(value) is str else value
+
+
+def label(text: str) -> str:
+    """A name as plotly may draw it: its pseudo-HTML is shown, not obeyed."""
+    return escape(visible(text))
+
+
+def figure(data: Sequence[dict[str, Any]], **layout: Any) -> dict[str, Any]:
+    """A figure in the colours of the page.
+
+    Args:
+        data: Traces.
+        layout: What differs from the page's own layout.
+    """
+    own = {
+        "template": "none",
+        "paper_bgcolor": _TRANSPARENT,
+        "plot_bgcolor": _TRANSPARENT,
+        "height": _HEIGHT,
+        "margin": {"t": 20, "r": 15, "b": 50, "l": 60},
+        "hovermode": "closest",
+        "legend": {"orientation": "h", "y": -0.18},
+    }
+    return {"data": list(data), "layout": own | layout}
+
+
+def axis(title: str, **more: Any) -> dict[str, Any]:
+    """An axis with its title."""
+    own = {"title": {"text": title}, "gridcolor": _GRID, "automargin": True, "zeroline": False}
+    return own | more

@@ -1,0 +1,158 @@
+"""Pages hold their figures' data as tables, need no network, and show hostile names as text."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+import accelsim
+from accelsim.catalog import device
+from accelsim.errors import MissingDependencyError, OutputError
+from accelsim.report.comparison_page import comparison_page, pareto_front
+from accelsim.report.page import (
+    Cell,
+    DataTable,
+    Page,
+    Section,
+    figure,
+    label,
+    page_html,
+    write_page,
+)
+from accelsim.report.run_page import run_page
+
+HOSTILE = "<script>alert(1)</script>[bold]=1+1\x1b[31m"
+
+
+class Tables(HTMLParser):
+    """Rows of each table by its id: numbers where a cell has one, else its text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found, self.row, self.tags = {}, [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.tags.append(tag)
+        if tag == "table":
+            self.rows = self.found[given["id"]] = []
+        elif tag == "tr":
+            self.row = []
+            self.rows.append(self.row)
+        elif tag == "td":
+            value = given.get("data-value")
+            self.row.append(float(value) if value else "")
+
+    def handle_data(self, data):
+        if self.tags[-1:] == ["td"] and self.row and self.row[-1] == "":
+            self.row[-1] = data
+
+    def handle_endtag(self, tag):
+        if tag in self.tags:
+            del self.tags[len(self.tags) - 1 - self.tags[::-1].index(tag) :]
+
+    def __getitem__(self, name):
+        return [row for row in self.found[name] if row]
+
+
+def page_of(model, name, **keywords):
+    result, run = accelsim.estimate(model, name, **keywords), None
+    if result.fits:
+        run = accelsim.simulate(model, name, **keywords)
+    return result, run, page_html(run_page(result, device(name), run, None, "accelsim ..."))
+
+
+def test_tables_of_a_run_hold_the_numbers_of_its_figures():
+    result, run, text = page_of("resnet-50", "t4", batch=8)
+    tables = Tables(text)
+    total_s = run.passes[0].table.total_time_s
+    for name in ("by-kind", "by-layer"):
+        assert sum(row[1] for row in tables[name]) == pytest.approx(total_s)
+        assert sum(row[2] for row in tables[name]) == pytest.approx(1.0)
+        assert sum(row[3] for row in tables[name]) == pytest.approx(
+            run.passes[0].table.total_energy_j
+        )
+    assert sum(row[4] for row in tables["roofline"]) == pytest.approx(total_s)
+    spans = tables["timeline"]
+    assert sum(row[3] for row in spans) == pytest.approx(
+        sum(run.timeline.busy_s(name) for name in run.timeline.resources)
+    )
+    powers = [row[2] for row in tables["power"] if row[0] == "power, W"]
+    assert max(powers) <= device("t4").power.limit_w.value * 1.01
+    assert result.offer in text
+
+
+def test_a_page_asks_no_server_and_stays_small():
+    text = page_of("resnet-50", "t4", batch=8)[2]
+    assert len(text) < 8e6
+    assert "default-src 'none'" in text
+    assert not re.search(r"<(script|link|img|iframe)[^>]*(src|href)=", text)
+
+
+def test_a_model_that_does_not_fit_says_so_first():
+    text = page_of("llama-3.1-70b", "t4")[2]
+    assert "<p>llama-3.1-70b does not fit on t4.</p>" in text
+    assert len(text) < 100_000  # no script without figures
+
+
+def test_hostile_names_are_text():
+    drawn = figure([{"type": "bar", "x": [1], "y": [label(HOSTILE)], "name": label(HOSTILE)}])
+    table = DataTable((HOSTILE, ">n"), [(HOSTILE, Cell(HOSTILE, 1.0))])
+    page = Page(HOSTILE, (HOSTILE,), (Section("a", HOSTILE, table, HOSTILE, drawn),), HOSTILE)
+    text = page_html(page)
+    assert "<script>alert" not in text
+    assert "\x1b" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;[bold]=1+1\\x1b[31m</h1>" in text
+
+
+def test_long_runs_are_drawn_within_limits_and_say_so():
+    run = accelsim.simulate("llama-3.1-8b", "h100-sxm-80gb", seq_len=64, output_len=512)
+    result = accelsim.estimate("llama-3.1-8b", "h100-sxm-80gb", seq_len=64, output_len=512)
+    page = run_page(result, device("h100-sxm-80gb"), run, None, "")
+    section = next(one for one in page.sections if one.name == "timeline")
+    drawn = sum(len(trace["x"]) for trace in section.figure["data"])
+    assert drawn <= 2_000 + len(run.timeline.resources) < len(run.timeline)
+    assert len(section.table.rows) == 201
+    total_s = sum(row[3].value for row in section.table.rows)
+    assert total_s == pytest.approx(float(run.timeline.duration_s.sum()))
+    assert "more" in section.table.rows[-1][0]
+    assert f"{len(run.timeline):,} spans" in section.text
+
+
+def test_the_front_of_a_comparison_has_those_that_no_other_beats():
+    names = ["t4", "a100-sxm-80gb", "h100-sxm-80gb", "xeon-platinum-8480+", "graviton3"]
+    found = accelsim.compare("resnet-50", names, batch=8)
+    estimates = [row.estimate for row in found]
+    front = {e.device for e in pareto_front(estimates)}
+    best = {found.best(c)["resnet-50", "inference"] for c in ("latency_s", "cost_usd_per_1000")}
+    assert best <= front < set(names)
+    page = comparison_page(found, (), [device(n) for n in names], lambda _: None, "accelsim")
+    rows = {row[0]: row for row in Tables(page_html(page))["pareto-0"]}
+    for e in estimates:
+        assert rows[e.device][1] == pytest.approx(e.latency_s)
+        assert rows[e.device][4] == pytest.approx(e.cost_usd_per_1000)
+        assert rows[e.device][5] == ("yes" if e.device in front else "no")
+    assert found.best("latency_s")["resnet-50", "inference"] in page.decision[0]
+
+
+def test_pairs_that_cannot_run_keep_their_reason():
+    found = accelsim.compare("llama-3.1-70b", ["t4", "alveo-u280"])
+    page = comparison_page(found, (), [device("t4"), device("alveo-u280")], lambda _: None, "")
+    rows = page.sections[0].table.rows
+    assert [bool(row[-1]) for row in rows] == [True, True]
+    assert "2 of 2 cannot run it" in page.decision[0]
+
+
+def test_files_are_kept_and_missing_libraries_named(tmp_path, monkeypatch):
+    page = Page("a", ("b",), (), "c")
+    path = tmp_path / "r.html"
+    write_page(page, path)
+    with pytest.raises(OutputError, match="--force"):
+        write_page(page, path)
+    write_page(page, path, force=True)
+    monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
+    with pytest.raises(MissingDependencyError, match=r"accelsim\[report\]"):
+        page_html(page)
