@@ -106,7 +106,7 @@ def emit_comparison(
     scalars = [name for name in FIGURES if name not in {*parts, "operators"}]
     nested = [f"{name}.{part}" for name, own in parts.items() for part in own]
     wins = [f"wins.{column}" for column in _WON_FIGURES]
-    columns = (*_PAIR, *scalars, *nested, "best", *wins)
+    columns = (*_PAIR, *scalars, *nested, "best", "tied", *wins)
     estimates = [row.estimate for row in comparison.rows if row.estimate is not None]
     done = [e for e in estimates if e.mode == "inference"]
     orders = [
@@ -123,15 +123,17 @@ def emit_comparison(
 def _won(
     comparison: Comparison, winners: Sequence[Sequence[BatchWinners]]
 ) -> Iterator[dict[str, Any]]:
-    """Of each row the columns it is best in among its model and mode, and the batches at which it
-    wins inference.
+    """Of each row the columns it wins among its model and mode, those whose best it may be, and the
+    batches at which it wins inference.
     """
     from accelsim.report.tables import BEST_FIELDS
 
-    best = {field: comparison.best(field) for field in BEST_FIELDS}
+    best = {field: comparison.leaders(field) for field in BEST_FIELDS}
     by_model = {found[0].workload: found for found in winners if found}
     for row in comparison.rows:
-        marked = [f for f in BEST_FIELDS if best[f].get((row.workload, row.mode)) == row.device]
+        leads = {f: best[f].get((row.workload, row.mode), ()) for f in BEST_FIELDS}
+        marked = [field for field, devices in leads.items() if devices == (row.device,)]
+        tied = [f for f, devices in leads.items() if row.device in devices and f not in marked]
         wins = None
         if row.mode == "inference" and row.workload in by_model:
             won = {
@@ -139,7 +141,11 @@ def _won(
                 for column, name in _WON_FIGURES.items()
             }
             wins = {
-                column: [batch for batch, win in found if win and win.device == row.device]
+                column: [
+                    batch
+                    for batch, win in found
+                    if win and win.device == row.device and not win.is_tied
+                ]
                 for column, found in won.items()
             }
-        yield {"best": marked, "wins": wins}
+        yield {"best": marked, "tied": tied, "wins": wins}

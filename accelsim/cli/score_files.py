@@ -72,7 +72,7 @@ class ScoreFiles:
             lines = csv_blocks(row_names(board), row_columns(board))
             write_text(self.rows, lines, force=self.force)
         if self.report is not None:
-            texts = self._report_texts(found)
+            texts = self._report_texts(board, found)
             for name, text in zip(self._report_names(), texts, strict=True):
                 write_text(self.report / name, text, force=self.force)
         if self.plots is not None:
@@ -87,9 +87,8 @@ class ScoreFiles:
         return f"{REPORT_NAME}.json", f"{REPORT_NAME}.md", EVIDENCE_NAME
 
     @staticmethod
-    def _report_texts(found: Mapping[str, Any]) -> tuple[str, ...]:
-        from accelsim.planning.evidence import quotable
+    def _report_texts(board: Scoreboard, found: Mapping[str, Any]) -> tuple[str, ...]:
         from accelsim.report.accuracy_file import accuracy_text, evidence_text
-        from accelsim.validation import markdown
+        from accelsim.validation import evidence_dict, markdown
 
-        return accuracy_text(found), markdown(found), evidence_text(quotable(found))
+        return accuracy_text(found), markdown(found), evidence_text(evidence_dict(board))

@@ -14,7 +14,7 @@ from typing import Final, Unpack
 
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import DeviceProfile
-from accelsim.planning.compare import compare
+from accelsim.planning.compare import compare, tied_devices
 from accelsim.planning.estimate import Estimate
 from accelsim.planning.options import EstimateKeywords, options_and_price
 from accelsim.workloads.model import Workload
@@ -27,10 +27,17 @@ DEFAULT_BATCHES: Final = (1, 8, 64, 512)
 
 @dataclass(frozen=True, slots=True)
 class Win:
-    """The best device of one figure, and the figure."""
+    """The best device of one figure, the figure, and whether it wins beyond the intervals.
+
+    Attributes:
+        device: Predicted best.
+        value: Its figure.
+        is_tied: Whether another device's interval meets its own.
+    """
 
     device: str
     value: float
+    is_tied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,4 +105,4 @@ def _best(estimates: Sequence[Estimate], column: str, sign: float) -> Win | None
     if not known:
         return None
     value, device = min(known)
-    return Win(device, sign * value)
+    return Win(device, sign * value, bool(tied_devices(estimates, device, column)))

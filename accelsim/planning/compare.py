@@ -28,7 +28,14 @@ from accelsim.workloads.model import Workload
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["BEST_HIGH", "BEST_LOW", "Comparison", "ComparisonRow", "compare"]
+__all__ = [
+    "BEST_HIGH",
+    "BEST_LOW",
+    "Comparison",
+    "ComparisonRow",
+    "compare",
+    "tied_devices",
+]
 
 #: Columns where less is better, and where more is.
 BEST_LOW: Final = (
@@ -77,7 +84,8 @@ class Comparison:
         return f"<Comparison: {len(self)} pairs, {done} estimated>"
 
     def best(self, column: str) -> dict[tuple[str, str], str]:
-        """Device with the best value of a column, per (workload, mode).
+        """Device with the best predicted value of a column, per (workload, mode); `leaders` says
+        whether it wins.
 
         Args:
             column: A name in `BEST_LOW` or `BEST_HIGH`.
@@ -98,6 +106,23 @@ class Comparison:
             found[key] = min(found.get(key, candidate), candidate)
         return {key: device for key, (_, device) in found.items()}
 
+    def leaders(self, column: str) -> dict[tuple[str, str], tuple[str, ...]]:
+        """Devices that may be the best of a column, per (workload, mode): the predicted best, and
+        those whose interval meets its own. Only where there is one does it win.
+
+        Args:
+            column: A name in `BEST_LOW` or `BEST_HIGH`.
+
+        Raises:
+            UnknownNameError: If the column is in neither.
+        """
+        found = {}
+        for key, device in self.best(column).items():
+            rows = [row for row in self.rows if (row.workload, row.mode) == key]
+            known = [row.estimate for row in rows if row.estimate is not None]
+            found[key] = (device, *tied_devices(known, device, column))
+        return found
+
     def to_dict(self) -> list[dict[str, Any]]:
         """One mapping per pair: the estimate's figures, or the reason there is none."""
         return [
@@ -117,6 +142,32 @@ class Comparison:
         return pd.DataFrame(
             [{k: v for k, v in row.items() if k not in NESTED} for row in self.to_dict()]
         )
+
+
+def tied_devices(estimates: Sequence[Estimate], device: str, column: str) -> tuple[str, ...]:
+    """Other devices whose interval of a figure meets a device's.
+
+    Args:
+        estimates: Of one model in one mode.
+        device: The device.
+        column: The figure.
+    """
+    edges = {e.device: _edges(e, column) for e in estimates}
+    mine = edges[device]
+    return tuple(
+        name
+        for name, own in edges.items()
+        if name != device and own and mine and own[0] <= mine[1] and mine[0] <= own[1]
+    )
+
+
+def _edges(estimate: Estimate, column: str) -> tuple[float, float] | None:
+    """Ends of a figure's interval; both the figure where it has none."""
+    value = getattr(estimate, column)
+    if value is None:
+        return None
+    low, high, _ = estimate.interval(column)
+    return (value if low is None else low, value if high is None else high)
 
 
 def compare(

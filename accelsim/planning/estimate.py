@@ -7,12 +7,11 @@ what the figures rest on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Final, Unpack
-
-import numpy as np
 
 from accelsim.economics.result import usd_per_1000_inferences, usd_per_epoch, usd_per_million_tokens
 from accelsim.hardware.profile import DeviceProfile
@@ -25,7 +24,6 @@ from accelsim.planning.run import ResolvedRun, resolve
 from accelsim.planning.simulate import OperatorShare, Simulation, simulated
 from accelsim.result import Metric, Provenance, Result
 from accelsim.workloads.model import Workload
-from accelsim.workloads.operator import CONV_KINDS
 
 __all__ = ["FIGURES", "NESTED", "Estimate", "OperatorShare", "estimate"]
 
@@ -34,8 +32,10 @@ _INTERVAL_LEVEL: Final = 0.9
 NESTED: Final = frozenset(
     {"memory", "operators", "energy_parts_j", "relatives", "evidence", "would_fit"}
 )
-#: Share of the arithmetic from which on a model is one of convolutions.
-_CONVOLUTIONAL: Final = 0.5
+#: Spread of ln(metered / predicted power) of a board. Estimate: metered energies of whole networks
+#: lie 0.65 to 1.2 times the model's (energy per token and per image of H100 and B200).
+_POWER_LOG_SIGMA: Final = 0.25
+_Z90: Final = 1.6448536269514722
 #: Fields that describe an estimate and are no figures of it.
 _ABOUT: Final = frozenset({"inputs", "provenance", "warnings"})
 #: Figures by what they are of.
@@ -187,15 +187,25 @@ class Estimate(Result):
 
     @property
     def metrics(self) -> dict[str, Metric]:
-        """Figures by name; latency and throughput with their intervals."""
-        found = {name: Metric(getattr(self, name)) for name in _METRICS}
-        latency, low, high = self.latency_s, self.latency_low_s, self.latency_high_s
-        found["latency_s"] = Metric(latency, low, high, self.interval_level)
-        rate = self.throughput_per_s
-        if latency and rate is not None and low is not None and high is not None:
-            slow, fast = rate * latency / high, rate * latency / low
-            found["throughput_per_s"] = Metric(rate, slow, fast, self.interval_level)
-        return found
+        """Figures by name; times, rates, energies and costs with their intervals.
+
+        What is paid per hour goes with the time. Energy is off by the time and by the power, each
+        on its own.
+        """
+        return {name: Metric(getattr(self, name), *self.interval(name)) for name in _METRICS}
+
+    def interval(self, name: str) -> tuple[float | None, float | None, float | None]:
+        """Low end, high end and level of a figure's interval; None where it has none.
+
+        Args:
+            name: A figure.
+        """
+        value, latency, high = getattr(self, name), self.latency_s, self.latency_high_s
+        if not value or not latency or high is None or name not in _SPREADS:
+            return None, None, None
+        time = math.log(high / latency)
+        spread = math.exp(math.hypot(*(time * _SPREADS[name][0], _Z90 * _SPREADS[name][1])))
+        return value / spread, value * spread, self.interval_level
 
     @property
     def timing(self) -> dict[str, float | None]:
@@ -251,6 +261,13 @@ class Estimate(Result):
         return usd_per_epoch(self.usd_per_hour, self.throughput_per_s, sample_count)
 
 
+#: Figures with an interval, with how much of the time's spread and which of their own they have.
+_SPREADS: Final[Mapping[str, tuple[float, float]]] = {
+    **dict.fromkeys((*_GROUPS["timing"], *_GROUPS["price"]), (1.0, 0.0)),
+    **dict.fromkeys(("energy_j", "energy_per_sample_j"), (1.0, _POWER_LOG_SIGMA)),
+    "average_power_w": (0.0, _POWER_LOG_SIGMA),
+    "usd_per_hour": (0.0, 0.0),
+}
 #: Names of an estimate's flat figures, in order.
 FIGURES: Final = tuple(f.name for f in fields(Estimate) if f.name not in _ABOUT)
 
@@ -286,7 +303,7 @@ def estimate(
 def _estimate(run: ResolvedRun, passes: RunPasses, price: DevicePrice) -> Estimate:
     available = run.available_bytes
     short = passes.memory.short_bytes(available)
-    figures = _simulated_figures(run, passes, simulated(run, passes), price)
+    figures = _simulated_figures(run, simulated(run, passes), price)
     if short > 0:
         figures |= {**dict.fromkeys(_OF_TIME), **_UNFITTING}
         figures["would_fit"] = fitting_changes(run, passes)
@@ -347,10 +364,12 @@ _UNFITTING: Final[Mapping[str, Any]] = {
 
 
 def _simulated_figures(
-    run: ResolvedRun, passes: RunPasses, simulation: Simulation, price: DevicePrice
+    run: ResolvedRun, simulation: Simulation, price: DevicePrice
 ) -> dict[str, Any]:
     """Figures that a simulation gives."""
     latency, energy = simulation.latency_s, simulation.energy_j
+    asked = (run.device.whole_name, str(run.device.device_class), simulation.tier.value)
+    found = evidence(*asked, simulation.relatives, simulation.setting)
     throughput = run.batch / simulation.period_s
     tokens = throughput * run.output_len if run.output_len else None
     cost, token_cost = _costs_usd(price.usd_per_hour, throughput, tokens)
@@ -373,12 +392,21 @@ def _simulated_figures(
         "operators": simulation.operators,
         "extrapolated_fraction": simulation.extrapolated_fraction,
         "relatives": simulation.relatives,
-        "evidence": _evidence(run, passes, simulation),
+        "evidence": found,
         "energy_tier": "class" if parts is None else "parts",
         "energy_parts_j": parts,
         "energy_note": simulation.passes[0].table.energy_note,
-        "warnings": simulation.warnings,
+        "warnings": simulation.warnings + _far_words(found),
     }
+
+
+def _far_words(found: Evidence) -> tuple[str, ...]:
+    """A warning where runs like this one are far off."""
+    if not found.is_far or found.median_ape_fraction is None:
+        return ()
+    low, high = (f"{100 * edge:.0f}" for edge in found.median_ape_fraction)
+    off = f"{low} %" if low == high else f"{low} to {high} %"
+    return (f"measured runs like this one were {off} off (median): do not choose by it alone",)
 
 
 def _costs_usd(
@@ -389,16 +417,3 @@ def _costs_usd(
         return None, None
     cost = usd_per_1000_inferences(usd_per_hour, throughput_per_s)
     return cost, usd_per_million_tokens(usd_per_hour, tokens_per_s) if tokens_per_s else None
-
-
-def _evidence(run: ResolvedRun, passes: RunPasses, simulation: Simulation) -> Evidence:
-    first = passes.passes[0].graph
-    is_convolution = np.isin(first.kind, list(CONV_KINDS))
-    share = float(first.flop[is_convolution].sum()) / max(float(first.flop.sum()), 1.0)
-    return evidence(
-        run.device.whole_name,
-        str(run.device.device_class),
-        simulation.tier.value,
-        simulation.relatives,
-        is_convolutional=share > _CONVOLUTIONAL,
-    )

@@ -24,6 +24,8 @@ from accelsim.economics.result import usd_per_1000_inferences, usd_per_million_t
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
 from accelsim.planning.estimate import estimate
+from accelsim.planning.evidence import has_own_spread, residual_log_sigma
+from accelsim.planning.likeness import Setting, model_kinds
 from accelsim.planning.options import (
     EstimateKeywords,
     PriceChoice,
@@ -364,7 +366,10 @@ def _figures(
     latency = _weighted(done, repeats, "latency_s")
     period = np.minimum(_weighted(done, repeats, "period_s"), latency)
     energy = _weighted(done, repeats, "energy_j")
-    spread = np.exp(_Z90 * _log_sigma(done, repeats, len(batch)))
+    sigma = np.maximum(
+        _log_sigma(done, repeats, len(batch)), _alike_log_sigma(run, passes[0], done)
+    )
+    spread = np.exp(_Z90 * sigma)
     rate = batch / period
     figures: dict[str, NDArray[Any]] = {
         "latency_s": latency,
@@ -390,6 +395,23 @@ def _figures(
         )
         figures["tokens_per_s"] = rate * tokens
     return figures
+
+
+def _alike_log_sigma(
+    run: ResolvedRun, first: _PassColumns, done: Sequence[_PassFigures]
+) -> FloatArray:
+    """Spread of measured runs like each; see `Simulation.log_sigma`."""
+    sigma = np.zeros(len(first.repeats))
+    if has_own_spread(run.device, Tier(done[0].tier[0])):
+        return sigma
+    for lowered in first.batches:
+        flop, generates = lowered.flop * lowered.repeat_count, first.name == "prefill"
+        kinds = model_kinds(lowered.kind, flop, generates=generates)
+        for model in np.unique(kinds).tolist():
+            setting = Setting.of(run.mode, run.precision, model)
+            alike = residual_log_sigma(str(run.device.device_class), setting)
+            sigma[lowered.scenario[kinds == model]] = alike
+    return sigma
 
 
 def _weighted(

@@ -1,16 +1,16 @@
-"""What an estimate rests on and what its like was validated on, in a sentence, from the evidence
-that ships: the lines of the accuracy report that a sentence may quote, in a file of their own.
+"""What an estimate rests on, how far runs like it were from measurements, and how wide its interval
+must therefore be: from the residuals of the scoreboard's whole-model runs, which ship.
 
-The sentence says what the parameters come from, then how far predictions at the same tier were from
-measurements: of whole models of the same kind on the same device where there are any, else of other
-models on it, else of its single operators, else of whole models on other devices of its class,
-whose medians and 90th percentiles are then given as ranges. Every figure is one of the report's
-own; none is put together from several.
+A run is like another of the same mode, number format and kind of model (`Setting`). The sentence
+says what the parameters come from, then how far runs like it on the same device were predicted, or,
+where none was measured there, those on other devices of its class, as ranges, or that there are
+none. No interval is narrower than the residuals of its class's runs of its setting; where fewer
+than `_LEAST_ROWS` were measured, of its mode and kind of model, of its mode, or of its class.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -18,36 +18,33 @@ from typing import Any, Final
 import numpy as np
 
 from accelsim.cost.fitted import calibration_folders, fitted_parameters
+from accelsim.cost.table import Tier
 from accelsim.datafile import data_root, read_json
 from accelsim.errors import InputError
+from accelsim.hardware.profile import DeviceProfile
+from accelsim.planning.likeness import Setting
 
-__all__ = ["EVIDENCE_NAME", "Evidence", "evidence", "quotable", "shipped_evidence"]
+__all__ = [
+    "EVIDENCE_NAME",
+    "FAR_APE_FRACTION",
+    "Evidence",
+    "evidence",
+    "has_own_spread",
+    "residual_log_sigma",
+    "residual_places",
+    "shipped_evidence",
+]
 
 #: File beside the accuracy report, written with it.
 EVIDENCE_NAME: Final = "EVIDENCE.json"
-_MAX_BYTES: Final = 20_000_000
-#: Suites whose rows are whole runs of models, in the order in which they speak of transformers and
-#: of other networks.
-_TRANSFORMERS: Final = ("gpu-models", "mlperf-inference", "cnn-gpus", "tpu-v1", "eyeriss")
-_CONVOLUTIONS: Final = ("cnn-gpus", "mlperf-inference", "gpu-models", "tpu-v1", "eyeriss")
-_OPERATORS: Final = ("gpu-operators", "silicon-kernels")
-#: Its rows are of many boards with an overlay processor, which is what estimates of FPGAs assume.
-_OVERLAYS: Final = "dpu"
-_BY_LAYERS: Final = "single layers"
-_BY_ENGINES: Final = " engines"
-#: Beginnings of the names of models in suites that hold several kinds.
-_SIMILAR: Final = {True: ("resnet", "retinanet", "ssd", "3d-unet"), False: ("bert", "gpt", "llama")}
-_NOUNS: Final = {"tpu-v1": "figure", "eyeriss": "figure", **dict.fromkeys(_OPERATORS, "operator")}
-_CLASSES: Final = ("cpu", "gpu", "fpga", "asic")
+_MAX_BYTES: Final = 1_000_000
+#: Runs that say something of a spread.
+_LEAST_ROWS: Final = 5
+#: Median error from which on a device's figures decide nothing without a word.
+FAR_APE_FRACTION: Final = 0.4
 _SHOWN_BOARDS: Final = 3
 #: Where the figures of a calibrated machine come from.
 _CHECK: Final = "calibrate check"
-#: What a sentence takes from a suite or a group.
-_QUOTED_OF_ALL: Final = ("title", "rows_answered", "median_ape_fraction", "p90_ape_fraction")
-_QUOTED: Final = (
-    *("device", "profile", "operator", "model", "tier", "is_view"),
-    *_QUOTED_OF_ALL[1:],
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +54,8 @@ class Evidence:
     Attributes:
         basis: Where the parameters come from.
         measured_rows: Measurements of this device they were fitted to; 0 at tier `spec`.
-        scope: "this device", "other devices", "overlays" (boards with an overlay processor) or
-            "none".
-        suite: Suite of the figures, or "calibrate check" on a calibrated machine; None where the
+        scope: "this device", "other devices" or "none".
+        suite: Suites of the figures, or "calibrate check" on a calibrated machine; None where the
             scope is "none".
         rows: Rows behind them.
         devices: Devices behind them.
@@ -78,6 +74,12 @@ class Evidence:
     p90_ape_fraction: tuple[float, float] | None = None
     sentence: str = ""
 
+    @property
+    def is_far(self) -> bool:
+        """Whether runs like it were more than `FAR_APE_FRACTION` off in the median."""
+        median = self.median_ape_fraction
+        return median is not None and sum(median) / 2 > FAR_APE_FRACTION
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         values = asdict(self).items()
@@ -86,71 +88,102 @@ class Evidence:
 
 @lru_cache(maxsize=1)
 def shipped_evidence() -> Mapping[str, Any]:
-    """What `quotable` kept of the accuracy report on the bulk tables; without suites where the file
-    is missing.
+    """Runs and spreads that `accelsim.validation.evidence_dict` made of the scoreboard; none where
+    the file is missing.
     """
     path = data_root() / "calibration" / EVIDENCE_NAME
-    return read_json(path, max_bytes=_MAX_BYTES) if path.is_file() else {"suites": {}}
+    empty: Mapping[str, Any] = {"runs": [], "spreads": {}}
+    return read_json(path, max_bytes=_MAX_BYTES) if path.is_file() else empty
 
 
-def quotable(report: Mapping[str, Any]) -> dict[str, Any]:
-    """The suites, groups and fields of an accuracy report that a sentence may quote.
+def residual_places(device_class: str, setting: Setting) -> tuple[str, ...]:
+    """Keys of spreads, from a class's runs of a setting to all runs of the class."""
+    mode, model = setting.mode, setting.model
+    return (
+        f"{device_class} {setting}",
+        f"{device_class} {mode} * {model}",
+        f"{device_class} {mode} * *",
+        f"{device_class} * * *",
+    )
+
+
+def has_own_spread(device: DeviceProfile, tier: Tier) -> bool:
+    """Whether a device's intervals come from whole networks on it: calibrated CPUs, whose check
+    measures them, and overlays of FPGAs, whose rates are fitted to them.
+    """
+    return tier is not Tier.SPEC and device.device_class in {"cpu", "fpga"}
+
+
+def residual_log_sigma(device_class: str, setting: Setting, unseen_board: str = "") -> float:
+    """Spread of ln(measured / predicted) of the class's runs like one; 0 where none was measured.
 
     Args:
-        report: Result of `accelsim.validation.scoreboard_dict`.
-
-    Returns:
-        A smaller report of the same form, on which every sentence is the same.
+        device_class: Class of the device.
+        setting: Of the run.
+        unseen_board: Board whose rows must not count; none where empty.
     """
-    names = (*_TRANSFORMERS, *_OPERATORS, _OVERLAYS)
-    suites = {name: report["suites"][name] for name in names if name in report["suites"]}
-    return {"suites": {name: _quoted(name, suite) for name, suite in suites.items()}}
-
-
-def _quoted(name: str, suite: Mapping[str, Any]) -> dict[str, Any]:
-    answered = [group for group in suite["groups"] if group["rows_answered"]]
-    chosen = answered
-    if name != _OVERLAYS:
-        of_device: dict[tuple[str, str], list[Group]] = {}
-        for group in answered:
-            if group.get("profile"):
-                of_device.setdefault((group["tier"], _base(group["profile"])), []).append(group)
-        chosen = []
-        for groups in of_device.values():
-            similar = [_similar(groups, names) for names in _SIMILAR.values()]
-            kept = [id(group) for some in (groups, *similar) for group in _totals(some)]
-            chosen += [group for group in groups if id(group) in kept]
-    groups = [
-        {key: group[key] for key in _QUOTED if group.get(key) is not None} for group in chosen
-    ]
-    return {key: suite[key] for key in _QUOTED_OF_ALL if key in suite} | {"groups": groups}
+    spreads = shipped_evidence()["spreads"]
+    for place in residual_places(device_class, setting):
+        entry = spreads.get(place)
+        if entry is not None and entry["rows"] >= _LEAST_ROWS:
+            return float(entry["without"].get(unseen_board, entry["log_sigma"]))
+    return 0.0
 
 
 @lru_cache(maxsize=256)
 def evidence(
-    device: str,
-    device_class: str,
-    tier: str,
-    relatives: tuple[str, ...] = (),
-    *,
-    is_convolutional: bool = False,
+    device: str, device_class: str, tier: str, relatives: tuple[str, ...], setting: Setting
 ) -> Evidence:
-    """What an estimate rests on, from the shipped report.
+    """What an estimate rests on, from the shipped residuals.
 
     Args:
         device: Catalogue name, with or without a slice.
         device_class: "cpu", "gpu", "fpga" or "asic".
         tier: Of the estimate.
         relatives: Boards whose surfaces stand for the device's own.
-        is_convolutional: Whether convolutions take most of the time.
+        setting: Of the run.
     """
-    if device == "local/cpu" and tier != "spec":
-        own = _own_check(*_basis(device, tier, relatives))
+    base = device.partition("@")[0]
+    rows, basis = _basis(base, tier, relatives)
+    if base == "local/cpu" and tier != "spec":
+        own = _own_check(rows, basis)
         if own is not None:
             return own
-    return _evidence(
-        shipped_evidence(), device, device_class, tier, relatives, is_convolutional=is_convolutional
-    )
+    alike = [
+        run
+        for run in shipped_evidence()["runs"]
+        if run["class"] == device_class and run["setting"] == str(setting)
+    ]
+    mine = [run for run in alike if run["profile"] == base]
+    if mine:
+        return _of_runs(basis, rows, mine, "this device", f"{_count(mine)} like it on it")
+    none = f"no run like it ({setting.words}) was measured on it"
+    if not alike:
+        return Evidence(
+            basis, rows, sentence=f"{basis}; {none} or any other {device_class.upper()}"
+        )
+    boards = len({run["profile"] for run in alike})
+    others = f"on {_plural(f'other {device_class.upper()}', boards)}"
+    return _of_runs(basis, rows, alike, "other devices", f"{none}; {_count(alike)} {others}")
+
+
+Runs = list[Mapping[str, Any]]
+
+
+def _count(runs: Runs) -> str:
+    return _plural("whole-model run", sum(run["rows"] for run in runs))
+
+
+def _of_runs(basis: str, measured_rows: int, runs: Runs, scope: str, what: str) -> Evidence:
+    medians, p90s = ([run[name] for run in runs] for name in ("median", "p90"))
+    count = sum(run["rows"] for run in runs)
+    suites = ", ".join(dict.fromkeys(run["suite"] for run in runs))
+    verb = "was" if count == 1 else "were"
+    words = f"{what} {verb} within {_range(medians)} (median), {_range(p90s)} (p90) [{suites}]"
+    devices = len({run["profile"] for run in runs})
+    ranges = (min(medians), max(medians)), (min(p90s), max(p90s))
+    sentence = f"{basis}; {words}"
+    return Evidence(basis, measured_rows, scope, suites, count, devices, *ranges, sentence)
 
 
 def _own_check(rows: int, basis: str) -> Evidence | None:
@@ -160,7 +193,7 @@ def _own_check(rows: int, basis: str) -> Evidence | None:
     folder = calibration_folders()[0]
     try:
         frozen, found = (
-            read_json(folder / name, max_bytes=_MAX_BYTES)
+            read_json(folder / name, max_bytes=_MAX_CHECK_BYTES)
             for name in ("frozen.json", "results.json")
         )
         errors = [
@@ -184,46 +217,7 @@ def _own_check(rows: int, basis: str) -> Evidence | None:
     )
 
 
-def _evidence(
-    report: Mapping[str, Any],
-    device: str,
-    device_class: str,
-    tier: str,
-    relatives: tuple[str, ...],
-    *,
-    is_convolutional: bool,
-) -> Evidence:
-    base = device.partition("@")[0]
-    rows, basis = _basis(base, tier, relatives)
-    if device_class == "fpga" and tier != "spec":
-        basis = f"fitted on published throughput of DPUs, Vitis AI {_overlay_releases(base)}"
-    order = _CONVOLUTIONS if is_convolutional else _TRANSFORMERS
-    groups = list(_groups(report, tier))
-    if device_class == "fpga":
-        found = _on_overlays(report, base, tier)
-    else:
-        found = _on_device(groups, base, order, _SIMILAR[is_convolutional])
-        found = found or _on_others(groups, base, device_class, order)
-    if found is None:
-        return Evidence(basis, rows, sentence=f"{basis}; nothing of its kind was measured")
-    scope, suite, chosen = found
-    medians, p90s = (
-        [group[name] for group in chosen] for name in ("median_ape_fraction", "p90_ape_fraction")
-    )
-    count = sum(group["rows_answered"] for group in chosen)
-    devices = len({_base(group.get("profile") or "") for group in chosen})
-    what = _plural(_NOUNS.get(suite, "whole-model run"), count)
-    others = f"on {_plural(f'other {device_class.upper()}', devices)} at this tier"
-    where = {"this device": "on it", "overlays": "on boards with a DPU"}.get(scope, others)
-    model = str(chosen[0].get("model") or "all") if len(chosen) == 1 else "all"
-    title = report["suites"][suite].get("title", "")
-    source = ": ".join(filter(None, (suite if model == "all" else f"{suite}, {model}", title)))
-    verb = "was" if count == 1 else "were"
-    words = (
-        f"{what} {where} {verb} within {_range(medians)} (median), {_range(p90s)} (p90) [{source}]"
-    )
-    ranges = (min(medians), max(medians)), (min(p90s), max(p90s))
-    return Evidence(basis, rows, scope, suite, count, devices, *ranges, f"{basis}; {words}")
+_MAX_CHECK_BYTES: Final = 20_000_000
 
 
 def _basis(device: str, tier: str, relatives: tuple[str, ...]) -> tuple[int, str]:
@@ -232,112 +226,12 @@ def _basis(device: str, tier: str, relatives: tuple[str, ...]) -> tuple[int, str
     if overlay is not None and overlay.rows:
         return overlay.rows, f"fitted on {overlay.rows:,} measurements of this device"
     if tier != "spec":
-        return 0, "fitted to measurements of this device"
+        return 0, "fitted to published measurements of this device"
     if not relatives:
         return 0, "data sheet and class-wide parameters"
     others = " and others" if len(relatives) > _SHOWN_BOARDS else ""
     shown = ", ".join(relatives[:_SHOWN_BOARDS])
     return 0, f"class-wide parameters with the kernel surfaces of {shown}{others}"
-
-
-Group = Mapping[str, Any]
-
-
-def _groups(report: Mapping[str, Any], tier: str) -> Iterable[tuple[str, Group]]:
-    """Groups that were answered, with their suite: of tier `spec`, or of devices' own overlays."""
-    for suite, entry in report["suites"].items():
-        for group in entry["groups"]:
-            is_alike = (group["tier"] == "spec") == (tier == "spec")
-            if group["rows_answered"] and is_alike and group.get("profile"):
-                yield suite, group
-
-
-def _totals(groups: Iterable[Group]) -> list[Group]:
-    """Of one device in one suite: its view of all groups, or the one group it has; the largest
-    where there are several.
-    """
-    listed = list(groups)
-    whole = [g for g in listed if "all" in (g.get("model"), g.get("operator"))]
-    single = [g for g in listed if not g.get("is_view")]
-    return sorted(whole or single, key=lambda group: -int(group["rows_answered"]))[:1]
-
-
-def _similar(groups: Iterable[Group], beginnings: tuple[str, ...]) -> list[Group]:
-    """Groups of models whose names begin so."""
-    return [group for group in groups if str(group.get("model", "")).lower().startswith(beginnings)]
-
-
-def _on_device(
-    groups: list[tuple[str, Group]], device: str, order: tuple[str, ...], similar: tuple[str, ...]
-) -> tuple[str, str, list[Group]] | None:
-    for suite in (*order, *_OPERATORS):
-        own = [
-            group for name, group in groups if name == suite and _base(group["profile"]) == device
-        ]
-        alike = _similar(own, similar)
-        chosen = _totals(alike if suite == "mlperf-inference" and alike else own)
-        if chosen:
-            return "this device", suite, chosen
-    return None
-
-
-def _has_engines(device: str) -> bool:
-    """Whether a board takes the rates of batch engines, which are common to all releases."""
-    from accelsim.cost.fpga.network_rates import shipped_rates
-
-    return any(device in engine.boards for engine in shipped_rates().engines.values())
-
-
-def _overlay_releases(device: str) -> str:
-    """Releases whose throughput the rates of a board's overlay were fitted to."""
-    from accelsim.cost.fpga.network_rates import shipped_rates
-
-    return "1.2 to 3.0" if _has_engines(device) else shipped_rates().newest
-
-
-def _on_overlays(
-    report: Mapping[str, Any], device: str, tier: str
-) -> tuple[str, str, list[Group]] | None:
-    """All rows of the suite; at tier `fitted` those predicted as the board is: by layers on one
-    core or by batch engines.
-    """
-    entry = report["suites"].get(_OVERLAYS)
-    if not entry or not entry["rows_answered"]:
-        return None
-    groups = entry["groups"] if tier != "spec" else []
-    answered = [group for group in groups if group["rows_answered"]]
-    if _has_engines(device):
-        own = [group for group in answered if str(group.get("model", "")).endswith(_BY_ENGINES)]
-    else:
-        ways = (_overlay_releases(device), _BY_LAYERS)
-        own = [group for group in answered if (group.get("device"), group.get("model")) == ways]
-    return "overlays", _OVERLAYS, own or [entry]
-
-
-def _on_others(
-    groups: list[tuple[str, Group]], device: str, device_class: str, order: tuple[str, ...]
-) -> tuple[str, str, list[Group]] | None:
-    for suite in order:
-        by_device: dict[str, list[Group]] = {}
-        for name, group in groups:
-            profile = _base(group["profile"])
-            if name == suite and profile != device and _class_of(profile) == device_class:
-                by_device.setdefault(profile, []).append(group)
-        chosen = [group for own in by_device.values() for group in _totals(own)]
-        if chosen:
-            return "other devices", suite, chosen
-    return None
-
-
-@lru_cache(maxsize=256)
-def _class_of(profile: str) -> str:
-    """Class of a profile, by its folder."""
-    folder = data_root() / "device_profiles"
-    return next((name for name in _CLASSES if (folder / name / f"{profile}.yaml").is_file()), "")
-
-
-def _base(name: str) -> str:
-    return name.partition("@")[0]
 
 
 def _plural(noun: str, count: int) -> str:

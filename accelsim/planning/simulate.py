@@ -25,6 +25,8 @@ from accelsim.cost.stack import StackEffect, on_stack
 from accelsim.cost.table import Bound, CostTable, Execution, Tier
 from accelsim.errors import DoesNotFitError
 from accelsim.hardware.profile import DeviceProfile
+from accelsim.planning.evidence import has_own_spread, residual_log_sigma
+from accelsim.planning.likeness import Setting, setting_of
 from accelsim.planning.options import RunKeywords, RunOptions
 from accelsim.planning.passes import Pass, RunPasses, run_passes
 from accelsim.planning.run import ResolvedRun, resolve
@@ -206,9 +208,27 @@ class Simulation(Result):
         return self.passes[0].table.tier
 
     @cached_property
+    def setting(self) -> Setting:
+        """Mode, format and kind of model."""
+        run, first = self.run, self.passes[0].graph
+        return setting_of(run.mode, run.precision, first, generates=run.output_len > 0)
+
+    @cached_property
     def log_sigma(self) -> float:
-        """Standard deviation of ln(true / predicted) of the whole run: `run_log_sigma` and what a
-        pass's rows share.
+        """Standard deviation of ln(true / predicted) of the whole run: that of its operators and
+        its stack, and no less than that of measured runs like it.
+        """
+        run = self.run
+        if has_own_spread(run.device, self.tier):
+            return self.operator_log_sigma
+        device_class = str(run.device.device_class)
+        alike = residual_log_sigma(device_class, self.setting, run.unseen_board)
+        return max(self.operator_log_sigma, alike)
+
+    @cached_property
+    def operator_log_sigma(self) -> float:
+        """Standard deviation of ln(true / predicted) by the run's operators and stack:
+        `run_log_sigma` and what a pass's rows share.
         """
         tables = [p.table for p in self.passes]
         shared = [t.log_sigma if t.shared_log_sigma is None else t.shared_log_sigma for t in tables]

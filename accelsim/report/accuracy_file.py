@@ -33,12 +33,14 @@ def accuracy_text(report: Mapping[str, Any]) -> str:
 
 
 def evidence_text(report: Mapping[str, Any]) -> str:
-    """Text of the file that sentences quote from, a line per group.
+    """Text of the file that estimates quote from, a line per board and setting.
 
     Args:
-        report: Result of `accelsim.planning.evidence.quotable`.
+        report: Result of `accelsim.validation.evidence_dict`.
     """
-    return _compact(report).replace("},{", "},\n{") + "\n"
+    runs = ",\n".join(_compact(run) for run in report["runs"])
+    spreads = ",\n".join(f"{_compact(k)}:{_compact(v)}" for k, v in report["spreads"].items())
+    return f'{{"runs":[\n{runs}\n],\n"spreads":{{\n{spreads}\n}}}}\n'
 
 
 def read_accuracy(path: Path) -> dict[str, Any]:

@@ -6,9 +6,9 @@ beside its colour. Tables are made to fit 80 columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -41,8 +41,8 @@ _SHOWN_EXTRAPOLATION = 0.02
 _SHOWN_SHARE = 0.005
 
 COMPARISON_NOTE: Final = (
-    "* best of its column; time is that of one batch alone, all else is "
-    "per sample or sequence in steady state"
+    "* wins its column beyond all 90 % intervals, ~ may be its best; time is that of one batch "
+    "alone, all else is per sample or sequence in steady state"
 )
 _LIMITS: Final = {
     "compute": "arithmetic",
@@ -72,6 +72,10 @@ _MEMORY_PARTS: Final = {
     "optimizer_bytes": "optimizer",
     "kv_cache_bytes": "KV cache",
 }
+
+
+#: Devices that may be the best of a column, the predicted best first, by column.
+Leaders: TypeAlias = Mapping[str, tuple[str, ...]]
 
 
 def tier_words(tier: str) -> str:
@@ -122,6 +126,7 @@ def estimate_lines(
     lines += [("work", work), ("parameters", number(e.parameter_count))]
     basis = tier_words(e.tier) if e.evidence is None else e.evidence.sentence
     lines += [("based on", f"{basis} (tier {e.tier})")]
+    lines += [("caution", warning) for warning in e.warnings]
     if e.extrapolated_fraction is not None and e.extrapolated_fraction > _SHOWN_EXTRAPOLATION:
         share = (
             f"{100 * e.extrapolated_fraction:.0f} % of the time in operators outside the "
@@ -138,8 +143,8 @@ def estimate_lines(
 
 
 def _run_words(e: Estimate) -> str:
-    stack = f"{e.stack} {e.execution}" if e.stack == "pytorch" else e.stack
-    words = [e.mode, f"batch {e.batch:,}", e.precision, " ".join(filter(None, [stack, e.layout]))]
+    stack = " ".join(filter(None, [_stack_words(e), e.layout]))
+    words = [e.mode, f"batch {e.batch:,}", e.precision, stack]
     if e.seq_len:
         words.append(
             f"{e.seq_len:,} tokens in" + (f", {e.output_len:,} out" if e.output_len else "")
@@ -156,14 +161,20 @@ def _run_words(e: Estimate) -> str:
 def _energy(e: Estimate, device: DeviceProfile, item: str) -> list[tuple[str, str]]:
     if e.energy_j is None:
         return [("energy", f"unknown: no power limit and no idle power of {e.device} are known")]
+    batch = f"{amount(e.energy_j, 'J')} per batch{_interval_words(e, 'energy_j')}"
     lines = [
         (
             "energy",
-            f"{amount(e.energy_j, 'J')} per batch, {amount(e.energy_per_sample_j, 'J')} per {item}",
+            f"{batch}, {amount(e.energy_per_sample_j, 'J')} per {item}",
         ),
         ("power", f"{amount(e.average_power_w, 'W')} on average{_limit_words(device)}"),
     ]
     return lines + ([("energy by part", words)] if (words := _energy_words(e)) else [])
+
+
+def _interval_words(e: Estimate, name: str) -> str:
+    low, high, _ = e.interval(name)
+    return "" if low is None else f" ({amount(low, 'J')} to {amount(high, 'J')})"
 
 
 def _energy_words(e: Estimate) -> str:
@@ -280,10 +291,10 @@ def comparison_view(
     groups: dict[tuple[str, str], list[ComparisonRow]] = {}
     for row in comparison.rows:
         groups.setdefault((row.workload, row.mode), []).append(row)
-    best = {field: comparison.best(field) for field in BEST_FIELDS}
+    best = {field: comparison.leaders(field) for field in BEST_FIELDS}
     views: list[RenderableType] = []
     for key, rows in groups.items():
-        marked = {field: found.get(key) for field, found in best.items()}
+        marked = {field: found.get(key, ()) for field, found in best.items()}
         views += [_group_view(rows, marked), Text("")]
     for found in winners:
         views += [
@@ -309,7 +320,9 @@ def _winners(winners: Sequence[BatchWinners]) -> Listing:
 
 
 def _win(win: Win | None, words: Callable[[float | None], str]) -> str:
-    return UNKNOWN if win is None else f"{win.device} {words(win.value)}"
+    if win is None:
+        return UNKNOWN
+    return f"{win.device} {words(win.value)}" + ("~" if win.is_tied else "")
 
 
 #: Columns of which a table marks the best.
@@ -321,7 +334,7 @@ _MIXED_PRECISION: Final = (
 )
 
 
-def _group_view(rows: Sequence[ComparisonRow], winners: dict[str, str | None]) -> RenderableType:
+def _group_view(rows: Sequence[ComparisonRow], winners: Leaders) -> RenderableType:
     estimates = [row.estimate for row in rows if row.estimate is not None and row.reason is None]
     width = max(len("device"), *(len(row.device) for row in rows))
     parts: list[RenderableType] = [
@@ -336,6 +349,7 @@ def _group_view(rows: Sequence[ComparisonRow], winners: dict[str, str | None]) -
         parts.append(_failed(failed, width))
     if len({e.precision for e in estimates}) > 1:
         parts.append(Text(_MIXED_PRECISION, style="dim"))
+    parts += [Text(words, style="dim") for words in _notes(estimates, winners)]
     hosted = [e for e in estimates if e.host is not None]
     parts += [
         Text(f"{e.device}: {e.host} is its host and runs what it cannot", style="dim")
@@ -357,7 +371,7 @@ def _title(row: ComparisonRow, estimates: Sequence[Estimate]) -> Text:
 def _running(
     estimates: Sequence[Estimate],
     columns: Sequence[_Column],
-    winners: dict[str, str | None],
+    winners: Leaders,
     width: int,
 ) -> Listing:
     titles = " | ".join(("device", *(column.title for column in columns)))
@@ -367,12 +381,35 @@ def _running(
     return Listing.of(titles, rows, "memory | type | limit", first_width=width)
 
 
-def _marked(column: _Column, e: Estimate, winners: dict[str, str | None]) -> Text:
+def _notes(estimates: Sequence[Estimate], winners: Leaders) -> list[str]:
+    """Which stacks ran, how wide intervals of times are, and which leaders' like are far off."""
+    by_stack: dict[str, list[str]] = {}
+    for e in estimates:
+        by_stack.setdefault(_stack_words(e), []).append(e.device)
+    if not by_stack:
+        return []
+    names = [f"{stack} on {', '.join(devices)}" for stack, devices in by_stack.items()]
+    lines = [f"run by {'; '.join(names) if len(names) > 1 else next(iter(by_stack))}"]
+    spreads = [(e.latency_high_s or 1.0) / (e.latency_s or 1.0) for e in estimates]
+    lines.append(f"90 % intervals of time: a factor of {min(spreads):.2f} to {max(spreads):.2f}")
+    leading = {device for devices in winners.values() for device in devices}
+    far = [e for e in estimates if e.evidence and e.evidence.is_far and e.device in leading]
+    return lines + [f"{e.device}: {e.warnings[-1]}" for e in far]
+
+
+def _stack_words(e: Estimate) -> str:
+    """The stack, with its mode where it has several."""
+    return f"{e.stack} {e.execution}" if e.stack == "pytorch" else e.stack
+
+
+def _marked(column: _Column, e: Estimate, winners: Leaders) -> Text:
     text = column.text(e)
     if column.best is None:
         return Text(text, style="dim" if text == UNKNOWN else "")
-    if winners.get(column.best) == e.device and text != UNKNOWN:
-        return Text(f"{text}*", style="bold green")
+    leaders = winners.get(column.best, ())
+    if e.device in leaders and text != UNKNOWN:
+        mark = "*" if len(leaders) == 1 else "~"
+        return Text(f"{text}{mark}", style="bold green" if mark == "*" else "green")
     return Text(f"{text} ", style="dim" if text == UNKNOWN else "")
 
 

@@ -7,6 +7,7 @@ with `register_suite`.
 
 from accelsim.validation.compare import uncompared_suites, worse_figures
 from accelsim.validation.data_folder import DataFolder, DataProblem, Schema
+from accelsim.validation.evidence import evidence_dict
 from accelsim.validation.finished_suites import FinishedSuites
 from accelsim.validation.report import (
     markdown,
@@ -33,6 +34,7 @@ __all__ = [
     "Suite",
     "SuiteScore",
     "TierName",
+    "evidence_dict",
     "markdown",
     "register_suite",
     "row_columns",

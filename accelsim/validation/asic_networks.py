@@ -15,6 +15,7 @@ from accelsim.cost.registry import operator_costs
 from accelsim.cost.table import Execution
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import DeviceProfile
+from accelsim.planning.likeness import Setting, setting_of
 from accelsim.validation.columns import correlated_log_sigma, roofline_s
 from accelsim.validation.data_folder import DataFolder, Table, schema
 from accelsim.validation.measured_runs import MeasuredRun, RunModel, run_batches
@@ -32,13 +33,14 @@ NETWORKS_SCHEMA = schema("asic/networks.csv")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Run:
-    """What one row ran: its graph, samples, and the bytes its input sends over the link before it
-    starts.
+    """What one row ran: its graph, samples, the bytes its input sends over the link before it
+    starts, and its mode, format and kind.
     """
 
     graph: OperatorGraph
     samples: float
     sent_bytes: float
+    setting: Setting
 
 
 @register_suite(
@@ -63,7 +65,8 @@ def _row(table: Table, index: int) -> MeasuredRun:
     except UnknownNameError as error:
         return row.refused(f"no {error.what} {error.name}")
     sent_bytes = float(graph.read_bytes[0]) if sizes["batch"] == 1 else 0.0
-    run = _Run(fuse_elementwise(graph), float(sizes["batch"]), sent_bytes)
+    setting = setting_of("inference", find_precision(form), graph)
+    run = _Run(fuse_elementwise(graph), float(sizes["batch"]), sent_bytes, setting)
     return replace(row, run=run, program_count=max(round(float(table["programs"][index])), 1))
 
 

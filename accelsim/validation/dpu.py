@@ -18,6 +18,7 @@ import numpy as np
 from accelsim import catalog
 from accelsim.cost.fpga.network import gate_fractions
 from accelsim.cost.fpga.network_rates import ShippedRates, shipped_rates
+from accelsim.planning.likeness import Setting
 from accelsim.validation.data_folder import DataFolder, Table, schema
 from accelsim.validation.dpu_check import DpuRow, check_rows
 from accelsim.validation.dpu_engines import engine_of, join_engines, predict_engines
@@ -69,6 +70,10 @@ def checked_runs(table: Table) -> tuple[DpuRuns, TextArray]:
     """Rows of the table, and what the checks find wrong with each; empty where nothing is."""
     runs = runs_of(table)
     return runs, np.array([";".join(names) for names in check_rows(runs.rows)], dtype=str)
+
+
+#: Every row is of a quantised network.
+_SETTING = str(Setting("inference", "int8", "convolution"))
 
 
 @register_suite(
@@ -153,7 +158,8 @@ def _batches(
         if rows.any():
             predict = fixed_prediction(Prediction(predicted_s[rows], sigma[rows]))
             columns = (way[rows], label[rows], measured[rows], line_s[rows])
-            batches.append(Batch(name, profile, *columns, predict))
+            setting = np.full(len(label[rows]), _SETTING)
+            batches.append(Batch(name, profile, *columns, predict, setting=setting))
         lost = own & stated & ~answered
         for reason in np.unique(fault[lost]).tolist():
             rows = lost & (fault == reason)

@@ -37,7 +37,9 @@ __all__ = ["FinishedSuites", "cache_folder"]
 
 #: Days after which files of runs that were never continued are removed.
 _MOST_DAYS: Final = 7
-_COLUMNS: Final = dict.fromkeys(("group", "label"), str) | dict.fromkeys(TIMES, np.float64)
+_COLUMNS: Final = dict.fromkeys(("group", "label", "setting"), str) | dict.fromkeys(
+    TIMES, np.float64
+)
 _FIELDS: Final = tuple(field.name for field in fields(ScoredRows))
 _COMPRESSION: Final = 3
 _LIBRARIES: Final = ("numpy", "scipy", "aiconfigurator-core")

@@ -19,6 +19,7 @@ from accelsim.cost.gpu import cost_gpu
 from accelsim.datafile import data_root
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import GpuProfile
+from accelsim.planning.likeness import Setting
 from accelsim.validation.columns import (
     FLOP_PER_ELEMENT,
     TWO_INPUTS,
@@ -50,6 +51,11 @@ _KINDS = {
     "mem": _K.COPY,
     "softmax": _K.SOFTMAX,
     "ln": _K.LAYER_NORM,
+}
+#: Settings by the table's modes.
+_SETTINGS = {
+    mode: str(Setting(words, "fp32", "transformer"))
+    for mode, words in {"inf": "inference", "train": "training"}.items()
 }
 LABEL_SCHEMA = schema("gpu_kernels/e2e_labels.csv")
 LIST_SCHEMA = schema("gpu_kernels/e2e_opgraphs.csv.gz")
@@ -198,7 +204,9 @@ def _device_batches(
         given = [runs[name] for name in names.tolist()]
         times = [(roofline_s(run.graph, profile) * run.repeat).sum() for run in given]
         predict = predict_each(given, lambda run, values: _predicted(run, profile, values))
-        yield Batch(device, profile, *asked, np.array(times, dtype=np.float64), predict)
+        line_s = np.array(times, dtype=np.float64)
+        setting = np.array([_SETTINGS[mode] for mode in rows["mode"][own & known].tolist()])
+        yield Batch(device, profile, *asked, line_s, predict, setting=setting)
     models, names, measured_s = (column[own & ~known] for column in columns)
     yield refused_batch(device, models, names, measured_s, "no operator list")
 

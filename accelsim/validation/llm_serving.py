@@ -29,6 +29,7 @@ from accelsim.cost.memory import available_bytes
 from accelsim.cost.table import Execution
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.hardware.profile import GpuProfile
+from accelsim.planning.likeness import Setting
 from accelsim.validation.columns import correlated_log_sigma, roofline_s
 from accelsim.validation.data_folder import DataFolder, Table, schema
 from accelsim.validation.measured_runs import MeasuredRun, RunModel, run_batches
@@ -70,6 +71,11 @@ class _Served:
     precision: Precision
     load: _Load
     backend: str
+
+    @property
+    def setting(self) -> Setting:
+        """Mode, format and kind of model."""
+        return Setting.of("inference", self.precision, "generation")
 
 
 @register_suite(

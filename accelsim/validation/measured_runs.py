@@ -31,7 +31,8 @@ class MeasuredRun:
         group: Model.
         label: Configuration.
         measured_s: Measured time.
-        run: What was run, hashable; None where it is refused.
+        run: What was run, hashable, with a `setting` if it is of a model; None where it is
+            refused.
         refusal: Why it is not asked; empty where it is.
         program_count: Programs side by side on the device, each of which fetches its weights; 0
             where they are not told apart.
@@ -89,7 +90,8 @@ def _batch(rows: Sequence[MeasuredRun], model: RunModel) -> Batch:
     predict = predict_each(runs, lambda run, given: model.predicted(run, profile, given))
     is_swept = np.char.endswith(label, " sweep")
     views = ((_SWEEP, is_swept),) if is_swept.any() else ()
-    return Batch(first.device, profile, *columns, line_s, predict, views=views)
+    setting = np.array([str(getattr(run, "setting", "")) for run in runs])
+    return Batch(first.device, profile, *columns, line_s, predict, views=views, setting=setting)
 
 
 def _programmed(profile: DeviceProfile, program_count: int) -> DeviceProfile:

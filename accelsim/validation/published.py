@@ -16,6 +16,7 @@ import numpy as np
 
 from accelsim.errors import AccelsimError, UnknownNameError
 from accelsim.hardware.profile import DeviceProfile
+from accelsim.planning.likeness import Setting, setting_of
 from accelsim.planning.options import ModelOptions, RunOptions, RunShape, TrainingOptions
 from accelsim.planning.passes import RunPasses, run_passes
 from accelsim.planning.run import ResolvedRun, resolve
@@ -49,6 +50,12 @@ class PublishedRun:
     run: ResolvedRun
     passes: RunPasses
     metric: str
+
+    @property
+    def setting(self) -> Setting:
+        """Mode, format and kind of model."""
+        first, run = self.passes.passes[0].graph, self.run
+        return setting_of(run.mode, run.precision, first, generates=run.output_len > 0)
 
 
 def _decode_s(simulation: Simulation) -> float:

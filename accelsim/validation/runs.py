@@ -16,6 +16,7 @@ import numpy as np
 from accelsim.cost.registry import operator_costs
 from accelsim.cost.table import CostTable, Execution
 from accelsim.hardware.profile import DeviceProfile
+from accelsim.planning.likeness import Setting, setting_of
 from accelsim.validation.columns import correlated_log_sigma, issued_time_s, roofline_s
 from accelsim.validation.stacks import stack_ratio
 from accelsim.workloads.dtype import Precision
@@ -61,6 +62,12 @@ class ModelRun:
     def graph(self) -> OperatorGraph:
         """Operators that are timed, in launch order."""
         return _graph(self)
+
+    @property
+    def setting(self) -> Setting:
+        """Mode, format and kind of model."""
+        mode = "inference" if self.phases == (Phase.FORWARD,) else "training"
+        return setting_of(mode, self.precision, self.graph())
 
 
 @lru_cache(maxsize=512)

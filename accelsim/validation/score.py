@@ -292,6 +292,7 @@ def _rows(
     if prediction is not None:
         time_s, sigma = prediction.time_s, prediction.log_sigma
     low, high = interval_s(time_s, sigma)
+    setting = np.full(len(batch), "") if batch.setting is None else batch.setting
     return ScoredRows(
         device=batch.device,
         profile=_profile_name(batch),
@@ -299,6 +300,7 @@ def _rows(
         note=choice.note if choice else "",
         group=batch.group[keep],
         label=batch.label[keep],
+        setting=setting[keep],
         measured_s=batch.measured_s[keep],
         predicted_s=time_s[keep],
         low_s=low[keep],

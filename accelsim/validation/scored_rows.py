@@ -25,6 +25,7 @@ class ScoredRows:
         note: What a reader should know of the parameters.
         group: Operator or model, shape (n,).
         label: Configuration, shape (n,).
+        setting: Mode, format and kind of model, shape (n,); empty where a row is no run of one.
         measured_s: Measured.
         predicted_s: Predicted; NaN where refused.
         low_s: Low end of the 90 % interval.
@@ -41,6 +42,7 @@ class ScoredRows:
     note: str
     group: TextArray
     label: TextArray
+    setting: TextArray
     measured_s: FloatArray
     predicted_s: FloatArray
     low_s: FloatArray

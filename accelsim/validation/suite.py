@@ -69,6 +69,8 @@ class Batch:
         fit_source: Data a fit may have used, whose held-out shapes alone are scored at tier
             `fitted`; empty where fits never use such rows.
         held_out_share: Part of the shapes that fits never use.
+        setting: Mode, format and kind of model of each row (`accelsim.planning.likeness`), shape
+            (n,); None where rows are no runs of whole models.
     """
 
     device: str
@@ -82,6 +84,7 @@ class Batch:
     views: tuple[tuple[str, BoolArray], ...] = ()
     fit_source: str = ""
     held_out_share: float = HELD_OUT_SHARE
+    setting: TextArray | None = None
 
     def __len__(self) -> int:
         return len(self.measured_s)

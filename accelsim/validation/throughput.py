@@ -21,6 +21,7 @@ from accelsim.cost.registry import operator_costs
 from accelsim.cost.table import CostTable, Execution
 from accelsim.errors import UnsupportedOperatorError
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
+from accelsim.planning.likeness import Setting, setting_of
 from accelsim.validation.columns import correlated_log_sigma, graph_of_columns, roofline_s
 from accelsim.workloads.bottleneck import fuse_bottlenecks, skip_unread_pixels
 from accelsim.workloads.concatenation import elide_copies
@@ -67,6 +68,13 @@ class Throughput:
     samples: tuple[float, ...]
     precision: Precision
     scores: float = 0.0
+
+    @property
+    def setting(self) -> Setting:
+        """Mode, format and kind of the first network."""
+        first = self.stages[0]
+        graph, _ = _engine(first.workload, first.shapes[0], self.precision)
+        return setting_of("inference", self.precision, graph)
 
 
 def throughput_roofline_s(run: Throughput, device: DeviceProfile) -> float:

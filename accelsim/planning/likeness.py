@@ -1,0 +1,98 @@
+"""What makes two runs alike: their mode, number format and kind of model.
+
+Predictions are off in ways that a class of devices, a mode, a format and a kind of model share, so
+that what runs were measured says something of a run only where these agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.workloads.dtype import Precision
+from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.operator import ATTENTION_KINDS, CONV_KINDS, OperatorKind
+
+__all__ = ["Setting", "model_kinds", "setting_of"]
+
+_K = OperatorKind
+_CONVOLUTIONS: Final = tuple(int(kind) for kind in CONV_KINDS)
+_ATTENTION: Final = tuple(int(kind) for kind in (*ATTENTION_KINDS, _K.BATCHED_GEMM))
+_LOOKUPS: Final = tuple(int(k) for k in (_K.EMBEDDING_BAG, _K.TREE_ENSEMBLE, _K.TREE_HISTOGRAM))
+#: Share of the arithmetic from which on a model is one of convolutions.
+_CONVOLUTIONAL: Final = 0.5
+#: Formats of one width and one rate.
+_HALF: Final = {"fp16": "16-bit", "bf16": "16-bit"}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Mode, format and kind of model of a run.
+
+    Attributes:
+        mode: "inference" or "training".
+        precision: Name of its precision; "16-bit" for both formats of 16 bits.
+        model: "convolution", "transformer", "generation" or "other".
+    """
+
+    mode: str
+    precision: str
+    model: str
+
+    @classmethod
+    def of(cls, mode: str, precision: Precision | str, model: str) -> Setting:
+        """Setting of a precision."""
+        name = precision if isinstance(precision, str) else precision.name
+        return cls(mode, _HALF.get(name, name), model)
+
+    def __str__(self) -> str:
+        return f"{self.mode} {self.precision} {self.model}"
+
+    @property
+    def words(self) -> str:
+        """For a sentence: "16-bit inference of transformers"."""
+        kinds = {
+            "convolution": "convolutional networks",
+            "transformer": "transformers",
+            "generation": "text generation",
+        }
+        return f"{self.precision} {self.mode} of {kinds.get(self.model, 'other models')}"
+
+
+def model_kinds(
+    kind: NDArray[np.integer[Any]], flop: FloatArray, *, generates: bool
+) -> NDArray[np.str_]:
+    """Kind of model by its operators, in s scenarios.
+
+    Args:
+        kind: Operator kinds, shape (n,).
+        flop: FLOP of all launches of each, shape (s, n).
+        generates: Whether tokens are generated.
+
+    Returns:
+        Shape (s,).
+    """
+    if generates:
+        return np.full(len(flop), "generation")
+    share = flop[:, np.isin(kind, _CONVOLUTIONS)].sum(axis=1) / np.maximum(flop.sum(axis=1), 1.0)
+    attends = np.isin(kind, _ATTENTION).any() and not np.isin(kind, _LOOKUPS).any()
+    rest = "transformer" if attends else "other"
+    return np.where(share > _CONVOLUTIONAL, "convolution", rest)
+
+
+def setting_of(
+    mode: str, precision: Precision, graph: OperatorGraph, *, generates: bool = False
+) -> Setting:
+    """Setting of a run by its first graph.
+
+    Args:
+        mode: "inference" or "training".
+        precision: Its formats.
+        graph: Operators of its first pass.
+        generates: Whether tokens are generated.
+    """
+    (model,) = model_kinds(graph.kind, graph.flop[None, :], generates=generates).tolist()
+    return Setting.of(mode, precision, model)
