@@ -21,7 +21,16 @@ from accelsim.errors import ProfileError, UnknownNameError
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.hardware.sourced import FrozenModel
 
-__all__ = ["FAMILIES", "Achieved", "Stack", "StackPath", "default_stack", "stack", "stack_names"]
+__all__ = [
+    "FAMILIES",
+    "UNMEASURED_LOG_SIGMA",
+    "Achieved",
+    "Stack",
+    "StackPath",
+    "default_stack",
+    "stack",
+    "stack_names",
+]
 
 DeviceClass = Literal["cpu", "gpu", "fpga", "asic"]
 Mode = Literal["inference", "training"]

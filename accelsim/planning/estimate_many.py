@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from accelsim.cost.registry import operator_costs, tier_parameters
 from accelsim.cost.residual import KIND_CORRELATION
 from accelsim.cost.stack import on_stack
-from accelsim.cost.table import CostTable
+from accelsim.cost.table import CostTable, Tier
 from accelsim.economics.result import usd_per_1000_inferences, usd_per_million_tokens
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile

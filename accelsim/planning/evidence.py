@@ -54,7 +54,8 @@ class Evidence:
     Attributes:
         basis: Where the parameters come from.
         measured_rows: Measurements of this device they were fitted to; 0 at tier `spec`.
-        scope: "this device", "other devices" or "none".
+        scope: "this device", "other devices", "overlays" (boards with an overlay processor) or
+            "none".
         suite: Suites of the figures, or "calibrate check" on a calibrated machine; None where the
             scope is "none".
         rows: Rows behind them.
@@ -145,6 +146,8 @@ def evidence(
     """
     base = device.partition("@")[0]
     rows, basis = _basis(base, tier, relatives)
+    if device_class == "fpga" and tier != "spec":
+        basis = f"fitted on published throughput of DPUs, Vitis AI {_overlay_releases(base)}"
     if base == "local/cpu" and tier != "spec":
         own = _own_check(rows, basis)
         if own is not None:
@@ -154,6 +157,8 @@ def evidence(
         for run in shipped_evidence()["runs"]
         if run["class"] == device_class and run["setting"] == str(setting)
     ]
+    if device_class == "fpga" and alike:  # the suite's rows are of many boards with an overlay
+        return _of_runs(basis, rows, alike, "overlays", f"{_count(alike)} on boards with a DPU")
     mine = [run for run in alike if run["profile"] == base]
     if mine:
         return _of_runs(basis, rows, mine, "this device", f"{_count(mine)} like it on it")
@@ -165,6 +170,17 @@ def evidence(
     boards = len({run["profile"] for run in alike})
     others = f"on {_plural(f'other {device_class.upper()}', boards)}"
     return _of_runs(basis, rows, alike, "other devices", f"{none}; {_count(alike)} {others}")
+
+
+def _overlay_releases(device: str) -> str:
+    """Releases whose throughput the rates of a board's overlay were fitted to; those of batch
+    engines are common to all.
+    """
+    from accelsim.cost.fpga.network_rates import shipped_rates
+
+    rates = shipped_rates()
+    has_engines = any(device in engine.boards for engine in rates.engines.values())
+    return "1.2 to 3.0" if has_engines else rates.newest
 
 
 Runs = list[Mapping[str, Any]]

@@ -344,12 +344,12 @@ def _group_view(rows: Sequence[ComparisonRow], winners: Leaders) -> RenderableTy
         generates = any(e.output_len for e in estimates)
         columns = _COMMON + (_TOKENS if generates else _SAMPLES) + _LAST
         parts.append(_running(estimates, columns, winners, width))
+    parts += [Text(words, style="dim") for words in _notes(estimates, winners)]
     failed = [row for row in rows if row.reason is not None]
     if failed:
         parts.append(_failed(failed, width))
     if len({e.precision for e in estimates}) > 1:
         parts.append(Text(_MIXED_PRECISION, style="dim"))
-    parts += [Text(words, style="dim") for words in _notes(estimates, winners)]
     hosted = [e for e in estimates if e.host is not None]
     parts += [
         Text(f"{e.device}: {e.host} is its host and runs what it cannot", style="dim")

@@ -12,11 +12,12 @@ import pytest
 import accelsim
 from accelsim.cost.registry import operator_costs, tier_parameters
 from accelsim.cost.residual import run_log_sigma
+from accelsim.cost.stack import on_stack
 from accelsim.cost.table import Execution
 from accelsim.planning.estimate import estimate
 from accelsim.planning.passes import decode_contexts, run_passes
 from accelsim.planning.run import resolve
-from accelsim.stack_catalog import stack
+from accelsim.planning.simulate import simulate
 
 Z90 = 1.6448536269514722
 
@@ -26,9 +27,10 @@ def replayed(device):
     return {} if device.startswith("tpu") else {"execution": "graph"}
 
 
-def spread(run):
-    """Of whole networks on a run's stack."""
-    return stack(run.stack).log_sigma(accelsim.device(run.device).device_class, run.mode)
+def on_its_stack(run, run_pass, table):
+    """Costs of a pass as the run's stack has them."""
+    kinds, is_decode = (run_pass.graph.kind, run_pass.graph.dtype), run_pass.name == "decode"
+    return on_stack(table, *kinds, run.stack_effect, is_decode=is_decode)
 
 
 def generated(prompt, tokens, device="t4", **settings):
@@ -122,8 +124,12 @@ def test_operators_are_the_largest_and_share_the_device_time(model, device, sett
     assert times == sorted(times, reverse=True)
     plan = run_passes(resolve(model, device, **settings))
     profile = accelsim.device(device)
+    parameters = tier_parameters(profile)
+    run_on = resolve(model, device, **settings)
     total = sum(
-        operator_costs(p.graph, profile, parameters=tier_parameters(profile)).total_time_s
+        on_its_stack(
+            run_on, p, operator_costs(p.graph, profile, parameters=parameters)
+        ).total_time_s
         * p.repeats
         for p in plan.passes
     )
@@ -151,21 +157,26 @@ def test_all_operators_of_a_small_model_share_everything():
 def test_the_interval_is_symmetric_in_logarithms_and_no_wider_than_its_widest_row(model, device):
     run = estimate(model, device, **replayed(device))
     assert run.latency_low_s * run.latency_high_s == pytest.approx(run.latency_s**2)
-    sigma = math.log(run.latency_high_s / run.latency_s) / Z90
+    found = simulate(model, device, **replayed(device))
+    sigma = found.operator_log_sigma
+    assert math.log(run.latency_high_s / run.latency_s) / Z90 == pytest.approx(found.log_sigma)
+    assert found.log_sigma >= sigma
     (one,) = run_passes(resolve(model, device, **replayed(device))).passes
     profile = accelsim.device(device)
     table = operator_costs(one.graph, profile, Execution.GRAPH, tier_parameters(profile))
     weight = table.time_s / table.time_s.sum()
     shared = table.log_sigma if table.shared_log_sigma is None else table.shared_log_sigma
-    assert sigma <= math.hypot(table.log_sigma.max(), spread(run))
+    assert sigma <= math.hypot(table.log_sigma.max(), found.run.stack_effect.log_sigma)
     assert sigma >= np.sqrt(((weight * shared) ** 2).sum())  # if no two rows shared anything
 
 
 def test_the_share_outside_measured_sizes_is_that_of_the_time():
     run = estimate("resnet-50", "t4", batch=512, execution="graph")
-    (one,) = run_passes(resolve("resnet-50", "t4", batch=512, execution="graph")).passes
+    resolved = resolve("resnet-50", "t4", batch=512, execution="graph")
+    (one,) = run_passes(resolved).passes
     profile = accelsim.device("t4")
-    table = operator_costs(one.graph, profile, Execution.GRAPH, tier_parameters(profile))
+    costs = operator_costs(one.graph, profile, Execution.GRAPH, tier_parameters(profile))
+    table = on_its_stack(resolved, one, costs)
     outside = table.time_s[table.extrapolation_decades > 0].sum() / table.time_s.sum()
     assert run.extrapolated_fraction == pytest.approx(outside)
     assert estimate("resnet-50", "tpu-v4").extrapolated_fraction is None
@@ -207,11 +218,12 @@ def test_the_bound_is_that_of_the_longest_pass():
 
 def test_the_interval_of_generation_weighs_each_step_by_how_often_it_runs():
     settings = {"seq_len": 16, "output_len": 400, "execution": "graph"}
-    run = estimate("llama-3.2-1b", "t4", **settings)
-    profile = accelsim.device("t4")
-    passes = run_passes(resolve("llama-3.2-1b", "t4", **settings)).passes
+    run = resolve("llama-3.2-1b", "t4", **settings)
+    passes = run_passes(run).passes
+    parameters = tier_parameters(run.device)
     tables = [
-        operator_costs(p.graph, profile, Execution.GRAPH, tier_parameters(profile)) for p in passes
+        on_its_stack(run, p, operator_costs(p.graph, run.device, Execution.GRAPH, parameters))
+        for p in passes
     ]
     columns = [
         np.concatenate([p.graph.kind for p in passes]),
@@ -219,9 +231,8 @@ def test_the_interval_of_generation_weighs_each_step_by_how_often_it_runs():
         np.concatenate([t.log_sigma for t in tables]),
         np.concatenate([t.shared_log_sigma for t in tables]),
     ]
-    assert math.log(run.latency_high_s / run.latency_s) / Z90 == pytest.approx(
-        math.hypot(run_log_sigma(*columns), spread(run))
-    )
+    found = simulate("llama-3.2-1b", "t4", **settings).operator_log_sigma
+    assert found == pytest.approx(math.hypot(run_log_sigma(*columns), run.stack_effect.log_sigma))
 
 
 def test_a_transformer_with_a_convolution_at_its_door_is_no_convolutional_network():

@@ -51,7 +51,7 @@ def suite_rows(draw):
         ]
         texts = [
             np.array(draw(st.lists(TEXT, min_size=count, max_size=count)), dtype=str)
-            for _ in range(2)
+            for _ in range(3)
         ]
         masks = [
             np.array(draw(st.lists(st.booleans(), min_size=count, max_size=count)), dtype=bool)

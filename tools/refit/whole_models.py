@@ -21,7 +21,7 @@ import numpy as np
 from accelsim.calibration.overlay import number
 from accelsim.cost.stack import operator_families
 from accelsim.planning.simulate import Simulation, simulated
-from accelsim.stack_catalog import FAMILIES, stack, stack_names
+from accelsim.stack_catalog import FAMILIES, UNMEASURED_LOG_SIGMA, stack, stack_names
 from accelsim.validation.data_folder import DataFolder
 from accelsim.validation.published import (
     PREDICTED_S,
@@ -38,6 +38,8 @@ __all__ = ["refit_whole_models"]
 #: one adds; and of the errors that rows of one stack on one board share, and of each row. Chosen on
 #: the rows, each predicted with its board left out. Estimate.
 _SHARED, _OWN, _BOARD, _ROW = 0.08, 0.12, 0.18, 0.12
+#: Boards of a class from which on ratios are fitted; fewer keep the model's times.
+_LEAST_BOARDS: Final = 3
 #: Rows' worth of the class's spread in a stack's.
 _PRIOR_ROWS: Final = 6.0
 #: Spreads that no published row says: of CPUs the operators were measured under PyTorch, and the
@@ -69,7 +71,8 @@ def refit_whole_models(folder: DataFolder, out: Path, say: Callable[[str], None]
     """
     rows = _rows(folder)
     boards = sorted({row.board for row in rows})
-    fits = {board: _fit([row for row in rows if row.board != board]) for board in ("", *boards)}
+    usable = [row for row in rows if _is_measured(rows, row)]
+    fits = {board: _fit([row for row in usable if row.board != board]) for board in ("", *boards)}
     unseen = [row.residual - _explained(row, fits[row.board]) for row in rows]
     for name in stack_names():
         lines = [*_achieved(name, fits, rows), *_spreads(name, rows, unseen)]
@@ -120,6 +123,12 @@ def _shares(simulation: Simulation, asked: PublishedRun) -> dict[str, float]:
             if (one.name == "decode") == (family == "decode"):
                 found[family] += float(one.table.time_s[own].sum()) * one.repeats
     return {family: time_s / whole_s for family, time_s in found.items()}
+
+
+def _is_measured(rows: Sequence[_Row], row: _Row) -> bool:
+    """Whether enough boards of a row's class ran in its mode to tell a stack from a board."""
+    place = (row.device_class, row.mode)
+    return len({other.board for other in rows if _is_at(other, place)}) >= _LEAST_BOARDS
 
 
 Key = tuple[str, str, str, str]
@@ -177,7 +186,7 @@ def _achieved(
     for place in _places(name):
         own = [row for row in rows if (row.device_class, row.mode) == place]
         mine = [row for row in own if row.stack == name]
-        if not mine and place[0] != "gpu":
+        if (not mine and place[0] != "gpu") or not all(_is_measured(own, row) for row in own):
             continue
         boards = sorted({row.board for row in own})
         for family in FAMILIES:
@@ -220,8 +229,10 @@ def _spread(name: str, rows: Sequence[tuple[_Row, float]]) -> float:
     """Root mean square of what operators do not explain, drawn to that of all stacks."""
     beyond = np.array([max(error**2 - row.log_sigma**2, 0.0) for row, error in rows])
     if not len(beyond):
-        return stack(name).log_sigma("", "")
+        return UNMEASURED_LOG_SIGMA
     mine = np.array([row.stack == name for row, _ in rows])
     whole = float(beyond.mean())
     total = float(beyond[mine].sum()) + _PRIOR_ROWS * whole
-    return float(np.sqrt(total / (mine.sum() + _PRIOR_ROWS)))
+    found = float(np.sqrt(total / (mine.sum() + _PRIOR_ROWS)))
+    few = len({row.board for row, _ in rows}) < _LEAST_BOARDS
+    return max(found, UNMEASURED_LOG_SIGMA) if few else found

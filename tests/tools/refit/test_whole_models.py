@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from accelsim.stack_catalog import UNMEASURED_LOG_SIGMA
 from tools.refit.whole_models import _explained, _fit, _Row, _spread
 
 
@@ -35,8 +36,11 @@ def test_rows_of_one_board_weigh_little_more_than_one():
 
 
 def test_a_spread_is_what_operators_do_not_explain():
-    rows = [(row("pytorch", "x", 0.0, product=1.0), error) for error in (0.05, -0.05)]
-    assert _spread("pytorch", rows) == 0.0
-    wide = [(row("pytorch", "x", 0.0, product=1.0), error) for error in (0.5, -0.5)]
-    assert _spread("pytorch", wide) == pytest.approx(np.sqrt(0.5**2 - 0.05**2))
-    assert _spread("tensorrt", wide) > 0
+    def spread(name, error, boards):
+        made = (row("pytorch", board, 0.0, product=1.0) for board in boards)
+        return _spread(name, [(found, error) for found in made])
+
+    assert spread("pytorch", 0.05, "xyz") == 0.0
+    assert spread("pytorch", 0.5, "xyz") == pytest.approx(np.sqrt(0.5**2 - 0.05**2))
+    assert spread("tensorrt", 0.5, "xyz") > 0
+    assert spread("pytorch", 0.05, "xy") == UNMEASURED_LOG_SIGMA
