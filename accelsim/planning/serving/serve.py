@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from accelsim.planning.serving.measures import (
 from accelsim.planning.serving.options import ServingOptions
 from accelsim.planning.serving.plan import ReplicaPlan, replica_plan
 from accelsim.planning.serving.result import ServingResult
+from accelsim.result import Metric
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.simulation.serving.arrivals import Arrivals
 from accelsim.simulation.serving.fleet import ArrivalQueue, Fleet
@@ -33,7 +35,7 @@ from accelsim.simulation.serving.routers import router
 from accelsim.simulation.serving.schedulers.base import PriorityQueue, Scheduler
 from accelsim.simulation.serving.schedulers.continuous import ContinuousBatching
 from accelsim.simulation.serving.schedulers.window import WindowBatching
-from accelsim.simulation.serving.step_times import StepTimes
+from accelsim.simulation.serving.step_times import ScaledSteps, StepTimes
 
 if TYPE_CHECKING:
     from accelsim.hardware.profile import DeviceProfile
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["serve", "simulate_plan"]
 
 _OPTION_FIELDS: Final = frozenset(f.name for f in fields(ServingOptions))
+_Z90: Final = 1.6448536269514722
 Progress = Callable[[int, float], None]
 
 
@@ -56,6 +59,7 @@ def serve(
     steps: StepTimes | None = None,
     seed: int = 0,
     progress: Progress | None = None,
+    intervals: bool = True,
     **keywords: Any,
 ) -> ServingResult:
     """Simulate serving a load, request by request.
@@ -70,6 +74,8 @@ def serve(
         steps: Step times to use in place of predicted ones.
         seed: Of the random numbers.
         progress: Called now and then with the requests that have come and the simulated time.
+        intervals: Also simulate both ends of the 90 % interval of what all step times have in
+            common, for the intervals of the figures.
         keywords: Fields of `ServingOptions`, `RunOptions` and `PriceChoice`, in place of theirs.
 
     Raises:
@@ -89,9 +95,35 @@ def serve(
     cost = device_price(plan.run.device, paid)
     users = arrivals.users or 0 if isinstance(arrivals, Arrivals) else 0
     load = _described(arrivals)
-    return simulate_plan(
+    result = simulate_plan(
         plan, columns, cost, users=users, streams=streams, progress=progress, load=load
     )
+    if not intervals or not plan.steps.log_sigma:
+        return result
+    ends = [
+        simulate_plan(_scaled(plan, z), columns, cost, users=users, streams=streams).metrics
+        for z in (-_Z90, _Z90)
+    ]
+    return replace(result, intervals=_intervals(result, *ends))
+
+
+def _scaled(plan: ReplicaPlan, z: float) -> ReplicaPlan:
+    """The plan with steps slower by z standard deviations of what they have in common."""
+    sigma = plan.steps.log_sigma * math.sqrt(plan.steps.common_fraction)
+    return replace(plan, steps=ScaledSteps(plan.steps, math.exp(z * sigma)))
+
+
+def _intervals(
+    result: ServingResult, *ends: Mapping[str, Metric]
+) -> dict[str, tuple[float, float]]:
+    """Least and largest of each figure over the ends of the step times' interval."""
+    found = {}
+    for name, metric in result.metrics.items():
+        values = [value for value in (metric, *(end[name] for end in ends)) if value.value]
+        if len(values) == len(ends) + 1:
+            figures = [value.value for value in values if value.value is not None]
+            found[name] = (min(figures), max(figures))
+    return {name: ends for name, ends in found.items() if ends[0] < ends[1]}
 
 
 def simulate_plan(

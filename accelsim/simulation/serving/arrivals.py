@@ -84,6 +84,9 @@ class Arrivals:
             value = getattr(self, name)
             if not 0 <= value <= high or (name != "think_s" and not value):
                 raise InvalidValueError(name, value, f"above 0 to {high:g}")
+        if self.users and self.turns > 1:
+            remedy = "Give a rate of sessions, or turns = 1."
+            raise InvalidValueError("turns", self.turns, "1 in a closed loop", remedy)
         if not 0 <= self.swing_fraction <= 1:
             raise InvalidValueError("swing_fraction", self.swing_fraction, "0 to 1")
 
@@ -97,13 +100,15 @@ class Arrivals:
         prompt = draw_lengths("prompt", self.prompt, self.requests, lengths)
         output = draw_lengths("output", self.output, self.requests, lengths, lowest=0)
         sessions = -(-self.requests // self.turns)
-        times = self._times(sessions, streams.stream("arrivals"))
+        times = np.zeros(0)
+        if not self.users:
+            times = self._times(sessions, streams.stream("arrivals"))
         group, shared = self._prefixes(prompt, streams.stream("prefixes"))
         think = None
         if self.think_s:
             think = streams.stream("think").exponential(self.think_s, self.requests)
         columns = RequestColumns(
-            arrival_s=np.full(self.requests, np.nan) if self.users else times[: self.requests],
+            arrival_s=times if len(times) == self.requests else np.full(self.requests, np.nan),
             prompt_tokens=prompt if group is None or shared is None else prompt + shared,
             output_tokens=output,
             prefix_group=group,

@@ -137,6 +137,7 @@ def test_what_cannot_be_served_is_refused(error, change):
         {"requests": 0},
         {"process": "pareto"},
         {"swing_fraction": 2.0},
+        {"users": 3, "rate_per_s": None, "turns": 2},
     ],
 )
 def test_loads_that_are_none_are_refused(change):
