@@ -36,6 +36,7 @@ def train(
     mtbf: float | None = None,
     checkpoint: float | None = None,
     trace: Path | None = None,
+    plot: Path | None = None,
     offer: str | None = None,
     *,
     keywords: dict[str, Any],
@@ -52,10 +53,7 @@ def train(
         "mtbf_s": None if mtbf is None else mtbf * _SECONDS_PER_HOUR,
         "checkpoint_s": checkpoint,
     }
-    if trace is not None:
-        from accelsim.report.output import check_output
-
-        check_output(trace, force=output.force)
+    _check_files(output, trace, plot)
     with progress_bar("search", unit="groups", quiet=output.quiet or not search) as report:
         result = estimate_training(
             model,
@@ -66,13 +64,19 @@ def train(
             search=search,
             global_batch=global_batch,
             length=_length(amounts),
-            record=trace is not None,
+            record=trace is not None or plot is not None,
             report=report,
             offer=offer,
             **keywords,
         )
     if trace is not None:
         _write_trace(result.timeline, trace, output)
+    if plot is not None:
+        from accelsim.report.output import write_text
+        from accelsim.report.training_page import training_page
+
+        write_text(plot, training_page(result), force=output.force)
+        output.note(f"wrote {plot}")
 
     from accelsim.report.training import training_view
 
@@ -80,6 +84,19 @@ def train(
     scalars = {name: value for name, value in figures.items() if name not in result.nested}
     asked = str(result.inputs["plan"])
     output.emit(result.to_dict(), lambda: training_view(result, asked), rows=[scalars])
+
+
+def _check_files(output: ResultWriter, *paths: Path | None) -> None:
+    """Refuse files that cannot be written before any work is done.
+
+    Raises:
+        OutputError: If one exists or cannot be written.
+    """
+    from accelsim.report.output import check_output
+
+    for path in paths:
+        if path is not None:
+            check_output(path, force=output.force)
 
 
 def _words(plan: str | None, **options: Any) -> str:

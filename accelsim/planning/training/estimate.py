@@ -262,6 +262,9 @@ def train(
         global_batch=global_batch,
         conditions=conditions,
     )
+    if global_batch is None and chosen.shape.batch is None:
+        batch = _least_batch(plan, setup.device_count)
+        setup = replace(setup, run=replace(setup.run, batch=batch))
     cost = device_price(setup.run.device, paid)
     if search:
         from accelsim.planning.training.search import search_plans
@@ -272,6 +275,16 @@ def train(
     chosen_plan = _chosen(plan, setup)
     check_model(chosen_plan, setup.run.workload, setup.run.seq_len)
     return _estimate(setup, chosen_plan, cost, length, check_memory, record)
+
+
+def _least_batch(plan: ParallelismPlan | str | None, device_count: int) -> int:
+    """One microbatch of every data-parallel rank of a plan, of all devices where none is named."""
+    if isinstance(plan, ParallelismPlan):
+        return plan.dp * plan.microbatch
+    named = parse_plan(plan or "")
+    ranks = math.prod(named.get(name, 1) for name in ("tp", "pp", "cp"))
+    samples = named.get("dp", device_count // max(ranks, 1)) * named.get("microbatch", 1)
+    return max(int(samples), 1)
 
 
 def _named(plan: ParallelismPlan | str | None) -> dict[str, Any]:

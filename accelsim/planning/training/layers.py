@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.registry import tier_parameters
+from accelsim.cost.stack import on_stack
 from accelsim.cost.table import CostTable
 from accelsim.planning.passes import training_step
 from accelsim.planning.run import ResolvedRun
@@ -22,6 +23,7 @@ from accelsim.planning.schedule import device_time_s
 from accelsim.planning.sharded_costs import sharded_costs
 from accelsim.planning.simulate import device_settings
 from accelsim.workloads.dtype import DTYPE_BYTES
+from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import (
     COLLECTIVE_KINDS,
@@ -151,7 +153,8 @@ class _RunKey:
         r = self.run
         sizes = (r.batch, r.seq_len, r.image_size, r.shard, r.fused_attention, r.tier, r.heap)
         same = (id(r.workload), id(r.device), id(r.cluster), id(r.host))
-        return (*same, *sizes, r.precision, r.execution)
+        stack = (r.stack.name, r.layout, r.unseen_board)
+        return (*same, *sizes, *stack, r.precision, r.execution)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _RunKey) and self._key() == other._key()
@@ -166,7 +169,11 @@ def _unit(run: ResolvedRun) -> _Unit:
 
 def _priced(run: ResolvedRun) -> _Unit:
     step = training_step(run)
-    passes = step.rows.take(step.rows.phase != int(Phase.OPTIMIZER))
+    fuses = run.stack_path.fuses
+    rows = step.rows
+    if fuses != "nothing":
+        rows = fuse_elementwise(rows, epilogues=fuses == "epilogues")
+    passes = rows.take(rows.phase != int(Phase.OPTIMIZER))
     blocks = _Blocks.of(step.forward, passes, run)
     graph = passes.take(blocks.distinct_rows)
     table = _table(graph, run)
@@ -186,7 +193,8 @@ def _table(graph: OperatorGraph, run: ResolvedRun) -> CostTable:
         run.device, run.tier, sparse_weights=run.sparse_weights, heap=run.heap
     )
     where: dict[str, Any] = {"shard": run.shard, "cluster": run.cluster}
-    table = sharded_costs(graph, run.device, run.execution, parameters, run.host, **where)
+    kernels = sharded_costs(graph, run.device, run.execution, parameters, run.host, **where)
+    table = on_stack(kernels, graph.kind, graph.dtype, run.stack_effect, is_decode=False)
     settings = device_settings(run.device, run.execution, 0.0, is_decode=False)
     return replace(table, time_s=device_time_s(table, settings))
 

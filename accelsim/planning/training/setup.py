@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from accelsim import catalog
-from accelsim.cost.idle import idle_power_w
+from accelsim.cost.memory import available_bytes
 from accelsim.cost.registry import tier_parameters
+from accelsim.cost.stack import on_stack
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.placement import RankGroup
 from accelsim.planning.passes import training_step
@@ -115,10 +116,10 @@ class TrainingSetup:
     _runs: list[ResolvedRun] = field(default_factory=list)
     _costs: dict[int, BlockCosts] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def capacity_bytes(self) -> float:
-        """Memory of one device."""
-        return self.run.device.memory.capacity_bytes.value
+        """Memory that a run can allocate on one device."""
+        return available_bytes(self.run.device)
 
     @cached_property
     def gradient_bytes(self) -> float:
@@ -141,8 +142,10 @@ class TrainingSetup:
 
     @cached_property
     def idle_w(self) -> float | None:
-        """Idle power of one device."""
-        return idle_power_w(self.run.device)
+        """Power of one device that does not depend on what it computes; None where unknown."""
+        settings = device_settings(self.run.device, self.run.execution, 0.0, is_decode=False)
+        found: float | None = settings["idle_w"]
+        return found
 
     @cached_property
     def host_w(self) -> float | None:
@@ -189,7 +192,8 @@ class TrainingSetup:
         graph = optimizer_graph(parameter_count, tensors, run.precision, run.optimizer)
         parameters = tier_parameters(run.device, run.tier)
         where: dict[str, Any] = {"shard": WHOLE, "cluster": None}
-        table = sharded_costs(graph, run.device, run.execution, parameters, run.host, **where)
+        kernels = sharded_costs(graph, run.device, run.execution, parameters, run.host, **where)
+        table = on_stack(kernels, graph.kind, graph.dtype, run.stack_effect, is_decode=False)
         return table.total_time_s, table.total_energy_j
 
     def units(self, candidates: Candidates) -> IntArray:
