@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from accelsim.economics.price import PriceBook
     from accelsim.hardware.cluster import Cluster, Fleet, Pool
     from accelsim.hardware.placement import RankGroup
+    from accelsim.planning.capacity.answer import CapacityPlan
+    from accelsim.planning.capacity.plan import plan
+    from accelsim.planning.capacity.scenario import Scenario
     from accelsim.planning.compare import Comparison, compare
     from accelsim.planning.estimate import Estimate, estimate
     from accelsim.planning.estimate_many import EstimateColumns, estimate_many
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Arrivals",
+    "CapacityPlan",
     "Cluster",
     "Comparison",
     "Conditions",
@@ -71,6 +75,7 @@ __all__ = [
     "RunLength",
     "RunOptions",
     "RunShape",
+    "Scenario",
     "ServingOptions",
     "ServingResult",
     "ShapeColumns",
@@ -95,6 +100,7 @@ __all__ = [
     "estimate_many",
     "lower",
     "operator_costs",
+    "plan",
     "serve",
     "simulate",
     "train",
@@ -144,6 +150,9 @@ _HOME = {
     "estimate_many": "accelsim.planning.estimate_many",
     "operator_costs": "accelsim.planning.operators",
     "simulate": "accelsim.planning.simulate",
+    "plan": "accelsim.planning.capacity.plan",
+    "CapacityPlan": "accelsim.planning.capacity.answer",
+    "Scenario": "accelsim.planning.capacity.scenario",
     "train": "accelsim.planning.training.estimate",
     "TrainingEstimate": "accelsim.planning.training.estimate",
     "RunLength": "accelsim.planning.training.length",

@@ -1,0 +1,34 @@
+"""``accelsim plan`` and ``accelsim init``: what to rent for a load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from accelsim.cli.result_writer import ResultWriter, with_output
+
+__all__ = ["init", "plan"]
+
+
+@with_output
+def plan(output: ResultWriter, scenario: Path) -> None:
+    """Recommend the cheapest fleet that carries a load within its latency, with runner-ups."""
+    from accelsim.planning.capacity.plan import plan as recommend
+    from accelsim.report.capacity import capacity_view, fleet_rows
+
+    result = recommend(scenario)
+    output.emit(result.to_dict(), lambda: capacity_view(result), rows=fleet_rows(result))
+
+
+def init(
+    out: Annotated[Path, typer.Argument(metavar="FILE", help="File to write.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Write a commented scenario to start from."""
+    from accelsim.planning.capacity.scenario import TEMPLATE
+    from accelsim.report.output import write_text
+
+    write_text(out, TEMPLATE, force=force)
+    typer.secho(f"wrote {out}; answer it with: accelsim plan {out}", err=True, dim=True)

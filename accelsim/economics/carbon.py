@@ -1,0 +1,85 @@
+"""Carbon of electricity by region: grid intensity, and the overhead of the site.
+
+Intensities are of the place (grid average) or of the market (what the provider buys), as the
+GHG Protocol's Scope 2 Guidance (2015) tells them apart. Each row of ``carbon.csv`` and ``pue.csv``
+beside the prices names its source; a region without a row is unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cache
+from typing import Final, Literal
+
+from accelsim.economics.price import prices_folder
+from accelsim.economics.price_file import csv_rows
+from accelsim.errors import InvalidValueError
+
+__all__ = ["CarbonBasis", "carbon_kgco2e", "grid_kgco2e_per_kwh", "pue_ratio"]
+
+CarbonBasis = Literal["location", "market"]
+_JOULE_PER_KWH: Final = 3.6e6
+_GRAM_PER_KG: Final = 1e3
+
+
+def carbon_kgco2e(energy_j: float, kgco2e_per_kwh: float, pue_ratio: float = 1.0) -> float:
+    """Operational carbon of an energy: energy × PUE × intensity.
+
+    Lannelongue et al., Green Algorithms, Advanced Science 8, 2021, equation 1.
+
+    Args:
+        energy_j: Energy of the equipment, joules, >= 0.
+        kgco2e_per_kwh: Intensity of the grid, kg CO2e per kWh, >= 0.
+        pue_ratio: Power usage effectiveness of the site, >= 1.
+
+    Raises:
+        InvalidValueError: If an argument is outside its range.
+    """
+    for name, value, least in (
+        ("energy_j", energy_j, 0),
+        ("kgco2e_per_kwh", kgco2e_per_kwh, 0),
+        ("pue_ratio", pue_ratio, 1),
+    ):
+        if not least <= value < math.inf:
+            raise InvalidValueError(name, value, f"a finite number >= {least}")
+    return energy_j / _JOULE_PER_KWH * pue_ratio * kgco2e_per_kwh
+
+
+def grid_kgco2e_per_kwh(
+    provider: str, region: str, basis: CarbonBasis = "location"
+) -> float | None:
+    """Intensity of a provider's region, kg CO2e per kWh; None where unknown.
+
+    Args:
+        provider: As offers spell it.
+        region: As offers spell it.
+        basis: Of the place, or of what the provider buys.
+
+    Raises:
+        InvalidValueError: If there is no such basis.
+    """
+    if basis not in {"location", "market"}:
+        raise InvalidValueError("carbon_basis", basis, "location or market")
+    return _intensities().get((provider, region, basis))
+
+
+def pue_ratio(provider: str, region: str) -> float:
+    """Power usage effectiveness of a region; else the provider's; else the industry's of 2024."""
+    known = _effectiveness()
+    return known.get((provider, region)) or known.get((provider, "")) or known["", ""]
+
+
+@cache
+def _intensities() -> Mapping[tuple[str, str, str], float]:
+    rows = csv_rows(prices_folder() / "carbon.csv")
+    return {
+        (row["provider"], row["region"], row["basis"]): float(row["gco2e_per_kwh"]) / _GRAM_PER_KG
+        for _, row in rows
+    }
+
+
+@cache
+def _effectiveness() -> Mapping[tuple[str, str], float]:
+    rows = csv_rows(prices_folder() / "pue.csv")
+    return {(row["provider"], row["region"]): float(row["pue_ratio"]) for _, row in rows}

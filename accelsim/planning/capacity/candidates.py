@@ -1,0 +1,219 @@
+"""Offers a plan chooses among, and how each device answers each service."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+import numpy as np
+
+from accelsim import catalog
+from accelsim.cost.idle import idle_power_w
+from accelsim.economics.carbon import grid_kgco2e_per_kwh, pue_ratio
+from accelsim.economics.offer import Offer, Quote
+from accelsim.economics.price import PriceBook
+from accelsim.errors import InputError, InvalidValueError, UnknownNameError
+from accelsim.hardware.profile import CpuProfile, DeviceProfile
+from accelsim.planning.capacity.batch_queue import BatchTimes
+from accelsim.planning.capacity.scenario import Candidates, Service
+from accelsim.planning.estimate_many import estimate_many
+
+__all__ = ["Candidate", "DeviceAnswer", "candidates", "device_answer"]
+
+_CLASSES: Final = ("cpu", "gpu", "fpga", "asic")
+_TPU: Final = "tpu"
+#: Two-sided 90 % interval: its end is this many standard deviations from the middle.
+_Z90: Final = 1.6448536269514722
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An offer that may be rented.
+
+    Attributes:
+        quote: The offer at one of its prices.
+        device: Name of one device, or of the slice of a CPU that it is.
+        device_count: Devices of the instance, each a replica.
+        pue_ratio: Overhead of its site.
+        kgco2e_per_kwh: Of its grid; None where unknown.
+    """
+
+    quote: Quote
+    device: str
+    device_count: int
+    pue_ratio: float
+    kgco2e_per_kwh: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAnswer:
+    """How one device answers one service.
+
+    Attributes:
+        times: Time of its batches, median.
+        log_sigma: Spread of ln(true / predicted).
+        idle_w: Power without load; None where unknown.
+        dynamic_j: Energy of a sample on top, by batch size; NaN where unknown.
+    """
+
+    times: BatchTimes
+    log_sigma: float
+    idle_w: float | None
+    dynamic_j: tuple[float, ...]
+
+    @property
+    def has_energy(self) -> bool:
+        """Whether its energy is known."""
+        return self.idle_w is not None and not any(map(math.isnan, self.dynamic_j))
+
+    def dynamic_j_at(self, rate_per_s: float) -> float:
+        """Energy of a sample at a load: that of the smallest batch that carries it."""
+        pairs = zip(self.times.sizes, self.times.time_s, strict=True)
+        place = next(
+            (i for i, (b, t) in enumerate(pairs) if b / t >= rate_per_s), len(self.dynamic_j) - 1
+        )
+        return self.dynamic_j[place]
+
+
+def candidates(asked: Candidates, basis: Any) -> tuple[list[Candidate], list[str]]:
+    """Offers that match, and what is left out with its reason.
+
+    Args:
+        asked: Devices, providers, regions and price kinds.
+        basis: Of carbon: location or market.
+
+    Raises:
+        InvalidValueError: If nothing matches; names the filter that leaves nothing.
+        UnknownNameError: If there is no such device, provider or region.
+    """
+    book = PriceBook.load()
+    _check_patterns("provider", asked.providers, {offer.provider for offer in book})
+    _check_patterns("region", asked.regions, {offer.region for offer in book})
+    found: list[Candidate] = []
+    left_out: list[str] = []
+    unpriced: list[str] = []
+    for name in _device_names(asked.devices, book):
+        quotes = list(_quotes(asked, book.offers(name)))
+        fitting = [c for quote in quotes if (c := _candidate(quote, name, basis)) is not None]
+        if not quotes:
+            unpriced.append(name)
+        elif len(fitting) < len(quotes):
+            left_out.append(f"{name}: {len(quotes) - len(fitting)} offers of a part of a device")
+        found += fitting
+    if unpriced:
+        kinds = " or ".join(asked.kinds)
+        left_out.append(f"no {kinds} price is known there of {', '.join(unpriced)}")
+    if not found:
+        raise InvalidValueError(
+            "candidates",
+            f"{asked.devices} {asked.providers} {asked.regions} {asked.kinds}",
+            "at least one offer with a price",
+            "Widen devices, providers, regions or kinds; see: accelsim offers list",
+        )
+    return _undominated(found), left_out
+
+
+def _undominated(found: Iterable[Candidate]) -> list[Candidate]:
+    """The cheapest of those that differ in price alone: same devices, site and carbon, in one
+    provider.
+    """
+    best: dict[Any, Candidate] = {}
+    for one in found:
+        same = (
+            one.device,
+            one.device_count,
+            one.pue_ratio,
+            one.kgco2e_per_kwh,
+            one.quote.offer.provider,
+        )
+        known = best.setdefault(same, one)
+        if one.quote.instance_usd_per_hour < known.quote.instance_usd_per_hour:
+            best[same] = one
+    return list(best.values())
+
+
+def _check_patterns(field: str, patterns: Iterable[str], known: set[str]) -> None:
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern.lower()) for name in known):
+            remedy = "List them with: accelsim offers list"
+            raise UnknownNameError(field, pattern, sorted(known), remedy)
+
+
+def _device_names(words: Iterable[str], book: PriceBook) -> Iterator[str]:
+    """Names of devices, those of a class as far as they have prices; each once."""
+    priced = {name: catalog.device(name) for name in book.devices}
+    names: dict[str, None] = {}
+    for word in words:
+        lower = word.lower()
+        if lower == _TPU:
+            chosen = [name for name in priced if name.startswith(_TPU)]
+        elif lower in _CLASSES:
+            chosen = [name for name, device in priced.items() if device.device_class == lower]
+        else:
+            chosen = [catalog.device(word).name]
+        names.update(dict.fromkeys(chosen))
+    yield from names
+
+
+def _quotes(asked: Candidates, offers: Iterable[Offer]) -> Iterator[Quote]:
+    for offer in offers:
+        is_wanted = any(fnmatchcase(offer.provider, p.lower()) for p in asked.providers)
+        if is_wanted and any(fnmatchcase(offer.region, p.lower()) for p in asked.regions):
+            for kind in asked.kinds:
+                if offer.usd_per_hour(kind) is not None:
+                    yield Quote(offer, kind)
+
+
+def _candidate(quote: Quote, name: str, basis: Any) -> Candidate | None:
+    """None for a part of a device."""
+    offer = quote.offer
+    device, count = _devices_of(offer, catalog.device(name))
+    if count < 1 or count != int(count):
+        return None
+    place = (offer.provider, offer.region)
+    intensity = grid_kgco2e_per_kwh(*place, basis)
+    return Candidate(quote, device, int(count), pue_ratio(*place), intensity)
+
+
+def _devices_of(offer: Offer, device: DeviceProfile) -> tuple[str, float]:
+    """Name and number of the devices of an instance: of a CPU, the sockets its cores fill."""
+    if offer.device_count is not None:
+        return device.name, offer.device_count
+    if not isinstance(device, CpuProfile) or not offer.vcpu_count or not offer.vcpus_per_core:
+        return device.name, 0.0
+    cores, whole = offer.vcpu_count / offer.vcpus_per_core, device.core_count.value
+    sockets = math.ceil(cores / whole)
+    each = int(cores / sockets)
+    return (device.name if each == whole else f"{device.name}@{each}core"), float(sockets)
+
+
+def device_answer(service: Service, device: str) -> DeviceAnswer | str:
+    """How a device answers a service; the reason where it cannot.
+
+    Args:
+        service: What is served.
+        device: Name of a device or slice.
+    """
+    powers = range(0, service.max_batch.bit_length(), 2)
+    sizes = sorted({*(1 << power for power in powers), service.max_batch})
+    try:
+        columns = estimate_many(service.model, device, shapes={"batch": sizes}, **service.run)
+    except InputError as error:
+        return str(error)
+    fits = np.isfinite(columns["latency_s"])
+    if not fits[0]:
+        return str(columns["reason"][0])
+    return _answer(catalog.device(device), {name: columns[name][fits] for name in columns})
+
+
+def _answer(device: DeviceProfile, columns: Mapping[str, Any]) -> DeviceAnswer:
+    latency = np.maximum.accumulate(columns["latency_s"])
+    spread = np.log(columns["latency_high_s"] / columns["latency_s"]).max() / _Z90
+    idle_w = idle_power_w(device)
+    idle_j = (math.nan if idle_w is None else idle_w) / columns["throughput_per_s"]
+    dynamic = np.maximum(columns["energy_per_sample_j"] - idle_j, 0.0)
+    times = BatchTimes(tuple(columns["batch"].tolist()), tuple(latency.tolist()))
+    return DeviceAnswer(times, float(spread), idle_w, tuple(dynamic.tolist()))
