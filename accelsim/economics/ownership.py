@@ -1,0 +1,164 @@
+"""Owned hardware: what it costs over its life, and when renting is cheaper.
+
+Capital less what it is sold for, electricity by load with the site's overhead (cooling included, as
+PUE counts it), space by power, and people: the parts of Barroso et al., The Datacenter as a
+Computer, 3rd edition, 2018, chapter 6. Nothing is discounted.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Final
+
+from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
+from accelsim.errors import InvalidValueError
+
+__all__ = ["OwnedHardware", "OwnershipCost", "billed_usd", "rent_or_buy_fraction"]
+
+_MONTHS_PER_YEAR: Final = 12
+_SECONDS_PER_HOUR: Final = 3600.0
+_FRACTIONS: Final = frozenset(("residual_fraction",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnershipCost:
+    """What owned hardware costs over its life, USD.
+
+    Attributes:
+        depreciation_usd: Price less what it is sold for at the end.
+        electricity_usd: Of hardware and site.
+        space_usd: Rent of the room, by power.
+        staff_usd: People.
+        used_hours: Hours it works.
+    """
+
+    depreciation_usd: float
+    electricity_usd: float
+    space_usd: float
+    staff_usd: float
+    used_hours: float
+
+    @property
+    def total_usd(self) -> float:
+        """Sum of the parts."""
+        return self.depreciation_usd + self.electricity_usd + self.space_usd + self.staff_usd
+
+    @property
+    def usd_per_used_hour(self) -> float | None:
+        """Cost of an hour of work; None where it never works."""
+        return self.total_usd / self.used_hours if self.used_hours else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnedHardware:
+    """Hardware one buys, and where it stands.
+
+    Attributes:
+        price_usd: Paid at the start, network and installation included.
+        life_years: Years of service, > 0.
+        busy_power_w: Power at work.
+        idle_power_w: Power at rest.
+        electricity_usd_per_kwh: Energy price.
+        pue_ratio: Power usage effectiveness of the site, >= 1; cooling is in it.
+        residual_fraction: Of the price, what it is sold for at the end, in [0, 1].
+        space_usd_per_kw_month: Rent of the room by kW of busy power.
+        staff_usd_per_year: People.
+
+    Raises:
+        InvalidValueError: If a figure is outside its range.
+    """
+
+    price_usd: float
+    life_years: float
+    busy_power_w: float
+    idle_power_w: float = 0.0
+    electricity_usd_per_kwh: float
+    pue_ratio: float = 1.0
+    residual_fraction: float = 0.0
+    space_usd_per_kw_month: float = 0.0
+    staff_usd_per_year: float = 0.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            most = 1 if field.name in _FRACTIONS else math.inf
+            if not (0 <= value <= most and math.isfinite(value)):
+                raise InvalidValueError(field.name, value, f"a finite number from 0 to {most:g}")
+        if not self.life_years:
+            raise InvalidValueError("life_years", self.life_years, "more than 0")
+        if self.idle_power_w > self.busy_power_w:
+            allowed = f"at most busy_power_w, {self.busy_power_w:g}"
+            raise InvalidValueError("idle_power_w", self.idle_power_w, allowed)
+
+    def cost(self, used_fraction: float) -> OwnershipCost:
+        """Cost over its life.
+
+        Args:
+            used_fraction: Share of the time it works, in [0, 1].
+
+        Raises:
+            InvalidValueError: If the share is outside its range.
+        """
+        if not 0 <= used_fraction <= 1:
+            raise InvalidValueError("used_fraction", used_fraction, "a number from 0 to 1")
+        hours = self.life_years * HOURS_PER_YEAR
+        power_w = self.idle_power_w + used_fraction * (self.busy_power_w - self.idle_power_w)
+        hourly = electricity_usd_per_hour(power_w, self.electricity_usd_per_kwh, self.pue_ratio)
+        months = self.life_years * _MONTHS_PER_YEAR
+        return OwnershipCost(
+            depreciation_usd=self.price_usd * (1 - self.residual_fraction),
+            electricity_usd=hourly * hours,
+            space_usd=self.busy_power_w / 1e3 * self.space_usd_per_kw_month * months,
+            staff_usd=self.staff_usd_per_year * self.life_years,
+            used_hours=hours * used_fraction,
+        )
+
+
+def rent_or_buy_fraction(owned: OwnedHardware, rent_usd_per_hour: float) -> float | None:
+    """Share of the time hardware must work for buying to cost what renting by the hour costs.
+
+    Owned cost is linear in the share u, F + V u, rent R u: u = F / (R - V).
+
+    Args:
+        owned: What one would buy.
+        rent_usd_per_hour: Rent of the same, paid for the hours used, > 0.
+
+    Returns:
+        The share; None where renting is cheaper at any.
+
+    Raises:
+        InvalidValueError: If the rent is not > 0.
+    """
+    if not 0 < rent_usd_per_hour < math.inf:
+        raise InvalidValueError("rent_usd_per_hour", rent_usd_per_hour, "a finite number > 0")
+    fixed, full = owned.cost(0.0).total_usd, owned.cost(1.0)
+    saved = rent_usd_per_hour * full.used_hours - (full.total_usd - fixed)
+    return fixed / saved if fixed <= saved and saved > 0 else None
+
+
+def billed_usd(
+    usd_per_hour: float, used_s: float, granularity_s: float = 1.0, minimum_s: float = 0.0
+) -> float:
+    """What is billed for a time: whole steps of the billing, at least its minimum.
+
+    Args:
+        usd_per_hour: Price, >= 0.
+        used_s: Seconds used, >= 0; none used is nothing billed.
+        granularity_s: Step of the billing, > 0: 1 by the second, 3,600 by the hour.
+        minimum_s: Least time billed, >= 0.
+
+    Raises:
+        InvalidValueError: If an argument is outside its range.
+    """
+    named = {
+        "usd_per_hour": usd_per_hour,
+        "used_s": used_s,
+        "granularity_s": granularity_s,
+        "minimum_s": minimum_s,
+    }
+    for name, value in named.items():
+        if not 0 <= value < math.inf or (name == "granularity_s" and value == 0):
+            raise InvalidValueError(name, value, "a finite number >= 0, a granularity > 0")
+    steps = math.ceil(max(used_s, minimum_s) / granularity_s - 1e-9)
+    return usd_per_hour * steps * granularity_s / _SECONDS_PER_HOUR if used_s else 0.0
