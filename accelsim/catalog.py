@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from accelsim.datafile import FileStamp, data_root, file_stamp, name_key, read_mapping, validated
 from accelsim.errors import InvalidValueError, ProfileError, UnknownNameError
@@ -31,6 +31,7 @@ from accelsim.hardware.slice import SliceFile, parse_slice_syntax, slice_device
 from accelsim.units import to_si
 
 __all__ = [
+    "DEVICE_GROUPS",
     "aliases",
     "clear_cache",
     "data_root",
@@ -39,6 +40,7 @@ __all__ = [
     "device_file_problems",
     "device_names",
     "device_search_path",
+    "group_devices",
     "load_device_file",
 ]
 
@@ -46,6 +48,14 @@ _CLASSES = ("cpu", "gpu", "fpga", "asic")
 _NAME = re.compile(r"(?:local/)?[a-z0-9][a-z0-9.+-]{0,79}\Z")
 _DEEPEST_SLICE = 4
 _SHOWN_PROBLEMS = 5
+#: Words for a class of devices, each with a few that span its vendors and generations.
+DEVICE_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "cpu": ("xeon-platinum-8380", "xeon-platinum-8480+", "epyc-9654", "graviton3"),
+    "gpu": ("t4", "l4", "v100-sxm2-16gb", "a100-sxm-80gb", "h100-sxm-80gb", "mi300x"),
+    "fpga": ("zcu102", "zcu104", "alveo-u250", "alveo-u280"),
+    "tpu": ("tpu-v2", "tpu-v3", "tpu-v4", "tpu-v5e"),
+    "asic": ("tpu-v4", "tpu-v5e", "inferentia2", "trainium1", "gaudi2"),
+}
 
 
 def device(name: str) -> DeviceProfile:
@@ -129,6 +139,13 @@ def detect_local_devices() -> list[DeviceProfile]:
         found.append(local_cpu_profile(facts, known if isinstance(known, CpuProfile) else None))
     found.extend(gpu for gpu in map(product_device, local_gpu_names()) if gpu is not None)
     return found
+
+
+def group_devices(word: str) -> tuple[str, ...]:
+    """Names a word stands for: those of its group ("gpu", "tpu", "all"), or itself."""
+    if word.lower() == "all":
+        return tuple(dict.fromkeys(name for names in DEVICE_GROUPS.values() for name in names))
+    return DEVICE_GROUPS.get(word.lower(), (word,))
 
 
 def clear_cache() -> None:

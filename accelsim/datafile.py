@@ -16,8 +16,9 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -248,7 +249,9 @@ def validation_problems(path: Path, error: ValidationError) -> list[str]:
             data = read_json(path)
         else:
             data, lines = _yaml_tree(read_text(path), str(path))
-    problems = [_problem(details, data, lines) for details in error.errors(include_url=False)]
+    found = error.errors(include_url=False)
+    missing = [details["loc"] for details in found if details["type"] == "missing"]
+    problems = [_problem(details, data, lines) + _near(details, missing) for details in found]
     more = len(problems) - _SHOWN_PROBLEMS
     return problems[:_SHOWN_PROBLEMS] + ([f"and {more} more"] if more > 0 else [])
 
@@ -404,6 +407,16 @@ def _problem(details: Any, data: Any, lines: Mapping[Location, int]) -> str:
     given = details.get("input")
     obvious = details["type"] == "missing" or isinstance(given, (Mapping, list))
     return f"{_place(line, location)}: {message}" + ("" if obvious else f" (got {_short(given)})")
+
+
+def _near(details: Any, missing: Sequence[Location]) -> str:
+    """A missing field that a key which is none may stand for."""
+    *parents, key = details["loc"] or ("",)
+    if details["type"] != "extra_forbidden":
+        return ""
+    siblings = [str(loc[-1]) for loc in missing if list(loc[:-1]) == parents]
+    close = get_close_matches(str(key), siblings, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _message(details: Any) -> str:

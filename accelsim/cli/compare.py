@@ -43,7 +43,7 @@ def compare(
     """Compare models over devices; the best of each column is marked, and what cannot run says
     why.
     """
-    from accelsim.cli.selection import chosen_devices, chosen_modes
+    from accelsim.cli.selection import chosen_devices, chosen_modes, groups_note
     from accelsim.planning.compare import compare as compare_runs
 
     check_report(report, output)
@@ -61,6 +61,7 @@ def compare(
 
         page = comparison_page(comparison, winners, profiles, offer_quote, command_text())
         write_report(report, page, output)
+    output.note(groups_note(devices or []))
     emit_comparison(output, comparison, winners)
 
 

@@ -6,7 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from inspect import Signature, signature
 from pathlib import Path
@@ -126,7 +126,7 @@ def with_output(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**values: Any) -> None:
-        writer = ResultWriter(**{name: values.pop(name) for name in of_writer})
+        writer = _named_format(ResultWriter(**{name: values.pop(name) for name in of_writer}))
         writer.check()
         if of_run:
             keywords = {option.name: values.pop(option.name) for option in of_run}
@@ -139,6 +139,15 @@ def with_output(command: Callable[..., None]) -> Callable[..., None]:
     run.__annotations__ = {option.name: option.annotation for option in parameters}
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     return run
+
+
+def _named_format(writer: ResultWriter) -> ResultWriter:
+    """The writer of the format that a file's name ends in, where none was asked for."""
+    suffix = "" if writer.out is None else writer.out.suffix.lower().removeprefix(".")
+    is_named = suffix in {OutputFormat.JSON, OutputFormat.CSV}
+    if not is_named or writer.output_format is not OutputFormat.TABLE:
+        return writer
+    return replace(writer, output_format=OutputFormat(suffix))
 
 
 def _print(text: str) -> None:

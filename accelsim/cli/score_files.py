@@ -38,7 +38,7 @@ class ScoreFiles:
         """Refuse what cannot be written before anything is scored.
 
         Raises:
-            OutputError: If a folder is missing or a file exists.
+            OutputError: If a folder cannot be made or a file exists.
             MissingDependencyError: If what draws the plots is not installed.
         """
         from importlib.util import find_spec
@@ -49,8 +49,12 @@ class ScoreFiles:
         if self.rows is not None:
             check_output(self.rows, force=self.force)
         for folder in (self.report, self.plots):
-            if folder is not None and not folder.is_dir():
-                raise OutputError(f"{str(folder)!r} is not a folder. Create it first.")
+            if folder is not None:
+                try:
+                    folder.mkdir(parents=True, exist_ok=True)
+                except OSError as error:
+                    reason = f"cannot be made a folder: {error.strerror}"
+                    raise OutputError(f"{str(folder)!r} {reason}. Give another.") from None
         if self.report is not None:
             for name in self._report_names():
                 check_output(self.report / name, force=self.force)

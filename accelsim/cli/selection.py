@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -10,17 +10,8 @@ from accelsim import catalog
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.hardware.profile import DeviceProfile
 
-__all__ = ["DEVICE_GROUPS", "check_class", "chosen_devices", "chosen_modes"]
+__all__ = ["check_class", "chosen_devices", "chosen_modes", "groups_note"]
 
-#: Words for a class of devices, each with a few that span its vendors and generations.
-DEVICE_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "cpu": ("xeon-platinum-8380", "xeon-platinum-8480+", "epyc-9654", "graviton3"),
-    "gpu": ("t4", "l4", "v100-sxm2-16gb", "a100-sxm-80gb", "h100-sxm-80gb", "mi300x"),
-    "fpga": ("zcu102", "zcu104", "alveo-u250", "alveo-u280"),
-    "tpu": ("tpu-v2", "tpu-v3", "tpu-v4", "tpu-v5e"),
-    "asic": ("tpu-v4", "tpu-v5e", "inferentia2", "trainium1", "gaudi2"),
-}
-_ALL: Final = "all"
 _MODES: Final = ("inference", "training")
 
 
@@ -41,12 +32,12 @@ def chosen_devices(words: Iterable[str], files: Sequence[Path] = ()) -> list[Dev
         for word in words
         for part in word.split(",")
         if part.strip()
-        for name in _expand(part.strip())
+        for name in catalog.group_devices(part.strip())
     ]
     profiles = [catalog.device(name) for name in dict.fromkeys(names)]
     profiles += [catalog.load_device_file(path) for path in files]
     if not profiles:
-        allowed = f"device names, or any of the words {', '.join((*DEVICE_GROUPS, _ALL))}"
+        allowed = f"device names, or any of the words {', '.join((*catalog.DEVICE_GROUPS, 'all'))}"
         raise InvalidValueError(
             "devices", None, allowed, "For example: --devices t4,h100-sxm-80gb,tpu-v4."
         )
@@ -67,11 +58,16 @@ def chosen_modes(words: Iterable[str]) -> tuple[str, ...]:
     return tuple(mode for mode in _MODES if mode in modes)
 
 
-def _expand(word: str) -> tuple[str, ...]:
-    lower = word.lower()
-    if lower == _ALL:
-        return tuple(name for group in DEVICE_GROUPS.values() for name in group)
-    return DEVICE_GROUPS.get(lower, (word,))
+def groups_note(words: Iterable[str]) -> str:
+    """How many devices the group words among some names stand for; empty where there are none."""
+    parts = dict.fromkeys(part.strip().lower() for word in words for part in word.split(","))
+    counts = [
+        f"{part} stands for {len(catalog.group_devices(part))}"
+        for part in parts
+        if part in {*catalog.DEVICE_GROUPS, "all"}
+    ]
+    total = f" of {len(catalog.device_names())} devices; see all with: accelsim devices list"
+    return f"{', '.join(counts)}{total}" if counts else ""
 
 
 def check_class(name: str | None) -> str | None:

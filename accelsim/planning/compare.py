@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
+from accelsim.catalog import group_devices
 from accelsim.errors import DoesNotFitError, UnknownNameError, UnsupportedOperatorError
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.estimate import NESTED, Estimate, estimate
@@ -183,7 +184,7 @@ def compare(
 
     Args:
         workloads: Names or workloads.
-        devices: Names or profiles.
+        devices: Names, words of a group (`accelsim.catalog.DEVICE_GROUPS`) or profiles.
         modes: "inference", "training" or both.
         options: What runs, the same for all pairs; defaults where None.
         price: Which price; the cheapest on-demand offer where None.
@@ -196,7 +197,12 @@ def compare(
     """
     models = [workloads] if isinstance(workloads, str | Path | Workload) else list(workloads)
     wanted = [modes] if isinstance(modes, str) else list(modes)
-    profiles = [devices] if isinstance(devices, str | DeviceProfile) else list(devices)
+    listed = [devices] if isinstance(devices, str | DeviceProfile) else devices
+    profiles = [
+        named
+        for device in listed
+        for named in (group_devices(device) if isinstance(device, str) else (device,))
+    ]
     chosen, paid = options_and_price(options, price, keywords)
     rows = [
         _row(model, device, replace(chosen, mode=mode), paid)

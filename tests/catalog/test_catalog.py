@@ -375,3 +375,11 @@ def test_any_name_gives_a_profile_or_an_input_error(name):
 
 def test_this_machine_is_detected_without_failing():
     assert all(profile.name for profile in catalog.detect_local_devices())
+
+
+def test_a_misspelt_field_is_told_from_the_one_it_stands_for(tmp_path):
+    shipped = (data_root() / "device_profiles" / "gpu" / "t4.yaml").read_text()
+    path = tmp_path / "mine.yaml"
+    path.write_text(shipped.replace("\nsm_count:", "\nsm_cout:"))
+    with pytest.raises(ProfileError, match=r"sm_cout: .*did you mean sm_count"):
+        load_device_file(path)

@@ -9,8 +9,9 @@ import re
 import pytest
 
 from accelsim import catalog
+from accelsim.catalog import DEVICE_GROUPS
 from accelsim.cli.demo import DEMO_DEVICES, DEMO_MODELS
-from accelsim.cli.selection import DEVICE_GROUPS, chosen_devices, chosen_modes
+from accelsim.cli.selection import chosen_devices, chosen_modes
 from accelsim.errors import InvalidValueError, UnknownNameError
 
 PAIRS = ("compare", "resnet-50", "llama-3.1-70b", "--devices", "t4,epyc-9654", "--mode", "both")
@@ -110,6 +111,15 @@ def test_words_stand_for_devices_that_exist(word):
     expected = "asic" if word == "tpu" else word
     assert {device.device_class for device in devices} == {expected}
     assert len(devices) == len(DEVICE_GROUPS[word])
+
+
+def test_words_mean_the_same_in_python_and_say_how_many_they_stand_for(run):
+    import accelsim
+
+    assert [row.device for row in accelsim.compare("lenet-5", "tpu").rows] == [
+        *DEVICE_GROUPS["tpu"]
+    ]
+    assert "tpu stands for 4 of" in run("compare", "lenet-5", "--devices", "tpu,t4").err
 
 
 def test_devices_are_taken_once_in_order(tmp_path):

@@ -100,3 +100,12 @@ def test_a_standard_output_that_takes_nothing_is_refused(redirection, words):
     assert ran.returncode == 2
     assert words in ran.stderr
     assert ran.stderr.count("\n") == 1
+
+
+def test_the_name_of_the_file_chooses_the_format(run, tmp_path):
+    assert run(*RUN, "--out", tmp_path / "r.json").code == 0
+    assert json.loads((tmp_path / "r.json").read_text())["device"] == "t4"
+    assert run(*RUN, "--out", tmp_path / "r.csv").code == 0
+    assert (tmp_path / "r.csv").read_text().count("\n") == 2
+    assert run(*RUN, "--format", "csv", "--out", tmp_path / "asked.json").code == 0
+    assert (tmp_path / "asked.json").read_text() == (tmp_path / "r.csv").read_text()
