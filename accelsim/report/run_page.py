@@ -136,7 +136,7 @@ def _roofline(frame: pd.DataFrame, e: Estimate, device: DeviceProfile) -> Sectio
     intensity, rate = shown["flop"] / shown["bytes"], shown["flop"] / shown["time_s"]
     traces = [
         {
-            "type": "scattergl" if len(shown) > 1_500 else "scatter",
+            "type": "scatter",
             "mode": "markers",
             "name": label(kind),
             "x": _short(intensity[shown["kind"] == kind]),
