@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from accelsim.planning.serving.result import ServingResult
     from accelsim.planning.serving.serve import serve
     from accelsim.planning.simulate import Simulation, simulate
+    from accelsim.planning.sweep.run import SweepResult, sweep
     from accelsim.planning.training.estimate import TrainingEstimate, train
     from accelsim.planning.training.length import RunLength
     from accelsim.planning.training.plan import ParallelismPlan
@@ -84,6 +85,7 @@ __all__ = [
     "SloTargets",
     "Stage",
     "StepTimes",
+    "SweepResult",
     "TaskColumns",
     "Timeline",
     "TrainingEstimate",
@@ -103,6 +105,7 @@ __all__ = [
     "plan",
     "serve",
     "simulate",
+    "sweep",
     "train",
     "workload",
     "workload_names",
@@ -150,6 +153,8 @@ _HOME = {
     "estimate_many": "accelsim.planning.estimate_many",
     "operator_costs": "accelsim.planning.operators",
     "simulate": "accelsim.planning.simulate",
+    "sweep": "accelsim.planning.sweep.run",
+    "SweepResult": "accelsim.planning.sweep.run",
     "plan": "accelsim.planning.capacity.plan",
     "CapacityPlan": "accelsim.planning.capacity.answer",
     "Scenario": "accelsim.planning.capacity.scenario",

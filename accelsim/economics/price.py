@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -94,8 +95,8 @@ class PriceBook:
 
         Args:
             device: Catalogue name of the device.
-            provider: Provider.
-            region: Region code.
+            provider: Provider, or a pattern of the shell's.
+            region: Region code, or a pattern: ``eu-*``.
             kind: A price kind whose price must be known.
 
         Returns:
@@ -108,14 +109,14 @@ class PriceBook:
         wanted = None if kind is None else price_kind(kind)
         for field, name in (("provider", provider), ("region", region)):
             known = set() if name is None else {getattr(offer, field) for offer in self._offers}
-            if name is not None and name.lower() not in known:
+            if name is not None and not any(fnmatchcase(one, name.lower()) for one in known):
                 raise UnknownNameError(field, name, sorted(known), _LIST_THEM)
         rows = self._offers if device is None else self._by_device.get(device.lower(), ())
         return tuple(
             offer
             for offer in rows
-            if (provider is None or offer.provider == provider.lower())
-            and (region is None or offer.region == region.lower())
+            if (provider is None or fnmatchcase(offer.provider, provider.lower()))
+            and (region is None or fnmatchcase(offer.region, region.lower()))
             and (wanted is None or offer.usd_per_hour(wanted) is not None)
         )
 

@@ -44,14 +44,14 @@ from accelsim.workloads.options import ModelOptions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["EstimateColumns", "estimate_many"]
+__all__ = ["SHAPE_COLUMNS", "EstimateColumns", "empty_columns", "estimate_many"]
 
 #: Two-sided standard normal quantile of the 90 % interval.
 _Z90: Final = 1.6448536269514722
 #: Kinds whose FLOP count as the model's.
 _CONTRACTION_CODES: Final = tuple(int(kind) for kind in CONTRACTION_KINDS)
 #: Columns a question may have.
-_SHAPE_COLUMNS: Final = ("batch", "seq_len", "output_len", "image_size")
+SHAPE_COLUMNS: Final = ("batch", "seq_len", "output_len", "image_size")
 #: Figures of the answer, as `Estimate` names them.
 _FLOAT_FIGURES: Final = (
     "latency_s",
@@ -138,7 +138,7 @@ def estimate_many(
     chosen, paid = options_and_price(options, price, keywords)
     asked = _asked(workload, device, shapes or {})
     count = len(asked["workload"])
-    answer = _empty(count)
+    answer = empty_columns(count)
     pairs = np.char.add(np.char.add(asked["workload"], "\n"), asked["device"])
     for pair in np.unique(pairs):
         runs = np.flatnonzero(pairs == pair)
@@ -151,11 +151,11 @@ def _asked(
     workload: str | Sequence[str], device: str | Sequence[str], shapes: Mapping[str, Any]
 ) -> dict[str, NDArray[Any]]:
     """Columns of the question, all of one length; -1 stands for a size that was left out."""
-    unknown = shapes.keys() - set(_SHAPE_COLUMNS)
+    unknown = shapes.keys() - set(SHAPE_COLUMNS)
     if unknown:
-        raise InvalidValueError("shapes", min(unknown), "columns of " + ", ".join(_SHAPE_COLUMNS))
+        raise InvalidValueError("shapes", min(unknown), "columns of " + ", ".join(SHAPE_COLUMNS))
     columns: dict[str, Any] = {"workload": np.asarray(workload), "device": np.asarray(device)}
-    for name in _SHAPE_COLUMNS:
+    for name in SHAPE_COLUMNS:
         columns[name] = np.asarray(shapes.get(name, -1))
         if not np.issubdtype(columns[name].dtype, np.integer):
             raise InvalidValueError(f"shapes[{name!r}]", columns[name].dtype, "whole numbers")
@@ -167,9 +167,10 @@ def _asked(
     return dict(zip(columns, arrays, strict=True))
 
 
-def _empty(count: int) -> dict[str, NDArray[Any]]:
+def empty_columns(count: int) -> dict[str, NDArray[Any]]:
+    """Columns of an answer without figures, shape (count,)."""
     words = {name: np.full(count, "", dtype=object) for name in ("workload", "device", "mode")}
-    sizes = {name: np.zeros(count, dtype=np.int64) for name in _SHAPE_COLUMNS}
+    sizes = {name: np.zeros(count, dtype=np.int64) for name in SHAPE_COLUMNS}
     floats = {name: np.full(count, np.nan) for name in _FLOAT_FIGURES}
     named = {name: np.full(count, "", dtype=object) for name in _WORD_FIGURES}
     return words | sizes | floats | named | {"fits": np.zeros(count, dtype=bool)}
@@ -190,7 +191,7 @@ def _answer_pair(
     answer["workload"][runs], answer["device"][runs] = run.workload.name, run.device.name
     answer["mode"][runs], answer["precision"][runs] = run.mode, run.precision.name
     answer["stack"][runs], answer["execution"][runs] = run.stack.name, run.execution.value
-    for name in _SHAPE_COLUMNS:
+    for name in SHAPE_COLUMNS:
         given = asked[name][runs]
         answer[name][runs] = np.where(given < 0, getattr(run, name), given)
     if not _is_covered(run):
@@ -211,7 +212,7 @@ def _check_sizes(
     runs: IntArray,
 ) -> None:
     """Refuse sizes that a single run refuses: the ends of each column are checked for all."""
-    for name in _SHAPE_COLUMNS:
+    for name in SHAPE_COLUMNS:
         for value in {int(answer[name][runs].min()), int(answer[name][runs].max())}:
             sizes = replace(options.shape, **{name: value})
             if getattr(resolve(workload, device, options), name) != value:
@@ -248,7 +249,7 @@ def _one_by_one(
     price: PriceChoice,
 ) -> None:
     for place in runs.tolist():
-        sizes = {name: int(answer[name][place]) for name in _SHAPE_COLUMNS}
+        sizes = {name: int(answer[name][place]) for name in SHAPE_COLUMNS}
         shape = {name: value for name, value in sizes.items() if value}
         try:
             result = estimate(workload, device, options, price, **shape)  # type: ignore[arg-type]
@@ -279,7 +280,7 @@ class _PassColumns:
 def _answer_chunk(
     answer: dict[str, NDArray[Any]], runs: IntArray, run: ResolvedRun, price: DevicePrice
 ) -> None:
-    sizes = {name: answer[name][runs] for name in _SHAPE_COLUMNS}
+    sizes = {name: answer[name][runs] for name in SHAPE_COLUMNS}
     try:
         passes = _pass_columns(run, sizes)
         figures = _figures(run, sizes, passes)

@@ -459,3 +459,14 @@ def test_more_cores_never_cost_less(device):
         for n in (1, 2, 4, 8, 16, 32, 48, 64)
     ]
     assert prices == sorted(prices)
+
+
+def test_regions_and_providers_match_patterns():
+    found = BOOK.offers(region="eu*")
+    assert found
+    assert all(offer.region.startswith("eu") for offer in found)
+    quote = BOOK.cheapest("l4", region="eu*", provider="g*")
+    assert quote is not None
+    assert (quote.offer.provider, quote.offer.region[:2]) == ("gcp", "eu")
+    with pytest.raises(UnknownNameError, match="moon"):
+        BOOK.offers(region="moon-*")

@@ -1,0 +1,1 @@
+"""Sweeps: many estimates over the fields of one, kept on disk, resumed where they stopped."""
