@@ -1,0 +1,154 @@
+"""Scenarios of claims as data: runs, ratios of runs and profile figures, and what is expected of
+them.
+
+``scenarios.yaml`` has an entry per claim. Its `readings` name a figure of an estimate, of a
+training run (`gpus` or `cluster`) or of a device, and the run; `over` changes the run to the one
+that the figure is divided by; `sweep` makes a reading per value. `check` names a function of
+`accelsim.claims.checks` instead, `reason` says why there is neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import Field
+
+import accelsim
+from accelsim import catalog
+from accelsim.claims.claim import EXACT, JudgedClaim, Reading, judge
+from accelsim.datafile import read_yaml
+from accelsim.errors import InputError, UnknownNameError
+from accelsim.hardware.sourced import FrozenModel
+
+__all__ = ["ClaimScenario", "claim_ids", "claim_scenario", "run_claim"]
+
+_FILE: Final = Path(__file__).with_name("scenarios.yaml")
+_DEVICE: Final = "device."
+
+
+class ReadingScenario(FrozenModel):
+    """A reading before it is run; see the module."""
+
+    name: str
+    figure: str
+    run: Mapping[str, Any]
+    over: Mapping[str, Any] | None = None
+    scale: float = 1.0
+    sweep: Mapping[str, list[Any]] | None = None
+    expected: float | str | list[float | str] | None = None
+    within: float = EXACT
+    at_least: float | None = None
+    at_most: float | None = None
+    verified: bool = True
+
+
+class ClaimScenario(FrozenModel):
+    """A claim before it is run."""
+
+    title: str
+    source: str
+    check: str | None = None
+    readings: Annotated[list[ReadingScenario], Field(default_factory=list)]
+    reason: str = ""
+
+
+@cache
+def _scenarios() -> Mapping[str, ClaimScenario]:
+    document = read_yaml(_FILE)
+    return {name: ClaimScenario.model_validate(entry) for name, entry in document.items()}
+
+
+def claim_ids() -> tuple[str, ...]:
+    """Names of all claims."""
+    return tuple(_scenarios())
+
+
+def claim_scenario(name: str) -> ClaimScenario:
+    """A claim by its name, in any case.
+
+    Raises:
+        UnknownNameError: If there is no such claim.
+    """
+    found = _scenarios().get(name.upper())
+    if found is None:
+        remedy = "See all with: accelsim claims list"
+        raise UnknownNameError("claim", name, tuple(_scenarios()), remedy)
+    return found
+
+
+@cache
+def run_claim(name: str) -> JudgedClaim:
+    """Run a claim's scenario and judge it; once in a process.
+
+    Raises:
+        UnknownNameError: If there is no such claim.
+    """
+    claim = claim_scenario(name)
+    readings = [reading for one in claim.readings for reading in _readings(one)]
+    if claim.check is not None:
+        from accelsim.claims.checks import CHECKS
+
+        readings += CHECKS[claim.check]()
+    return judge(name.upper(), claim.title, claim.source, readings, claim.reason)
+
+
+def _readings(one: ReadingScenario) -> Iterator[Reading]:
+    """A reading for each value of its sweep."""
+    if one.sweep is None:
+        yield _reading(one, one.name, dict(one.run), one.expected)
+        return
+    ((key, values),) = one.sweep.items()
+    expected = one.expected if isinstance(one.expected, list) else [one.expected] * len(values)
+    for value, figure in zip(values, expected, strict=True):
+        yield _reading(one, f"{one.name}, {key} {value}", {**one.run, key: value}, figure)
+
+
+def _reading(one: ReadingScenario, name: str, run: dict[str, Any], expected: Any) -> Reading:
+    simulated, note = None, ""
+    try:
+        simulated = _figure(one.figure, run)
+        if one.over is not None and isinstance(simulated, float):
+            divisor = _figure(one.figure, {**run, **one.over})
+            simulated = simulated / divisor if isinstance(divisor, float) and divisor else None
+    except InputError as error:
+        simulated = type(error).__name__ if one.figure == "refused" else None
+        note = str(error)
+    if isinstance(simulated, float):
+        simulated *= one.scale
+    scenario = {"figure": one.figure, **run} | ({} if one.over is None else {"over": one.over})
+    accepted = {name: getattr(one, name) for name in ("within", "at_least", "at_most", "verified")}
+    return Reading(name, simulated, expected, scenario=scenario, note=note, **accepted)
+
+
+def _figure(figure: str, run: Mapping[str, Any]) -> float | str | None:
+    """A figure of a device, of a training run on several, or of an estimate."""
+    if figure.startswith(_DEVICE):
+        return _device_figure(figure.removeprefix(_DEVICE), str(run["device"]))
+    words = dict(run)
+    model = words.pop("model")
+    if "gpus" in words or "cluster" in words:
+        found = getattr(accelsim.train(model, **words), figure)
+    else:
+        estimate = accelsim.estimate(model, **words)
+        found = "nothing" if figure == "refused" else getattr(estimate, figure)
+    return found if found is None or isinstance(found, str) else float(found)
+
+
+def _device_figure(figure: str, device: str) -> float | None:
+    """A field of a profile by its path, or a peak, a peak per watt, lanes, or the ridge."""
+    profile: Any = catalog.device(device)
+    head, _, rest = figure.partition(".")
+    if head in {"peak", "peak_per_w", "ridge"}:
+        peak = {dtype.label: rate for dtype, rate in profile.peak_flop_per_s.items()}[rest]
+        per = {"peak_per_w": profile.power.limit_w, "ridge": None, "peak": None}[head]
+        divisor = profile.memory_bandwidth_bytes_per_s if head == "ridge" else 1.0
+        return float(peak / (divisor if per is None else per.value))
+    if head == "lanes":
+        return float(profile.sm_count.value * profile.lanes_per_sm.value)
+    found = profile
+    for part in figure.split("."):
+        found = getattr(found, part)
+    return None if found is None else float(found.value)

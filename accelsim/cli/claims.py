@@ -1,0 +1,70 @@
+"""``accelsim claims``: claims about devices and parallelism, each run and judged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from accelsim.cli.progress import progress_bar
+from accelsim.cli.report_file import check_report, command_text, write_report
+from accelsim.cli.result_writer import ResultWriter, with_output
+
+__all__ = ["claims"]
+
+claims = typer.Typer(name="claims", help="List and run claims.", no_args_is_help=True)
+
+
+@claims.command("list")
+@with_output
+def list_claims(output: ResultWriter) -> None:
+    """List the claims, with how each is checked."""
+    from accelsim.claims.scenarios import claim_ids, claim_scenario
+    from accelsim.report.listing import Listing
+
+    found = [(name, claim_scenario(name)) for name in claim_ids()]
+    rows = [
+        {"id": name, "title": one.title, "checked_by": one.check or "", "source": one.source}
+        | {"readings": [reading.name for reading in one.readings], "reason": one.reason}
+        for name, one in found
+    ]
+    cells = [(name, one.title, one.source) for name, one in found]
+    output.emit(
+        {"claims": rows}, lambda: Listing.of("claim | ~title | ~source", cells, gap=2), rows=rows
+    )
+
+
+@claims.command("run")
+@with_output
+def run_claims(
+    output: ResultWriter,
+    names: list[str] | None = None,
+    all_claims: bool = False,
+    report: Path | None = None,
+) -> None:
+    """Run claims and judge them: reproduced, refuted, conditional or not checkable."""
+    from accelsim.claims.scenarios import claim_ids, claim_scenario, run_claim
+    from accelsim.errors import InvalidValueError
+    from accelsim.report.claims import claims_listing, claims_page, verdict_words
+
+    if bool(names) == all_claims:
+        allowed = "names of claims, or --all"
+        raise InvalidValueError("ID", names, allowed, "See all with: accelsim claims list.")
+    check_report(report, output)
+    wanted = list(claim_ids()) if all_claims else list(dict.fromkeys(map(str.upper, names or [])))
+    for name in wanted:
+        claim_scenario(name)
+    done = []
+    with progress_bar("claims", unit="claims", quiet=output.quiet) as told:
+        for place, name in enumerate(wanted):
+            done.append(run_claim(name))
+            told(place + 1, len(wanted), name)
+    if report is not None:
+        write_report(report, claims_page(done, command_text()), output)
+    rows = [claim.to_dict() for claim in done]
+    flat = [
+        {"id": claim.id, "verdict": claim.verdict.value, **one.to_dict()}
+        for claim in done
+        for one in claim.readings
+    ]
+    output.emit({"claims": rows}, lambda: claims_listing(done), rows=flat, note=verdict_words(done))

@@ -1,0 +1,79 @@
+"""Verdicts follow from readings; every claim has one; what is exact is reproduced."""
+
+from __future__ import annotations
+
+import pytest
+
+import accelsim
+from accelsim.claims.checks import CHECKS
+from accelsim.claims.claim import Reading, Verdict, judge
+from accelsim.claims.scenarios import claim_ids, claim_scenario, run_claim
+from accelsim.errors import UnknownNameError
+
+YES, NO = Reading("yes", 1.0, 1.0), Reading("no", 1.1, 1.0)
+#: Claims with an exact answer.
+EXACT = ("S05", "S07", "S08", "S16", "S22", "S27", "S33", "S35", "S36", "S46", "S51", "S61", "S64")
+
+
+@pytest.mark.parametrize(
+    ("readings", "verdict"),
+    [
+        ([YES], Verdict.REPRODUCED),
+        ([NO], Verdict.REFUTED),
+        ([YES, NO], Verdict.CONDITIONAL),
+        ([], Verdict.NOT_CHECKABLE),
+        ([YES, Reading("x", 9.0, 1.0, verified=False)], Verdict.REPRODUCED),
+        ([Reading("x", 1.0, 1.0, verified=False)], Verdict.NOT_CHECKABLE),
+        ([YES, Reading("x", None, 1.0)], Verdict.REPRODUCED),
+        ([Reading("x", float("nan"), at_least=0.0)], Verdict.REFUTED),
+    ],
+)
+def test_a_verdict_follows_from_the_readings_that_are_evidence(readings, verdict):
+    assert judge("S", "t", "s", readings).verdict is verdict
+
+
+def test_a_conditional_verdict_names_what_does_not_hold_and_what_gave_no_figure():
+    reason = judge("S", "t", "s", [YES, NO, Reading("silent", None, 1.0)]).reason
+    assert reason == "1 of 2 readings hold; not no; no figure for silent"
+
+
+@pytest.mark.parametrize(
+    ("reading", "holds"),
+    [
+        (Reading("a", 1.04, 1.0, within=0.05), True),
+        (Reading("a", 1.06, 1.0, within=0.05), False),
+        (Reading("a", 0.0, 0.0), True),
+        (Reading("a", 5.0, at_least=5.0, at_most=6.0), True),
+        (Reading("a", 6.1, at_least=5.0, at_most=6.0), False),
+        (Reading("a", "memory", "memory"), True),
+        (Reading("a", "memory", "compute"), False),
+        (Reading("a", None), False),
+    ],
+)
+def test_a_reading_holds_within_its_tolerance_and_bounds(reading, holds):
+    assert reading.holds is holds
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_exact_claims_are_reproduced(name):
+    claim = run_claim(name)
+    assert [one.name for one in claim.readings if not one.holds] == []
+    assert claim.verdict is Verdict.REPRODUCED
+
+
+def test_every_claim_can_be_run_or_says_why_not():
+    assert len(claim_ids()) == 66
+    for name in claim_ids():
+        one = claim_scenario(name)
+        assert one.check in {None, *CHECKS}
+        assert one.readings or one.check or one.reason
+    used = [claim_scenario(name).check for name in claim_ids()]
+    assert set(CHECKS) <= set(used)
+    with pytest.raises(UnknownNameError, match="claims list"):
+        claim_scenario("S99")
+
+
+def test_a_reading_of_a_claim_is_what_an_estimate_says():
+    by_name = {one.name: one for one in run_claim("S10").readings}
+    run = accelsim.estimate("resnet-50", "t4", batch=64, precision="fp16")
+    assert by_name["T4 fp16 images/s, batch 64"].simulated == run.throughput_per_s
