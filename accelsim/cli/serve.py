@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
 
 if TYPE_CHECKING:
@@ -97,7 +98,17 @@ def serve(
         output_writer.note(found.sentence)
         result = found.result
     else:
-        result = serve_load(model, device, load, options, seed=seed, **run)
+        total = load.requests if isinstance(load, Arrivals) else len(load)
+        with progress_bar("simulating", unit="requests", quiet=output_writer.quiet) as report:
+            result = serve_load(
+                model,
+                device,
+                load,
+                options,
+                seed=seed,
+                progress=lambda came, now_s: report(came, total, f"{now_s:,.0f} s simulated"),
+                **run,
+            )
     if requests_out is not None:
         from accelsim.report.output import write_frame
 

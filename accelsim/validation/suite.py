@@ -251,4 +251,5 @@ _MODULES = (
     "training_megatron",
     "training_frameworks",
     "training_mlperf",
+    "serving_vidur",
 )

@@ -41,7 +41,6 @@ class Engine(FrozenModel):
         chunked: Whether prompts are computed in parts.
         reserve: What must find cache blocks before a prompt starts: its first part, all of the
             prompt, or the whole sequence.
-        preemption: What happens to a sequence that finds no block.
         prefix_cache: Whether requests share cached prefixes.
         block_tokens: Tokens of a cache block.
         watermark_fraction: Share of the blocks that starting a prompt leaves free.
@@ -63,7 +62,6 @@ class Engine(FrozenModel):
     mixed: bool = True
     chunked: bool = True
     reserve: Literal["part", "prompt", "sequence"] = "part"
-    preemption: Literal["recompute", "swap"] = "recompute"
     prefix_cache: bool = False
     block_tokens: int = Field(default=16, ge=1)
     watermark_fraction: float = Field(default=0.0, ge=0, lt=1)

@@ -73,7 +73,6 @@ class ReplicaPlan:
             mixed=one.mixed,
             reserve=one.reserve,
             watermark_fraction=one.watermark_fraction,
-            swap=one.preemption == "swap",
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["PERCENTILES", "ServingResult"]
 
 #: Percentiles of a result's distributions.
-PERCENTILES: Final = (50.0, 90.0, 95.0, 99.0)
+PERCENTILES: Final = (50.0, 90.0, 95.0, 99.0, 99.9)
 _ABOUT: Final = frozenset({"inputs", "provenance", "warnings", "log", "intervals"})
 _NESTED: Final = frozenset({"plan", "ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s"})
 _LEVEL: Final = 0.9

@@ -19,15 +19,14 @@ class PrefixCache:
     Attributes:
         length: Cached blocks by group.
         idle_count: Blocks that nobody holds.
-        hit_count: Blocks found of those looked for.
-        query_count: Blocks looked for.
+        hit_count: Blocks that requests found cached.
     """
 
     def __init__(self) -> None:
         self.length: dict[int, int] = {}
         self._holders: dict[int, dict[int, int]] = {}
         self._released: OrderedDict[int, None] = OrderedDict()
-        self.idle_count = self.hit_count = self.query_count = 0
+        self.idle_count = self.hit_count = 0
 
     def held(self, group: int) -> int:
         """Blocks of a chain that requests hold."""
@@ -86,10 +85,3 @@ class PrefixCache:
                 self.length[group] = length - given
             self.idle_count -= given
             count -= given
-
-    def clear(self) -> None:
-        """Forget everything, as a replica that restarts."""
-        self.length.clear()
-        self._holders.clear()
-        self._released.clear()
-        self.idle_count = 0

@@ -35,8 +35,6 @@ def scenarios(draw):
         chunked=draw(st.booleans()),
         mixed=draw(st.booleans()),
         reserve=draw(st.sampled_from(["part", "prompt", "sequence"])),
-        swap=draw(st.booleans()),
-        copy_s_per_block=1e-5,
     )
     count = draw(st.integers(1, 25))
     rng = np.random.default_rng(draw(st.integers(0, 1000)))

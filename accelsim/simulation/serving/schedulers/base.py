@@ -6,7 +6,7 @@ import heapq
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from accelsim.simulation.serving.requests import RequestLog
@@ -29,9 +29,6 @@ class PriorityQueue:
     def __len__(self) -> int:
         return len(self._heap)
 
-    def __iter__(self) -> Iterator[int]:
-        return (request for _, _, request in self._heap)
-
     def __getitem__(self, place: int) -> int:
         return self._heap[place][2]
 
@@ -48,10 +45,6 @@ class PriorityQueue:
     def popleft(self) -> int:
         """Take the first."""
         return heapq.heappop(self._heap)[2]
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._heap.clear()
 
 
 WaitingQueue = deque[int] | PriorityQueue
@@ -99,12 +92,4 @@ class Scheduler(ABC):
 
         Returns:
             Requests that ended with it.
-        """
-
-    @abstractmethod
-    def abandon(self) -> list[int]:
-        """Stop at once, as a machine that fails.
-
-        Returns:
-            Requests that waited or ran, which start anew elsewhere.
         """

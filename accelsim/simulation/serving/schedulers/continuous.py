@@ -2,9 +2,9 @@
 
 Each step gives every running sequence one token, then the rest of the token budget to prompts that
 are part done, then to waiting ones while sequences and blocks allow; if a sequence finds no block,
-the youngest is put back to the head of the queue, to be computed again or copied back (Kwon et al.,
-SOSP 2023; vLLM 0.9, v1/core/sched/scheduler.py). Engines that keep prompts and tokens in separate
-steps are the same with `mixed` off.
+the youngest is put back to the head of the queue, to be computed again (Kwon et al., SOSP 2023;
+vLLM 0.9, v1/core/sched/scheduler.py). Engines that keep prompts and tokens in separate steps are
+the same with `mixed` off.
 
 All sequences gain a token per step, so a counter of steps says when each ends (a heap) and when
 each needs a block (its length modulo the block size): an event costs the same whatever runs.
@@ -38,9 +38,6 @@ class BatchLimits:
         reserve: What must find blocks before a prompt starts: its first "part", all of the
             "prompt", or the whole "sequence".
         watermark_fraction: Share of the blocks that starting a prompt leaves free.
-        swap: Whether caches are copied to the host where blocks run short, not computed again.
-        copy_s_per_block: Time to copy a block from or to the host.
-        transfer_s_per_block: Time to copy a block from a replica that computes prompts.
     """
 
     max_tokens: int = 8192
@@ -51,9 +48,6 @@ class BatchLimits:
     mixed: bool = True
     reserve: str = "part"
     watermark_fraction: float = 0.0
-    swap: bool = False
-    copy_s_per_block: float = 0.0
-    transfer_s_per_block: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse limits nothing runs under.
@@ -106,9 +100,6 @@ class ContinuousBatching(Scheduler):
         self.steps, self.limits, self.cache = steps, limits, cache
         self.capacity_blocks = limits.blocks
         self._watermark = int(limits.blocks * limits.watermark_fraction)
-        self._reset()
-
-    def _reset(self) -> None:
         self._free = self.limits.blocks  # neither held nor cached
         self._partial: list[_Prompt] = []
         self._chunks: list[tuple[_Prompt, int]] = []
@@ -122,10 +113,9 @@ class ContinuousBatching(Scheduler):
         #: Sequences whose next block comes at each remainder of the counter, twice over.
         self._due = [0] * (2 * self.limits.block_tokens)
         self._left: dict[int, int] = {}  # tokens still to come of requests put back
-        self._stored: dict[int, int] = {}  # length of the caches kept elsewhere
         self._start_s = self._seconds = self._joules = 0.0
         self._step_count = 0
-        self._copy_s = self._stall_s = 0.0
+        self._stall_s = 0.0
         self._ended: list[int] = []
         self._promised = 0  # blocks of whole sequences that have started
 
@@ -162,12 +152,6 @@ class ContinuousBatching(Scheduler):
         tokens: int = log.prompt_tokens[request] + max(log.output_tokens[request] - 1, 0)
         return -(-tokens // self.limits.block_tokens)
 
-    def submit_computed(self, request: int, now_s: float) -> None:
-        """Queue a request whose prompt another replica has computed and sent."""
-        self._stored[request] = self.log.prompt_tokens[request]
-        self._left[request] = self.log.output_tokens[request] - 1
-        self.submit(request, now_s)
-
     def advance(self) -> list[int]:
         """Pass the event at `ready_s`; see `Scheduler`."""
         now_s = self.ready_s
@@ -177,16 +161,6 @@ class ContinuousBatching(Scheduler):
         if ended:
             self._ended = []
         return ended
-
-    def abandon(self) -> list[int]:
-        """Stop at once; see `Scheduler`."""
-        lost = [*self._running, *(prompt.request for prompt in self._partial), *self.waiting]
-        self.waiting.clear()
-        if self.cache is not None:
-            self.cache.clear()
-        self._reset()
-        self.ready_s = NEVER
-        return lost
 
     # a step's end
 
@@ -350,9 +324,6 @@ class ContinuousBatching(Scheduler):
         end = self._running[request][2]
         length = self._remove(request)
         self._left[request] = end - self._counter
-        if self.limits.swap:
-            self._stored[request] = length
-            self._copy_s += -(-length // self.limits.block_tokens) * self.limits.copy_s_per_block
         self._release(request, length)
         self.waiting.appendleft(request)
 
@@ -376,10 +347,6 @@ class ContinuousBatching(Scheduler):
         else:
             self._step_count, self.ready_s = 0, NEVER
             return
-        if self._copy_s:
-            self._seconds += self._copy_s
-            self._joules += self._copy_s * (self.steps.idle_w or 0.0)
-            self._copy_s = 0.0
         self.ready_s = now_s + self._seconds
 
     def _start_prompts(self) -> None:
@@ -476,8 +443,6 @@ class ContinuousBatching(Scheduler):
 
     def _admit(self, request: int, budget: int, now_s: float) -> int | None:
         """Start a waiting request; gives the tokens it takes, None where it must wait."""
-        if request in self._stored:
-            return self._restore(request, now_s)
         log, size = self.log, self.limits.block_tokens
         target = log.prompt_tokens[request]
         left = self._left.get(request)
@@ -520,23 +485,4 @@ class ContinuousBatching(Scheduler):
         if self.cache is None:
             return 0
         chain = self._chain(request, target - 1)
-        self.cache.query_count += chain
         return min(self.cache.length.get(self._group(request), 0), chain)
-
-    def _restore(self, request: int, now_s: float) -> int | None:
-        """Let a sequence go on whose cache lies elsewhere; it joins this step."""
-        length, size = self._stored[request], self.limits.block_tokens
-        # with room for its next token, unless that is reserved later
-        needed = length // size + 1 if self.limits.mixed else -(-length // size)
-        if needed > self._room():
-            return None
-        self.waiting.popleft()
-        del self._stored[request]
-        self._promised += self._blocks_of_all(request)
-        self._make_room(needed)
-        self._free -= needed
-        self._copy_s += needed * self.limits.copy_s_per_block
-        self._add(request, length, self._left.pop(request))
-        if self.log.scheduled_s[request] != self.log.scheduled_s[request]:
-            self.log.scheduled_s[request] = now_s
-        return 1

@@ -97,10 +97,3 @@ class WindowBatching(Scheduler):
         seconds, joules = self.steps.decode_run(len(batch), context, steps)
         self.tally.note(seconds, joules, steps, len(batch), 0, 0.0)
         return seconds
-
-    def abandon(self) -> list[int]:
-        """Stop at once; see `Scheduler`."""
-        lost = [*self._batch, *self.waiting]
-        self.waiting.clear()
-        self._batch, self._is_running, self.ready_s = [], False, NEVER
-        return lost
