@@ -132,12 +132,21 @@ def training_step(run: ResolvedRun) -> TrainingStep:
     forward = _lower(run, Phase.FORWARD)
     graph, counts = forward.graph, (forward.parameter_count, forward.parameter_tensor_count)
     if run.workload.captured is None:
-        step = _step(graph, *counts, run.precision, run.optimizer)
+        words = _predicts_words(run)
+        step = _step(graph, *counts, run.precision, run.optimizer, predicts_words=words)
         return TrainingStep(graph, step, forward)
     rule = run.optimizer.name
     step = captured_training(run.workload, _shape(run), run.precision, optimizer_name=rule)
     # with what training keeps, unlike the inference pass
     return TrainingStep(step.take(step.phase == int(Phase.FORWARD)), step, forward)
+
+
+def _predicts_words(run: ResolvedRun) -> bool:
+    """Whether the last product scores the words of a vocabulary at every position: decoders of all
+    sorts, and encoders with a head for masked words.
+    """
+    head = getattr(run.workload.parameters, "head", None)
+    return run.workload.autoregressive or head in {"masked_lm", "pretraining"}
 
 
 def _training(run: ResolvedRun) -> RunPasses:

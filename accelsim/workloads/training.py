@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from accelsim.errors import UnknownNameError
 from accelsim.workloads.builder import DROPOUT
-from accelsim.workloads.dtype import DTYPE_BYTES, Precision
+from accelsim.workloads.dtype import DTYPE_BYTES, Dtype, Precision
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, concatenate
 from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
 
@@ -35,6 +35,7 @@ __all__ = [
     "optimizer_graph",
     "training_graph",
     "untouched_parameter_count",
+    "word_loss_graph",
 ]
 
 _K = OperatorKind
@@ -106,8 +107,10 @@ def training_graph(
     tensor_count: int,
     precision: Precision,
     rule: Optimizer,
+    *,
+    predicts_words: bool = False,
 ) -> OperatorGraph:
-    """One training step: forward, backward, optimizer.
+    """One training step: forward, loss over a vocabulary, backward, optimizer.
 
     Args:
         forward: Forward rows (phase FORWARD).
@@ -115,12 +118,60 @@ def training_graph(
         tensor_count: Tensors they live in.
         precision: Dtypes.
         rule: Update rule.
+        predicts_words: Whether the last product gives a score for every word of a vocabulary, of
+            which a loss is made.
     """
     if (forward.kind == _K.TREE_ENSEMBLE).any():
         return _tree_training(forward)
     updated = parameter_count - untouched_parameter_count(forward)
     update = optimizer_graph(updated, tensor_count, precision, rule)
-    return concatenate([forward, backward_graph(forward), update])
+    loss = [word_loss_graph(forward, precision)] if predicts_words else []
+    return concatenate([forward, *loss, backward_graph(forward), update])
+
+
+def word_loss_graph(forward: OperatorGraph, precision: Precision) -> OperatorGraph:
+    """Cross entropy over a vocabulary and its gradient, in FP32 as PyTorch and Megatron-LM compute
+    it: scores widened, their logarithmic softmax, the gradient of the words that were meant, that
+    of the softmax, and the result narrowed again.
+
+    PyTorch, aten/src/ATen/native/cuda/SoftMax.cu and NLLLoss2d.cu; Megatron-LM,
+    core/tensor_parallel/cross_entropy.py. Rows of classes (a few thousand) are not worth it.
+
+    Args:
+        forward: Rows whose last matrix product gives the scores.
+        precision: Dtypes.
+    """
+    last = np.flatnonzero(forward.kind == _K.GEMM)[-1:]
+    batch, rows, words = (forward.dims[last, place] for place in range(3))
+    narrow, wide = precision.activation.bytes, 4.0
+    rows, scores = batch * rows, (batch * rows * words).astype(np.float64)
+    moved = {
+        "widen": (narrow, wide, _K.ELEMENTWISE),
+        "log_softmax": (wide, wide, _K.SOFTMAX),
+        "picked.grad": (0.0, wide, _K.ELEMENTWISE),
+        "log_softmax.grad": (2.0 * wide, wide, _K.SOFTMAX),
+        "narrow": (wide, narrow, _K.ELEMENTWISE),
+    }
+    if narrow >= wide:
+        moved = {name: row for name, row in moved.items() if "softmax" in name or "grad" in name}
+    whole, one = scores.astype(np.int64), np.ones_like(rows)
+    blocks = [
+        _Block(
+            source=np.zeros(len(last), dtype=np.int64),
+            step=step,
+            kind=np.full(len(last), int(kind), dtype=np.int16),
+            dims=_dims(rows, words) if kind is _K.SOFTMAX else _dims(whole, one, one),
+            flop=scores,
+            read_bytes=read * scores,
+            write_bytes=write * scores,
+            weight_bytes=np.zeros(len(last)),
+            suffix=name,
+        )
+        for step, (name, (read, write, kind)) in enumerate(moved.items())
+    ]
+    path = tuple(forward.path[row] for row in last)
+    dtype = np.full(len(last), int(Dtype.FP32), dtype=np.int8)
+    return _graph(blocks, ("loss",) * len(last), path, dtype, Phase.BACKWARD)
 
 
 def untouched_parameter_count(forward: OperatorGraph) -> int:

@@ -7,7 +7,8 @@ import pytest
 import accelsim
 
 #: A GPT of 6 layers, 256 wide, 4 heads, 8,192 tokens, untied learned positions, FP32, AdamW, fused
-#: attention: second step of torch 2.13 on a CPU, storages counted once (TorchDispatchMode).
+#: attention and GELU: second step of torch 2.13 on a CPU, gradients kept since the first, storages
+#: counted once (TorchDispatchMode). The peak is in the gradient of the loss's softmax.
 MEASURED_BYTES = {(4, "none"): 314_067_256, (8, "none"): 517_703_992, (4, "full"): 219_498_808}
 SIZES = {
     "layers": 6,
@@ -16,6 +17,7 @@ SIZES = {
     "intermediate_size": 1024,
     "vocab_size": 8192,
     "max_positions": 256,
+    "activation": "gelu",
 }
 
 
@@ -27,6 +29,6 @@ def test_peak_of_live_tensors_is_met(batch, recompute):
     found = accelsim.train(
         small, device="xeon-platinum-8380", seq_len=256, precision="fp32", plan=plan
     )
-    # the loss, whose logarithms torch keeps, is no row: it is missed most where little is kept
-    tolerance = 0.14 if recompute == "full" else 0.06
+    # a block that is computed again is held beside the loss, which is over by then
+    tolerance = 0.08 if recompute == "full" else 0.001
     assert found.memory_bytes == pytest.approx(MEASURED_BYTES[batch, recompute], rel=tolerance)

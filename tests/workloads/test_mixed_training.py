@@ -7,14 +7,17 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from accelsim import catalog, estimate, simulate
+from accelsim.planning.passes import run_passes
+from accelsim.planning.run import resolve
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import Dtype, precision
 from accelsim.workloads.families.encoder import EncoderParameters, write_encoder
 from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import OperatorKind
-from accelsim.workloads.training import backward_graph
+from accelsim.workloads.training import backward_graph, word_loss_graph
 
 BATCH, LENGTH, WIDTH, HEADS, INNER, VOCABULARY, LAYERS = 3, 32, 64, 4, 256, 128, 2
 K = OperatorKind
@@ -181,3 +184,42 @@ def test_published_trainings_fill_their_boards(model, device, name, batch, sampl
 def test_a_training_step_is_longer_with_dropout():
     step = simulate("bert-base", "v100-sxm2-16gb", mode="training", batch=8, seq_len=128)
     assert "dropout" in step.passes[0].graph.name
+
+
+class Moved(TorchDispatchMode):
+    """Bytes that operators on whole rows of scores read and write; a pick touches one a row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[float, float]] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, torch.Tensor) and out.dim() == 2 and "detach" not in str(func):
+            picks = "nll_loss" in str(func)
+            read = [x for x in args if isinstance(x, torch.Tensor) and x.dim() == 2]
+            self.found.append((0 if picks else sum(x.nbytes for x in read), out.nbytes))
+        return out
+
+
+@pytest.mark.parametrize(("policy", "narrow"), [("bf16", torch.bfloat16), ("fp32", torch.float32)])
+def test_the_loss_over_a_vocabulary_moves_what_torch_moves(policy, narrow):
+    b = GraphBuilder(precision(policy))
+    b.linear(b.input(BATCH, LENGTH, WIDTH), VOCABULARY, bias=False)
+    loss = word_loss_graph(b.build(), precision(policy))
+    scores = torch.randn(BATCH * LENGTH, VOCABULARY, dtype=narrow, requires_grad=True)
+    meant = torch.randint(VOCABULARY, (BATCH * LENGTH,))
+    with Moved() as moved:
+        nn.functional.cross_entropy(scores.float(), meant).backward()
+    assert list(zip(loss.read_bytes, loss.write_bytes, strict=True)) == moved.found
+
+
+@pytest.mark.parametrize("model", ["gpt2", "t5-small", "bert-base", "resnet-50"])
+def test_only_training_over_a_vocabulary_has_one_loss(model):
+    words = {"gpt2": 50257, "t5-small": 32128}.get(model)
+    for mode in ("inference", "training"):
+        (one,) = run_passes(resolve(model, "t4", mode=mode, output_len=0)).passes
+        rows = [row for row, name in enumerate(one.graph.name) if name == "loss.log_softmax"]
+        has_loss = mode == "training" and words is not None
+        assert len(rows) == int(has_loss)
+        assert all(one.graph.dims[row, 1] == words for row in rows)

@@ -54,6 +54,8 @@ FIELDS: Final = (
     *(f"issue_{part}_s" for part in _BOTH),
     *(f"energy_{part}_j" for part in _BOTH),
     "weight_gradient_s",  # of the backward pass, the part that no other layer waits for
+    # of the forward pass, what full recomputation does again: layers
+    *(f"again_{name}" for name in ("compute_s", "issue_s", "energy_j")),
     "inner_attention_s",  # of the forward pass, what selective recomputation does again
     "saved_bytes",
     "inner_saved_bytes",  # of these, what selective recomputation drops
@@ -183,9 +185,20 @@ def _priced(run: ResolvedRun) -> _Unit:
     for name, column in _columns(graph, table).items():
         sums[name] = np.bincount(block, weights=column, minlength=size).astype(np.float64)
     sums["output_bytes"], sums["working_bytes"] = _edges(graph, block, size)
-    values = {name: sums[name][blocks.alike] for name in FIELDS}
+    values = {name: sums[name][blocks.alike] for name in FIELDS if name in sums}
+    for word, unit in (("compute", "s"), ("issue", "s"), ("energy", "j")):
+        whole = values[f"{word}_forward_{unit}"]
+        values[f"again_{word}_{unit}"] = _of_layers(whole, blocks.layer_count)
     tied = _tied(values, step.lowered.parameter_count, run)
     return _Unit(values, blocks.layer_count, _spreads(graph, table, blocks), tied)
+
+
+def _of_layers(sums: FloatArray, layer_count: int) -> FloatArray:
+    """Sums without what stands before the first and after the last layer."""
+    kept = sums.copy()
+    if layer_count < len(kept):
+        kept[[0, -1]] = 0.0
+    return kept
 
 
 def _table(graph: OperatorGraph, run: ResolvedRun) -> CostTable:

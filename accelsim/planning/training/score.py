@@ -184,14 +184,16 @@ def stage_times(
     forward, issue_f = _direction(plans, table, row, "forward")
     backward, issue_b = _direction(plans, table, row, "backward")
     again, inner = plans["recompute"][:, None] == _FULL, plans["recompute"][:, None] == _SELECTIVE
-    for name, seconds in forward.items():
+    for name, seconds in (forward | {"compute": table["again_compute_s"][row]}).items():
         backward[name] = backward[name] + np.where(again, seconds, 0.0)
     backward["compute"] = backward["compute"] + np.where(inner, table["inner_attention_s"][row], 0)
     for parts in (forward, backward):
         parts["expert"] = parts["expert"] + _exchange_s(setup, plans, table, row)
         parts["compute"] = parts["compute"] * slowest
     forward_s = np.maximum(sum(forward.values()), issue_f)
-    backward_s = np.maximum(sum(backward.values()), issue_b + np.where(again, issue_f, 0.0))
+    backward_s = np.maximum(
+        sum(backward.values()), issue_b + np.where(again, table["again_issue_s"][row], 0.0)
+    )
     offloaded = plans["activation_offload"].astype(bool)[:, None]
     moved_s = np.where(offloaded, table["saved_bytes"][row] / setup.host_link_bytes_per_s, 0.0)
     parts = {name: forward[name] + backward[name] for name in forward}
@@ -347,7 +349,8 @@ def _energy_j(
     """Dynamic energy of the passes on all devices."""
     forward = table["energy_forward_j"][row].sum(axis=1)
     backward = table["energy_backward_j"][row].sum(axis=1)
-    again = np.where(plans["recompute"] == _FULL, forward, 0.0)
+    layers = table["again_energy_j"][row].sum(axis=1)
+    again = np.where(plans["recompute"] == _FULL, layers, 0.0)
     ranks = plans["dp"] * plans["tp"] * plans["cp"]
     energy: FloatArray = ranks * microbatch_count * (forward + backward + again)
     return energy
