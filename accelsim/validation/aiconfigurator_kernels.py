@@ -118,7 +118,8 @@ def _prediction(kernels: KernelGraph, profile: GpuProfile) -> Callable[[Any | No
         execution = Execution.EAGER if is_eager else Execution.GRAPH
         costs = cost_gpu(kernels.graph, profile, execution, measured)
         beyond_first = _share_beyond_first(kernels.rows.kind) * is_eager
-        issue_s = costs.dispatch_s - base.dispatch.trailing_s * beyond_first
+        dispatch = base.of_vendor(profile.vendor).dispatch
+        issue_s = costs.dispatch_s - dispatch.trailing_s * beyond_first
         busy_s, issued_s = kernels.sum_stages(costs.time_s), kernels.sum_stages(issue_s)
         time_s = np.maximum(busy_s, issued_s) if is_eager else busy_s + issued_s
         return Prediction(time_s + kernels.beside_s(base, profile), kernels.log_sigma(costs))

@@ -193,13 +193,13 @@ def test_a_kernel_that_ends_the_process_does_not_end_every_resumed_run(start, tm
     assert [row.case.shape["elements"] for row in rows if row.skipped] == [192]
 
 
-def test_an_interrupt_ends_with_0_and_keeps_everything(start, tmp_path):
+def test_an_interrupt_ends_with_130_and_keeps_everything(start, tmp_path):
     path = tmp_path / "run.jsonl"
     process = start(PAUSE="30")
     wait_for_rows(path, 4)
     process.send_signal(signal.SIGINT)
     code, error = end(process)
-    assert code == 0
+    assert code == 130
     assert "continue with --resume" in error
     assert "Traceback" not in error
     run = read_run(path)

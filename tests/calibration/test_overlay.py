@@ -2,7 +2,7 @@
 be replaced.
 """
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +32,7 @@ OVERLAY = FittedParameters(
 
 
 def test_an_overlay_is_read_back(tmp_path: Path) -> None:
-    assert read_fitted(write_overlay(OVERLAY, tmp_path)) == OVERLAY
+    assert asdict(read_fitted(write_overlay(OVERLAY, tmp_path))) == asdict(OVERLAY)
     assert [path.name for path in tmp_path.iterdir()] == ["a-board.yaml"]
 
 

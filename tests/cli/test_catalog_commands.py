@@ -234,7 +234,9 @@ def test_all_offers_are_listed_with_unknown_prices_empty(run):
         (("devices", "list", "--vendor", "nvida"), "Did you mean NVIDIA"),
         (("devices", "show", "./t4"), "--device-file"),
         (("accuracy", "--device", "t44"), "Did you mean t4"),
-        (("workloads", "show", "models/resnet-50"), "a path that ends in .yaml"),
+        (("workloads", "show", "./models/resnet-50"), "a path that ends in .yaml"),
+        (("workloads", "show", "models/vision/resnet-50"), "a path that ends in .yaml"),
+        (("workloads", "show", "microsoft/resnet-5O"), "Did you mean resnet-50"),
         (("workloads", "show", "x" * 5000), "Unknown workload 'xxx"),
         (
             ("arch", "sweep", "missing.csv"),

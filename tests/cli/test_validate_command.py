@@ -53,11 +53,19 @@ def test_a_report_is_written_and_not_over_another(run, data):
     report = read_accuracy(data / "ACCURACY.json")["suites"]["gpu-operators"]
     assert report["rows_asked"] == 2
     assert "gpu-operators" in (data / "ACCURACY.md").read_text()
-    evidence = json.loads((data / "EVIDENCE.json").read_text())["suites"]["gpu-operators"]
-    assert evidence["rows_answered"] == report["rows_answered"]
+    # Evidence is of whole models alone: rows of operators are none.
+    assert json.loads((data / "EVIDENCE.json").read_text()) == {"runs": [], "spreads": {}}
     again = run("validate", "gpu-operators", "--data", data, "--tier", "spec", "--report", data)
     assert again.code == 2
     assert "exists already" in again.err
+
+
+def test_evidence_beside_a_report_counts_the_answered_rows_of_whole_models(run, tmp_path):
+    run("validate", "gpu-models", "--tier", "spec", "--report", tmp_path)
+    report = read_accuracy(tmp_path / "ACCURACY.json")["suites"]["gpu-models"]
+    runs = json.loads((tmp_path / "EVIDENCE.json").read_text())["runs"]
+    assert {found["suite"] for found in runs} == {"gpu-models"}
+    assert sum(found["rows"] for found in runs) == report["rows_answered"] > 0
 
 
 def test_bad_data_exits_with_one_and_names_file_row_and_column(run, data):

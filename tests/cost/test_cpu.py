@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from operator_cases import (
     add,
@@ -85,8 +85,13 @@ def test_monotone_in_memory_bandwidth_and_unit_rate(m, n, k, factor):
 
 @settings(max_examples=40, deadline=None)
 @given(m=SIDES, n=SIDES, k=SIDES, threads=st.integers(1, 55))
+@example(m=44, n=34, k=402, threads=1)  # its operands feed more threads than its outputs
+@example(m=1, n=64, k=3000, threads=2)
+@example(m=16, n=1, k=1, threads=1)
+@example(m=1, n=3000, k=3000, threads=24)
 def test_more_threads_are_never_slower(m, n, k, threads):
-    graph = concatenate([gemm(m, n, k), add(m * n), lstm(4, 8, 64)])
+    depthwise = conv(1, m, m, 14, groups=m)
+    graph = concatenate([gemm(m, n, k), add(m * n), lstm(4, 8, 64), depthwise])
     few = cost_cpu(
         graph, XEON, parameters=replace(cpu_parameters(), thread_count=threads, weights_cold=True)
     )

@@ -242,11 +242,9 @@ def test_a_published_core_multiplies_its_whole_grid_every_cycle(name):
     core = device.overlay
     machine = overlay_machine(device, replace(fpga_parameters(), compute_efficiency_fraction=0.5))
     grid = (core.pixel_parallelism, core.input_channel_parallelism, core.output_channel_parallelism)
-    assert (machine.pixels, machine.inputs, machine.outputs) == tuple(side.value for side in grid)
+    assert machine.grids == (tuple(side.value for side in grid),)  # no layout but the published
     assert machine.cores == core.core_count.value
-    native = (
-        2 * machine.pixels * machine.inputs * machine.outputs * machine.cores * core.clock_hz.value
-    )
+    native = 2 * math.prod(machine.grids[0]) * machine.cores * core.clock_hz.value
     assert native == pytest.approx(
         device.matrix_flop_per_s[Dtype.INT8].value, rel=0.11
     )  # KV260 is quoted at a higher clock
@@ -260,22 +258,30 @@ def test_a_generic_grid_has_the_stated_rate(name):
     device = catalog.device(name)
     assert device.overlay is None
     machine = overlay_machine(device, replace(fpga_parameters(), generic_efficiency_fraction=0.5))
-    assert machine.inputs == machine.outputs
-    best_rate = 0.5 * max(device.peak_flop_per_s.values())
-    assert 2 * machine.pixels * machine.inputs**2 * device.fabric_clock_hz.value <= best_rate * (
-        1 + 1e-9
-    )
-    assert machine.pixels >= 8  # as published cores have
-    for dtype, rate in device.peak_flop_per_s.items():
-        reached = (
-            2 * machine.pixels * machine.inputs * machine.outputs / machine.seconds_per_cycle[dtype]
-        )
-        assert reached <= 0.5 * rate * (1 + 1e-9)
     best = max(device.peak_flop_per_s, key=lambda dtype: device.peak_flop_per_s[dtype])
-    reached = (
-        2 * machine.pixels * machine.inputs * machine.outputs / machine.seconds_per_cycle[best]
-    )
-    assert reached == pytest.approx(0.5 * device.peak_flop_per_s[best], rel=0.13)  # whole pixels
+    best_rate = 0.5 * device.peak_flop_per_s[best]
+    assert len(set(machine.grids)) == len(machine.grids) > 1
+    for pixels, inputs, outputs in machine.grids:
+        multipliers = pixels * inputs * outputs
+        assert inputs == outputs
+        assert pixels >= 8  # as published cores have
+        assert 2 * multipliers * device.fabric_clock_hz.value <= best_rate * (1 + 1e-9)
+        for dtype, rate in device.peak_flop_per_s.items():
+            reached = 2 * multipliers / machine.seconds_per_cycle[dtype]
+            assert reached <= 0.5 * rate * (1 + 1e-9)
+        reached = 2 * multipliers / machine.seconds_per_cycle[best]
+        assert reached == pytest.approx(best_rate, rel=0.13)  # whole pixels
+
+
+def test_a_layer_takes_the_fastest_layout_of_a_generic_board():
+    """Few channels take the layout of more pixels, many channels and few pixels the widest."""
+    machine = overlay_machine(catalog.device("vcu118"), fpga_parameters())
+    narrowest, widest = machine.grids[0], machine.grids[-1]
+    layers = {(50_000, 8, 8, 9): narrowest, (8, 2048, 2048, 1): widest}
+    for layer, sides in layers.items():
+        cycles = overlay_cycles(*layer, sides)
+        assert machine.array_cycles(*layer) == cycles
+        assert all(overlay_cycles(*layer, s) > cycles for s in machine.grids if s != sides)
 
 
 def test_engines_of_a_batch_share_their_memory_in_two_buffers():

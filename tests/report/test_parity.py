@@ -25,9 +25,24 @@ def part(device="T4", count=4, refusal="", seed=0, group="bert"):
     random = np.random.default_rng(seed)
     measured = 10.0 ** random.uniform(-5, 0, count)
     predicted = measured * np.exp(0.1 * random.normal(size=count))
-    texts = (np.full(count, group), np.array([f"run {index}" for index in range(count)], dtype=str))
-    numbers = (measured, predicted, predicted / 1.2, predicted * 1.2, np.full(count, np.nan))
-    return ScoredRows(device, "t4", "" if refusal else "spec", "", *texts, *numbers, refusal, 0, ())
+    labels = np.array([f"run {index}" for index in range(count)], dtype=str)
+    return ScoredRows(
+        device=device,
+        profile="t4",
+        tier="" if refusal else "spec",
+        note="",
+        group=np.full(count, group),
+        label=labels,
+        setting=np.full(count, ""),
+        measured_s=measured,
+        predicted_s=predicted,
+        low_s=predicted / 1.2,
+        high_s=predicted * 1.2,
+        roofline_s=np.full(count, np.nan),
+        refusal=refusal,
+        used_in_fit=0,
+        views=(),
+    )
 
 
 def board(*parts, name="gpu-models"):

@@ -361,6 +361,7 @@ def test_a_format_nobody_knows_is_a_refusal(package, tmp_path):
 
 def test_linear_layers_of_an_eager_board_follow_each_other_and_attention_is_timed_alone():
     board, parameters = gpu_of("b60"), GpuParameters.class_wide()
+    dispatch = parameters.other_dispatch
     small = {"m": 1, "n": 64, "k": 64}
     attention = {
         "batch_size": 1,
@@ -385,7 +386,7 @@ def test_linear_layers_of_an_eager_board_follow_each_other_and_attention_is_time
     for table, share in cases:
         (kernels,) = kernel_graphs(replace(table, system="b60"))
         predicted = aiconfigurator_kernels._prediction(kernels, board)(parameters).time_s
-        expected = parameters.dispatch.contraction_s - share * parameters.dispatch.trailing_s
+        expected = dispatch.contraction_s - share * dispatch.trailing_s
         assert predicted == pytest.approx([expected])
 
 

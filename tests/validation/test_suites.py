@@ -339,7 +339,7 @@ def test_the_registry_refuses_a_name_twice_and_unknown_names():
     names = [found.name for found in suites()]
     assert len(set(names)) == len(names)
     assert names[:4] == ["gpu-operators", "gpu-models", "cnn-gpus", "mlperf-inference"]
-    assert names[4:6] == ["llm-serving", "silicon-kernels"]
+    assert names[4:7] == ["llm-serving", "published", "silicon-kernels"]
     with pytest.raises(InvalidValueError, match="not registered yet"):
         register_suite("gpu-models", "", (), "model")(lambda _folder: [])
     with pytest.raises(UnknownNameError, match="gpu-models"):

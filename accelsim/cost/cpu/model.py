@@ -136,12 +136,16 @@ def _product_s(
 
 
 def _best_threads(
-    time_s: Callable[[FloatArray], FloatArray], most: FloatArray, machine: CpuMachine
+    time_s: Callable[[FloatArray], FloatArray],
+    most: FloatArray,
+    machine: CpuMachine,
+    fed: FloatArray,
 ) -> FloatArray:
     """Threads a library starts: where one more costs more to start than it saves, 1 to `most`.
 
     Time falls as work over threads, memory saturates and start-up grows with each: convex, so that
-    a golden-section search in the logarithm finds its least (Kiefer, Proc. AMS 4(3), 1953).
+    a golden-section search in the logarithm finds its least (Kiefer, Proc. AMS 4(3), 1953). Its
+    corners are tried exactly: one thread, all that arithmetic feeds, memory's saturation, `most`.
     """
     if machine.threads <= 1 or machine.values.fork_join_per_thread_s <= 0:
         return most
@@ -152,7 +156,8 @@ def _best_threads(
         falls = time_s(np.exp(inner)) > time_s(np.exp(outer))
         low, high = np.where(falls, inner, low), np.where(falls, high, outer)
     best = np.exp(0.5 * (low + high))
-    for count in (np.ones_like(most), most):
+    saturating = machine.level_bytes_per_s[-1] / machine.core_memory_bytes_per_s
+    for count in (np.ones_like(most), fed, np.clip(saturating, 1.0, most), most):
         best = np.where(time_s(count) <= time_s(best), count, best)
     return best
 
@@ -165,6 +170,7 @@ def _started(
     threads: FloatArray,
     start_s: float,
     memory_s: Callable[[FloatArray], FloatArray] | None = None,
+    fed: FloatArray | None = None,
 ) -> RowCosts:
     """Row costs from arithmetic time: adds traffic, page faults and start-up; rows without bytes
     cost only the latter.
@@ -172,24 +178,30 @@ def _started(
     Args:
         rows: The rows.
         machine: The CPU.
-        compute: Arithmetic time on `threads`, which share it evenly.
+        compute: Arithmetic time on the threads it feeds, which share it evenly.
         flop: Executed operations.
         threads: Most threads that have work.
         start_s: Start of the operator.
         memory_s: Time of the operands on so many threads, where it is not the rows' traffic.
+        fed: Threads that have arithmetic, where others only move operands.
     """
     moved_s = partial(machine.traffic_s, rows) if memory_s is None else memory_s
-    work = compute * threads
+    sharing = threads if fed is None else fed
+    work = compute * sharing
+
+    def compute_s(count: FloatArray) -> FloatArray:
+        shared: FloatArray = work / np.minimum(count, sharing)
+        return shared
 
     def traffic_s(count: FloatArray) -> FloatArray:
         return moved_s(count) + machine.page_fault_s(rows, count)
 
     def time_s(count: FloatArray) -> FloatArray:
-        longest: FloatArray = np.maximum(work / count, traffic_s(count))
+        longest: FloatArray = np.maximum(compute_s(count), traffic_s(count))
         return longest + machine.fork_join_s(count)
 
-    used = _best_threads(time_s, threads, machine)
-    compute, traffic = work / used, traffic_s(used)
+    used = _best_threads(time_s, threads, machine, sharing)
+    compute, traffic = compute_s(used), traffic_s(used)
     return RowCosts(
         time_s=np.maximum(compute, traffic) + start_s + machine.fork_join_s(used),
         compute_s=compute,
@@ -215,9 +227,9 @@ def _gemm(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
     shape = contraction(rows)
     rate = machine.checked(machine.gemm_rate, rows)
     compute = _product_s(shape, rate, machine, values) + _conversion_s(rows, machine)
-    threads = _gemm_threads(shape, machine, values)
-    threads = np.maximum(threads, _threads(rows.bytes, 4.0 * values.parallel_grain_count, machine))
-    return _started(rows, machine, compute, shape.flop, threads, machine.contraction_s)
+    fed = _gemm_threads(shape, machine, values)
+    threads = np.maximum(fed, _threads(rows.bytes, 4.0 * values.parallel_grain_count, machine))
+    return _started(rows, machine, compute, shape.flop, threads, machine.contraction_s, fed=fed)
 
 
 @FORMULAS.register(_K.CONV, _K.CONV_TRANSPOSE, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT)
@@ -233,11 +245,12 @@ def _conv(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
     slow = shape.flop / (
         unit * values.depthwise_efficiency_fraction / values.unit_efficiency_fraction
     )
-    slow *= machine.threads / _threads(outputs, values.gemm_block_count, machine)
+    channelwise = _threads(outputs, values.gemm_block_count, machine)
+    slow *= machine.threads / channelwise
     compute = np.where(depthwise, slow, _product_s(shape, rate, machine, values)) + _conversion_s(
         rows, machine
     )
-    threads = _gemm_threads(shape, machine, values)
+    threads = np.where(depthwise, channelwise, _gemm_threads(shape, machine, values))
     return _started(rows, machine, compute, shape.flop, threads, machine.conv_s)
 
 
@@ -273,7 +286,7 @@ def _recurrent(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCos
         longest: FloatArray = np.maximum(work / count, reread)
         return longest + machine.fork_join_s(count)
 
-    threads = _best_threads(step_s, most, machine)
+    threads = _best_threads(step_s, most, machine, most)
     each = work / threads
     per_step = step_s(threads) + values.recurrent_step_s
     compute = parts.passes * (once + parts.steps * each)
