@@ -43,7 +43,7 @@ _K = OperatorKind
 FORMULAS: Formulas[CpuMachine, CpuParameters] = Formulas("cpu")
 _SIGMA = 0.4
 #: Steps of the search for the number of threads, and what each keeps of its interval.
-_SEARCH_STEPS = 14
+_SEARCH_STEPS = 20
 _GOLDEN = 0.618
 
 
@@ -136,16 +136,12 @@ def _product_s(
 
 
 def _best_threads(
-    time_s: Callable[[FloatArray], FloatArray],
-    most: FloatArray,
-    machine: CpuMachine,
-    fed: FloatArray,
+    time_s: Callable[[FloatArray], FloatArray], most: FloatArray, machine: CpuMachine
 ) -> FloatArray:
     """Threads a library starts: where one more costs more to start than it saves, 1 to `most`.
 
     Time falls as work over threads, memory saturates and start-up grows with each: convex, so that
-    a golden-section search in the logarithm finds its least (Kiefer, Proc. AMS 4(3), 1953). Its
-    corners are tried exactly: one thread, all that arithmetic feeds, memory's saturation, `most`.
+    a golden-section search in the logarithm finds its least (Kiefer, Proc. AMS 4(3), 1953).
     """
     if machine.threads <= 1 or machine.values.fork_join_per_thread_s <= 0:
         return most
@@ -156,8 +152,7 @@ def _best_threads(
         falls = time_s(np.exp(inner)) > time_s(np.exp(outer))
         low, high = np.where(falls, inner, low), np.where(falls, high, outer)
     best = np.exp(0.5 * (low + high))
-    saturating = machine.level_bytes_per_s[-1] / machine.core_memory_bytes_per_s
-    for count in (np.ones_like(most), fed, np.clip(saturating, 1.0, most), most):
+    for count in (np.ones_like(most), most):
         best = np.where(time_s(count) <= time_s(best), count, best)
     return best
 
@@ -200,7 +195,7 @@ def _started(
         longest: FloatArray = np.maximum(compute_s(count), traffic_s(count))
         return longest + machine.fork_join_s(count)
 
-    used = _best_threads(time_s, threads, machine, sharing)
+    used = _best_threads(time_s, threads, machine)
     compute, traffic = compute_s(used), traffic_s(used)
     return RowCosts(
         time_s=np.maximum(compute, traffic) + start_s + machine.fork_join_s(used),
@@ -286,7 +281,7 @@ def _recurrent(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCos
         longest: FloatArray = np.maximum(work / count, reread)
         return longest + machine.fork_join_s(count)
 
-    threads = _best_threads(step_s, most, machine, most)
+    threads = _best_threads(step_s, most, machine)
     each = work / threads
     per_step = step_s(threads) + values.recurrent_step_s
     compute = parts.passes * (once + parts.steps * each)
