@@ -192,7 +192,7 @@ def test_ring_all_reduce_is_reduce_scatter_then_all_gather(size, ranks, stride):
             kind,
             size,
             group,
-            flat(ranks * stride),
+            two_tiers(8, ranks * stride // 8 + 1),
             algorithm="ring",
         ).time_s
 
@@ -357,6 +357,16 @@ def test_switches_that_reduce_exceed_the_wire(run, bus_bytes_per_s):
     costs = collective_costs(ALL_REDUCE, payload, RankGroup(ranks), cluster(name))
     found = 2 * (ranks - 1) / ranks * payload / costs.time_s[0]
     assert found == pytest.approx(bus_bytes_per_s, rel=0.05)
+
+
+@settings(max_examples=60, deadline=None)
+@given(size=SIZES, ranks=st.integers(3, 8), factor=st.floats(1.01, 10))
+def test_a_switch_that_reduces_still_takes_each_payload_once(size, ranks, factor):
+    node, group = cluster("dgx-h200"), RankGroup(ranks)
+    sizes = [size, size * factor]
+    times = collective_costs(ALL_REDUCE, sizes, group, node, algorithm="nvls").time_s
+    assert times[0] <= times[1]
+    assert (times >= np.array(sizes) / node.tiers[0].bandwidth_bytes_per_s).all()
 
 
 def test_only_a_switch_that_reduces_has_nvls():

@@ -173,22 +173,25 @@ def test_cold_weights_slow_a_small_batch():
     hot = cost_cpu(graph, XEON, parameters=replace(cpu_parameters(), weights_cold=False))
     cold = cost_cpu(graph, XEON, parameters=replace(cpu_parameters(), weights_cold=True))
     assert cold.memory_s[0] > 1.1 * hot.memory_s[0]
-    assert hot.bytes[0] < 0.01 * cold.bytes[0]
-    assert cold.bytes[0] == pytest.approx(graph.weight_bytes[0], rel=1e-3)
+    assert hot.bytes[0] < 0.005 * cold.bytes[0]
+    assert cold.bytes[0] == pytest.approx(graph.weight_bytes[0], rel=1e-8)
 
 
 def test_weights_are_cold_when_together_they_exceed_the_last_cache():
     layer = gemm(1, 4096, 4096)  # 64 MiB
     many = concatenate([layer] * 4)
-    assert cost_cpu(many, XEON).bytes[0] == pytest.approx(layer.weight_bytes[0])
-    assert cost_cpu(layer, XEON).bytes[0] < layer.weight_bytes[0]
+    assert cost_cpu(many, XEON).bytes[0] == pytest.approx(layer.weight_bytes[0], rel=1e-8)
+    # alone they fill two thirds of it, and some lines lose their place to others
+    assert 0.0 < cost_cpu(layer, XEON).bytes[0] < 0.22 * layer.weight_bytes[0]
 
 
 def test_servers_keep_their_heap():
     """32 and 36 MB, below and above the threshold of 32 MiB: no step in time per byte."""
     below, above = add(8_000_000), add(9_000_000)
     eager = [cost_cpu(graph, HASWELL).memory_s[0] for graph in (below, above)]
-    assert eager[1] == pytest.approx(9 / 8 * eager[0], rel=0.05)
+    graph = [cost_cpu(graph, HASWELL, Execution.GRAPH).memory_s[0] for graph in (below, above)]
+    assert eager == graph
+    assert eager[1] == pytest.approx(9 / 8 * eager[0], rel=0.025)
 
 
 def test_collectives_belong_to_the_links():
@@ -264,10 +267,8 @@ def test_memory_traffic_is_what_the_last_cache_does_not_hold():
     small, large = (add(round(share * last / 12)) for share in (0.5, 4.0))
     table = cost_cpu(concatenate([small, large]), XEON, Execution.GRAPH)
     reach = large.bytes[0] - table.bytes[1]
-    assert 0.0 < table.bytes[0] < 0.5 * small.bytes[0]
-    assert (
-        0.8 * last <= reach <= 2.2 * last
-    )  # private caches of the cores that run may hold more than the last level
+    assert 0.0 < table.bytes[0] < 0.2 * small.bytes[0]
+    assert 0.95 * last <= reach <= 1.05 * last
 
 
 @pytest.mark.parametrize("name", NAMES)

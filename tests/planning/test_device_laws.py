@@ -15,7 +15,7 @@ BATCHES = (1, 2, 3, 4, 8, 16, 17, 32, 33, 64, 128, 512, 2048)
 NOISE = 0.02
 #: Decoding's attention on a Max 1550 follows the tables of an Arc Pro B60, where one sequence takes
 #: longer than two.
-KNOWN = {"gpt2": {"max-1550"}}
+KNOWN = {"gpt2": {"max-1550": ["latency"]}}
 
 
 def boards() -> list[str]:
@@ -54,8 +54,8 @@ def test_larger_batches_take_longer_and_bring_more(model, execution):
     shape = (len(names), len(BATCHES))
     columns = sweep["latency_s"].reshape(shape), sweep["throughput_per_s"].reshape(shape)
     broken = {name: falls(*pair) for name, *pair in zip(names, *columns, strict=True)}
-    assert np.isfinite(columns[0]).any(axis=1).sum() > 0.9 * len(names)
-    assert {name for name, laws in broken.items() if laws} <= KNOWN.get(model, set())
+    assert np.isfinite(columns[0]).any(axis=1).sum() > 0.98 * len(names)
+    assert {name: laws for name, laws in broken.items() if laws} == KNOWN.get(model, {})
 
 
 @pytest.mark.parametrize("model", ["gbdt-higgs", "ncf-ml-20m"])

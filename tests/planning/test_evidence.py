@@ -8,18 +8,21 @@ import io
 import json
 import math
 import re
+from collections import Counter
 
 import pytest
 from rich.console import Console
 
 from accelsim import catalog
 from accelsim.cost.fitted import fitted_parameters
+from accelsim.datafile import data_root
 from accelsim.planning import evidence as module
 from accelsim.planning.estimate import estimate
 from accelsim.planning.estimate_many import estimate_many
 from accelsim.planning.evidence import evidence, residual_log_sigma, shipped_evidence
 from accelsim.planning.likeness import Setting
 from accelsim.planning.simulate import simulate
+from accelsim.report.accuracy_file import read_accuracy
 from accelsim.report.tables import estimate_view
 
 Z90 = 1.6448536269514722
@@ -101,6 +104,20 @@ def test_a_spread_comes_from_the_nearest_setting_with_enough_rows():
     assert residual_log_sigma("gpu", Setting.of("inference", "int8", "transformer")) == 0.5
     assert residual_log_sigma("gpu", Setting.of("training", "fp32", "other")) == 0.6
     assert residual_log_sigma("asic", HALF) == 0.0
+
+
+def test_the_evidence_that_ships_is_of_the_reports_that_ship():
+    folder = data_root() / "calibration"
+    answered = {
+        name: suite["rows_answered"]
+        for report in (folder / "published", folder)
+        for name, suite in read_accuracy(report / "ACCURACY.json")["suites"].items()
+    }
+    rows = Counter()
+    for line in shipped_evidence()["runs"]:
+        rows[line["suite"]] += line["rows"]
+    assert rows == {name: answered[name] for name in rows}
+    assert {"gpu-models", "published", "asic-networks", "dpu"} <= set(rows)
 
 
 DEVICES = ("h100-sxm-80gb", "t4", "rtx-4090", "mi300x", "tpu-v5e", "inferentia2", "epyc-9654")

@@ -65,6 +65,7 @@ def test_intervals_are_those_of_families_left_out():
     alone = accelsim.estimate("vgg-16", "zcu102", batch=1)
     assert alone.latency_high_s / alone.latency_s == pytest.approx(np.exp(1.645 * 0.07), rel=0.02)
     assert "Vitis AI v3.0" in alone.evidence.sentence
+    assert (alone.evidence.scope, alone.evidence.suite) == ("overlays", "dpu, dpu-boards")
 
 
 def test_rounds_of_images_and_monotone_batches():
