@@ -44,20 +44,11 @@ def test_csv_has_the_same_columns_where_all_pairs_fail(run):
     assert float(good[0]["memory.weight_bytes"]) > 0
 
 
-def test_the_best_of_each_column_is_marked_once_per_table(run):
-    text = run(
-        "compare", "resnet-50", "--devices", "t4,v100-sxm2-16gb,epyc-9654", "--batch", 32
-    ).out
-    rows = run(
-        "compare",
-        "resnet-50",
-        "--devices",
-        "t4,v100-sxm2-16gb,epyc-9654",
-        "--batch",
-        32,
-        "--format",
-        "json",
-    ).json
+@pytest.mark.parametrize("devices", ["t4,v100-sxm2-16gb,epyc-9654", "k40,h100-sxm-80gb"])
+def test_the_best_of_each_column_is_marked_once_per_table(run, devices):
+    question = ("compare", "resnet-50", "--devices", devices, "--batch", 512)
+    text = run(*question).out
+    rows = run(*question, "--format", "json").json
     for column in ("latency_s", "energy_per_sample_j"):
         won = [row["device"] for row in rows if column in row["best"]]
         tied = [row["device"] for row in rows if column in row["tied"]]
@@ -66,6 +57,9 @@ def test_the_best_of_each_column_is_marked_once_per_table(run):
     fastest = min(rows, key=lambda row: row["latency_s"])
     (line,) = [x for x in text.splitlines() if x.startswith(fastest["device"])]
     assert re.search(r"[mµ]s\*" if "latency_s" in fastest["best"] else "[mµ]s~", line)
+    table = text.partition("who wins at which batch")[0]
+    assert table.count("*") == sum(len(row["best"]) for row in rows)
+    assert ("*" in table) == devices.startswith("k40")
 
 
 def test_pairs_that_cannot_run_show_their_reason(run):

@@ -44,7 +44,7 @@ def scored(tmp_path):
 def test_a_published_run_of_175b_is_near_what_was_measured(scored):
     score = scored("training-published", korthikanti_2022=KORTHIKANTI)
     assert score["rows_answered"] == score["rows_asked"] == 2
-    assert score["max_ape_fraction"] < 0.12
+    assert score["max_ape_fraction"] < 0.08
 
 
 def test_vtrain_rows_are_plans_and_what_does_not_divide_is_refused(scored):
@@ -123,7 +123,7 @@ def test_speed_ups_are_of_rows_beside_each_other(scored):
     }
     score = scored("training-scaling", **tables)
     assert (score["rows_asked"], score["rows_answered"]) == (4, 2)
-    assert score["max_ape_fraction"] < 0.3
+    assert score["max_ape_fraction"] < 0.13
 
 
 def test_epochs_are_samples_where_they_are_too_many(scored):
@@ -133,7 +133,7 @@ def test_epochs_are_samples_where_they_are_too_many(scored):
     )
     score = scored("training-time", mlperf_time_to_train=TIMES + rows)
     assert score["rows_answered"] == 2
-    assert score["p90_ape_fraction"] < 0.5
+    assert score["p90_ape_fraction"] < 0.41
 
 
 def test_power_is_of_a_node(scored):
@@ -141,7 +141,7 @@ def test_power_is_of_a_node(scored):
     times = "v3.0,A,s,bert,H100,8,6.0,384,2800000\n"
     score = scored("training-power", mlperf_power=POWER + rows, mlperf_time_to_train=TIMES + times)
     assert (score["rows_asked"], score["rows_answered"]) == (2, 1)
-    assert score["max_ape_fraction"] < 0.15
+    assert score["max_ape_fraction"] < 0.1
 
 
 def test_model_arithmetic_is_that_of_narayanan():
