@@ -75,7 +75,7 @@ def test_larger_batches_take_longer_in_training(model):
 @pytest.mark.parametrize("mode", ["inference", "training"])
 @pytest.mark.parametrize("model", ["resnet-50", "bert-base", "ncf-ml-20m"])
 def test_a_compiled_network_is_never_slower_than_a_replayed_one(model, mode):
-    slower = []
+    slower, compared = [], 0
     for name in boards():
         try:
             replayed, compiled = (
@@ -84,6 +84,8 @@ def test_a_compiled_network_is_never_slower_than_a_replayed_one(model, mode):
             )
         except AccelsimError:  # a format that the board trains in none of
             continue
+        compared += replayed.fits
         if replayed.fits and compiled.latency_s > replayed.latency_s * (1 + 1e-9):
             slower.append((name, compiled.latency_s / replayed.latency_s))
     assert not slower
+    assert compared > 0.95 * len(boards())

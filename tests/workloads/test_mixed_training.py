@@ -177,8 +177,8 @@ def test_published_trainings_fill_their_boards(model, device, name, batch, sampl
         fused_attention=False,
     )
     assert found.fits
-    assert found.memory_bytes > 0.7 * catalog.device(device).memory.capacity_bytes.value
-    assert found.throughput_per_s == pytest.approx(samples_per_s, rel=0.27)
+    assert found.memory_bytes > 0.72 * catalog.device(device).memory.capacity_bytes.value
+    assert found.throughput_per_s == pytest.approx(samples_per_s, rel=0.12)
 
 
 def test_a_training_step_is_longer_with_dropout():

@@ -37,8 +37,8 @@ def test_one_request_alone_takes_what_estimate_says(model, device, prompt, outpu
     alone = accelsim.estimate(
         model, device, batch=1, seq_len=prompt, output_len=output, stack=stack
     )
-    assert served.ttft_s["mean"] == pytest.approx(alone.time_to_first_token_s, rel=0.06)
-    assert served.tpot_s["mean"] == pytest.approx(alone.time_per_output_token_s, rel=0.03)
+    assert served.ttft_s["mean"] == pytest.approx(alone.time_to_first_token_s, rel=0.05)
+    assert served.tpot_s["mean"] == pytest.approx(alone.time_per_output_token_s, rel=0.002)
 
 
 def test_figures_are_those_of_the_contract():
@@ -92,7 +92,10 @@ def test_vision_models_are_served_in_batches(device):
     result = accelsim.serve("resnet-50", device, load, max_seqs=8, batch_window_s=0.01)
     assert result.completed == 100
     assert result.tpot_s["mean"] is None
-    assert result.queue_s["p99"] <= 0.011 + result.e2e_s["p99"]
+    # none waits longer than the window and the batch before its own
+    full_s = accelsim.estimate("resnet-50", device, batch=8).latency_s
+    assert result.queue_s["p50"] == pytest.approx(0.01)
+    assert result.queue_s["p99.9"] <= 0.01 + full_s
 
 
 def test_engines_share_memory_out_by_their_own_rules():
@@ -105,7 +108,7 @@ def test_engines_share_memory_out_by_their_own_rules():
     capacity = 80e9
     for plan in found.values():
         held = plan["weight_bytes"] + plan["kv_cache_bytes"]
-        assert 0.6 * capacity < held < capacity
+        assert 0.9 * capacity < held < capacity
     sglang = found["sglang"]
     assert sglang["weight_bytes"] + sglang["kv_cache_bytes"] < 0.88 * 1.08 * capacity
 
