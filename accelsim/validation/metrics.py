@@ -54,7 +54,8 @@ class Figures:
         bias_fraction: Mean signed error; above 0 where predictions are too slow.
         kendall_tau: Rank correlation of predicted and measured times over the rows; None under
             three rows.
-        interval_coverage_fraction: Rows inside their 90 % interval.
+        interval_coverage_fraction: Rows inside their 90 % interval, of those that have one; None
+            where none has.
         interval_width_fraction: Median of (high - low) / predicted.
         roofline_mape_fraction: MAPE of the plain roofline on the same rows.
     """
@@ -169,7 +170,7 @@ def figures(
     Args:
         predicted_s: Predicted times, shape (n,), above 0.
         measured_s: Measured times.
-        low_s: Low ends of the intervals.
+        low_s: Low ends of the intervals; NaN where a prediction has none.
         high_s: High ends.
         roofline_s: Roofline times; NaN where the device has no roofline for the row.
     """
@@ -177,6 +178,9 @@ def figures(
     if count == 0:
         return Figures(0, *(None,) * (len(fields(Figures)) - 1))
     error = absolute_errors(predicted_s, measured_s)
+    known = ~np.isnan(low_s)
+    low_s, high_s = low_s[known], high_s[known]
+    inside = (low_s <= measured_s[known]) & (measured_s[known] <= high_s)
     has_line = ~np.isnan(roofline_s)
     line = absolute_errors(roofline_s[has_line], measured_s[has_line])
     return Figures(
@@ -190,7 +194,7 @@ def figures(
         max_ape_fraction=float(error.max()),
         bias_fraction=float((predicted_s / measured_s - 1.0).mean()),
         kendall_tau=kendall_tau(predicted_s, measured_s),
-        interval_coverage_fraction=float(((low_s <= measured_s) & (measured_s <= high_s)).mean()),
-        interval_width_fraction=_median_ratio(high_s - low_s, predicted_s),
+        interval_coverage_fraction=float(inside.mean()) if inside.size else None,
+        interval_width_fraction=_median_ratio(high_s - low_s, predicted_s[known]),
         roofline_mape_fraction=float(line.mean()) if line.size else None,
     )

@@ -28,7 +28,7 @@ def quantity_batch(
     label: TextArray,
     measured: Mapping[str, FloatArray],
     predicted: Mapping[str, FloatArray],
-    log_sigma: float,
+    log_sigma: float | None,
 ) -> Batch:
     """One batch of all quantities of n rows.
 
@@ -38,7 +38,7 @@ def quantity_batch(
         label: Configuration of each row, shape (n,).
         measured: By quantity, shape (n,) each; NaN or 0 where there is none.
         predicted: By quantity, shape (n,) each.
-        log_sigma: Standard deviation of ln(true / predicted).
+        log_sigma: Standard deviation of ln(true / predicted); None where nothing says it.
     """
     groups, labels, truth, guess = [], [], [], []
     for name, values in measured.items():
@@ -48,7 +48,7 @@ def quantity_batch(
         truth.append(values[keep])
         guess.append(predicted[name][keep])
     found = np.concatenate(guess)
-    prediction = Prediction(found, np.full(len(found), log_sigma))
+    prediction = Prediction(found, np.full(len(found), np.nan if log_sigma is None else log_sigma))
     everything = np.concatenate(truth)
     return Batch(
         device=device,

@@ -40,7 +40,7 @@ class Prediction:
 
     Attributes:
         time_s: Predicted times, shape (n,), s.
-        log_sigma: Standard deviation of ln(true / predicted), shape (n,).
+        log_sigma: Standard deviation of ln(true / predicted), shape (n,); NaN where unknown.
     """
 
     time_s: FloatArray

@@ -4,6 +4,11 @@ import numpy as np
 import pytest
 
 from accelsim.planning.capacity.batch_queue import BatchTimes, largest_rate_per_s, latencies_s
+from accelsim.simulation.serving.fleet import ArrivalQueue, Fleet
+from accelsim.simulation.serving.requests import RequestColumns, RequestLog
+from accelsim.simulation.serving.routers import router
+from accelsim.simulation.serving.schedulers.window import WindowBatching
+from accelsim.simulation.serving.step_times import Curve, Surface, TabulatedSteps
 
 ONE = BatchTimes((1,), (0.010,))
 
@@ -34,3 +39,19 @@ def test_largest_rate_grows_with_the_limit_and_stays_below_saturation():
 def test_twice_the_time_of_a_batch_bounds_it():
     times = BatchTimes((1, 4), (0.010, 0.040))
     assert [times.within(limit) for limit in (0.019, 0.020, 0.060, 1.0)] == [0, 1, 3, 4]
+
+
+def test_the_queue_is_the_simulators_whole_batches_without_a_window():
+    by_size = [0.0, 0.010, 0.013, 0.017, 0.020]
+    arrival_s = np.cumsum(np.random.default_rng(3).exponential(1 / 150, 2000))
+    ones = np.ones(len(arrival_s), dtype=np.int64)
+    log = RequestLog(RequestColumns(arrival_s, ones, 0 * ones))
+    sizes, nothing = np.arange(1, 5), np.zeros((2, 2))
+    times = Curve(sizes, np.array(by_size[1:]), np.zeros(4))
+    free = Curve(sizes[:2], np.zeros(2), np.zeros(2))
+    flat = Surface(sizes[:2], np.array([0.0, 1.0]), nothing, nothing)
+    replica = WindowBatching(log, TabulatedSteps(times, times, free, flat, flat), 4)
+    one = router("round-robin", log, np.random.default_rng(0))
+    Fleet(log, [replica], one, ArrivalQueue(log)).run()
+    simulated = log.column("finish_s") - arrival_s
+    np.testing.assert_allclose(latencies_s(arrival_s, by_size), simulated, rtol=1e-9)

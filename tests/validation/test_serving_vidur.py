@@ -44,6 +44,8 @@ def test_requests_alone_take_what_their_kernels_take(score):
     found = score(GRID)
     assert found.figures.rows_answered == 12
     assert found.figures.max_ape_fraction < 1e-9
+    assert found.figures.interval_coverage_fraction is None  # nothing says how wide it is
+    assert found.figures.interval_width_fraction is None
 
 
 def test_a_slower_peer_is_an_error(score):

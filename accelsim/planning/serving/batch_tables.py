@@ -52,7 +52,9 @@ def batch_tables(
     idle_w = idle_power_w(run.device)
     latency_s = found["latency_s"]
     waits_s = latency_s - at / found["throughput_per_s"]
-    energy_j = np.nan_to_num(found["energy_j"] + (idle_w or 0.0) * waits_s)
+    energy_j = found["energy_j"] + (idle_w or 0.0) * waits_s
+    if np.isnan(energy_j).any():
+        idle_w, energy_j = None, np.zeros(len(at))  # unknown without the idle power, too
     nothing = np.zeros((2, 2))
     flat = Surface(np.array([1, 2]), np.array([0.0, 1.0]), nothing, nothing)
     spread = math.log(found["latency_high_s"][0] / latency_s[0]) / _Z90

@@ -56,15 +56,11 @@ class FullBatch:
     """A replica that never waits.
 
     Attributes:
-        sequences: Sequences at once.
-        decode_step_s: Step that gives each a token.
         per_prompt_token_s: Seconds per token of a prompt.
         per_output_token_s: Seconds per token generated.
         per_request_s: Seconds per request of the load.
     """
 
-    sequences: int
-    decode_step_s: float
     per_prompt_token_s: float
     per_output_token_s: float
     per_request_s: float
@@ -102,17 +98,10 @@ def full_batch(plan: ReplicaPlan, load: LoadShape) -> FullBatch:
     further = max(load.output_tokens - 1, 0.0)
     steps, prompts = further / sequences, load.prompt_tokens / tokens
     per_request = max(steps * decode_s + prompts * added_s, prompts * step_s)
-    per_prompt = added_s / tokens
+    per_prompt, per_output = added_s / tokens, decode_s / sequences
     if per_request > steps * decode_s + prompts * added_s:  # prompts in every step
-        per_prompt = step_s / tokens
-        decode_s = 0.0
-    return FullBatch(
-        sequences,
-        plan.steps.decode_run(sequences, context, 1)[0] if load.output_tokens > 1 else 0.0,
-        per_prompt,
-        decode_s / sequences,
-        per_request,
-    )
+        per_prompt, per_output = step_s / tokens, 0.0
+    return FullBatch(per_prompt, per_output, per_request)
 
 
 def _whole_batch(plan: ReplicaPlan, load: LoadShape) -> FullBatch:
@@ -124,4 +113,4 @@ def _whole_batch(plan: ReplicaPlan, load: LoadShape) -> FullBatch:
     decode_s = steps.decode_run(count, count * load.decode_context, 1)[0] if further else 0.0
     total = seconds + further * decode_s
     per_prompt = total / max(prompt, 1)
-    return FullBatch(count, decode_s, per_prompt, 0.0, total / count)
+    return FullBatch(per_prompt, 0.0, total / count)

@@ -20,7 +20,7 @@ from accelsim.planning.serving.capacity import LoadShape, full_batch
 from accelsim.planning.serving.options import ServingOptions
 from accelsim.planning.serving.plan import ReplicaPlan, replica_plan
 from accelsim.planning.serving.result import ServingResult
-from accelsim.planning.serving.serve import simulate_plan
+from accelsim.planning.serving.serve import described, simulate_plan
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.simulation.serving.arrivals import Arrivals
 
@@ -98,7 +98,8 @@ def find(
         keywords: Fields of `RunOptions` and `PriceChoice`.
 
     Raises:
-        InvalidValueError: If there are no targets or no rate, or nothing meets the targets.
+        InvalidValueError: If there are no targets or no rate (a burst has none), or nothing
+            meets the targets.
     """
     if question not in QUESTIONS:
         raise InvalidValueError("find", question, "one of " + ", ".join(QUESTIONS))
@@ -107,6 +108,8 @@ def find(
         raise InvalidValueError("slo", None, "at least one target", remedy)
     if arrivals.rate_per_s is None:
         raise InvalidValueError("rate", None, "a rate", "A closed loop has none: use --rate.")
+    if arrivals.process == "burst":
+        raise InvalidValueError("process", "burst", "arrivals that have a rate")
     chosen, paid = options_and_price(run, price, keywords)
     columns = arrivals.columns(RandomStreams(seed))
     longest = int((columns.prompt_tokens + columns.output_tokens).max())
@@ -132,8 +135,8 @@ class _Search:
         options = replace(self.plan.options, replicas=replicas)
         streams = RandomStreams(self.seed)
         plan = replace(self.plan, options=options)
-        inputs = {"rate_per_s": rate_per_s, "process": load.process, "requests": load.requests}
-        return simulate_plan(plan, load.columns(streams), self.price, streams=streams, load=inputs)
+        columns = load.columns(streams)
+        return simulate_plan(plan, columns, self.price, streams=streams, load=described(load))
 
     def is_good(self, result: ServingResult) -> bool:
         share = result.slo_attainment_fraction or 0.0

@@ -77,7 +77,7 @@ class RequestTimes:
         if slo.e2e_s is not None:
             good &= self.e2e_s <= slo.e2e_s
         if slo.tpot_s is not None:
-            further = self.output_tokens - 1
+            further = np.maximum(self.output_tokens - 1, 0)
             good &= self.e2e_s - self.ttft_s <= slo.tpot_s * further
         return int(good.sum())
 

@@ -54,7 +54,8 @@ class ServingResult(Result):
             replica with few requests is in a step most of the time and yet little used.
         preemptions: Requests put back into the queue.
         energy_j: Energy of all devices, idle time included.
-        energy_j_per_token: Per generated token (per request where none are).
+        energy_j_per_token: Per generated token (per request where none are); None where no request
+            ended.
         average_power_w: Mean power of all devices.
         peak_power_w: Largest mean power of a step times the replicas.
         cost_usd_per_million_tokens: Per million generated tokens, all hours paid.

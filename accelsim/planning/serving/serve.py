@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from accelsim.hardware.profile import DeviceProfile
     from accelsim.workloads.model import Workload
 
-__all__ = ["serve", "simulate_plan"]
+__all__ = ["described", "serve", "simulate_plan"]
 
 _OPTION_FIELDS: Final = frozenset(f.name for f in fields(ServingOptions))
 _Z90: Final = 1.6448536269514722
@@ -94,7 +94,7 @@ def serve(
     plan = replica_plan(workload, device, chosen, served, max_context=longest, steps=steps)
     cost = device_price(plan.run.device, paid)
     users = arrivals.users or 0 if isinstance(arrivals, Arrivals) else 0
-    load = _described(arrivals)
+    load = described(arrivals)
     result = simulate_plan(
         plan, columns, cost, users=users, streams=streams, progress=progress, load=load
     )
@@ -119,9 +119,9 @@ def _intervals(
     """Least and largest of each figure over the ends of the step times' interval."""
     found = {}
     for name, metric in result.metrics.items():
-        values = [value for value in (metric, *(end[name] for end in ends)) if value.value]
-        if len(values) == len(ends) + 1:
-            figures = [value.value for value in values if value.value is not None]
+        values = [one.value for one in (metric, *(end[name] for end in ends))]
+        figures = [value for value in values if value is not None]
+        if len(figures) == len(values):
             found[name] = (min(figures), max(figures))
     return {name: ends for name, ends in found.items() if ends[0] < ends[1]}
 
@@ -168,7 +168,8 @@ def _replica(plan: ReplicaPlan, log: RequestLog) -> Scheduler:
     return ContinuousBatching(log, plan.steps, plan.limits, cache, queue)
 
 
-def _described(arrivals: Arrivals | RequestColumns) -> dict[str, Any]:
+def described(arrivals: Arrivals | RequestColumns) -> dict[str, Any]:
+    """A load, for a result's inputs."""
     if isinstance(arrivals, RequestColumns):
         return {"requests": len(arrivals)}
     return {f.name: getattr(arrivals, f.name) for f in fields(arrivals)}
@@ -186,8 +187,9 @@ def _result(
     log, replicas = fleet.log, fleet.replicas
     times = RequestTimes.of(log)
     arrived = log.column("arrival_s")
-    came = int(np.isfinite(arrived).sum())
     start_s = float(np.nanmin(arrived))
+    arrived = arrived[arrived <= fleet.now_s]  # all, unless interrupted
+    came = len(arrived)
     duration_s = max(fleet.now_s - start_s, 1e-12)
     busy_s = sum(replica.tally.busy_s for replica in replicas)
     tokens = int(times.output_tokens.sum())
@@ -195,7 +197,7 @@ def _result(
     work_s = full.work_s(sum(replica.tally.prompt_tokens for replica in replicas), tokens)
     slo = plan.options.slo
     met = None if slo.is_empty else times.met(slo)
-    span_s = max(float(np.nanmax(arrived)) - start_s, 1e-12)
+    span_s = max(float(arrived.max(initial=start_s)) - start_s, 1e-12)
     saturated, notes = trust(times, work_s / (span_s * len(replicas)), is_closed=is_closed)
     notes = [*_skips(fleet), *notes]
     return ServingResult(
@@ -259,7 +261,7 @@ def _energy(
     energy = sum(tally.energy_j for tally in tallies)
     energy += idle_w * max(len(tallies) * duration_s - busy_s, 0.0)
     peak = sum(max(tally.peak_power_w, idle_w) for tally in tallies)
-    values = (energy, energy / max(count, 1), energy / duration_s, peak)
+    values = (energy, energy / count if count else None, energy / duration_s, peak)
     return dict(zip(names, values, strict=True))
 
 

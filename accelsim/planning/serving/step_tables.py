@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from accelsim.planning.run import ResolvedRun
 from accelsim.planning.schedule import device_time_s
 from accelsim.planning.sharded_costs import sharded_costs
 from accelsim.planning.simulate import device_settings
-from accelsim.simulation.serving.step_times import Curve, Surface, TabulatedSteps
+from accelsim.simulation.serving.step_times import Curve, StepsAround, Surface, TabulatedSteps
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.lowering import LoweredBatch, ShapeColumns, lower
@@ -60,31 +60,20 @@ class ReplicaMemory:
     cache_bytes_per_token: float
 
 
-class PipelinedSteps(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PipelinedSteps(StepsAround):
     """Steps of a replica with `stages` batches in flight; see `StepTimes`.
 
     A round takes as long as its fullest batch takes through all stages. Prompts of up to one budget
     are one batch; sequences are spread evenly.
+
+    Attributes:
+        stages: Pipeline stages.
+        budget: Tokens of one batch.
     """
 
-    inner: TabulatedSteps
     stages: int
     budget: int
-
-    @property
-    def idle_w(self) -> float | None:
-        """Power between steps."""
-        return self.inner.idle_w
-
-    @property
-    def log_sigma(self) -> float:
-        """Standard deviation of ln(true / predicted) of a step."""
-        return self.inner.log_sigma
-
-    @property
-    def common_fraction(self) -> float:
-        """Share of the variance that all steps have in common."""
-        return self.inner.common_fraction
 
     def step(
         self,
@@ -99,8 +88,14 @@ class PipelinedSteps(NamedTuple):
         keys = prefill_context_sum * tokens / prefill_tokens if prefill_tokens else 0.0
         cached = decode_context_sum * count / decode_count if decode_count else 0.0
         seconds, joules = self.inner.step(tokens, keys, count, cached)
-        batches = max(1.0, prefill_tokens / tokens if tokens else float(min(n, decode_count)))
-        return seconds, joules * batches
+        batches = float(min(n, decode_count))
+        if not tokens:
+            return seconds, joules * batches
+        with_prompts = prefill_tokens / tokens
+        joules *= with_prompts
+        if batches > with_prompts:
+            joules += self.inner.decode_run(count, cached, 1)[1] * (batches - with_prompts)
+        return seconds, joules
 
     def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
         """Rounds of the same sequences; see `StepTimes`."""

@@ -1,8 +1,7 @@
 """When requests come and how long they are.
 
-Poisson, gamma-distributed gaps (burstiness by their coefficient of variation), a daily sine by
-thinning (Lewis and Shedler, 1979), even gaps, and a closed loop of users who send the next request
-when the last has ended.
+Poisson, gamma-distributed gaps (burstiness by their coefficient of variation), a daily sine, even
+gaps, all at once, and a closed loop of users who send the next request when the last has ended.
 """
 
 from __future__ import annotations
@@ -16,13 +15,18 @@ import numpy as np
 from accelsim.errors import InvalidValueError
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.simulation.serving.lengths import draw_lengths
-from accelsim.simulation.serving.requests import NO_GROUP, RequestColumns
+from accelsim.simulation.serving.requests import LONGEST_TOKENS, NO_GROUP, RequestColumns
 from accelsim.workloads.graph import FloatArray, IntArray
 
 __all__ = ["PROCESSES", "Arrivals"]
 
 PROCESSES: Final = ("poisson", "gamma", "uniform", "diurnal", "burst")
 _MOST: Final = 100_000_000
+_COUNTS: Final = (
+    *((name, 1, _MOST) for name in ("users", "requests", "turns", "priorities")),
+    ("prefixes", 0, _MOST),
+    ("prefix_tokens", 0, LONGEST_TOKENS),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class Arrivals:
         prompt: Lengths of prompts; see `lengths`.
         output: Lengths of outputs.
         turns: Turns of a session; each starts with all that was said before.
-        prefixes: Distinct system prompts that prompts start with; 0 for none.
+        prefixes: Distinct system prompts that prompts of single turns start with; 0 for none.
         prefix_tokens: Their length.
         priorities: Classes of priority drawn evenly; 1 for none.
     """
@@ -74,21 +78,27 @@ class Arrivals:
             raise InvalidValueError("rate", self.rate_per_s, "a rate or users, not both", remedy)
         if self.rate_per_s is not None and not 0 < self.rate_per_s < float("inf"):
             raise InvalidValueError("rate", self.rate_per_s, "requests per second above 0")
-        for name in ("users", "requests", "turns", "priorities"):
-            value = getattr(self, name)
-            if value is not None and not 1 <= value <= _MOST:
-                raise InvalidValueError(name, value, f"a whole number from 1 to {_MOST:,}")
+        self._check_counts()
         if self.process not in PROCESSES:
             raise InvalidValueError("process", self.process, "one of " + ", ".join(PROCESSES))
         for name, high in (("cv", 100.0), ("period_s", 1e9), ("think_s", 1e9)):
             value = getattr(self, name)
             if not 0 <= value <= high or (name != "think_s" and not value):
                 raise InvalidValueError(name, value, f"above 0 to {high:g}")
+        if not 0 <= self.swing_fraction <= 1:
+            raise InvalidValueError("swing_fraction", self.swing_fraction, "0 to 1")
+
+    def _check_counts(self) -> None:
+        for name, least, most in _COUNTS:
+            value = getattr(self, name)
+            if value is not None and not least <= value <= most:
+                raise InvalidValueError(name, value, f"a whole number from {least} to {most:,}")
         if self.users and self.turns > 1:
             remedy = "Give a rate of sessions, or turns = 1."
             raise InvalidValueError("turns", self.turns, "1 in a closed loop", remedy)
-        if not 0 <= self.swing_fraction <= 1:
-            raise InvalidValueError("swing_fraction", self.swing_fraction, "0 to 1")
+        if self.prefixes and self.turns > 1:
+            remedy = "Add the system prompt's tokens to those of the prompt."
+            raise InvalidValueError("prefixes", self.prefixes, "0 with turns above 1", remedy)
 
     def columns(self, streams: RandomStreams) -> RequestColumns:
         """Draw the requests: times from one stream, lengths from another.

@@ -12,12 +12,12 @@ from typing import Final
 import numpy as np
 
 from accelsim.errors import InvalidValueError
+from accelsim.simulation.serving.requests import LONGEST_TOKENS
 from accelsim.workloads.graph import FloatArray, IntArray
 
 __all__ = ["draw_lengths"]
 
 _FORMS: Final = "N, uniform:LOW-HIGH, lognormal:MEDIAN:SIGMA, exponential:MEAN or geometric:MEAN"
-_LONGEST: Final = 10_000_000
 
 
 def draw_lengths(
@@ -41,10 +41,10 @@ def draw_lengths(
             values = np.full(count, float(int(name)))
         else:
             values = _DRAWS[name](generator, rest, count)
-    except (ValueError, KeyError):
+    except (ArithmeticError, ValueError, KeyError):
         raise InvalidValueError(field, text, _FORMS) from None
-    if not np.isfinite(values).all() or values.max() > _LONGEST or values.max() < lowest:
-        raise InvalidValueError(field, text, f"lengths from {lowest} to {_LONGEST:,} tokens")
+    if not np.isfinite(values).all() or values.max() > LONGEST_TOKENS or values.max() < lowest:
+        raise InvalidValueError(field, text, f"lengths from {lowest} to {LONGEST_TOKENS:,} tokens")
     lengths: IntArray = np.maximum(np.rint(values), lowest).astype(np.int64)
     return lengths
 
@@ -56,7 +56,7 @@ def _uniform(generator: np.random.Generator, text: str, count: int) -> FloatArra
 
 def _lognormal(generator: np.random.Generator, text: str, count: int) -> FloatArray:
     median, sigma = (float(part) for part in text.split(":"))
-    return np.minimum(median * np.exp(sigma * generator.standard_normal(count)), _LONGEST)
+    return np.minimum(median * np.exp(sigma * generator.standard_normal(count)), LONGEST_TOKENS)
 
 
 def _exponential(generator: np.random.Generator, text: str, count: int) -> FloatArray:

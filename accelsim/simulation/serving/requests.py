@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["NO_GROUP", "RequestColumns", "RequestLog"]
+__all__ = ["LONGEST_TOKENS", "NO_GROUP", "RequestColumns", "RequestLog"]
 
 #: Prefix group of a request that shares nothing.
 NO_GROUP: Final = -1
-_LONGEST_TOKENS: Final = 10_000_000
+#: Longest prompt or output.
+LONGEST_TOKENS: Final = 10_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,10 +60,10 @@ class RequestColumns:
             raise InvalidValueError("requests", 0, "at least one request")
         for name, lowest in (("prompt_tokens", 1), ("output_tokens", 0)):
             column = getattr(self, name)
-            wrong = (column < lowest) | (column > _LONGEST_TOKENS)
+            wrong = (column < lowest) | (column > LONGEST_TOKENS)
             if len(column) != count or wrong.any():
                 value = column[wrong][0] if wrong.any() else f"{len(column)} values"
-                allowed = f"whole numbers from {lowest} to {_LONGEST_TOKENS:,}, one per request"
+                allowed = f"whole numbers from {lowest} to {LONGEST_TOKENS:,}, one per request"
                 raise InvalidValueError(name, value, allowed)
         times = self.arrival_s[~np.isnan(self.arrival_s)]
         if (times < 0).any() or (np.diff(times) < 0).any() or not np.isfinite(times).all():

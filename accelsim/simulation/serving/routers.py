@@ -74,8 +74,6 @@ class _PrefixAware:
         if group == NO_GROUP:
             return least
         home = self._home.get(group, least)
-        if home >= len(replicas):
-            home = least
         if replicas[home].outstanding > replicas[least].outstanding + _IMBALANCE:
             home = least
         self._home[group] = home

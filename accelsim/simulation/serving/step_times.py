@@ -7,7 +7,8 @@ two sums describe a batch (Agrawal et al., OSDI 2024, section 4; Agrawal et al.,
     step = layers(prefill tokens + decode count) + logits(sequences that emit a token)
            + prefill attention(tokens, keys) + decode attention(count, keys) + host overhead.
 
-`TabulatedSteps` reads the four parts from tables, linearly between their points.
+`TabulatedSteps` reads the four parts from tables, linearly between their points; more tokens of
+prompts than a table reaches are as many passes of its last point.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["Curve", "ScaledSteps", "StepTimes", "Surface", "TabulatedSteps"]
+__all__ = ["Curve", "ScaledSteps", "StepTimes", "StepsAround", "Surface", "TabulatedSteps"]
 
 #: Finest width of a cell along the keys of a surface, in tokens.
 _CELL_TOKENS: Final = 16
@@ -75,16 +76,14 @@ class StepTimes(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ScaledSteps:
-    """Steps that all take `ratio` times as long at the same power: an error they have in common.
+class StepsAround:
+    """Steps made of others, with their idle power and error.
 
     Attributes:
-        inner: The steps.
-        ratio: Time over theirs.
+        inner: The steps they are made of.
     """
 
     inner: StepTimes
-    ratio: float
 
     @property
     def idle_w(self) -> float | None:
@@ -100,6 +99,17 @@ class ScaledSteps:
     def common_fraction(self) -> float:
         """Share of the variance that all steps have in common."""
         return self.inner.common_fraction
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledSteps(StepsAround):
+    """Steps that all take `ratio` times as long at the same power: an error they have in common.
+
+    Attributes:
+        ratio: Time over theirs.
+    """
+
+    ratio: float
 
     def step(
         self,
@@ -121,7 +131,7 @@ class ScaledSteps:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Seconds and joules over a count, linear between points; constant beyond them.
+    """Seconds and joules over a count, linear between points; constant before the first.
 
     Attributes:
         at: Counts, ascending, shape (n,).
@@ -234,6 +244,7 @@ class TabulatedSteps:
     _decode_lines: dict[int, tuple[float, float, _Line]] = field(
         init=False, repr=False, default_factory=dict
     )
+    _prefill_most: int = field(init=False, repr=False)
     _prefill_cells: list[int] = field(init=False, repr=False)
     _decode_cells: list[int] = field(init=False, repr=False)
 
@@ -252,6 +263,7 @@ class TabulatedSteps:
         self._decode_layers = self.decode_layers.spread(int(self.decode_layers.at[-1]))
         self._logits = self.logits.spread(int(self.logits.at[-1]))
         self._fixed = (self.overhead_s, self.overhead_s * (self.idle_w or 0.0))
+        self._prefill_most = int(self.prefill.tokens[-1])
         self._prefill_cells = self.prefill.cells()
         self._decode_cells = self.decode.cells()
 
@@ -266,16 +278,20 @@ class TabulatedSteps:
         if not prefill_tokens:
             return self.decode_run(decode_count, decode_context_sum, 1)
         seconds, joules = self._fixed
-        layers = _at(self._layers, prefill_tokens + decode_count)
+        layers = _passes(self._layers, prefill_tokens + decode_count)
         logits = _at(self._logits, decode_count + 1)
-        line = self._prefill_lines.get(prefill_tokens)
+        tokens, passes = prefill_tokens, 1.0
+        if tokens > self._prefill_most:  # several prompts: none is longer
+            tokens = self._prefill_most
+            passes = prefill_tokens / tokens
+        line = self._prefill_lines.get(tokens)
         if line is None:
-            line = self.prefill.line(prefill_tokens, is_prompt=True)
-            self._prefill_lines[prefill_tokens] = line
-        cached = prefill_context_sum / prefill_tokens - 0.5 * (prefill_tokens + 1)
+            line = self.prefill.line(tokens, is_prompt=True)
+            self._prefill_lines[tokens] = line
+        cached = prefill_context_sum / prefill_tokens - 0.5 * (tokens + 1)
         cell = _at(self._prefill_cells, int(cached) >> 4) + 1 if cached >= 0 else 0
-        seconds += layers[0] + logits[0] + line[0][cell] + line[1][cell] * cached
-        joules += layers[1] + logits[1] + line[2][cell] + line[3][cell] * cached
+        seconds += layers[0] + logits[0] + passes * (line[0][cell] + line[1][cell] * cached)
+        joules += layers[1] + logits[1] + passes * (line[2][cell] + line[3][cell] * cached)
         if decode_count:
             _, _, line = self._decode_lines.get(decode_count) or self._decode_line(decode_count)
             cached = decode_context_sum / decode_count
@@ -326,6 +342,15 @@ def _at(values: list[T], place: int) -> T:
         return values[place]
     except IndexError:
         return values[-1]
+
+
+def _passes(values: list[tuple[float, float]], count: int) -> tuple[float, float]:
+    """Seconds and joules of a count; beyond the end as many passes of the last one."""
+    last = len(values) - 1
+    if count <= last:
+        return values[count]
+    (seconds, joules), passes = values[last], count / last
+    return seconds * passes, joules * passes
 
 
 def _check_ascending(name: str, points: Sequence[float] | FloatArray | IntArray) -> None:

@@ -13,7 +13,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -21,7 +21,7 @@ from typing import Any, Final, TextIO
 import numpy as np
 
 from accelsim.errors import InvalidValueError, ProfileError
-from accelsim.simulation.serving.requests import RequestColumns
+from accelsim.simulation.serving.requests import LONGEST_TOKENS, RequestColumns
 
 __all__ = ["Trace", "read_trace"]
 
@@ -52,11 +52,13 @@ def read_trace(path: Path, limit: int | None = None) -> Trace:
         limit: Rows to read at most; all where None.
 
     Raises:
-        InvalidValueError: If the name ends otherwise.
+        InvalidValueError: If the name ends otherwise, or the limit is below 1.
         ProfileError: If the file cannot be read, lacks a column, or holds no request.
     """
     if path.suffix not in {".csv", ".jsonl"}:
         raise InvalidValueError("arrivals", str(path), "a file ending in .csv or .jsonl")
+    if limit is not None and limit < 1:
+        raise InvalidValueError("requests", limit, "a whole number >= 1")
     columns, skips = (array("d"), array("q"), array("q")), Counter[str]()
     try:
         with path.open(encoding="utf-8", newline="") as file:
@@ -109,6 +111,8 @@ def _add(
         skips["no length, or one below 0"] += 1
     elif not prompt or not output:
         skips["no tokens in or out"] += 1
+    elif max(prompt, output) > LONGEST_TOKENS:
+        skips[f"more than {LONGEST_TOKENS:,} tokens"] += 1
     else:
         columns[0].append(time_s)
         columns[1].append(prompt)
@@ -127,10 +131,12 @@ def _time_s(row: Mapping[str, Any]) -> float | None:
 
 
 def _moment_s(text: str) -> float | None:
+    """Seconds of a date and time, to microseconds; one without a zone is UTC."""
     try:
-        return datetime.fromisoformat(text[:26]).timestamp()
+        moment = datetime.fromisoformat(text[:26])
     except ValueError:
         return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _count(row: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
@@ -138,6 +144,6 @@ def _count(row: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
         if name in row:
             try:
                 return int(row[name])
-            except (TypeError, ValueError):
+            except (OverflowError, TypeError, ValueError):
                 return None
     return None

@@ -37,6 +37,12 @@ def test_the_fewest_replicas_are_those_of_trying_all():
     assert found.value >= found.bound
 
 
+def test_a_burst_has_no_rate_to_find():
+    burst = Arrivals(rate_per_s=1.0, requests=30, process="burst")
+    with pytest.raises(InvalidValueError, match="process"):
+        find("max-rate", *PAIR, burst, ServingOptions(slo=SLO))
+
+
 @pytest.mark.parametrize(
     ("question", "slo"),
     [("max-rate", SloTargets(ttft_s=1e-6)), ("max-rate", SloTargets()), ("most", SLO)],

@@ -82,6 +82,7 @@ def test_an_interrupted_run_keeps_what_has_ended(monkeypatch):
     monkeypatch.setattr("accelsim.simulation.serving.fleet._PROGRESS_EVERY", 50)
     result = serve(Arrivals(rate_per_s=50, requests=200, **SHORT), progress=stop)
     assert 0 < result.completed < 50
+    assert result.requests == 50
     assert "interrupted" in result.warnings[0]
     assert result.to_json()
 

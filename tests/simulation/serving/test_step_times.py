@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim.errors import InvalidValueError
+from accelsim.planning.serving.step_tables import PipelinedSteps
 from accelsim.simulation.serving.step_times import Curve
 
 from .scenarios import table_steps
@@ -46,6 +47,27 @@ def test_more_tokens_or_keys_never_take_less(seed, tokens, cached, count):
     assert tables.step(tokens, keys + tokens * 64, count, count * 100)[0] >= first
     assert tables.step(tokens, keys, count, count * 200)[0] >= first
     assert tables.step(0, 0, count, count * 100)[0] < first
+
+
+def test_prompts_beyond_the_tables_are_passes_of_their_last_point():
+    tables = table_steps(2, overhead_s=0.0)
+    most, keys = 4096, 4096 * 4097 / 2
+    logits = np.array([tables.logits.time_s[0], tables.logits.energy_j[0]])
+    once = np.array(tables.step(most, keys, 0, 0)) - logits
+    thrice = np.array(tables.step(3 * most, 3 * keys, 0, 0)) - logits
+    assert thrice == pytest.approx(3 * once, rel=1e-12)
+
+
+@given(st.integers(1, 400), st.integers(1, 64), st.integers(1, 4))
+def test_the_batches_of_a_round_spend_energy_beside_prompts_too(tokens, count, stages):
+    inner = table_steps(4, overhead_s=0.0)
+    rounds = PipelinedSteps(inner, stages, 512)
+    keys, context = tokens * (tokens + 1) / 2, count * stages * 100
+    prompts = inner.step(tokens, keys, count, count * 100)
+    others = inner.step(0, 0, count, count * 100)
+    seconds, joules = rounds.step(tokens, keys, count * stages, context)
+    assert seconds == pytest.approx(prompts[0], rel=1e-12)
+    assert joules == pytest.approx(prompts[1] + (stages - 1) * others[1], rel=1e-9)
 
 
 def test_a_table_out_of_order_is_refused():

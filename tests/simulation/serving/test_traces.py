@@ -7,6 +7,8 @@ import pytest
 from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.simulation.serving.traces import read_trace
 
+HEADER = "arrival_s,prompt_tokens,output_tokens\n"
+
 
 def test_an_azure_trace(tmp_path):
     path = tmp_path / "azure.csv"
@@ -42,7 +44,17 @@ def test_a_mooncake_trace_out_of_order(tmp_path):
     ("name", "text", "error"),
     [
         ("a.csv", "when,in,out\n1,2,3\n", ProfileError),
-        ("a.csv", "arrival_s,prompt_tokens,output_tokens\n", ProfileError),
+        ("a.csv", HEADER, ProfileError),
+        (
+            "a.csv",
+            "arrival_s,prompt_tokens,output_tokens\n0,99999999999999999999,2\n",
+            ProfileError,
+        ),
+        (
+            "a.jsonl",
+            '{"arrival_s": 0, "prompt_tokens": Infinity, "output_tokens": 1}',
+            ProfileError,
+        ),
         ("a.jsonl", "", ProfileError),
         ("a.txt", "", InvalidValueError),
     ],
@@ -54,3 +66,5 @@ def test_what_is_no_trace_is_refused(tmp_path, name, text, error):
         read_trace(path)
     with pytest.raises(ProfileError):
         read_trace(tmp_path / "missing.csv")
+    with pytest.raises(InvalidValueError, match="requests"):
+        read_trace(path.with_suffix(".csv"), limit=-1)
