@@ -165,19 +165,20 @@ class Cluster:
     def with_contention(self, job_count: float) -> Cluster:
         """The cluster as one of several equal jobs sees it that share the network at all times.
 
-        Each tier above the first gives a job its fair share (max-min) of the bandwidth.
+        Each tier above the first gives a job its fair share (max-min) of the bandwidth, and the
+        first one, too, where nodes hold one device and it is their network.
 
         Raises:
             InvalidValueError: If `job_count` is below 1.
         """
         if not job_count >= 1:
             raise InvalidValueError("job_count", job_count, "at least 1 job")
-        nearest, *shared = self.tiers
-        above = (
+        own = 1 if self.node.device_count > 1 else 0
+        shared = (
             replace(tier, bandwidth_bytes_per_s=tier.bandwidth_bytes_per_s / job_count)
-            for tier in shared
+            for tier in self.tiers[own:]
         )
-        return replace(self, tiers=(nearest, *above))
+        return replace(self, tiers=(*self.tiers[:own], *shared))
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,9 @@ def training_view(result: TrainingEstimate, plan: str) -> RenderableType:
 
 def _figures(result: TrainingEstimate, plan: str) -> list[tuple[str, str]]:
     shown = result.plan
-    parts = f"{shown['global_batch']:,} samples, {shown['microbatch_count']:,} microbatches"
+    tokens = f" of {result.inputs['seq_len']:,} tokens" if result.inputs.get("seq_len") else ""
+    count = f"{shown['microbatch_count']:,} microbatches"
+    parts = f"{shown['global_batch']:,} samples{tokens}, {count}"
     low, high = duration(result.iteration_low_s), duration(result.iteration_high_s)
     level = percent(result.interval_level)
     lines = [

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from accelsim.errors import AccelsimError, InputError, MissingDependencyError, UnknownNameError
+from accelsim.errors import (
+    AccelsimError,
+    InputError,
+    InvalidValueError,
+    MissingDependencyError,
+    UnknownNameError,
+)
 from accelsim.validation.data_folder import DataFolder, DataProblem, Schema, data_folder
 from accelsim.validation.finished_suites import FinishedSuites
 from accelsim.validation.folder_hints import misplaced_hint, unread_notes
@@ -118,6 +124,7 @@ def validate(
 
     Raises:
         UnknownNameError: If there is no such suite.
+        InvalidValueError: If a suite that is named does not have the tier.
         MissingDependencyError: If a suite named needs an extra that is not installed.
         InputError: If `data` is not a folder, has no table at all, or none of a suite that is
             named.
@@ -126,12 +133,16 @@ def validate(
 
     folder = data_folder(data_root() / "calibration" / "published" if data is None else data)
     wanted = [find_suite(name) for name in dict.fromkeys(names)] if names else list(suites())
+    _check_tier(wanted, tier, is_named=bool(names))
     _check_folder(wanted, folder, is_named=bool(names))
     scores: list[SuiteScore] = []
     skipped: dict[str, str] = {}
     for place, suite in enumerate(wanted, 1):
         if missing := _missing_files(suite, folder):
             skipped[suite.name] = f"no {missing}"
+            continue
+        if suite.has_best_alone and tier != "best":
+            skipped[suite.name] = f"no tier {tier}: best alone"
             continue
         try:
             step = Step(suite.name, place, len(wanted), "reading")
@@ -152,6 +163,13 @@ def validate(
             skipped[suite.name] = "no usable rows"
     notes = unread_notes(folder, _schemas(suites()))
     return Scoreboard(tuple(scores), skipped, tuple(folder.problems), tuple(notes))
+
+
+def _check_tier(wanted: Sequence[Suite], tier: TierName, *, is_named: bool) -> None:
+    """Refuse a tier that a suite named does not have."""
+    for suite in wanted if is_named and tier != "best" else ():
+        if suite.has_best_alone:
+            raise InvalidValueError("tier", tier, f"best with suite {suite.name}", "Leave it out.")
 
 
 def _check_folder(wanted: Sequence[Suite], folder: DataFolder, *, is_named: bool) -> None:

@@ -105,7 +105,7 @@ def refused_batch(
 
 
 def fixed_prediction(prediction: Prediction) -> Predict:
-    """Predicts rows whose times no parameters of a device enter."""
+    """Predicts rows whose times no parameters of a device enter, or those of tier `best` alone."""
     return lambda _parameters: prediction
 
 
@@ -147,6 +147,8 @@ class Suite:
         quantity: What is measured, for the axes of plots.
         fits_folder: Whether tier `fitted` fits a device without an overlay for such rows to the
             folder's operator rows.
+        has_best_alone: Whether rows are predicted as `accelsim.train` does by default; such a suite
+            has no other tier than `best`.
     """
 
     name: str
@@ -159,6 +161,7 @@ class Suite:
     findings: Callable[[Sequence[Any]], dict[str, Any]] | None = field(default=None, repr=False)
     quantity: str = "time, s"
     fits_folder: bool = False
+    has_best_alone: bool = False
 
     @property
     def tables(self) -> tuple[Schema, ...]:
@@ -178,6 +181,7 @@ class SuiteOptions(TypedDict, total=False):
     findings: Callable[[Sequence[Any]], dict[str, Any]]
     quantity: str
     fits_folder: bool
+    has_best_alone: bool
 
 
 def register_suite(

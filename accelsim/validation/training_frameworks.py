@@ -47,6 +47,7 @@ _FACTS: Final[Mapping[str, Any]] = published("training_frameworks")
     "MPT 125M to 70B under FSDP, llm-foundry",
     (FSDP_SCHEMA, DIMENSIONS_SCHEMA),
     "model",
+    has_best_alone=True,
 )
 def load_fsdp(folder: DataFolder) -> list[Batch]:
     """Rows of llm-foundry's benchmark table."""
@@ -110,6 +111,7 @@ def _fsdp_row(table: Table, row: int, model: Any) -> PlannedRow:
     "MaxText on TPU v4 to v6e and H100",
     (MAXTEXT_SCHEMA,),
     "model",
+    has_best_alone=True,
 )
 def load_maxtext(folder: DataFolder) -> list[Batch]:
     """Rows of MaxText's performance tables; rows that restate an earlier one are named."""
@@ -196,6 +198,7 @@ def _maxtext_decoder(width: int, heads: int, inner: int, layers: int, seq_len: i
     "Megatron Bridge on H100 to GB300, dense and mixtures of experts",
     (BRIDGE_SCHEMA,),
     "model",
+    has_best_alone=True,
 )
 def load_bridge(folder: DataFolder) -> list[Batch]:
     """Rows of Megatron Bridge's performance summary."""

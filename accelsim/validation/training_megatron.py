@@ -12,14 +12,16 @@ pass, in one piece; its attention writes scores and softmax.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
 from accelsim.cluster_catalog import cluster
+from accelsim.hardware.cluster import Cluster
+from accelsim.planning.training.closed_form import gpt_recompute_flop
 from accelsim.planning.training.plan import ParallelismPlan
-from accelsim.validation.data_folder import DataFolder, Table, schema
+from accelsim.validation.data_folder import DataFolder, Schema, Table, schema
 from accelsim.validation.metrics import kendall_tau
 from accelsim.validation.scored_rows import ScoredRows
 from accelsim.validation.suite import Batch, register_suite
@@ -27,7 +29,6 @@ from accelsim.validation.training_plans import (
     PlannedRow,
     PlannedRun,
     gpt,
-    half_network,
     planned_batches,
 )
 
@@ -62,10 +63,11 @@ def _megatron(**changes: Any) -> ParallelismPlan:
     "GPT on 1 to 8 A100, Megatron-DeepSpeed: iteration times",
     (SINGLE_SCHEMA,),
     "model",
+    has_best_alone=True,
 )
 def load_single(folder: DataFolder) -> list[Batch]:
     """Rows of one node."""
-    return _vtrain(folder, SINGLE_SCHEMA, lambda _count: cluster("dgx-a100"))
+    return _vtrain(folder, SINGLE_SCHEMA, cluster("dgx-a100"))
 
 
 def plan_ranking(rows: Sequence[ScoredRows]) -> dict[str, Any]:
@@ -84,20 +86,22 @@ def plan_ranking(rows: Sequence[ScoredRows]) -> dict[str, Any]:
     (MULTI_SCHEMA,),
     "model",
     findings=plan_ranking,
+    has_best_alone=True,
 )
 def load_multi(folder: DataFolder) -> list[Batch]:
     """Rows of several nodes."""
-    return _vtrain(folder, MULTI_SCHEMA, lambda _count: half_network("hgx-a100-infiniband"))
+    half_network = cluster("hgx-a100-infiniband").with_contention(2)
+    return _vtrain(folder, MULTI_SCHEMA, half_network)
 
 
-def _vtrain(folder: DataFolder, file: Any, where: Any) -> list[Batch]:
+def _vtrain(folder: DataFolder, file: Schema, where: Cluster) -> list[Batch]:
     table = folder.table(file)
     if table is None:
         return []
     return planned_batches(_vtrain_row(table, row, where) for row in range(len(table)))
 
 
-def _vtrain_row(table: Table, row: int, where: Any) -> PlannedRow:
+def _vtrain_row(table: Table, row: int, where: Cluster) -> PlannedRow:
     def count(name: str) -> int:
         return int(table[name][row])
 
@@ -115,7 +119,7 @@ def _vtrain_row(table: Table, row: int, where: Any) -> PlannedRow:
     label = f"{group}, batch {batch}: {plan}"
     measured_s = float(table["iteration time (ms)"][row]) * 1e-3
     options = (*_OPTIONS, ("seq_len", seq_len))
-    run = PlannedRun(model, where(devices), devices, batch, (plan,), options)
+    run = PlannedRun(model, where, devices, batch, (plan,), options)
     return PlannedRow(_DEVICE, group, label, measured_s, run)
 
 
@@ -125,6 +129,7 @@ def _vtrain_row(table: Table, row: int, where: Any) -> PlannedRow:
     (),
     "model",
     optional_files=(KORTHIKANTI_SCHEMA, WEAK_SCALING_SCHEMA, SCHEMES_SCHEMA, MT_NLG_SCHEMA),
+    has_best_alone=True,
 )
 def load_published(folder: DataFolder) -> list[Batch]:
     """Rows of the four tables that give times or rates of an iteration."""
@@ -207,10 +212,11 @@ def _tuned(tp: int, pp: int, dp: int, batch: int, layers: int) -> Iterator[Paral
 
 
 def _counted_flop(batch: int, hidden: int, heads: int, layers: int, seq_len: int) -> float:
-    """Arithmetic of an iteration with full recomputation: Narayanan et al. 2021, equation 3."""
+    """Arithmetic of an iteration with full recomputation."""
     del heads
-    attention, logits = seq_len / (6.0 * hidden), 51_200 / (16.0 * layers * hidden)
-    return 96.0 * batch * seq_len * layers * hidden**2 * (1.0 + attention + logits)
+    return gpt_recompute_flop(
+        batch=batch, hidden=hidden, layers=layers, vocabulary=51_200, sequence=seq_len
+    )
 
 
 def _schemes(table: Table) -> Iterator[PlannedRow]:
@@ -221,7 +227,7 @@ def _schemes(table: Table) -> Iterator[PlannedRow]:
         size = (*_SIZES[float(table["params_B"][row])], 2048)
         if parallel == 1:
             plan = _megatron(dp=devices, zero=3, microbatch=microbatch, recompute="full")
-            plan = _with(plan, overlap=True)
+            plan = replace(plan, overlap=True)
         else:
             tp, pp = _STAGES[parallel]
             dp = devices // parallel
@@ -230,11 +236,6 @@ def _schemes(table: Table) -> Iterator[PlannedRow]:
         seconds = _counted_flop(batch, *size) / rate / devices
         group = f"Narayanan {table['scheme'][row]} {table['params_B'][row]:g}B"
         yield _row(group, size, devices, batch, seconds, [plan])
-
-
-def _with(plan: ParallelismPlan, **changes: Any) -> ParallelismPlan:
-    values = {f.name: getattr(plan, f.name) for f in fields(plan)}
-    return ParallelismPlan(**values | changes)
 
 
 def _mt_nlg(table: Table) -> Iterator[PlannedRow]:

@@ -71,7 +71,7 @@ def _batch(own: list[_Figure]) -> Batch:
     columns = (first.device, group, label, np.array([figure.row.measured_s for figure in own]))
     if first.refusal or first.run is None:
         return refused_batch(*columns, first.refusal)
-    profile = iteration_of(first.run).setup.run.device
+    profile = first.run.profile
     values = np.array([figure.predicted for figure in own])
     sigma = np.array([figure.log_sigma for figure in own])
     predict = fixed_prediction(Prediction(values, sigma))
@@ -116,6 +116,7 @@ def _run(
     "model",
     optional_files=(EXAMPLES_SCHEMA, PAIRS_SCHEMA),
     quantity="speed-up",
+    has_best_alone=True,
 )
 def load_scaling(folder: DataFolder) -> list[Batch]:
     """Pairs of rows that differ in the count of devices."""
@@ -194,7 +195,7 @@ def _example(
 def _example_figure(found: PlannedRow, about: Mapping[str, str], devices: int) -> _Figure:
     where = _FACTS["clusters"].get(about["gpu"])
     benchmark = _FACTS["examples"].get(about["family"])
-    batches = [int(word) for word in re.findall(r"\d+", about["batch"].replace(",0", "0"))]
+    batches = [int(word) for word in re.findall(r"\d+", about["batch"])]
     precision = _FACTS["precisions"].get(about["precision"])
     if where is None or benchmark is None or precision is None:
         lacking = f"no workload {about['family']}" if benchmark is None else "no board or precision"
@@ -215,6 +216,7 @@ def _example_figure(found: PlannedRow, about: Mapping[str, str], devices: int) -
     "MLPerf Training: time to train with the epochs it took",
     (TIMES_SCHEMA,),
     "model",
+    has_best_alone=True,
 )
 def load_times(folder: DataFolder) -> list[Batch]:
     """Rows by accelerator."""
@@ -280,6 +282,7 @@ def _sample_count(benchmark: str, epochs: float) -> float:
     (POWER_SCHEMA, TIMES_SCHEMA),
     "model",
     quantity="power of a node, W",
+    has_best_alone=True,
 )
 def load_power(folder: DataFolder) -> list[Batch]:
     """Metered runs, with the usual batch of submissions on H100."""

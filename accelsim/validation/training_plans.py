@@ -16,9 +16,9 @@ from typing import Any, Final
 import numpy as np
 
 from accelsim import catalog
-from accelsim.cluster_catalog import cluster
 from accelsim.errors import AccelsimError
 from accelsim.hardware.cluster import Cluster
+from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.options import RunOptions, run_options
 from accelsim.planning.run import resolve
 from accelsim.planning.training.estimate import iteration_log_sigma
@@ -32,8 +32,8 @@ from accelsim.workloads.spec import parse_workload
 __all__ = [
     "PlannedRow",
     "PlannedRun",
+    "decoder",
     "gpt",
-    "half_network",
     "iteration_of",
     "model_flop",
     "planned_batches",
@@ -61,6 +61,11 @@ class PlannedRun:
     plans: tuple[ParallelismPlan, ...]
     options: tuple[tuple[str, Any], ...] = ()
     device: str = ""
+
+    @property
+    def profile(self) -> DeviceProfile:
+        """Profile of the devices."""
+        return catalog.device(self.device or (self.cluster.device_name if self.cluster else ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +130,6 @@ def decoder(name: str, parameters: Mapping[str, Any], seq_len: int) -> Workload:
             "default": {"seq_len": seq_len},
         }
     )
-
-
-@lru_cache(maxsize=8)
-def half_network(name: str) -> Cluster:
-    """A cluster with half of the network bandwidth of a catalogued one."""
-    found = cluster(name)
-    tiers = (
-        replace(tier, bandwidth_bytes_per_s=tier.bandwidth_bytes_per_s / 2.0)
-        for tier in found.tiers[1:]
-    )
-    return replace(found, tiers=(found.tiers[0], *tiers))
 
 
 def model_flop(workload: Workload, seq_len: int, batch: int = 1) -> float:
@@ -215,9 +209,8 @@ def _batch(own: list[tuple[PlannedRow, tuple[float, float]]]) -> Batch:
     columns = (first.device, group, label, np.array([row.measured_s for row in rows]))
     if first.refusal or first.run is None:
         return refused_batch(*columns, first.refusal)
-    run = first.run
-    profile = catalog.device(run.device or (run.cluster.device_name if run.cluster else ""))
-    peak_s = [_peak_s(row.run, profile) for row in rows if row.run is not None]
+    profile = first.run.profile
+    peak_s = [_peak_s(row.run) for row in rows if row.run is not None]
     names = sorted({name for row in rows for name in row.views})
     views = tuple((name, np.array([name in row.views for row in rows])) for name in names)
     times, sigmas = np.array([figures for _, figures in own]).T
@@ -231,12 +224,12 @@ def _batch(own: list[tuple[PlannedRow, tuple[float, float]]]) -> Batch:
     )
 
 
-def _peak_s(run: PlannedRun, profile: Any) -> float:
+def _peak_s(run: PlannedRun) -> float:
     """Model arithmetic at the devices' peak rate; NaN where the rate is unknown."""
     setup = _setup(
         run.workload, run.cluster, run.device_count, run.device, run.global_batch, run.options
     )
-    peak = profile.peak_flop_per_s.get(setup.run.precision.compute)
+    peak = run.profile.peak_flop_per_s.get(setup.run.precision.compute)
     if not peak:
         return float("nan")
     flop = model_flop(run.workload, setup.run.seq_len) * run.global_batch

@@ -17,7 +17,14 @@ def invoke(*arguments):
 
 def test_a_plan_as_a_table_names_what_matters():
     shown = invoke("--plan", "tp=2,sp=1")
-    for word in ("MFU", "tokens/s", "rank 0", "an iteration", "dp=4,tp=2,sp=1"):
+    for word in (
+        "32 samples of 512 tokens",
+        "MFU",
+        "tokens/s",
+        "rank 0",
+        "an iteration",
+        "dp=4,tp=2,sp=1",
+    ):
         assert word in shown.stdout
 
 

@@ -383,6 +383,18 @@ def test_jobs_on_one_network_share_it_and_not_the_node():
         SUPERPOD.with_contention(0.5)
 
 
+def test_jobs_share_the_network_of_nodes_with_one_device():
+    single = cluster("t4-ethernet-16")
+    ratio = _long_s(RankGroup(16), single.with_contention(4)) / _long_s(RankGroup(16), single)
+    assert ratio == pytest.approx(4, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["gb200-nvl72", "tpu-v4-pod"])
+def test_a_job_has_its_scale_up_links_alone(name):
+    whole = cluster(name)
+    assert whole.with_contention(4).tiers[0] == whole.tiers[0]
+
+
 def _long_s(group, pattern):
     return collective_costs("all_gather", 1e12, group, pattern).time_s[0]
 

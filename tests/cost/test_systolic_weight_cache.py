@@ -12,10 +12,10 @@ from accelsim import catalog
 from accelsim.cost.systolic import asic_machine, cost_systolic, systolic_parameters
 from accelsim.hardware.sourced import Sourced
 from accelsim.workload_catalog import workload
+from accelsim.workloads.backward import backward_graph
 from accelsim.workloads.dtype import precision
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.operator import OperatorKind
-from accelsim.workloads.training import backward_graph
 
 
 def graph_of(name, dtype="int8"):

@@ -9,6 +9,7 @@ import accelsim
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnknownNameError
 from accelsim.planning.training.plan import ParallelismPlan, parse_plan, plan_on
 from accelsim.planning.training.score import TIME_PARTS
+from accelsim.stack_catalog import stack
 
 SMALL = {"cluster": "dgx-h100", "global_batch": 32, "seq_len": 512}
 
@@ -27,6 +28,39 @@ def test_one_device_is_an_estimate(model, device, keywords):
     assert result.samples_per_s == pytest.approx(alone.throughput_per_s, rel=1e-9)
     assert result.energy_j == pytest.approx(alone.energy_j, rel=0.02)
     assert result.usd_per_sample() == pytest.approx(alone.cost_usd_per_1000 / 1000, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "keywords"),
+    [
+        ("resnet-50", "t4", {"precision": "fp16"}),
+        ("llama-3.2-1b", "h100-sxm-80gb", {"seq_len": 512}),
+        ("gpt2", "xeon-platinum-8380", {"precision": "fp32", "seq_len": 256}),
+    ],
+)
+def test_a_busy_device_leaves_nothing_unexplained(model, device, keywords):
+    result = accelsim.train(model, device=device, global_batch=8, plan="microbatch=8", **keywords)
+    assert result.time_s["other"] < 2e-4 * result.iteration_s
+    assert result.time_s["compute"] > 0.8 * result.iteration_s
+
+
+def test_what_is_left_is_the_wait_for_operators_to_be_issued():
+    asked = {"device": "a100-sxm-80gb", "global_batch": 8, "plan": "microbatch=8"}
+    eager, captured = (
+        accelsim.train("bert-base", execution=way, **asked) for way in ("eager", "graph")
+    )
+    assert captured.time_s["other"] < 1e-3 * captured.iteration_s
+    assert eager.time_s["other"] > 0.05 * eager.iteration_s
+
+
+def test_memory_is_that_of_the_stack_as_in_an_estimate():
+    asked = {"device": "h100-sxm-80gb", "stack": "pytorch", "seq_len": 512}
+    whole = accelsim.train("llama-3.2-1b", global_batch=1, **asked)
+    alone = accelsim.estimate("llama-3.2-1b", mode="training", batch=1, **asked)
+    assert whole.iteration.setup.capacity_bytes == alone.memory_available_bytes
+    run = replace(whole.iteration.setup.run, stack=stack("vllm"))
+    setup = replace(whole.iteration.setup, run=run)
+    assert setup.capacity_bytes == run.available_bytes < 0.92 * alone.memory_available_bytes
 
 
 @pytest.mark.parametrize(
@@ -182,3 +216,15 @@ def test_a_search_keeps_what_is_named_and_what_it_has_found_when_interrupted():
     result = accelsim.train("llama-3.2-1b", search=True, plan="tp=2", report=report, **SMALL)
     assert result.plan["tp"] == 2
     assert len(calls) == 4
+    assert result.warnings == (
+        f"the search was interrupted: the best of the first {result.considered:,} plans",
+    )
+
+
+@pytest.mark.parametrize("named", ["dp=2,pp=2", "local_steps=4", "zero=3,shard_group=2", "pp=2"])
+def test_every_plan_of_a_search_has_what_is_named(named):
+    result = accelsim.train("llama-3.2-1b", search=True, plan=named, **SMALL)
+    wanted = parse_plan(named).items()
+    for row in (*result.plans, *result.pareto):
+        assert wanted <= plan_on(8, parse_plan(row["plan"])).to_dict().items()
+    assert not result.warnings

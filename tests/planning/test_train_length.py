@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 
 import accelsim
 from accelsim.errors import InvalidValueError
-from accelsim.planning.training.length import best_checkpoint_interval_s, expected_run_s
+from accelsim.planning.passes import training_step
+from accelsim.planning.training.length import (
+    best_checkpoint_interval_s,
+    checkpoint_bytes,
+    expected_run_s,
+)
 
 SECONDS = st.floats(1.0, 1e5)
 
@@ -66,6 +71,16 @@ def test_conditions_slow_their_part(changes, part):
     slowed = accelsim.train("gpt2", conditions=accelsim.Conditions(**changes), **asked)
     assert slowed.iteration_s > plain.iteration_s
     assert slowed.time_s[part] > plain.time_s[part]
+
+
+@pytest.mark.parametrize("model", ["gpt2", "llama-3.2-1b", "mixtral-8x7b"])
+def test_a_checkpoint_has_every_parameter_once(model):
+    asked = {"cluster": "dgx-h100", "seq_len": 128, "check_memory": False}
+    iteration = accelsim.train(model, **asked).iteration
+    setup = iteration.setup
+    width = setup.run.precision.weight.bytes + setup.state_bytes
+    count = training_step(setup.run).lowered.parameter_count
+    assert checkpoint_bytes(iteration) == pytest.approx(count * width, rel=1e-9)
 
 
 def test_a_site_and_its_hosts_use_more_energy():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from accelsim.validation import scoreboard_dict, validate
+from accelsim.errors import InvalidValueError
+from accelsim.validation import scoreboard_dict, suites, validate
 from accelsim.validation.training_frameworks import _scaled
 from accelsim.validation.training_plans import gpt, model_flop
 
@@ -53,6 +54,19 @@ def test_vtrain_rows_are_plans_and_what_does_not_divide_is_refused(scored):
     assert score["rows_answered"] == 1
     (reason,) = score["refused"]
     assert "global_batch" in reason
+
+
+def test_suites_of_one_tier_have_no_other(tmp_path):
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training/korthikanti_2022.csv").write_text(KORTHIKANTI)
+    with pytest.raises(InvalidValueError, match=r"tier = 'spec'.*training-published"):
+        validate(["training-published"], tmp_path, "spec")
+    assert (
+        validate((), tmp_path, "spec").skipped["training-published"] == "no tier spec: best alone"
+    )
+    alone = {suite.name for suite in suites() if suite.has_best_alone}
+    named = {suite.name for suite in suites() if suite.name.startswith("training-")}
+    assert named - alone == {"training-collectives", "training-oracles"}
 
 
 def test_plans_are_ranked_by_model(scored):

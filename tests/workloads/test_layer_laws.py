@@ -9,16 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accelsim.workloads.backward import backward_graph
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import PRECISIONS
 from accelsim.workloads.graph import concatenate
 from accelsim.workloads.operator import OperatorKind, Phase
-from accelsim.workloads.training import (
-    OPTIMIZERS,
-    backward_graph,
-    optimizer_graph,
-    training_graph,
-)
+from accelsim.workloads.training import OPTIMIZERS, optimizer_graph, training_graph
 
 FP32 = PRECISIONS["fp32"]
 FP16 = PRECISIONS["fp16"]

@@ -12,12 +12,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from accelsim import catalog, estimate, simulate
 from accelsim.planning.passes import run_passes
 from accelsim.planning.run import resolve
+from accelsim.workloads.backward import backward_graph
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import Dtype, precision
 from accelsim.workloads.families.encoder import EncoderParameters, write_encoder
 from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import OperatorKind
-from accelsim.workloads.training import backward_graph, word_loss_graph
+from accelsim.workloads.training import word_loss_graph
 
 BATCH, LENGTH, WIDTH, HEADS, INNER, VOCABULARY, LAYERS = 3, 32, 64, 4, 256, 128, 2
 K = OperatorKind

@@ -8,16 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim.errors import UnknownNameError
+from accelsim.workloads.backward import backward_graph
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import precision
 from accelsim.workloads.operator import OperatorKind, Phase
-from accelsim.workloads.training import (
-    OPTIMIZERS,
-    backward_graph,
-    optimizer,
-    optimizer_graph,
-    training_graph,
-)
+from accelsim.workloads.training import OPTIMIZERS, optimizer, optimizer_graph, training_graph
 
 K = OperatorKind
 

@@ -63,6 +63,7 @@ _LENGTH: Final = (
     "goodput_fraction",
 )
 _SEARCH: Final = ("plans", "pareto", "considered", "rejected", "search_s")
+_CUT_SHORT: Final = "the search was interrupted: the best of the first {:,} plans"
 _METRICS: Final = (
     "iteration_s",
     "samples_per_s",
@@ -100,7 +101,8 @@ class TrainingEstimate(Result):
         worst_rank: That rank.
         fits: Whether it is within the device's memory.
         memory: Its memory by part.
-        time_s: Exposed seconds of an iteration by part; they sum to `iteration_s`.
+        time_s: Exposed seconds of an iteration by part; they sum to `iteration_s`. `other` is what
+            devices wait for operators to be issued and inputs to be copied.
         energy_j: Energy of an iteration: devices, and hosts and site where they are known.
         average_power_w: Its mean power.
         cost_usd: Price of an iteration.
@@ -271,7 +273,9 @@ def train(
 
         found = search_plans(setup, _named(plan), cost.usd_per_hour, report)
         result = _estimate(setup, found.best, cost, length, check_memory, record)
-        return replace(result, **{name: getattr(found, name) for name in _SEARCH})
+        figures = {name: getattr(found, name) for name in _SEARCH}
+        cut_short = () if found.is_complete else (_CUT_SHORT.format(found.considered),)
+        return replace(result, **figures, warnings=(*result.warnings, *cut_short))
     chosen_plan = _chosen(plan, setup)
     check_model(chosen_plan, setup.run.workload, setup.run.seq_len)
     return _estimate(setup, chosen_plan, cost, length, check_memory, record)
@@ -368,20 +372,9 @@ def training_setup(
     run = resolve(workload, place.device, run_options(options, {"batch": batch}))
     around = conditions or Conditions()
     found = place.cluster
-    if found is not None and around.network_share < 1:
-        found = _shared_network(found, around.network_share)
+    if found is not None:
+        found = found.with_contention(1.0 / around.network_share)
     return TrainingSetup(run, found, place.device_count, around)
-
-
-def _shared_network(cluster: Cluster, share: float) -> Cluster:
-    """A cluster whose links between nodes are other jobs', too."""
-    tiers = tuple(
-        tier
-        if tier.device_count <= cluster.node.device_count
-        else replace(tier, bandwidth_bytes_per_s=tier.bandwidth_bytes_per_s * share)
-        for tier in cluster.tiers
-    )
-    return replace(cluster, tiers=tiers)
 
 
 def _estimate(

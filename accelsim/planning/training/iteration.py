@@ -28,6 +28,8 @@ __all__ = ["Iteration", "simulate_iteration"]
 
 #: Microbatches of a sharded iteration that are simulated; the others take what the last one took.
 _SHARDED_MICROBATCHES: Final = 3
+#: Parts of a pass that the device's own simulation has, too.
+_OF_DEVICE: Final = ("compute", "tensor", "context", "expert")
 
 
 @dataclass(frozen=True, slots=False, eq=False)
@@ -253,6 +255,3 @@ def _device_extra_s(
     held = float(table["parameters"][0, 0] - table["table_parameters"][0, 0])
     update = held * seconds + fixed if held else 0.0
     return whole.period_s - count * sum(passes) - update
-
-
-_OF_DEVICE: Final = ("compute", "tensor", "context", "expert")

@@ -134,7 +134,8 @@ def checkpoint_bytes(iteration: Iteration) -> float:
     parameters = float(iteration.costs["parameters"][iteration.unit].sum())
     experts = float(iteration.costs["expert_parameters"][iteration.unit].sum())
     shard = iteration.plan.shard
-    whole = (parameters - experts) * shard.tp + experts * shard.ep * shard.expert_tp
+    tied = float(iteration.costs.tied_parameters[iteration.unit])
+    whole = (parameters - tied - experts) * shard.tp + experts * shard.ep * shard.expert_tp
     setup = iteration.setup
     return whole * (setup.run.precision.weight.bytes + setup.state_bytes)
 

@@ -188,6 +188,7 @@ def _plan_or_none(setup: TrainingSetup, values: Mapping[str, Any]) -> Parallelis
     not allow it.
     """
     own = {name: value for name, value in values.items() if name not in _CHOSEN}
+    own["zero"] = int("shard_group" in own)
     try:
         plan = ParallelismPlan(**own)
         check_model(plan, setup.run.workload, setup.run.seq_len)
@@ -230,13 +231,14 @@ def _stage_counts(setup: TrainingSetup, named: Mapping[str, Any], ranks: int) ->
     left, over = divmod(setup.device_count, ranks)
     if over:
         return []
-    if "dp" in named:
-        return [left // named["dp"]] if named["dp"] > 0 and left % named["dp"] == 0 else []
-    if "pp" in named:
-        return [named["pp"]] if named["pp"] > 0 and left % named["pp"] == 0 else []
-    layers = getattr(setup.run.workload.parameters, "layers", 1)
     family = setup.run.workload.family
-    return _divisors(left, layers) if family is not None and family.shards else [1]
+    is_split = family is not None and family.shards
+    stages = _divisors(left, setup.run.workload.parameters.layers if is_split else 1)
+    return [
+        pp
+        for pp in stages
+        if named.get("pp", pp) == pp and named.get("dp", left // pp) == left // pp
+    ]
 
 
 def _choices(
@@ -248,7 +250,7 @@ def _choices(
         "microbatch": [
             2**power for power in range(11) if 2**power <= min(local, _LARGEST_MICROBATCH)
         ],
-        "zero": [0, 1, 2, 3] if plan.pp == 1 else [0, 1],
+        "zero": _zero_stages(plan),
         "recompute": ["none", "full"] if setup.run.fused_attention else list(RECOMPUTE),
     }
     if plan.pp == 1:
@@ -259,6 +261,14 @@ def _choices(
         own = [{"schedule": ["1f1b", "gpipe", "zb-h1"], "chunks": [1]}]
         own += [{"schedule": ["interleaved"], "chunks": chunks}] if chunks else []
     return [axes for kinds in own if (axes := _kept(shared | kinds, named)) is not None]
+
+
+def _zero_stages(plan: ParallelismPlan) -> list[int]:
+    """ZeRO stages that the other fields of a plan allow."""
+    if plan.local_steps > 1:
+        return [0]
+    least, most = int(plan.shard_group is not None), 3 if plan.pp == 1 else 1
+    return list(range(least, most + 1))
 
 
 def _kept(axes: dict[str, list[Any]], named: Mapping[str, Any]) -> dict[str, list[Any]] | None:

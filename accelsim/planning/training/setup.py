@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from accelsim import catalog
-from accelsim.cost.memory import available_bytes
 from accelsim.cost.registry import tier_parameters
 from accelsim.cost.stack import on_stack
 from accelsim.errors import InvalidValueError
@@ -52,8 +51,10 @@ class Conditions:
         straggler_fraction: Standard deviation of the ranks' speeds; all wait for the slowest.
         loader_samples_per_s: Samples that the input pipeline of one device prepares; None where it
             never binds.
-        network_share: Share of the links between nodes that this job has; other jobs have the rest.
-        reserve_bytes: Memory of each device that the driver and the communication library keep.
+        network_share: Share of the links beyond the nearest ones that this job has; other jobs have
+            the rest.
+        reserve_bytes: Memory of each device that is kept beside the context, such as buffers of the
+            communication library.
         fragmentation_fraction: Activations' memory that the allocator cannot use.
         pue: Power usage effectiveness of the site.
     """
@@ -119,7 +120,7 @@ class TrainingSetup:
     @cached_property
     def capacity_bytes(self) -> float:
         """Memory that a run can allocate on one device."""
-        return available_bytes(self.run.device)
+        return self.run.available_bytes
 
     @cached_property
     def gradient_bytes(self) -> float:
