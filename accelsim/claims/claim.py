@@ -2,7 +2,8 @@
 
 A claim is a set of readings: quantities that it says something about. Each is held against what is
 expected of it, exactly, within a tolerance, or as a bound. All hold: reproduced; none: refuted;
-some: conditional, on those that hold. A claim without readings is not checkable, and says why.
+some: conditional, on those that hold. Where a claim has a reservation, all holding is conditional
+on it, and no verdict leaves it out. A claim without readings is not checkable, and says why.
 Readings whose expected figure nobody has verified, and those that gave no figure, are shown and
 decide nothing.
 """
@@ -106,7 +107,7 @@ class JudgedClaim:
         title: What it says.
         source: Where the expected figures come from.
         verdict: What came out.
-        reason: On what it is conditional, or why it cannot be checked.
+        reason: On what it is conditional, its reservation, or why it cannot be checked.
         readings: What it rests on.
     """
 
@@ -145,7 +146,7 @@ def judge(
         title: What it says.
         source: Where the expected figures come from.
         readings: What came out.
-        reason: Why it cannot be checked, where there are no readings that decide.
+        reason: Reservation about the readings; where none decides, why it cannot be checked.
     """
     deciding = [one for one in readings if one.verified and one.simulated is not None]
     missed = [reading.name for reading in deciding if not reading.holds]
@@ -154,13 +155,18 @@ def judge(
         verdict = Verdict.NOT_CHECKABLE
         reason = reason or next((one.note for one in readings if one.note), "nothing was verified")
     elif not missed:
-        verdict = Verdict.REPRODUCED
+        verdict = Verdict.CONDITIONAL if reason else Verdict.REPRODUCED
     elif len(missed) == len(deciding):
         verdict = Verdict.REFUTED
     else:
         held = len(deciding) - len(missed)
-        reason = f"{held} of {len(deciding)} readings hold; not {', '.join(missed)}"
+        found = f"{held} of {len(deciding)} readings hold; not {', '.join(missed)}"
+        reason = "; ".join(filter(None, [found, reason]))
     if verdict is not Verdict.NOT_CHECKABLE:
-        silent = [one.name for one in readings if one.simulated is None]
-        reason = "; ".join(filter(None, [reason, *(f"no figure for {name}" for name in silent)]))
+        silent = [_without_figure(one) for one in readings if one.simulated is None]
+        reason = "; ".join(filter(None, [reason, *silent]))
     return JudgedClaim(id_, title, source, verdict, reason, tuple(readings))
+
+
+def _without_figure(one: Reading) -> str:
+    return f"no figure for {one.name}" + (f" ({one.note})" if one.note else "")

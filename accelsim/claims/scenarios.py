@@ -4,7 +4,8 @@ them.
 ``scenarios.yaml`` has an entry per claim. Its `readings` name a figure of an estimate, of a
 training run (`gpus` or `cluster`) or of a device, and the run; `over` changes the run to the one
 that the figure is divided by; `sweep` makes a reading per value. `check` names a function of
-`accelsim.claims.checks` instead, `reason` says why there is neither.
+`accelsim.claims.checks` instead. `reason` says why there is neither, or what to hold against the
+readings there are.
 """
 
 from __future__ import annotations

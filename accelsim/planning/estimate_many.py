@@ -75,6 +75,8 @@ _FLOAT_FIGURES: Final = (
 _WORD_FIGURES: Final = ("precision", "stack", "execution", "tier", "bound", "offer", "reason")
 #: Scenarios costed in one call; more take memory without saving time.
 _CHUNK: Final = 1024
+#: Stands in columns for a size that was left out; callers' sizes are never negative.
+_LEFT_OUT: Final = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,21 +152,33 @@ def estimate_many(
 def _asked(
     workload: str | Sequence[str], device: str | Sequence[str], shapes: Mapping[str, Any]
 ) -> dict[str, NDArray[Any]]:
-    """Columns of the question, all of one length; -1 stands for a size that was left out."""
+    """Columns of the question, all of one length, `_LEFT_OUT` where a size was left out."""
     unknown = shapes.keys() - set(SHAPE_COLUMNS)
     if unknown:
         raise InvalidValueError("shapes", min(unknown), "columns of " + ", ".join(SHAPE_COLUMNS))
     columns: dict[str, Any] = {"workload": np.asarray(workload), "device": np.asarray(device)}
     for name in SHAPE_COLUMNS:
-        columns[name] = np.asarray(shapes.get(name, -1))
-        if not np.issubdtype(columns[name].dtype, np.integer):
-            raise InvalidValueError(f"shapes[{name!r}]", columns[name].dtype, "whole numbers")
+        columns[name] = _sizes(name, shapes[name]) if name in shapes else np.asarray(_LEFT_OUT)
     try:
         arrays = np.broadcast_arrays(*(np.atleast_1d(column) for column in columns.values()))
     except ValueError:
         lengths = {name: len(np.atleast_1d(column)) for name, column in columns.items()}
         raise InvalidValueError("shapes", lengths, "columns of one length, or of one") from None
     return dict(zip(columns, arrays, strict=True))
+
+
+def _sizes(name: str, given: Any) -> NDArray[Any]:
+    """A column of sizes as the caller has it.
+
+    Raises:
+        InvalidValueError: If one is negative or no whole number; `resolve` knows the other limits.
+    """
+    column = np.asarray(given)
+    if not np.issubdtype(column.dtype, np.integer):
+        raise InvalidValueError(f"shapes[{name!r}]", column.dtype, "whole numbers")
+    if (column < 0).any():
+        raise InvalidValueError(f"shapes[{name!r}]", int(column.min()), "no negative sizes")
+    return column
 
 
 def empty_columns(count: int) -> dict[str, NDArray[Any]]:
@@ -193,11 +207,11 @@ def _answer_pair(
     answer["stack"][runs], answer["execution"][runs] = run.stack.name, run.execution.value
     for name in SHAPE_COLUMNS:
         given = asked[name][runs]
-        answer[name][runs] = np.where(given < 0, getattr(run, name), given)
-    if not _is_covered(run):
-        _one_by_one(answer, runs, workload, device, options, price)
-        return
+        answer[name][runs] = np.where(given == _LEFT_OUT, getattr(run, name), given)
     _check_sizes(workload, device, options, answer, runs)
+    if not _is_covered(run):
+        _one_by_one(answer, runs, workload, device, asked, options, price)
+        return
     generates = answer["output_len"][runs] > 0
     for alike in (runs[generates], runs[~generates]):
         for start in range(0, len(alike), _CHUNK):
@@ -245,12 +259,13 @@ def _one_by_one(
     runs: IntArray,
     workload: str,
     device: str,
+    asked: Mapping[str, NDArray[Any]],
     options: RunOptions,
     price: PriceChoice,
 ) -> None:
     for place in runs.tolist():
-        sizes = {name: int(answer[name][place]) for name in SHAPE_COLUMNS}
-        shape = {name: value for name, value in sizes.items() if value}
+        sizes = {name: int(asked[name][place]) for name in SHAPE_COLUMNS}
+        shape = {name: value for name, value in sizes.items() if value != _LEFT_OUT}
         try:
             result = estimate(workload, device, options, price, **shape)  # type: ignore[arg-type]
         except (UnsupportedOperatorError, DoesNotFitError) as error:

@@ -129,14 +129,8 @@ class ResolvedRun:
     @property
     def provenance(self) -> Provenance:
         """Version of accelsim, and content of the device, the workload and the device's overlay."""
-        parts: dict[str, Any] = {
-            "device": self.device,
-            "workload": partial(_content, self.workload),
-        }
-        overlay = fitted_parameters(self.device.whole_name) if self.tier != "spec" else None
-        if overlay is not None:
-            fitted = sorted(overlay.parameters.items())
-            parts["overlay"] = (overlay.device, overlay.date, overlay.data, overlay.rows, fitted)
+        fitted = {} if self.tier == "spec" else device_parts(self.device)
+        parts = {"device": self.device} | workload_parts(self.workload) | fitted
         return Provenance(__version__, None, parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -167,6 +161,21 @@ class ResolvedRun:
             ranks = {group.label: count for group, count in self.shard.ranks.items() if count > 1}
             named |= {"cluster": self.cluster.name, "ranks": ranks}
         return named
+
+
+def device_parts(device: DeviceProfile) -> dict[str, Any]:
+    """What a device's figures are made with, for `Provenance`: its profile and its overlay."""
+    parts: dict[str, Any] = {"device": device}
+    overlay = fitted_parameters(device.whole_name)
+    if overlay is not None:
+        fitted = sorted(overlay.parameters.items())
+        parts["overlay"] = (overlay.device, overlay.date, overlay.data, overlay.rows, fitted)
+    return parts
+
+
+def workload_parts(workload: Workload) -> dict[str, Any]:
+    """What tells a workload from another of its name, for `Provenance`."""
+    return {"workload": partial(_content, workload)}
 
 
 def _content(workload: Workload) -> tuple[Any, ...]:

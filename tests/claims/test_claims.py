@@ -38,6 +38,33 @@ def test_a_conditional_verdict_names_what_does_not_hold_and_what_gave_no_figure(
 
 
 @pytest.mark.parametrize(
+    ("readings", "verdict"),
+    [
+        ([YES], Verdict.CONDITIONAL),
+        ([NO], Verdict.REFUTED),
+        ([YES, NO], Verdict.CONDITIONAL),
+        ([], Verdict.NOT_CHECKABLE),
+    ],
+)
+def test_a_reservation_stays_in_every_verdict(readings, verdict):
+    claim = judge("S", "t", "s", readings, "measured live")
+    assert claim.verdict is verdict
+    assert claim.reason.endswith("measured live")
+
+
+def test_claims_measured_where_they_run_say_so():
+    for name in ("S20", "S23", "S66"):
+        assert "measured on this machine now" in claim_scenario(name).reason
+
+
+def test_published_points_that_cannot_be_held_against_a_run_are_named():
+    by_name = {one.name: one for one in run_claim("S14").readings}
+    assert not by_name["FCN-5 step"].verified
+    assert "FCN-5" in run_claim("S14").reason
+    assert "at most the 48 of xeon-platinum-8168" in run_claim("S47").reason
+
+
+@pytest.mark.parametrize(
     ("reading", "holds"),
     [
         (Reading("a", 1.04, 1.0, within=0.05), True),

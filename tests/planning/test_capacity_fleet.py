@@ -1,12 +1,15 @@
 """The programme finds what trying every fleet finds; conflicts it names are irreducible."""
 
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accelsim.errors import InvalidValueError
 from accelsim.planning.capacity.fleet import Amount, FleetProblem, irreducible_conflict, solve
 
 NONE = np.zeros((1, 3))
@@ -103,3 +106,21 @@ def test_the_solver_is_silent(capfd):
     for goal in ("cost", "power"):
         solve(problem([3, 7, 1], [3, 8, 1], [9, 9, 2], [1, 3, 2], redundancy=1, goal=goal))
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("status", [1, 4])
+def test_a_search_that_stopped_is_not_taken_for_no_fleet_or_the_best(monkeypatch, status):
+    asked = problem([4, 3, 2], [5, 4, 3], [1, 1, 1], [0, 0, 0])
+    whole = solve(asked)
+    found = scipy.optimize.milp
+    monkeypatch.setattr(
+        scipy.optimize, "milp", lambda *a, **k: SimpleNamespace(x=found(*a, **k).x, status=status)
+    )
+    stopped = solve(asked)
+    assert whole.is_proven
+    assert not stopped.is_proven
+    monkeypatch.setattr(
+        scipy.optimize, "milp", lambda *_, **__: SimpleNamespace(x=None, status=status)
+    )
+    with pytest.raises(InvalidValueError, match="candidates"):
+        solve(asked)

@@ -81,6 +81,14 @@ def test_runs_of_other_kinds_are_answered_too(device, keywords):
         assert_equal(columns, place, one)
 
 
+def test_runs_of_other_kinds_take_sizes_of_0_as_one_by_one():
+    columns = estimate_many(LLAMA, "tpu-v4", shapes={"output_len": [0, 4]})
+    for place, tokens in enumerate((0, 4)):
+        assert_equal(columns, place, accelsim.estimate(LLAMA, "tpu-v4", output_len=tokens))
+    with pytest.raises(InvalidValueError, match="batch"):
+        estimate_many("resnet-50", "tpu-v4", shapes={"batch": [0, 4]})
+
+
 def test_the_order_of_runs_changes_nothing():
     shapes = drawn(40, LLAMA)
     devices = np.array(["t4", "a100-sxm-80gb"])[np.arange(40) % 2]
@@ -120,6 +128,10 @@ def test_a_frame_has_a_row_per_run():
         ({"batches": [1]}, "shapes"),
         ({"batch": [0.5]}, "batch"),
         ({"batch": [4, 0]}, "batch"),
+        ({"batch": [4, -1]}, "batch.* = -1"),
+        ({"batch": -1}, "batch.* = -1"),
+        ({"output_len": [-2]}, "output_len.* = -2"),
+        ({"image_size": [-1]}, "image_size.* = -1"),
         ({"seq_len": [4]}, "seq_len"),
     ],
 )

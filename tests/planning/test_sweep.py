@@ -88,6 +88,27 @@ def test_another_version_is_refused_and_so_is_a_second_sweep(tmp_path):
         sweep(GRID, tmp_path / "file", workers=1)
 
 
+def test_a_folder_made_before_an_edit_is_refused_by_name(tmp_path, monkeypatch):
+    """Of a profile of one's own that is missing, appears, and is edited."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    profile = tmp_path / "accelsim" / "devices" / "mine.yaml"
+    profile.parent.mkdir(parents=True)
+    text = (ROOT / "device_profiles" / "gpu" / "t4.yaml").read_text(encoding="utf-8")
+    text = text.replace("name: t4\n", "name: mine\n")
+    spec = {"name": "own", "vary": {"model": ["resnet-18"], "device": ["l4", "mine"]}}
+    assert sweep(spec, tmp_path / "missing", workers=1).error_count == 1
+    profile.write_text(text, encoding="utf-8")
+    with pytest.raises(OutputError, match="before device mine changed"):
+        sweep(spec, tmp_path / "missing", workers=1)
+    assert sweep(spec, tmp_path / "there", workers=1).error_count == 0
+    assert sweep(spec, tmp_path / "there", workers=1).new_count == 0
+    profile.write_text(text + "\n# a remark\n", encoding="utf-8")
+    assert sweep(spec, tmp_path / "there", workers=1).new_count == 0
+    profile.write_text(text.replace("title: ", "title: edited "), encoding="utf-8")
+    with pytest.raises(OutputError, match="before device mine changed"):
+        sweep(spec, tmp_path / "there", workers=1)
+
+
 def test_resumes_exactly_once_after_kills(tmp_path):
     """Killed at random moments, with all its workers, then finished."""
     spec = tmp_path / "spec.yaml"

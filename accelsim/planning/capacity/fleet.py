@@ -20,6 +20,7 @@ from typing import Final
 
 import numpy as np
 
+from accelsim.errors import InvalidValueError
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["Amount", "Fleet", "FleetProblem", "irreducible_conflict", "solve"]
@@ -27,6 +28,9 @@ __all__ = ["Amount", "Fleet", "FleetProblem", "irreducible_conflict", "solve"]
 _GAP: Final = 1e-4
 _TIME_LIMIT_S: Final = 20.0
 _TOLERANCE: Final = 1e-6
+#: `scipy.optimize.milp`: solved, and shown to have no solution; all else is a search that stopped.
+_SOLVED: Final = 0
+_INFEASIBLE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +75,13 @@ class Fleet:
     Attributes:
         count: Instances, shape (services, offers).
         load_per_s: Requests per second, the same shape.
+        is_proven: Whether no other is better by more than the search's tolerance; False where the
+            search stopped at its time limit.
     """
 
     count: FloatArray
     load_per_s: FloatArray
+    is_proven: bool = True
 
     def uses(self, amount: Amount) -> float:
         """How much of an amount it uses."""
@@ -88,6 +95,9 @@ def solve(problem: FleetProblem, without: Collection[str] = ()) -> Fleet | None:
     Args:
         problem: The problem.
         without: Names of limits left out; "redundancy" is one.
+
+    Raises:
+        InvalidValueError: If the search stopped before it found a fleet or showed there is none.
     """
     model = _Model.of(problem, without)
     if (problem.rate_per_s > 0).any(axis=1).all():
@@ -127,6 +137,7 @@ class _Model:
         self.most = np.ceil(1 / self.rate - _TOLERANCE) + redundancy
         self.rows: list[FloatArray] = []
         self.low: list[float] = []
+        self.is_proven = True
         self.high: list[float] = []
 
     @classmethod
@@ -159,6 +170,10 @@ class _Model:
             constraints=LinearConstraint(np.array(self.rows), self.low, self.high),
             options={"disp": False, "mip_rel_gap": _GAP, "time_limit": _TIME_LIMIT_S},
         )
+        if done.x is None and done.status != _INFEASIBLE:
+            allowed = f"few enough to be searched in {_TIME_LIMIT_S:g} s"
+            raise InvalidValueError("candidates", size, allowed, "Name fewer devices or regions.")
+        self.is_proven = done.status in {_SOLVED, _INFEASIBLE}
         return None if done.x is None else np.asarray(done.x)
 
     def fleet(self, found: FloatArray) -> Fleet:
@@ -168,7 +183,7 @@ class _Model:
         count, load = np.zeros(shape), np.zeros(shape)
         count[self.service, self.offer] = whole
         load[self.service, self.offer] = self._even_load(whole, found) * self.demand
-        return Fleet(count, load)
+        return Fleet(count, load, self.is_proven)
 
     def _even_load(self, whole: FloatArray, found: FloatArray) -> FloatArray:
         """Load in proportion to what the instances carry; the solution's own where that would

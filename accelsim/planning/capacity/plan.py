@@ -83,6 +83,7 @@ class _Planner:
     left_out: list[str] = field(init=False)
     answers: dict[tuple[int, str], DeviceAnswer] = field(default_factory=dict)
     refined: dict[tuple[int, str, float], float] = field(default_factory=dict)
+    is_proven: bool = True
 
     def __post_init__(self) -> None:
         limits = self.scenario.constraints
@@ -249,6 +250,7 @@ class _Planner:
             keys = [(int(p), device, self._factor(p, device, probability)) for p, device in used]
             new = [key for key in keys if key not in self.refined]
             if not new:
+                self.is_proven &= fleet.is_proven
                 return fleet, problem
             for key in sorted(new):
                 self._refine(*key)
@@ -417,7 +419,9 @@ class _Planner:
 
     def _warnings(self) -> tuple[str, ...]:
         energy = "energy and carbon are of the devices and the site; hosts are not counted"
-        return (energy, *(f"left out: {reason}" for reason in self.left_out))
+        stopped = "a search stopped at its time limit: a better fleet than one shown may exist"
+        left_out = (f"left out: {reason}" for reason in self.left_out)
+        return (energy, *(() if self.is_proven else (stopped,)), *left_out)
 
 
 _FIELDS: Final = {

@@ -21,6 +21,7 @@ import numpy as np
 from accelsim.errors import InvalidValueError, OutputError
 from accelsim.planning.estimate import estimate
 from accelsim.planning.estimate_many import SHAPE_COLUMNS, empty_columns, estimate_many
+from accelsim.planning.sweep.content import content_hashes
 from accelsim.planning.sweep.spec import SweepSpec, canonical, load_sweep
 from accelsim.planning.sweep.store import PARTS, SweepStore, arrow
 
@@ -103,7 +104,8 @@ def sweep(
 
     Raises:
         InputError: If the sweep is wrong.
-        OutputError: If the folder cannot be used or a worker ended.
+        OutputError: If the folder cannot be used, a device or model it has points of was changed
+            since, or a worker ended.
         MissingDependencyError: If pyarrow is not installed.
     """
     arrow()
@@ -112,6 +114,7 @@ def sweep(
         raise InvalidValueError("workers", workers, "a whole number from 1 to 4096")
     start = time.perf_counter()
     with SweepStore(Path(out)) as store:
+        store.check_content(content_hashes(asked.each()))
         finished = store.finished()
         points = {_key(text): text for text in map(canonical, asked.each())}
         missing = {key: text for key, text in points.items() if key not in finished}

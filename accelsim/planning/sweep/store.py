@@ -8,7 +8,7 @@ removed when the sweep goes on. A part that is missing or was changed is compute
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -20,6 +20,7 @@ __all__ = ["PARTS", "SweepStore", "arrow"]
 
 #: Folder of the dataset in that of the sweep.
 PARTS: Final = "parts"
+_SHOWN: Final = 3
 _SCHEMA: Final = """
 create table if not exists about (name text primary key, value text);
 create table if not exists part (id integer primary key, name text unique, bytes integer);
@@ -91,6 +92,25 @@ class SweepStore:
                 f"{self.folder}: made by accelsim {row[0]}, this is {accelsim.__version__}. "
                 "Sweep into another folder."
             )
+
+    def check_content(self, hashes: Mapping[str, str]) -> None:
+        """Note the content of what is run, or hold it against the one the folder was made with.
+
+        Args:
+            hashes: Of devices and models, by name.
+
+        Raises:
+            OutputError: If one was changed since.
+        """
+        known = dict(self._index.execute("select name, value from about"))
+        changed = [name for name, found in hashes.items() if known.get(name, found) != found]
+        if changed:
+            raise OutputError(
+                f"{self.folder}: made before {', '.join(changed[:_SHOWN])} changed. "
+                "Sweep into another folder."
+            )
+        with self._index:
+            self._index.executemany("insert or ignore into about values (?, ?)", hashes.items())
 
     def finished(self) -> set[bytes]:
         """Keys of the points whose part is whole; all other parts are taken out."""
