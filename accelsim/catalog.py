@@ -20,14 +20,7 @@ from typing import Any, Final
 
 from accelsim.datafile import FileStamp, data_root, file_stamp, name_key, read_mapping, validated
 from accelsim.errors import InvalidValueError, ProfileError, UnknownNameError
-from accelsim.hardware.local import (
-    local_cpu_facts,
-    local_cpu_profile,
-    local_gpu_names,
-    name_candidates,
-)
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, parse_device
-from accelsim.hardware.slice import SliceFile, parse_slice_syntax, slice_device
 from accelsim.units import to_si
 
 __all__ = [
@@ -132,6 +125,8 @@ def detect_local_devices() -> list[DeviceProfile]:
     what the operating system says, named ``local/cpu``. NVIDIA GPUs are those ``nvidia-smi`` lists
     that the catalogue has.
     """
+    from accelsim.hardware.local import local_cpu_facts, local_cpu_profile, local_gpu_names
+
     found: list[DeviceProfile] = []
     facts = local_cpu_facts()
     if facts is not None:
@@ -166,6 +161,8 @@ def _device(name: str, depth: int) -> DeviceProfile:
     profile = _from_search_path(base, depth) or _from_catalogue(base, name)
     if "@" not in wanted:
         return profile
+    from accelsim.hardware.slice import parse_slice_syntax, slice_device
+
     spec = parse_slice_syntax(base, share, profile)
     return slice_device(profile, spec, f"{profile.name}@{share}")
 
@@ -290,6 +287,8 @@ def _load(path: Path, depth: int) -> DeviceProfile:
 
 
 def _load_slice(path: Path, data: Mapping[str, Any], depth: int) -> DeviceProfile:
+    from accelsim.hardware.slice import SliceFile, slice_device
+
     if depth >= _DEEPEST_SLICE:
         raise ProfileError(
             str(path), [f"slice.of: slices of slices, more than {_DEEPEST_SLICE} deep"]
@@ -313,6 +312,8 @@ def product_device(model_name: str) -> DeviceProfile | None:
         model_name: As the operating system or the driver gives it, such as ``NVIDIA
             A100-SXM4-80GB``.
     """
+    from accelsim.hardware.local import name_candidates
+
     own = _own_names()
     for candidate in name_candidates(model_name):
         found = device(candidate) if candidate in own else _catalogued(candidate)

@@ -38,7 +38,7 @@ def estimate(
     from accelsim.report.tables import estimate_view
 
     scalars = {key: value for key, value in result.figures().items() if key != "operators"}
-    quote = offer_quote(result)
+    quote = offer_quote(result, profile)
     if report is not None:
         asked = {**keywords, "mode": mode}
         write_report(report, _page(model, result, profile, asked), output)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from accelsim.cli.result_writer import ResultWriter
     from accelsim.economics.offer import Quote
+    from accelsim.hardware.profile import DeviceProfile
     from accelsim.planning.estimate import Estimate
     from accelsim.report.page import Page
 
@@ -51,11 +52,16 @@ def write_report(path: Path, page: Page, output: ResultWriter) -> None:
     output.note(f"wrote {path}; open it in a browser")
 
 
-def offer_quote(estimate: Estimate) -> Quote | None:
-    """The offer behind an estimate's cost; None where there is none."""
+def offer_quote(estimate: Estimate, profile: DeviceProfile | None = None) -> Quote | None:
+    """The offer behind an estimate's cost, sooner where the device is given; None where there is
+    none.
+    """
     from accelsim.economics.price import PriceBook
 
-    return None if estimate.offer is None else PriceBook.load().find(estimate.offer)
+    if estimate.offer is None:
+        return None
+    whole = None if profile is None else getattr(profile, "slice_of", None) or profile.name
+    return PriceBook.load(device=whole).find(estimate.offer)
 
 
 def command_text() -> str:

@@ -11,7 +11,7 @@ import csv
 import difflib
 import io
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from accelsim.datafile import read_mapping, read_text
 from accelsim.economics.offer import Offer
 from accelsim.errors import InvalidValueError, ProfileError
 
-__all__ = ["COLUMNS", "csv_rows", "read_offers"]
+__all__ = ["COLUMNS", "csv_rows", "offers_of", "read_offers"]
 
 #: Columns of a price file, in order.
 COLUMNS: Final = (
@@ -69,7 +69,19 @@ def read_offers(path: Path) -> tuple[Offer, ...]:
     """
     path = Path(path)
     is_table = path.suffix.lower() == ".csv"
-    rows = csv_rows(path) if is_table else _listed_rows(path)
+    return offers_of(csv_rows(path) if is_table else _listed_rows(path), path)
+
+
+def offers_of(rows: Iterable[tuple[str, Mapping[str, Any]]], path: Path) -> tuple[Offer, ...]:
+    """Offers of some rows of a price file.
+
+    Args:
+        rows: Rows, each with the name of its place in the file.
+        path: The file.
+
+    Raises:
+        ProfileError: If a row is wrong, or two rows have one id.
+    """
     offers: list[Offer] = []
     problems: list[str] = []
     places: dict[str, str] = {}
@@ -78,7 +90,7 @@ def read_offers(path: Path) -> tuple[Offer, ...]:
             offer = _offer(row, path.name)
         except InvalidValueError as error:
             problems.append(f"{place}: {error}")
-            if is_table and error.field == "field":  # a column that every row has
+            if error.field == "field" and path.suffix.lower() == ".csv":  # all rows have the column
                 break
             continue
         first = places.setdefault(offer.offer_id, place)

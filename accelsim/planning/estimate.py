@@ -11,12 +11,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Final, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
 
 from accelsim.economics.result import usd_per_1000_inferences, usd_per_epoch, usd_per_million_tokens
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.evidence import Evidence, evidence
-from accelsim.planning.fitting import FittingChange, fitting_changes
 from accelsim.planning.options import EstimateKeywords, PriceChoice, RunOptions, options_and_price
 from accelsim.planning.passes import RunPasses, run_passes
 from accelsim.planning.price import DevicePrice, device_price
@@ -24,6 +23,9 @@ from accelsim.planning.run import ResolvedRun, resolve
 from accelsim.planning.simulate import OperatorShare, Simulation, simulated
 from accelsim.result import Metric, Provenance, Result
 from accelsim.workloads.model import Workload
+
+if TYPE_CHECKING:
+    from accelsim.planning.fitting import FittingChange
 
 __all__ = ["FIGURES", "NESTED", "Estimate", "OperatorShare", "estimate"]
 
@@ -306,6 +308,8 @@ def _estimate(run: ResolvedRun, passes: RunPasses, price: DevicePrice) -> Estima
     figures = _simulated_figures(run, simulated(run, passes), price)
     if short > 0:
         figures |= {**dict.fromkeys(_OF_TIME), **_UNFITTING}
+        from accelsim.planning.fitting import fitting_changes
+
         figures["would_fit"] = fitting_changes(run, passes)
     return Estimate(
         workload=run.workload.name,

@@ -15,7 +15,6 @@ import numpy as np
 
 from accelsim.cost.memory import MemoryFootprint, inference_footprint, training_footprint
 from accelsim.planning.run import ResolvedRun
-from accelsim.workloads.capture.captured import captured_training
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.model import Lowered, PassShape
@@ -135,6 +134,8 @@ def training_step(run: ResolvedRun) -> TrainingStep:
         words = _predicts_words(run)
         step = _step(graph, *counts, run.precision, run.optimizer, predicts_words=words)
         return TrainingStep(graph, step, forward)
+    from accelsim.workloads.capture.captured import captured_training
+
     rule = run.optimizer.name
     step = captured_training(run.workload, _shape(run), run.precision, optimizer_name=rule)
     # with what training keeps, unlike the inference pass

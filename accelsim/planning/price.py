@@ -70,7 +70,8 @@ def _own_price(choice: PriceChoice) -> float:
 
 def _quote(choice: PriceChoice, device: str, core_count: float | None) -> Quote | None:
     """The offer named, or the cheapest of those chosen among."""
-    book = PriceBook.load()
+    is_plain = choice.offer is None and choice.provider is None and choice.region is None
+    book = PriceBook.load(device=device if is_plain else None)
     if choice.offer is None:
         return book.cheapest(
             device,

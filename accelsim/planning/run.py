@@ -24,7 +24,6 @@ from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceProfile, Gp
 from accelsim.planning.options import RunKeywords, RunOptions, run_options
 from accelsim.result import Provenance
 from accelsim.stack_catalog import Stack, StackPath
-from accelsim.workloads.capture.captured import captured_document
 from accelsim.workloads.dtype import PRECISIONS, BlockFormat, Dtype, Precision
 from accelsim.workloads.model import Workload
 from accelsim.workloads.options import ModelOptions
@@ -180,8 +179,11 @@ def workload_parts(workload: Workload) -> dict[str, Any]:
 
 def _content(workload: Workload) -> tuple[Any, ...]:
     """What tells a workload from another of its name."""
-    captured = None if workload.captured is None else captured_document(workload)
-    return workload.name, workload.parameters, captured
+    if workload.captured is None:
+        return workload.name, workload.parameters, None
+    from accelsim.workloads.capture.captured import captured_document
+
+    return workload.name, workload.parameters, captured_document(workload)
 
 
 def resolve(

@@ -12,22 +12,19 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.capture.captured import (
-    CapturedModel,
-    captured_forward,
-    save_captured,
-    stored_bytes,
-)
 from accelsim.workloads.dtype import Precision
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import Phase
 from accelsim.workloads.sharding import WHOLE, Shard
+
+if TYPE_CHECKING:
+    from accelsim.workloads.capture.captured import CapturedModel
 
 __all__ = ["FAMILIES", "Family", "Lowered", "PassShape", "Published", "Workload", "family"]
 
@@ -237,6 +234,8 @@ class Workload:
             InvalidValueError: If the workload was not captured.
             OutputError: If the path exists or cannot be written.
         """
+        from accelsim.workloads.capture.captured import save_captured
+
         save_captured(self, path)
 
 
@@ -277,6 +276,8 @@ def _lower_captured(
     fused_attention: bool,
 ) -> Lowered:
     """A captured graph answers for its own sizes at any batch it is linear in."""
+    from accelsim.workloads.capture.captured import captured_forward, stored_bytes
+
     if phase is Phase.DECODE:
         raise InvalidValueError("phase", phase.label, "forward or prefill for a captured module")
     sizes = {f.name: getattr(shape, f.name) for f in fields(shape) if f.name != "batch"}
