@@ -1,11 +1,16 @@
-"""``accelsim sweep``: many estimates, kept on disk."""
+"""``accelsim sweep``: many answers, kept on disk."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from accelsim.cli.progress import Report
 
 __all__ = ["sweep"]
 
@@ -18,17 +23,41 @@ def sweep(
     workers: Annotated[
         int | None, typer.Option("--workers", help="Processes; as many as CPUs if none.")
     ] = None,
+    executor: Annotated[
+        str,
+        typer.Option(
+            "--executor", metavar="WHERE", help="local, or dask://HOST:PORT of a cluster."
+        ),
+    ] = "local",
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print nothing but the result.")
     ] = False,
 ) -> None:
-    """Estimate all points of a sweep, kept as Parquet; run again, it goes on where it stopped."""
+    """Answer all points of a sweep, kept as Parquet; run again, it goes on where it stopped."""
     from accelsim.cli.progress import progress_bar
     from accelsim.planning.sweep.run import sweep as run_sweep
     from accelsim.result import json_text
 
     with progress_bar("sweep", unit="points", quiet=quiet) as report:
         result = run_sweep(
-            spec, out, workers=workers, report=lambda done, total: report(done, total, "")
+            spec,
+            out,
+            workers=workers,
+            executor=executor,
+            report=_with_rate(report),
         )
     typer.echo(json_text(result.to_dict()))
+
+
+def _with_rate(report: Report) -> Callable[[int, int], None]:
+    """A report that shows the points answered a second."""
+    first: list[tuple[int, float]] = []
+
+    def told(done: int, total: int) -> None:
+        first.append((done, time.perf_counter()))
+        seconds = first[-1][1] - first[0][1]
+        rate = f"{(done - first[0][0]) / seconds:,.0f} points/s" if seconds else ""
+        del first[1:]
+        report(done, total, rate)
+
+    return told

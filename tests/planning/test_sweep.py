@@ -1,5 +1,6 @@
 """Sweeps: every point once, as `estimate` has it, resumed after a kill, errors at their point."""
 
+import json
 import os
 import signal
 import sqlite3
@@ -10,9 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 import accelsim
 from accelsim.errors import InputError, OutputError, ProfileError
+from accelsim.planning.sweep.points import point_groups
 from accelsim.planning.sweep.run import sweep
 from accelsim.planning.sweep.spec import load_sweep
 
@@ -24,6 +27,11 @@ GRID = {
     "fixed": {"precision": "fp16"},
     "vary": {"model": ["resnet-18", "bert-base"], "device": ["t4", "l4"], "batch": [1, 2, 3]},
 }
+
+
+def ordered(result):
+    """All points in one order."""
+    return result.to_frame().sort_values("point").reset_index(drop=True)
 
 
 def test_points_are_estimates_and_are_done_once(tmp_path):
@@ -41,9 +49,8 @@ def test_points_are_estimates_and_are_done_once(tmp_path):
 
 
 def test_processes_find_what_one_finds(tmp_path):
-    one = sweep(GRID, tmp_path / "one", workers=1).to_frame().set_index("point").sort_index()
-    two = sweep(GRID, tmp_path / "two", workers=2).to_frame().set_index("point").sort_index()
-    assert one.equals(two)
+    one = ordered(sweep(GRID, tmp_path / "one", workers=1))
+    assert ordered(sweep(GRID, tmp_path / "two", workers=2)).equals(one)
 
 
 def test_errors_stay_at_their_points(tmp_path):
@@ -68,19 +75,24 @@ def test_errors_stay_at_their_points(tmp_path):
 
 
 def test_a_damaged_part_is_computed_again(tmp_path):
-    whole = sweep(GRID, tmp_path, workers=1).to_frame()
-    part = min((tmp_path / "parts").iterdir())
-    part.write_bytes(part.read_bytes()[::-1])
+    sweep(GRID, tmp_path, workers=1)
+    more = {**GRID, "vary": {**GRID["vary"], "batch": [1, 2, 3, 4]}}
+    assert sweep(more, tmp_path, workers=1).new_count == 4
+    whole = ordered(sweep(more, tmp_path, workers=1))
+    sizes = {path.stat().st_size: path for path in (tmp_path / "parts").iterdir()}
+    content = bytearray(sizes[min(sizes)].read_bytes())
+    content[len(content) // 3] ^= 1  # still as long, and perhaps still a Parquet file
+    sizes[min(sizes)].write_bytes(content)
     (tmp_path / "parts" / "stray.parquet").write_bytes(b"left by a kill")
-    mended = sweep(GRID, tmp_path, workers=1)
-    assert mended.new_count == 3
-    assert len(mended.to_frame()) == len(whole)
+    mended = sweep(more, tmp_path, workers=1)
+    assert mended.new_count == 4
+    assert ordered(mended).equals(whole)
 
 
 def test_another_version_is_refused_and_so_is_a_second_sweep(tmp_path):
     sweep(GRID, tmp_path, workers=1)
     with sqlite3.connect(tmp_path / "index.sqlite") as index:
-        index.execute("update about set value = '0.0.1'")
+        index.execute("update about set value = '0.0.1' where name = 'version'")
     with pytest.raises(OutputError, match=r"0\.0\.1"):
         sweep(GRID, tmp_path, workers=1)
     (tmp_path / "file").write_text("no folder", encoding="utf-8")
@@ -109,31 +121,57 @@ def test_a_folder_made_before_an_edit_is_refused_by_name(tmp_path, monkeypatch):
         sweep(spec, tmp_path / "there", workers=1)
 
 
-def test_resumes_exactly_once_after_kills(tmp_path):
-    """Killed at random moments, with all its workers, then finished."""
-    spec = tmp_path / "spec.yaml"
-    devices = ["t4", "l4", "a10g", "v100-sxm2-16gb", "a100-sxm-40gb", "h100-sxm-80gb"]
-    spec.write_text(
-        "name: killed\nvary:\n  model: [resnet-18, mobilenet-v2, bert-base]\n"
-        f"  device: [{', '.join(devices)}]\n  batch: [1, 2, 4, 8, 16]\n",
-        encoding="utf-8",
-    )
-    out = tmp_path / "out"
+def killed_until_whole(spec, out, kills, seed, wait_s):
+    """Sweep in processes that are killed, with all their workers, at random moments; then to the
+    end.
+    """
     code = f"import accelsim; accelsim.sweep({str(spec)!r}, {str(out)!r}, workers=1)"
-    generator = np.random.default_rng(7)
-    for _ in range(3):
+    generator = np.random.default_rng(seed)
+    for _ in range(kills):
         child = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, start_new_session=True)
         while child.poll() is None and not (out / "index.sqlite").exists():
-            time.sleep(0.05)
-        time.sleep(float(generator.uniform(0, 0.8)))
+            time.sleep(0.02)
+        time.sleep(float(generator.uniform(0, wait_s)))
         if child.poll() is None:
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
-    result = sweep(spec, out, workers=1)
-    table = result.to_frame()
-    assert len(table) == table["point"].nunique() == result.point_count == 90
-    with sqlite3.connect(out / "index.sqlite") as index:
-        assert index.execute("select count(*) from point").fetchone() == (90,)
+    return sweep(spec, out, workers=1)
+
+
+@pytest.mark.law
+def test_resumes_exactly_once_after_kills(tmp_path):
+    """5 kills, or 100: an interrupted sweep has every point once, as one that was not has."""
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(
+        "name: killed\nvary:\n  model: [resnet-18, mobilenet-v2, bert-base]\n"
+        "  device: [t4, l4, a10g, v100-sxm2-16gb, a100-sxm-40gb, h100-sxm-80gb]\n"
+        f"  batch: {list(range(1, 101))}\n",
+        encoding="utf-8",
+    )
+    whole = ordered(sweep(spec, tmp_path / "whole", workers=1))
+    kills, rounds = (10, 10) if settings.default.max_examples > 200 else (5, 1)
+    for seed in range(rounds):
+        out = tmp_path / f"out{seed}"
+        result = killed_until_whole(spec, out, kills, seed, wait_s=1.2)
+        assert ordered(result).equals(whole)
+        assert result.point_count == len(whole) == 1800
+        with sqlite3.connect(out / "index.sqlite") as index:
+            assert index.execute("select count(*) from point").fetchone() == (1800,)
+
+
+def test_a_full_disk_keeps_what_is_there(tmp_path):
+    """Files of at most 10 kB: writing fails as on a full disk; with room it goes on."""
+    code = (
+        "import resource, accelsim, sys\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))\n"
+        f"accelsim.sweep({GRID!r}, {str(tmp_path)!r}, workers=1)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "OutputError" in done.stderr
+    assert len(sweep(GRID, tmp_path, workers=1).to_frame()) == 12
 
 
 def test_random_points_come_from_their_ranges_and_seed():
@@ -143,10 +181,127 @@ def test_random_points_come_from_their_ranges_and_seed():
         "points": 50,
         "vary": {"batch": {"low": 1, "high": 1000, "scale": "log"}, "model": ["a", "b"]},
     }
-    first, again = list(load_sweep(content).each()), list(load_sweep(content).each())
-    assert first == again
-    assert first != list(load_sweep({**content, "seed": 1}).each())
-    assert all(isinstance(point["batch"], int) and 1 <= point["batch"] <= 1000 for point in first)
+    for method in ("random", "sobol", "latin-hypercube"):
+        drawn = [
+            keys_and_batches({**content, "method": method, "seed": seed}) for seed in (0, 0, 1)
+        ]
+        assert drawn[0] == drawn[1] != drawn[2]
+        keys, batches = drawn[0]
+        assert len(keys) == len(batches) == 50
+        assert min(batches) >= 1
+        assert max(batches) <= 1000
+        assert np.median(batches) == pytest.approx(1000**0.5, rel=0.5)  # even on a log scale
+
+
+def keys_and_batches(content):
+    groups = list(point_groups(load_sweep(content)))
+    keys = [key for group in groups for key in group.point_keys()]
+    return keys, [int(size) for group in groups for size in group.sizes["batch"]]
+
+
+def test_a_latin_hypercube_has_a_point_in_every_slice_and_sobol_is_even():
+    content = {"name": "even", "points": 64, "vary": {"batch": {"low": 0, "high": 6399}}}
+    content["vary"]["seq_len"] = {"low": 0, "high": 6399}
+    for method in ("latin-hypercube", "sobol"):
+        for group in point_groups(load_sweep({**content, "method": method})):
+            for sizes in group.sizes.values():
+                assert len(set(sizes // 100)) >= 62  # rounding may cross a border
+
+
+def test_a_point_has_one_key_however_it_is_asked():
+    asked = {"model": "bert-base", "device": "t4", "batch": 2, "precision": "fp16"}
+    ways = [
+        {"method": "list", "points": [{**asked, "seq_len": None}]},
+        {"fixed": asked | {"batch": 3}, "vary": {"batch": [2]}},
+        {
+            "fixed": {"precision": "fp16", "batch": 2},
+            "vary": {"model": ["bert-base"], "device": ["t4"]},
+        },
+        {"method": "sobol", "points": 1, "fixed": asked, "vary": {"batch": {"low": 2, "high": 2}}},
+    ]
+    keys = {
+        key
+        for way in ways
+        for group in point_groups(load_sweep({"name": "one", **way}))
+        for key in group.point_keys()
+    }
+    assert len(keys) == 1
+
+
+def test_other_functions_are_swept_with_their_fields(tmp_path):
+    train = {
+        "name": "training",
+        "of": "train",
+        "fixed": {"model": "bert-base", "device": "a100-sxm-80gb", "gpus": 4, "global_batch": 64},
+        "vary": {"microbatch": [1, 2, 5], "recompute": ["none", "full"]},
+    }
+    table = sweep(train, tmp_path / "train", workers=1).to_frame()
+    assert len(table) == 6
+    assert set(table.query("reason != ''")["asked_microbatch"]) == {5.0}  # 16 samples a rank
+    one = accelsim.train(
+        "bert-base",
+        device="a100-sxm-80gb",
+        gpus=4,
+        global_batch=64,
+        plan="recompute=full,microbatch=2",
+    )
+    row = table.query("asked_microbatch == 2 and asked_recompute == 'full'").iloc[0]
+    assert row["iteration_s"] == one.iteration_s
+    serve = {
+        "name": "serving",
+        "of": "serve",
+        "fixed": {"model": "resnet-50", "device": "t4", "requests": 200, "intervals": False},
+        "vary": {"rate_per_s": [100.0, 200.0], "max_seqs": [1, 8]},
+    }
+    table = sweep(serve, tmp_path / "serve", workers=1).to_frame()
+    assert (table["reason"] == "").all()
+    row = table.query("asked_rate_per_s == 200 and asked_max_seqs == 8").iloc[0]
+    load = accelsim.Arrivals(rate_per_s=200.0, requests=200, prompt="1", output="0")
+    one = accelsim.serve("resnet-50", "t4", load, max_seqs=8, intervals=False)
+    assert row["e2e_s.p99"] == one.e2e_s["p99"]
+
+
+def test_plans_are_swept_by_paths_into_a_scenario(tmp_path):
+    from tests.planning.test_capacity import SMALL
+
+    (tmp_path / "small.json").write_text(json.dumps(SMALL), encoding="utf-8")
+    spec = {
+        "name": "plans",
+        "of": "plan",
+        "fixed": {"scenario": str(tmp_path / "small.json"), "draws": 5},
+        "vary": {
+            "services.0.requests_per_s": [1000.0, 4000.0],
+            "constraints.budget_usd_per_month": [None, 1.0],
+        },
+    }
+    table = sweep(spec, tmp_path / "out", workers=1).to_frame()
+    free = table[table["asked_constraints.budget_usd_per_month"].isna()]
+    costs = free.sort_values("asked_services.0.requests_per_s")["cost_usd_per_month"]
+    assert costs.is_monotonic_increasing
+    poor = table[table["asked_constraints.budget_usd_per_month"].notna()]
+    assert poor["conflicts"].str.contains("budget").all()
+
+
+def test_a_dask_cluster_that_loses_a_worker_finds_what_one_process_finds(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    spec = {**GRID, "vary": {**GRID["vary"], "batch": list(range(1, 1101))}}
+    killed = []
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
+    ) as cluster:
+        first = next(iter(cluster.workers.values()))
+
+        def kill_one(done, _total):
+            if not killed:
+                killed.append(done)
+                os.kill(first.pid, signal.SIGKILL)
+
+        where = cluster.scheduler_address.replace("tcp://", "dask://")
+        result = sweep(spec, tmp_path / "dask", executor=where, report=kill_one)
+    assert killed
+    assert killed[0] < result.point_count == 4400
+    local = ordered(sweep(spec, tmp_path / "local", workers=1))
+    assert ordered(result).equals(local)
 
 
 @pytest.mark.parametrize(
@@ -158,10 +313,14 @@ def test_random_points_come_from_their_ranges_and_seed():
         ({"method": "random"}, "points"),
         ({"vary": {"batch": {"low": 1, "high": 2}}}, "range"),
         ({"vary": {"batch": list(range(10_001)), "seq_len": list(range(10_001))}}, "points"),
+        ({"of": "serve", "vary": {"tokens": [1]}}, "tokens"),
+        ({"of": "plan", "vary": {"Services 0": [1]}}, "Services"),
     ],
 )
-def test_what_is_wrong_is_named(change, named):
+def test_what_is_wrong_is_named(change, named, tmp_path):
     with pytest.raises(ProfileError, match=named):
         load_sweep({**GRID, **change})
     with pytest.raises(InputError):
         sweep(GRID, "unused", workers=0)
+    with pytest.raises(InputError, match="executor"):
+        sweep(GRID, tmp_path, executor="spark://x")

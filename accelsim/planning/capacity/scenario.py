@@ -18,7 +18,15 @@ from accelsim.errors import ProfileError
 from accelsim.planning.options import RunKeywords
 from accelsim.units import to_si
 
-__all__ = ["TEMPLATE", "Candidates", "Constraints", "Scenario", "Service", "load_scenario"]
+__all__ = [
+    "TEMPLATE",
+    "Candidates",
+    "Constraints",
+    "Scenario",
+    "Service",
+    "load_scenario",
+    "scenario_content",
+]
 
 #: Fields of `accelsim.estimate` a service may not set: the planner does.
 _PLANNED: Final = frozenset(
@@ -206,6 +214,18 @@ class Scenario(_Model):
         if len(set(names)) < len(names):
             raise ValueError("two services have one name")
         return self
+
+
+def scenario_content(path: str | Path) -> dict[str, Any]:
+    """What a scenario's file says, with units in SI.
+
+    Args:
+        path: File.
+
+    Raises:
+        ProfileError: If it cannot be read.
+    """
+    return dict(to_si(read_mapping(Path(path))))
 
 
 def load_scenario(source: str | Path | Mapping[str, Any]) -> Scenario:

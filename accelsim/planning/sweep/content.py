@@ -3,39 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import accelsim
-from accelsim import catalog, workload_catalog
+from accelsim import catalog, cluster_catalog, workload_catalog
 from accelsim.errors import AccelsimError
 from accelsim.planning.run import device_parts, workload_parts
 from accelsim.result import Provenance
 
 __all__ = ["content_hashes"]
 
+#: Fields that name something with content of its own, and what that is.
+_ROLES: Final = {
+    "model": "model",
+    "device": "device",
+    "host": "device",
+    "cluster": "cluster",
+    "scenario": "scenario",
+}
 
-def content_hashes(points: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Hash of each device (with its overlay) and each model of a sweep, by its name, as results
-    carry them; empty for what does not exist, which becomes different once it does.
+
+def content_hashes(values: Mapping[str, Iterable[Any]]) -> dict[str, str]:
+    """Hash of each device (with its overlay) and model of a sweep, by its name, as results carry
+    them, and of each cluster and scenario; empty for what does not exist, which becomes different
+    once it does.
 
     Args:
-        points: Fields of the points.
+        values: Values of each field.
     """
-    names = {
-        (role, str(point[field]))
-        for point in points
-        for role, field in (("model", "model"), ("device", "device"), ("device", "host"))
-        if point.get(field) is not None
+    return {
+        f"{role} {name}": _hash(role, str(name))
+        for field, role in _ROLES.items()
+        for name in sorted({str(value) for value in values.get(field, ()) if value is not None})
     }
-    return {f"{role} {name}": _hash(role, name) for role, name in sorted(names)}
 
 
 def _hash(role: str, name: str) -> str:
     try:
         if role == "model":
             parts = workload_parts(workload_catalog.workload(name))
-        else:
+        elif role == "device":
             parts = device_parts(catalog.device(name))
-    except AccelsimError:
+        elif role == "cluster":
+            parts = {role: cluster_catalog.cluster(name)}
+        else:
+            parts = {role: Path(name).read_text(encoding="utf-8")}
+    except (AccelsimError, OSError):
         return ""
     return " ".join(Provenance(accelsim.__version__, None, parts).data_hashes.values())

@@ -1,28 +1,26 @@
-"""Runs a sweep: points that are not finished yet, in batches of one model and device, by processes
-that write each batch as a part of the dataset.
+"""Runs a sweep: points that are not finished yet, in batches that workers answer and this process
+writes, so that each point is there once, whoever worked on it and however often.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
-from itertools import islice
-from multiprocessing import get_context
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from accelsim.errors import InvalidValueError, OutputError
-from accelsim.planning.estimate import estimate
-from accelsim.planning.estimate_many import SHAPE_COLUMNS, empty_columns, estimate_many
+from accelsim.planning.sweep.batch import Batch, Part, asked_columns, compute
 from accelsim.planning.sweep.content import content_hashes
-from accelsim.planning.sweep.spec import SweepSpec, canonical, load_sweep
+from accelsim.planning.sweep.executors import LOCAL, Workers, worker_pool
+from accelsim.planning.sweep.points import PointGroup, point_groups
+from accelsim.planning.sweep.spec import SweepSpec, load_sweep
 from accelsim.planning.sweep.store import PARTS, SweepStore, arrow
 
 if TYPE_CHECKING:
@@ -30,9 +28,15 @@ if TYPE_CHECKING:
 
 __all__ = ["SweepResult", "sweep"]
 
-#: Points of one batch: a second or so of work, against a few ms to hand it over and index it.
-_BATCH: Final = 4096
-_DIGEST_BYTES: Final = 16
+#: Points of one group that are answered together. Sums of floating-point numbers depend on it in
+#: their last digit, so that it depends on nothing but the sweep.
+_CELL: Final = 1024
+#: Most points of a batch; and the time that one should take, so that handing it over and writing
+#: it, some ten milliseconds, is a few per cent, and a kill loses little.
+_MOST: Final = 16 * _CELL
+_BATCH_S: Final = 2.0
+#: Points of the first batch.
+_FIRST: Final = {"estimate": 64, "train": 4, "serve": 1, "plan": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,43 +74,31 @@ class SweepResult:
         return pd.read_parquet(self.folder / PARTS)
 
 
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """Points that differ in their sizes alone."""
-
-    folder: Path
-    fields: Mapping[str, Any]
-    sizes: Sequence[Mapping[str, int]]
-    keys: Sequence[bytes]
-
-    @property
-    def name(self) -> str:
-        return hashlib.sha256(b"".join(self.keys)).hexdigest()[:32] + ".parquet"
-
-
 def sweep(
     spec: str | Path | Mapping[str, Any] | SweepSpec,
     out: str | Path,
     *,
     workers: int | None = None,
+    executor: str = LOCAL,
     report: Callable[[int, int], None] | None = None,
 ) -> SweepResult:
-    """Estimate all points of a sweep that are not finished in a folder.
+    """Answer all points of a sweep that are not finished in a folder.
 
     Args:
         spec: File, its content, or a sweep.
         out: Folder of the results; made, or gone on with.
-        workers: Processes; as many as CPUs where None, 1 stays in this one.
+        workers: Local processes; as many as CPUs where None, 1 stays in this one.
+        executor: "local", or ``dask://HOST:PORT`` of a Dask scheduler.
         report: Called with finished points and all points.
 
     Returns:
         What was done.
 
     Raises:
-        InputError: If the sweep is wrong.
-        OutputError: If the folder cannot be used, a device or model it has points of was changed
-            since, or a worker ended.
-        MissingDependencyError: If pyarrow is not installed.
+        InputError: If the sweep or the executor is wrong.
+        OutputError: If the folder cannot be used or written, a device or model it has points of was
+            changed since, or workers end.
+        MissingDependencyError: If pyarrow, or for Dask distributed, is not installed.
     """
     arrow()
     asked = spec if isinstance(spec, SweepSpec) else load_sweep(spec)
@@ -114,137 +106,131 @@ def sweep(
         raise InvalidValueError("workers", workers, "a whole number from 1 to 4096")
     start = time.perf_counter()
     with SweepStore(Path(out)) as store:
-        store.check_content(content_hashes(asked.each()))
-        finished = store.finished()
-        points = {_key(text): text for text in map(canonical, asked.each())}
-        missing = {key: text for key, text in points.items() if key not in finished}
-        done, errors = len(points) - len(missing), 0
-        batches = _batches(store.folder, missing)
-        for batch, failed in _computed(batches, workers or os.cpu_count() or 1):
-            store.add(batch.name, batch.keys)
-            done, errors = done + len(batch.keys), errors + failed
-            if report is not None:
-                report(done, len(points))
+        store.check_content(content_hashes(asked.values))
+        todo = _Todo.of(asked, store.finished())
+        done, errors = todo.finished_count, 0
+        with worker_pool(executor, workers or os.cpu_count() or 1) as crew:
+            for batch, part in _finished(crew, todo, asked):
+                store.add(batch.name, part.content, batch.keys)
+                done, errors = done + len(batch.keys), errors + part.error_count
+                if report is not None:
+                    report(done, todo.finished_count + todo.count)
     wall = time.perf_counter() - start
-    return SweepResult(store.folder, len(points), len(missing), errors, wall)
+    points = todo.finished_count + todo.count
+    return SweepResult(store.folder, points, todo.count, errors, wall)
 
 
-def _key(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()[:_DIGEST_BYTES]
+class _Before:
+    """Points that were finished, or asked for, before others.
 
-
-def _batches(folder: Path, points: Mapping[bytes, str]) -> Iterator[_Batch]:
-    import json
-
-    groups: dict[str, list[tuple[bytes, dict[str, int]]]] = {}
-    for key, text in points.items():
-        fields = json.loads(text)
-        sizes = {name: fields.pop(name) for name in SHAPE_COLUMNS if name in fields}
-        shape = [name for name in SHAPE_COLUMNS if name in sizes]
-        groups.setdefault(json.dumps([fields, shape]), []).append((key, sizes))
-    for group, members in groups.items():
-        fields, _ = json.loads(group)
-        for first in range(0, len(members), _BATCH):
-            part = members[first : first + _BATCH]
-            yield _Batch(folder, fields, [sizes for _, sizes in part], [key for key, _ in part])
-
-
-def _computed(batches: Iterable[_Batch], workers: int) -> Iterator[tuple[_Batch, int]]:
-    """Batches as they are finished, with the number of their points that failed."""
-    if workers == 1:
-        for batch in batches:
-            yield batch, _compute(batch)
-        return
-    waiting = iter(batches)
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        running: dict[Future[int], _Batch] = {}
-        try:
-            while True:
-                for batch in islice(waiting, 2 * workers - len(running)):
-                    running[pool.submit(_compute, batch)] = batch
-                if not running:
-                    return
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    yield running.pop(future), future.result()
-        except BrokenProcessPool:
-            message = "a worker ended (out of memory?). Run again to go on, with fewer workers."
-            raise OutputError(message) from None
-
-
-def _compute(batch: _Batch) -> int:
-    """Estimate a batch and write its part; the number of points with a reason."""
-    columns = _estimated(batch.fields, batch.sizes)
-    if columns is None:
-        rows = [_estimated(batch.fields, [sizes]) for sizes in batch.sizes]
-        alone = [
-            row if row is not None else _failed(batch.fields, sizes)
-            for row, sizes in zip(rows, batch.sizes, strict=True)
-        ]
-        columns = {name: np.concatenate([row[name] for row in alone]) for name in alone[0]}
-    _write(batch, columns)
-    return int((columns["reason"] != "").sum())
-
-
-def _estimated(
-    fields: Mapping[str, Any], sizes: Sequence[Mapping[str, int]]
-) -> Mapping[str, Any] | None:
-    """Columns of estimates; None where one of them is refused."""
-    if any(type(size) is not int or size < 0 for point in sizes for size in point.values()):
-        return None
-    rest = {name: value for name, value in fields.items() if name not in {"model", "device"}}
-    shapes = {name: np.array([point[name] for point in sizes]) for name in sizes[0]}
-    model, device = fields.get("model", ""), fields.get("device", "")
-    try:
-        named = [model] * len(sizes)
-        return estimate_many(named, device, shapes=shapes, **rest).columns
-    except Exception:  # noqa: BLE001  (the reason is found point by point)
-        return None
-
-
-def _failed(fields: Mapping[str, Any], sizes: Mapping[str, int]) -> Mapping[str, Any]:
-    """A row whose reason is the error of its point."""
-    row = empty_columns(1)
-    row["workload"][:] = str(fields.get("model", ""))
-    row["device"][:] = str(fields.get("device", ""))
-    asked = {**fields, **sizes}
-    try:
-        estimate(asked.pop("model", ""), asked.pop("device", ""), **asked)
-    except Exception as error:  # noqa: BLE001  (an error belongs to its point)
-        row["reason"][:] = str(error) or type(error).__name__
-    else:
-        row["reason"][:] = "its columns could not be estimated together"
-    return row
-
-
-def _write(batch: _Batch, columns: Mapping[str, Any]) -> None:
-    """Write a part under another name and move it into place.
-
-    Raises:
-        OutputError: If it cannot be written.
+    Attributes:
+        found: Finished points that are asked for.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    typed = {name: _arrow_column(column) for name, column in columns.items()}
-    asked = {
-        f"asked_{name}": pa.array([str(value)] * len(batch.keys), pa.string())
-        for name, value in batch.fields.items()
-        if name not in {"model", "device"}
-    }
-    keys = pa.array([key.hex() for key in batch.keys], pa.string())
-    place = batch.folder / PARTS / batch.name
-    temporary = place.with_suffix(".new")
+    def __init__(self, finished: set[bytes]) -> None:
+        self._finished, self._seen = finished, set[bytes]()
+        self.found = set[bytes]()
+
+    def new_places(self, keys: Sequence[bytes], places: Iterable[int]) -> list[int]:
+        """Places of the keys that come for the first time and are not finished."""
+        new = []
+        for place in places:
+            key = keys[place]
+            if key in self._finished:
+                self.found.add(key)
+            elif key not in self._seen:
+                self._seen.add(key)
+                new.append(place)
+        return new
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Todo:
+    """Distinct points that are not finished.
+
+    Attributes:
+        cells: Them, points of one group that are answered together.
+        keys: Their keys, by cell.
+        finished_count: Distinct points that were finished before.
+    """
+
+    cells: Sequence[PointGroup]
+    keys: Sequence[Sequence[bytes]]
+    finished_count: int
+
+    @classmethod
+    def of(cls, spec: SweepSpec, finished: set[bytes]) -> _Todo:
+        """The points of a sweep without those finished and those asked before.
+
+        Args:
+            spec: The sweep.
+            finished: Keys in the folder.
+        """
+        cells, keys = [], []
+        before = _Before(finished)
+        for group in point_groups(spec):
+            own = group.point_keys()
+            for first in range(0, group.count, _CELL):
+                new = before.new_places(own, range(first, min(first + _CELL, group.count)))
+                if new:
+                    cells.append(group.take(np.array(new)))
+                    keys.append([own[place] for place in new])
+        return cls(cells, keys, len(before.found))
+
+    @property
+    def count(self) -> int:
+        """Points."""
+        return sum(map(len, self.keys))
+
+    def batches(self, size: Callable[[], int], asked: Mapping[str, bool]) -> Iterator[Batch]:
+        """All cells in order, in batches of at least `size()` points."""
+        cells: list[PointGroup] = []
+        keys: list[bytes] = []
+        for cell, own in zip(self.cells, self.keys, strict=True):
+            cells.append(cell)
+            keys += own
+            if len(keys) >= size():
+                yield _batch(cells, keys, asked)
+                cells, keys = [], []
+        if keys:
+            yield _batch(cells, keys, asked)
+
+
+def _batch(cells: Sequence[PointGroup], keys: Sequence[bytes], asked: Mapping[str, bool]) -> Batch:
+    name = blake2b(b"".join(keys), digest_size=16).hexdigest() + ".parquet"
+    return Batch(name, tuple(cells), tuple(keys), asked)
+
+
+class _Pace:
+    """How many points a worker answers in the time a batch should take."""
+
+    def __init__(self, first: int) -> None:
+        self.size = first
+
+    def note(self, count: int, busy_s: float) -> None:
+        """A batch took so long; the next is at most four times as large."""
+        fitting = count * _BATCH_S / max(busy_s, 1e-3)
+        self.size = int(min(max(fitting, 1), 4 * self.size, _MOST))
+
+
+def _finished(crew: Workers, todo: _Todo, asked: SweepSpec) -> Iterator[tuple[Batch, Part]]:
+    """Batches as they are finished."""
+    pace = _Pace(_FIRST[asked.of])
+    waiting = todo.batches(lambda: pace.size, asked_columns(asked))
+    running: dict[Future[Part], Batch] = {}
     try:
-        pq.write_table(pa.table({"point": keys, **typed, **asked}), temporary)
-        temporary.replace(place)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise OutputError(f"{place}: cannot be written: {error}") from None
-
-
-def _arrow_column(column: Any) -> Any:
-    import pyarrow as pa
-
-    if column.dtype == object:
-        return pa.array(column.tolist(), pa.string())
-    return pa.array(column, from_pandas=column.dtype.kind == "f")
+        while True:
+            while len(running) < 2 * crew.count and (batch := next(waiting, None)) is not None:
+                running[crew.executor.submit(compute, batch)] = batch
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                batch, part = running.pop(future), future.result()
+                pace.note(len(batch.keys), part.busy_s)
+                yield batch, part
+    except MemoryError:
+        message = "a worker has too little memory. Run again to go on, with fewer workers."
+        raise OutputError(message) from None
+    finally:
+        for future in running:
+            future.cancel()

@@ -1,28 +1,28 @@
-"""What a sweep runs over: fixed fields, varied fields, and how they are combined."""
+"""What a sweep runs over: a function of the library, fields that stay, and fields that vary."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Mapping
-from itertools import product
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from accelsim.datafile import read_mapping, validated
 from accelsim.errors import ProfileError
-from accelsim.planning.options import EstimateKeywords
-from accelsim.simulation.randomness import RandomStreams
+from accelsim.planning.sweep.functions import SweptFunction, unknown_field
 
-__all__ = ["Range", "Scalar", "SweepSpec", "canonical", "load_sweep"]
+__all__ = ["Range", "Scalar", "SweepSpec", "load_sweep"]
 
 Scalar = str | int | float | bool | None
-_FIELDS: Final = frozenset(("model", "device", *EstimateKeywords.__annotations__))
+Method = Literal["grid", "list", "random", "sobol", "latin-hypercube"]
 _MAX_BYTES: Final = 50_000_000
-_MAX_POINTS: Final = 100_000_000
+_MAX_POINTS: Final = 20_000_000
+#: Whole numbers beyond are no longer told apart where they are drawn.
+_MAX_WHOLE: Final = 2**53
+#: Dimensions that `scipy.stats.qmc.Sobol` has direction numbers for.
+_MAX_SOBOL: Final = 21_201
 
 
 class _Model(BaseModel):
@@ -30,7 +30,7 @@ class _Model(BaseModel):
 
 
 class Range(_Model):
-    """Numbers a random sweep draws from; whole where both ends are.
+    """Numbers that points are drawn from; whole where both ends are.
 
     Attributes:
         low: Least.
@@ -47,16 +47,14 @@ class Range(_Model):
         finite = math.isfinite(self.low) and math.isfinite(self.high)
         if not finite or self.low > self.high or (self.scale == "log" and self.low <= 0):
             raise ValueError("expected low <= high, and low > 0 on a log scale")
+        if self.is_whole and max(abs(self.low), abs(self.high)) > _MAX_WHOLE:
+            raise ValueError(f"expected whole numbers of at most {_MAX_WHOLE:,}")
         return self
 
-    def drawn(self, generator: np.random.Generator) -> int | float:
-        """A number of the range."""
-        is_log = self.scale == "log"
-        ends = (math.log(self.low), math.log(self.high)) if is_log else (self.low, self.high)
-        value = float(generator.uniform(*ends))
-        value = min(max(math.exp(value) if is_log else value, self.low), self.high)
-        whole = isinstance(self.low, int) and isinstance(self.high, int)
-        return round(value) if whole else value
+    @property
+    def is_whole(self) -> bool:
+        """Whether only whole numbers are drawn."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
 
 
 class SweepSpec(_Model):
@@ -64,45 +62,53 @@ class SweepSpec(_Model):
 
     Attributes:
         name: Its name.
-        method: grid takes every combination, list the points as given, random draws.
-        fixed: Fields of `accelsim.estimate` that stay.
-        vary: Fields with their values, or a range for random.
-        points: Of a list: fields by point. Of a random sweep: how many are drawn.
+        of: Function of the library whose answers are wanted.
+        method: grid takes every combination, list the points as given; random, sobol and
+            latin-hypercube draw.
+        fixed: Fields of that function that stay.
+        vary: Fields with their values, or a range for the methods that draw.
+        points: Of a list: fields by point. Of draws: how many.
         seed: Seed of the draws.
     """
 
     name: str = Field(min_length=1, max_length=200)
-    method: Literal["grid", "list", "random"] = "grid"
+    of: SweptFunction = "estimate"
+    method: Method = "grid"
     fixed: Mapping[str, Scalar] = Field(default_factory=dict)
     vary: Mapping[str, list[Scalar] | Range] = Field(default_factory=dict)
     points: list[Mapping[str, Scalar]] | int | None = None
     seed: int = Field(default=0, ge=0)
 
-    @field_validator("fixed", "vary")
-    @classmethod
-    def _are_known(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        _check_fields(fields)
-        return fields
-
     @model_validator(mode="after")
     def _is_whole(self) -> SweepSpec:
+        self._check_fields()
         if self.method == "list":
             if not isinstance(self.points, list) or not self.points or self.vary:
                 raise ValueError("a list needs points, each with its fields, and no vary")
-            for point in self.points:
-                _check_fields(point)
         elif not self.vary or any(values == [] for values in self.vary.values()):
             raise ValueError("vary needs at least one field, each with values")
-        if self.method == "random" and not (isinstance(self.points, int) and self.points > 0):
-            raise ValueError("a random sweep needs points: how many are drawn")
-        if self.method == "grid":
-            if self.points is not None:
-                raise ValueError("a grid has no points; it takes every combination")
-            if any(isinstance(values, Range) for values in self.vary.values()):
-                raise ValueError("a grid needs lists of values; a range is for method: random")
+        elif self.method == "grid":
+            self._check_grid()
+        elif not isinstance(self.points, int) or self.points < 1:
+            raise ValueError(f"a {self.method} sweep needs points: how many are drawn")
         if self.count > _MAX_POINTS:
             raise ValueError(f"{self.count:,} points are more than {_MAX_POINTS:,}")
+        if self.method == "sobol" and len(self.vary) > _MAX_SOBOL:
+            raise ValueError(f"a sobol sweep varies at most {_MAX_SOBOL:,} fields")
         return self
+
+    def _check_grid(self) -> None:
+        if self.points is not None:
+            raise ValueError("a grid has no points; it takes every combination")
+        if any(isinstance(values, Range) for values in self.vary.values()):
+            raise ValueError("a grid needs lists of values; a range is for methods that draw")
+
+    def _check_fields(self) -> None:
+        listed = self.points if isinstance(self.points, list) else []
+        for fields in (self.fixed, self.vary, *listed):
+            unknown = unknown_field(self.of, fields)
+            if unknown is not None:
+                raise ValueError(f"{unknown} is no field of accelsim.{self.of}")
 
     @property
     def count(self) -> int:
@@ -113,36 +119,18 @@ class SweepSpec(_Model):
             return len(self.points)
         return math.prod(len(values) for values in self.vary.values() if isinstance(values, list))
 
-    def each(self) -> Iterator[dict[str, Scalar]]:
-        """The points in order, each with all of its fields."""
-        if isinstance(self.points, list):
-            for point in self.points:
-                yield {**self.fixed, **point}
-        elif self.method == "random":
-            yield from self._drawn()
-        else:
-            lists = [values for values in self.vary.values() if isinstance(values, list)]
-            for values in product(*lists):
-                yield {**self.fixed, **dict(zip(self.vary, values, strict=True))}
-
-    def _drawn(self) -> Iterator[dict[str, Scalar]]:
-        generator = RandomStreams(self.seed).stream("sweep")
-        for _ in range(self.count):
-            yield {
-                **self.fixed,
-                **{
-                    name: values.drawn(generator)
-                    if isinstance(values, Range)
-                    else values[int(generator.integers(len(values)))]
-                    for name, values in self.vary.items()
-                },
-            }
-
-
-def _check_fields(fields: Mapping[str, Any]) -> None:
-    unknown = sorted(fields.keys() - _FIELDS)
-    if unknown:
-        raise ValueError(f"{unknown[0]} is no field of accelsim.estimate")
+    @property
+    def values(self) -> dict[str, list[Scalar]]:
+        """Each field with the values it takes; ends of ranges stand for what is drawn."""
+        listed = self.points if isinstance(self.points, list) else []
+        found: dict[str, list[Scalar]] = {name: [value] for name, value in self.fixed.items()}
+        for name, values in self.vary.items():
+            ends: list[Scalar] = [values.low, values.high] if isinstance(values, Range) else values
+            found.setdefault(name, []).extend(ends)
+        for point in listed:
+            for name, value in point.items():
+                found.setdefault(name, []).append(value)
+        return found
 
 
 def load_sweep(source: str | Path | Mapping[str, Any]) -> SweepSpec:
@@ -166,9 +154,3 @@ def load_sweep(source: str | Path | Mapping[str, Any]) -> SweepSpec:
     return validated(
         path, lambda: SweepSpec.model_validate(read_mapping(path, max_bytes=_MAX_BYTES))
     )
-
-
-def canonical(point: Mapping[str, Scalar]) -> str:
-    """Text that two points have in common only if they ask the same."""
-    given = {name: value for name, value in point.items() if value is not None}
-    return json.dumps(given, sort_keys=True)

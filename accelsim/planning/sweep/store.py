@@ -2,13 +2,16 @@
 
 A part is written under another name and moved into place, then indexed in one transaction of
 SQLite: after a kill a part is either indexed with all of its points, or no part of the dataset, and
-removed when the sweep goes on. A part that is missing or was changed is computed again.
+removed when the sweep goes on. A part that is missing, or whose content is not the one that was
+written, is computed again.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -23,10 +26,11 @@ PARTS: Final = "parts"
 _SHOWN: Final = 3
 _SCHEMA: Final = """
 create table if not exists about (name text primary key, value text);
-create table if not exists part (id integer primary key, name text unique, bytes integer);
-create table if not exists point (key blob primary key, part integer references part) without rowid;
-create index if not exists point_of_part on point (part);
+create table if not exists part (id integer primary key, name text unique, hash blob);
+create table if not exists point (key blob primary key, part integer) without rowid;
 """
+#: Form of the folder: one of another form is refused by its version.
+_FORM: Final = f"{accelsim.__version__}, form 2"
 
 
 def arrow() -> None:
@@ -61,7 +65,6 @@ class SweepStore:
             self._lock = FileLock(folder / "lock", timeout=0)
             self._lock.acquire()
             self._index = sqlite3.connect(folder / "index.sqlite")
-            self._index.executescript(_SCHEMA)
             self._check_version()
         except Timeout:
             raise OutputError(f"{folder}: another sweep is at work in it.") from None
@@ -81,17 +84,22 @@ class SweepStore:
         self._lock.release()
 
     def _check_version(self) -> None:
-        row = self._index.execute("select value from about where name = 'version'").fetchone()
-        if row is None:
-            with self._index:
-                self._index.execute(
-                    "insert into about values ('version', ?)", (accelsim.__version__,)
+        """Refuse a folder of another version before anything in it is touched."""
+        is_new = not self._index.execute("select 1 from sqlite_master").fetchone()
+        if not is_new:
+            row = self._index.execute("select value from about where name = 'version'").fetchone()
+            found = "an interrupted start" if row is None else f"accelsim {row[0]}"
+            if row != (_FORM,):
+                raise OutputError(
+                    f"{self.folder}: made by {found}, this is accelsim {_FORM}. "
+                    "Sweep into another folder."
                 )
-        elif row[0] != accelsim.__version__:
-            raise OutputError(
-                f"{self.folder}: made by accelsim {row[0]}, this is {accelsim.__version__}. "
-                "Sweep into another folder."
-            )
+        self._index.execute("pragma journal_mode = wal")
+        self._index.execute("pragma synchronous = normal")
+        with self._index:
+            for statement in filter(str.strip, _SCHEMA.split(";")):
+                self._index.execute(statement)
+            self._index.execute("insert or ignore into about values ('version', ?)", (_FORM,))
 
     def check_content(self, hashes: Mapping[str, str]) -> None:
         """Note the content of what is run, or hold it against the one the folder was made with.
@@ -114,11 +122,11 @@ class SweepStore:
 
     def finished(self) -> set[bytes]:
         """Keys of the points whose part is whole; all other parts are taken out."""
-        kept = {}
-        for number, name, size in self._index.execute("select id, name, bytes from part"):
-            path = self.folder / PARTS / name
-            if path.is_file() and path.stat().st_size == size and _is_whole(path):
-                kept[name] = number
+        kept = set()
+        parts = self._index.execute("select id, name, hash from part").fetchall()
+        for number, name, written in parts:
+            if _hash_of(self.folder / PARTS / name) == written:
+                kept.add(name)
             else:
                 self._forget(number)
         for path in (self.folder / PARTS).iterdir():
@@ -131,31 +139,43 @@ class SweepStore:
             self._index.execute("delete from point where part = ?", (number,))
             self._index.execute("delete from part where id = ?", (number,))
 
-    def add(self, name: str, keys: Iterable[bytes]) -> None:
-        """Index a part that is in place.
+    def add(self, name: str, content: bytes, keys: Sequence[bytes]) -> None:
+        """Write a part, move it into place and index it.
+
+        Args:
+            name: Of the part.
+            content: Parquet file.
+            keys: Its points.
 
         Raises:
-            OutputError: If the index cannot be written.
+            OutputError: If it cannot be written: what is there stays whole.
         """
-        size = (self.folder / PARTS / name).stat().st_size
+        place = self.folder / PARTS / name
+        temporary = place.with_suffix(".new")
         try:
+            temporary.write_bytes(content)
+            temporary.replace(place)
             with self._index:
                 made = self._index.execute(
-                    "insert into part (name, bytes) values (?, ?)", (name, size)
+                    "insert into part (name, hash) values (?, ?)", (name, _hash(content))
                 )
-                rows = ((key, made.lastrowid) for key in keys)
+                rows = [(key, made.lastrowid) for key in sorted(keys)]
                 self._index.executemany("insert into point values (?, ?)", rows)
-        except sqlite3.Error as error:
-            raise OutputError(f"{self.folder}: the index cannot be written: {error}") from None
+        except (OSError, sqlite3.Error) as error:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise OutputError(
+                f"{place}: cannot be written: {error}. Make room, and run again to go on."
+            ) from None
 
 
-def _is_whole(path: Path) -> bool:
-    """Whether a part can be read to its end."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def _hash(content: bytes) -> bytes:
+    return blake2b(content, digest_size=16).digest()
 
+
+def _hash_of(path: Path) -> bytes | None:
+    """Hash of a file's content; None where it cannot be read."""
     try:
-        pq.read_table(path, columns=["point"])
-    except (OSError, pa.ArrowException):
-        return False
-    return True
+        return _hash(path.read_bytes())
+    except OSError:
+        return None

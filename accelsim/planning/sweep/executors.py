@@ -1,0 +1,109 @@
+"""Where batches are worked on: in this process, in processes beside it, or on a Dask cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any, Final
+
+import accelsim
+from accelsim.errors import InvalidValueError, MissingDependencyError, OutputError
+
+__all__ = ["LOCAL", "Workers", "worker_pool"]
+
+LOCAL: Final = "local"
+_DASK: Final = "dask://"
+_CONNECT_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """Who takes batches.
+
+    Attributes:
+        executor: Takes them.
+        count: How many batches are worked on at once.
+    """
+
+    executor: Executor
+    count: int
+
+
+class _InPlace(Executor):
+    """Works on what it is given at once, in this process."""
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **keywords: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(function(*args, **keywords))
+        return future
+
+
+@contextmanager
+def worker_pool(where: str, workers: int) -> Iterator[Workers]:
+    """Workers of a sweep.
+
+    Args:
+        where: "local", or ``dask://HOST:PORT`` of a scheduler.
+        workers: Local processes; 1 stays in this one.
+
+    Raises:
+        InvalidValueError: If nothing answers there, or workers have another version of accelsim.
+        MissingDependencyError: If distributed is not installed.
+        OutputError: If a worker ends for good, or the cluster disappears.
+    """
+    if where.startswith(_DASK):
+        with _dask(where) as found:
+            yield found
+    elif where != LOCAL:
+        raise InvalidValueError("executor", where, f"{LOCAL} or {_DASK}HOST:PORT")
+    elif workers == 1:
+        yield Workers(_InPlace(), 1)
+    else:
+        try:
+            with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+                yield Workers(pool, workers)
+        except BrokenProcessPool:
+            message = "a worker ended (out of memory?). Run again to go on, with fewer workers."
+            raise OutputError(message) from None
+
+
+@contextmanager
+def _dask(where: str) -> Iterator[Workers]:
+    try:
+        import distributed
+    except ImportError:
+        raise MissingDependencyError("distributed", "dask") from None
+    try:
+        connect: Any = distributed.Client
+        client = connect(f"tcp://{where.removeprefix(_DASK)}", timeout=_CONNECT_S)
+    except (OSError, ValueError):
+        allowed = "the address of a running scheduler"
+        raise InvalidValueError("executor", where, allowed, "Start one: dask scheduler") from None
+    with client:
+        try:
+            yield Workers(client.get_executor(pure=False), _checked_threads(client, where))
+        except distributed.KilledWorker:
+            message = "workers ended again and again (out of memory?). Run again to go on."
+            raise OutputError(message) from None
+        except CancelledError:
+            raise OutputError(f"the cluster at {where} disappeared. Run again to go on.") from None
+
+
+def _checked_threads(client: Any, where: str) -> int:
+    """Threads of all workers, whose version is this one's."""
+    threads = sum(client.nthreads().values())
+    if not threads:
+        raise InvalidValueError("executor", where, "a cluster with workers", "dask worker ADDRESS")
+    for worker, version in client.run(_version).items():
+        if version != accelsim.__version__:
+            allowed = f"workers with accelsim {accelsim.__version__}"
+            raise InvalidValueError("executor", f"{worker}: {version}", allowed)
+    return int(threads)
+
+
+def _version() -> str:
+    return accelsim.__version__
