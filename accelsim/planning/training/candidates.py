@@ -7,11 +7,12 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from accelsim.planning.training.plan import RECOMPUTE, SCHEDULES, ParallelismPlan
+from accelsim.workloads.graph import IntArray
 
-__all__ = ["Candidates"]
+__all__ = ["Candidates", "distinct_rows"]
 
 _WORDS: Final = {"schedule": SCHEDULES, "recompute": RECOMPUTE}
 _NONE: Final = 0
@@ -89,3 +90,17 @@ def _value(name: str, code: Any) -> Any:
     if name in _WORDS:
         return _WORDS[name][code]
     return None if name in _OPTIONAL and code == _NONE else code
+
+
+def distinct_rows(*columns: ArrayLike) -> tuple[IntArray, IntArray]:
+    """The first of each sort of rows that are equal in some columns, and each row's sort.
+
+    Args:
+        columns: Integers >= 0 or flags, shape (k,) each.
+    """
+    code: IntArray = np.zeros(1, dtype=np.int64)
+    for column in map(np.asarray, columns):
+        values = column.astype(np.int64)
+        code = code * (int(values.max()) + 1) + values
+    _, first, again = np.unique(code, return_index=True, return_inverse=True)
+    return first, again.ravel()

@@ -9,7 +9,6 @@ arXiv:2304.11277, section 4.3).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,9 +19,6 @@ from accelsim.planning.training.setup import TrainingSetup
 from accelsim.planning.training.stages import StageTable
 from accelsim.workloads.graph import FloatArray, IntArray
 from accelsim.workloads.operator import OperatorKind
-
-if TYPE_CHECKING:
-    from accelsim.planning.training.score import StageTimes
 
 __all__ = ["DataParallel", "data_parallel", "exposed_s"]
 
@@ -77,7 +73,8 @@ def data_parallel(
     table: StageTable,
     row: IntArray,
     microbatch_count: IntArray,
-    times: StageTimes,
+    forward_s: FloatArray,
+    backward_s: FloatArray,
 ) -> DataParallel:
     """Reductions, gathers and updates of plans of one number of stages.
 
@@ -87,20 +84,21 @@ def data_parallel(
         table: Their stages.
         row: Row of each plan in it, shape (k,).
         microbatch_count: Microbatches of each, shape (k,).
-        times: What one microbatch takes on each stage.
+        forward_s: Forward pass of one microbatch on the first stage, shape (k,).
+        backward_s: Its backward pass.
     """
     reduce, gather = _transfers(setup, plans, table, row, microbatch_count)
     buckets = _bucket_counts(setup, plans, table, row)
     overlaps = plans["overlap"].astype(bool)
-    last = times.backward_s[:, 0] / plans["chunks"]
-    first = times.forward_s[:, 0]
+    last = backward_s / plans["chunks"]
     of_chunk = reduce / plans["chunks"]  # those of chunks before it are on their way earlier
     shown = exposed_s(of_chunk, np.where(overlaps, last, 0.0), np.where(overlaps, buckets, 1))
-    shown += exposed_s(gather, np.where(overlaps, first, 0.0), np.where(overlaps, buckets, 1))
+    shown += exposed_s(gather, np.where(overlaps, forward_s, 0.0), np.where(overlaps, buckets, 1))
     blocks = table.block_counts[row, 0]
     by_block = (gather / blocks, reduce / blocks)
     sharded = plans["zero"] == 3
-    fsdp = microbatch_count * _fsdp_exposed_s(plans, times, blocks, *by_block)
+    passes = (forward_s / blocks, backward_s / blocks)
+    fsdp = microbatch_count * _fsdp_exposed_s(plans, blocks, *passes, *by_block)
     each = np.where((plans["zero"] == 2) & (microbatch_count > 1), microbatch_count, 1)
     shown = np.where(sharded, fsdp, shown * each) + _averaging(setup, plans, table, row)
     shown += _histograms_s(setup, plans, microbatch_count)
@@ -165,8 +163,9 @@ def _bucket_counts(
 
 def _fsdp_exposed_s(
     plans: Candidates,
-    times: StageTimes,
     blocks: FloatArray,
+    forward_s: FloatArray,
+    backward_s: FloatArray,
     gather_s: FloatArray,
     reduce_s: FloatArray,
 ) -> FloatArray:
@@ -175,11 +174,10 @@ def _fsdp_exposed_s(
     The first block of each pass waits for its weights, each further one only for what is left of
     its transfers once the block before it has computed.
     """
-    forward, backward = times.forward_s[:, 0] / blocks, times.backward_s[:, 0] / blocks
     overlaps = plans["overlap"].astype(bool)
     moved = gather_s + reduce_s
-    ahead = np.maximum(gather_s - np.where(overlaps, forward, 0.0), 0.0)
-    behind = np.maximum(moved - np.where(overlaps, backward, 0.0), 0.0)
+    ahead = np.maximum(gather_s - np.where(overlaps, forward_s, 0.0), 0.0)
+    behind = np.maximum(moved - np.where(overlaps, backward_s, 0.0), 0.0)
     shown: FloatArray = gather_s + reduce_s + gather_s + (blocks - 1) * (ahead + behind)
     return shown
 
@@ -217,15 +215,16 @@ def _updates(
     """Optimizer's step of the largest stage, and its energy on all devices."""
     ranks = plans["dp"] * plans["cp"]
     shared = np.where(plans["shard_group"] > 0, plans["shard_group"], ranks)
-    held = table["parameters"][row] - table["table_parameters"][row]
-    own = held / np.where(plans["zero"] >= 1, shared, 1)[:, None]
+    held = table["parameters"] - table["table_parameters"]
+    share = np.where(plans["zero"] >= 1, shared, 1)
+    most, whole = held.max(axis=1)[row] / share, held.sum(axis=1)[row] / share
     seconds, joules, fixed = setup.update_per_parameter
-    update = own.max(axis=1) * seconds + np.where(own.max(axis=1) > 0, fixed, 0.0)
-    energy = own.sum(axis=1) * joules * ranks * plans["tp"]
+    update = most * seconds + np.where(most > 0, fixed, 0.0)
+    energy = whole * joules * ranks * plans["tp"]
     offloaded = plans["optimizer_offload"].astype(bool)
     if not offloaded.any():
         return update, energy
-    on_host = own.max(axis=1) * _host_seconds(setup)
+    on_host = most * _host_seconds(setup)
     return np.where(offloaded, on_host, update), np.where(offloaded, 0.0, energy)
 
 

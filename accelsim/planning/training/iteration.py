@@ -105,7 +105,8 @@ def simulate_iteration(
     scores = score(setup, plans, counts, units, costs)
     table = stage_table(costs, units, plans["chunks"], plan.pp, plan.stage_layers)
     times = stage_times(setup, plans, table, row)
-    data = data_parallel(setup, plans, table, row, counts, times)
+    first = (times.forward_s[:, 0], times.backward_s[:, 0])
+    data = data_parallel(setup, plans, table, row, counts, *first)
     parts = {name: float(column[0]) for name, column in scores.time_s.items()}
     run: PipelineRun | ShardedRun | None = None
     if plan.zero == 3:

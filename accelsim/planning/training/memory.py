@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from accelsim.planning.training.candidates import Candidates
+from accelsim.planning.training.candidates import Candidates, distinct_rows
 from accelsim.planning.training.plan import RECOMPUTE, SCHEDULES
 from accelsim.planning.training.setup import TrainingSetup
 from accelsim.planning.training.stages import StageTable
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["MEMORY_PARTS", "gradient_width_bytes", "in_flight", "stage_memory", "state_bytes"]
+__all__ = ["MEMORY_PARTS", "gradient_width_bytes", "in_flight", "state_bytes", "worst_memory"]
 
 #: What memory goes to; the sum is a rank's.
 MEMORY_PARTS: Final = (
@@ -32,6 +32,7 @@ MEMORY_PARTS: Final = (
     "reserve_bytes",
 )
 _FP32_BYTES: Final = 4.0
+_GPIPE, _DUALPIPE = SCHEDULES.index("gpipe"), SCHEDULES.index("dualpipe")
 _FULL, _SELECTIVE = RECOMPUTE.index("full"), RECOMPUTE.index("selective")
 #: Blocks whose gathered weights are held at once under FSDP: the one that runs and the next.
 _GATHERED_BLOCKS: Final = 2.0
@@ -98,14 +99,15 @@ def in_flight(plans: Candidates, microbatch_count: IntArray, stage_count: int) -
     return held
 
 
-def stage_memory(
+def worst_memory(
     setup: TrainingSetup,
     plans: Candidates,
     table: StageTable,
     row: IntArray,
     microbatch_count: IntArray,
 ) -> dict[str, FloatArray]:
-    """Memory by part, shape (k, stages) each.
+    """Memory of the stage that needs the most, shape (k,) each: "memory_bytes", "worst_stage" and
+    "memory." with each name in `MEMORY_PARTS`.
 
     Args:
         setup: Model and devices.
@@ -114,17 +116,52 @@ def stage_memory(
         row: Row of each plan in it, shape (k,).
         microbatch_count: Microbatches of each, shape (k,).
     """
-    held = _held(setup, plans, table, row, microbatch_count)
-    saved = _activations(plans, table, row, microbatch_count)
+    held, fixed = _alike(setup, plans, table, row, microbatch_count)
+    total = np.sum(list(fixed.values()), axis=0)[held]
+    first, waits = _waiting_alike(plans, row, microbatch_count)
     fragmented = 1.0 / (1.0 - setup.conditions.fragmentation_fraction)
-    working = table["working_bytes"][row]
-    return {
-        **held,
-        "activation_bytes": saved * fragmented,
+    saved = _activations(plans.take(first), table, row[first], microbatch_count[first]) * fragmented
+    total += saved[waits]
+    worst = total.argmax(axis=1)
+    parts = {name: part[held, worst] for name, part in fixed.items()}
+    parts["activation_bytes"] = saved[waits, worst]
+    found = {f"memory.{name}": parts[name] for name in MEMORY_PARTS}
+    return found | {"memory_bytes": total[np.arange(len(total)), worst], "worst_stage": worst}
+
+
+def _alike(
+    setup: TrainingSetup,
+    plans: Candidates,
+    table: StageTable,
+    row: IntArray,
+    microbatch_count: IntArray,
+) -> tuple[IntArray, dict[str, FloatArray]]:
+    """All but activations of each sort of plans that hold the same, and each plan's sort."""
+    words = ("dp", "zero", "shard_group", "optimizer_offload")
+    _, bucket = np.unique(plans["bucket_bytes"], return_inverse=True)
+    doubled = plans["schedule"] == _DUALPIPE
+    several = microbatch_count > 1
+    first, sort = distinct_rows(row, bucket, doubled, several, *(plans[name] for name in words))
+    own, place = plans.take(first), row[first]
+    fragmented = 1.0 / (1.0 - setup.conditions.fragmentation_fraction)
+    working = table["working_bytes"][place]
+    return sort, {
+        **_held(setup, own, table, place, microbatch_count[first]),
         "working_bytes": working * fragmented,
-        "buffer_bytes": _buffers(setup, plans, table, row),
+        "buffer_bytes": _buffers(setup, own, table, place),
         "reserve_bytes": np.full(working.shape, setup.conditions.reserve_bytes),
     }
+
+
+def _waiting_alike(
+    plans: Candidates, row: IntArray, microbatch_count: IntArray
+) -> tuple[IntArray, IntArray]:
+    """The first of each sort of plans with the same activations, and each plan's sort."""
+    most = (plans["chunks"] + 1) * plans["pp"]  # GPipe alone keeps more chunks than these
+    total = microbatch_count * plans["chunks"]
+    under_way = np.where(plans["schedule"] == _GPIPE, total, np.minimum(total, most))
+    words = ("schedule", "recompute", "activation_offload")
+    return distinct_rows(row, under_way, *(plans[name] for name in words))
 
 
 def _held(
@@ -156,7 +193,7 @@ def _held(
     weight, gradient, optimizer = (sum(pair) for pair in zip(*parts, strict=True))
     shared_tables = tables / ranks[:, None]  # each rank holds tables of its own
     on_device = ~plans["optimizer_offload"].astype(bool)[:, None]
-    copies_held = np.where(np.array(SCHEDULES)[plans["schedule"]] == "dualpipe", 2.0, 1.0)[:, None]
+    copies_held = np.where(plans["schedule"] == _DUALPIPE, 2.0, 1.0)[:, None]
     return {
         "weight_bytes": copies_held * weight + shared_tables * policy.weight.bytes,
         "gradient_bytes": copies_held * gradient,

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from accelsim.planning.training.candidates import Candidates
+from accelsim.planning.training.candidates import Candidates, distinct_rows
 from accelsim.planning.training.data_parallel import DataParallel, data_parallel
 from accelsim.planning.training.layers import BlockCosts
-from accelsim.planning.training.memory import stage_memory
+from accelsim.planning.training.memory import worst_memory
 from accelsim.planning.training.plan import RECOMPUTE, SCHEDULES
 from accelsim.planning.training.setup import TrainingSetup
 from accelsim.planning.training.stages import StageTable, stage_table
@@ -37,7 +37,9 @@ TIME_PARTS: Final = (
     "other",
 )
 _FULL, _SELECTIVE = RECOMPUTE.index("full"), RECOMPUTE.index("selective")
-_NAMES: Final = np.array(SCHEDULES)
+_CODES: Final = {name: code for code, name in enumerate(SCHEDULES)}
+#: Parts of a microbatch's passes.
+_WORK: Final = ("compute", "tensor", "context", "expert")
 #: Above any number of chunks, for codes of rows.
 _LARGEST_CHUNKS: Final = 2**20
 #: Stages of plans that are scored together: columns that stay in a processor's cache.
@@ -65,8 +67,7 @@ class Scores:
     @property
     def iteration_s(self) -> FloatArray:
         """Sum of all parts."""
-        total: FloatArray = np.sum(list(self.time_s.values()), axis=0)
-        return total
+        return np.asarray(sum(self.time_s.values()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,12 +87,6 @@ class StageTimes:
     weight_s: FloatArray
     parts: dict[str, FloatArray]
     send_s: FloatArray
-
-    def take(self, rows: IntArray) -> StageTimes:
-        """Some of the plans."""
-        columns = (self.forward_s[rows], self.backward_s[rows], self.weight_s[rows])
-        parts = {name: part[rows] for name, part in self.parts.items()}
-        return StageTimes(*columns, parts, self.send_s[rows])
 
 
 def score(
@@ -142,31 +137,17 @@ def _score_stages(
     microbatch_count: IntArray,
 ) -> dict[str, FloatArray]:
     """Columns of plans with one number of stages."""
-    memory = stage_memory(setup, plans, table, row, microbatch_count)
-    first, again = _distinct(plans, row)
-    times = stage_times(setup, plans.take(first), table, row[first]).take(again)
-    data = data_parallel(setup, plans, table, row, microbatch_count, times)
-    columns = _times(setup, plans, times, data, microbatch_count)
+    words = ("recompute", "tensor_overlap", "activation_offload", "dp")
+    first, again = distinct_rows(row, *(plans[name] for name in words))
+    alike = plans.take(first)
+    times = stage_times(setup, alike, table, row[first])
+    shown = (times.forward_s[again, 0], times.backward_s[again, 0])
+    data = data_parallel(setup, plans, table, row, microbatch_count, *shown)
+    pace = {name: column[again] for name, column in _pace(alike, times).items()}
+    columns = _times(setup, plans, pace, data, microbatch_count)
+    memory = worst_memory(setup, plans, table, row, microbatch_count)
     energy = _energy_j(plans, table, row, microbatch_count)
-    return columns | _worst(memory) | {"energy_j": energy + data.energy_j}
-
-
-def _distinct(plans: Candidates, row: IntArray) -> tuple[IntArray, IntArray]:
-    """First of each sort of plans that take the same time on every stage, and each plan's sort."""
-    code = row.astype(np.int64)
-    for name in ("recompute", "tensor_overlap", "activation_offload", "dp"):
-        column = plans[name].astype(np.int64)
-        code = code * (int(column.max()) + 1) + column
-    _, first, again = np.unique(code, return_index=True, return_inverse=True)
-    return first, again.ravel()
-
-
-def _worst(memory: dict[str, FloatArray]) -> dict[str, FloatArray]:
-    total = np.sum(list(memory.values()), axis=0)
-    worst = total.argmax(axis=1)
-    every = np.arange(len(total))
-    parts = {f"memory.{name}": part[every, worst] for name, part in memory.items()}
-    return {"memory_bytes": total[every, worst], "worst_stage": worst, **parts}
+    return columns | memory | {"energy_j": energy + data.energy_j}
 
 
 def stage_times(
@@ -210,9 +191,7 @@ def _direction(
     plans: Candidates, table: StageTable, row: IntArray, word: str
 ) -> tuple[dict[str, FloatArray], FloatArray]:
     """Exposed seconds of a pass by part, and the time to issue it."""
-    parts = {
-        name: table[f"{name}_{word}_s"][row] for name in ("compute", "tensor", "context", "expert")
-    }
+    parts = {name: table[f"{name}_{word}_s"][row] for name in _WORK}
     ranks, tensor = plans["tp"][:, None], parts["tensor"]
     hidden = np.maximum(tensor - parts["compute"], 0.0)
     cut_up = tensor / ranks + hidden * (1.0 - 1.0 / ranks)
@@ -246,63 +225,79 @@ def _send_s(
     return setup.collective_s(OperatorKind.SEND_RECV, payload, pair, stride)
 
 
-def _times(
-    setup: TrainingSetup,
-    plans: Candidates,
-    times: StageTimes,
-    data: DataParallel,
-    microbatch_count: IntArray,
-) -> dict[str, FloatArray]:
+def _pace(plans: Candidates, times: StageTimes) -> dict[str, FloatArray]:
+    """What a microbatch takes on the busiest stage, by part and in all ("pair"), and how far the
+    other stages lag behind: columns that the number of microbatches and the schedule do not change.
+
+    "rest" is what all stages but the busiest take, "weight" its part for weights.
+    """
     every = np.arange(len(plans))
     pair = times.forward_s + times.backward_s
     busiest = pair.argmax(axis=1)
-    work = {name: microbatch_count * part[every, busiest] for name, part in times.parts.items()}
-    busy = microbatch_count * pair[every, busiest]
-    bubble = _bubble_s(plans, times, microbatch_count)
-    compute_s = busy + bubble
+    found = {name: part[every, busiest] for name, part in times.parts.items()}
+    most = pair[every, busiest]
+    return found | {
+        "pair": most,
+        "rest": pair.sum(axis=1) - most,
+        "weight": times.weight_s.sum(axis=1) - times.weight_s.max(axis=1),
+        "cycle": np.maximum(_longest_cycle_s(times) - most, 0.0),
+        "sends": 2.0 * (pair.shape[1] - 1) * times.send_s,
+        "zb-v": _zero_bubble_v_s(times),
+        "dualpipe": _dualpipe_s(times),
+    }
+
+
+def _times(
+    setup: TrainingSetup,
+    plans: Candidates,
+    pace: dict[str, FloatArray],
+    data: DataParallel,
+    microbatch_count: IntArray,
+) -> dict[str, FloatArray]:
+    work = {name: microbatch_count * pace[name] for name in _WORK}
+    busy = microbatch_count * pace["pair"]
+    bubble = _bubble_s(plans, pace, microbatch_count)
     loader = setup.conditions.loader_samples_per_s
-    local = microbatch_count * plans["microbatch"] / (plans["tp"] * plans["cp"] * plans["pp"])
-    iteration = compute_s + data.exposed_s + data.update_s
-    waits = np.maximum(local / loader - iteration, 0.0) if loader else np.zeros(len(plans))
+    waits = np.zeros(len(plans))
+    if loader:
+        local = microbatch_count * plans["microbatch"] / (plans["tp"] * plans["cp"] * plans["pp"])
+        iteration = busy + bubble + data.exposed_s + data.update_s
+        waits = np.maximum(local / loader - iteration, 0.0)
     parts = work | {
         "pipeline_bubble": bubble,
         "data": data.exposed_s,
         "optimizer": data.update_s,
         "input": waits,
-        "other": busy - np.sum(list(work.values()), axis=0),
+        "other": busy - sum(work.values()),
     }
     return {f"time.{name}": parts[name] for name in TIME_PARTS}
 
 
-def _bubble_s(plans: Candidates, times: StageTimes, microbatch_count: IntArray) -> FloatArray:
+def _bubble_s(
+    plans: Candidates, pace: dict[str, FloatArray], microbatch_count: IntArray
+) -> FloatArray:
     """Time of the pipeline beyond the busiest stage's own work.
 
     Formulas of `simulation.training.bubble` for stages that differ: what all stages but the busiest
     take for one microbatch, over the chunks. In 1F1B stage s has at most p - s microbatches under
     way, so that sends also lengthen its cycle.
     """
-    pair = times.forward_s + times.backward_s
-    stages = pair.shape[1]
+    stages = int(plans["pp"][0])
     if stages == 1:
         return np.zeros(len(plans))
-    busiest = pair.max(axis=1)
-    rest = pair.sum(axis=1) - busiest
-    weight = (times.weight_s.sum(axis=1) - times.weight_s.max(axis=1)) * 2.0
-    sends = 2.0 * (stages - 1) * times.send_s
-    names = _NAMES[plans["schedule"]]
+    codes, rest = plans["schedule"], pace["rest"]
     ideal = np.select(
-        [names == "interleaved", names == "zb-h1", names == "zb-v", names == "dualpipe"],
+        [codes == _CODES[name] for name in ("interleaved", "zb-h1", "zb-v", "dualpipe")],
         [
             rest / plans["chunks"],
-            np.maximum(rest - weight, 0.0),
-            _zero_bubble_v_s(times),
-            _dualpipe_s(times),
+            np.maximum(rest - 2.0 * pace["weight"], 0.0),
+            pace["zb-v"],
+            pace["dualpipe"],
         ],
         rest,
     )
-    cycle = _longest_cycle_s(times) - busiest
-    waits = np.maximum(microbatch_count - stages, 0) * np.maximum(cycle, 0.0)
-    bubble: FloatArray = ideal + sends + np.where(names == "1f1b", waits, 0.0)
+    waits = np.maximum(microbatch_count - stages, 0) * pace["cycle"]
+    bubble: FloatArray = ideal + pace["sends"] + np.where(codes == _CODES["1f1b"], waits, 0.0)
     return bubble
 
 
@@ -347,9 +342,10 @@ def _energy_j(
     microbatch_count: IntArray,
 ) -> FloatArray:
     """Dynamic energy of the passes on all devices."""
-    forward = table["energy_forward_j"][row].sum(axis=1)
-    backward = table["energy_backward_j"][row].sum(axis=1)
-    layers = table["again_energy_j"][row].sum(axis=1)
+    forward, backward, layers = (
+        table[f"{name}_j"].sum(axis=1)[row]
+        for name in ("energy_forward", "energy_backward", "again_energy")
+    )
     again = np.where(plans["recompute"] == _FULL, layers, 0.0)
     ranks = plans["dp"] * plans["tp"] * plans["cp"]
     energy: FloatArray = ranks * microbatch_count * (forward + backward + again)
