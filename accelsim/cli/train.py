@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -81,9 +82,12 @@ def train(
     from accelsim.report.training import training_view
 
     figures = result.figures()
-    scalars = {name: value for name, value in figures.items() if name not in result.nested}
+    row = {
+        name: json.dumps(value) if name in result.nested else value
+        for name, value in figures.items()
+    }
     asked = str(result.inputs["plan"])
-    output.emit(result.to_dict(), lambda: training_view(result, asked), rows=[scalars])
+    output.emit(result.to_dict(), lambda: training_view(result, asked), rows=[row])
 
 
 def _check_files(output: ResultWriter, *paths: Path | None) -> None:

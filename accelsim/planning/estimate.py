@@ -400,17 +400,8 @@ def _simulated_figures(
         "energy_tier": "class" if parts is None else "parts",
         "energy_parts_j": parts,
         "energy_note": simulation.passes[0].table.energy_note,
-        "warnings": simulation.warnings + _far_words(found),
+        "warnings": simulation.warnings + found.warnings,
     }
-
-
-def _far_words(found: Evidence) -> tuple[str, ...]:
-    """A warning where runs like this one are far off."""
-    if not found.is_far or found.median_ape_fraction is None:
-        return ()
-    low, high = (f"{100 * edge:.0f}" for edge in found.median_ape_fraction)
-    off = f"{low} %" if low == high else f"{low} to {high} %"
-    return (f"measured runs like this one were {off} off (median): do not choose by it alone",)
 
 
 def _costs_usd(

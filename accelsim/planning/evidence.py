@@ -81,6 +81,14 @@ class Evidence:
         median = self.median_ape_fraction
         return median is not None and sum(median) / 2 > FAR_APE_FRACTION
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """A warning where runs like it are far off."""
+        if not self.is_far or self.median_ape_fraction is None:
+            return ()
+        off = _range(list(self.median_ape_fraction))
+        return (f"measured runs like this one were {off} off (median): do not choose by it alone",)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         values = asdict(self).items()

@@ -33,7 +33,7 @@ class Setting:
     """Mode, format and kind of model of a run.
 
     Attributes:
-        mode: "inference" or "training".
+        mode: "inference", "training", or "parallel-training" on several devices.
         precision: Name of its precision; "16-bit" for both formats of 16 bits.
         model: "convolution", "transformer", "generation" or "other".
     """
@@ -59,7 +59,8 @@ class Setting:
             "transformer": "transformers",
             "generation": "text generation",
         }
-        return f"{self.precision} {self.mode} of {kinds.get(self.model, 'other models')}"
+        mode = self.mode.replace("-", " ")
+        return f"{self.precision} {mode} of {kinds.get(self.model, 'other models')}"
 
 
 def model_kinds(
@@ -89,7 +90,7 @@ def setting_of(
     """Setting of a run by its first graph.
 
     Args:
-        mode: "inference" or "training".
+        mode: As in `Setting`.
         precision: Its formats.
         graph: Operators of its first pass.
         generates: Whether tokens are generated.

@@ -44,7 +44,8 @@ def training_view(result: TrainingEstimate, plan: str) -> RenderableType:
 def _figures(result: TrainingEstimate, plan: str) -> list[tuple[str, str]]:
     shown = result.plan
     tokens = f" of {result.inputs['seq_len']:,} tokens" if result.inputs.get("seq_len") else ""
-    count = f"{shown['microbatch_count']:,} microbatches"
+    microbatches = shown["microbatch_count"]
+    count = f"{microbatches:,} microbatch" + ("" if microbatches == 1 else "es")
     parts = f"{shown['global_batch']:,} samples{tokens}, {count}"
     low, high = duration(result.iteration_low_s), duration(result.iteration_high_s)
     level = percent(result.interval_level)
@@ -66,6 +67,7 @@ def _figures(result: TrainingEstimate, plan: str) -> list[tuple[str, str]]:
         words = f"{result.considered:,} plans in {duration(result.search_s or 0.0)}"
         lines.append(("search", f"{words}, {rejected:,} of them cannot run"))
         lines += [("", f"{count:,}: {reason}") for reason, count in result.rejected.items()]
+    lines.append(("based on", f"{result.evidence.sentence} (tier {result.tier})"))
     return lines + [("caution", warning) for warning in result.warnings]
 
 

@@ -56,8 +56,10 @@ def load_fsdp(folder: DataFolder) -> list[Batch]:
         return []
     models = {str(name): row for row, name in enumerate(sizes["model"].tolist())}
 
-    def model(name: str, seq_len: int) -> Workload:
-        row = models[f"mpt-{name}"]
+    def model(name: str, seq_len: int) -> Workload | None:
+        row = models.get(f"mpt-{name}")
+        if row is None:
+            return None
         columns = ("d_model", "n_heads", "n_layers", "vocab")
         return _mpt(*(int(sizes[column][row]) for column in columns), seq_len)
 
@@ -91,19 +93,32 @@ def _fsdp_row(table: Table, row: int, model: Any) -> PlannedRow:
 
     board, devices, seq_len = str(table["GPU"][row]), count("# GPUs"), count("SeqLen (T)")
     batch, microbatch = count("GlobalBatchSize"), count("MicroBatchSize")
+    measured_s = float(table["GlobalBatchSize (T)"][row] / table["Throughput (T/s)"][row])
+    name, sharding = str(table["Model"][row]), str(table["Sharding Strategy"][row])
+    label = f"mpt-{name}, {seq_len} tokens, {devices} GPUs, batch {batch}"
+    found = PlannedRow(board, f"mpt-{name}", label, measured_s)
+    facts = _FACTS["fsdp"]
+    if board not in facts["clusters"]:
+        return replace(found, refusal=_no_cluster(board))
+    if sharding not in facts["zero"]:
+        return replace(found, refusal=f"no ZeRO stage of {sharding}")
     plan = ParallelismPlan(
         dp=devices,
-        zero=_FACTS["fsdp"]["zero"][str(table["Sharding Strategy"][row])],
+        zero=facts["zero"][sharding],
         microbatch=microbatch,
         recompute="full" if table["Activation Checkpointing"][row] == "True" else "none",
     )
-    measured_s = float(table["GlobalBatchSize (T)"][row] / table["Throughput (T/s)"][row])
-    name = str(table["Model"][row])
-    label = f"mpt-{name}, {seq_len} tokens, {devices} GPUs, batch {batch}: {plan}"
     options = (("precision", "bf16"), ("seq_len", seq_len))
-    where = cluster(_FACTS["fsdp"]["clusters"][board])
-    run = PlannedRun(model(name, seq_len), where, devices, batch, (plan,), options)
-    return PlannedRow(board, f"mpt-{name}", label, measured_s, run)
+    workload = model(name, seq_len)
+    if workload is None:
+        return replace(found, refusal=f"no sizes of mpt-{name} in the table of sizes")
+    where = cluster(facts["clusters"][board])
+    run = PlannedRun(workload, where, devices, batch, (plan,), options)
+    return replace(found, label=f"{label}: {plan}", run=run)
+
+
+def _no_cluster(board: str) -> str:
+    return f"no cluster of {board} in the catalogue"
 
 
 @register_suite(
@@ -134,6 +149,8 @@ def _maxtext_row(table: Table, row: int) -> PlannedRow:
         return replace(nothing, refusal="restates an earlier row of the table")
     facts = _FACTS["maxtext"]
     config = facts["configs"].get(chip, {}).get(name)
+    if chip not in facts["clusters"]:
+        return replace(nothing, refusal=_no_cluster(chip))
     if config is None:
         return replace(nothing, refusal="no published configuration of the run")
     if slices > 1 and chip.startswith("v"):
@@ -218,6 +235,8 @@ def _bridge_row(table: Table, row: int) -> PlannedRow:
     label = f"{model} {precision or 'BF16'}, {devices} GPUs, batch {batch}: {' '.join(words)}"
     measured_s = batch * seq_len / (float(table["tokens_s_gpu"][row]) * devices)
     found = PlannedRow(system, model, label, measured_s)
+    if system not in facts["clusters"]:
+        return replace(found, refusal=_no_cluster(system))
     if model not in facts["models"]:
         return replace(found, refusal=facts["refused"].get(model, f"no workload {model}"))
     if any("(" in word for word in (*words, precision)):

@@ -22,8 +22,9 @@ import numpy as np
 
 from accelsim.cluster_catalog import cluster
 from accelsim.errors import AccelsimError
-from accelsim.planning.training.estimate import iteration_energy_j, iteration_log_sigma
+from accelsim.planning.training.estimate import iteration_energy_j
 from accelsim.planning.training.plan import ParallelismPlan
+from accelsim.planning.training.trust import iteration_log_sigma, row_spreads
 from accelsim.validation.data_folder import DataFolder, Table, published, schema
 from accelsim.validation.names import workload_of
 from accelsim.validation.suite import (
@@ -50,11 +51,14 @@ _POWER_LOG_SIGMA: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class _Figure:
-    """One row with its prediction; `row.measured_s` is in the suite's quantity."""
+    """One row with its prediction; `row.measured_s` is in the suite's quantity, `setting` that of
+    iterations whose time is asked.
+    """
 
     row: PlannedRow
     predicted: float = float("nan")
     log_sigma: float = float("nan")
+    setting: str = ""
 
 
 def _batches(figures: Iterator[_Figure]) -> list[Batch]:
@@ -75,7 +79,9 @@ def _batch(own: list[_Figure]) -> Batch:
     values = np.array([figure.predicted for figure in own])
     sigma = np.array([figure.log_sigma for figure in own])
     predict = fixed_prediction(Prediction(values, sigma))
-    return Batch(first.device, profile, *columns[1:], np.full(len(own), np.nan), predict)
+    setting = np.array([figure.setting for figure in own])
+    unknown = np.full(len(own), np.nan)
+    return Batch(first.device, profile, *columns[1:], unknown, predict, setting=setting)
 
 
 def _refused(row: PlannedRow, error: AccelsimError) -> _Figure:
@@ -243,7 +249,8 @@ def _time(table: Table, row: int) -> _Figure:
     except AccelsimError as error:
         return _refused(found, error)
     seconds = samples / run.global_batch * iteration.iteration_s
-    return _Figure(replace(found, run=run), seconds, iteration_log_sigma(iteration))
+    setting = str(row_spreads(iteration).setting)
+    return _Figure(replace(found, run=run), seconds, iteration_log_sigma(iteration), setting)
 
 
 def _submission(

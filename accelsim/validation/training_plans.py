@@ -21,10 +21,10 @@ from accelsim.hardware.cluster import Cluster
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.options import RunOptions, run_options
 from accelsim.planning.run import resolve
-from accelsim.planning.training.estimate import iteration_log_sigma
 from accelsim.planning.training.iteration import Iteration, simulate_iteration
 from accelsim.planning.training.plan import ParallelismPlan, check_model
 from accelsim.planning.training.setup import TrainingSetup
+from accelsim.planning.training.trust import iteration_log_sigma, row_spreads
 from accelsim.validation.suite import Batch, Prediction, fixed_prediction, refused_batch
 from accelsim.workloads.model import Workload
 from accelsim.workloads.spec import parse_workload
@@ -179,30 +179,40 @@ _NO_FIT: Final = "predicted not to fit"
 
 def planned_batches(rows: Iterable[PlannedRow]) -> list[Batch]:
     """Predict rows; one batch per device and reason of refusal, in which order does not matter."""
-    parts: dict[tuple[str, str], list[tuple[PlannedRow, tuple[float, float]]]] = {}
+    parts: dict[tuple[str, str], list[_Predicted]] = {}
     for row in rows:
-        asked, figures = _predicted(row)
-        parts.setdefault((asked.device, asked.refusal), []).append((asked, figures))
+        found = _predicted(row)
+        parts.setdefault((found.row.device, found.row.refusal), []).append(found)
     return [_batch(own) for own in parts.values()]
 
 
-def _predicted(row: PlannedRow) -> tuple[PlannedRow, tuple[float, float]]:
+@dataclass(frozen=True, slots=True)
+class _Predicted:
+    """A row with what is predicted of it."""
+
+    row: PlannedRow
+    time_s: float = float("nan")
+    log_sigma: float = float("nan")
+    setting: str = ""
+
+
+def _predicted(row: PlannedRow) -> _Predicted:
     """A row with its predicted time and spread; refused where it cannot be predicted."""
-    nothing = (float("nan"), float("nan"))
     if row.run is None:
-        return row, nothing
+        return _Predicted(row)
     try:
         found = iteration_of(row.run)
     except AccelsimError as error:
         reason = str(error).split(". ")[0].rstrip(".")
-        return replace(row, run=None, refusal=reason), nothing
+        return _Predicted(replace(row, run=None, refusal=reason))
     if found.memory_bytes > found.setup.capacity_bytes:
         row = replace(row, views=row.views | {_NO_FIT})
-    return row, (found.iteration_s, iteration_log_sigma(found))
+    setting = str(row_spreads(found).setting)
+    return _Predicted(row, found.iteration_s, iteration_log_sigma(found), setting)
 
 
-def _batch(own: list[tuple[PlannedRow, tuple[float, float]]]) -> Batch:
-    rows = [row for row, _ in own]
+def _batch(own: list[_Predicted]) -> Batch:
+    rows = [found.row for found in own]
     first = rows[0]
     group = np.array([row.group for row in rows], dtype=str)
     label = np.array([row.label for row in rows], dtype=str)
@@ -213,7 +223,7 @@ def _batch(own: list[tuple[PlannedRow, tuple[float, float]]]) -> Batch:
     peak_s = [_peak_s(row.run) for row in rows if row.run is not None]
     names = sorted({name for row in rows for name in row.views})
     views = tuple((name, np.array([name in row.views for row in rows])) for name in names)
-    times, sigmas = np.array([figures for _, figures in own]).T
+    times, sigmas = np.array([(found.time_s, found.log_sigma) for found in own]).T
     return Batch(
         first.device,
         profile,
@@ -221,6 +231,7 @@ def _batch(own: list[tuple[PlannedRow, tuple[float, float]]]) -> Batch:
         roofline_s=np.array(peak_s),
         predict=fixed_prediction(Prediction(times, sigmas)),
         views=views,
+        setting=np.array([found.setting for found in own]),
     )
 
 

@@ -1,5 +1,6 @@
 """``accelsim train``: tables, JSON, a trace and a page; wrong options end with a line."""
 
+import csv
 import json
 
 import pytest
@@ -39,6 +40,21 @@ def test_json_trace_and_page_of_a_search(tmp_path):
     assert sum(found["time_s"].values()) == pytest.approx(found["iteration_s"])
     assert {event["ph"] for event in json.loads(trace.read_text())["traceEvents"]} >= {"X"}
     assert "Plans that no other beats" in page.read_text()
+
+
+def test_csv_has_the_names_of_json():
+    (row,) = csv.DictReader(invoke("--plan", "tp=2", "--format", "csv").stdout.splitlines())
+    found = json.loads(invoke("--plan", "tp=2", "--format", "json").stdout)
+    about = {"kind", "schema_version", "inputs", "metrics", "provenance", "warnings"}
+    assert set(row) == set(found) - about
+    assert json.loads(row["time_s"]) == found["time_s"]
+
+
+def test_a_search_looks_at_schedules_of_a_closed_form_where_they_are_named():
+    asked = ("--search", "--plan", "schedule=dualpipe", "--format", "json")
+    found = json.loads(invoke(*asked).stdout)
+    assert found["plan"]["schedule"] == "dualpipe"
+    assert found["plan"]["microbatch_count"] >= 2 * found["plan"]["pp"]
 
 
 def test_a_length_gives_a_whole_run():

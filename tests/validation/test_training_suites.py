@@ -76,19 +76,29 @@ def test_plans_are_ranked_by_model(scored):
 
 
 def test_sharded_rows_are_answered(scored):
-    rows = "7b,2048,8,h100_80gb,6,48,80000,98304,FULL_SHARD,False\n"
+    tail = "6,48,80000,98304"
+    rows = (
+        f"7b,2048,8,h100_80gb,{tail},FULL_SHARD,False\n8b,2048,8,h100_80gb,{tail},FULL_SHARD,False\n"
+        f"7b,2048,8,z9,{tail},FULL_SHARD,False\n7b,2048,8,h100_80gb,{tail},HALF_SHARD,False\n"
+    )
     tables = {"llm_foundry_mpt": FSDP + rows, "model_dims": DIMENSIONS}
-    assert scored("training-fsdp", **tables)["rows_answered"] == 1
+    score = scored("training-fsdp", **tables)
+    assert score["rows_answered"] == 1
+    assert set(score["refused"]) == {
+        "no sizes of mpt-8b in the table of sizes",
+        "no cluster of z9 in the catalogue",
+        "no ZeRO stage of HALF_SHARD",
+    }
 
 
 def test_what_maxtext_restates_or_leaves_out_is_named(scored):
     rows = (
         "v5e,1,256,16B,configs,120,\nv5p,1,64,32B,README main table,328,\n"
-        "v4,1,192,52B model,x,154,\nv5e,2,512,16B,configs,117,\n"
+        "v4,1,192,52B model,x,154,\nv5e,2,512,16B,configs,117,\nz9,1,256,16B,configs,120,\n"
     )
     score = scored("training-maxtext", maxtext_mfu=MAXTEXT + rows)
     assert score["rows_answered"] == 1
-    assert sorted(score["refused"].values()) == [1, 1, 1]
+    assert sorted(score["refused"].values()) == [1, 1, 1, 1]
 
 
 def test_the_scale_of_maxtext_goes_to_heads_then_width_then_depth():

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from accelsim import catalog, cluster_catalog
-from accelsim.cost.residual import run_log_sigma
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.hardware.profile import DeviceProfile
+from accelsim.planning.evidence import Evidence
 from accelsim.planning.options import PriceChoice, RunOptions, options_and_price, run_options
 from accelsim.planning.price import DevicePrice, device_price
 from accelsim.planning.run import resolve
@@ -29,6 +29,11 @@ from accelsim.planning.training.length import (
 from accelsim.planning.training.plan import ParallelismPlan, check_model, parse_plan, plan_on
 from accelsim.planning.training.score import TIME_PARTS
 from accelsim.planning.training.setup import Conditions, TrainingSetup
+from accelsim.planning.training.trust import (
+    iteration_evidence,
+    iteration_log_sigma,
+    row_spreads,
+)
 from accelsim.result import Metric, Provenance, Result
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.model import Workload
@@ -40,16 +45,12 @@ if TYPE_CHECKING:
 __all__ = [
     "TrainingEstimate",
     "iteration_energy_j",
-    "iteration_log_sigma",
     "train",
     "training_setup",
 ]
 
 _INTERVAL_LEVEL: Final = 0.9
 _Z90: Final = 1.6448536269514722
-#: Spread of ln(true / predicted) of collectives beside computation, and of what ranks share: an
-#: estimate.
-_COLLECTIVE_LOG_SIGMA: Final = 0.25
 #: Forward passes whose arithmetic a forward and a backward pass have: published figures count so.
 _MODEL_PASSES: Final = 3.0
 _ABOUT: Final = frozenset({"inputs", "provenance", "warnings", "iteration"})
@@ -108,6 +109,7 @@ class TrainingEstimate(Result):
         cost_usd: Price of an iteration.
         offer: Price used, provider/region/instance[:kind].
         tier: "spec", "fitted" or "measured".
+        evidence: What it rests on, and how far measured runs like it were off.
         time_to_train_s: Whole run, failures and checkpoints included; None without a length.
         time_to_train_low_s: Lower end of its interval.
         time_to_train_high_s: Upper end.
@@ -116,7 +118,7 @@ class TrainingEstimate(Result):
         expected_failures: Failures and preemptions expected.
         goodput_fraction: Share of the run's time that moves the model ahead.
         plans: Best plans of a search with their figures, best first; None without a search.
-        pareto: Those that no other beats in time, memory and cost together.
+        pareto: Those that no other beats in time, memory and energy together, by closed form.
         considered: Plans scored.
         rejected: Plans that cannot run, by reason.
         search_s: Time the search took.
@@ -128,7 +130,7 @@ class TrainingEstimate(Result):
 
     kind: ClassVar[str] = "training"
     nested: ClassVar[frozenset[str]] = frozenset(
-        {"plan", "memory", "time_s", "plans", "pareto", "rejected"}
+        {"plan", "memory", "time_s", "evidence", "plans", "pareto", "rejected"}
     )
 
     workload: str
@@ -155,6 +157,7 @@ class TrainingEstimate(Result):
     cost_usd: float | None
     offer: str | None
     tier: str
+    evidence: Evidence
     time_to_train_s: float | None = None
     time_to_train_low_s: float | None = None
     time_to_train_high_s: float | None = None
@@ -202,7 +205,9 @@ class TrainingEstimate(Result):
         left_out = set() if self.time_to_train_s is not None else set(_LENGTH)
         left_out |= set() if self.plans is not None else set(_SEARCH)
         names = [f.name for f in fields(self) if f.name not in _ABOUT | left_out]
-        return {name: _plain(getattr(self, name)) for name in names}
+        return {name: _plain(getattr(self, name)) for name in names} | {
+            "evidence": self.evidence.to_dict()
+        }
 
 
 def _plain(value: Any) -> Any:
@@ -406,6 +411,8 @@ def _estimate(
     if length is not None:
         amounts = TrainingRun(seconds, low, high, energy, cost, checkpoint_bytes(iteration))
         figures = training_run(length, amounts, run, setup.device_count)
+    found = iteration_evidence(iteration)
+    around = () if setup.cluster is None else setup.cluster.warnings
     shown = plan.to_dict() | {
         "microbatch_count": iteration.microbatch_count,
         "global_batch": run.batch,
@@ -434,10 +441,11 @@ def _estimate(
         average_power_w=None if energy is None else energy / seconds,
         cost_usd=cost,
         offer=price.offer,
-        tier=iteration.costs.rows[iteration.unit].tier,
+        tier=row_spreads(iteration).tier.value,
+        evidence=found,
         inputs=_inputs(setup, plan),
         provenance=run.provenance,
-        warnings=() if setup.cluster is None else setup.cluster.warnings,
+        warnings=(*around, *found.warnings),
         iteration=iteration,
         **figures,
     )
@@ -457,24 +465,11 @@ def _mfu(setup: TrainingSetup, flop_per_s: float) -> float | None:
     return None if not peak else flop_per_s / peak
 
 
-def iteration_log_sigma(iteration: Iteration) -> float:
-    """Spread of the iteration: rows as those of an estimate, and collectives and waits apart."""
-    rows = iteration.costs.rows[iteration.unit]
-    own = run_log_sigma(rows.kind, rows.time_s, rows.log_sigma, rows.shared_log_sigma)
-    device = math.hypot(own, rows.context_log_sigma)
-    total = iteration.iteration_s
-    apart = sum(iteration.time_s[name] for name in ("tensor", "context", "expert", "data"))
-    share = min(max(apart / total, 0.0), 1.0) if total else 0.0
-    return math.hypot((1.0 - share) * device, share * _COLLECTIVE_LOG_SIGMA)
-
-
 def iteration_energy_j(iteration: Iteration) -> float | None:
     """Energy of devices, hosts and site in one iteration; None where the devices' is unknown."""
-    setup, seconds = iteration.setup, iteration.iteration_s
-    if setup.idle_w is None:
-        return None
-    still = setup.device_count * (setup.idle_w + (setup.host_w or 0.0)) * seconds
-    return (float(iteration.scores.energy_j[0]) + still) * setup.conditions.pue
+    dynamic_j = float(iteration.scores.energy_j[0])
+    found: float | None = iteration.setup.energy_j(dynamic_j, iteration.iteration_s)
+    return found
 
 
 def _does_not_fit(

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from accelsim.cost.registry import tier_parameters
 from accelsim.cost.stack import on_stack
-from accelsim.cost.table import CostTable
+from accelsim.cost.table import CostTable, Tier
+from accelsim.planning.likeness import Setting, setting_of
 from accelsim.planning.passes import training_step
 from accelsim.planning.run import ResolvedRun
 from accelsim.planning.schedule import device_time_s
@@ -105,6 +106,8 @@ class RowSpreads:
         shared_log_sigma: Part that rows of one kind share.
         context_log_sigma: What all rows share.
         tier: Where the parameters come from.
+        setting: Mode, format and kind of model.
+        relatives: Boards whose kernel surfaces stand for the device's own.
     """
 
     kind: IntArray
@@ -112,7 +115,9 @@ class RowSpreads:
     log_sigma: FloatArray
     shared_log_sigma: FloatArray
     context_log_sigma: float
-    tier: str
+    tier: Tier
+    setting: Setting
+    relatives: tuple[str, ...]
 
 
 def block_costs(runs: tuple[ResolvedRun, ...]) -> BlockCosts:
@@ -190,7 +195,10 @@ def _priced(run: ResolvedRun) -> _Unit:
         whole = values[f"{word}_forward_{unit}"]
         values[f"again_{word}_{unit}"] = _of_layers(whole, blocks.layer_count)
     tied = _tied(values, step.lowered.parameter_count, run)
-    return _Unit(values, blocks.layer_count, _spreads(graph, table, blocks), tied)
+    mode = "training" if run.cluster is None else "parallel-training"
+    setting = setting_of(mode, run.precision, step.forward)
+    spreads = _spreads(graph, table, blocks, setting, _relatives(run))
+    return _Unit(values, blocks.layer_count, spreads, tied)
 
 
 def _of_layers(sums: FloatArray, layer_count: int) -> FloatArray:
@@ -201,10 +209,18 @@ def _of_layers(sums: FloatArray, layer_count: int) -> FloatArray:
     return kept
 
 
+def _parameters_of(run: ResolvedRun) -> Any:
+    return tier_parameters(run.device, run.tier, sparse_weights=run.sparse_weights, heap=run.heap)
+
+
+def _relatives(run: ResolvedRun) -> tuple[str, ...]:
+    """Boards whose kernel surfaces stand for the device's own."""
+    found: tuple[str, ...] = getattr(_parameters_of(run), "relatives", ())
+    return found
+
+
 def _table(graph: OperatorGraph, run: ResolvedRun) -> CostTable:
-    parameters = tier_parameters(
-        run.device, run.tier, sparse_weights=run.sparse_weights, heap=run.heap
-    )
+    parameters = _parameters_of(run)
     where: dict[str, Any] = {"shard": run.shard, "cluster": run.cluster}
     kernels = sharded_costs(graph, run.device, run.execution, parameters, run.host, **where)
     table = on_stack(kernels, graph.kind, graph.dtype, run.stack_effect, is_decode=False)
@@ -283,11 +299,17 @@ def _tied(values: dict[str, FloatArray], parameter_count: int, run: ResolvedRun)
     return max(float(values["parameters"].sum()) - parameter_count, 0.0)
 
 
-def _spreads(graph: OperatorGraph, table: CostTable, blocks: _Blocks) -> RowSpreads:
+def _spreads(
+    graph: OperatorGraph,
+    table: CostTable,
+    blocks: _Blocks,
+    setting: Setting,
+    relatives: tuple[str, ...],
+) -> RowSpreads:
     copies = np.bincount(blocks.alike, minlength=blocks.distinct_count)
     shared = table.log_sigma if table.shared_log_sigma is None else table.shared_log_sigma
     times = table.time_s * copies[blocks.distinct_block]
-    about = (table.context_log_sigma, table.tier.value)
+    about = (table.context_log_sigma, table.tier, setting, relatives)
     return RowSpreads(graph.kind.astype(np.int64), times, table.log_sigma, shared, *about)
 
 

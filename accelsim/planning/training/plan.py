@@ -16,13 +16,23 @@ from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.hardware.placement import RankGroup
 from accelsim.workloads.sharding import Shard, split_evenly
 
-__all__ = ["RECOMPUTE", "SCHEDULES", "ParallelismPlan", "check_model", "parse_plan", "plan_on"]
+__all__ = [
+    "CLOSED_FORM",
+    "RECOMPUTE",
+    "SCHEDULES",
+    "ParallelismPlan",
+    "check_model",
+    "parse_plan",
+    "plan_on",
+]
 
 #: Activations that are computed again in the backward pass: none, what attention makes between its
 #: matrix products (Korthikanti et al. 2022, arXiv:2205.05198, section 5), or all but layer inputs.
 RECOMPUTE: Final = ("none", "selective", "full")
-#: Schedules of pipelines; the last two are costed in closed form and not simulated.
-SCHEDULES: Final = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe")
+#: Schedules that are costed in closed form and not simulated.
+CLOSED_FORM: Final = ("zb-v", "dualpipe")
+#: Schedules of pipelines.
+SCHEDULES: Final = ("gpipe", "1f1b", "interleaved", "zb-h1", *CLOSED_FORM)
 _RANKS: Final = ("dp", "tp", "pp", "cp", "ep", "microbatch", "chunks", "local_steps")
 
 
@@ -139,14 +149,21 @@ class ParallelismPlan:
         """Microbatches of one iteration.
 
         Raises:
-            InvalidValueError: If the plan does not divide the batch.
+            InvalidValueError: If the plan does not divide the batch, or its schedule needs more of
+                them.
         """
         samples = self.dp * self.microbatch
         if global_batch % samples:
             allowed = f"a multiple of dp x microbatch = {samples}"
             remedy = f"Take {max(samples, global_batch // samples * samples)}, or another plan."
             raise InvalidValueError("global_batch", global_batch, allowed, remedy)
-        return global_batch // samples
+        count = global_batch // samples
+        if self.schedule in CLOSED_FORM and count < 2 * self.pp:
+            allowed = (
+                f"at least 2 pp = {2 * self.pp} microbatches with {self.schedule}, not {count}"
+            )
+            raise InvalidValueError("microbatch", self.microbatch, allowed, "Take schedule=1f1b.")
+        return count
 
     def to_dict(self) -> dict[str, Any]:
         """Fields, ready for JSON."""

@@ -20,7 +20,13 @@ from numpy.typing import NDArray
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.planning.training.candidates import Candidates
 from accelsim.planning.training.iteration import simulate_iteration
-from accelsim.planning.training.plan import RECOMPUTE, SCHEDULES, ParallelismPlan, check_model
+from accelsim.planning.training.plan import (
+    CLOSED_FORM,
+    RECOMPUTE,
+    SCHEDULES,
+    ParallelismPlan,
+    check_model,
+)
 from accelsim.planning.training.score import TIME_PARTS, Scores, score
 from accelsim.planning.training.setup import TrainingSetup
 from accelsim.workloads.graph import FloatArray, IntArray
@@ -31,6 +37,8 @@ Report = Callable[[float, float | None, str], None]
 #: Plans that are simulated, and how much slower than the first their score may be.
 _SIMULATED: Final = 8
 _WORTH_SIMULATING: Final = 1.05
+#: Share of an iteration by which two plans differ that are equally fast.
+_AS_FAST: Final = 1e-9
 _LARGEST_TENSOR: Final = 64
 _LARGEST_MICROBATCH: Final = 1024
 _FEWEST_TOKENS: Final = 1024
@@ -39,7 +47,11 @@ _MEMORY: Final = "needs more memory than a device has"
 _DIVIDE: Final = "dp x microbatch does not divide the batch"
 _INTERLEAVE: Final = "interleaving needs a multiple of pp microbatches"
 _ZERO: Final = "ZeRO 2 and 3 need pp = 1"
-_SCHEDULE: Final = "zb-h1 needs 2 pp microbatches and no full recomputation"
+_SCHEDULE: Final = "zero-bubble schedules and dualpipe need 2 pp microbatches"
+_KEPT: Final = "zero-bubble schedules keep activations: no full recomputation"
+_EVEN: Final = "dualpipe needs an even pp"
+#: Schedules of the grid; those with a closed form alone are looked at where they are named.
+_SCHEDULES: Final = ("1f1b", "gpipe", "zb-h1")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -258,7 +270,8 @@ def _choices(
     else:
         layers = setup.run.workload.parameters.layers
         chunks = [count for count in _CHUNKS if layers % (plan.pp * count) == 0]
-        own = [{"schedule": ["1f1b", "gpipe", "zb-h1"], "chunks": [1]}]
+        closed = [name for name in CLOSED_FORM if name == named.get("schedule")]
+        own = [{"schedule": [*_SCHEDULES, *closed], "chunks": [1]}]
         own += [{"schedule": ["interleaved"], "chunks": chunks}] if chunks else []
     return [axes for kinds in own if (axes := _kept(shared | kinds, named)) is not None]
 
@@ -288,9 +301,12 @@ def _dividing(setup: TrainingSetup, plans: Candidates) -> tuple[Candidates, IntA
     stages = plans["pp"]
     chunked = names == "interleaved"
     zero_bubble = np.char.startswith(names, "zb")
+    long = zero_bubble | (names == "dualpipe")
     is_full = plans["recompute"] == RECOMPUTE.index("full")
     checks = (
-        (_SCHEDULE, ~zero_bubble | (~is_full & (counts >= 2 * stages))),
+        (_KEPT, ~zero_bubble | ~is_full),
+        (_SCHEDULE, ~long | (counts >= 2 * stages)),
+        (_EVEN, (names != "dualpipe") | (stages % 2 == 0)),
         (_ZERO, (plans["zero"] < 2) | (stages == 1)),
         (_DIVIDE, setup.run.batch % samples == 0),
         (_INTERLEAVE, ~chunked | (counts % stages == 0)),
@@ -348,10 +364,9 @@ def _simulated_best(
     shown = []
     for number in order:
         run = runs[number]
-        row = _row(setup, run.plan, run.iteration_s, run.memory_bytes, usd_per_hour)
-        row["energy_j"] = float(whole.energy_j[first[number]])
-        row["why"] = _why(run.time_s, best.time_s)
-        shown.append(row)
+        dynamic_j = float(whole.energy_j[first[number]])
+        row = _row(setup, run.plan, run.iteration_s, run.memory_bytes, dynamic_j, usd_per_hour)
+        shown.append(row | {"why": _why(run.time_s, best.time_s)})
     return best.plan, tuple(shown)
 
 
@@ -360,6 +375,7 @@ def _row(
     plan: ParallelismPlan,
     iteration_s: float,
     memory_bytes: float,
+    dynamic_j: float,
     usd_per_hour: float | None,
 ) -> dict[str, Any]:
     price = None if usd_per_hour is None else usd_per_hour * setup.device_count / 3600.0
@@ -368,6 +384,7 @@ def _row(
         "iteration_s": float(iteration_s),
         "samples_per_s": setup.run.batch / float(iteration_s),
         "memory_bytes": float(memory_bytes),
+        "energy_j": setup.energy_j(float(dynamic_j), float(iteration_s)),
         "cost_usd": None if price is None else price * float(iteration_s),
     }
 
@@ -376,7 +393,7 @@ def _why(own: Mapping[str, float], best: Mapping[str, float]) -> str:
     """Where a plan loses the most time to the best one."""
     more = {name: own[name] - best[name] for name in TIME_PARTS}
     name = max(more, key=lambda part: more[part])
-    if more[name] <= 0:
+    if more[name] <= _AS_FAST * sum(best.values()):
         return "best" if own is best else "as fast"
     return f"{name.replace('_', ' ')} +{more[name]:.3g} s"
 
@@ -384,8 +401,10 @@ def _why(own: Mapping[str, float], best: Mapping[str, float]) -> str:
 def _pareto(
     setup: TrainingSetup, whole: _Fitting, usd_per_hour: float | None
 ) -> tuple[Mapping[str, Any], ...]:
-    """Plans that no other beats in time, memory and dynamic energy together."""
-    figures = np.stack([whole.iteration_s, whole.memory_bytes, whole.energy_j], axis=1)
+    """Plans that no other beats in time, memory and energy together."""
+    energy = setup.energy_j(whole.energy_j, whole.iteration_s)
+    known = whole.energy_j if energy is None else energy
+    figures = np.stack([whole.iteration_s, whole.memory_bytes, known], axis=1)
     order = np.lexsort(figures.T[::-1])
     kept: list[int] = []
     front = np.empty((0, 3))
@@ -400,9 +419,10 @@ def _pareto(
             whole.plan(place),
             whole.iteration_s[place],
             whole.memory_bytes[place],
+            whole.energy_j[place],
             usd_per_hour,
         )
-        rows.append(row | {"energy_j": float(whole.energy_j[place])})
+        rows.append(row)
     return tuple(rows)
 
 

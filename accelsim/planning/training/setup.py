@@ -159,6 +159,19 @@ class TrainingSetup:
             return None
         return _HOST_LOAD_FRACTION * node.host_power_w / node.device_count
 
+    def energy_j(self, dynamic_j: Any, seconds: Any) -> Any:
+        """Energy of devices, hosts and site of one or many iterations; None where the devices' idle
+        power is unknown.
+
+        Args:
+            dynamic_j: What computation and transfers take on all devices.
+            seconds: How long it goes on.
+        """
+        if self.idle_w is None:
+            return None
+        still_w = self.device_count * (self.idle_w + (self.host_w or 0.0))
+        return (dynamic_j + still_w * seconds) * self.conditions.pue
+
     @cached_property
     def host_memory_bytes_per_s(self) -> float | None:
         """Host memory bandwidth for each device; None where unknown."""

@@ -1,0 +1,53 @@
+"""How far an iteration may be off, and what that rests on.
+
+The rows of a rank spread as those of an estimate do, collectives and waits apart. No interval is
+narrower than the residuals of measured runs like it: on several devices those of the frameworks
+whose iterations the scoreboard has, on one device those of estimates.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from accelsim.cost.residual import run_log_sigma
+from accelsim.planning.evidence import Evidence, evidence, has_own_spread, residual_log_sigma
+
+if TYPE_CHECKING:
+    from accelsim.planning.training.iteration import Iteration
+    from accelsim.planning.training.layers import RowSpreads
+
+__all__ = ["iteration_evidence", "iteration_log_sigma", "row_spreads"]
+
+#: Spread of ln(true / predicted) of collectives beside computation, and of what ranks share: an
+#: estimate.
+_COLLECTIVE_LOG_SIGMA: Final = 0.25
+#: Parts of an iteration that links take.
+_ON_LINKS: Final = ("tensor", "context", "expert", "data")
+
+
+def row_spreads(iteration: Iteration) -> RowSpreads:
+    """Rows of one rank of an iteration, and what runs they are like."""
+    return iteration.costs.rows[iteration.unit]
+
+
+def iteration_log_sigma(iteration: Iteration) -> float:
+    """Standard deviation of ln(true / predicted) of an iteration's time."""
+    run, rows = iteration.setup.run, row_spreads(iteration)
+    own = run_log_sigma(rows.kind, rows.time_s, rows.log_sigma, rows.shared_log_sigma)
+    device = math.hypot(own, rows.context_log_sigma)
+    total = iteration.iteration_s
+    apart = sum(iteration.time_s[name] for name in _ON_LINKS)
+    share = min(max(apart / total, 0.0), 1.0) if total else 0.0
+    sigma = math.hypot((1.0 - share) * device, share * _COLLECTIVE_LOG_SIGMA)
+    if iteration.setup.cluster is None and has_own_spread(run.device, rows.tier):
+        return sigma
+    device_class = str(run.device.device_class)
+    return max(sigma, residual_log_sigma(device_class, rows.setting, run.unseen_board))
+
+
+def iteration_evidence(iteration: Iteration) -> Evidence:
+    """What is known of predictions like this one."""
+    device, rows = iteration.setup.run.device, row_spreads(iteration)
+    asked = (device.whole_name, str(device.device_class), rows.tier.value)
+    return evidence(*asked, rows.relatives, rows.setting)
