@@ -256,4 +256,5 @@ _MODULES = (
     "training_frameworks",
     "training_mlperf",
     "serving_vidur",
+    "serving_tokens",
 )

@@ -104,6 +104,14 @@ class Shard:
         return self.tp if self.ep == 1 else 1
 
     @property
+    def experts_in_tensor_group(self) -> bool:
+        """Whether the ranks that share the experts are those that share the heads, and have the
+        same tokens: each runs its experts, and the sum over columns adds them up (vLLM,
+        enable_expert_parallel without data parallelism).
+        """
+        return 1 < self.ep == self.tp and not self.sp and self.expert_tp == 1
+
+    @property
     def is_whole(self) -> bool:
         """Whether one rank holds the whole model."""
         sizes = (self.tp, self.cp, self.ep, self.expert_tp, self.stage.count)

@@ -111,7 +111,7 @@ def feed_forward(b: GraphBuilder, x: Tensor, f: FeedForward, names: LayerNames) 
 
 def _expert(b: GraphBuilder, tokens: Tensor, f: FeedForward, names: LayerNames) -> Tensor:
     """The experts that every token uses, on the rank's columns; their sum is the mixture's."""
-    ranks = b.shard.expert_tp
+    ranks = b.shard.tp if b.shard.experts_in_tensor_group else b.shard.expert_tp
     size = split_evenly("etp", ranks, f.intermediate_size, "columns of the shared experts")
     hidden = _gated(b, tokens, replace(f, intermediate_size=size), names)
     with b.scope(names.down):
@@ -143,9 +143,10 @@ def mixture(b: GraphBuilder, x: Tensor, m: Mixture, names: LayerNames) -> Tensor
     """Mixture of experts over x (batch, len, width).
 
     Where ranks share the experts, each sends its own tokens to where their experts are and takes
-    the results back. Otherwise the ranks of a tensor group each run their columns of all experts.
+    the results back. Otherwise the ranks of a tensor group each run their columns of all experts,
+    or, where they have the same tokens and share the experts, all of their own ones.
     """
-    is_spread = b.shard.ep > 1
+    is_spread = b.shard.ep > 1 and not b.shard.experts_in_tensor_group
     held = x if is_spread else enter_split(b, x)
     batch, length, width = held.shape
     tokens = b.view(held, batch * length, width)
@@ -166,8 +167,9 @@ def _routed(b: GraphBuilder, tokens: Tensor, chosen: Tensor, m: Mixture) -> Tens
     experts = split_evenly("ep", shard.ep, m.experts, "experts")
     size = split_evenly("etp", shard.expert_tp, m.intermediate_size, "columns of an expert")
     count, width = tokens.shape
-    rows = count * m.top_k
-    active = active_experts(m.experts, m.top_k, count * shard.ep)
+    is_own = shard.experts_in_tensor_group
+    rows = -(-count * m.top_k // shard.ep) if is_own else count * m.top_k
+    active = active_experts(m.experts, m.top_k, count if is_own else count * shard.ep)
     held = max(active // shard.ep, 1)
     gathered = b.copy(tokens, chosen, shape=(rows, width), name="gather_by_expert")
     sent = _to_experts(b, gathered)
@@ -192,7 +194,7 @@ def _to_experts(b: GraphBuilder, rows: Tensor) -> Tensor:
     """Rows where their experts are: exchanged over the ranks of the experts, then had by all ranks
     that share their columns.
     """
-    if b.shard.ep == 1:
+    if b.shard.ep == 1 or b.shard.experts_in_tensor_group:
         return rows
     count, width = rows.shape
     sent = b.collective(_K.ALL_TO_ALL, rows, ParallelGroup.EXPERT, rows.shape)
@@ -202,7 +204,7 @@ def _to_experts(b: GraphBuilder, rows: Tensor) -> Tensor:
 
 def _from_experts(b: GraphBuilder, rows: Tensor, count: int) -> Tensor:
     """The experts' results back where their tokens are: summed over columns, then exchanged."""
-    if b.shard.ep == 1:
+    if b.shard.ep == 1 or b.shard.experts_in_tensor_group:
         return rows
     own = (count, rows.shape[-1])
     summed = b.collective(_K.REDUCE_SCATTER, rows, ParallelGroup.EXPERT_TENSOR, own)

@@ -1,0 +1,202 @@
+"""Suites `serving-tpot`, `serving-ttft`: language models served on H200 nodes by vLLM, SGLang and
+TensorRT-LLM, dense and mixtures of experts, prefill and decoding together and apart.
+
+The table (aiconfigurator-core's end-to-end file, used to score and never to fit) states model,
+format, ranks, lengths and requests in flight. What it does not state is as the public InferenceMAX
+harness does it: a closed loop of C users, lengths uniform between 0.8 and 1 of those stated, 10 C
+requests, no end-of-sequence, no prefix cache, at most C sequences and 8,192 tokens a step. Times to
+the first token are medians. More than 1,280 requests are not simulated (at least two per user): the
+medians of a closed loop no longer move. Formats of 4 bits are of weights alone: an H200 has no such
+arithmetic.
+
+Ranks: where a row gives as many expert-tensor ranks as expert ranks and the product as its ranks
+(64 on a node of 8), both are the same ranks. Rows that state no numbers of prefill and decode
+replicas are taken as one of each, and stand in a view of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from accelsim.errors import InvalidValueError, UnknownNameError
+from accelsim.validation.data_folder import DataFolder, Table, published, schema
+from accelsim.validation.figure_rows import FigureRow, answered, figure_batches
+from accelsim.validation.names import device_of, note_unknown_devices, workload_of
+from accelsim.validation.served_systems import Load, Ranks, Served, TokenTimes, closed_loop, split
+from accelsim.validation.suite import Batch, register_suite
+from accelsim.workloads.checkpoints.quantization import published_precision
+from accelsim.workloads.dtype import Precision
+from accelsim.workloads.dtype import precision as find_precision
+from accelsim.workloads.model import Workload
+
+__all__ = ["TOKENS_SCHEMA", "layout", "served_precision"]
+
+TOKENS_SCHEMA: Final = schema("serving/measured_ttft_tpot_h200.csv")
+_FACTS: Final[Mapping[str, Any]] = published("serving_systems")
+_USERS: Final = re.compile(r"silicon_concurrency=(\d+)")
+_LEAST_SHARE: Final = 0.8
+_NOT_STATED: Final = "numbers of replicas not stated"
+
+
+@register_suite(
+    "serving-tpot",
+    "language models served on H200 nodes: time per output token",
+    (TOKENS_SCHEMA,),
+    "model",
+    quantity="time per output token, s",
+    has_best_alone=True,
+)
+def load_tpot(folder: DataFolder) -> list[Batch]:
+    """Median times per further token."""
+    return figure_batches(_rows(folder, "silicon_tpot_ms", "tpot_s"))
+
+
+@register_suite(
+    "serving-ttft",
+    "language models served on H200 nodes: time to the first token",
+    (TOKENS_SCHEMA,),
+    "model",
+    quantity="time to the first token, s",
+    has_best_alone=True,
+)
+def load_ttft(folder: DataFolder) -> list[Batch]:
+    """Median times to the first token."""
+    return figure_batches(_rows(folder, "silicon_ttft_ms", "ttft_s"))
+
+
+def _rows(folder: DataFolder, column: str, figure: str) -> Iterator[FigureRow]:
+    table = folder.table(TOKENS_SCHEMA)
+    if table is None:
+        return
+    note_unknown_devices(folder, table, "system")
+    for index in range(len(table)):
+        cells = {name: table[name][index] for name in table.columns}
+        yield _row(cells, float(cells[column]) * 1e-3, figure)
+
+
+def _row(cells: Mapping[str, Any], measured_s: float, figure: str) -> FigureRow:
+    model, backend, mode = (str(cells[name]) for name in ("model_path", "backend", "mode"))
+    users = _users(cells)
+    label = f"{model} {cells['isl']:g}+{cells['osl']:g}, {users} users"
+    row = FigureRow(str(cells["system"]), f"{model} ({backend}, {mode})", label, measured_s)
+    if not np.isfinite(measured_s) or not users:
+        return replace(row, refusal="no such time, or no requests in flight, in the row")
+    system = _System(cells, users)
+    if mode == "disagg" and not np.isfinite(cells["decode_num_workers"]):
+        row = replace(row, views=frozenset({_NOT_STATED}))
+
+    def predict() -> tuple[float, float]:
+        times = system.times()
+        return getattr(times, figure), times.log_sigma
+
+    return answered(row, predict)
+
+
+def _users(cells: Mapping[str, Any]) -> int:
+    """Requests in flight: of the system, where the source says them."""
+    found = _USERS.search(str(cells["silicon_data_source"]))
+    if found:
+        return int(found.group(1))
+    return int(np.nan_to_num(cells["batch_size"]))
+
+
+@dataclass(frozen=True, slots=True)
+class _System:
+    """One row's system."""
+
+    cells: Mapping[str, Any]
+    users: int
+
+    def times(self) -> TokenTimes:
+        """Predicted times.
+
+        Raises:
+            InputError: If the model is unknown or does not run; its subclasses say which.
+        """
+        load = Load(self.users, *(_length(self.cells[name]) for name in ("isl", "osl")))
+        if self.cells["mode"] == "agg":
+            return closed_loop(self._served(""), load)
+        counts = [self._count(f"{part}_num_workers") for part in ("prefill", "decode")]
+        prefill, decode = self._served("prefill_"), self._served("decode_")
+        return split(prefill, counts[0], decode, counts[1], load)
+
+    def _served(self, part: str) -> Served:
+        cells = self.cells
+        workload = _workload(str(cells["model_path"]))
+        backend = str(cells["backend"])
+        engine = _FACTS["engines"].get(backend)
+        if engine is None:
+            known = sorted(_FACTS["engines"])
+            raise UnknownNameError("engine", backend, known, f"Engines: {', '.join(known)}.")
+        if self._count(f"{part}pp_size") > 1:
+            raise InvalidValueError("pp_size", cells[f"{part}pp_size"], "1: stages are not asked")
+        names = ("tp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
+        ranks = layout(*(self._count(part + name) for name in names))
+        precision = served_precision(
+            workload, str(cells["model_path"]), str(cells["precision"])
+        )
+        return Served(workload, precision, engine, device_of(str(cells["system"])).name, ranks)
+
+    def _count(self, name: str) -> int:
+        """A number of ranks or replicas; 1 where the row does not state it."""
+        value = self.cells[name]
+        return max(int(value), 1) if np.isfinite(value) else 1
+
+
+def layout(tp: int, dp: int, expert_tp: int, expert_ranks: int) -> Ranks:
+    """How a replica's devices share a model.
+
+    Args:
+        tp: Ranks that share heads, as stated.
+        dp: Groups of ranks with requests of their own, as stated.
+        expert_tp: Ranks that share the columns of an expert.
+        expert_ranks: Ranks that share the experts.
+    """
+    if expert_tp == expert_ranks > 1 and tp * dp == expert_tp * expert_ranks:
+        tp, dp = (expert_ranks, 1) if tp > 1 else (1, expert_ranks)
+    groups = max(dp, expert_tp * expert_ranks // tp if expert_ranks * expert_tp > tp * dp else dp)
+    if groups > 1:
+        return Ranks(tp, groups, tp * groups)
+    return Ranks(tp, 1, expert_ranks)
+
+
+def _length(stated: float) -> str:
+    return f"uniform:{max(round(_LEAST_SHARE * stated), 1)}-{round(stated)}"
+
+
+@lru_cache(maxsize=64)
+def _workload(path: str) -> Workload:
+    """The model, whatever the organisation that publishes it.
+
+    Raises:
+        UnknownNameError: If there is none, or operators of it are not modelled.
+    """
+    name = path.rpartition("/")[2].lower()
+    reason = _FACTS["refused"].get(name)
+    if reason:
+        raise InvalidValueError("model", path, reason)
+    return workload_of(_FACTS["models"].get(name, name))
+
+
+def served_precision(workload: Workload, path: str, form: str) -> Precision:
+    """The precision of a row: as the checkpoint is published, where it is so in that format.
+
+    Args:
+        workload: The model.
+        path: Its name in the table.
+        form: The format that the row states.
+
+    Raises:
+        UnknownNameError: If there is no such format.
+    """
+    asked = find_precision(_FACTS["formats"].get(form, form))
+    config = _FACTS["checkpoints"].get(path.rpartition("/")[2].lower())
+    own = published_precision({"quantization_config": config}) if config else workload.quantised
+    is_own = own is not None and round(own.weight.bytes, 1) == round(asked.weight.bytes, 1)
+    return own if own is not None and is_own else asked
