@@ -42,7 +42,7 @@ from accelsim.validation.throughput import (
 from accelsim.workloads.dtype import PRECISIONS, Dtype, Precision
 from accelsim.workloads.model import PassShape
 
-__all__ = ["MLPERF_SCHEMA"]
+__all__ = ["MLPERF_SCHEMA", "mlperf_runs"]
 
 MLPERF_SCHEMA = schema("serving/mlperf_inference.csv")
 _ASKED = (
@@ -103,10 +103,11 @@ def load(folder: DataFolder) -> list[Batch]:
     offline = table.take(table["scenario"] == "offline")
     note_unknown_devices(folder, offline, "accelerator")
     folder.refuse_units(offline, np.where(np.isin(offline["unit"], _UNITS), "", _UNITS[0]))
-    return run_batches(_rows(offline), RunModel(device_of, throughput_roofline_s, sample_time_s))
+    return run_batches(mlperf_runs(offline), RunModel(device_of, throughput_roofline_s, sample_time_s))
 
 
-def _rows(table: Table) -> Iterable[MeasuredRun]:
+def mlperf_runs(table: Table) -> Iterable[MeasuredRun]:
+    """What rows of the table ran."""
     for index in range(len(table)):
         row = {name: table[name][index] for name in _ASKED}
         is_host = row["accelerator"] in {"", "-"}

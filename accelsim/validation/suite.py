@@ -257,4 +257,6 @@ _MODULES = (
     "training_mlperf",
     "serving_vidur",
     "serving_tokens",
+    "serving_layers",
+    "serving_mlperf",
 )

@@ -31,7 +31,7 @@ from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.model import PassShape, Workload
 from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind
 
-__all__ = ["Stage", "Throughput", "sample_time_s", "throughput_roofline_s"]
+__all__ = ["Stage", "Throughput", "batch_times_s", "sample_time_s", "throughput_roofline_s"]
 
 
 #: Scores leave an engine at 16 bits: a sigmoid at 8 would tie most of them.
@@ -96,7 +96,19 @@ def sample_time_s(
     Raises:
         UnsupportedOperatorError: If no batch fits in memory, or the device lacks an operator.
     """
-    best: tuple[float, float] | None = None
+    found = batch_times_s(run, device, parameters)
+    return min((seconds / samples, sigma) for samples, seconds, sigma in found)
+
+
+def batch_times_s(
+    run: Throughput, device: DeviceProfile, parameters: Any | None
+) -> list[tuple[float, float, float]]:
+    """Samples, time and its log standard deviation of each batch that fits.
+
+    Raises:
+        UnsupportedOperatorError: If no batch fits in memory, or the device lacks an operator.
+    """
+    found = []
     for index, samples in enumerate(run.samples):
         times = [_stage_s(stage, index, run.precision, device, parameters) for stage in run.stages]
         if run.scores:
@@ -105,15 +117,15 @@ def sample_time_s(
             break
         known = [time for time in times if time is not None]
         total_s = sum(seconds for seconds, _ in known)
-        if best is None or total_s / samples < best[0]:
-            # Stages share their kinds of operators, and with them the bias: errors add up linearly.
-            best = (total_s / samples, sum(seconds * sigma for seconds, sigma in known) / total_s)
-    if best is None:
+        # Stages share their kinds of operators, and with them the bias: errors add up linearly.
+        sigma = sum(seconds * sigma for seconds, sigma in known) / total_s
+        found.append((samples, total_s, sigma))
+    if not found:
         name = run.stages[0].workload.name
         raise UnsupportedOperatorError(
             device.name, name, "the smallest batch does not fit in memory"
         )
-    return best
+    return found
 
 
 def _stage_s(
