@@ -35,7 +35,7 @@ from accelsim.workloads.dtype import Precision
 from accelsim.workloads.dtype import precision as find_precision
 from accelsim.workloads.model import Workload
 
-__all__ = ["TOKENS_SCHEMA", "layout", "served_precision"]
+__all__ = ["TOKENS_SCHEMA", "layout", "served_precision", "served_workload"]
 
 TOKENS_SCHEMA: Final = schema("serving/measured_ttft_tpot_h200.csv")
 _FACTS: Final[Mapping[str, Any]] = published("serving_systems")
@@ -128,7 +128,7 @@ class _System:
 
     def _served(self, part: str) -> Served:
         cells = self.cells
-        workload = _workload(str(cells["model_path"]))
+        workload = served_workload(str(cells["model_path"]))
         backend = str(cells["backend"])
         engine = _FACTS["engines"].get(backend)
         if engine is None:
@@ -171,17 +171,20 @@ def _length(stated: float) -> str:
 
 
 @lru_cache(maxsize=64)
-def _workload(path: str) -> Workload:
+def served_workload(path: str) -> Workload:
     """The model, whatever the organisation that publishes it.
+
+    Args:
+        path: Name of its repository.
 
     Raises:
         UnknownNameError: If there is none, or operators of it are not modelled.
     """
-    name = path.rpartition("/")[2].lower()
+    name = _FACTS["models"].get(base := path.rpartition("/")[2].lower(), base)
     reason = _FACTS["refused"].get(name)
     if reason:
         raise InvalidValueError("model", path, reason)
-    return workload_of(_FACTS["models"].get(name, name))
+    return workload_of(name)
 
 
 def served_precision(workload: Workload, path: str, form: str) -> Precision:
@@ -196,7 +199,8 @@ def served_precision(workload: Workload, path: str, form: str) -> Precision:
         UnknownNameError: If there is no such format.
     """
     asked = find_precision(_FACTS["formats"].get(form, form))
-    config = _FACTS["checkpoints"].get(path.rpartition("/")[2].lower())
-    own = published_precision({"quantization_config": config}) if config else workload.quantised
+    own = workload.quantised
+    if path.rpartition("/")[2].lower() in _FACTS["block_scaled"]:
+        own = published_precision({"quantization_config": _FACTS["block_scaled_config"]})
     is_own = own is not None and round(own.weight.bytes, 1) == round(asked.weight.bytes, 1)
     return own if own is not None and is_own else asked

@@ -1,0 +1,116 @@
+"""Suite `serving-energy`: energy per token and power of language models on H100 and B200 servers.
+
+ML.ENERGY's leaderboard (Chung et al., NeurIPS 2025 datasets; vLLM) meters whole batches in their
+steady state: as many requests as the engine's limit, each replaced when it ends. While each gets a
+token, one in so many has its prompt computed:
+
+    J per token = (decode step + prompts' added energy per step) / sequences,
+
+power the same over the time of both, on all devices of the replica. Answers have the mean length of
+the row. The table states no prompts: lengths per task are estimates of
+``calibration/published/serving_systems.yaml``. Image and video chats are refused by name, and models
+that are not in the catalogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from accelsim.cost.idle import idle_power_w
+from accelsim.errors import InvalidValueError
+from accelsim.planning.serving.plan import ReplicaPlan
+from accelsim.validation.data_folder import DataFolder, published, schema
+from accelsim.validation.figure_rows import FigureRow, answered, figure_batches
+from accelsim.validation.names import device_of
+from accelsim.validation.quantity_batches import QUANTITY
+from accelsim.validation.served_systems import Ranks, Served, plan_of
+from accelsim.validation.serving_tokens import served_precision, served_workload
+from accelsim.validation.suite import Batch, register_suite
+
+__all__ = ["ENERGY_SCHEMA", "steady_state"]
+
+ENERGY_SCHEMA: Final = schema("power/mlenergy_llm.csv")
+_FACTS: Final[Mapping[str, Any]] = published("serving_systems")
+_QUANTITIES: Final = {
+    "J per token": "energy_per_token_joules",
+    "power": "avg_power_watts",
+    "tokens per s": "output_throughput_tokens_per_sec",
+}
+
+
+@register_suite(
+    "serving-energy",
+    "language models on H100 and B200 servers: energy per token, power, rate",
+    (ENERGY_SCHEMA,),
+    "operator",
+    quantity=QUANTITY,
+    has_best_alone=True,
+)
+def load(folder: DataFolder) -> list[Batch]:
+    """Energy, power and rate of each row."""
+    table = folder.table(ENERGY_SCHEMA)
+    if table is None:
+        return []
+    rows: list[FigureRow] = []
+    for index in range(len(table)):
+        rows += _rows({name: table[name][index] for name in table.columns})
+    return figure_batches(rows)
+
+
+def _rows(cells: Mapping[str, Any]) -> Iterator[FigureRow]:
+    task, model = str(cells["task"]), str(cells["model_id"])
+    seqs, devices = int(cells["max_num_seqs"]), int(cells["num_gpus"])
+    label = f"{model}, {task}, {devices} devices, {seqs} sequences"
+    for quantity, column in _QUANTITIES.items():
+        row = FigureRow(_FACTS["boards"][str(cells["gpu_model"])], quantity, label, cells[column])
+        row = replace(row, views=frozenset({f"{quantity}: {model}"}))
+        yield answered(row, lambda quantity=quantity: _predicted(cells, quantity))  # type: ignore[misc]
+
+
+def _predicted(cells: Mapping[str, Any], quantity: str) -> tuple[float, float]:
+    task, model = str(cells["task"]), str(cells["model_id"])
+    prompt = _FACTS["prompt_tokens"].get(task)
+    if prompt is None:
+        raise InvalidValueError("task", task, "a task of texts: images and videos are not modelled")
+    workload = served_workload(model)
+    precision = served_precision(workload, model, str(cells["weight_precision"]))
+    devices, shared = int(cells["num_gpus"]), int(cells["expert_parallel"])
+    ranks = Ranks(devices, 1, shared)
+    device = device_of(_FACTS["boards"][str(cells["gpu_model"])]).name
+    plan = plan_of(Served(workload, precision, "vllm", device, ranks))
+    figures = steady_state(plan, int(cells["max_num_seqs"]), prompt, cells["avg_output_len"])
+    return figures[quantity], plan.steps.log_sigma
+
+
+def steady_state(
+    plan: ReplicaPlan, sequences: int, prompt: float, output: float
+) -> dict[str, float]:
+    """Energy per token, power and rate of a replica whose sequences are replaced when they end.
+
+    Args:
+        plan: The replica.
+        sequences: Sequences at once; fewer where the cache holds no more.
+        prompt: Tokens of a prompt.
+        output: Tokens of an answer.
+
+    Raises:
+        InvalidValueError: If the device's power is not known.
+    """
+    if idle_power_w(plan.run.device) is None:
+        raise InvalidValueError("device", plan.run.device.name, "a device whose power is known")
+    held = prompt + 0.5 * output
+    count = max(1, min(sequences, int(plan.blocks * plan.engine.block_tokens / held)))
+    seconds, joules = plan.steps.decode_run(count, count * held, 1)
+    length = max(round(prompt), 1)
+    with_prompt = plan.steps.step(length, 0.5 * length * (length + 1), count, count * held)
+    prompts = count / output  # per step
+    seconds += prompts * (with_prompt[0] - seconds)
+    joules += prompts * (with_prompt[1] - joules)
+    power_w = joules / seconds
+    return {
+        "J per token": joules / count,
+        "power": power_w,
+        "tokens per s": count / seconds,
+    }
