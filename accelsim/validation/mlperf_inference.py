@@ -103,7 +103,9 @@ def load(folder: DataFolder) -> list[Batch]:
     offline = table.take(table["scenario"] == "offline")
     note_unknown_devices(folder, offline, "accelerator")
     folder.refuse_units(offline, np.where(np.isin(offline["unit"], _UNITS), "", _UNITS[0]))
-    return run_batches(mlperf_runs(offline), RunModel(device_of, throughput_roofline_s, sample_time_s))
+    return run_batches(
+        mlperf_runs(offline), RunModel(device_of, throughput_roofline_s, sample_time_s)
+    )
 
 
 def mlperf_runs(table: Table) -> Iterable[MeasuredRun]:

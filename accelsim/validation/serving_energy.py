@@ -6,10 +6,10 @@ token, one in so many has its prompt computed:
 
     J per token = (decode step + prompts' added energy per step) / sequences,
 
-power the same over the time of both, on all devices of the replica. Answers have the mean length of
-the row. The table states no prompts: lengths per task are estimates of
-``calibration/published/serving_systems.yaml``. Image and video chats are refused by name, and models
-that are not in the catalogue.
+power the same over the time of both, on all devices of the replica. Answers have the mean length
+of the row. The table states no prompts: lengths per task are estimates of
+``calibration/published/serving_systems.yaml``. Image and video chats are refused by name, and
+models that are not in the catalogue.
 """
 
 from __future__ import annotations

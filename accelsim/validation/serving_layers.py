@@ -1,11 +1,11 @@
 """Suite `serving-layers`: times of layers and of attention that serving simulators measured.
 
 Llama-3.1-8B on a TPU v6e (layers over tokens, attention over chunks and cached tokens) and its
-attention on an RTX A6000 (FlashAttention), from LLMServingSim's profiles; Llama-2-70B and BLOOM-176B
-as vLLM of 2023 ran them on a DGX A100 (Patel et al., Splitwise, ISCA 2024): time of a prompt and of
-a token, its kernels launched one by one from Python. XLA merges layers and moves weights ahead, so
-that the time of a layer of the TPU is read as that of all of its parts together. Times in which
-weights or keys cannot be read from memory are refused by name.
+attention on an RTX A6000 (FlashAttention), from LLMServingSim's profiles; Llama-2-70B and
+BLOOM-176B as vLLM of 2023 ran them on a DGX A100 (Patel et al., Splitwise, ISCA 2024): time of a
+prompt and of a token, its kernels launched one by one from Python. XLA merges layers and moves
+weights ahead, so that the time of a layer of the TPU is read as that of all of its parts together.
+Times in which weights or keys cannot be read from memory are refused by name.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 
 from accelsim import catalog
 from accelsim.cost.registry import operator_costs
+from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s
 from accelsim.cost.table import Execution
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.options import RunOptions
@@ -119,13 +120,14 @@ def _batch(
 
 def _layer_batches(table: Table) -> Iterator[Batch]:
     """A decoder layer of the TPU without its attention, and the logits; times in ns."""
-    profile, bandwidth = device_of(_TPU), device_of(_TPU).memory.bandwidth_bytes_per_s.value
+    profile = device_of(_TPU)
+    bandwidth = main_memory_bandwidth_bytes_per_s(profile)
     outside = np.isin(table["layer_name"], _OUTSIDE)
     tokens, place = np.unique(table["input"][~outside], return_inverse=True)
-    layer_s = np.bincount(place, table["latency(ns)"][~outside]) * 1e-9
+    layer_ns = np.bincount(place, table["latency(ns)"][~outside]).astype(np.float64)
     logits = table.take(table["layer_name"] == "lm_head")
     parts = (
-        ("decoder layer", _LAYER, tokens, layer_s),
+        ("decoder layer", _LAYER, tokens, layer_ns * 1e-9),
         ("logits", _LOGITS, logits["input"], logits["latency(ns)"] * 1e-9),
     )
     for name, products, count, time_s in parts:
@@ -133,8 +135,8 @@ def _layer_batches(table: Table) -> Iterator[Batch]:
         shape, group = labels(np.full(len(count), name), count), np.full(len(count), name)
         is_fast = time_s < read_s
         if is_fast.any():
-            rows = (group[is_fast], shape[is_fast], time_s[is_fast])
-            yield refused_batch(_TPU, *rows, _TOO_FAST, profile)
+            names, shapes = group[is_fast], shape[is_fast]
+            yield refused_batch(_TPU, names, shapes, time_s[is_fast], _TOO_FAST, profile)
         kept = ~is_fast
         graph, stages = _products(products, count[kept])
         yield _batch(_TPU, group[kept], shape[kept], time_s[kept], graph, stages)

@@ -2,10 +2,11 @@
 what it does offline.
 
 The server scenario sends samples as a Poisson process and asks that 99 % be answered within the
-benchmark's limit. A device takes what waits, as many as it likes, as soon as it is free: the largest
-rate that keeps the limit, over the largest rate of any batch, of the same networks and formats as in
-suite `mlperf-inference`. Devices of a system share the samples evenly. Rows without an offline row
-of the same system are refused by name.
+benchmark's limit. A device takes what waits, as many as it likes, as soon as it is free: the
+largest rate that keeps the limit, over the largest rate of any batch, of the same networks and
+formats as in suite `mlperf-inference`. Devices of a system share the samples evenly. Rows without
+an offline row of the same system are refused by name, and those that state less than a hundredth
+of the offline rate, which no limit explains.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ __all__ = ["server_over_offline"]
 _LIMITS_S: Final[Mapping[str, float]] = published("mlperf_tasks")["server_limits_s"]
 _KEY: Final = ("round", "submitter", "system", "accelerator", "model", "framework")
 _SEED: Final = 0
+_LEAST_SHARE: Final = 0.01
 
 
 @register_suite(
@@ -64,6 +66,8 @@ def _rows(table: Table) -> Iterator[FigureRow]:
             yield row
         elif not np.isfinite(measured):
             yield replace(row, refusal="no offline row of the same system and software")
+        elif measured < _LEAST_SHARE:
+            yield replace(row, refusal="less than a hundredth of the offline rate: a slip")
         else:
             yield _answered(row, run.run)
 
@@ -105,4 +109,4 @@ def server_over_offline(run: Throughput, device: str, limit_s: float) -> float:
     if not rate:
         name = run.stages[0].workload.name
         raise UnsupportedOperatorError(profile.name, name, "no batch is answered within the limit")
-    return rate / best
+    return float(rate / best)

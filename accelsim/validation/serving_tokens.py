@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 
 from accelsim.errors import InvalidValueError, UnknownNameError
-from accelsim.validation.data_folder import DataFolder, Table, published, schema
+from accelsim.validation.data_folder import DataFolder, published, schema
 from accelsim.validation.figure_rows import FigureRow, answered, figure_batches
 from accelsim.validation.names import device_of, note_unknown_devices, workload_of
 from accelsim.validation.served_systems import Load, Ranks, Served, TokenTimes, closed_loop, split
@@ -138,9 +138,7 @@ class _System:
             raise InvalidValueError("pp_size", cells[f"{part}pp_size"], "1: stages are not asked")
         names = ("tp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
         ranks = layout(*(self._count(part + name) for name in names))
-        precision = served_precision(
-            workload, str(cells["model_path"]), str(cells["precision"])
-        )
+        precision = served_precision(workload, str(cells["model_path"]), str(cells["precision"]))
         return Served(workload, precision, engine, device_of(str(cells["system"])).name, ranks)
 
     def _count(self, name: str) -> int:
@@ -159,11 +157,11 @@ def layout(tp: int, dp: int, expert_tp: int, expert_ranks: int) -> Ranks:
         expert_ranks: Ranks that share the experts.
     """
     if expert_tp == expert_ranks > 1 and tp * dp == expert_tp * expert_ranks:
-        tp, dp = (expert_ranks, 1) if tp > 1 else (1, expert_ranks)
-    groups = max(dp, expert_tp * expert_ranks // tp if expert_ranks * expert_tp > tp * dp else dp)
-    if groups > 1:
-        return Ranks(tp, groups, tp * groups)
-    return Ranks(tp, 1, expert_ranks)
+        return (
+            Ranks(expert_ranks, 1, expert_ranks) if tp > 1 else Ranks(1, expert_ranks, expert_ranks)
+        )
+    groups = max(dp, expert_tp * expert_ranks // tp)
+    return Ranks(tp, groups, tp * groups) if groups > 1 else Ranks(tp, 1, expert_ranks)
 
 
 def _length(stated: float) -> str:

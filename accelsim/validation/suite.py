@@ -257,6 +257,7 @@ _MODULES = (
     "training_mlperf",
     "serving_vidur",
     "serving_tokens",
+    "serving_requests",
     "serving_energy",
     "serving_layers",
     "serving_mlperf",
