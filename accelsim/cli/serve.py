@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 __all__ = ["serve"]
 
 _SHAPE_KEYWORDS: Final = ("batch", "seq_len", "output_len", "optimizer", "accumulation")
-_UNITS_S: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 
 @with_output
@@ -50,18 +49,35 @@ def serve(
     arrivals: Path | None = None,
     find: str | None = None,
     requests_out: Path | None = None,
+    dp: int = 1,
+    prefill_device: str | None = None,
+    prefill_replicas: int = 1,
+    prefill_tp: int = 1,
+    kv_link: str | None = None,
+    pool: list[str] | None = None,
+    autoscale: str | None = None,
+    provisioning: str | None = None,
+    storage: str = "network",
+    failures: str | None = None,
+    spot: str | None = None,
+    max_outstanding: int | None = None,
+    preemption: str = "recompute",
+    host_cache: str | None = None,
+    speculate: str | None = None,
+    adapters: str | None = None,
     *,
     keywords: dict[str, Any],
 ) -> None:
     """Simulate serving a load, request by request: times to tokens, rates, energy and cost."""
+    from accelsim.cli import serve_options as parse
     from accelsim.planning.serving.options import ServingOptions, SloTargets
     from accelsim.planning.serving.serve import serve as serve_load
     from accelsim.simulation.serving.arrivals import Arrivals
 
     slo = SloTargets(
-        _seconds("slo_ttft", slo_ttft),
-        _seconds("slo_tpot", slo_tpot),
-        _seconds("slo_e2e", slo_e2e),
+        parse.seconds("slo_ttft", slo_ttft),
+        parse.seconds("slo_tpot", slo_tpot),
+        parse.seconds("slo_e2e", slo_e2e),
     )
     options = ServingOptions(
         engine=engine,
@@ -73,9 +89,21 @@ def serve(
         max_batch_tokens=max_batch_tokens,
         max_seqs=max_seqs,
         memory_fraction=memory_fraction,
-        batch_window_s=_seconds("batch_window", batch_window),
+        batch_window_s=parse.seconds("batch_window", batch_window),
         router=router,
         slo=slo,
+        dp=dp,
+        prefill=parse.prefill(prefill_device, prefill_replicas, prefill_tp, kv_link),
+        pools=tuple(parse.pool(text) for text in pool or ()),
+        autoscale=parse.autoscale(autoscale),
+        provisioning_s=parse.seconds("provisioning", provisioning),
+        storage=storage,
+        outages=parse.outages(failures, spot),
+        max_outstanding=max_outstanding,
+        preemption=preemption,
+        host_cache_bytes=parse.gigabytes("host_cache", host_cache),
+        speculation=parse.speculation(speculate),
+        adapters=parse.adapters(adapters),
     )
     run = _run_keywords(keywords)
     if arrivals is not None:
@@ -187,21 +215,3 @@ def _count(requests: int | None, duration: float | None, rate: float | None) -> 
     if requests is not None or rate is None or duration <= 0:
         raise InvalidValueError("duration", duration, "seconds above 0, with --rate alone")
     return max(1, round(duration * rate))
-
-
-def _seconds(field: str, text: str | None) -> float | None:
-    """A time with its unit: 500ms, 2s.
-
-    Raises:
-        InvalidValueError: If it is none.
-    """
-    from accelsim.errors import InvalidValueError
-
-    if text is None:
-        return None
-    digits = text.rstrip("abcdefghijklmnopqrstuvwxyz")
-    try:
-        return float(digits) * _UNITS_S[text[len(digits) :]]
-    except (ValueError, KeyError):
-        allowed = "a time with its unit, such as 500ms or 2s"
-        raise InvalidValueError(field, text, allowed) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -68,7 +68,28 @@ def _figures(r: ServingResult) -> list[tuple[str, str]]:
         )
         lines.append(("energy", f"{amount(r.energy_j_per_token, 'J')} per {item}; {power}"))
     lines.append(("cost", _cost_words(r)))
+    lines += [("pool", _pool_words(pool)) for pool in r.pools if _is_told(r, pool)]
     return [*lines, *(("caution", warning) for warning in r.warnings)]
+
+
+def _is_told(r: ServingResult, pool: Mapping[str, Any]) -> bool:
+    """Whether a pool is more than the replicas that the title names."""
+    return len(r.pools) > 1 or pool["cold_start_s"] is not None
+
+
+def _pool_words(pool: Mapping[str, Any]) -> str:
+    part = {"all": "", "prompts": ", prompts", "further": ", further tokens"}[pool["part"]]
+    words = f"{pool['workload']} on {number(pool['mean_replicas'])} x {pool['device']}{part}"
+    words += f", {percent(pool['utilisation_fraction'])} used"
+    if pool["mean_transfer_s"] is not None:
+        words += f"; caches move in {duration(pool['mean_transfer_s'])}"
+    if pool["cold_start_s"] is not None:
+        words += f"; cold start {duration(pool['cold_start_s'])}"
+    counts = {"replicas_started": "started", "replicas_removed": "let go", "replicas_lost": "lost"}
+    told = [f"{pool[name]:,} {word}" for name, word in counts.items() if pool[name]]
+    if pool["requests_restarted"]:
+        told.append(f"{pool['requests_restarted']:,} requests begun anew")
+    return "; ".join([words, *told])
 
 
 def _load_words(r: ServingResult, load: Mapping[str, object]) -> str:

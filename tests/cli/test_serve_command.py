@@ -17,6 +17,17 @@ def test_a_table_and_json(run):
     assert document["seed"] == 0
 
 
+def test_a_fleet_tells_of_its_pools(run):
+    text = run(
+        *BASE, "--prefill-device", "a100-sxm-80gb", "--kv-link", "ethernet-100g", "--pool",
+        "device=l4,model=llama-3.2-1b,share=0.2", "--spot", "6h:30s", "--provisioning", "1min",
+    ).out  # fmt: skip
+    assert "prompts" in text
+    assert "caches move in" in text
+    assert "llama-3.2-1b on 1" in text
+    assert "cold start" in text
+
+
 def test_rows_per_request(run, tmp_path):
     path = tmp_path / "requests.csv"
     run(*BASE, "--requests-out", str(path))
@@ -37,6 +48,17 @@ def test_rows_per_request(run, tmp_path):
         ("--engine", "nothing"),
         ("--prompt", "many"),
         ("--requests-out", "x.txt"),
+        ("--autoscale", "queue"),
+        ("--autoscale", "queue:4:9"),
+        ("--kv-link", "nvlink4"),
+        ("--pool", "replicas=2"),
+        ("--pool", "device=l4,replicas=x"),
+        ("--spot", "6"),
+        ("--spot", "6h", "--failures", "7h"),
+        ("--speculate", "4"),
+        ("--adapters", "a:b"),
+        ("--host-cache", "much"),
+        ("--storage", "tape", "--failures", "1h"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(run, more):

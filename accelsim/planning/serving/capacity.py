@@ -57,7 +57,7 @@ class FullBatch:
 
     Attributes:
         per_prompt_token_s: Seconds per token of a prompt.
-        per_output_token_s: Seconds per token generated.
+        per_output_token_s: Seconds per token after the first.
         per_request_s: Seconds per request of the load.
     """
 
@@ -70,9 +70,9 @@ class FullBatch:
         """Most requests per second."""
         return 1.0 / self.per_request_s
 
-    def work_s(self, prompt_tokens: int, output_tokens: int) -> float:
-        """Least time of prompts and outputs."""
-        return prompt_tokens * self.per_prompt_token_s + output_tokens * self.per_output_token_s
+    def work_s(self, prompt_tokens: float, further_tokens: float) -> float:
+        """Least time of prompts and of tokens after the first."""
+        return prompt_tokens * self.per_prompt_token_s + further_tokens * self.per_output_token_s
 
 
 def full_batch(plan: ReplicaPlan, load: LoadShape) -> FullBatch:

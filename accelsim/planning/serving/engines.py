@@ -14,10 +14,12 @@ from accelsim.datafile import data_root, name_key, read_yaml, validated
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.sourced import FrozenModel
 
-__all__ = ["Engine", "engine", "engine_names"]
+__all__ = ["Engine", "SourcedFigure", "engine", "engine_names"]
 
 
-class _Sourced(FrozenModel):
+class SourcedFigure(FrozenModel):
+    """A figure and where it is from."""
+
     value: float = Field(ge=0)
     kind: Literal["datasheet", "measured", "derived", "estimate"]
     source: str = Field(min_length=8)
@@ -53,6 +55,7 @@ class Engine(FrozenModel):
         memory_fraction: That fraction.
         step_overhead_s: Host time per step that nothing overlaps.
         reserved_bytes: Memory for the driver, captured graphs and communication.
+        start_s: From loaded weights to the first request: profiling, compilation, captured graphs.
     """
 
     version: str
@@ -70,8 +73,9 @@ class Engine(FrozenModel):
     batch_window_s: float = Field(default=0.0, ge=0)
     memory_rule: Literal["total", "static", "free"]
     memory_fraction: float = Field(gt=0, le=1)
-    step_overhead_s: _Sourced
-    reserved_bytes: _Sourced
+    step_overhead_s: SourcedFigure
+    reserved_bytes: SourcedFigure
+    start_s: SourcedFigure
 
     def limit(self, name: Literal["max_batch_tokens", "max_seqs"], memory_bytes: float) -> int:
         """A limit on a device with so much memory."""

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
 from accelsim.planning.options import RunOptions
 from accelsim.planning.run import ResolvedRun, resolve
+from accelsim.planning.serving.cold_start import host_bandwidth_bytes_per_s
 from accelsim.planning.serving.engines import Engine, engine
 from accelsim.planning.serving.options import ServingOptions
-from accelsim.planning.serving.step_tables import ReplicaMemory, replica_memory, step_tables
+from accelsim.planning.serving.step_tables import (
+    ReplicaMemory,
+    SpeculativeSteps,
+    replica_memory,
+    step_tables,
+)
 from accelsim.simulation.serving.schedulers.continuous import BatchLimits
 from accelsim.simulation.serving.step_times import StepTimes
 from accelsim.stack_catalog import stack
@@ -63,17 +70,53 @@ class ReplicaPlan:
     @property
     def limits(self) -> BatchLimits:
         """What a batch may hold."""
-        one, stages = self.engine, self.options.pp
+        one, copies, guessed = self.engine, self.options.dp, self.options.speculation
+        tokens = self.max_batch_tokens * self.options.pp * copies
+        if guessed is not None:
+            tokens = max(int(tokens / guessed.tokens_per_step), self.max_seqs * copies)
         return BatchLimits(
-            max_tokens=self.max_batch_tokens * stages,
-            max_seqs=self.max_seqs,
+            max_tokens=tokens,
+            max_seqs=self.max_seqs * copies,
             block_tokens=one.block_tokens,
             blocks=self.blocks,
             chunked=one.chunked,
             mixed=one.mixed,
             reserve=one.reserve,
             watermark_fraction=one.watermark_fraction,
+            **self._swap,
         )
+
+    @property
+    def _swap(self) -> dict[str, Any]:
+        """Host memory for the caches of sequences that are put back."""
+        if self.options.preemption != "swap":
+            return {}
+        return {"swap_blocks": self.host_blocks, "swap_block_s": self.host_block_s}
+
+    @property
+    def host_blocks(self) -> int:
+        """Cache blocks of a replica that its host memory holds."""
+        ranks = self.options.devices_per_replica
+        return int(self.options.host_cache_bytes // (ranks * self._block_bytes))
+
+    @property
+    def host_block_s(self) -> float:
+        """Time to move a block between device and host, every rank its own part.
+
+        Raises:
+            InvalidValueError: If the device's host link is unknown.
+        """
+        bandwidth = host_bandwidth_bytes_per_s(self.run.device)
+        if bandwidth is None:
+            allowed = f"0: the host link of {self.run.device.name} is unknown"
+            raise InvalidValueError("host_cache_bytes", self.options.host_cache_bytes, allowed)
+        return self._block_bytes / bandwidth
+
+    @property
+    def _block_bytes(self) -> float:
+        """Memory of one block on a rank."""
+        held = 0.0 if self.memory is None else self.memory.cache_bytes_per_token
+        return held * self.engine.block_tokens
 
     def to_dict(self) -> dict[str, Any]:
         """Figures of the plan, ready for JSON."""
@@ -82,6 +125,7 @@ class ReplicaPlan:
             "tp": self.options.tp,
             "pp": self.options.pp,
             "ep": self.options.ep,
+            "dp": self.options.dp,
             "devices_per_replica": self.options.devices_per_replica,
             "precision": self.run.precision.name,
             "kv_format": self.run.precision.kv_cache.label,
@@ -141,16 +185,11 @@ def replica_plan(
     if generates:
         if one.mixed:
             max_tokens = max(max_tokens, max_seqs)
-        parts = _cache(run, one, options, max_tokens)
+        draft = _draft(run, run_options, options, one)
+        parts = _cache(run, one, options, max_tokens, draft)
         if steps is None:
-            steps = step_tables(
-                run,
-                max_tokens=max_tokens,
-                max_seqs=max_seqs,
-                max_context=max_context,
-                overhead_s=overhead_s,
-                stages=options.pp,
-            )
+            size = _Size(max_tokens, max_seqs, max_context)
+            steps = _steps(run, draft, options, size, overhead_s)
     elif steps is None:
         from accelsim.planning.serving.batch_tables import batch_tables
 
@@ -170,6 +209,58 @@ def replica_plan(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """Limits of the steps that are tabulated."""
+
+    max_tokens: int
+    max_seqs: int
+    max_context: int
+
+
+def _steps(
+    run: ResolvedRun,
+    draft: ResolvedRun | None,
+    options: ServingOptions,
+    size: _Size,
+    overhead_s: float,
+) -> StepTimes:
+    """Step times of a model that generates."""
+    tables = partial(
+        step_tables,
+        max_tokens=size.max_tokens,
+        max_seqs=size.max_seqs,
+        max_context=size.max_context,
+        stages=options.pp,
+        copies=options.dp,
+    )
+    guessed = options.speculation
+    checked = 1 if guessed is None else guessed.tokens + 1
+    steps = tables(run, overhead_s=overhead_s, checked=checked, adapters=options.adapters)
+    if guessed is None:
+        return steps
+    guesses = None if draft is None else tables(draft, overhead_s=0.0)
+    return SpeculativeSteps(steps, guessed.tokens_per_step, guessed.tokens, guesses)
+
+
+def _draft(
+    run: ResolvedRun, run_options: RunOptions, options: ServingOptions, one: Engine
+) -> ResolvedRun | None:
+    """The model that guesses tokens, on the same ranks.
+
+    Raises:
+        InvalidValueError: If it generates nothing.
+    """
+    guessed = options.speculation
+    if guessed is None or guessed.draft is None:
+        return None
+    first = resolve(guessed.draft, run.device, run_options)
+    if not first.workload.autoregressive:
+        allowed = "a model that generates tokens"
+        raise InvalidValueError("speculate", guessed.draft, allowed)
+    return _run(first, run_options, options, one)
+
+
 def _run(
     first: ResolvedRun, run_options: RunOptions, options: ServingOptions, one: Engine
 ) -> ResolvedRun:
@@ -179,6 +270,9 @@ def _run(
     if not own and one.stack is not None and stack(one.stack).runs(run.device):
         issued = replace(run_options, model=replace(model, stack=one.stack))
         run = resolve(first.workload, first.device, issued)
+    if options.dp > 1 and options.ep == 1:
+        remedy = "Use replicas, or share the experts: ep."
+        raise InvalidValueError("dp", options.dp, "1 where no experts are shared", remedy)
     if options.tp == options.pp == options.ep == 1:
         return run
     family = run.workload.family
@@ -207,10 +301,17 @@ def _cluster(run: ResolvedRun, options: ServingOptions) -> Cluster:
 
 
 def _cache(
-    run: ResolvedRun, one: Engine, options: ServingOptions, max_tokens: int
+    run: ResolvedRun,
+    one: Engine,
+    options: ServingOptions,
+    max_tokens: int,
+    draft: ResolvedRun | None,
 ) -> dict[str, Any]:
     """Memory for the cache by the engine's rule."""
-    memory = replica_memory(run, min(max_tokens, _BATCHED_TOKENS), options.pp)
+    tokens = min(max_tokens, _BATCHED_TOKENS)
+    memory = replica_memory(run, tokens, options.pp, options.adapters)
+    if draft is not None:
+        memory = memory.beside(replica_memory(draft, tokens, options.pp))
     capacity = run.device.memory.capacity_bytes.value
     fraction = options.memory_fraction or one.memory_fraction
     reserved = one.reserved_bytes.value
@@ -227,4 +328,5 @@ def _cache(
         remedy = "Choose more ranks, a smaller format, or a device with more memory."
         needed = capacity - room + block_bytes
         raise DoesNotFitError(run.device.name, "memory_bytes", needed, capacity, remedy)
-    return {"memory": memory, "cache_bytes": blocks * block_bytes, "blocks": blocks}
+    held = blocks * block_bytes
+    return {"memory": memory, "cache_bytes": held, "blocks": blocks * options.dp}

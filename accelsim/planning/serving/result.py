@@ -63,6 +63,7 @@ class ServingResult(Result):
         offer: Offer the price comes from.
         saturated: Whether the load is more than the replicas serve.
         seed: Of the random numbers.
+        pools: Each pool of the fleet: its device, part, replicas, utilisation, energy and cost.
         intervals: Ends of the interval of a figure that step times' error leaves, by name.
         log: The requests and what became of them.
         inputs: What was asked, resolved.
@@ -102,6 +103,7 @@ class ServingResult(Result):
     offer: str | None
     saturated: bool
     seed: int
+    pools: tuple[Mapping[str, Any], ...] = ()
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict, compare=False)
     log: RequestLog | None = field(default=None, compare=False)
     inputs: Mapping[str, Any] = field(default_factory=dict, compare=False)

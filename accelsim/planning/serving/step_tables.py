@@ -23,9 +23,17 @@ from accelsim.cost.stack import on_stack
 from accelsim.cost.table import CostTable, Execution
 from accelsim.planning.run import ResolvedRun
 from accelsim.planning.schedule import device_time_s
+from accelsim.planning.serving.adapters import adapter_bytes, adapter_rows
+from accelsim.planning.serving.options import Adapters
 from accelsim.planning.sharded_costs import sharded_costs
 from accelsim.planning.simulate import device_settings
-from accelsim.simulation.serving.step_times import Curve, StepsAround, Surface, TabulatedSteps
+from accelsim.simulation.serving.step_times import (
+    Curve,
+    StepsAround,
+    StepTimes,
+    Surface,
+    TabulatedSteps,
+)
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.lowering import LoweredBatch, ShapeColumns, lower
@@ -34,7 +42,7 @@ from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind, Phase
 from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.sharding import Shard, Stage
 
-__all__ = ["PipelinedSteps", "ReplicaMemory", "replica_memory", "step_tables"]
+__all__ = ["PipelinedSteps", "ReplicaMemory", "SpeculativeSteps", "replica_memory", "step_tables"]
 
 _ATTENTION: Final = int(OperatorKind.ATTENTION)
 _CONTRACTIONS: Final = tuple(int(kind) for kind in CONTRACTION_KINDS)
@@ -59,16 +67,25 @@ class ReplicaMemory:
     activation_bytes: float
     cache_bytes_per_token: float
 
+    def beside(self, other: ReplicaMemory) -> ReplicaMemory:
+        """With another model on the same rank, which runs before or after it."""
+        return ReplicaMemory(
+            self.weight_bytes + other.weight_bytes,
+            max(self.activation_bytes, other.activation_bytes),
+            self.cache_bytes_per_token + other.cache_bytes_per_token,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class PipelinedSteps(StepsAround):
     """Steps of a replica with `stages` batches in flight; see `StepTimes`.
 
     A round takes as long as its fullest batch takes through all stages. Prompts of up to one budget
-    are one batch; sequences are spread evenly.
+    are one batch; sequences are spread evenly. Copies of the attention that run in step and share
+    experts are batches in flight, too.
 
     Attributes:
-        stages: Pipeline stages.
+        stages: Pipeline stages times copies of the attention.
         budget: Tokens of one batch.
     """
 
@@ -104,13 +121,64 @@ class PipelinedSteps(StepsAround):
         return seconds, joules * min(self.stages, count)
 
 
-def replica_memory(run: ResolvedRun, max_tokens: int, stages: int) -> ReplicaMemory:
+@dataclass(frozen=True, slots=True)
+class SpeculativeSteps(StepsAround):
+    """Steps in which each sequence gains one token on average, of engine steps that check several.
+
+    An engine step checks k + 1 tokens of each sequence, of which E are kept on average, and takes
+    in the prompts of E steps here; k steps of the draft come before it. So a step here is an E-th
+    of that (mean field: how the tokens kept spread is left out).
+
+    Attributes:
+        kept: E, tokens kept per engine step.
+        guesses: k, tokens guessed.
+        draft: Steps of the model that guesses; None where none does.
+    """
+
+    kept: float
+    guesses: int
+    draft: StepTimes | None = None
+
+    def step(
+        self,
+        prefill_tokens: int,
+        prefill_context_sum: float,
+        decode_count: int,
+        decode_context_sum: float,
+    ) -> tuple[float, float]:
+        """One step; see `StepTimes`."""
+        share = self.kept if decode_count else 1.0
+        tokens, keys = round(prefill_tokens * share), prefill_context_sum * share
+        seconds, joules = self.inner.step(tokens, keys, decode_count, decode_context_sum)
+        if self.draft is not None:
+            prompts = self.draft.step(tokens, keys, 0, 0) if tokens else (0.0, 0.0)
+            seconds, joules = seconds + prompts[0], joules + prompts[1]
+            if decode_count:
+                each = self.draft.decode_run(decode_count, decode_context_sum, 1)
+                seconds += self.guesses * each[0]
+                joules += self.guesses * each[1]
+        return seconds / share, joules / share
+
+    def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
+        """Steps of the same sequences; see `StepTimes`."""
+        seconds, joules = self.inner.decode_run(count, context, n)
+        if self.draft is not None:
+            each = self.draft.decode_run(count, context, n)
+            seconds += self.guesses * each[0]
+            joules += self.guesses * each[1]
+        return seconds / self.kept, joules / self.kept
+
+
+def replica_memory(
+    run: ResolvedRun, max_tokens: int, stages: int, adapters: Adapters | None = None
+) -> ReplicaMemory:
     """Memory of the rank that holds most.
 
     Args:
         run: The model on one rank of a replica.
         max_tokens: Tokens of a full step.
         stages: Pipeline stages.
+        adapters: Adapters beside the weights.
     """
     length = min(max_tokens, _longest(run) or max_tokens)
     shape = PassShape(batch=max(1, max_tokens // length), seq_len=length)
@@ -118,7 +186,11 @@ def replica_memory(run: ResolvedRun, max_tokens: int, stages: int) -> ReplicaMem
     for shard in _stages(run.shard, stages):
         lowered = _lowered(run, shape, Phase.PREFILL, shard)
         parts = inference_footprint(lowered.graph, lowered.parameter_bytes)
-        held = ReplicaMemory(parts.weight_bytes, parts.activation_bytes, lowered.kv_bytes_per_token)
+        weights = parts.weight_bytes
+        if adapters is not None:
+            is_layer, _ = _parts(lowered.graph, shard)
+            weights += adapter_bytes(lowered.graph, is_layer, adapters)
+        held = ReplicaMemory(weights, parts.activation_bytes, lowered.kv_bytes_per_token)
         if held.weight_bytes + held.activation_bytes > largest.weight_bytes:
             largest = held
     return largest
@@ -132,6 +204,9 @@ def step_tables(
     max_context: int,
     overhead_s: float,
     stages: int = 1,
+    copies: int = 1,
+    checked: int = 1,
+    adapters: Adapters | None = None,
 ) -> TabulatedSteps | PipelinedSteps:
     """Step times of a language model on one replica.
 
@@ -142,6 +217,9 @@ def step_tables(
         max_context: Longest sequence.
         overhead_s: Host time per step.
         stages: Pipeline stages.
+        copies: Copies of the attention that share experts.
+        checked: Tokens of a sequence that a step without speculation would be one of.
+        adapters: Adapters beside the weights.
 
     Raises:
         UnsupportedOperatorError: If the device cannot run an operator.
@@ -149,7 +227,7 @@ def step_tables(
     pricing = _Pricing.of(run)
     longest = _longest(run)
     context = min(max_context, longest) if longest else max_context
-    curves, spread = _curves(run, pricing, max_tokens, max_seqs, stages)
+    curves, spread = _curves(run, pricing, max_tokens, max_seqs * checked, stages, adapters)
     tokens = _up_to((1, 16, 64, 128, 256, 512, 1024, 2048, 4096), min(max_tokens, context), 2)
     cached = _up_to(_CACHED, context, 4)
     room = longest - tokens[-1] if longest else cached[-1]  # of a learned table of positions
@@ -166,11 +244,13 @@ def step_tables(
         prefill=prefill,
         decode=decode,
         overhead_s=overhead_s + (launch_s or 0.0) * stages,
-        idle_w=None if idle_w is None else idle_w * ranks,
+        idle_w=None if idle_w is None else idle_w * ranks * copies,
         log_sigma=spread[0],
         common_fraction=spread[1],
+        checked=checked,
     )
-    return tables if stages == 1 else PipelinedSteps(tables, stages, max_tokens)
+    batches = stages * copies
+    return tables if batches == 1 else PipelinedSteps(tables, batches, max_tokens)
 
 
 def _longest(run: ResolvedRun) -> int:
@@ -252,7 +332,12 @@ def _lowered(run: ResolvedRun, shape: PassShape, phase: Phase, shard: Shard) -> 
 
 
 def _curves(
-    run: ResolvedRun, pricing: _Pricing, max_tokens: int, max_seqs: int, stages: int
+    run: ResolvedRun,
+    pricing: _Pricing,
+    max_tokens: int,
+    max_seqs: int,
+    stages: int,
+    adapters: Adapters | None,
 ) -> tuple[dict[str, Curve], tuple[float, float]]:
     """Layers over tokens, logits over sequences, and the spread of a step in the middle.
 
@@ -276,6 +361,11 @@ def _curves(
             costs["layers"][place] += prompts[is_layer].sum(axis=0)
             costs["decode_layers"][place] += decode[is_layer].sum(axis=0)
             costs["logits"][place] += decode[is_head].sum(axis=0)
+            if adapters is not None:
+                rows = adapter_rows(graph, is_layer, adapters, tokens)
+                added = pricing.costs(pricing.graph(rows, shard)).sum(axis=0)
+                costs["layers"][place] += added
+                costs["decode_layers"][place] += added
         if tokens <= 64:
             spread = _spread(graph, table)
     at = np.array(points)

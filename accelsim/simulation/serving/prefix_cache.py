@@ -23,10 +23,15 @@ class PrefixCache:
     """
 
     def __init__(self) -> None:
+        self.hit_count = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all."""
         self.length: dict[int, int] = {}
         self._holders: dict[int, dict[int, int]] = {}
         self._released: OrderedDict[int, None] = OrderedDict()
-        self.idle_count = self.hit_count = 0
+        self.idle_count = 0
 
     def held(self, group: int) -> int:
         """Blocks of a chain that requests hold."""

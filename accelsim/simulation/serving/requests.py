@@ -6,7 +6,9 @@ which numpy does ten times slower, and statistics see them as numpy arrays witho
 
 from __future__ import annotations
 
+import math
 from array import array
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -38,6 +40,7 @@ class RequestColumns:
         after: Request whose end a NaN arrival waits for, -1 for none: the turns of a session.
         think_s: Seconds from that end to the arrival.
         priority: Lower is served first.
+        model: Which of a fleet's models is asked, by place; the first where None.
     """
 
     arrival_s: FloatArray
@@ -48,6 +51,7 @@ class RequestColumns:
     after: IntArray | None = None
     think_s: FloatArray | None = None
     priority: IntArray | None = None
+    model: IntArray | None = None
 
     def __post_init__(self) -> None:
         """Refuse columns that are no requests.
@@ -106,6 +110,17 @@ class RequestLog:
 
     def __len__(self) -> int:
         return len(self.arrival_s)
+
+    def of_prompts(self) -> RequestLog:
+        """The same requests up to their first token, which is the end of them here."""
+        found = copy(self)
+        found.output_tokens = array("q", [1]) * len(self)
+        found.finish_s = _typed("d", np.full(len(self), np.nan))
+        return found
+
+    def forget(self, request: int) -> None:
+        """Let a request start anew: what it has been given is lost."""
+        self.scheduled_s[request] = self.first_token_s[request] = math.nan
 
     def column(self, name: str) -> NDArray[Any]:
         """A column as a numpy array that shares its memory."""

@@ -11,7 +11,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.simulation.serving.requests import NO_GROUP, RequestLog
 from accelsim.simulation.serving.schedulers.base import Scheduler
 
-__all__ = ["ROUTERS", "Router", "router"]
+__all__ = ["ROUTERS", "PlainRouter", "Router", "router"]
 
 ROUTERS: Final = ("round-robin", "random", "least-outstanding", "least-kv", "prefix-aware")
 #: Requests a prefix-aware router lets a replica be ahead of the least loaded: an estimate.
@@ -21,8 +21,10 @@ _IMBALANCE: Final = 8
 class Router(Protocol):
     """Chooses replicas."""
 
-    def choose(self, request: int, replicas: Sequence[Scheduler]) -> int:
-        """Place of the replica that takes a request."""
+    def choose(self, request: int, replicas: Sequence[Scheduler]) -> int | None:
+        """Place of the replica that takes a request; None where there is none to take it yet, below
+        0 where it is refused.
+        """
 
 
 class _RoundRobin:
@@ -46,7 +48,7 @@ class _Random:
 
 
 def _least_outstanding(replicas: Sequence[Scheduler]) -> int:
-    loads = [replica.outstanding for replica in replicas]
+    loads = [(replica.outstanding + 1) / replica.speed for replica in replicas]
     return loads.index(min(loads))
 
 
@@ -66,21 +68,32 @@ class _PrefixAware:
 
     def __init__(self, log: RequestLog) -> None:
         self._group = log.asked.prefix_group
-        self._home: dict[int, int] = {}
+        self._home: dict[int, Scheduler] = {}
 
     def choose(self, request: int, replicas: Sequence[Scheduler]) -> int:
         least = _least_outstanding(replicas)
         group = NO_GROUP if self._group is None else int(self._group[request])
         if group == NO_GROUP:
             return least
-        home = self._home.get(group, least)
-        if replicas[home].outstanding > replicas[least].outstanding + _IMBALANCE:
-            home = least
+        home = self._home.get(group)
+        if (
+            home is None
+            or home not in replicas
+            or home.outstanding > replicas[least].outstanding + _IMBALANCE
+        ):
+            home = replicas[least]
         self._home[group] = home
-        return home
+        return replicas.index(home)
 
 
-def router(name: str, log: RequestLog, generator: np.random.Generator) -> Router:
+class PlainRouter(Protocol):
+    """Chooses among replicas all of which may take a request."""
+
+    def choose(self, request: int, replicas: Sequence[Scheduler]) -> int:
+        """Place of the replica that takes a request."""
+
+
+def router(name: str, log: RequestLog, generator: np.random.Generator) -> PlainRouter:
     """A router by name.
 
     Args:
@@ -95,7 +108,7 @@ def router(name: str, log: RequestLog, generator: np.random.Generator) -> Router
         return _PrefixAware(log)
     if name == "random":
         return _Random(generator)
-    plain: dict[str, type[Router]] = {
+    plain: dict[str, type[PlainRouter]] = {
         "round-robin": _RoundRobin,
         "least-outstanding": _LeastOutstanding,
         "least-kv": _LeastCache,

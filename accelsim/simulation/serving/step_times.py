@@ -225,6 +225,7 @@ class TabulatedSteps:
         idle_w: Power between steps, and of the overhead.
         log_sigma: Standard deviation of ln(true / predicted) of a step.
         common_fraction: Share of that variance that all steps have in common.
+        checked: Tokens of each sequence in a step, which read its cache once (speculation).
     """
 
     layers: Curve
@@ -236,6 +237,7 @@ class TabulatedSteps:
     idle_w: float | None = None
     log_sigma: float = 0.0
     common_fraction: float = 1.0
+    checked: int = 1
     _layers: list[tuple[float, float]] = field(init=False, repr=False)
     _decode_layers: list[tuple[float, float]] = field(init=False, repr=False)
     _logits: list[tuple[float, float]] = field(init=False, repr=False)
@@ -278,8 +280,9 @@ class TabulatedSteps:
         if not prefill_tokens:
             return self.decode_run(decode_count, decode_context_sum, 1)
         seconds, joules = self._fixed
-        layers = _passes(self._layers, prefill_tokens + decode_count)
-        logits = _at(self._logits, decode_count + 1)
+        further = decode_count * self.checked
+        layers = _passes(self._layers, prefill_tokens + further)
+        logits = _at(self._logits, further + 1)
         tokens, passes = prefill_tokens, 1.0
         if tokens > self._prefill_most:  # several prompts: none is longer
             tokens = self._prefill_most
@@ -321,8 +324,9 @@ class TabulatedSteps:
 
     def _decode_line(self, count: int) -> tuple[float, float, _Line]:
         """What a step of `count` sequences takes besides attention, and its attention."""
-        layers = self._decode_layers[min(count, len(self._decode_layers) - 1)]
-        logits = self._logits[min(count, len(self._logits) - 1)]
+        rows = count * self.checked
+        layers = self._decode_layers[min(rows, len(self._decode_layers) - 1)]
+        logits = self._logits[min(rows, len(self._logits) - 1)]
         fixed_s = self._fixed[0] + layers[0] + logits[0]
         fixed_j = self._fixed[1] + layers[1] + logits[1]
         found = self._decode_lines[count] = (

@@ -43,6 +43,11 @@ class Tally:
         self.prompt_tokens = 0
         self.gap_count, self.gap_sum_s = np.zeros(_BINS), np.zeros(_BINS)
         self._rows: list[tuple[float, float, int, int, int, float]] = []
+        self._pauses: list[tuple[int, float]] = []  # rows noted before, seconds
+
+    def note_pause(self, seconds: float) -> None:
+        """One of the sequences of the next row waited so long since its last token."""
+        self._pauses.append((len(self._rows), seconds))
 
     def note(
         self, seconds: float, joules: float, steps: int, decodes: int, blocks: int, stall_s: float
@@ -65,6 +70,7 @@ class Tally:
         """Sum up what is noted."""
         if not self._rows:
             return
+        pauses, self._pauses = self._pauses, []
         seconds, joules, steps, decodes, blocks, stall_s = np.array(self._rows).T
         self.event_count += len(self._rows)
         self._rows = []
@@ -79,6 +85,11 @@ class Tally:
         stalled = (stall_s > 0) & (decodes > 0)
         self._add_gaps(gap_s, decodes * (steps - stalled))
         self._add_gaps((gap_s + stall_s)[stalled], decodes[stalled])
+        if pauses:
+            row, pause_s = np.array([pause for pause in pauses if pause[0] < len(gap_s)]).T
+            first_s, one = gap_s[row.astype(int)], np.ones(len(row))
+            self._add_gaps(first_s, -one)
+            self._add_gaps(first_s + pause_s, one)
 
     def _add_gaps(self, gap_s: FloatArray, count: FloatArray) -> None:
         place = np.searchsorted(_EDGES_S, gap_s, side="right") - 1

@@ -14,7 +14,7 @@ CONTRACT = (
     *("slo_attainment_fraction", "ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s"),
     *("kv_occupancy_fraction", "utilisation_fraction", "preemptions", "energy_j"),
     *("energy_j_per_token", "average_power_w", "peak_power_w", "cost_usd_per_million_tokens"),
-    *("cost_usd_per_1000_requests", "offer", "saturated", "seed"),
+    *("cost_usd_per_1000_requests", "offer", "saturated", "seed", "pools"),
 )
 
 

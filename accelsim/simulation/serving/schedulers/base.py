@@ -62,14 +62,18 @@ class Scheduler(ABC):
         tally: Sums over its steps.
         waiting: Requests that wait.
         capacity_blocks: Cache blocks there are; 0 for a model without a cache.
+        speed: Requests it serves per second beside others, for routers that weigh them.
+        ended_count: Requests that ended, where the fleet counts them.
     """
 
     capacity_blocks: int = 0
+    speed: float = 1.0
 
     def __init__(self, log: RequestLog, queue: WaitingQueue | None = None) -> None:
         self.log = log
         self.ready_s = NEVER
         self.tally = Tally()
+        self.ended_count = 0
         self.waiting: WaitingQueue = deque() if queue is None else queue
 
     @property
@@ -92,4 +96,16 @@ class Scheduler(ABC):
 
         Returns:
             Requests that ended with it.
+        """
+
+    def drop_waiting(self) -> list[int]:
+        """Take all that wait out of the queue."""
+        return [self.waiting.popleft() for _ in range(len(self.waiting))]
+
+    @abstractmethod
+    def abandon(self) -> list[int]:
+        """Lose all there is: the replica is as new.
+
+        Returns:
+            Requests that waited or ran.
         """

@@ -38,6 +38,9 @@ class BatchLimits:
         reserve: What must find blocks before a prompt starts: its first "part", all of the
             "prompt", or the whole "sequence".
         watermark_fraction: Share of the blocks that starting a prompt leaves free.
+        swap_blocks: Blocks of host memory that sequences put back keep their cache in; 0 to compute
+            it again.
+        swap_block_s: Time to move one block between device and host.
     """
 
     max_tokens: int = 8192
@@ -48,6 +51,8 @@ class BatchLimits:
     mixed: bool = True
     reserve: str = "part"
     watermark_fraction: float = 0.0
+    swap_blocks: int = 0
+    swap_block_s: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse limits nothing runs under.
@@ -86,6 +91,8 @@ class ContinuousBatching(Scheduler):
         limits: What a batch may hold.
         cache: Blocks that requests may share; None for none.
         queue: Where requests wait; first come, first served where None.
+        comes_cached: Whether requests come with the cache of their prompt and their first token,
+            which another replica has computed.
     """
 
     def __init__(
@@ -95,11 +102,18 @@ class ContinuousBatching(Scheduler):
         limits: BatchLimits,
         cache: PrefixCache | None = None,
         queue: WaitingQueue | None = None,
+        *,
+        comes_cached: bool = False,
     ) -> None:
         super().__init__(log, queue)
         self.steps, self.limits, self.cache = steps, limits, cache
+        self.comes_cached = comes_cached
         self.capacity_blocks = limits.blocks
         self._watermark = int(limits.blocks * limits.watermark_fraction)
+        self._clear()
+
+    def _clear(self) -> None:
+        """Begin with nothing."""
         self._free = self.limits.blocks  # neither held nor cached
         self._partial: list[_Prompt] = []
         self._chunks: list[tuple[_Prompt, int]] = []
@@ -113,6 +127,10 @@ class ContinuousBatching(Scheduler):
         #: Sequences whose next block comes at each remainder of the counter, twice over.
         self._due = [0] * (2 * self.limits.block_tokens)
         self._left: dict[int, int] = {}  # tokens still to come of requests put back
+        #: Blocks of host memory by request whose cache is outside the device.
+        self._outside: dict[int, int] = {}
+        self._swapped = 0
+        self._move_s = 0.0  # moves of caches that the next step waits for
         self._start_s = self._seconds = self._joules = 0.0
         self._step_count = 0
         self._stall_s = 0.0
@@ -140,6 +158,9 @@ class ContinuousBatching(Scheduler):
                 f"has {self.limits.blocks:,}"
             )
             return
+        if self.comes_cached:
+            self._left[request] = log.output_tokens[request] - 1
+            self._outside[request] = 0
         self.waiting.append(request)
         if self.ready_s == NEVER:
             self._begin(now_s)
@@ -161,6 +182,16 @@ class ContinuousBatching(Scheduler):
         if ended:
             self._ended = []
         return ended
+
+    def abandon(self) -> list[int]:
+        """Lose all there is; see `Scheduler`."""
+        lost = [*self._running, *(prompt.request for prompt in self._partial)]
+        lost += self.drop_waiting()
+        if self.cache is not None:
+            self.cache.clear()
+        self._clear()
+        self.ready_s = NEVER
+        return lost
 
     # a step's end
 
@@ -325,7 +356,15 @@ class ContinuousBatching(Scheduler):
         length = self._remove(request)
         self._left[request] = end - self._counter
         self._release(request, length)
+        self._swap_out(request, -(-length // self.limits.block_tokens))
         self.waiting.appendleft(request)
+
+    def _swap_out(self, request: int, blocks: int) -> None:
+        """Keep a cache in host memory where it fits."""
+        if self._swapped + blocks <= self.limits.swap_blocks:
+            self._outside[request] = blocks
+            self._swapped += blocks
+            self._move_s += blocks * self.limits.swap_block_s
 
     # a step's start
 
@@ -343,10 +382,15 @@ class ContinuousBatching(Scheduler):
         if self._chunks:
             self._start_prompts()
         elif self._running:
-            self._start_run(is_single=len(self.waiting) > waiting_count)
+            is_single = len(self.waiting) > waiting_count or self._move_s > 0
+            self._start_run(is_single=is_single)
         else:
             self._step_count, self.ready_s = 0, NEVER
             return
+        if self._move_s:
+            self._seconds += self._move_s
+            self._joules += self._move_s * (self.steps.idle_w or 0.0)
+            self._move_s = 0.0
         self.ready_s = now_s + self._seconds
 
     def _start_prompts(self) -> None:
@@ -444,6 +488,8 @@ class ContinuousBatching(Scheduler):
     def _admit(self, request: int, budget: int, now_s: float) -> int | None:
         """Start a waiting request; gives the tokens it takes, None where it must wait."""
         log, size = self.log, self.limits.block_tokens
+        if self._outside and request in self._outside:
+            return self._resume(request, now_s)
         target = log.prompt_tokens[request]
         left = self._left.get(request)
         if left is not None:  # what it generated is part of its prompt now
@@ -470,6 +516,26 @@ class ContinuousBatching(Scheduler):
         if log.scheduled_s[request] != log.scheduled_s[request]:  # NaN: the first time
             log.scheduled_s[request] = now_s
         return tokens
+
+    def _resume(self, request: int, now_s: float) -> int | None:
+        """Let a sequence go on whose cache is outside the device; takes the token of this step."""
+        log, left, mixed = self.log, self._left[request], self.limits.mixed
+        length = log.prompt_tokens[request] + log.output_tokens[request] - left - 1
+        needed = -(-(length + mixed) // self.limits.block_tokens)
+        if not self._fits(request, needed):
+            return None
+        self.waiting.popleft()
+        self._promised += self._blocks_of_all(request)
+        self._make_room(needed)
+        self._free -= needed
+        swapped = self._outside.pop(request)
+        self._swapped -= swapped
+        self._move_s += swapped * self.limits.swap_block_s
+        del self._left[request]
+        self._add(request, length, left)
+        if self.comes_cached and left == log.output_tokens[request] - 1:
+            self.tally.note_pause(now_s - log.first_token_s[request])
+        return 1
 
     def _fits(self, request: int, blocks: int) -> bool:
         """Whether a request may start that takes so many blocks now."""

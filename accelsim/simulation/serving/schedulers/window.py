@@ -66,6 +66,12 @@ class WindowBatching(Scheduler):
         self._wait(now_s)
         return ended
 
+    def abandon(self) -> list[int]:
+        """Lose all there is; see `Scheduler`."""
+        lost = [*self._batch, *self.drop_waiting()]
+        self._batch, self._is_running, self.ready_s = [], False, NEVER
+        return lost
+
     def _wait(self, now_s: float) -> None:
         """Idle until the next batch is full or has waited."""
         if not self.waiting:
