@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from accelsim.planning.training.estimate import TrainingEstimate
     from accelsim.simulation.timeline import Timeline
 
-__all__ = ["pareto_figure", "timeline_figure", "training_page"]
+__all__ = ["FIGURE_PAGE", "pareto_figure", "timeline_figure", "training_page"]
 
 #: Tasks that are drawn; of longer iterations the first and the last.
 _MOST_TASKS: Final = 4000
 _ROW_PIXELS: Final = 26
-_PAGE: Final = """<!doctype html>
+#: A page of figures.
+FIGURE_PAGE: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>
 <body style="font-family: sans-serif; max-width: 1100px; margin: auto">
 <h1>{title}</h1>
@@ -51,7 +52,7 @@ def training_page(result: TrainingEstimate) -> str:
         html_fragment(figure, with_script=place == 0, name=f"figure-{place}")
         for place, figure in enumerate(figures)
     ]
-    return _PAGE.format(title=html.escape(title), figures="\n".join(fragments))
+    return FIGURE_PAGE.format(title=html.escape(title), figures="\n".join(fragments))
 
 
 def pareto_figure(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

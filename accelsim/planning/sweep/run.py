@@ -20,8 +20,9 @@ from accelsim.planning.sweep.batch import Batch, Part, asked_columns, compute
 from accelsim.planning.sweep.content import content_hashes
 from accelsim.planning.sweep.executors import LOCAL, Workers, worker_pool
 from accelsim.planning.sweep.points import PointGroup, point_groups
+from accelsim.planning.sweep.results import points
 from accelsim.planning.sweep.spec import SweepSpec, load_sweep
-from accelsim.planning.sweep.store import PARTS, SweepStore, arrow
+from accelsim.planning.sweep.store import SweepStore, arrow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,9 +70,7 @@ class SweepResult:
 
     def to_frame(self) -> pd.DataFrame:
         """All finished points of the folder, a row each."""
-        import pandas as pd
-
-        return pd.read_parquet(self.folder / PARTS)
+        return points(self.folder)
 
 
 def sweep(
@@ -116,8 +115,8 @@ def sweep(
                 if report is not None:
                     report(done, todo.finished_count + todo.count)
     wall = time.perf_counter() - start
-    points = todo.finished_count + todo.count
-    return SweepResult(store.folder, points, todo.count, errors, wall)
+    total = todo.finished_count + todo.count
+    return SweepResult(store.folder, total, todo.count, errors, wall)
 
 
 class _Before:

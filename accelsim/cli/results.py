@@ -1,0 +1,111 @@
+"""``accelsim results``: what to read from a sweep's points."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from accelsim.cli.result_writer import ResultWriter, with_output
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["results"]
+
+results = typer.Typer(name="results", help="Read the points of sweeps.", no_args_is_help=True)
+#: Columns of a table that every sweep's points have, beside what is asked for.
+_NAMED: Final = ("workload", "device", "batch", "precision")
+
+
+@results.command("top")
+@with_output
+def top_results(
+    output: ResultWriter, folder: Path, by: str, count: int = 10, where: str = ""
+) -> None:
+    """The best points by one figure."""
+    from accelsim.planning.sweep.results import points, top
+
+    _emit(output, top(points(folder, where), by, count), [by])
+
+
+@results.command("pareto")
+@with_output
+def pareto_results(
+    output: ResultWriter, folder: Path, objectives: str, plot: Path | None = None, where: str = ""
+) -> None:
+    """The points that no other beats in all objectives at once."""
+    from accelsim.planning.sweep.results import pareto, points
+
+    words = objectives.split(",")
+    frame = points(folder, where)
+    front = pareto(frame, words)
+    if plot is not None:
+        from accelsim.report.output import write_text
+        from accelsim.report.sweep_page import pareto_page
+
+        write_text(plot, pareto_page(frame, front, words), force=output.force)
+        output.note(f"wrote {plot}")
+    _emit(output, front, words)
+
+
+@results.command("pivot")
+@with_output
+def pivot_results(
+    output: ResultWriter,
+    folder: Path,
+    rows: str,
+    columns: str,
+    values: str,
+    how: str = "min",
+    where: str = "",
+) -> None:
+    """A table of one figure by two fields."""
+    from accelsim.planning.sweep.results import pivot, points
+
+    table = pivot(points(folder, where), rows, columns, values, how).reset_index()
+    table.columns = table.columns.map(str)
+    _emit(output, table, list(table.columns))
+
+
+@results.command("diff")
+@with_output
+def diff_results(output: ResultWriter, before: Path, after: Path, tolerance: float = 1e-9) -> None:
+    """Figures that two sweeps have different at the same points."""
+    from accelsim.planning.sweep.results import diff, points
+
+    table = diff(points(before), points(after), tolerance)
+    counts = table.attrs
+    note = (
+        f"{counts['shared']:,} points in both, {counts['only_before']:,} only in {before}, "
+        f"{counts['only_after']:,} only in {after}"
+    )
+    _emit(output, table, list(table.columns), note)
+
+
+def _emit(output: ResultWriter, frame: pd.DataFrame, shown: list[str], note: str = "") -> None:
+    """JSON and CSV have every column, a table those asked for and what names the point."""
+    rows: list[dict[str, Any]] = [
+        {str(name): None if value != value else value for name, value in row.items()}  # noqa: PLR0124
+        for row in frame.to_dict("records")
+    ]
+    names = [name.removesuffix(":max") for name in shown]
+    asked = [name for name in map(str, frame) if name.startswith("asked_")]
+    own = [name for name in asked if name.removeprefix("asked_") not in frame]
+    titles = dict.fromkeys([n for n in (*_NAMED, *own) if n in frame] + names)
+    output.emit(rows, lambda: _view(rows, list(titles)), columns=list(frame.columns), note=note)
+
+
+def _view(rows: list[dict[str, Any]], titles: list[str]) -> Any:
+    from accelsim.report.listing import Listing
+
+    cells = [[_cell(row[title]) for title in titles] for row in rows]
+    marks = [f"~{titles[0]}", *(f">{title}" for title in titles[1:])]
+    return Listing.of(" | ".join(marks), cells)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "unknown"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
