@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -69,6 +70,7 @@ Location = tuple[str | int, ...]
 FileStamp = tuple[int, int, int]
 
 
+@cache
 def data_root() -> Path:
     """Folder that holds ``device_profiles/``, ``workloads/`` and ``calibration/``.
 

@@ -336,15 +336,23 @@ class Formulas(Generic[D, P]):
         return frozenset(self._by_kind)
 
     def evaluate(
-        self, graph: OperatorGraph, device: D, parameters: P, device_name: str
+        self,
+        graph: OperatorGraph,
+        device: D,
+        parameters: P,
+        device_name: str,
+        among: BoolArray | None = None,
     ) -> RowCosts:
-        """Costs of every row of a graph, shape (n,) each.
+        """Costs of every row of a graph, shape (n,) each; 0 where not among those asked for.
 
         Raises:
             UnsupportedOperatorError: If a kind of the graph has no formula.
         """
         parts: list[tuple[IntArray, RowCosts]] = []
-        for kind, index in graph.rows_by_kind():
+        for kind, rows in graph.rows_by_kind():
+            index = rows if among is None else rows[among[rows]]
+            if not len(index):
+                continue
             formula = self._by_kind.get(kind)
             if formula is None:
                 name = graph.name[int(index[0])]

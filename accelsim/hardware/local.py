@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from accelsim.hardware.profile import CpuProfile, MemoryLevel
@@ -67,6 +68,7 @@ class CpuFacts:
     cache_bytes: float | None
 
 
+@lru_cache(maxsize=1)
 def local_cpu_facts(
     proc: Path = Path("/proc"), processors: Path = Path("/sys/devices/system/cpu")
 ) -> CpuFacts | None:

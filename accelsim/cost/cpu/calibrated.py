@@ -10,7 +10,7 @@ where the weight is read from. Which buffers are fresh memory follows from the h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -31,7 +31,7 @@ from accelsim.cost.table import Execution, RowCosts
 from accelsim.datafile import FileStamp, file_stamp, read_json
 from accelsim.errors import ProfileError
 from accelsim.workloads.dtype import DTYPE_BYTES
-from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import RECURRENT_KINDS, OperatorKind, Phase
 from accelsim.workloads.variant import Trait
 
@@ -381,14 +381,17 @@ def _epilogue_s(
 
 
 def measured_costs(
-    graph: OperatorGraph, costs: RowCosts, machine: CpuMachine, kernels: FittedKernels
+    graph: OperatorGraph,
+    formulas: Callable[[BoolArray], RowCosts],
+    machine: CpuMachine,
+    kernels: FittedKernels,
 ) -> tuple[RowCosts, float]:
     """The formulas' costs with measured kernel times in place of their own, and the spread that all
     rows share.
 
     Args:
         graph: Operators, n rows.
-        costs: What the formulas say; kept for kernels that were not measured.
+        formulas: What the formulas say, given which rows were measured; kept for the others.
         machine: Threads, execution and parameters of the run.
         kernels: Measured kernels.
     """
@@ -397,6 +400,7 @@ def measured_costs(
     is_compiled = machine.execution is Execution.COMPILED
     times = kernels.times(graph, context, threads, is_compiled=is_compiled)
     known = ~np.isnan(times.time_s)
+    costs = formulas(known)
     framework = _framework_s(graph, machine, kernels, context.is_training)
     if is_compiled:
         framework += _epilogue_s(graph, context, kernels, threads)

@@ -128,6 +128,11 @@ class Heap:
             self._end = self._top + _TOP_PAD
             self._touched = min(self._touched, self._end)
 
+    def state(self) -> tuple[object, ...]:
+        """All that what follows depends on; where it comes again, so does what followed."""
+        holes = [(size, start) for size, _, start in self._fits]
+        return self.threshold, self._top, self._touched, self._end, holes, dict(self._used)
+
     def _open(self, start: int, end: int) -> None:
         self._opened_count += 1
         self._hole_starts[start] = (end, self._opened_count)
@@ -189,8 +194,10 @@ def pass_memory(graph: OperatorGraph, threshold_bytes: float) -> PassMemory:
     blocks = _blocks(graph, outputs)
     heap = _heap_of_model(graph, Heap(int(threshold_bytes)))
     _run_pass(heap, blocks, is_first=True)
-    _run_pass(heap, blocks)
+    before = heap.state()
     fresh = _run_pass(heap, blocks)
+    if heap.state() != before:
+        fresh = _run_pass(heap, blocks)
     taken = outputs + [float(sum(copied)) for copied in blocks.copies]
     return PassMemory(np.array(fresh, dtype=np.float64), taken, float(heap.extent))
 

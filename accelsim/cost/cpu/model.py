@@ -14,7 +14,7 @@ same cores pay them: the table's host dispatch is 0. References for each paramet
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 
 import numpy as np
@@ -34,7 +34,7 @@ from accelsim.cost.cpu.parameters import CpuParameters, cpu_parameters
 from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows, Tier
 from accelsim.hardware.profile import CpuProfile
 from accelsim.workloads.dtype import DTYPE_BYTES
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 
 __all__ = ["CpuParameters", "cost_cpu", "cpu_parameters", "supported_rows_cpu"]
@@ -70,15 +70,32 @@ def cost_cpu(
     """
     values = parameters or parameters_for(device.name) or cpu_parameters()
     machine = cpu_machine(graph, device, execution, values)
-    costs = FORMULAS.evaluate(graph, machine, values, device.name)
     rates = energy_rates(device, values.energy_overhead_ratio)
     active = values.active_power_fraction * machine.threads / device.core_count.value
     if values.kernels is None:
+        costs = FORMULAS.evaluate(graph, machine, values, device.name)
         return assemble_table(graph, costs, rates, active_fraction=active)
-    costs, context_log_sigma = measured_costs(graph, costs, machine, values.kernels)
+    formulas = partial(_costs_beside_kernels, graph, machine)
+    costs, context_log_sigma = measured_costs(graph, formulas, machine, values.kernels)
     table = assemble_table(graph, costs, rates, active_fraction=active, tier=Tier.FITTED)
     shared = np.asarray(costs.shared_log_sigma, dtype=np.float64)
     return replace(table, shared_log_sigma=shared, context_log_sigma=context_log_sigma)
+
+
+def _costs_beside_kernels(
+    graph: OperatorGraph, machine: CpuMachine, measured: BoolArray
+) -> RowCosts:
+    """The formulas' costs; measured rows have their kernels' time, so that only the others' threads
+    are searched for.
+    """
+    values = machine.values
+    unsearched = replace(machine, values=replace(values, fork_join_per_thread_s=0.0))
+    beside = FORMULAS.evaluate(graph, unsearched, values, machine.name, measured)
+    instead = FORMULAS.evaluate(graph, machine, values, machine.name, ~measured)
+    names = [field.name for field in fields(RowCosts)]
+    return RowCosts(
+        *(np.where(measured, getattr(beside, name), getattr(instead, name)) for name in names)
+    )
 
 
 def supported_rows_cpu(graph: OperatorGraph, device: CpuProfile) -> NDArray[np.bool_]:
