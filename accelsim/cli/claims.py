@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import typer
 
 from accelsim.cli.progress import progress_bar
-from accelsim.cli.report_file import check_report, command_text, write_report
 from accelsim.cli.result_writer import ResultWriter, with_output
 
 __all__ = ["claims"]
@@ -40,17 +37,15 @@ def run_claims(
     output: ResultWriter,
     names: list[str] | None = None,
     all_claims: bool = False,
-    report: Path | None = None,
 ) -> None:
     """Run claims and judge them: reproduced, refuted, conditional or not checkable."""
     from accelsim.claims.scenarios import claim_ids, claim_scenario, run_claim
     from accelsim.errors import InvalidValueError
-    from accelsim.report.claims import claims_listing, claims_page, verdict_words
+    from accelsim.report.claims import claims_listing, verdict_words
 
     if bool(names) == all_claims:
         allowed = "names of claims, or --all"
         raise InvalidValueError("ID", names, allowed, "See all with: accelsim claims list.")
-    check_report(report, output)
     wanted = list(claim_ids()) if all_claims else list(dict.fromkeys(map(str.upper, names or [])))
     for name in wanted:
         claim_scenario(name)
@@ -59,8 +54,6 @@ def run_claims(
         for place, name in enumerate(wanted):
             done.append(run_claim(name))
             told(place + 1, len(wanted), name)
-    if report is not None:
-        write_report(report, claims_page(done, command_text()), output)
     rows = [claim.to_dict() for claim in done]
     flat = [
         {"id": claim.id, "verdict": claim.verdict.value, **one.to_dict()}

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from accelsim.cli.report_file import check_report, command_text, offer_quote, write_report
+from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
 
 if TYPE_CHECKING:
+    from accelsim.hardware.profile import DeviceProfile
     from accelsim.planning.batch_winners import BatchWinners
     from accelsim.planning.compare import Comparison
+    from accelsim.report.page import Page
 
 __all__ = ["compare", "emit_comparison"]
 
@@ -36,17 +38,19 @@ def compare(
     mode: list[str] | None = None,
     device_file: list[Path] | None = None,
     batches: str = "1,8,64,512",
-    report: Path | None = None,
+    slo: str | None = None,
+    budget: float | None = None,
     *,
     keywords: dict[str, Any],
 ) -> None:
     """Compare models over devices; the best of each column is marked, and what cannot run says
     why.
     """
+    from accelsim.cli import serve_options as parse
     from accelsim.cli.selection import chosen_devices, chosen_modes, groups_note
     from accelsim.planning.compare import compare as compare_runs
 
-    check_report(report, output)
+    limits = {"slo_s": parse.seconds("slo", slo), "budget_usd": budget}
     names, profiles = list(dict.fromkeys(models)), chosen_devices(devices or [], device_file or [])
     modes, sizes = chosen_modes(mode or ["inference"]), _batches(batches)
     comparison = compare_runs(names, profiles, modes=modes, **keywords)
@@ -56,13 +60,8 @@ def compare(
 
         settings = {name: value for name, value in keywords.items() if name != "batch"}
         winners = [batch_winners(name, profiles, sizes, **settings) for name in names]
-    if report is not None:
-        from accelsim.report.comparison_page import comparison_page
-
-        page = comparison_page(comparison, winners, profiles, offer_quote, command_text())
-        write_report(report, page, output)
     output.note(groups_note(devices or []))
-    emit_comparison(output, comparison, winners)
+    emit_comparison(output, comparison, winners, profiles, limits)
 
 
 def _batches(text: str) -> list[int]:
@@ -78,10 +77,14 @@ def _batches(text: str) -> list[int]:
 
 
 def emit_comparison(
-    output: ResultWriter, comparison: Comparison, winners: Sequence[Sequence[BatchWinners]] = ()
+    output: ResultWriter,
+    comparison: Comparison,
+    winners: Sequence[Sequence[BatchWinners]] = (),
+    profiles: Sequence[DeviceProfile] | None = None,
+    limits: Mapping[str, float | None] | None = None,
 ) -> None:
     """Write a comparison: a table per model and mode, or a list of uniform rows; then the winners
-    of each model by batch.
+    of each model by batch. Its page has the limits as lines.
     """
     from accelsim.cost.memory import MemoryFootprint
     from accelsim.cost.systolic.row_energy import ENERGY_PARTS
@@ -116,8 +119,20 @@ def emit_comparison(
     ]
     mixed = _MIXED_NOTE if len({e.execution for e in estimates}) > 1 else ""
     note = "\n".join(filter(None, [COMPARISON_NOTE, mixed, *orders]))
+
+    def page() -> Page:
+        from accelsim.report.comparison_page import comparison_page
+
+        drawn = {"winners": winners, "devices": profiles, **(limits or {})}
+        return comparison_page(rows, command_text(), **drawn)  # type: ignore[arg-type]
+
     output.emit(
-        rows, lambda: comparison_view(comparison, winners), rows=flat, columns=columns, note=note
+        rows,
+        lambda: comparison_view(comparison, winners),
+        rows=flat,
+        columns=columns,
+        note=note,
+        page=page,
     )
 
 

@@ -5,63 +5,37 @@ from __future__ import annotations
 import shlex
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from accelsim.cli.result_writer import ResultWriter
-    from accelsim.economics.offer import Quote
-    from accelsim.hardware.profile import DeviceProfile
-    from accelsim.planning.estimate import Estimate
-    from accelsim.report.page import Page
-
-__all__ = ["check_report", "command_text", "offer_quote", "write_report"]
+__all__ = ["check_report", "command_text"]
 
 _NEEDED: Final = ("jinja2", "plotly")
 
 
-def check_report(path: Path | None, output: ResultWriter) -> None:
-    """Refuse a bad report path, or a missing library, before any work is done.
+def check_report(path: Path | None, out: Path | None = None, *, force: bool = False) -> None:
+    """Refuse a bad path of a page, or a missing library, before any work is done.
 
     Args:
-        path: File of the report; None for none.
-        output: Where the result goes.
+        path: File of the page; None for none.
+        out: File of the result.
+        force: Whether an existing file may be replaced.
 
     Raises:
-        InvalidValueError: If the report and the result are one file.
+        InvalidValueError: If the page and the result are one file.
         MissingDependencyError: If jinja2 or plotly is not installed.
         OutputError: If the file exists or cannot be written.
     """
+    if path is None:
+        return
     from accelsim.errors import InvalidValueError, MissingDependencyError
     from accelsim.report.output import check_output
 
-    if path is None:
-        return
     for package in _NEEDED:
         if find_spec(package) is None:
             raise MissingDependencyError(package, "report")
-    if output.out is not None and output.out.absolute() == path.absolute():
+    if out is not None and out.absolute() == path.absolute():
         raise InvalidValueError("report", str(path), "another file than that of --out")
-    check_output(path, force=output.force)
-
-
-def write_report(path: Path, page: Page, output: ResultWriter) -> None:
-    """Write a page and say so."""
-    from accelsim.report.page import write_page
-
-    write_page(page, path, force=output.force)
-    output.note(f"wrote {path}; open it in a browser")
-
-
-def offer_quote(estimate: Estimate, profile: DeviceProfile | None = None) -> Quote | None:
-    """The offer behind an estimate's cost, sooner where the device is given; None where there is
-    none.
-    """
-    from accelsim.economics.price import PriceBook
-
-    if estimate.offer is None:
-        return None
-    whole = None if profile is None else getattr(profile, "slice_of", None) or profile.name
-    return PriceBook.load(device=whole).find(estimate.offer)
+    check_output(path, force=force)
 
 
 def command_text() -> str:

@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from accelsim.cli import options as opt
+from accelsim.cli.report_file import check_report, command_text
 from accelsim.report.formats import OutputFormat
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
+    from accelsim.report.page import Page
 
 __all__ = ["ResultWriter", "with_output"]
 
@@ -33,25 +36,30 @@ class ResultWriter:
     Attributes:
         output_format: Table, JSON or CSV.
         out: File to write; None writes to standard output.
+        report: Page to write beside the result; None for none.
         force: Whether an existing file may be replaced.
         quiet: Whether notes are left out.
     """
 
     output_format: OutputFormat = OutputFormat.TABLE
     out: Path | None = None
+    report: Path | None = None
     force: bool = False
     quiet: bool = False
 
     def check(self) -> None:
-        """Refuse a bad output path before any work is done.
+        """Refuse a bad output path, or a missing library, before any work is done.
 
         Raises:
-            OutputError: If the file exists or cannot be written.
+            InvalidValueError: If the result and its page are one file.
+            MissingDependencyError: If a page is wanted and jinja2 or plotly is not installed.
+            OutputError: If a file exists or cannot be written.
         """
         if self.out is not None:
             from accelsim.report.output import check_output
 
             check_output(self.out, force=self.force)
+        check_report(self.report, self.out, force=self.force)
 
     def emit(
         self,
@@ -61,8 +69,9 @@ class ResultWriter:
         rows: Sequence[Mapping[str, Any]] | None = None,
         columns: Sequence[str] = (),
         note: str = "",
+        page: Callable[[], Page] | None = None,
     ) -> None:
-        """Write a result in the chosen format.
+        """Write a result in the chosen format, and its page where one is wanted.
 
         Args:
             data: What JSON holds.
@@ -70,7 +79,10 @@ class ResultWriter:
             rows: What CSV holds, where that is not `data`.
             columns: CSV columns to write even without rows.
             note: What a reader of the table should know; left out when quiet.
+            page: Makes the page; that of `data` where None.
         """
+        if self.report is not None:
+            self._write_page(data, page)
         if self.output_format is OutputFormat.JSON:
             from accelsim.report.formats import json_text
 
@@ -82,6 +94,16 @@ class ResultWriter:
             self._write(csv_text(flat, columns))
         else:
             self._draw(view(), note)
+
+    def _write_page(self, data: Any, page: Callable[[], Page] | None) -> None:
+        from accelsim.report.formats import plain_values
+        from accelsim.report.page import write_page
+        from accelsim.report.result_page import result_page
+
+        if self.report is not None:
+            made = page() if page else result_page(plain_values(data), command_text())
+            write_page(made, self.report, force=self.force)
+            self.note(f"wrote {self.report}; open it in a browser")
 
     def note(self, text: str) -> None:
         """Tell the user something beside the result, on standard error."""

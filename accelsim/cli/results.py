@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pandas as pd
+
+    from accelsim.report.page import Page
 
 __all__ = ["results"]
 
@@ -32,22 +37,15 @@ def top_results(
 
 @results.command("pareto")
 @with_output
-def pareto_results(
-    output: ResultWriter, folder: Path, objectives: str, plot: Path | None = None, where: str = ""
-) -> None:
+def pareto_results(output: ResultWriter, folder: Path, objectives: str, where: str = "") -> None:
     """The points that no other beats in all objectives at once."""
     from accelsim.planning.sweep.results import pareto, points
+    from accelsim.report.sweep_page import pareto_page
 
     words = objectives.split(",")
     frame = points(folder, where)
     front = pareto(frame, words)
-    if plot is not None:
-        from accelsim.report.output import write_text
-        from accelsim.report.sweep_page import pareto_page
-
-        write_text(plot, pareto_page(frame, front, words), force=output.force)
-        output.note(f"wrote {plot}")
-    _emit(output, front, words)
+    _emit(output, front, words, page=lambda: pareto_page(frame, front, words, command_text()))
 
 
 @results.command("pivot")
@@ -84,7 +82,13 @@ def diff_results(output: ResultWriter, before: Path, after: Path, tolerance: flo
     _emit(output, table, list(table.columns), note)
 
 
-def _emit(output: ResultWriter, frame: pd.DataFrame, shown: list[str], note: str = "") -> None:
+def _emit(
+    output: ResultWriter,
+    frame: pd.DataFrame,
+    shown: list[str],
+    note: str = "",
+    page: Callable[[], Page] | None = None,
+) -> None:
     """JSON and CSV have every column, a table those asked for and what names the point."""
     rows: list[dict[str, Any]] = [
         {str(name): None if value != value else value for name, value in row.items()}  # noqa: PLR0124
@@ -94,7 +98,13 @@ def _emit(output: ResultWriter, frame: pd.DataFrame, shown: list[str], note: str
     asked = [name for name in map(str, frame) if name.startswith("asked_")]
     own = [name for name in asked if name.removeprefix("asked_") not in frame]
     titles = dict.fromkeys([n for n in (*_NAMED, *own) if n in frame] + names)
-    output.emit(rows, lambda: _view(rows, list(titles)), columns=list(frame.columns), note=note)
+    output.emit(
+        rows,
+        lambda: _view(rows, list(titles)),
+        columns=list(frame.columns),
+        note=note,
+        page=page,
+    )
 
 
 def _view(rows: list[dict[str, Any]], titles: list[str]) -> Any:

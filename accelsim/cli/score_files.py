@@ -24,13 +24,13 @@ class ScoreFiles:
 
     Attributes:
         rows: CSV file of every row; None for none.
-        report: Folder of the report; None for none.
+        publish: Folder of the report; None for none.
         plots: Folder of the plots; None for none.
         force: Whether existing files may be replaced.
     """
 
     rows: Path | None
-    report: Path | None
+    publish: Path | None
     plots: Path | None
     force: bool
 
@@ -48,16 +48,16 @@ class ScoreFiles:
 
         if self.rows is not None:
             check_output(self.rows, force=self.force)
-        for folder in (self.report, self.plots):
+        for folder in (self.publish, self.plots):
             if folder is not None:
                 try:
                     folder.mkdir(parents=True, exist_ok=True)
                 except OSError as error:
                     reason = f"cannot be made a folder: {error.strerror}"
                     raise OutputError(f"{str(folder)!r} {reason}. Give another.") from None
-        if self.report is not None:
+        if self.publish is not None:
             for name in self._report_names():
-                check_output(self.report / name, force=self.force)
+                check_output(self.publish / name, force=self.force)
         if self.plots is not None and find_spec(_PLOTTER) is None:
             raise MissingDependencyError(_PLOTTER, "plots")
 
@@ -75,10 +75,10 @@ class ScoreFiles:
         if self.rows is not None:
             lines = csv_blocks(row_names(board), row_columns(board))
             write_text(self.rows, lines, force=self.force)
-        if self.report is not None:
+        if self.publish is not None:
             texts = self._report_texts(board, found)
             for name, text in zip(self._report_names(), texts, strict=True):
-                write_text(self.report / name, text, force=self.force)
+                write_text(self.publish / name, text, force=self.force)
         if self.plots is not None:
             from accelsim.report.accuracy_pages import write_parity_pages
 

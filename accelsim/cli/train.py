@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from accelsim.cli.progress import progress_bar
+from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
 
 if TYPE_CHECKING:
@@ -37,13 +38,13 @@ def train(
     mtbf: float | None = None,
     checkpoint: float | None = None,
     trace: Path | None = None,
-    plot: Path | None = None,
     offer: str | None = None,
     *,
     keywords: dict[str, Any],
 ) -> None:
     """Estimate training on many devices: one plan, or the best one found."""
     from accelsim.planning.training.estimate import train as estimate_training
+    from accelsim.report.output import check_output
 
     words = _words(plan, microbatch=microbatch, recompute=recompute, schedule=schedule)
     amounts = {
@@ -54,7 +55,8 @@ def train(
         "mtbf_s": None if mtbf is None else mtbf * _SECONDS_PER_HOUR,
         "checkpoint_s": checkpoint,
     }
-    _check_files(output, trace, plot)
+    if trace is not None:
+        check_output(trace, force=output.force)
     with progress_bar("search", unit="groups", quiet=output.quiet or not search) as report:
         result = estimate_training(
             model,
@@ -65,21 +67,15 @@ def train(
             search=search,
             global_batch=global_batch,
             length=_length(amounts),
-            record=trace is not None or plot is not None,
+            record=trace is not None or output.report is not None,
             report=report,
             offer=offer,
             **keywords,
         )
     if trace is not None:
         _write_trace(result.timeline, trace, output)
-    if plot is not None:
-        from accelsim.report.output import write_text
-        from accelsim.report.training_page import training_page
-
-        write_text(plot, training_page(result), force=output.force)
-        output.note(f"wrote {plot}")
-
     from accelsim.report.training import training_view
+    from accelsim.report.training_page import training_page
 
     figures = result.figures()
     row = {
@@ -87,20 +83,13 @@ def train(
         for name, value in figures.items()
     }
     asked = str(result.inputs["plan"])
-    output.emit(result.to_dict(), lambda: training_view(result, asked), rows=[row])
-
-
-def _check_files(output: ResultWriter, *paths: Path | None) -> None:
-    """Refuse files that cannot be written before any work is done.
-
-    Raises:
-        OutputError: If one exists or cannot be written.
-    """
-    from accelsim.report.output import check_output
-
-    for path in paths:
-        if path is not None:
-            check_output(path, force=output.force)
+    document = result.to_dict()
+    output.emit(
+        document,
+        lambda: training_view(result, asked),
+        rows=[row],
+        page=lambda: training_page(document, command_text(), result.timeline),
+    )
 
 
 def _words(plan: str | None, **options: Any) -> str:

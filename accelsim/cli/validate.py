@@ -10,6 +10,7 @@ import typer
 
 from accelsim.cli.entry import INTERRUPTED
 from accelsim.cli.progress import progress_bar
+from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.cli.score_files import REPORT_NAME, ScoreFiles
 
@@ -35,7 +36,7 @@ def validate(
     tier: str = "best",
     rows: Path | None = None,
     groups: bool = False,
-    report: Path | None = None,
+    publish: Path | None = None,
     plots: Path | None = None,
     check: bool = False,
     resume: bool = False,
@@ -46,16 +47,24 @@ def validate(
     Exit code 1: data was refused as bad, or --check found a figure worse than the shipped report.
     """
     from accelsim.report.accuracy import SCORE_COLUMNS, accuracy_view, score_rows
+    from accelsim.report.score_page import score_page
     from accelsim.validation import FinishedSuites, scoreboard_dict, tier_name
 
-    outputs = ScoreFiles(rows, report, plots, output.force)
+    outputs = ScoreFiles(rows, publish, plots, output.force)
     outputs.check()
     finished = FinishedSuites(resume=resume)
     try:
         board = _scored(suites or (), data, tier_name(tier), finished, output)
         found = scoreboard_dict(board)
         view = partial(accuracy_view, found, groups=groups)
-        output.emit(found, view, rows=score_rows(found), columns=SCORE_COLUMNS, note=_NOTE)
+        output.emit(
+            found,
+            view,
+            rows=score_rows(found),
+            columns=SCORE_COLUMNS,
+            note=_NOTE,
+            page=lambda: score_page(found, command_text(), board),
+        )
         outputs.write(board, found)
     except KeyboardInterrupt:
         output.note(_interrupted(finished))

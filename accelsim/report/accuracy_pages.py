@@ -76,14 +76,17 @@ def write_parity_pages(board: Scoreboard, folder: Path, *, force: bool = False) 
     return written
 
 
-def parity_figure(score: SuiteScore, series: Sequence[Series]) -> dict[str, Any]:
+def parity_figure(
+    score: SuiteScore, series: Sequence[Series], max_points: int = _MAX_POINTS
+) -> dict[str, Any]:
     """Data and layout of a page, in plotly's terms.
 
     Args:
         score: The suite.
         series: Its devices, not empty.
+        max_points: Points drawn at most, shared by the devices.
     """
-    most = max(1, _MAX_POINTS // len(series))
+    most = max(1, max_points // len(series))
     low, high = limits(series)
     is_time = score.suite.quantity.endswith(", s")
     kind = "scattergl" if sum(min(len(one), most) for one in series) > _MANY else "scatter"

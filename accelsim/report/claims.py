@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from accelsim.report.listing import Listing
 from accelsim.report.page import Cell, DataTable, Page, Section, axis, figure
 
 if TYPE_CHECKING:
-    from accelsim.claims.claim import JudgedClaim, Reading
+    from accelsim.claims.claim import JudgedClaim
 
-__all__ = ["claims_listing", "claims_page", "verdict_words"]
+__all__ = ["claims_listing", "claims_page", "scenario_command", "verdict_words"]
+
+#: Verdicts in the order a reader looks for them.
+_ORDER: Final = ("refuted", "conditional", "not checkable", "reproduced")
+#: Options whose flag is not their keyword's name.
+_FLAGS: Final = {"--kv-format": "--kv", "--kind": "--price-kind"}
 
 
 def verdict_words(claims: Iterable[JudgedClaim]) -> str:
@@ -33,55 +39,91 @@ def _held(claim: JudgedClaim) -> str:
     return f"{sum(one.holds for one in claim.readings)}/{len(claim.readings)}"
 
 
-def claims_page(claims: Sequence[JudgedClaim], command: str) -> Page:
-    """The report of claims: verdicts, then every reading with its scenario.
+def claims_page(document: Mapping[str, Any], command: str) -> Page:
+    """The report of claims: verdicts, then every reading with the command of its scenario.
 
     Args:
-        claims: Judged claims.
+        document: The command's JSON: judged claims as plain values.
         command: Command that makes the page again.
     """
+    claims = document["claims"]
+    counts = Counter(claim["verdict"] for claim in claims)
     verdicts = [
-        (claim.id, claim.verdict.value, claim.title, claim.reason, claim.source) for claim in claims
+        (claim["id"], claim["verdict"], claim["title"], claim["reason"], claim["source"])
+        for claim in sorted(claims, key=lambda claim: _ORDER.index(claim["verdict"]))
     ]
-    readings = [_reading_cells(claim, one) for claim in claims for one in claim.readings]
-    counts = Counter(claim.verdict.value for claim in claims)
+    readings = [_reading_cells(claim, one) for claim in claims for one in claim["readings"]]
     bars: dict[str, Any] = {"type": "bar", "x": list(counts), "y": list(counts.values())}
     drawn = figure([bars], xaxis=axis(""), yaxis=axis("claims"), height=300)
-    shown = [(verdict, Cell(str(count), float(count))) for verdict, count in counts.items()]
-    first, second, third = (
-        DataTable(("verdict", ">claims"), shown),
-        DataTable(("claim", "verdict", "title", "why", "source"), verdicts),
-        DataTable(
-            ("claim", "reading", ">expected", ">simulated", "accepted", "holds", "scenario"),
-            readings,
-        ),
-    )
+    shown = [(verdict, Cell(str(count), float(count))) for verdict, count in counts.most_common()]
+    titles = ("claim", "reading", ">expected", ">simulated", "accepted", "holds", "to change it")
     sections = (
-        Section("counts", "Verdicts", first, figure=drawn),
-        Section("verdicts", "Claims", second),
+        Section("counts", "Verdicts", DataTable(("verdict", ">claims"), shown), figure=drawn),
+        Section(
+            "verdicts",
+            "Claims",
+            DataTable(("claim", "verdict", "title", "why", "source"), verdicts),
+            "Those that hold come last.",
+        ),
         Section(
             "readings",
             "Readings",
-            third,
-            "To change a scenario, run it with accelsim estimate or accelsim train.",
+            DataTable(titles, readings),
+            "Where a reading has a command, that command runs its scenario: change its options to "
+            "ask about another.",
         ),
     )
-    decision = (f"Of {len(claims)} claims: {verdict_words(claims)}.",)
+    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    decision = (f"Of {len(claims)} claims: {said}.",)
     return Page("Claims about CPUs, GPUs, FPGAs and ASICs", decision, sections, command)
 
 
-def _reading_cells(claim: JudgedClaim, one: Reading) -> tuple[str | Cell, ...]:
-    words = ", ".join(f"{name} {value}" for name, value in one.scenario.items())
-    holds = ("yes" if one.holds else "no") if one.verified else "not evidence"
+def _reading_cells(claim: Mapping[str, Any], one: Mapping[str, Any]) -> tuple[str | Cell, ...]:
+    holds = ("yes" if one["holds"] else "no") if one["verified"] else "not evidence"
     return (
-        claim.id,
-        one.name,
-        _value(one.expected),
-        _value(one.simulated),
-        one.tolerance,
+        claim["id"],
+        one["name"],
+        _value(one["expected"]),
+        _value(one["simulated"]),
+        one["tolerance"],
         holds,
-        words or one.note,
+        scenario_command(one["scenario"]) or one["note"],
     )
+
+
+def scenario_command(scenario: Mapping[str, Any]) -> str:
+    """The command that runs the scenario of a reading; its words where it is none of a run.
+
+    Args:
+        scenario: Fields of the reading's run, with the figure and what it is divided by.
+    """
+    run = {name: value for name, value in scenario.items() if name not in {"figure", "over"}}
+    if str(scenario.get("figure", "")).startswith("device."):
+        return f"accelsim devices show {run['device']}"
+    if "model" not in run or "check_memory" in run:
+        return ", ".join(f"{name} {value}" for name, value in scenario.items())
+    command = "train" if {"gpus", "cluster"} & set(run) else "estimate"
+    words = ["accelsim", command, str(run.pop("model"))]
+    if command == "train":
+        run.pop("mode", None)
+    for name, value in run.items():
+        words += _flag_words(name, value)
+    over = scenario.get("over")
+    text = shlex.join(words)
+    return text if over is None else f"{text}; over the same with {_changes(over)}"
+
+
+def _flag_words(name: str, value: Any) -> list[str]:
+    flag = f"--{name.replace('_', '-')}"
+    if flag == "--fused-attention":
+        return [] if value else ["--unfused-attention"]
+    if isinstance(value, bool):
+        return [flag] if value else []
+    return [_FLAGS.get(flag, flag), str(value)]
+
+
+def _changes(over: Mapping[str, Any]) -> str:
+    return " ".join(word for name, value in over.items() for word in _flag_words(name, value))
 
 
 def _value(value: float | str | None) -> str | Cell:

@@ -1,161 +1,311 @@
-"""The page of a comparison: who wins, time against cost and energy with the Pareto front, winners
-by batch, what cannot run, and where the numbers come from.
+"""The page of a comparison: who wins, time against cost and energy with the Pareto front and the
+lines of a latency target and a budget, break-even between devices, cost and carbon by offer,
+winners by batch, what cannot run, and where the numbers come from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
+from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
+from accelsim.report.calculator import LoadOption, calculator_section
+from accelsim.report.formats import uniform_rows
 from accelsim.report.page import Cell, DataTable, Page, Section, axis, cell, figure, label
-from accelsim.report.quantity import amount, duration, number, usd, whole
-from accelsim.report.run_page import provenance_sections
+from accelsim.report.parts import cut, joules, provenance_sections
+from accelsim.report.quantity import duration, number, usd, whole
+from accelsim.report.result_page import known_devices
 
 if TYPE_CHECKING:
-    from accelsim.economics.offer import Quote
     from accelsim.hardware.profile import DeviceProfile
     from accelsim.planning.batch_winners import BatchWinners
-    from accelsim.planning.compare import Comparison, ComparisonRow
-    from accelsim.planning.estimate import Estimate
 
-__all__ = ["comparison_page", "pareto_front"]
+__all__ = ["break_even_section", "comparison_page", "limit_lines", "pareto_front"]
 
-_joules = partial(amount, unit="J")
-#: Word of the decision -> column of an estimate, and how its value is written.
-_WINS: Final[dict[str, tuple[str, Callable[[float | None], str]]]] = {
-    "fastest": ("latency_s", duration),
-    "most per second": ("throughput_per_s", number),
-    "least energy": ("energy_per_sample_j", _joules),
-    "cheapest": ("cost_usd_per_1000", usd),
+Row = Mapping[str, Any]
+
+#: Word of the decision -> column of an estimate, its best, and how its value is written.
+_WINS: Final[dict[str, tuple[str, Callable[..., Any], Callable[[float | None], str]]]] = {
+    "fastest": ("latency_s", min, duration),
+    "most per second": ("throughput_per_s", max, number),
+    "least energy": ("energy_per_sample_j", min, joules),
+    "cheapest": ("cost_usd_per_1000", min, usd),
 }
 _GOALS: Final = ("latency_s", "energy_per_sample_j", "cost_usd_per_1000")
+#: Columns a row is shown with; None where it has none.
+_COLUMNS: Final = (
+    "batch",
+    "throughput_per_s",
+    "usd_per_hour",
+    "average_power_w",
+    "offer",
+    "bound",
+    *_GOALS,
+)
+#: Points of a figure at most; those of the front are always drawn.
+_MOST_POINTS: Final = 5_000
+#: From this many points on names are shown by the pointer alone, on the graphics card.
+_MANY: Final = 60
+_MOST_NAMES: Final = 20
+_LIFE_YEARS: Final = 3.0
+_USD_PER_KWH: Final = 0.10
 
 
 def comparison_page(
-    comparison: Comparison,
-    winners: Sequence[Sequence[BatchWinners]],
-    devices: Sequence[DeviceProfile],
-    quotes: Callable[[Estimate], Quote | None],
+    rows: Sequence[Row],
     command: str,
+    *,
+    winners: Sequence[Sequence[BatchWinners]] = (),
+    devices: Sequence[DeviceProfile] | None = None,
+    slo_s: float | None = None,
+    budget_usd: float | None = None,
 ) -> Page:
     """The report of a comparison.
 
     Args:
-        comparison: The result.
-        winners: Winners of each model by batch; none if empty.
-        devices: Profiles it was made for.
-        quotes: Finds the offer behind an estimate's cost.
+        rows: A row per model, device and mode, as the command's JSON has them.
         command: Command that makes the page again.
+        winners: Winners of each model by batch; none if empty.
+        devices: Profiles it was made for; those of the catalogue with these names where None.
+        slo_s: Longest time of a batch that is wanted, drawn as a line.
+        budget_usd: Most USD per 1,000 samples, drawn as a line.
     """
-    groups: dict[tuple[str, str], list[ComparisonRow]] = {}
-    for row in comparison.rows:
-        groups.setdefault((row.workload, row.mode), []).append(row)
-    sections = [_pareto(key, rows, place) for place, (key, rows) in enumerate(groups.items())]
+    rows = _named(uniform_rows(rows, _COLUMNS))
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["workload"], row["mode"]), []).append(row)
+    profiles = known_devices([row["device"] for row in rows]) if devices is None else devices
+    limits = (slo_s, budget_usd)
+    sections = [_pareto(key, part, i, limits) for i, (key, part) in enumerate(groups.items())]
+    for place, (key, part) in enumerate(groups.items()):
+        section = break_even_section(part, profiles, f"break-even-{place}")
+        if section is not None and key[1] == "inference":
+            sections.append(section)
     sections += [_by_batch(found, place) for place, found in enumerate(winners)]
-    estimates = [row.estimate for row in comparison.rows if row.estimate is not None]
-    sections += provenance_sections(estimates, devices, [quotes(e) for e in estimates])
-    decision = tuple(_decision(key, rows, comparison) for key, rows in groups.items())
-    warnings = tuple(dict.fromkeys(text for e in estimates for text in e.warnings))
-    names = ", ".join(dict.fromkeys(row.workload for row in comparison.rows))
-    return Page(f"{names} on {len(devices)} devices", decision, tuple(sections), command, warnings)
+    done = [row for row in rows if row["reason"] is None and row["latency_s"] is not None]
+    sections += provenance_sections(done, profiles)
+    decision = tuple(_decision(key, part, limits) for key, part in groups.items())
+    warnings = tuple(dict.fromkeys(text for row in done for text in row.get("warnings") or ()))
+    names = ", ".join(dict.fromkeys(row["workload"] for row in rows))
+    count = len({row["device"] for row in rows})
+    return Page(f"{names} on {count:,} devices", decision, tuple(sections), command, warnings)
 
 
-def _decision(key: tuple[str, str], rows: Sequence[ComparisonRow], comparison: Comparison) -> str:
+def _named(rows: Sequence[Row]) -> list[Row]:
+    """Rows with the name they are shown by: the device, and its batch where it has several."""
+    pairs = {(row["workload"], row["mode"], row["device"]) for row in rows}
+    if len(pairs) == len(rows):
+        return [{**row, "name": row["device"]} for row in rows]
+    return [{**row, "name": f"{row['device']}, batch {row['batch']}"} for row in rows]
+
+
+def _decision(
+    key: tuple[str, str], rows: Sequence[Row], limits: tuple[float | None, float | None]
+) -> str:
     """Who wins a model and mode, in a sentence."""
-    by_device = {row.device: row.estimate for row in rows}
+    done = [row for row in rows if row["reason"] is None]
     said = []
-    for words, (column, write) in _WINS.items():
-        winner = comparison.best(column).get(key)
-        if winner is not None:
-            said.append(f"{words} {winner} ({write(getattr(by_device[winner], column))})")
-    failed = sum(row.reason is not None for row in rows)
+    for what, (column, best, write) in _WINS.items():
+        known = [row for row in done if row[column] is not None]
+        if known:
+            winner = best(known, key=lambda row, column=column: row[column])
+            said.append(f"{what} {winner['name']} ({write(winner[column])})")
+    failed = len(rows) - len(done)
     refused = f"; {failed} of {len(rows)} cannot run it" if failed else ""
-    return f"{key[0]}, {key[1]}: {', '.join(said) or 'nothing runs it'}{refused}."
+    kept = [row["name"] for row in done if _keeps(row, limits)]
+    within = (
+        ""
+        if limits == (None, None)
+        else f"; within the limits: {', '.join(kept[:_MOST_NAMES]) or 'none'}"
+    )
+    return f"{key[0]}, {key[1]}: {', '.join(said) or 'nothing runs it'}{within}{refused}."
 
 
-def pareto_front(estimates: Iterable[Estimate]) -> list[Estimate]:
-    """Estimates that no other beats in latency, energy and cost together; what is unknown is no
-    reason to beat or be beaten.
+def _keeps(row: Row, limits: tuple[float | None, float | None]) -> bool:
+    """Whether a row is within the limits; what is unknown is within none."""
+    values = (row["latency_s"], row["cost_usd_per_1000"])
+    return all(
+        most is None or (value is not None and value <= most)
+        for value, most in zip(values, limits, strict=True)
+    )
+
+
+def pareto_front(rows: Iterable[Row]) -> list[Row]:
+    """Rows that no other beats in latency, energy and cost together; what is unknown is no reason
+    to beat or be beaten.
 
     Args:
-        estimates: Candidates; those without a latency are left out.
+        rows: Candidates; those without a latency are left out.
     """
-    found = [e for e in estimates if e.latency_s is not None]
-    return [e for e in found if not any(_dominates(other, e) for other in found)]
+    found = [row for row in rows if row["latency_s"] is not None]
+    if len(found) > _MOST_POINTS:  # pairs of so many take minutes: only whole triples can win
+        return _large_front([row for row in found if all(row[goal] is not None for goal in _GOALS)])
+    return [row for row in found if not any(_dominates(other, row) for other in found)]
 
 
-def _dominates(one: Estimate, other: Estimate) -> bool:
-    mine, theirs = ([getattr(e, goal) for goal in _GOALS] for e in (one, other))
+def _large_front(rows: Sequence[Row]) -> list[Row]:
+    """The front of many rows: each that is kept drops all that it beats (Kung et al., JACM 22(4),
+    1975, with numpy's columns in place of recursion).
+    """
+    goals = np.array([[row[goal] for goal in _GOALS] for row in rows])
+    left = np.lexsort(goals.T[::-1])
+    front: list[Row] = []
+    while left.size:
+        first = goals[left[0]]
+        front.append(rows[left[0]])
+        is_better = (goals[left] < first).any(axis=1)
+        is_better |= (goals[left] == first).all(axis=1)
+        is_better[0] = False
+        left = left[is_better]
+    return front
+
+
+def _dominates(one: Row, other: Row) -> bool:
+    mine, theirs = ([row[goal] for goal in _GOALS] for row in (one, other))
     known = [(a, b) for a, b in zip(mine, theirs, strict=True) if b is not None]
     if any(a is None for a, _ in known):
         return False
     return all(a <= b for a, b in known) and any(a < b for a, b in known)
 
 
-def _pareto(key: tuple[str, str], rows: Sequence[ComparisonRow], place: int) -> Section:
-    estimates = [row.estimate for row in rows if row.estimate is not None]
-    front = {id(e) for e in pareto_front(estimates)}
-    cells = [_pair_cells(row, id(row.estimate) in front) for row in rows]
-    priced = [e for e in estimates if e.latency_s is not None and e.cost_usd_per_1000 is not None]
-    most = max((e.energy_per_sample_j or 0.0 for e in priced), default=0.0) or 1.0
+def _pareto(
+    key: tuple[str, str], rows: Sequence[Row], place: int, limits: tuple[float | None, float | None]
+) -> Section:
+    done = [row for row in rows if row["reason"] is None and row["latency_s"] is not None]
+    front = {id(row) for row in pareto_front(done)}
+    ordered = sorted(rows, key=lambda row: id(row) not in front)
+    priced = [row for row in done if row["cost_usd_per_1000"] is not None]
+    most = max((row["energy_per_sample_j"] or 0.0 for row in priced), default=0.0) or 1.0
+    beaten = [row for row in priced if id(row) not in front]
+    shown = beaten[:: len(beaten) // _MOST_POINTS + 1]
+    many = len(shown) > _MANY
     traces = [
-        _points("on the front", [e for e in priced if id(e) in front], most, "#e08a1e"),
-        _points("beaten", [e for e in priced if id(e) not in front], most, "#7f8a94"),
+        _points("beaten", shown, most, "#7f8a94", is_named=not many),
+        _points("on the front", [row for row in priced if id(row) in front], most, "#e08a1e"),
+        *limit_lines(priced, limits),
     ]
     layout = {
         "xaxis": axis("time of one batch, s", type="log", exponentformat="SI"),
         "yaxis": axis("USD per 1,000", type="log"),
     }
     titles = ("device", ">time", ">per s", ">energy", ">$/1,000", "on the front", "limited by")
-    unpriced = len([e for e in estimates if e.latency_s is not None]) - len(priced)
     text = (
         "On the front: no other device is at least as good in time, energy and cost. Larger marks "
         "need more energy per sample; open ones have an unknown energy."
-        + (f" {unpriced} without a price not drawn." * bool(unpriced))
     )
+    unpriced, thinned = len(done) - len(priced), len(beaten) - len(shown)
+    text += f" {unpriced:,} without a price not drawn." if unpriced else ""
+    text += f" {thinned:,} of {len(beaten):,} that are beaten not drawn." if thinned else ""
     title = f"{key[0]}, {key[1]}: time, cost and energy"
-    return Section(
-        f"pareto-{place}", title, DataTable(titles, cells), text, figure(traces, **layout)
-    )
+    table = DataTable(titles, cut([_cells(row, id(row) in front) for row in ordered]))
+    return Section(f"pareto-{place}", title, table, text, figure(traces, **layout))
 
 
-def _pair_cells(row: ComparisonRow, is_on_front: bool) -> tuple[str | Cell, ...]:
-    e = row.estimate
-    if e is None or row.reason is not None:
-        return row.device, "", "", "", "", "", row.reason or ""
+def _cells(row: Row, is_on_front: bool) -> tuple[str | Cell, ...]:
+    if row["reason"] is not None:
+        return row["name"], "", "", "", "", "", row["reason"]
     return (
-        row.device,
-        cell(e.latency_s, duration),
-        cell(e.throughput_per_s, number),
-        cell(e.energy_per_sample_j, _joules),
-        cell(e.cost_usd_per_1000, usd),
+        row["name"],
+        cell(row["latency_s"], duration),
+        cell(row["throughput_per_s"], number),
+        cell(row["energy_per_sample_j"], joules),
+        cell(row["cost_usd_per_1000"], usd),
         "yes" if is_on_front else "no",
-        (e.bound or "").replace("_", " "),
+        (row["bound"] or "").replace("_", " "),
     )
 
 
-def _points(name: str, estimates: Sequence[Estimate], most: float, colour: str) -> dict[str, Any]:
+def _points(
+    name: str, rows: Sequence[Row], most: float, colour: str, *, is_named: bool = True
+) -> dict[str, Any]:
     """Marks whose area grows with the energy, up to the largest of the figure."""
+    energies = [row["energy_per_sample_j"] for row in rows]
     return {
-        "type": "scatter",
-        "mode": "markers+text",
+        "type": "scatter" if is_named else "scattergl",
+        "mode": "markers+text" if is_named else "markers",
         "name": name,
-        "x": [e.latency_s for e in estimates],
-        "y": [e.cost_usd_per_1000 for e in estimates],
-        "text": [label(e.device) for e in estimates],
+        "x": [row["latency_s"] for row in rows],
+        "y": [row["cost_usd_per_1000"] for row in rows],
+        "text": [label(str(row["name"])) for row in rows],
         "textposition": "top center",
-        "cliponaxis": False,
-        "customdata": [label(_joules(e.energy_per_sample_j)) for e in estimates],
+        **({"cliponaxis": False} if is_named else {}),
+        "customdata": [label(joules(energy)) for energy in energies],
         "hovertemplate": "%{text}<br>%{x:.3s}s, $%{y:.3g}, %{customdata}<extra></extra>",
         "marker": {
             "color": colour,
-            "symbol": [
-                "circle-open" if e.energy_per_sample_j is None else "circle" for e in estimates
-            ],
-            "size": [10 + 16 * ((e.energy_per_sample_j or 0.0) / most) ** 0.5 for e in estimates],
+            "symbol": ["circle-open" if energy is None else "circle" for energy in energies],
+            "size": [10 + 16 * ((energy or 0.0) / most) ** 0.5 for energy in energies],
         },
     }
+
+
+def limit_lines(
+    rows: Sequence[Row], limits: tuple[float | None, float | None]
+) -> list[dict[str, Any]]:
+    """A line for the latency target and one for the budget, across what is drawn.
+
+    Args:
+        rows: What is drawn.
+        limits: Seconds of a batch, and USD per 1,000; None for none.
+    """
+    if not rows:
+        return []
+    slo_s, budget = limits
+    times, costs = ([row[name] for row in rows] for name in ("latency_s", "cost_usd_per_1000"))
+    lines = []
+    if slo_s is not None:
+        lines.append(("latency target", [slo_s, slo_s], [min(costs), max(costs)]))
+    if budget is not None:
+        lines.append(("budget", [min(times), max(times)], [budget, budget]))
+    shape = {"type": "scatter", "mode": "lines", "line": {"dash": "dash", "color": "#d65f5f"}}
+    return [shape | {"name": name, "x": x, "y": y} for name, x, y in lines]
+
+
+def break_even_section(
+    rows: Sequence[Row], devices: Sequence[DeviceProfile], name: str
+) -> Section | None:
+    """Cost of a load on each device, rented where it has a price, else bought; None where no
+    device has a rate and a price.
+
+    Args:
+        rows: Estimates of one model's inference.
+        devices: Their profiles.
+        name: Id of the table.
+    """
+    by_name = {device.name: device for device in devices}
+    found = [_load_option(row, by_name.get(row["device"])) for row in rows]
+    options = [option for option in found if option is not None]
+    if not options:
+        return None
+    unpriced = [row["name"] for row, one in zip(rows, found, strict=True) if one is None]
+    text = (
+        f"Rented at the offer's price; devices without an offer bought at their list price over "
+        f"{_LIFE_YEARS:g} years with electricity at ${_USD_PER_KWH:g} per kWh, without host and "
+        "people. Whole devices; the page starts with the rate of the fastest as its load."
+    )
+    named = ", ".join([*unpriced[:_MOST_NAMES], *["others"] * (len(unpriced) > _MOST_NAMES)])
+    text += f" No rate or price: {named}." if unpriced else ""
+    return calculator_section(
+        options, max(one.rate_per_s for one in options), "samples", text, name=name
+    )
+
+
+def _load_option(row: Row, device: DeviceProfile | None) -> LoadOption | None:
+    rate = row["throughput_per_s"]
+    if row["reason"] is not None or rate is None:
+        return None
+    kind = f"{row['name']}, {device.device_class}" if device else row["name"]
+    if row["usd_per_hour"] is not None:
+        return LoadOption(f"{kind}, {row['offer'] or 'own price'}", rate, row["usd_per_hour"])
+    price = None if device is None else device.launch_price_usd
+    power = row["average_power_w"]
+    if price is None or power is None:
+        return None
+    hourly = price.value / (_LIFE_YEARS * HOURS_PER_YEAR)
+    electricity = electricity_usd_per_hour(power, _USD_PER_KWH, 1.0)
+    return LoadOption(f"{kind}, bought at {usd(price.value)}", rate, hourly + electricity)
 
 
 def _by_batch(winners: Sequence[BatchWinners], place: int) -> Section:
@@ -163,7 +313,7 @@ def _by_batch(winners: Sequence[BatchWinners], place: int) -> Section:
         (
             cell(float(w.batch), whole),
             *_win_cells(w.throughput, number),
-            *_win_cells(w.energy, _joules),
+            *_win_cells(w.energy, joules),
             *_win_cells(w.cost, usd),
         )
         for w in winners

@@ -6,7 +6,8 @@ Whatever stands in a name is escaped. Needs jinja2 and plotly (extra `report`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
@@ -78,6 +79,8 @@ class Section:
         table: Its data.
         text: What it says, and what it leaves out.
         figure: Data and layout in plotly's terms; None for a table alone.
+        calculator: What the page's sliders compute its table and figure from again; None where
+            nothing moves.
     """
 
     name: str
@@ -85,6 +88,7 @@ class Section:
     table: DataTable
     text: str = ""
     figure: dict[str, Any] | None = None
+    calculator: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +133,31 @@ def page_html(page: Page) -> str:
     """
     try:
         from jinja2 import Environment
+        from markupsafe import Markup
     except ImportError:
         raise MissingDependencyError("jinja2", "report") from None
     environment = Environment(autoescape=True, finalize=_shown, trim_blocks=True)
-    template = environment.from_string(files(__package__).joinpath("page.html").read_text("utf-8"))
-    sections = zip(page.sections, _fragments(page.sections), strict=True)
-    return template.render(page=page, sections=sections, version=__version__)
+    source = files(__package__)
+    template = environment.from_string(source.joinpath("page.html").read_text("utf-8"))
+    moving = any(section.calculator is not None for section in page.sections)
+    script = source.joinpath("page.js").read_text("utf-8") if moving else ""
+    return template.render(
+        page=page,
+        sections=zip(page.sections, _fragments(page.sections), strict=True),
+        script=Markup(script),  # noqa: S704  (the page's own)
+        as_data=_as_data,
+        version=__version__,
+    )
+
+
+def _as_data(value: Any) -> Any:
+    """JSON that stands in a script element and cannot end it (OWASP, XSS prevention)."""
+    from markupsafe import Markup
+
+    text = json.dumps(value, allow_nan=False)
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return Markup(text)  # noqa: S704  (no sign of markup is left)
 
 
 def _fragments(sections: Iterable[Section]) -> list[Any]:
@@ -175,6 +198,7 @@ def figure(data: Sequence[dict[str, Any]], **layout: Any) -> dict[str, Any]:
         "height": _HEIGHT,
         "margin": {"t": 20, "r": 15, "b": 50, "l": 60},
         "hovermode": "closest",
+        "modebar": {"bgcolor": _TRANSPARENT},
         "legend": {"orientation": "h", "y": -0.18},
     }
     return {"data": list(data), "layout": own | layout}

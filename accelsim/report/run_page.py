@@ -7,14 +7,13 @@ over its arithmetic intensity, beneath the device's peak and its memory bandwidt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from accelsim.cost.idle import idle_power_w
-from accelsim.report.devices import device_numbers, quantity_of
 from accelsim.report.page import (
     Cell,
     DataTable,
@@ -25,7 +24,8 @@ from accelsim.report.page import (
     figure,
     label,
 )
-from accelsim.report.quantity import amount, duration, number, percent, usd
+from accelsim.report.parts import COLOURS, joules, provenance_sections, shares_section
+from accelsim.report.quantity import amount, duration, number, percent
 from accelsim.report.tables import estimate_lines
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from accelsim.simulation.timeline import StepFunction, Timeline
     from accelsim.workloads.graph import FloatArray
 
-__all__ = ["provenance_sections", "run_page"]
+__all__ = ["bound_seconds", "run_page"]
 
 #: Points, bars and spans of a figure, and rows of a table, at most.
 _MAX_POINTS: Final = 5_000
@@ -46,9 +46,6 @@ _MAX_SPANS: Final = 2_000
 _MAX_STEPS: Final = 1_000
 _MAX_ROWS: Final = 200
 _MAX_GROUPS: Final = 40
-_COLOURS: Final = ("#2f7fd6", "#e08a1e", "#2fa36b", "#c5539b", "#8a6fd1", "#7f8a94", "#d65f5f")
-
-_joules = partial(amount, unit="J")
 _watts = partial(amount, unit="W")
 _bytes = partial(amount, unit="B", small=False)
 _rate = partial(amount, unit="FLOP/s", small=False)
@@ -60,6 +57,7 @@ def run_page(
     simulation: Simulation | None,
     quote: Quote | None,
     command: str,
+    further: Sequence[Section] = (),
 ) -> Page:
     """The report of one estimate.
 
@@ -69,6 +67,7 @@ def run_page(
         simulation: The same run operator by operator; None where it does not fit.
         quote: The offer behind its cost; None where there is none.
         command: Command that makes the page again.
+        further: What else is known of it, before where its numbers come from.
     """
     lines = estimate_lines(estimate, device, quote)
     sections = [Section("figures", "Figures", DataTable(("figure", "value"), lines))]
@@ -80,10 +79,34 @@ def run_page(
             _power_and_memory(simulation.timeline, device),
             _shares(frame, "kind", "Time and energy by kind of operator"),
             _shares(frame, "layer", "Time and energy by layer"),
+            _shares(frame, "bound", "Time and energy by what limits it"),
         ]
-    sections += provenance_sections([estimate], [device], [quote])
+    sections += _components(estimate)
+    sections += further
+    sections += provenance_sections([estimate.to_dict()], [device])
     title = f"{estimate.workload} on {estimate.device}"
     return Page(title, _decision(estimate, lines), tuple(sections), command, estimate.warnings)
+
+
+def _components(estimate: Estimate) -> list[Section]:
+    """Memory by part, and energy by part of the device where it is known."""
+    figures = estimate.figures()
+    title = "Memory by part"
+    found = [shares_section("memory", title, figures["memory"], _bytes)]
+    if figures["energy_parts_j"]:
+        title = "Energy by component"
+        found.append(shares_section("energy", title, figures["energy_parts_j"], joules))
+    return found
+
+
+def bound_seconds(simulation: Simulation) -> dict[str, float]:
+    """Seconds of a run's operators by what limits them, most first.
+
+    Args:
+        simulation: The run.
+    """
+    sums = _operator_frame(simulation).groupby("bound")["time_s"].sum()
+    return {str(name): float(sums[name]) for name in sums.sort_values(ascending=False).index}
 
 
 def _decision(e: Estimate, lines: Sequence[tuple[str, str]]) -> tuple[str, ...]:
@@ -143,7 +166,7 @@ def _roofline(frame: pd.DataFrame, e: Estimate, device: DeviceProfile) -> Sectio
             "y": _short(rate[shown["kind"] == kind]),
             "text": [label(text) for text in _full_names(shown[shown["kind"] == kind])],
             "hovertemplate": "%{text}<br>%{x:.3s} FLOP/B, %{y:.3s}FLOP/s<extra></extra>",
-            "marker": {"size": 8, "color": _COLOURS[place % len(_COLOURS)], "opacity": 0.75},
+            "marker": {"size": 8, "color": COLOURS[place % len(COLOURS)], "opacity": 0.75},
         }
         for place, kind in enumerate(shown["kind"].unique().tolist())
     ]
@@ -189,7 +212,7 @@ def _roof(e: Estimate, device: DeviceProfile, intensity: pd.Series[float]) -> li
             "name": label(f"{device.name} roof, {e.precision}"),
             "x": _short(ends),
             "y": _short([min(peak, x * bandwidth) for x in ends]),
-            "line": {"color": _COLOURS[5], "width": 2},
+            "line": {"color": COLOURS[5], "width": 2},
             "hoverinfo": "skip",
         }
     ]
@@ -209,7 +232,7 @@ def _timeline(timeline: Timeline) -> Section:
             "text": [label(span[1]) for span in spans if span[0] == resource],
             "textposition": "none",
             "hovertemplate": "%{text}<br>%{base:.4s}s + %{x:.4s}s<extra></extra>",
-            "marker": {"color": _COLOURS[place % len(_COLOURS)], "line": {"width": 0}},
+            "marker": {"color": COLOURS[place % len(COLOURS)], "line": {"width": 0}},
         }
         for place, resource in enumerate(timeline.resources)
     ]
@@ -272,7 +295,7 @@ def _power_and_memory(timeline: Timeline, device: DeviceProfile) -> Section:
                 "name": label(name),
                 "x": _short(edges),
                 "y": _short(np.append(values, values[-1:])),
-                "line": {"shape": "hv", "color": _COLOURS[place]},
+                "line": {"shape": "hv", "color": COLOURS[place]},
                 "yaxis": "y" if place == 0 else "y2",
             }
         )
@@ -322,7 +345,7 @@ def _shares(frame: pd.DataFrame, column: str, title: str) -> Section:
             name,
             cell(time, duration),
             cell(time / total_s if total_s else None, percent),
-            cell(energy, _joules),
+            cell(energy, joules),
             cell(energy / total_j if total_j else None, percent),
         )
         for name, time, energy in zip(
@@ -340,8 +363,8 @@ def _shares(frame: pd.DataFrame, column: str, title: str) -> Section:
             "marker": {"color": colour},
         }
         for what, source, total, colour in (
-            ("share of time", "time_s", total_s, _COLOURS[0]),
-            ("share of energy", "energy_j", total_j, _COLOURS[1]),
+            ("share of time", "time_s", total_s, COLOURS[0]),
+            ("share of energy", "energy_j", total_j, COLOURS[1]),
         )
     ]
     layout = {
@@ -354,57 +377,6 @@ def _shares(frame: pd.DataFrame, column: str, title: str) -> Section:
     text = f"{len(names):,} groups, {drawn:,} drawn; idle power is in none of them."
     table = _cut(titles, rows, 1, duration)
     return Section(f"by-{column}", title, table, text, figure(traces, **layout))
-
-
-def provenance_sections(
-    estimates: Sequence[Estimate], devices: Sequence[DeviceProfile], quotes: Sequence[Quote | None]
-) -> list[Section]:
-    """Where the numbers, the prices and the models come from.
-
-    Args:
-        estimates: Results.
-        devices: Profiles they were made for.
-        quotes: Offers behind their costs.
-    """
-    asked = [
-        (e.device, name, str(value))
-        for e in estimates
-        for name, value in {**e.inputs, **_made_with(e)}.items()
-        if value is not None
-    ]
-    numbers = [
-        (
-            device.name,
-            row["field"],
-            Cell(quantity_of(row["field"], row["value"]), row["value"]),
-            row["kind"],
-            row["source"],
-        )
-        for device in {device.name: device for device in devices}.values()
-        for row in device_numbers(device)
-    ]
-    prices = [_price_row(e, quote) for e, quote in zip(estimates, quotes, strict=True)]
-    about = ("device", "field", ">value", "kind", "source")
-    paid = ("device", ">USD per hour", "offer", "as of", "source")
-    return [
-        Section("prices", "Where the prices come from", DataTable(paid, prices)),
-        Section("numbers", "Where the numbers come from", DataTable(about, numbers)),
-        Section("inputs", "What was asked", DataTable(("device", "input", "value"), asked)),
-    ]
-
-
-def _made_with(e: Estimate) -> Mapping[str, Any]:
-    hashes = {f"content of {role}": found for role, found in e.provenance.data_hashes.items()}
-    validated = {} if e.evidence is None else {"evidence": e.evidence.sentence}
-    return {"accelsim": e.provenance.version, **hashes, **validated}
-
-
-def _price_row(e: Estimate, quote: Quote | None) -> tuple[str | Cell, ...]:
-    price = cell(e.usd_per_hour, usd)
-    if quote is None:
-        return e.device, price, e.offer or "own price" if e.usd_per_hour else "none known", "", ""
-    dated = quote.offer.spot_as_of if quote.kind == "spot" else quote.offer.as_of
-    return e.device, price, quote.quote_id, dated, quote.offer.source
 
 
 def _cut(

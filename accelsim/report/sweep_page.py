@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from accelsim.report.figure import html_fragment
-from accelsim.report.training_page import FIGURE_PAGE
+from accelsim.report.page import Page, Section, axis, figure, label
+from accelsim.report.parts import rows_section
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,34 +17,35 @@ __all__ = ["pareto_page"]
 _MOST: Final = 5000
 
 
-def pareto_page(points: pd.DataFrame, front: pd.DataFrame, objectives: Sequence[str]) -> str:
-    """A page of HTML with all points (at most 5,000, evenly taken) and the front, by the first two
-    objectives, the front's coloured by device.
+def pareto_page(
+    points: pd.DataFrame, front: pd.DataFrame, objectives: Sequence[str], command: str
+) -> Page:
+    """All points (at most 5,000, evenly taken) and the front, by the first two objectives, the
+    front's coloured by device.
 
     Args:
         points: All points.
         front: Those that no other beats.
         objectives: Columns, two at least; ``:max`` says that more is better.
-
-    Raises:
-        MissingDependencyError: If plotly is not installed.
+        command: Command that makes the page again.
     """
     x, y = (word.removesuffix(":max") for word in objectives[:2])
-    others = points.iloc[:: max(1, len(points) // _MOST)]
-    grey = {"size": 4, "color": "#c8c8c8"}
+    others = points.iloc[:: -(-len(points) // _MOST) or 1]
+    grey = {"size": 4, "color": "#7f8a94"}
     traces = [_trace(others, x, y, f"{len(points):,} points", grey)]
     name = "device" if "device" in front else "fleet" if "fleet" in front else None
     groups = front.groupby(name) if name else [("front", front)]
     traces += [_trace(part, x, y, str(value), {"size": 9}) for value, part in groups]
+    drawn = figure(traces, xaxis=axis(x, type="log"), yaxis=axis(y, type="log"), height=640)
+    rows: list[dict[str, Any]] = [
+        {str(name): None if value != value else value for name, value in row.items()}  # noqa: PLR0124
+        for row in front.dropna(axis=1, how="all").to_dict("records")
+    ]
+    found = rows_section("pareto", "Pareto front", rows, f"{len(others):,} points drawn.")
+    section = Section(found.name, found.title, found.table, found.text, drawn)
     title = f"Pareto front: {', '.join(objectives)}"
-    layout = {
-        "xaxis": {"title": {"text": x}, "type": "log"},
-        "yaxis": {"title": {"text": y}, "type": "log"},
-        "template": "plotly_white",
-        "height": 640,
-    }
-    figure = html_fragment({"data": traces, "layout": layout}, name="pareto")
-    return FIGURE_PAGE.format(title=html.escape(title), figures=figure)
+    decision = f"{len(front):,} of {len(points):,} points are beaten by no other."
+    return Page(title, (decision,), (section,), command)
 
 
 def _trace(
@@ -56,10 +56,10 @@ def _trace(
     return {
         "type": "scatter",
         "mode": "markers",
-        "name": name,
+        "name": label(name),
         "x": points[x].tolist(),
         "y": points[y].tolist(),
-        "text": words.tolist(),
+        "text": [label(word) for word in words.tolist()],
         "hovertemplate": "%{text}<br>%{x:.4g}, %{y:.4g}<extra></extra>",
         "marker": marker,
     }

@@ -1,96 +1,130 @@
-"""Pictures of a training estimate on one page: the Pareto front of a search and the tasks of an
-iteration on each stage.
+"""The page of a training estimate: its plan in words, what an iteration's time and memory go to,
+the tasks of an iteration on each stage, and the Pareto front of a search.
 """
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from accelsim.report.figure import html_fragment
+from accelsim.report.page import DataTable, Page, Section, axis, cell, figure, label
 from accelsim.report.parity import COLOURS
+from accelsim.report.parts import (
+    cut,
+    joules,
+    mapping_section,
+    metrics_section,
+    provenance_sections,
+    rows_section,
+    shares_section,
+)
+from accelsim.report.quantity import amount, duration, number, percent, usd, whole
+from accelsim.report.result_page import known_devices
 
 if TYPE_CHECKING:
-    from accelsim.planning.training.estimate import TrainingEstimate
     from accelsim.simulation.timeline import Timeline
 
-__all__ = ["FIGURE_PAGE", "pareto_figure", "timeline_figure", "training_page"]
+__all__ = ["training_page"]
 
 #: Tasks that are drawn; of longer iterations the first and the last.
 _MOST_TASKS: Final = 4000
 _ROW_PIXELS: Final = 26
-#: A page of figures.
-FIGURE_PAGE: Final = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>
-<body style="font-family: sans-serif; max-width: 1100px; margin: auto">
-<h1>{title}</h1>
-{figures}
-</body></html>
-"""
+_bytes = partial(amount, unit="B", small=False)
 
 
-def training_page(result: TrainingEstimate) -> str:
-    """A page of HTML with the figures that a result has.
+def training_page(
+    document: Mapping[str, Any], command: str, timeline: Timeline | None = None
+) -> Page:
+    """The report of a training estimate.
 
     Args:
-        result: A result of a search, one with a timeline, or both.
-
-    Raises:
-        MissingDependencyError: If plotly is not installed.
+        document: The result as plain values.
+        command: Command that makes the page again.
+        timeline: Tasks of an iteration; None where they were not recorded.
     """
-    figures = []
-    if result.pareto:
-        figures.append(pareto_figure(result.pareto))
-    timeline = result.timeline
-    if timeline is not None:
-        figures.append(timeline_figure(timeline))
-    title = f"{result.workload}, {result.device_count:,} x {result.device}"
-    fragments = [
-        html_fragment(figure, with_script=place == 0, name=f"figure-{place}")
-        for place, figure in enumerate(figures)
+    d = document
+    sections = [
+        shares_section("time", "What an iteration's time goes to", d["time_s"], duration),
+        shares_section("memory", "Memory of the worst rank", d["memory"], _bytes),
     ]
-    return FIGURE_PAGE.format(title=html.escape(title), figures="\n".join(fragments))
+    if timeline is not None:
+        sections.append(_timeline(timeline))
+    if d.get("pareto"):
+        sections.append(_pareto(d["pareto"]))
+    if d.get("plans"):
+        sections.append(rows_section("plans", "Best plans, and why the others lose", d["plans"]))
+    if d.get("rejected"):
+        rows = [{"plans": count, "why": why} for why, count in d["rejected"].items()]
+        sections.append(rows_section("rejected", "Plans that cannot run", rows))
+    sections += [mapping_section("plan", "The plan", d["plan"]), metrics_section(d["metrics"])]
+    sections += provenance_sections([d], known_devices([d["device"]]))
+    where = d["cluster"] or d["device"]
+    title = f"{d['workload']} on {d['device_count']:,} devices of {where}"
+    return Page(title, _decision(d), tuple(sections), command, tuple(d["warnings"]))
 
 
-def pareto_figure(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Time against memory of plans that no other beats, coloured by energy.
+def _decision(d: Mapping[str, Any]) -> tuple[str, ...]:
+    fits = "" if d["fits"] else " It does not fit in the memory of a device."
+    low, high = duration(d["iteration_low_s"]), duration(d["iteration_high_s"])
+    first = (
+        f"{d['inputs'].get('plan') or 'The plan'}: {duration(d['iteration_s'])} an iteration of "
+        f"{d['plan']['global_batch']:,} samples, {number(d['samples_per_s'])} samples/s.{fits}"
+    )
+    goes = {name: value for name, value in d["time_s"].items() if value > 0}
+    most = max(goes, key=lambda name: goes[name]).replace("_", " ") if goes else "nothing"
+    mfu = f"MFU {percent(d['mfu_fraction'])}" if d["mfu_fraction"] is not None else "MFU unknown"
+    lines = [
+        first,
+        f"{percent(d['interval_level'])} interval {low} to {high}; mostly {most}; {mfu}.",
+        f"Energy: {joules(d['energy_j'])} an iteration. Cost: {usd(d['cost_usd'])} an iteration.",
+    ]
+    if d.get("time_to_train_s") is not None:
+        cost = usd(d.get("total_cost_usd"))
+        lines.append(f"Whole run: {duration(d['time_to_train_s'])}, {cost}.")
+    return tuple(lines)
 
-    Args:
-        plans: Entries of `TrainingEstimate.pareto`.
-    """
+
+def _pareto(plans: Sequence[Mapping[str, Any]]) -> Section:
+    """Time against memory of plans that no other beats, coloured by energy."""
     marker = {
         "size": 10,
-        "color": [plan["energy_j"] / 1e3 for plan in plans],
+        "color": [plan["energy_j"] for plan in plans],
         "colorscale": "Viridis",
-        "colorbar": {"title": {"text": "dynamic energy, kJ"}},
+        "colorbar": {"title": {"text": "dynamic energy, J"}},
     }
     points = {
         "type": "scatter",
         "mode": "markers",
         "x": [plan["iteration_s"] for plan in plans],
-        "y": [plan["memory_bytes"] / 1e9 for plan in plans],
-        "text": [plan["plan"] for plan in plans],
-        "hovertemplate": "%{text}<br>%{x:.4g} s, %{y:.1f} GB<extra></extra>",
+        "y": [plan["memory_bytes"] for plan in plans],
+        "text": [label(str(plan["plan"])) for plan in plans],
+        "hovertemplate": "%{text}<br>%{x:.4s}s, %{y:.4s}B<extra></extra>",
         "marker": marker,
     }
     layout = {
-        "title": {"text": "Plans that no other beats in time, memory and energy"},
-        "xaxis": {"title": {"text": "iteration, s"}, "type": "log"},
-        "yaxis": {"title": {"text": "memory of the worst rank, GB"}, "rangemode": "tozero"},
-        "template": "plotly_white",
+        "xaxis": axis("iteration, s", type="log"),
+        "yaxis": axis("memory of the worst rank, B", rangemode="tozero", exponentformat="SI"),
     }
-    return {"data": [points], "layout": layout}
+    rows = [
+        (
+            str(plan["plan"]),
+            cell(plan["iteration_s"], duration),
+            cell(plan["memory_bytes"], _bytes),
+            cell(plan["energy_j"], joules),
+            cell(plan.get("cost_usd"), usd),
+        )
+        for plan in plans
+    ]
+    titles = ("plan", ">iteration", ">memory", ">dynamic energy", ">cost")
+    title = "Plans that no other beats in time, memory and energy"
+    return Section("pareto", title, DataTable(titles, cut(rows)), "", figure([points], **layout))
 
 
-def timeline_figure(timeline: Timeline) -> dict[str, Any]:
-    """Tasks of an iteration, a row for each stream and link.
-
-    Args:
-        timeline: What `TrainingEstimate.timeline` gives.
-    """
+def _timeline(timeline: Timeline) -> Section:
+    """Tasks of an iteration, a row for each stream and link."""
     lines = timeline.sorted()
     count = len(lines)
     rows = np.arange(count)
@@ -102,31 +136,49 @@ def timeline_figure(timeline: Timeline) -> dict[str, Any]:
         for code, word in enumerate(lines.categories)
     ]
     layout = {
-        "title": {"text": "One iteration"},
         "barmode": "overlay",
         "height": 160 + _ROW_PIXELS * len(used),
-        "xaxis": {"title": {"text": "time, s"}},
-        "yaxis": {
-            "autorange": "reversed",
-            "categoryorder": "array",
-            "categoryarray": used,
-            "automargin": True,
-        },
-        "template": "plotly_white",
+        "xaxis": axis("time, s"),
+        "yaxis": axis(
+            "",
+            autorange="reversed",
+            categoryorder="array",
+            categoryarray=[label(name) for name in used],
+        ),
     }
-    return {"data": [bar for bar in data if bar["x"]], "layout": layout}
+    duration_s = lines.end_s - lines.start_s
+    busy = [
+        (
+            name,
+            lines.categories[category],
+            cell(float(mine.sum()), whole),
+            cell(float(duration_s[mine].sum()), duration),
+        )
+        for code, name in enumerate(lines.resources)
+        for category in range(len(lines.categories))
+        if (mine := (lines.resource == code) & (lines.category == category)).any()
+    ]
+    titles = ("resource", "task", ">tasks", ">busy for")
+    drawn = "" if count <= _MOST_TASKS else f", the first and last {_MOST_TASKS // 2:,} drawn"
+    return Section(
+        "timeline",
+        "One iteration",
+        DataTable(titles, cut(busy)),
+        f"{count:,} tasks{drawn}.",
+        figure([bar for bar in data if bar["x"]], **layout),
+    )
 
 
 def _bars(timeline: Timeline, rows: Any, word: str, code: int) -> dict[str, Any]:
     """Tasks of one sort."""
-    names = [timeline.names[name] for name in timeline.name[rows].tolist()]
+    names = [label(timeline.names[name]) for name in timeline.name[rows].tolist()]
     return {
         "type": "bar",
         "orientation": "h",
-        "name": word,
+        "name": label(word),
         "base": timeline.start_s[rows].tolist(),
         "x": (timeline.end_s - timeline.start_s)[rows].tolist(),
-        "y": [timeline.resources[resource] for resource in timeline.resource[rows].tolist()],
+        "y": [label(timeline.resources[resource]) for resource in timeline.resource[rows].tolist()],
         "text": names,
         "textposition": "none",
         "hovertemplate": "%{text}<br>from %{base:.4g} s, %{x:.4g} s<extra></extra>",

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 ESTIMATE = ("estimate", "resnet-50", "--device", "t4", "--batch", "8")
+SERVE = ("serve", "resnet-50", "--device", "t4", "--rate", "50", "--requests", "20")
+TRAIN = ("train", "resnet-50", "--device", "t4", "--gpus", "2")
+OFFERS = ("offers", "list", "--device", "t4")
 COMPARE = ("compare", "resnet-50", "--devices", "t4,v100-sxm2-16gb", "--batches", "1")
 
 
-@pytest.mark.parametrize("command", [ESTIMATE, COMPARE])
+@pytest.mark.parametrize("command", [ESTIMATE, COMPARE, SERVE, TRAIN, OFFERS])
 def test_the_page_says_how_to_make_it_again(run, tmp_path, command):
     path = tmp_path / "it's.html"
     ran = run(*command, "--report", path)
@@ -38,3 +41,58 @@ def test_missing_libraries_are_named_before_any_work(refused, tmp_path, monkeypa
 
     monkeypatch.setattr(module, "find_spec", lambda name: None if name == "jinja2" else object())
     assert "accelsim[report]" in refused(*ESTIMATE, "--report", tmp_path / "r.html")
+
+
+def saved(run, tmp_path, command, name):
+    path = tmp_path / name
+    run(*command, "--format", "json", "--out", path)
+    return path
+
+
+def test_saved_results_make_the_same_page(run, tmp_path):
+    stored = saved(run, tmp_path, COMPARE, "c.json")
+    run("report", stored, "--out", tmp_path / "r.html")
+    run(*COMPARE, "--report", tmp_path / "live.html")
+    again, live = (
+        (tmp_path / name).read_text(encoding="utf-8").split('id="pareto-0"')[1].split("</table>")[0]
+        for name in ("r.html", "live.html")
+    )
+    assert again == live
+
+
+def test_results_of_several_kinds_share_a_page(run, tmp_path):
+    files = [saved(run, tmp_path, one, f"{i}.json") for i, one in enumerate([SERVE, TRAIN])]
+    assert run("report", *files, "--out", tmp_path / "r.html").code == 0
+    text = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "<h1>2 results</h1>" in text
+    assert 'id="times-1"' in text
+    assert 'id="memory-2"' in text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no JSON"),
+        ("3", "no result"),
+        ("[1, 2]", "no result"),
+        ('{"kind": ' + "[" * 200 + "]" * 200 + "}", "deep"),
+        ('{"kind": "serving", "schema_version": 7, "provenance": {"version": "9.9"}}', "9.9"),
+        ('{"kind": "serving", "schema_version": 1}', "is not as this version writes it"),
+    ],
+)
+def test_what_is_no_result_of_this_version_is_refused(refused, tmp_path, text, said):
+    (tmp_path / "x.json").write_text(text, encoding="utf-8")
+    assert said in refused("report", tmp_path / "x.json", "--out", tmp_path / "r.html")
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_empty_results_say_so(run, tmp_path):
+    (tmp_path / "x.json").write_text("[]", encoding="utf-8")
+    run("report", tmp_path / "x.json", "--out", tmp_path / "r.html")
+    assert "The result is empty." in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+
+def test_files_that_cannot_be_read_are_refused(refused, tmp_path):
+    out = tmp_path / "r.html"
+    assert "No such file" in refused("report", tmp_path / "none.json", "--out", out)
+    assert "no folder of a sweep" in refused("report", tmp_path, "--out", out)

@@ -31,7 +31,7 @@ def test_a_plan_as_a_table_names_what_matters():
 
 def test_json_trace_and_page_of_a_search(tmp_path):
     trace, page = tmp_path / "t.json", tmp_path / "p.html"
-    files = ["--trace", str(trace), "--plot", str(page)]
+    files = ["--trace", str(trace), "--report", str(page)]
     asked = ["--plan", "pp=2,cp=1", "--microbatch", "2", "--search", "--format", "json", "--quiet"]
     found = json.loads(invoke(*asked, *files).stdout)
     assert found["plan"]["pp"] == found["plan"]["microbatch"] == 2

@@ -49,19 +49,19 @@ def test_rows_go_to_a_file(run, data):
 
 
 def test_a_report_is_written_and_not_over_another(run, data):
-    run("validate", "gpu-operators", "--data", data, "--tier", "spec", "--report", data)
+    run("validate", "gpu-operators", "--data", data, "--tier", "spec", "--publish", data)
     report = read_accuracy(data / "ACCURACY.json")["suites"]["gpu-operators"]
     assert report["rows_asked"] == 2
     assert "gpu-operators" in (data / "ACCURACY.md").read_text()
     # Evidence is of whole models alone: rows of operators are none.
     assert json.loads((data / "EVIDENCE.json").read_text()) == {"runs": [], "spreads": {}}
-    again = run("validate", "gpu-operators", "--data", data, "--tier", "spec", "--report", data)
+    again = run("validate", "gpu-operators", "--data", data, "--tier", "spec", "--publish", data)
     assert again.code == 2
     assert "exists already" in again.err
 
 
 def test_evidence_beside_a_report_counts_the_answered_rows_of_whole_models(run, tmp_path):
-    run("validate", "gpu-models", "--tier", "spec", "--report", tmp_path)
+    run("validate", "gpu-models", "--tier", "spec", "--publish", tmp_path)
     report = read_accuracy(tmp_path / "ACCURACY.json")["suites"]["gpu-models"]
     runs = json.loads((tmp_path / "EVIDENCE.json").read_text())["runs"]
     assert {found["suite"] for found in runs} == {"gpu-models"}

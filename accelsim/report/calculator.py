@@ -1,0 +1,178 @@
+"""Cost of a load on each option, break-even between them and headroom, as a section whose sliders
+compute it again in the page.
+
+An option is a device that is rented by the hour, or bought: its price over its life and its
+electricity by the hour. Cost of a load is whole devices times the hourly price (see
+`planning.breakeven` for the lines that cross); ``page.js`` has the same formulas for the sliders.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from accelsim.economics.result import HOURS_PER_YEAR
+from accelsim.report.page import DataTable, Section, axis, cell, figure, label
+from accelsim.report.quantity import number, percent, usd, whole
+
+__all__ = ["LoadCost", "LoadOption", "calculator_section", "cheapest_range", "load_cost"]
+
+_HOURS_PER_MONTH: Final = HOURS_PER_YEAR / 12
+_SECONDS_PER_HOUR: Final = 3600.0
+#: Loads of the lines: a hundredth to a hundred times the one asked for.
+_DECADES: Final = 2.0
+_LOADS: Final = 121
+#: Options of a figure that a reader can tell apart.
+_MOST_OPTIONS: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOption:
+    """A way to carry a load.
+
+    Attributes:
+        name: Device, with how it is paid.
+        rate_per_s: Results per second of one device, > 0.
+        usd_per_hour: Price of one device for an hour.
+        fixed_usd_per_month: Paid whatever the load: development over its life.
+    """
+
+    name: str
+    rate_per_s: float
+    usd_per_hour: float
+    fixed_usd_per_month: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadCost:
+    """What an option takes for a load.
+
+    Attributes:
+        unit_count: Devices.
+        usd_per_month: Cost of a mean month.
+        usd_per_1000: Cost of 1,000 results at that load.
+        headroom_fraction: Load they could carry beyond it, within the utilisation.
+    """
+
+    unit_count: int
+    usd_per_month: float
+    usd_per_1000: float
+    headroom_fraction: float
+
+
+def load_cost(option: LoadOption, load_per_s: float, utilisation_fraction: float) -> LoadCost:
+    """Whole devices that carry a load, and their cost.
+
+    Args:
+        option: The way to carry it.
+        load_per_s: Results per second, > 0.
+        utilisation_fraction: Share of a device's rate that is used at most, in (0, 1].
+    """
+    capacity_per_s = option.rate_per_s * utilisation_fraction
+    count = max(1, math.ceil(load_per_s / capacity_per_s - 1e-9))
+    monthly = option.fixed_usd_per_month + count * option.usd_per_hour * _HOURS_PER_MONTH
+    made = load_per_s * _SECONDS_PER_HOUR * _HOURS_PER_MONTH
+    return LoadCost(count, monthly, 1e3 * monthly / made, count * capacity_per_s / load_per_s - 1)
+
+
+def calculator_section(
+    options: Sequence[LoadOption],
+    load_per_s: float,
+    unit: str,
+    text: str,
+    *,
+    utilisation_fraction: float = 1.0,
+    name: str = "break-even",
+) -> Section:
+    """Cost of a load by option, with sliders.
+
+    Args:
+        options: Ways to carry it, at least one; more than a figure holds are left out, the dearest
+            first.
+        load_per_s: Load the page starts with.
+        unit: What is made, as "images".
+        text: Where the prices come from.
+        utilisation_fraction: Share of a device's rate that the page starts with.
+        name: Id of the table.
+    """
+    asked = (load_per_s, utilisation_fraction)
+    ordered = sorted(options, key=lambda one: load_cost(one, *asked).usd_per_month)
+    shown = ordered[:_MOST_OPTIONS]
+    loads = load_per_s * np.logspace(-_DECADES, _DECADES, _LOADS)
+    lines = [
+        [load_cost(one, load, utilisation_fraction).usd_per_month for load in loads.tolist()]
+        for one in shown
+    ]
+    traces: list[dict[str, Any]] = [
+        {"type": "scatter", "mode": "lines", "name": label(one.name), "x": loads.tolist(), "y": y}
+        for one, y in zip(shown, lines, strict=True)
+    ]
+    ends = [min(map(min, lines)), max(map(max, lines))]
+    now = {"type": "scatter", "mode": "lines", "name": "load", "x": [load_per_s] * 2, "y": ends}
+    traces.append(now | {"line": {"dash": "dot", "color": "#7f8a94"}, "hoverinfo": "skip"})
+    drawn = figure(
+        traces,
+        xaxis=axis(f"{unit} per second", type="log", exponentformat="SI"),
+        yaxis=axis("USD a month", type="log"),
+    )
+    titles = (
+        "option",
+        ">devices",
+        ">USD a month",
+        ">per 1,000",
+        ">headroom",
+        f"cheapest, {unit}/s",
+    )
+    data = {
+        "options": [asdict(one) for one in shown],
+        "load_per_s": load_per_s,
+        "loads_per_s": loads.tolist(),
+        "utilisation_fraction": utilisation_fraction,
+        "hours_per_month": _HOURS_PER_MONTH,
+        "unit": unit,
+    }
+    ranges = cheapest_range(shown, loads.tolist(), utilisation_fraction)
+    rows = [
+        _cells(one, load_cost(one, *asked), ranges.get(one.name), is_first=place == 0)
+        for place, one in enumerate(shown)
+    ]
+    left = len(options) - len(shown)
+    said = text + (f" {left} dearer options are left out." if left else "")
+    title = "Cost of a load, break-even and headroom"
+    return Section(name, title, DataTable(titles, rows), said, drawn, data)
+
+
+def cheapest_range(
+    options: Sequence[LoadOption], loads_per_s: Sequence[float], utilisation_fraction: float
+) -> dict[str, tuple[float, float]]:
+    """First and last load at which an option is the cheapest, by its name; of equals the first.
+
+    Args:
+        options: Ways to carry the loads.
+        loads_per_s: Loads, ascending.
+        utilisation_fraction: As in `load_cost`.
+    """
+    found: dict[str, tuple[float, float]] = {}
+    for load in loads_per_s:
+        best = min(
+            options, key=lambda one: load_cost(one, load, utilisation_fraction).usd_per_month
+        )
+        found[best.name] = (found.get(best.name, (load, load))[0], load)
+    return found
+
+
+def _cells(
+    option: LoadOption, cost: LoadCost, won: tuple[float, float] | None, *, is_first: bool
+) -> tuple[Any, ...]:
+    return (
+        option.name + (" (cheapest)" if is_first else ""),
+        cell(float(cost.unit_count), whole),
+        cell(cost.usd_per_month, usd),
+        cell(cost.usd_per_1000, usd),
+        cell(cost.headroom_fraction, percent),
+        "nowhere" if won is None else f"{number(won[0])} to {number(won[1])}",
+    )

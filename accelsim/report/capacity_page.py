@@ -1,0 +1,166 @@
+"""The page of a capacity plan: the fleet it recommends and why, cost against the probability that
+the latency holds with the lines of the budget and of the certainty asked for, what would change the
+decision, and where the load goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from accelsim.report.calculator import LoadOption, calculator_section
+from accelsim.report.page import DataTable, Page, Section, axis, cell, figure, label
+from accelsim.report.parts import (
+    COLOURS,
+    joules,
+    mapping_section,
+    offer_quote,
+    provenance_sections,
+    rows_section,
+)
+from accelsim.report.quantity import amount, percent, usd
+from accelsim.report.result_page import known_devices
+
+__all__ = ["capacity_page"]
+
+_HOURS_PER_MONTH = 730.5
+
+
+def capacity_page(document: Mapping[str, Any], command: str) -> Page:
+    """The report of a capacity plan.
+
+    Args:
+        document: The plan as plain values.
+        command: Command that makes the page again.
+    """
+    best = document["recommended"]
+    fleets = [fleet for fleet in (best, *document["alternatives"]) if fleet is not None]
+    sections = [_fleets(document, fleets)] if fleets else []
+    if fleets:
+        sections += _break_even(document, fleets)
+    sections += [
+        rows_section(name, title, [_flat(row) for row in document[part]])
+        for name, title, part in (
+            ("pareto", "Fleets that no other beats in cost, energy and carbon", "pareto"),
+            ("sensitivity", "What would change the decision", "sensitivity"),
+            ("placement", "Where the load goes", "placement"),
+        )
+        if document[part]
+    ]
+    if document["conflicts"]:
+        rows = [{"constraint": text} for text in document["conflicts"]]
+        title = "Constraints that no fleet keeps together"
+        sections.append(rows_section("conflicts", title, rows))
+    if document["cost_by_month"]:
+        sections.append(_growth(document["cost_by_month"]))
+    sections.append(mapping_section("scenario", "The scenario", document["inputs"]))
+    sections += _sources(fleets, document)
+    words = (document["reason"],)
+    title = f"Fleet for {document['scenario']}"
+    return Page(title, words, tuple(sections), command, tuple(document["warnings"]))
+
+
+def _words(offers: Sequence[Mapping[str, Any]]) -> str:
+    return " + ".join(f"{one['count']} x {one['device']}" for one in offers) or "no fleet"
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with its offers in words."""
+    named = {"fleet": _words(row["offers"])} if "offers" in row else {}
+    return named | {name: value for name, value in row.items() if name != "offers"}
+
+
+def _fleets(document: Mapping[str, Any], fleets: Sequence[Mapping[str, Any]]) -> Section:
+    rows = [
+        (
+            _words(fleet["offers"]),
+            ", ".join(str(one["offer"]) for one in fleet["offers"]),
+            cell(fleet["cost_usd_per_month"], usd),
+            cell(fleet["energy_j_per_month"], joules),
+            cell(fleet["carbon_kgco2e_per_month"], lambda kg: amount(kg and kg * 1e3, "g")),
+            cell(fleet["slo_probability"], percent),
+            cell(fleet["headroom_fraction"], percent),
+        )
+        for fleet in fleets
+    ]
+    costs = [fleet["cost_usd_per_month"] for fleet in fleets]
+    sure = [100 * fleet["slo_probability"] for fleet in fleets]
+    limits = document["inputs"].get("constraints") or {}
+    points: dict[str, Any] = {
+        "type": "scatter",
+        "mode": "markers+text",
+        "name": "fleets",
+        "x": costs,
+        "y": sure,
+        "text": [label(_words(fleet["offers"])) for fleet in fleets],
+        "textposition": "bottom center",
+        "marker": {"size": 12, "color": [COLOURS[1], *[COLOURS[0]] * (len(fleets) - 1)]},
+    }
+    dash = {"type": "scatter", "mode": "lines", "line": {"dash": "dash", "color": COLOURS[6]}}
+    lines = []
+    if limits.get("slo_probability") is not None:
+        level = 100 * limits["slo_probability"]
+        line = {"name": "certainty asked for", "x": [min(costs), max(costs)], "y": [level, level]}
+        lines.append(dash | line)
+    if limits.get("budget_usd_per_month") is not None:
+        budget = limits["budget_usd_per_month"]
+        lines.append(dash | {"name": "budget", "x": [budget] * 2, "y": [min(sure), 100]})
+    drawn = figure(
+        [points, *lines],
+        xaxis=axis("USD a month"),
+        yaxis=axis("draws in which the latency holds, %"),
+    )
+    titles = (
+        *("fleet", "offers", ">USD a month", ">energy a month", ">CO2e a month"),
+        *(">latency holds", ">headroom"),
+    )
+    text = "The first is recommended; the others are the best without the devices before them."
+    return Section("fleets", "Fleets", DataTable(titles, rows), text, drawn)
+
+
+def _break_even(document: Mapping[str, Any], fleets: Sequence[Mapping[str, Any]]) -> list[Section]:
+    """Cost of other loads on each fleet of one offer, at the rate its headroom says."""
+    services = document["inputs"].get("services") or []
+    if len(services) != 1 or not services[0].get("requests_per_s"):
+        return []
+    load = float(services[0]["requests_per_s"])
+    options = []
+    for fleet in fleets:
+        if len(fleet["offers"]) == 1:
+            (one,) = fleet["offers"]
+            rate = load * (1 + fleet["headroom_fraction"]) / one["count"]
+            hourly = one["cost_usd_per_month"] / one["count"] / _HOURS_PER_MONTH
+            options.append(LoadOption(f"{one['device']}, {one['offer']}", rate, hourly))
+    if not options:
+        return []
+    text = (
+        "An instance carries its share of the load with the fleet's headroom on top; fleets of "
+        "several offers are left out."
+    )
+    return [calculator_section(options, load, "requests", text)]
+
+
+def _growth(costs: Sequence[float | None]) -> Section:
+    rows = [(str(month), cell(cost, usd)) for month, cost in enumerate(costs, 1)]
+    line = {"type": "bar", "x": list(range(1, len(costs) + 1)), "y": list(costs)}
+    drawn = figure([line], xaxis=axis("month"), yaxis=axis("USD"))
+    return Section("growth", "Cost by month", DataTable(("month", ">USD"), rows), "", drawn)
+
+
+def _sources(fleets: Sequence[Mapping[str, Any]], document: Mapping[str, Any]) -> list[Section]:
+    offers = [one for fleet in fleets for one in fleet["offers"]]
+    answers = [
+        {"device": one["device"], "offer": one["offer"], "usd_per_hour": _hourly(one)}
+        for one in offers
+    ]
+    about = {"provenance": document.get("provenance"), "device": "plan"}
+    return provenance_sections([*answers, about], known_devices([one["device"] for one in offers]))
+
+
+def _hourly(one: Mapping[str, Any]) -> float | None:
+    """Price of an instance for an hour."""
+    quote = offer_quote(one["offer"])
+    if quote is None:
+        return None
+    found: float | None = quote.offer.usd_per_hour(quote.kind)
+    return found

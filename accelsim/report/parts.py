@@ -1,0 +1,259 @@
+"""Parts that pages share: tables of metrics, of mappings and of rows, shares of a whole, and where
+prices and numbers come from. All are made from the plain values that a result's JSON holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from accelsim.report.devices import device_numbers, quantity_of
+from accelsim.report.page import Cell, DataTable, Section, axis, cell, figure, label
+from accelsim.report.quantity import amount, decimal, duration, percent, usd, whole
+
+if TYPE_CHECKING:
+    from accelsim.economics.offer import Quote
+    from accelsim.hardware.profile import DeviceProfile
+
+__all__ = [
+    "COLOURS",
+    "MAX_ROWS",
+    "cut",
+    "joules",
+    "mapping_section",
+    "metrics_section",
+    "offer_quote",
+    "provenance_sections",
+    "rows_section",
+    "shares_section",
+    "value_cell",
+    "words",
+]
+
+#: Rows of a table, and bars of a figure, at most.
+MAX_ROWS: Final = 200
+_MAX_BARS: Final = 40
+COLOURS: Final = ("#2f7fd6", "#e08a1e", "#2fa36b", "#c5539b", "#8a6fd1", "#7f8a94", "#d65f5f")
+
+_UNIT: Final = re.compile(r"_(s|j|w|bytes|usd|fraction|count)$")
+_PER: Final = re.compile(r"_per_\w+$")
+
+joules = partial(amount, unit="J")
+#: Ending of a name -> how its value is written; the first that fits.
+_WRITERS: Final[tuple[tuple[str, Callable[[float | None], str]], ...]] = (
+    ("_fraction", percent),
+    ("_usd_per_hour", usd),
+    ("usd_per_1000", usd),
+    ("usd_per_1000_requests", usd),
+    ("usd_per_million_tokens", usd),
+    ("_usd_per_month", usd),
+    ("_usd", usd),
+    ("_per_s", decimal),
+    ("_per_s_per_device", partial(amount, unit="FLOP/s", small=False)),
+    ("_bytes", partial(amount, unit="B", small=False)),
+    ("energy_j_per_month", joules),
+    ("energy_j_per_token", joules),
+    ("_j", joules),
+    ("_w", partial(amount, unit="W")),
+    ("_s", duration),
+)
+
+
+def words(name: str) -> str:
+    """A name of a field as people read it, without the unit that its values have."""
+    stem = name if _PER.search(name) else _UNIT.sub("", name)
+    return stem.replace("_", " ").replace(".", ", ")
+
+
+def value_cell(name: str, value: Any) -> str | Cell:
+    """A value as its field's name says; texts as they are, None as unknown."""
+    if value is None:
+        return Cell("unknown", None)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return _text(value)
+    stem = name.rpartition(".")[0] or name
+    for ending, write in _WRITERS:
+        if name.endswith(ending) or stem.endswith(ending):
+            return cell(float(value), write)
+    return cell(float(value), whole if isinstance(value, int) else decimal)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_text(one)}" for key, one in value.items() if one is not None)
+    if isinstance(value, list | tuple):
+        return ", ".join(_text(one) for one in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def metrics_section(metrics: Mapping[str, Mapping[str, Any]]) -> Section:
+    """Figures with their intervals; unknown ones too."""
+    rows = [
+        (
+            words(name),
+            value_cell(name, one.get("value")),
+            *(
+                "" if one.get(end) is None else value_cell(name, one[end])
+                for end in ("low", "high")
+            ),
+        )
+        for name, one in metrics.items()
+    ]
+    level = next((one["level"] for one in metrics.values() if one.get("level")), None)
+    text = "" if level is None else f"low and high: the {percent(level)} interval."
+    table = DataTable(("figure", ">value", ">low", ">high"), cut(rows))
+    return Section("figures", "Figures", table, text)
+
+
+def _end_cell(name: str, value: float | None) -> str | Cell:
+    return "" if value is None else value_cell(name, value)
+
+
+def mapping_section(name: str, title: str, found: Mapping[str, Any], text: str = "") -> Section:
+    """Names and values."""
+    rows = [(words(key), value_cell(key, value)) for key, value in found.items()]
+    return Section(name, title, DataTable(("what", "value"), cut(rows)), text)
+
+
+def rows_section(
+    name: str, title: str, rows: Sequence[Mapping[str, Any]], text: str = ""
+) -> Section:
+    """A table with a column for each name that a row has."""
+    shown = rows[:MAX_ROWS]
+    names = list(dict.fromkeys(key for row in shown for key in row))
+    is_number = {key: any(type(row.get(key)) in {int, float} for row in shown) for key in names}
+    titles = tuple((">" if is_number[key] else "") + words(key) for key in names)
+    cells = [tuple(_row_cell(key, row) for key in names) for row in shown]
+    left = len(rows) - len(shown)
+    more = f" The first {len(shown):,} of {len(rows):,} rows." if left else ""
+    return Section(name, title, DataTable(titles, cells), text + more)
+
+
+def _row_cell(key: str, row: Mapping[str, Any]) -> str | Cell:
+    return value_cell(key, row[key]) if key in row else ""
+
+
+def cut(rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+    """The first rows, and one that says how many more there are."""
+    if len(rows) <= MAX_ROWS:
+        return list(rows)
+    width = len(rows[0])
+    return [*rows[:MAX_ROWS], (f"{len(rows) - MAX_ROWS:,} more", *[""] * (width - 1))]
+
+
+def shares_section(
+    name: str, title: str, parts: Mapping[str, float | None], write: Any, text: str = ""
+) -> Section:
+    """Parts of a whole as bars, largest first; those that are 0 are left out.
+
+    Args:
+        name: Id of the table.
+        title: Heading.
+        parts: Part -> amount.
+        write: How an amount is written.
+        text: What it says.
+    """
+    known = {key: value for key, value in parts.items() if value}
+    total = sum(value or 0.0 for value in known.values()) or 1.0
+    ordered = sorted(known.items(), key=lambda item: -abs(item[1] or 0.0))
+    rows = [
+        (words(key), cell(value, write), cell((value or 0.0) / total, percent))
+        for key, value in ordered
+    ]
+    bars: dict[str, Any] = {
+        "type": "bar",
+        "orientation": "h",
+        "y": [label(words(key)) for key, _ in ordered[:_MAX_BARS]],
+        "x": [100 * (value or 0.0) / total for _, value in ordered[:_MAX_BARS]],
+        "marker": {"color": COLOURS[0]},
+    }
+    drawn = figure(
+        [bars],
+        height=140 + 26 * min(len(ordered), _MAX_BARS),
+        xaxis=axis("share, %"),
+        yaxis=axis("", autorange="reversed"),
+        showlegend=False,
+    )
+    table = DataTable(("part", ">amount", ">share"), cut(rows))
+    return Section(name, title, table, text, drawn if ordered else None)
+
+
+def offer_quote(offer: str | None, profile: DeviceProfile | None = None) -> Quote | None:
+    """The offer of an id, sooner where the device is given; None where the price book has none of
+    it (any more).
+    """
+    from accelsim.economics.price import PriceBook
+    from accelsim.errors import InputError
+
+    if offer is None:
+        return None
+    whole_device = None if profile is None else getattr(profile, "slice_of", None) or profile.name
+    try:
+        return PriceBook.load(device=whole_device).find(offer)
+    except InputError:
+        return None
+
+
+def provenance_sections(
+    answers: Sequence[Mapping[str, Any]], devices: Iterable[DeviceProfile]
+) -> list[Section]:
+    """Where the prices and the numbers come from, and what was asked.
+
+    Args:
+        answers: Results as plain values.
+        devices: Profiles they were made for.
+    """
+    asked = [
+        (str(one.get("device", "")), words(name), _text(value))
+        for one in answers
+        for name, value in {**one.get("inputs", {}), **_made_with(one)}.items()
+        if value is not None
+    ]
+    numbers = [
+        (
+            device.name,
+            row["field"],
+            Cell(quantity_of(row["field"], row["value"]), row["value"]),
+            row["kind"],
+            row["source"],
+        )
+        for device in {device.name: device for device in devices}.values()
+        for row in device_numbers(device)
+    ]
+    paid_for = {
+        (one.get("device"), one["offer"], one.get("usd_per_hour")): one
+        for one in answers
+        if "offer" in one
+    }
+    prices = cut([_price_row(one) for one in paid_for.values()])
+    about = ("device", "field", ">value", "kind", "source")
+    paid = ("device", ">USD per hour", "offer", "as of", "source")
+    found = [
+        ("prices", "Where the prices come from", DataTable(paid, prices)),
+        ("numbers", "Where the numbers come from", DataTable(about, numbers)),
+        ("inputs", "What was asked", DataTable(("device", "input", "value"), cut(asked))),
+    ]
+    return [Section(*one) for one in found if one[2].rows]
+
+
+def _made_with(one: Mapping[str, Any]) -> dict[str, Any]:
+    about = one.get("provenance") or {}
+    hashes = {f"content of {role}": found for role, found in about.get("data_hashes", {}).items()}
+    evidence = one.get("evidence") or {}
+    sentence = {"evidence": evidence["sentence"]} if "sentence" in evidence else {}
+    return {"accelsim": about.get("version"), "seed": about.get("seed"), **hashes, **sentence}
+
+
+def _price_row(one: Mapping[str, Any]) -> tuple[str | Cell, ...]:
+    device, offer = str(one.get("device", "")), one.get("offer")
+    quote = offer_quote(offer)
+    hourly = one.get("usd_per_hour")
+    if quote is None:
+        said = offer or ("own price" if hourly else "none known")
+        return device, cell(hourly, usd), said, "", ""
+    dated = quote.offer.spot_as_of if quote.kind == "spot" else quote.offer.as_of
+    return device, cell(hourly, usd), quote.quote_id, dated, quote.offer.source

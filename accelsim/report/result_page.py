@@ -1,0 +1,181 @@
+"""Pages from results as plain values, as ``--format json`` writes them: one way for the command
+that makes a result and for ``accelsim report``, which reads it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from accelsim.errors import InputError
+from accelsim.report.page import Page, Section
+from accelsim.report.parts import (
+    mapping_section,
+    metrics_section,
+    provenance_sections,
+    rows_section,
+    value_cell,
+    words,
+)
+
+if TYPE_CHECKING:
+    from accelsim.hardware.profile import DeviceProfile
+
+__all__ = ["known_devices", "merged_page", "result_page"]
+
+#: Version of the form of results that this package writes and reads.
+_SCHEMA_VERSION: Final = 1
+#: Parts of a result that have a section of their own.
+_ABOUT: Final = frozenset(
+    ("kind", "schema_version", "inputs", "metrics", "provenance", "warnings", "evidence")
+)
+_SAID: Final = 3
+
+
+def result_page(document: Any, command: str) -> Page:
+    """The page of a result.
+
+    Args:
+        document: What a command writes as JSON: a mapping, or a list of them.
+        command: Command that makes the page again.
+
+    Raises:
+        InputError: If it is no result, or one of another version.
+    """
+    if isinstance(document, Mapping):
+        version = document.get("schema_version", _SCHEMA_VERSION)
+        if version != _SCHEMA_VERSION:
+            made_by = (document.get("provenance") or {}).get("version", "another version")
+            raise InputError(
+                f"schema_version = {version!r} is not allowed: expected {_SCHEMA_VERSION}. The "
+                f"result is of accelsim {made_by}; run its command again with this version."
+            )
+    build = _builder(document)
+    try:
+        page = build(document, command)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise InputError(
+            f"the result is not as this version writes it ({type(error).__name__}: {error}). "
+            "Run its command again."
+        ) from error
+    return page if page.sections else replace(page, decision=("The result is empty.",))
+
+
+def _builder(document: Any) -> Callable[[Any, str], Page]:
+    """What makes the page of a sort of result."""
+    if isinstance(document, Mapping):
+        return _of_kind(str(document.get("kind", "")), document)
+    if not isinstance(document, list) or not all(isinstance(row, Mapping) for row in document):
+        raise InputError("no result: expected a mapping or a list of mappings, as --format json")
+    if document and all(
+        {"workload", "device", "latency_s", "reason"} <= set(row) for row in document
+    ):
+        from accelsim.report.comparison_page import comparison_page
+
+        return comparison_page
+    return _rows_page
+
+
+def _of_kind(kind: str, document: Mapping[str, Any]) -> Callable[[Any, str], Page]:
+    if kind == "serving":
+        from accelsim.report.serving_page import serving_page
+
+        return serving_page
+    if kind == "training":
+        from accelsim.report.training_page import training_page
+
+        return training_page
+    if kind == "capacity plan":
+        from accelsim.report.capacity_page import capacity_page
+
+        return capacity_page
+    if "claims" in document:
+        from accelsim.report.claims import claims_page
+
+        return claims_page
+    if "suites" in document:
+        from accelsim.report.score_page import score_page
+
+        return score_page
+    return _mapping_page
+
+
+def merged_page(pages: Sequence[tuple[str, Page]], command: str) -> Page:
+    """Several pages as one.
+
+    Args:
+        pages: Name of each, as its file's, and the page.
+        command: Command that makes it again.
+    """
+    if len(pages) == 1:
+        return replace(pages[0][1], command=command)
+    sections = [
+        replace(one, name=f"{one.name}-{place}", title=f"{page.title}: {one.title}")
+        for place, (_, page) in enumerate(pages, 1)
+        for one in page.sections
+    ]
+    decision = tuple(f"{name}: {page.decision[0]}" for name, page in pages)
+    warnings = tuple(dict.fromkeys(text for _, page in pages for text in page.warnings))
+    return Page(f"{len(pages)} results", decision, tuple(sections), command, warnings)
+
+
+def known_devices(names: Sequence[str]) -> list[DeviceProfile]:
+    """Profiles of the names that the catalogue has, shares of a device among them."""
+    from accelsim import catalog
+
+    known = set(catalog.device_names())
+    return [
+        catalog.device(name) for name in dict.fromkeys(names) if name.partition("@")[0] in known
+    ]
+
+
+def _mapping_page(document: Mapping[str, Any], command: str) -> Page:
+    """Any result: its metrics, its parts and rows, and where they come from."""
+    metrics = document.get("metrics") or {}
+    flat = {
+        name: value
+        for name, value in document.items()
+        if name not in _ABOUT and not isinstance(value, Mapping | list) and name not in metrics
+    }
+    sections = [metrics_section(metrics)] if metrics else []
+    if flat:
+        sections.append(mapping_section("about", "About", flat))
+    sections += [
+        _part(name, value)
+        for name, value in document.items()
+        if name not in _ABOUT and value and isinstance(value, Mapping | list)
+    ]
+    devices = known_devices([str(document["device"])]) if "device" in document else []
+    sections += provenance_sections([document], devices)
+    title = _title(document)
+    shown = [name for name, one in metrics.items() if one.get("value") is not None][:_SAID]
+    said = ", ".join(f"{words(name)} {_said(name, metrics[name]['value'])}" for name in shown)
+    decision = (f"{title}: {said}." if said else f"{title}.",)
+    return Page(title, decision, tuple(sections), command, tuple(document.get("warnings") or ()))
+
+
+def _title(document: Mapping[str, Any]) -> str:
+    model, device = document.get("workload"), document.get("device")
+    if model and device:
+        return f"{model} on {device}"
+    return str(document.get("name") or document.get("kind") or "Result")
+
+
+def _said(name: str, value: Any) -> str:
+    found = value_cell(name, value)
+    return found if isinstance(found, str) else found.text
+
+
+def _part(name: str, value: Any) -> Section:
+    if isinstance(value, Mapping):
+        return mapping_section(name, words(name), value)
+    rows = [row if isinstance(row, Mapping) else {"value": row} for row in value]
+    return rows_section(name, words(name), rows)
+
+
+def _rows_page(rows: Sequence[Mapping[str, Any]], command: str) -> Page:
+    """A list of rows as a table."""
+    title = f"{len(rows):,} rows"
+    sections = (rows_section("rows", "Rows", rows),) if rows else ()
+    return Page(title, (f"{title}.",), sections, command)

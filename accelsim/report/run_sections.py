@@ -1,0 +1,232 @@
+"""What the page of one run shows beside the run itself: the knee of its batch, what a change of an
+option or of the device would do, its cost and carbon at every offer, and how far predictions of
+this device were from measurements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from accelsim.report.page import Cell, DataTable, Section, axis, cell, figure, label
+from accelsim.report.parts import COLOURS, cut, joules
+from accelsim.report.quantity import amount, duration, number, percent, usd, whole
+
+if TYPE_CHECKING:
+    from accelsim.planning.estimate import Estimate
+    from accelsim.planning.run_changes import RunChange
+
+__all__ = ["accuracy_section", "changes_section", "knee_section", "offers_section"]
+
+_SECONDS_PER_HOUR: Final = 3600.0
+#: Faster part of the device in a change: its time shrinks as much where it limits.
+_FASTER: Final = 1.2
+_MOST_OFFERS: Final = 60
+
+
+def knee_section(curve: Sequence[Estimate], knee: Estimate | None) -> Section:
+    """Throughput over latency along the batch, with the knee.
+
+    Args:
+        curve: Estimates by ascending batch.
+        knee: The batch that is large enough.
+    """
+    rows = [
+        (
+            cell(float(one.batch), whole),
+            cell(one.latency_s, duration),
+            cell(one.throughput_per_s, number),
+            cell(one.energy_per_sample_j, joules),
+            cell(one.cost_usd_per_1000, usd),
+            cell(one.memory_bytes, lambda size: amount(size, "B", small=False)),
+        )
+        for one in curve
+    ]
+    line: dict[str, Any] = {
+        "type": "scatter",
+        "mode": "lines+markers+text",
+        "name": "batch",
+        "x": [one.latency_s for one in curve],
+        "y": [one.throughput_per_s for one in curve],
+        "text": [f"{one.batch:,}" for one in curve],
+        "textposition": "top left",
+    }
+    traces = [line]
+    if knee is not None:
+        mark = {"symbol": "diamond", "size": 14, "color": COLOURS[1]}
+        point = {"type": "scatter", "mode": "markers", "name": "knee", "marker": mark}
+        traces.append(point | {"x": [knee.latency_s], "y": [knee.throughput_per_s]})
+    text = (
+        "No batch fits."
+        if knee is None
+        else f"From batch {knee.batch:,} on the throughput is within 90 % of its highest "
+        f"({number(knee.throughput_per_s)} per second in {duration(knee.latency_s)})."
+    )
+    drawn = figure(
+        traces,
+        xaxis=axis("time of a batch", type="log", ticksuffix="s", exponentformat="SI"),
+        yaxis=axis("samples per second", type="log"),
+    )
+    titles = (">batch", ">time", ">per s", ">energy per sample", ">$/1,000", ">memory")
+    return Section("knee", "Knee of the batch", DataTable(titles, rows), text, drawn)
+
+
+def changes_section(
+    base: Estimate, changes: Sequence[RunChange], bound_s: Mapping[str, float]
+) -> Section:
+    """What a change does to throughput, energy and cost; bars of the throughput.
+
+    Args:
+        base: The run.
+        changes: The run with one option changed.
+        bound_s: Seconds of operators by what limits them, for a faster part of the device.
+    """
+    rows: list[tuple[str | Cell, ...]] = []
+    bars: list[tuple[str, float]] = []
+    for change in changes:
+        one = change.estimate
+        if one is None or one.throughput_per_s is None:
+            rows.append((change.words, "", "", "", "", change.reason))
+            continue
+        ratio = _ratio(one.throughput_per_s, base.throughput_per_s)
+        rows.append(
+            (
+                change.words,
+                cell(ratio, lambda value: f"x {value:.2f}"),
+                cell(one.latency_s, duration),
+                cell(one.energy_per_sample_j, joules),
+                cell(one.cost_usd_per_1000, usd),
+                "",
+            )
+        )
+        bars.append((change.words, ratio or 0.0))
+    total = sum(bound_s.values())
+    for name, seconds in bound_s.items():
+        words = f"{name.replace('_', ' ')} {100 * (_FASTER - 1):.0f} % faster"
+        ratio = 1 / (1 - seconds / total * (1 - 1 / _FASTER)) if total else 1.0
+        shown = cell(ratio, lambda value: f"x {value:.2f}")
+        rows.append((words, shown, "", "", "", "first order, from the time it limits"))
+        bars.append((words, ratio))
+    bar: dict[str, Any] = {
+        "type": "bar",
+        "orientation": "h",
+        "y": [label(words) for words, _ in bars],
+        "x": [ratio for _, ratio in bars],
+    }
+    layout = {
+        "height": 140 + 26 * len(bars),
+        "xaxis": axis("throughput over this run's"),
+        "yaxis": axis("", autorange="reversed"),
+    }
+    titles = ("change", ">throughput", ">time", ">energy per sample", ">$/1,000", "note")
+    text = "One thing changed at a time; options are predicted again."
+    drawn = figure([bar], **layout) if bars else None
+    return Section("sensitivity", "What a change would do", DataTable(titles, rows), text, drawn)
+
+
+def _ratio(value: float, base: float | None) -> float | None:
+    return value / base if base else None
+
+
+def offers_section(estimate: Estimate) -> Section | None:
+    """Cost and carbon of the run at every offer of its device; None where there is none.
+
+    Args:
+        estimate: The run.
+    """
+    from accelsim.economics.carbon import carbon_kgco2e, grid_kgco2e_per_kwh, pue_ratio
+    from accelsim.economics.offer import PRICE_KINDS
+    from accelsim.economics.price import PriceBook
+
+    rate, energy = estimate.throughput_per_s, estimate.energy_per_sample_j
+    whole_device, _, part = estimate.device.partition("@")
+    if rate is None or part:
+        return None
+    rows, points = [], []
+    for offer in PriceBook.load().offers(whole_device):
+        for kind in PRICE_KINDS:
+            hourly = offer.usd_per_unit_hour(kind)
+            if hourly is None or offer.is_cpu:
+                continue
+            cost = 1e3 * hourly / (rate * _SECONDS_PER_HOUR)
+            grid = grid_kgco2e_per_kwh(offer.provider, offer.region)
+            site = pue_ratio(offer.provider, offer.region)
+            known = grid is not None and energy is not None
+            carbon = carbon_kgco2e(1e3 * energy, grid, site) if known else None  # type: ignore[operator, arg-type]
+            name = f"{offer.offer_id}, {kind.replace('_', ' ')}"
+            rows.append((name, cell(hourly, usd), cell(cost, usd), _kg(carbon), offer.as_of))
+            points.append((cost, carbon, name))
+    if not rows:
+        return None
+    order = sorted(range(len(rows)), key=lambda place: points[place][0])
+    drawn = [points[place] for place in order if points[place][1] is not None]
+    mark: dict[str, Any] = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [cost for cost, _, _ in drawn],
+        "y": [1e3 * (carbon or 0.0) for _, carbon, _ in drawn],
+        "text": [label(name) for _, _, name in drawn],
+        "hovertemplate": "%{text}<br>$%{x:.3g}, %{y:.3g} g<extra></extra>",
+        "marker": {"size": 10, "color": COLOURS[2]},
+    }
+    picture = figure(
+        [mark], xaxis=axis("USD per 1,000", type="log"), yaxis=axis("g CO2e per 1,000")
+    )
+    titles = ("offer", ">USD per hour", ">$/1,000", ">CO2e per 1,000", "as of")
+    shown = [rows[place] for place in order]
+    unknown = len(rows) - len(drawn)
+    text = (
+        f"{len(rows):,} prices of one device, cheapest first; grid average of the place and the "
+        f"site's overhead; {unknown:,} whose region's grid or the device's energy is unknown are "
+        "not drawn."
+    )
+    table = DataTable(titles, cut(shown))
+    title = "Cost and carbon by offer"
+    return Section("offers", title, table, text, picture if drawn else None)
+
+
+def _kg(value: float | None) -> Cell:
+    return cell(value, lambda kg: amount(None if kg is None else 1e3 * kg, "g"))
+
+
+def accuracy_section(estimate: Estimate) -> Section | None:
+    """How far this device's predictions were from measurements, from the shipped reports; None
+    where none of its runs was measured.
+
+    Args:
+        estimate: The run.
+    """
+    from accelsim.datafile import data_root
+    from accelsim.report.accuracy import score_rows
+    from accelsim.report.accuracy_file import read_accuracy
+
+    report = read_accuracy(data_root() / "calibration" / "ACCURACY.json")
+    device = estimate.device.partition("@")[0]
+    found = [row for row in score_rows(report, device) if row["mape_fraction"] is not None]
+    if not found:
+        return None
+    rows = [
+        (
+            row["suite"],
+            str(row["group"]),
+            cell(float(row["rows_answered"]), whole),
+            cell(row["median_ape_fraction"], percent),
+            cell(row["p90_ape_fraction"], percent),
+            cell(row["interval_coverage_fraction"], percent),
+        )
+        for row in found
+    ]
+    bars = [
+        {
+            "type": "bar",
+            "name": name,
+            "x": [label(f"{row['suite']}, {row['group']}") for row in found],
+            "y": [None if row[field] is None else 100 * row[field] for row in found],
+        }
+        for name, field in (("median error", "median_ape_fraction"), ("p90", "p90_ape_fraction"))
+    ]
+    drawn = figure(bars, barmode="group", xaxis=axis(""), yaxis=axis("error, %"))
+    titles = ("suite", "rows", ">count", ">median error", ">p90", ">in the 90 % interval")
+    text = "Predicted against measured on this device, as scored for this version."
+    title = "How far predictions were from measurements"
+    return Section("accuracy", title, DataTable(titles, cut(rows)), text, drawn)

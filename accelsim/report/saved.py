@@ -1,0 +1,95 @@
+"""Reads results that commands saved: JSON files, and folders of sweeps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from accelsim.datafile import MAX_DEPTH
+from accelsim.errors import InputError, MissingDependencyError
+
+__all__ = ["MAX_BYTES", "read_result"]
+
+#: Largest file that is read; larger results are folders of sweeps.
+MAX_BYTES: Final = 256 * 2**20
+#: Folder of a sweep's parts; the columns a page shows.
+_PARTS: Final = "parts"
+_COLUMNS: Final = (
+    *("workload", "device", "mode", "batch", "latency_s", "throughput_per_s"),
+    *("energy_per_sample_j", "cost_usd_per_1000", "bound", "reason", "offer"),
+    *("usd_per_hour", "average_power_w"),
+)
+#: Points of a sweep that a page takes in: evenly spaced ones of a larger one.
+_MOST_POINTS: Final = 100_000
+
+
+def read_result(path: Path) -> Any:
+    """A saved result as plain values.
+
+    Args:
+        path: JSON file of a command, or folder of a sweep.
+
+    Raises:
+        InputError: If it cannot be read, is too large, or is no JSON.
+        MissingDependencyError: If it is a sweep and pyarrow is not installed.
+    """
+    if path.is_dir():
+        return _sweep_rows(path)
+    try:
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise InputError(
+                f"{path}: {size / 2**20:,.0f} MiB is too large: at most {MAX_BYTES / 2**20:,.0f}. "
+                "Keep results of this size with accelsim sweep, whose folder is read in parts."
+            )
+        document = json.loads(path.read_text("utf-8"))
+    except InputError:
+        raise
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from None
+    except (ValueError, RecursionError):
+        raise InputError(
+            f"{path} is no JSON. Write it with --format json --out FILE.json."
+        ) from None
+    return _checked(document, path)
+
+
+def _checked(document: Any, path: Path) -> Any:
+    """The document, no deeper than data files are."""
+    level, layer = 0, [document]
+    while layer:
+        level += 1
+        if level > MAX_DEPTH:
+            raise InputError(f"{path} is nested more than {MAX_DEPTH} deep.")
+        nested = [item for item in layer if isinstance(item, dict | list)]
+        layer = [
+            one for item in nested for one in (item.values() if isinstance(item, dict) else item)
+        ]
+    return document
+
+
+def _sweep_rows(folder: Path) -> list[dict[str, Any]]:
+    try:
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise MissingDependencyError("pyarrow", "sweep") from None
+    parts = sorted((folder / _PARTS).glob("*.parquet"))
+    if not parts:
+        raise InputError(f"{folder} has no finished points: it is no folder of a sweep.")
+    try:
+        files = [pq.ParquetFile(part) for part in parts]
+        stride = -(-sum(one.metadata.num_rows for one in files) // _MOST_POINTS)
+        rows: list[dict[str, Any]] = []
+        passed = 0
+        for one in files:
+            stored = one.schema_arrow.names
+            is_estimate = "latency_s" in stored  # answers of other commands have other figures
+            names = [name for name in _COLUMNS if name in stored] if is_estimate else stored
+            for block in one.iter_batches(columns=names):
+                first = -passed % stride
+                rows += block.slice(first).to_pylist()[::stride] if first < len(block) else []
+                passed += len(block)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder} cannot be read: {error}") from None
+    return [row | {"reason": row.get("reason") or None} for row in rows]

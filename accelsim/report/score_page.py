@@ -1,0 +1,118 @@
+"""The page of a scoreboard: errors and coverage of every suite, predicted against measured with the
+90 % interval, and what was refused or not scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from accelsim.report.accuracy import score_rows
+from accelsim.report.page import DataTable, Page, Section, axis, cell, figure
+from accelsim.report.parts import COLOURS, cut, rows_section
+from accelsim.report.quantity import percent
+
+if TYPE_CHECKING:
+    from accelsim.validation.score import Scoreboard
+
+__all__ = ["score_page"]
+
+_FIELDS: Final = {
+    "mape_fraction": "MAPE",
+    "median_ape_fraction": "median",
+    "p90_ape_fraction": "p90",
+    "max_ape_fraction": "largest",
+    "interval_coverage_fraction": "in the 90 % interval",
+    "roofline_mape_fraction": "plain roofline",
+}
+#: Rows of all suites together that parity figures draw.
+_MOST_POINTS: Final = 20_000
+
+
+def score_page(document: Mapping[str, Any], command: str, board: Scoreboard | None = None) -> Page:
+    """The report of a validation.
+
+    Args:
+        document: The scoreboard as plain values.
+        command: Command that makes the page again.
+        board: Its rows, for the figures of predicted against measured; None where only figures
+            were kept.
+    """
+    rows = score_rows(document)
+    suites = [row for row in rows if not row["group"]]
+    sections = [_suites(suites)] if suites else []
+    if board is not None:
+        sections += _parity(board)
+    groups = [row for row in rows if row["group"]]
+    for name in dict.fromkeys(row["suite"] for row in groups):
+        own = [row for row in groups if row["suite"] == name]
+        sections.append(rows_section(f"groups-{name}", f"{name} by device and model", own))
+    refused = [
+        {"suite": name, "rows": count, "why": why}
+        for name, found in document["suites"].items()
+        for why, count in found["refused"].items()
+    ]
+    if refused:
+        sections.append(rows_section("refused", "Rows without an answer", refused))
+    skipped = [{"suite": name, "why": why} for name, why in document.get("skipped", {}).items()]
+    if skipped:
+        sections.append(rows_section("skipped", "Suites not scored", skipped))
+    asked = sum(found["rows_asked"] for found in document["suites"].values())
+    answered = sum(found["rows_answered"] for found in document["suites"].values())
+    decision = [f"{len(suites)} suites, {answered:,} of {asked:,} rows answered."]
+    decision += [
+        f"{row['suite']}: median error {percent(row['median_ape_fraction'])}, "
+        f"{percent(row['interval_coverage_fraction'])} of the rows in their 90 % interval."
+        for row in suites
+    ]
+    return Page("Predicted against measured", tuple(decision), tuple(sections), command)
+
+
+def _suites(rows: list[dict[str, Any]]) -> Section:
+    bars = [
+        {
+            "type": "bar",
+            "name": words,
+            "x": [row["suite"] for row in rows],
+            "y": [None if row[field] is None else 100 * row[field] for row in rows],
+            "marker": {"color": colour},
+        }
+        for (field, words), colour in zip(
+            (item for item in _FIELDS.items() if item[0] != "max_ape_fraction"),
+            COLOURS,
+            strict=False,
+        )
+    ]
+    cells = [(row["suite"], *(cell(row[field], percent) for field in _FIELDS)) for row in rows]
+    titles = ("suite", *(f">{words}" for words in _FIELDS.values()))
+    drawn = figure(bars, barmode="group", xaxis=axis(""), yaxis=axis("%", type="log"))
+    return Section("suites", "Errors by suite", DataTable(titles, cut(cells)), "", drawn)
+
+
+def _parity(board: Scoreboard) -> list[Section]:
+    """Predicted against measured of each suite, in the page's colours."""
+    from accelsim.report.accuracy_pages import parity_figure
+    from accelsim.report.parity import parity_series, sampling_note, title
+
+    answered = [(score, series) for score in board.suites if (series := parity_series(score))]
+    most = _MOST_POINTS // max(len(answered), 1)
+    found = []
+    for score, series in answered:
+        drawn = parity_figure(score, series, most)
+        own = figure(drawn["data"], xaxis=drawn["layout"]["xaxis"], yaxis=drawn["layout"]["yaxis"])
+        rows = [
+            (
+                one.device,
+                cell(float(len(one)), lambda count: f"{count:,.0f}"),
+                cell(float(abs(one.error).mean()), percent),
+                cell(
+                    float(((one.low <= one.measured) & (one.measured <= one.high)).mean()), percent
+                ),
+            )
+            for one in series
+        ]
+        name = f"parity-{score.suite.name}"
+        table = DataTable(("device", ">rows", ">MAPE", ">in the interval"), cut(rows))
+        note = sampling_note(series, max(1, most // len(series))) or "All rows drawn."
+        found.append(Section(name, title(score), table, note, own))
+    return found

@@ -1,0 +1,151 @@
+"""The page of a served load: whether it keeps its targets, its times to tokens with their
+intervals and the targets as lines, and what it costs at other loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from accelsim.report.calculator import LoadOption, calculator_section
+from accelsim.report.page import Cell, DataTable, Page, Section, axis, cell, figure
+from accelsim.report.parts import (
+    COLOURS,
+    joules,
+    mapping_section,
+    metrics_section,
+    provenance_sections,
+)
+from accelsim.report.quantity import amount, duration, number, percent, usd
+from accelsim.report.result_page import known_devices
+
+__all__ = ["serving_page"]
+
+_TIMES: Final = {
+    "ttft_s": "first token",
+    "tpot_s": "further token",
+    "itl_s": "gap between tokens",
+    "e2e_s": "whole request",
+    "queue_s": "queueing",
+}
+_SECONDS_PER_HOUR: Final = 3600.0
+
+
+def serving_page(document: Mapping[str, Any], command: str) -> Page:
+    """The report of a served load.
+
+    Args:
+        document: The result as plain values.
+        command: Command that makes the page again.
+    """
+    devices = known_devices([document["device"]])
+    sections = [_times(document)]
+    calculator = _calculator(document)
+    if calculator is not None:
+        sections.append(calculator)
+    sections += [
+        mapping_section("replica", "The replica and its memory", document["plan"]),
+        metrics_section(document["metrics"]),
+    ]
+    flat = {**document, "inputs": _flat(document["inputs"])}
+    sections += provenance_sections([flat], devices)
+    title = f"{document['workload']} on {document['replicas']} x {document['device']}"
+    return Page(title, _decision(document), tuple(sections), command, tuple(document["warnings"]))
+
+
+def _flat(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        f"{part} {name}": value
+        for part, found in inputs.items()
+        for name, value in (found.items() if isinstance(found, Mapping) else [("", found)])
+    }
+
+
+def _decision(d: Mapping[str, Any]) -> tuple[str, ...]:
+    where = f"{d['replicas']} x {d['device']} with {d['engine']}"
+    met = d["slo_attainment_fraction"]
+    asked = d["inputs"]["options"]["slo"]["attainment_fraction"]
+    if met is None:
+        first = f"{where} answers {number(d['throughput_requests_per_s'])} requests/s."
+    else:
+        keeps = "keeps" if met >= asked else "does not keep"
+        first = f"{where} {keeps} the targets: {percent(met)} of the requests meet them."
+    times = ", ".join(
+        f"{words} {duration(d[name]['p50'])} (p50), {duration(d[name]['p99'])} (p99)"
+        for name, words in _TIMES.items()
+        if name in {"ttft_s", "tpot_s", "e2e_s"} and d[name]["p50"] is not None
+    )
+    power = f"{joules(d['energy_j_per_token'])} per token, {amount(d['average_power_w'], 'W')}"
+    cost = f"{usd(d['cost_usd_per_1000_requests'])} per 1,000 requests"
+    overload = (
+        ("It is overloaded: the queue grows as long as the load lasts.",) if d["saturated"] else ()
+    )
+    used = f"Utilisation {percent(d['utilisation_fraction'])}"
+    return (first, *overload, f"Times: {times}.", f"{used}; energy {power}; cost {cost}.")
+
+
+def _times(document: Mapping[str, Any]) -> Section:
+    """Percentiles of each time, its target as a line, its interval as a bar."""
+    slo = document["inputs"]["options"]["slo"]
+    rows: list[tuple[str | Cell, ...]] = []
+    traces: list[dict[str, Any]] = []
+    for place, (name, words) in enumerate(_TIMES.items()):
+        parts = {part: one for part, one in document[name].items() if one is not None}
+        if not parts:
+            continue
+        colour = COLOURS[place]
+        ends = [document["metrics"].get(f"{name}.{part}", {}) for part in parts]
+        above, below = ([_gap(one, end) for one in ends] for end in ("high", "low"))
+        bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": words,
+                "x": list(parts),
+                "y": list(parts.values()),
+                "error_y": bars,
+                "line": {"color": colour},
+            }
+        )
+        if slo.get(name) is not None:
+            line = {"type": "scatter", "mode": "lines", "name": f"target, {words}"}
+            dash = {"color": colour, "dash": "dash"}
+            traces.append(line | {"x": list(parts), "y": [slo[name]] * len(parts), "line": dash})
+        rows += [
+            (
+                words,
+                part,
+                cell(value, duration),
+                *(cell(one.get(end), duration) for end in ("low", "high")),
+                cell(slo.get(name), duration) if slo.get(name) is not None else "none",
+            )
+            for (part, value), one in zip(parts.items(), ends, strict=True)
+        ]
+    layout = {"yaxis": axis("time", type="log", ticksuffix="s", exponentformat="SI")}
+    titles = ("time", "of requests", ">value", ">low", ">high", ">target")
+    text = "Bars: 90 % interval from the error of the step times. Dashed: the targets."
+    drawn = figure(traces, xaxis=axis(""), **layout)
+    return Section("times", "Times of requests", DataTable(titles, rows), text, drawn)
+
+
+def _gap(metric: Mapping[str, Any], end: str) -> float:
+    value, other = metric.get("value"), metric.get(end)
+    return 0.0 if value is None or other is None else abs(other - value)
+
+
+def _calculator(d: Mapping[str, Any]) -> Section | None:
+    """Cost at other loads: the rate at full utilisation is the rate now over the share used."""
+    rate, used = d["throughput_requests_per_s"], d["utilisation_fraction"]
+    per_1000 = d["cost_usd_per_1000_requests"]
+    if not rate or not used or per_1000 is None:
+        return None
+    hourly = per_1000 / 1e3 * rate * _SECONDS_PER_HOUR / d["replicas"]
+    full = rate / used / d["replicas"]
+    option = LoadOption(f"replica of {d['device']}", full, hourly)
+    text = (
+        f"A replica at full use is taken to answer {number(full)} requests/s: the rate of this run "
+        f"over its utilisation of {percent(used)}, an estimate that leaves batching out; "
+        "accelsim serve --find max-rate simulates it."
+    )
+    return calculator_section([option], rate, "requests", text)
