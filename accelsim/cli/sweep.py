@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from accelsim.cli.report_file import check_report, command_text
+
 if TYPE_CHECKING:
     from accelsim.cli.progress import Report
 
@@ -29,6 +31,10 @@ def sweep(
             "--executor", metavar="WHERE", help="local, or dask://HOST:PORT of a cluster."
         ),
     ] = "local",
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="FILE", help="Also write a page of the points (HTML)."),
+    ] = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print nothing but the result.")
     ] = False,
@@ -38,14 +44,21 @@ def sweep(
     from accelsim.planning.sweep.run import sweep as run_sweep
     from accelsim.result import json_text
 
-    with progress_bar("sweep", unit="points", quiet=quiet) as report:
+    check_report(report)
+    with progress_bar("sweep", unit="points", quiet=quiet) as told:
         result = run_sweep(
             spec,
             out,
             workers=workers,
             executor=executor,
-            report=_with_rate(report),
+            report=_with_rate(told),
         )
+    if report is not None:
+        from accelsim.report.page import write_page
+        from accelsim.report.result_page import result_page
+        from accelsim.report.saved import read_result
+
+        write_page(result_page(read_result(out), command_text()), report)
     typer.echo(json_text(result.to_dict()))
 
 

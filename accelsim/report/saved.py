@@ -38,20 +38,19 @@ def read_result(path: Path) -> Any:
         return _sweep_rows(path)
     try:
         size = path.stat().st_size
-        if size > MAX_BYTES:
-            raise InputError(
-                f"{path}: {size / 2**20:,.0f} MiB is too large: at most {MAX_BYTES / 2**20:,.0f}. "
-                "Keep results of this size with accelsim sweep, whose folder is read in parts."
-            )
-        document = json.loads(path.read_text("utf-8"))
-    except InputError:
-        raise
+        text = path.read_bytes() if size <= MAX_BYTES else b""
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from None
-    except (ValueError, RecursionError):
+    if size > MAX_BYTES:
         raise InputError(
-            f"{path} is no JSON. Write it with --format json --out FILE.json."
-        ) from None
+            f"{path}: {size / 2**20:,.0f} MiB is too large: at most {MAX_BYTES / 2**20:,.0f}. "
+            "Keep results of this size with accelsim sweep, whose folder is read in parts."
+        )
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        problem = f"{path} is no JSON. Write it with --format json --out FILE.json."
+        raise InputError(problem) from None
     return _checked(document, path)
 
 
