@@ -7,6 +7,7 @@ import pytest
 from accelsim.errors import InputError, OutputError
 from accelsim.planning.sweep import results
 from accelsim.planning.sweep.run import sweep
+from accelsim.report.page import page_html
 from accelsim.report.sweep_page import pareto_page
 
 pytest.importorskip("pyarrow")
@@ -42,7 +43,7 @@ def test_the_front_is_what_nothing_beats(folder):
             front["throughput_per_s"] >= point["throughput_per_s"]
         )
         assert beats.any()
-    page = pareto_page(frame, front, ["latency_s", "throughput_per_s:max"])
+    page = page_html(pareto_page(frame, front, ["latency_s", "throughput_per_s:max"], ""))
     assert "h100-sxm-80gb" in page
     assert "throughput_per_s" in page
 
