@@ -1,31 +1,38 @@
-"""The fleet with the least cost, energy or carbon that carries a load: a mixed-integer programme.
+"""The fleet with the least of an objective that carries a load: a mixed-integer programme.
 
-Whole instances x and the load q each kind of instance carries for each service:
+Whole instances x and the load q each kind of instance carries for each service; of each job one of
+the ways z it can be done:
 
-    minimise  f·x + v·q
+    minimise  f·x + v·q + w·z
     with      sum q = demand            for each service
               q <= rate·x               for each pair of service and offer
               sum rate·x - k·rate·y >= demand, x <= M·y    for each pair, where k instances may fail
-              amounts of x and q        within their limits
+              sum z = 1                 for each job
+              amounts of x, q and z     within their limits
 
 solved by HiGHS (Huangfu & Hall, Mathematical Programming Computation 10, 2018) through scipy.
+Services and jobs meet in the limits alone: where the best fleets of each, found one by one, keep
+all limits together, they are the best together, too.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import numpy as np
 
 from accelsim.errors import InvalidValueError
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 __all__ = ["Amount", "Fleet", "FleetProblem", "irreducible_conflict", "solve"]
 
 _GAP: Final = 1e-4
+#: Of programmes of many pairs, whose last hundredth takes most of the time.
+_LARGE_GAP: Final = 1e-2
+_LARGE: Final = 500
 _TIME_LIMIT_S: Final = 20.0
 _TOLERANCE: Final = 1e-6
 #: `scipy.optimize.milp`: solved, and shown to have no solution; all else is a search that stopped.
@@ -35,17 +42,23 @@ _INFEASIBLE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Something a fleet uses, linear in instances and in load; a limit of it, or an objective.
+    """Something a fleet uses, linear in instances, load and ways; a limit of it, or an objective.
 
     Attributes:
         per_instance: Used by one instance, idle, shape (offers,).
         per_load: Used by one request per second on top, shape (services, offers).
         limit: Largest sum; None sets none.
+        per_way: Used by a way of doing a job, shape (ways,).
     """
 
     per_instance: FloatArray
     per_load: FloatArray
     limit: float | None = None
+    per_way: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+    def of_service(self, place: int) -> Amount:
+        """What one service uses alone, without a limit."""
+        return Amount(self.per_instance, self.per_load[place : place + 1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +72,8 @@ class FleetProblem:
         objective: What is least.
         limits: Amounts with limits, by the name of the constraint.
         redundancy: Instances of the largest kind of a service that may fail.
+        job: Job that each way does, shape (ways,).
+        job_count: Jobs; one without a way cannot be done.
     """
 
     demand_per_s: FloatArray
@@ -66,6 +81,24 @@ class FleetProblem:
     objective: Amount
     limits: Mapping[str, Amount]
     redundancy: int = 0
+    job: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    job_count: int = 0
+
+    def service(self, place: int, without: Collection[str]) -> FleetProblem:
+        """One service alone, without limits."""
+        return FleetProblem(
+            self.demand_per_s[place : place + 1],
+            self.rate_per_s[place : place + 1],
+            self.objective.of_service(place),
+            {},
+            0 if "redundancy" in without else self.redundancy,
+        )
+
+    @property
+    def can_be_done(self) -> bool:
+        """Whether something carries each service, and each job has a way."""
+        carried = (self.rate_per_s > 0).any(axis=1).all()
+        return bool(carried and np.isin(np.arange(self.job_count), self.job).all())
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +108,21 @@ class Fleet:
     Attributes:
         count: Instances, shape (services, offers).
         load_per_s: Requests per second, the same shape.
+        ways: Ways taken, one for each job, shape (jobs,).
         is_proven: Whether no other is better by more than the search's tolerance; False where the
             search stopped at its time limit.
     """
 
     count: FloatArray
     load_per_s: FloatArray
+    ways: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     is_proven: bool = True
 
     def uses(self, amount: Amount) -> float:
         """How much of an amount it uses."""
         idle = self.count.sum(axis=0) @ amount.per_instance
-        return float(idle + (self.load_per_s * amount.per_load).sum())
+        of_ways = amount.per_way[self.ways].sum() if len(self.ways) else 0.0
+        return float(idle + (self.load_per_s * amount.per_load).sum() + of_ways)
 
 
 def solve(problem: FleetProblem, without: Collection[str] = ()) -> Fleet | None:
@@ -99,12 +135,48 @@ def solve(problem: FleetProblem, without: Collection[str] = ()) -> Fleet | None:
     Raises:
         InvalidValueError: If the search stopped before it found a fleet or showed there is none.
     """
+    if not problem.can_be_done:
+        return None
+    fleet = _apart(problem, without)
+    if fleet is not None and _keeps(fleet, problem, without):
+        return fleet
+    if fleet is None and not problem.limits:
+        return None
     model = _Model.of(problem, without)
-    if (problem.rate_per_s > 0).any(axis=1).all():
+    found = model.best()
+    return None if found is None else model.fleet(found)
+
+
+def _apart(problem: FleetProblem, without: Collection[str]) -> Fleet | None:
+    """The best fleets of each service and the best way of each job, without limits."""
+    fleets = []
+    for place in range(len(problem.demand_per_s)):
+        model = _Model.of(problem.service(place, without), ())
         found = model.best()
-        if found is not None:
-            return model.fleet(found)
-    return None
+        if found is None:
+            return None
+        fleets.append(model.fleet(found))
+    cost = problem.objective.per_way
+    ways = [
+        of_job[cost[of_job].argmin()]
+        for of_job in (np.flatnonzero(problem.job == place) for place in range(problem.job_count))
+    ]
+    empty = np.zeros((0, problem.rate_per_s.shape[1]))
+    return Fleet(
+        np.concatenate([empty, *(fleet.count for fleet in fleets)]),
+        np.concatenate([empty, *(fleet.load_per_s for fleet in fleets)]),
+        np.array(ways, dtype=np.int64),
+        all(fleet.is_proven for fleet in fleets),
+    )
+
+
+def _keeps(fleet: Fleet, problem: FleetProblem, without: Collection[str]) -> bool:
+    return all(
+        amount.limit is None
+        or name in without
+        or fleet.uses(amount) <= amount.limit * (1 + _TOLERANCE) + _TOLERANCE
+        for name, amount in problem.limits.items()
+    )
 
 
 def irreducible_conflict(problem: FleetProblem) -> tuple[str, ...]:
@@ -123,22 +195,44 @@ def irreducible_conflict(problem: FleetProblem) -> tuple[str, ...]:
     return tuple(name for name in names if name not in dropped)
 
 
+def _worth_asking(problem: FleetProblem) -> BoolArray:
+    """Pairs that no other of their service replaces: one that carries as much and uses as little
+    of all amounts, one instance for one; shape (services, offers). Where two and more may fail, a
+    larger instance is no replacement.
+    """
+    worth: BoolArray = problem.rate_per_s > 0
+    if problem.redundancy > 1:
+        return worth
+    amounts = [problem.objective, *problem.limits.values()]
+    for place, rates in enumerate(problem.rate_per_s):
+        uses = [rates * -1.0]
+        for amount in amounts:
+            uses += [amount.per_instance, amount.per_load[place]]
+        columns = np.stack(uses, axis=1)
+        for offer in np.flatnonzero(worth[place]):
+            as_good = (columns <= columns[offer]).all(axis=1) & worth[place]
+            as_good[offer] = False
+            worth[place, offer] = not as_good.any()
+    return worth
+
+
 class _Model:
-    """Matrices of a problem: columns are x, q and y of the pairs that can serve; loads and rates
-    are in shares of the service's demand, so that all coefficients are near 1.
+    """Matrices of a problem: columns are x, q and y of the pairs that can serve, then z; loads and
+    rates are in shares of the service's demand, so that all coefficients are near 1.
     """
 
     def __init__(self, problem: FleetProblem, redundancy: int) -> None:
         self.problem, self.redundancy = problem, redundancy
-        self.service, self.offer = np.nonzero(problem.rate_per_s > 0)
+        self.service, self.offer = np.nonzero(_worth_asking(problem))
         self.demand = problem.demand_per_s[self.service]
         self.rate = problem.rate_per_s[self.service, self.offer] / self.demand
         self.size = len(self.rate)
+        self.width = 3 * self.size + len(problem.job)
         self.most = np.ceil(1 / self.rate - _TOLERANCE) + redundancy
-        self.rows: list[FloatArray] = []
-        self.low: list[float] = []
+        self.rows: list[Any] = []
+        self.low: list[FloatArray] = []
+        self.high: list[FloatArray] = []
         self.is_proven = True
-        self.high: list[float] = []
 
     @classmethod
     def of(cls, problem: FleetProblem, without: Collection[str]) -> _Model:
@@ -146,29 +240,41 @@ class _Model:
         model._carry()
         if model.redundancy:
             model._survive()
+        if problem.job_count:
+            rows = (np.arange(problem.job_count)[:, None] == problem.job).astype(float)
+            model._add([None, None, None, rows], 1.0, 1.0)
         for name, amount in problem.limits.items():
             if name not in without and amount.limit is not None:
                 scale = max(amount.limit, _TOLERANCE)
-                model._add(model.coefficients(amount) / scale, -math.inf, amount.limit / scale)
+                row = model.coefficients(amount)[None] / scale
+                model._add(np.split(row, model._edges, axis=1), -math.inf, amount.limit / scale)
         return model
+
+    @property
+    def _edges(self) -> list[int]:
+        return [self.size, 2 * self.size, 3 * self.size]
 
     def coefficients(self, amount: Amount) -> FloatArray:
         """Of an amount in the columns of the model."""
         idle = amount.per_instance[self.offer]
         load = amount.per_load[self.service, self.offer] * self.demand
-        return np.concatenate([idle, load, 0 * idle])
+        of_ways = amount.per_way if len(amount.per_way) else np.zeros(len(self.problem.job))
+        return np.concatenate([idle, load, 0 * idle, of_ways])
 
     def best(self) -> FloatArray | None:
         from scipy.optimize import Bounds, LinearConstraint, milp
 
-        size = self.size
+        size, ways = self.size, len(self.problem.job)
         objective = self.coefficients(self.problem.objective)
+        most = [self.most, np.full(size, np.inf), np.ones(size + ways)]
+        gap = _LARGE_GAP if size + ways > _LARGE else _GAP
+        matrix, low, high = self._constraints()
         done = milp(
-            objective / max(objective.max(), _TOLERANCE),
-            integrality=np.repeat([1, 0, 1], size),
-            bounds=Bounds(0, np.concatenate([self.most, np.full(size, np.inf), np.ones(size)])),
-            constraints=LinearConstraint(np.array(self.rows), self.low, self.high),
-            options={"disp": False, "mip_rel_gap": _GAP, "time_limit": _TIME_LIMIT_S},
+            objective / max(objective.max(initial=0.0), _TOLERANCE),
+            integrality=np.repeat([1, 0, 1, 1], [size, size, size, ways]),
+            bounds=Bounds(0, np.concatenate(most)),
+            constraints=LinearConstraint(matrix, low, high),
+            options={"disp": False, "mip_rel_gap": gap, "time_limit": _TIME_LIMIT_S},
         )
         if done.x is None and done.status != _INFEASIBLE:
             allowed = f"few enough to be searched in {_TIME_LIMIT_S:g} s"
@@ -183,7 +289,9 @@ class _Model:
         count, load = np.zeros(shape), np.zeros(shape)
         count[self.service, self.offer] = whole
         load[self.service, self.offer] = self._even_load(whole, found) * self.demand
-        return Fleet(count, load, self.is_proven)
+        taken = np.flatnonzero(found[3 * self.size :] > 0.5)
+        ways = taken[np.argsort(self.problem.job[taken])]
+        return Fleet(count, load, ways, self.is_proven)
 
     def _even_load(self, whole: FloatArray, found: FloatArray) -> FloatArray:
         """Load in proportion to what the instances carry; the solution's own where that would
@@ -193,33 +301,48 @@ class _Model:
         by_service = np.bincount(self.service, carried)[self.service]
         load = carried / by_service
         even = np.concatenate([whole, load, found[2 * self.size :]])
-        rows = np.array(self.rows) @ even
-        keeps = (rows <= np.array(self.high) * (1 + _TOLERANCE) + _TOLERANCE).all()
+        matrix, _, high = self._constraints()
+        keeps = (matrix @ even <= high * (1 + _TOLERANCE) + _TOLERANCE).all()
         objective = self.coefficients(self.problem.objective)
         is_best = objective @ even <= objective @ found * (1 + _TOLERANCE)
         return load if keeps and is_best else found[self.size : 2 * self.size]
 
+    def _constraints(self) -> tuple[Any, FloatArray, FloatArray]:
+        from scipy.sparse import csr_array, vstack
+
+        empty = csr_array((0, self.width))
+        rows = vstack([empty, *self.rows], format="csr")
+        none = np.zeros(0)
+        return rows, np.concatenate([none, *self.low]), np.concatenate([none, *self.high])
+
     def _carry(self) -> None:
-        for place in range(len(self.problem.demand_per_s)):
-            row = np.zeros(3 * self.size)
-            row[self.size : 2 * self.size] = self.service == place
-            self._add(row, 1.0, 1.0)
-        for pair in range(self.size):
-            row = np.zeros(3 * self.size)
-            row[pair], row[self.size + pair] = self.rate[pair], -1.0
-            self._add(row, 0.0, math.inf)
+        from scipy.sparse import diags_array
+
+        services = range(len(self.problem.demand_per_s))
+        of_service = np.array([self.service == place for place in services], dtype=float)
+        self._add([None, of_service.reshape(-1, self.size), None, None], 1.0, 1.0)
+        one = diags_array(np.ones(self.size))
+        self._add([diags_array(self.rate), -one, None, None], 0.0, math.inf)
 
     def _survive(self) -> None:
-        for pair in range(self.size):
-            row = np.zeros(3 * self.size)
-            row[: self.size] = np.where(self.service == self.service[pair], self.rate, 0.0)
-            row[2 * self.size + pair] = -self.redundancy * self.rate[pair]
-            self._add(row, 1.0, math.inf)
-            used = np.zeros(3 * self.size)
-            used[pair], used[2 * self.size + pair] = -1.0, self.most[pair]
-            self._add(used, 0.0, math.inf)
+        from scipy.sparse import diags_array
 
-    def _add(self, row: FloatArray, low: float, high: float) -> None:
-        self.rows.append(row)
-        self.low.append(low)
-        self.high.append(high)
+        same = self.service[:, None] == self.service
+        lost = diags_array(-self.redundancy * self.rate)
+        self._add([np.where(same, self.rate, 0.0), None, lost, None], 1.0, math.inf)
+        one = diags_array(np.ones(self.size))
+        self._add([-one, None, diags_array(self.most), None], 0.0, math.inf)
+
+    def _add(self, blocks: list[Any], low: float, high: float) -> None:
+        """Rows of blocks of x, q, y and z, all with the same ends; None is a block of zeros."""
+        from scipy.sparse import csr_array, hstack
+
+        count = next(block.shape[0] for block in blocks if block is not None)
+        widths = [self.size, self.size, self.size, len(self.problem.job)]
+        parts = [
+            csr_array((count, width)) if block is None else csr_array(block)
+            for block, width in zip(blocks, widths, strict=True)
+        ]
+        self.rows.append(hstack(parts, format="csr"))
+        self.low.append(np.full(count, low))
+        self.high.append(np.full(count, high))
