@@ -33,6 +33,8 @@ SUFFIXES: Mapping[str, tuple[str, float]] = {
     "_ns": ("_s", 1e-9),
     "_us": ("_s", 1e-6),
     "_ms": ("_s", 1e-3),
+    "_hours": ("_s", 3600.0),
+    "_days": ("_s", 86_400.0),
     "_pj": ("_j", 1e-12),
     "_nj": ("_j", 1e-9),
     "_mw": ("_w", 1e-3),

@@ -27,7 +27,7 @@ def capacity_view(result: CapacityPlan) -> RenderableType:
     parts: list[RenderableType] = [Text(result.figures()["reason"])]
     fleets = [] if result.recommended is None else [result.recommended, *result.alternatives]
     if fleets:
-        titles = "~fleet | >USD/month | >energy/month | >CO2e/month | >SLO holds | >headroom"
+        titles = "~fleet | >USD/month | >energy/month | >CO2e/month | >limits hold | >headroom"
         parts.append(Padding(Listing.of(titles, [_cells(fleet) for fleet in fleets]), (1, 0, 0, 0)))
     if result.sensitivity:
         rows = [_change(row) for row in result.sensitivity]
@@ -44,7 +44,7 @@ def _cells(fleet: FleetAnswer) -> tuple[str, ...]:
         f"{fleet.cost_usd_per_month:,.2f}",
         UNKNOWN if energy is None else f"{energy / 3.6e6:,.0f} kWh",
         UNKNOWN if carbon is None else amount(carbon * 1e3, "g"),
-        percent(fleet.slo_probability),
+        percent(min(fleet.slo_probability, fleet.deadline_probability or 1.0)),
         percent(fleet.headroom_fraction),
     )
 
@@ -55,9 +55,10 @@ def _words(offers: list[dict[str, Any]]) -> str:
 
 
 def _change(row: Any) -> tuple[str, str, str]:
-    names = {"load_ratio": "load", "slo_probability": "SLO holds", "price_ratio": "price"}
+    names = {"load_ratio": "load", "probability": "limits hold", "price_ratio": "price"}
+    names |= {"efficiency_ratio": "speed", "model_error_ratio": "model error"}
     value = row["value"]
-    shown = percent(value) if row["parameter"] == "slo_probability" else f"x {value:.2f}"
+    shown = percent(value) if row["parameter"] == "probability" else f"x {value:.2f}"
     then = _words(row["offers"]) if row["changes_decision"] else "the same device"
     cost = row["cost_usd_per_month"]
     return names[row["parameter"]], shown, then if cost is None else f"{then}, {cost:,.0f} USD"

@@ -1,5 +1,6 @@
 """Plans keep their constraints, say what contradicts, and refuse what is wrong by name."""
 
+import math
 from copy import deepcopy
 
 import pytest
@@ -104,6 +105,14 @@ def test_less_energy_costs_no_less(answered):
         ("candidates", "devices", ["zcu102"], "zcu102"),
         ("candidates", "kinds", ["stolen"], "stolen"),
         ("constraints", "quota", {"nobody": 1}, "nobody"),
+        (None, "objective", "time", "time needs"),
+        (None, "services", [], "at least one"),
+        (
+            None,
+            "training_jobs",
+            [{"name": "t", "model": "bert-base", "deadline_s": 1.0}],
+            "samples",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(part, field, value, named):
@@ -130,3 +139,111 @@ def test_cost_follows_the_growth_of_the_load():
     costs = accelsim.plan(scenario).cost_by_month
     assert len(costs) == 3
     assert costs[0] < costs[1] < costs[2]
+
+
+JOBS = {
+    "name": "jobs",
+    "training_jobs": [
+        {
+            "name": "bert",
+            "model": "bert-base",
+            "samples": 1e7,
+            "global_batch": 512,
+            "deadline_hours": 24,
+            "run": {"precision": "bf16"},
+        }
+    ],
+    "batch_jobs": [{"name": "archive", "model": "resnet-18", "samples": 1e9, "deadline_hours": 12}],
+    "candidates": {
+        "devices": ["a100-sxm-80gb", "l4"],
+        "providers": ["aws", "gcp"],
+        "regions": ["us-east-1", "us-central1"],
+        "kinds": ["on_demand", "spot"],
+        "counts": [1, 4],
+    },
+    "reliability": {"spot_mtbf_hours": 8},
+    "draws": 20,
+}
+
+
+@pytest.fixture(scope="module")
+def done():
+    return accelsim.plan(JOBS)
+
+
+def test_jobs_are_done_by_their_deadlines_at_the_least_cost(done):
+    best = done.recommended
+    assert best.deadline_probability >= 0.9
+    assert best.headroom_fraction >= 0
+    cost = 0.0
+    for placed in best.placement:
+        hours = {"bert": 24, "archive": 12}[placed["job"]]
+        assert placed["time_s"] <= hours * 3600
+        price = accelsim.PriceBook.load().find(placed["offer"]).instance_usd_per_hour
+        paid = placed["count"] * price * math.ceil(placed["time_s"]) / 3600
+        assert placed["cost_usd"] == pytest.approx(paid, rel=1e-9)
+        cost += paid
+    assert best.cost_usd_per_month == pytest.approx(cost, rel=1e-9)
+    for other in done.alternatives:
+        assert other.cost_usd_per_month >= best.cost_usd_per_month * (1 - 2e-4)
+
+
+def test_the_time_of_a_training_job_is_that_of_train(done):
+    scenario = {**JOBS, "reliability": {}, "batch_jobs": [], "draws": 5}
+    scenario["candidates"] = {**JOBS["candidates"], "devices": ["a100-sxm-80gb"], "counts": [1]}
+    placed = accelsim.plan(scenario).recommended.placement[0]
+    count = int(accelsim.PriceBook.load().find(placed["offer"]).offer.device_count)
+    alone = accelsim.train(
+        "bert-base",
+        device="a100-sxm-80gb",
+        gpus=count,
+        global_batch=512,
+        precision="bf16",
+        length=accelsim.RunLength(samples=1e7),
+    )
+    assert placed["time_s"] == pytest.approx(alone.time_to_train_s)
+
+
+def test_preemptions_make_spot_slower_and_less_sure(done):
+    never = accelsim.plan({**JOBS, "reliability": {}}).recommended
+    often = accelsim.plan({**JOBS, "reliability": {"spot_mtbf_hours": 0.2}}).recommended
+    times = [
+        {p["job"]: p["time_s"] for p in fleet.placement} for fleet in (never, done.recommended)
+    ]
+    assert never.cost_usd_per_month <= done.recommended.cost_usd_per_month
+    assert done.recommended.cost_usd_per_month <= often.cost_usd_per_month
+    assert times[0]["bert"] != times[1]["bert"]
+
+
+def test_less_time_costs_no_less_and_contradictions_are_named(done):
+    fast = accelsim.plan({**JOBS, "objective": "time"}).recommended
+    assert sum(p["time_s"] for p in fast.placement) <= sum(
+        p["time_s"] for p in done.recommended.placement
+    )
+    assert fast.cost_usd_per_month >= done.recommended.cost_usd_per_month
+    away = accelsim.plan({**JOBS, "constraints": {"residency": ["eu-*"]}})
+    assert away.conflicts[0] == "constraints.residency"
+    hasty = deepcopy(JOBS)
+    hasty["batch_jobs"][0]["deadline_hours"] = 0.01
+    assert accelsim.plan(hasty).conflicts == ("jobs.archive.deadline_s", "candidates.devices")
+
+
+def test_instances_that_fail_need_others_beside_them(answered):
+    often = {**SMALL, "reliability": {"instance_mtbf_hours": 9, "repair_hours": 1}}
+    found = accelsim.plan(often).recommended
+    assert found.cost_usd_per_month > answered.recommended.cost_usd_per_month
+    assert found.slo_probability >= 0.9
+
+
+def test_the_fastest_to_answer_costs_no_less(answered):
+    fast = accelsim.plan({**SMALL, "objective": "latency"}).recommended
+    assert fast.cost_usd_per_month >= answered.recommended.cost_usd_per_month
+
+
+def test_sensitivity_is_of_price_load_speed_and_model_error(answered):
+    named = {row["parameter"] for row in answered.sensitivity}
+    assert named == {
+        *("load_ratio", "efficiency_ratio", "model_error_ratio", "probability", "price_ratio")
+    }
+    slower = next(r for r in answered.sensitivity if r["value"] == 0.8)
+    assert slower["cost_usd_per_month"] >= answered.recommended.cost_usd_per_month

@@ -1,5 +1,6 @@
 """The programme finds what trying every fleet finds; conflicts it names are irreducible."""
 
+from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 
@@ -55,7 +56,7 @@ def _cost(asked, counts):
     return totals[0] if all(total <= use.limit + 1e-9 for total, use in pairs) else None
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     rates=st.lists(st.integers(0, 9), min_size=3, max_size=3).filter(any),
     prices=PRICES,
@@ -79,6 +80,36 @@ def test_equals_trying_every_fleet(rates, prices, watts, dynamic, redundancy, po
     assert (fleet.load_per_s <= fleet.count * asked.rate_per_s * (1 + 1e-6) + 1e-6).all()
     for use in asked.limits.values():
         assert fleet.uses(use) <= use.limit * (1 + 1e-6) + 1e-6
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rates=st.lists(st.integers(1, 9), min_size=3, max_size=3),
+    prices=PRICES,
+    ways=st.lists(st.tuples(st.integers(0, 1), st.integers(1, 30), st.integers(1, 30)), max_size=5),
+    budget=st.none() | st.integers(5, 80),
+)
+def test_jobs_take_the_way_that_trying_all_finds(rates, prices, ways, budget):
+    """Two jobs beside a service; a limit that joins them."""
+    base = problem(rates, prices, [0, 0, 0], [0, 0, 0])
+    job = np.array([way[0] for way in ways], dtype=np.int64)
+    cost = np.array([way[1] for way in ways], float)
+    watts = np.array([way[2] for way in ways], float)
+    objective = replace(base.objective, per_way=cost)
+    limits = {} if budget is None else {"power": Amount(np.zeros(3), NONE, budget, watts)}
+    asked = replace(base, objective=objective, limits=limits, job=job, job_count=2)
+    pairs = [
+        (cost[a] + cost[b], watts[a] + watts[b])
+        for a in np.flatnonzero(job == 0)
+        for b in np.flatnonzero(job == 1)
+    ]
+    fitting = [c for c, w in pairs if budget is None or w <= budget]
+    found = solve(asked)
+    if not fitting:
+        assert found is None
+        return
+    assert found.uses(objective) == pytest.approx(least(base) + min(fitting), rel=2e-4)
+    assert job[found.ways].tolist() == [0, 1]
 
 
 @settings(max_examples=15, deadline=None)

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import accelsim
-from accelsim.planning.capacity.scenario import Scenario
+from accelsim.planning.capacity.scenario import Constraints, Scenario
 from accelsim.result import Metric, Provenance, Result
 
-__all__ = ["CapacityPlan", "FleetAnswer", "OfferCount", "reason"]
+__all__ = ["CapacityPlan", "FleetAnswer", "OfferCount", "doubts", "reason"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,9 @@ class FleetAnswer:
         carbon_kgco2e_per_month: Operational; None where a region's is unknown.
         slo_probability: Share of the draws in which every service keeps its latency.
         headroom_fraction: Load it could carry beyond the one asked for, within the latency.
-        placement: Service, offer, instances, requests per second.
-        deadline_probability: None: no service has a deadline.
+        placement: Service, offer, instances, requests per second; job, offer, instances, time.
+        deadline_probability: Share of the draws in which every job keeps its deadline; None where
+            there are none.
     """
 
     offers: tuple[OfferCount, ...]
@@ -72,6 +73,13 @@ class FleetAnswer:
             for amount in (self.energy_j_per_month, self.carbon_kgco2e_per_month)
         )
         return self.cost_usd_per_month, energy, carbon
+
+    def keeps(self, limits: Constraints) -> bool:
+        """Whether limits of time hold as often as asked for."""
+        deadline = self.deadline_probability
+        return self.slo_probability >= limits.slo_probability and (
+            deadline is None or deadline >= limits.deadline_probability
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, without the placement."""
@@ -167,26 +175,49 @@ def reason(scenario: Scenario, best: FleetAnswer, others: Sequence[FleetAnswer])
         best: The fleet.
         others: Runner-ups.
     """
-    goal = {"cost": "cheapest", "energy": "least in energy", "carbon": "least in carbon"}
-    load = ", ".join(
-        f"{service.requests_per_s:,.0f} requests/s of {service.model} within "
+    goal = {"energy": "least in energy", "carbon": "least in carbon"}
+    goal |= {"cost": "cheapest", "latency": "fastest to answer", "time": "fastest to be done"}
+    loads = [
+        f"carries {service.requests_per_s:,.0f} requests/s of {service.model} within "
         f"{service.latency_p99_s * 1e3:,.0f} ms at p99"
         for service in scenario.services
-    )
+    ]
+    loads += [f"does {job.name} within {job.deadline_s / 3600:,.3g} h" for job in scenario.jobs]
+    held = {"the latency": best.slo_probability if scenario.services else None}
+    held["each deadline"] = best.deadline_probability
+    odds = [f"{name} holds in {share:.0%}" for name, share in held.items() if share is not None]
     text = (
-        f"{_words(best)} is the {goal[scenario.objective]} fleet that carries {load}: "
+        f"{_words(best)} is the {goal[scenario.objective]} fleet that {', '.join(loads)}: "
         f"{best.cost_usd_per_month:,.0f} USD a month, {_kwh(best)}. "
-        f"It has {best.headroom_fraction:.0%} headroom, and the latency holds in "
-        f"{best.slo_probability:.0%} of {scenario.draws} draws of model error and arrivals."
+        f"It has {best.headroom_fraction:.0%} headroom, and {', '.join(odds)} "
+        f"of {scenario.draws} draws of model error, arrivals and failures."
     )
     if not others:
-        return text + " No other device carries the load within the constraints."
+        return text + " Nothing else does within the constraints."
     second = others[0]
     ratio = second.cost_usd_per_month / best.cost_usd_per_month
     return text + (
         f" The runner-up, {_words(second)}, costs {second.cost_usd_per_month:,.0f} USD, "
         f"{ratio:.2f} times as much, with {_kwh(second)}."
     )
+
+
+def doubts(recommended: FleetAnswer, scenario: Scenario) -> tuple[str, ...]:
+    """What to know of a fleet that keeps its limits of time less often than asked for.
+
+    Args:
+        recommended: The fleet.
+        scenario: The question.
+    """
+    limits = scenario.constraints
+    words = []
+    for what, found, wanted in (
+        ("latency holds", recommended.slo_probability, limits.slo_probability),
+        ("deadlines hold", recommended.deadline_probability, limits.deadline_probability),
+    ):
+        if found is not None and found < wanted:
+            words.append(f"no fleet whose {what} in {wanted:.0%} of the draws: {found:.0%}")
+    return tuple(words)
 
 
 def _words(fleet: FleetAnswer) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from accelsim.economics.price import PriceBook
 from accelsim.errors import InputError, InvalidValueError, UnknownNameError
 from accelsim.hardware.profile import CpuProfile, DeviceProfile
 from accelsim.planning.capacity.batch_queue import BatchTimes
-from accelsim.planning.capacity.scenario import Candidates, Service
+from accelsim.planning.capacity.scenario import BatchJob, Candidates, Service
 from accelsim.planning.estimate_many import estimate_many
 
 __all__ = ["Candidate", "DeviceAnswer", "candidates", "device_answer"]
@@ -39,6 +39,7 @@ class Candidate:
         device_count: Devices of the instance, each a replica.
         pue_ratio: Overhead of its site.
         kgco2e_per_kwh: Of its grid; None where unknown.
+        is_resident: Whether it is in a region where all must be.
     """
 
     quote: Quote
@@ -46,6 +47,7 @@ class Candidate:
     device_count: int
     pue_ratio: float
     kgco2e_per_kwh: float | None
+    is_resident: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +80,16 @@ class DeviceAnswer:
         return self.dynamic_j[place]
 
 
-def candidates(asked: Candidates, basis: Any) -> tuple[list[Candidate], list[str]]:
+def candidates(
+    asked: Candidates, basis: Any, residency: Sequence[str] = (), keeps_kinds: bool = False
+) -> tuple[list[Candidate], list[str]]:
     """Offers that match, and what is left out with its reason.
 
     Args:
         asked: Devices, providers, regions and price kinds.
         basis: Of carbon: location or market.
+        residency: Patterns of regions where all must be; empty for any.
+        keeps_kinds: Whether a dearer price kind stays beside a cheaper one, as it fails less.
 
     Raises:
         InvalidValueError: If nothing matches; names the filter that leaves nothing.
@@ -113,10 +119,16 @@ def candidates(asked: Candidates, basis: Any) -> tuple[list[Candidate], list[str
             "at least one offer with a price",
             "Widen devices, providers, regions or kinds; see: accelsim offers list",
         )
-    return _undominated(found), left_out
+    found = [replace(c, is_resident=_is_in(c, residency)) for c in found]
+    return _undominated(found, keeps_kinds), left_out
 
 
-def _undominated(found: Iterable[Candidate]) -> list[Candidate]:
+def _is_in(one: Candidate, residency: Sequence[str]) -> bool:
+    region = one.quote.offer.region
+    return not residency or any(fnmatchcase(region, pattern.lower()) for pattern in residency)
+
+
+def _undominated(found: Iterable[Candidate], keeps_kinds: bool) -> list[Candidate]:
     """The cheapest of those that differ in price alone: same devices, site and carbon, in one
     provider.
     """
@@ -128,6 +140,8 @@ def _undominated(found: Iterable[Candidate]) -> list[Candidate]:
             one.pue_ratio,
             one.kgco2e_per_kwh,
             one.quote.offer.provider,
+            one.is_resident,
+            one.quote.kind if keeps_kinds else None,
         )
         known = best.setdefault(same, one)
         if one.quote.instance_usd_per_hour < known.quote.instance_usd_per_hour:
@@ -190,7 +204,7 @@ def _devices_of(offer: Offer, device: DeviceProfile) -> tuple[str, float]:
     return (device.name if each == whole else f"{device.name}@{each}core"), float(sockets)
 
 
-def device_answer(service: Service, device: str) -> DeviceAnswer | str:
+def device_answer(service: Service | BatchJob, device: str) -> DeviceAnswer | str:
     """How a device answers a service; the reason where it cannot.
 
     Args:

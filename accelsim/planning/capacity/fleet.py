@@ -34,6 +34,10 @@ _GAP: Final = 1e-4
 _LARGE_GAP: Final = 1e-2
 _LARGE: Final = 500
 _TIME_LIMIT_S: Final = 20.0
+_OPTIONS: Final = {"disp": False, "time_limit": _TIME_LIMIT_S}
+#: Programmes up to this many pairs go without a presolve, which prints to standard output where it
+#: loses a solution.
+_SMALL: Final = 200
 _TOLERANCE: Final = 1e-6
 #: `scipy.optimize.milp`: solved, and shown to have no solution; all else is a search that stopped.
 _SOLVED: Final = 0
@@ -274,7 +278,7 @@ class _Model:
             integrality=np.repeat([1, 0, 1, 1], [size, size, size, ways]),
             bounds=Bounds(0, np.concatenate(most)),
             constraints=LinearConstraint(matrix, low, high),
-            options={"disp": False, "mip_rel_gap": gap, "time_limit": _TIME_LIMIT_S},
+            options=_OPTIONS | {"mip_rel_gap": gap, "presolve": size + ways > _SMALL},
         )
         if done.x is None and done.status != _INFEASIBLE:
             allowed = f"few enough to be searched in {_TIME_LIMIT_S:g} s"
@@ -318,9 +322,8 @@ class _Model:
     def _carry(self) -> None:
         from scipy.sparse import diags_array
 
-        services = range(len(self.problem.demand_per_s))
-        of_service = np.array([self.service == place for place in services], dtype=float)
-        self._add([None, of_service.reshape(-1, self.size), None, None], 1.0, 1.0)
+        services = np.arange(len(self.problem.demand_per_s))[:, None]
+        self._add([None, (self.service == services).astype(float), None, None], 1.0, 1.0)
         one = diags_array(np.ones(self.size))
         self._add([diags_array(self.rate), -one, None, None], 0.0, math.inf)
 

@@ -5,8 +5,9 @@ can be waited for and the next answered within the limit. These scores are upper
 mixed-integer programme chooses the fleet, the queue of every device chosen is simulated for what it
 carries under Poisson arrivals, and the programme is solved again until it chooses none but
 simulated devices. Its answer is then the best under simulated rates, since the scores of all other
-devices are still upper bounds. Times are taken at the quantile that makes the limit hold with the
-probability asked for; what is found is checked by joint draws of model error and arrivals.
+devices are still upper bounds. Jobs are done in one of the ways that keep their deadline. Times are
+taken at the quantile that makes the limit hold with the probability asked for; what is found is
+checked by joint draws of model error, arrivals and failures.
 """
 
 from __future__ import annotations
@@ -19,23 +20,36 @@ from typing import Any, Final
 
 import numpy as np
 
-from accelsim.economics.result import HOURS_PER_YEAR
 from accelsim.errors import InvalidValueError
-from accelsim.planning.capacity.answer import CapacityPlan, FleetAnswer, OfferCount, reason
-from accelsim.planning.capacity.batch_queue import largest_rate_per_s, latencies_s
+from accelsim.planning.capacity.amounts import (
+    AMOUNTS,
+    HOURS_PER_MONTH,
+    SECONDS_PER_MONTH,
+    Uses,
+    names_of,
+)
+from accelsim.planning.capacity.answer import (
+    CapacityPlan,
+    FleetAnswer,
+    OfferCount,
+    doubts,
+    reason,
+)
+from accelsim.planning.capacity.batch_queue import largest_rate_per_s
 from accelsim.planning.capacity.candidates import (
     Candidate,
     DeviceAnswer,
     candidates,
     device_answer,
 )
+from accelsim.planning.capacity.draws import Draws
 from accelsim.planning.capacity.fleet import (
-    Amount,
     Fleet,
     FleetProblem,
     irreducible_conflict,
     solve,
 )
+from accelsim.planning.capacity.jobs import Way, ways
 from accelsim.planning.capacity.scenario import Scenario, load_scenario
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.workload_catalog import workload
@@ -43,17 +57,39 @@ from accelsim.workloads.graph import FloatArray
 
 __all__ = ["plan"]
 
-HOURS_PER_MONTH: Final = HOURS_PER_YEAR / 12
-_SECONDS_PER_MONTH: Final = HOURS_PER_MONTH * 3600.0
-_JOULE_PER_KWH: Final = 3.6e6
-_QUANTILE: Final = 0.99
 _ALTERNATIVES: Final = 4
 #: How often the planned risk is halved until the draws hold.
 _HALVINGS: Final = 5
-#: Requests of one draw; 10 lie beyond the 99th percentile.
-_DRAWN_REQUESTS: Final = 1000
 _LOADS: Final = (0.5, 2.0, 10.0)
 _PROBABILITIES: Final = (0.5, 0.99)
+_EFFICIENCIES: Final = (0.8, 1.25)
+_ERRORS: Final = (0.5, 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What a fleet is looked for, beside the scenario.
+
+    Attributes:
+        probability: That limits of time hold.
+        load: Of each service (or of all), and of jobs where it is one number, over the scenario's.
+        without: Devices left out.
+        goal: Objective in place of the scenario's.
+        efficiency: Speed of all devices over the predicted one.
+        error: Spread of the model's error over the known one.
+    """
+
+    probability: float
+    load: float | FloatArray = 1.0
+    without: tuple[str, ...] = ()
+    goal: str = ""
+    efficiency: float = 1.0
+    error: float = 1.0
+
+    @property
+    def work(self) -> float:
+        """Time of a job over the scenario's."""
+        return (self.load if isinstance(self.load, float) else 1.0) / self.efficiency
 
 
 def plan(scenario: str | Path | Mapping[str, Any] | Scenario) -> CapacityPlan:
@@ -69,8 +105,8 @@ def plan(scenario: str | Path | Mapping[str, Any] | Scenario) -> CapacityPlan:
         InputError: If a field is wrong, a name is unknown, or no offer matches.
     """
     asked = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
-    for service in asked.services:
-        workload(service.model)
+    for one in (*asked.services, *asked.jobs):
+        workload(one.model)
     return _Planner(asked).answer()
 
 
@@ -83,22 +119,38 @@ class _Planner:
     left_out: list[str] = field(init=False)
     answers: dict[tuple[int, str], DeviceAnswer] = field(default_factory=dict)
     refined: dict[tuple[int, str, float], float] = field(default_factory=dict)
+    ways: list[Way] = field(init=False)
     is_proven: bool = True
 
     def __post_init__(self) -> None:
         limits = self.scenario.constraints
-        self.offers, self.left_out = candidates(self.scenario.candidates, limits.carbon_basis)
+        self.offers, self.left_out = candidates(
+            self.scenario.candidates,
+            limits.carbon_basis,
+            limits.residency,
+            self.scenario.reliability.spot_mtbf_s is not None,
+        )
         self._need_carbon()
         self._check_quota()
         self._score()
+        self.ways, without_way = ways(self.scenario, self.offers)
+        self.left_out += without_way
+
+    @property
+    def _wanted(self) -> float:
+        """Probability that all are planned for at first: the largest that is asked."""
+        limits = self.scenario.constraints
+        asked = [limits.slo_probability] if self.scenario.services else []
+        asked += [limits.deadline_probability] if self.scenario.jobs else []
+        return max(asked)
 
     def answer(self) -> CapacityPlan:
-        wanted = self.scenario.constraints.slo_probability
-        best, problem = self._best(wanted)
+        wanted = self._wanted
+        best, problem = self._best(_Question(wanted))
         if best is None:
             conflicts = self._conflicts(problem)
             return CapacityPlan(self.scenario, conflicts=conflicts, warnings=self._warnings())
-        recommended = self._checked() or self._fleet_answer(best, problem, wanted)
+        recommended = self._checked() or self._fleet_answer(best, problem, _Question(wanted))
         others = self._alternatives(recommended)
         front = _pareto([recommended, *others, *self._extremes()])
         sensitivity = [*self._sensitivity(recommended), *_price_limit(recommended, others)]
@@ -110,7 +162,7 @@ class _Planner:
             sensitivity=tuple(sensitivity),
             cost_by_month=tuple(self._months(wanted)),
             reason=reason(self.scenario, recommended, others),
-            warnings=(*_doubt(recommended, wanted), *self._warnings()),
+            warnings=(*doubts(recommended, self.scenario), *self._warnings()),
         )
 
     def _need_carbon(self) -> None:
@@ -132,7 +184,7 @@ class _Planner:
 
     def _check_quota(self) -> None:
         for name in self.scenario.constraints.quota:
-            if not any(name in _names(offer) for offer in self.offers):
+            if not any(name in names_of(offer) for offer in self.offers):
                 allowed = "a provider, device or offer among the candidates"
                 raise InvalidValueError("quota", name, allowed)
 
@@ -169,85 +221,58 @@ class _Planner:
         rate = largest_rate_per_s(found.times, limit, found.times.within(limit), generator)
         self.refined[place, device, factor] = rate / factor
 
-    def _factor(self, place: int, device: str, probability: float) -> float:
+    def _factor(self, place: int, device: str, asked: _Question) -> float:
         """Time at a quantile of the model's error over the predicted time."""
         from statistics import NormalDist
 
         found = self.answers.get((place, device))
         sigma = 0.0 if found is None else found.log_sigma
-        return math.exp(NormalDist().inv_cdf(probability) * sigma)
+        quantile = NormalDist().inv_cdf(asked.probability) * sigma * asked.error
+        return math.exp(quantile) / asked.efficiency
 
-    def _problem(
-        self,
-        probability: float,
-        load: float | FloatArray = 1.0,
-        without: Sequence[str] = (),
-        goal: str = "",
-    ) -> FleetProblem:
+    def _problem(self, asked: _Question) -> FleetProblem:
         """The programme under the rates known by now."""
         services = self.scenario.services
-        demand = load * np.array([service.requests_per_s for service in services])
+        demand = asked.load * np.array([service.requests_per_s for service in services])
         rate = np.zeros((len(services), len(self.offers)))
         for place in range(len(services)):
             for column, offer in enumerate(self.offers):
-                if offer.device not in without:
-                    factor = self._factor(place, offer.device, probability)
+                if offer.device not in asked.without:
+                    factor = self._factor(place, offer.device, asked)
                     one = self._rate_per_s(place, offer.device, factor)
                     rate[place, column] = one * offer.device_count
-        amounts = self._amounts(rate)
+        open_ways = self._open_ways(asked)
+        amounts = self._uses.amounts(rate, open_ways, demand)
         limits = {name: amount for name, amount in amounts.items() if amount.limit is not None}
-        goal = goal or self.scenario.objective
-        objective = {"cost": "budget", "energy": "power", "carbon": "carbon"}[goal]
+        objective = amounts[AMOUNTS[asked.goal or self.scenario.objective]]
         redundancy = self.scenario.constraints.redundancy
-        return FleetProblem(demand, rate, amounts[objective], limits, redundancy)
+        job = np.array([way.job for way in open_ways], dtype=np.int64)
+        jobs = len(self.scenario.jobs)
+        return FleetProblem(demand, rate, objective, limits, redundancy, job, jobs)
 
-    def _amounts(self, rate: FloatArray) -> dict[str, Amount]:
-        """What instances and load use: cost and carbon a month, mean power, instances."""
-        limits, offers = self.scenario.constraints, self.offers
-        idle, dynamic = self._power(rate)
-        price = np.array([o.quote.instance_usd_per_hour for o in offers]) * HOURS_PER_MONTH
-        per_w = np.array([_kgco2e_per_w(o) for o in offers])
-        none, one = np.zeros_like(rate), np.ones(len(offers))
-        amounts = {
-            "budget": Amount(price, none, limits.budget_usd_per_month),
-            "power": Amount(idle, dynamic, limits.power_w),
-            "carbon": Amount(idle * per_w, dynamic * per_w, limits.carbon_kgco2e_per_month),
-            "instance_count": Amount(one, none, limits.instance_count),
-        }
-        for name, count in limits.quota.items():
-            is_of = np.array([float(name in _names(offer)) for offer in offers])
-            amounts[f"quota.{name}"] = Amount(is_of, none, count)
-        return amounts
+    @property
+    def _uses(self) -> Uses:
+        return Uses(self.scenario, self.offers, self.answers)
 
-    def _power(self, rate: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Idle power of an instance, and joules of a request on top, site overhead included."""
-        idle, dynamic = np.zeros(rate.shape[1]), np.zeros_like(rate)
-        for column, offer in enumerate(self.offers):
-            for place, service in enumerate(self.scenario.services):
-                found = self.answers.get((place, offer.device))
-                if found is None or found.idle_w is None or not found.has_energy:
-                    continue
-                one = rate[place, column] / offer.device_count
-                share = service.mean_load_fraction * offer.pue_ratio
-                idle[column] = found.idle_w * offer.device_count * offer.pue_ratio
-                dynamic[place, column] = found.dynamic_j_at(one) * share
-        return idle, dynamic
+    def _open_ways(self, asked: _Question) -> list[Way]:
+        """Ways that keep their deadline."""
+        jobs = self.scenario.jobs
+        return [
+            way
+            for way in (one.at(asked.work) for one in self.ways)
+            if self.offers[way.column].device not in asked.without
+            and way.time_at_s(asked.probability, asked.error) <= jobs[way.job].deadline_s
+        ]
 
-    def _best(
-        self,
-        probability: float,
-        load: float | FloatArray = 1.0,
-        without: Sequence[str] = (),
-        goal: str = "",
-    ) -> tuple[Fleet | None, FleetProblem]:
+    def _best(self, asked: _Question) -> tuple[Fleet | None, FleetProblem]:
         """The best fleet of simulated devices alone."""
         while True:
-            problem = self._problem(probability, load, without, goal)
+            problem = self._problem(asked)
             fleet = solve(problem)
             if fleet is None:
                 return None, problem
             used = {(p, self.offers[column].device) for p, column in np.argwhere(fleet.count > 0)}
-            keys = [(int(p), device, self._factor(p, device, probability)) for p, device in used]
+            keys = [(int(p), device, self._factor(p, device, asked)) for p, device in used]
             new = [key for key in keys if key not in self.refined]
             if not new:
                 self.is_proven &= fleet.is_proven
@@ -255,18 +280,17 @@ class _Planner:
             for key in sorted(new):
                 self._refine(*key)
 
-    def _checked(self, without: Sequence[str] = (), goal: str = "") -> FleetAnswer | None:
+    def _checked(self, without: tuple[str, ...] = (), goal: str = "") -> FleetAnswer | None:
         """The best fleet whose latency holds with the probability asked for in the draws: where it
         does not, as the errors of several devices come together, it is planned for half the risk.
         """
-        wanted = self.scenario.constraints.slo_probability
         for halvings in range(_HALVINGS):
-            planned = 1 - (1 - wanted) / 2**halvings
-            fleet, problem = self._best(planned, without=without, goal=goal)
+            planned = _Question(1 - (1 - self._wanted) / 2**halvings, without=without, goal=goal)
+            fleet, problem = self._best(planned)
             if fleet is None:
                 return None
             answer = self._fleet_answer(fleet, problem, planned)
-            if answer.slo_probability >= wanted:
+            if answer.keeps(self.scenario.constraints):
                 return answer
         return None
 
@@ -282,35 +306,35 @@ class _Planner:
     def _extremes(self) -> list[FleetAnswer]:
         """The best fleet of each other objective whose figures are known of all candidates."""
         is_metered = all(answer.has_energy for answer in self.answers.values())
+        is_metered &= all(way.energy_j is not None for way in self.ways)
         is_known = all(offer.kgco2e_per_kwh is not None for offer in self.offers)
         known = {"cost": True, "energy": is_metered, "carbon": is_metered and is_known}
         goals = [goal for goal, is_sure in known.items() if is_sure]
         answers = [self._checked(goal=g) for g in goals if g != self.scenario.objective]
         return [answer for answer in answers if answer is not None]
 
-    def _devices(self, fleet: Fleet) -> tuple[str, ...]:
-        return tuple(self.offers[c].device for c in np.flatnonzero(fleet.count.sum(axis=0)))
-
     def _sensitivity(self, recommended: FleetAnswer) -> list[dict[str, Any]]:
-        """What other loads and other certainty would choose."""
-        wanted = self.scenario.constraints.slo_probability
-        rows = [("load_ratio", load, self._best(wanted, load)) for load in _LOADS]
-        rows += [("slo_probability", p, self._best(p)) for p in _PROBABILITIES if p != wanted]
+        """What other loads, speeds and certainty would choose."""
+        wanted = self._wanted
+        rows = [("load_ratio", x, _Question(wanted, load=x)) for x in _LOADS]
+        rows += [("efficiency_ratio", x, _Question(wanted, efficiency=x)) for x in _EFFICIENCIES]
+        rows += [("model_error_ratio", x, _Question(wanted, error=x)) for x in _ERRORS]
+        rows += [("probability", x, _Question(x)) for x in _PROBABILITIES if x != wanted]
         chosen = {offer.device for offer in recommended.offers}
         found = []
-        for parameter, value, (fleet, problem) in rows:
-            devices = () if fleet is None else self._devices(fleet)
-            counts = [] if fleet is None else [o.to_dict() for o in self._counts(fleet)]
-            cost = (
-                None if fleet is None else fleet.uses(self._amounts(problem.rate_per_s)["budget"])
-            )
+        for parameter, value, asked in rows:
+            fleet, _ = self._best(asked)
+            offers = [] if fleet is None else self._counts(fleet, self._open_ways(asked))
+            devices = {offer.device for offer in offers}
+            counts = [offer.to_dict() for offer in offers]
+            cost = None if fleet is None else sum(o.cost_usd_per_month for o in offers)
             found.append(
                 {
                     "parameter": parameter,
                     "value": value,
                     "offers": counts,
                     "cost_usd_per_month": cost,
-                    "changes_decision": set(devices) != chosen,
+                    "changes_decision": devices != chosen,
                 }
             )
         return found
@@ -320,39 +344,71 @@ class _Planner:
         costs: list[float | None] = []
         growth = np.array([s.growth_fraction_per_month for s in self.scenario.services])
         for month in range(self.scenario.months if self.scenario.months > 1 else 0):
-            fleet, problem = self._best(probability, (1 + growth) ** month)
-            budget = self._amounts(problem.rate_per_s)["budget"]
-            costs.append(None if fleet is None else fleet.uses(budget))
+            asked = _Question(probability, load=(1 + growth) ** month)
+            fleet, _ = self._best(asked)
+            offers = [] if fleet is None else self._counts(fleet, self._open_ways(asked))
+            costs.append(sum(o.cost_usd_per_month for o in offers) if offers else None)
         return costs
 
-    def _counts(self, fleet: Fleet) -> list[OfferCount]:
+    def _counts(self, fleet: Fleet, open_ways: Sequence[Way]) -> list[OfferCount]:
         counts = fleet.count.sum(axis=0)
-        found = []
+        found: dict[int, tuple[int, float]] = {}
         for column in np.flatnonzero(counts).tolist():
-            offer, count = self.offers[column], int(counts[column])
-            cost = count * offer.quote.instance_usd_per_hour * HOURS_PER_MONTH
-            found.append(OfferCount(offer.quote.quote_id, offer.device, count, cost))
-        return found
+            hourly = self.offers[column].quote.instance_usd_per_hour
+            found[column] = (int(counts[column]), counts[column] * hourly * HOURS_PER_MONTH)
+        for way in (open_ways[place] for place in fleet.ways):
+            runs = self.scenario.jobs[way.job].runs_per_month
+            count, usd = found.get(way.column, (0, 0.0))
+            more = way.cost_usd(self.offers[way.column]) * runs
+            found[way.column] = (count + way.count, usd + more)
+        return [
+            OfferCount(self.offers[c].quote.quote_id, self.offers[c].device, count, float(usd))
+            for c, (count, usd) in sorted(found.items())
+        ]
 
-    def _fleet_answer(self, fleet: Fleet, problem: FleetProblem, planned: float) -> FleetAnswer:
-        amounts = self._amounts(problem.rate_per_s)
-        columns = np.flatnonzero(fleet.count.sum(axis=0))
+    def _fleet_answer(self, fleet: Fleet, problem: FleetProblem, asked: _Question) -> FleetAnswer:
+        open_ways = self._open_ways(asked)
+        taken = [open_ways[place] for place in fleet.ways]
+        amounts = self._uses.amounts(problem.rate_per_s, open_ways, problem.demand_per_s)
+        columns = {*np.flatnonzero(fleet.count.sum(axis=0)), *(way.column for way in taken)}
         metered = all(
             self.answers[int(p), self.offers[c].device].has_energy
             for p, c in np.argwhere(fleet.count > 0)
         )
+        metered &= all(way.energy_j is not None for way in taken)
         is_known = metered and all(self.offers[c].kgco2e_per_kwh is not None for c in columns)
         capacity = (fleet.count * problem.rate_per_s).sum(axis=1)
+        headroom = [*(capacity / problem.demand_per_s - 1), *self._spare(taken, asked)]
+        draws = self._draws(asked.probability)
         return FleetAnswer(
-            offers=tuple(self._counts(fleet)),
+            offers=tuple(self._counts(fleet, open_ways)),
             cost_usd_per_month=fleet.uses(amounts["budget"]),
-            energy_j_per_month=fleet.uses(amounts["power"]) * _SECONDS_PER_MONTH
+            energy_j_per_month=fleet.uses(amounts["power"]) * SECONDS_PER_MONTH
             if metered
             else None,
             carbon_kgco2e_per_month=fleet.uses(amounts["carbon"]) if is_known else None,
-            slo_probability=self._slo_probability(fleet, planned),
-            headroom_fraction=float((capacity / problem.demand_per_s).min() - 1),
-            placement=self._placement(fleet),
+            slo_probability=draws.slo_probability(fleet),
+            headroom_fraction=float(min(headroom)),
+            placement=(*self._placement(fleet), *self._job_placement(taken)),
+            deadline_probability=draws.deadline_probability(taken),
+        )
+
+    def _spare(self, taken: Sequence[Way], asked: _Question) -> list[float]:
+        """Work that each job could have more, within its deadline."""
+        jobs = self.scenario.jobs
+        times = [way.time_at_s(asked.probability, asked.error) for way in taken]
+        return [jobs[w.job].deadline_s / t - 1 for w, t in zip(taken, times, strict=True)]
+
+    def _job_placement(self, taken: Sequence[Way]) -> tuple[dict[str, Any], ...]:
+        return tuple(
+            {
+                "job": self.scenario.jobs[way.job].name,
+                "offer": self.offers[way.column].quote.quote_id,
+                "count": way.count,
+                "time_s": way.time_s,
+                "cost_usd": way.cost_usd(self.offers[way.column]),
+            }
+            for way in taken
         )
 
     def _placement(self, fleet: Fleet) -> tuple[dict[str, Any], ...]:
@@ -366,42 +422,16 @@ class _Planner:
             for place, column in np.argwhere(fleet.count > 0)
         )
 
-    def _slo_probability(self, fleet: Fleet, planned: float) -> float:
-        """Share of the draws in which each service keeps its limit: the error of each device's
-        model is one factor on all its times, arrivals are split over its replicas at random.
-        Batches are as large as `planned`, the probability the fleet was planned for, allows.
-        """
-        held = sum(self._holds(fleet, planned, draw) for draw in range(self.scenario.draws))
-        return held / self.scenario.draws
-
-    def _holds(self, fleet: Fleet, planned: float, draw: int) -> bool:
-        for place, service in enumerate(self.scenario.services):
-            late = 0.0
-            for column in np.flatnonzero(fleet.count[place]).tolist():
-                share = fleet.load_per_s[place, column] / service.requests_per_s
-                late += share * self._late_share(fleet, planned, (place, column), draw)
-            if late > 1 - _QUANTILE:
-                return False
-        return True
-
-    def _late_share(self, fleet: Fleet, planned: float, pair: tuple[int, int], draw: int) -> float:
-        """Share of the answers of one replica that come late."""
-        place, column = pair
-        streams = RandomStreams(self.scenario.seed)
-        offer, service = self.offers[column], self.scenario.services[place]
-        found = self.answers[place, offer.device]
-        error = streams.stream(f"model error {offer.device}", draw).standard_normal()
-        factor = math.exp(found.log_sigma * error)
-        replicas = fleet.count[place, column] * offer.device_count
-        rate = fleet.load_per_s[place, column] / replicas
-        if rate == 0:
-            return 0.0
-        safety = self._factor(place, offer.device, planned)
-        batch = found.times.within(service.latency_p99_s / safety)
-        generator = streams.stream("checked arrivals", draw, place, column)
-        arrivals = np.cumsum(generator.exponential(size=_DRAWN_REQUESTS)) / rate
-        by_size = [factor * time for time in found.times.up_to(batch)]
-        return float(np.mean(latencies_s(arrivals, by_size) > service.latency_p99_s))
+    def _draws(self, planned: float) -> Draws:
+        """Batches are as large as `planned`, the probability planned for, allows."""
+        batches = {
+            (place, device): found.times.within(
+                self.scenario.services[place].latency_p99_s
+                / self._factor(place, device, _Question(planned))
+            )
+            for (place, device), found in self.answers.items()
+        }
+        return Draws(self.scenario, self.offers, self.answers, batches)
 
     def _conflicts(self, problem: FleetProblem) -> tuple[str, ...]:
         """Constraints that cannot hold together, none of which can be left out."""
@@ -411,10 +441,13 @@ class _Planner:
             for place, service in enumerate(services)
             if not problem.rate_per_s[place].any()
         ]
+        undone = sorted(set(range(problem.job_count)) - set(problem.job.tolist()))
+        deadlines = [f"jobs.{job.name}.deadline_s" for job in self.scenario.jobs]
+        alone += [deadlines[place] for place in undone]
         if alone:
             return (*alone, "candidates.devices")
         names = irreducible_conflict(problem)
-        loads = [f"services.{service.name}.requests_per_s" for service in services]
+        loads = [f"services.{service.name}.requests_per_s" for service in services] + deadlines
         return (*(f"constraints.{_FIELDS.get(name, name)}" for name in names), *loads)
 
     def _warnings(self) -> tuple[str, ...]:
@@ -429,24 +462,6 @@ _FIELDS: Final = {
     "power": "power_w",
     "carbon": "carbon_kgco2e_per_month",
 }
-
-
-def _doubt(recommended: FleetAnswer, wanted: float) -> tuple[str, ...]:
-    """What to know of a fleet whose latency holds less often than asked for."""
-    found = recommended.slo_probability
-    words = f"no fleet was found whose latency holds in {wanted:.0%} of the draws: {found:.0%}"
-    return () if found >= wanted else (words,)
-
-
-def _names(offer: Candidate) -> tuple[str, ...]:
-    """What a quota may call an offer."""
-    of = offer.quote.offer
-    return (of.provider, str(of.device), of.offer_id)
-
-
-def _kgco2e_per_w(offer: Candidate) -> float:
-    """Carbon of a watt over a month; 0 where unknown, which is told apart where it is read."""
-    return (offer.kgco2e_per_kwh or 0.0) * _SECONDS_PER_MONTH / _JOULE_PER_KWH
 
 
 def _pareto(fleets: Sequence[FleetAnswer]) -> list[FleetAnswer]:

@@ -1,4 +1,5 @@
-"""A question of capacity: services with their load and limits, candidates, constraints, objective.
+"""A question of capacity: services with their load and limits, jobs with their deadlines,
+candidates, constraints, objective.
 
 Read from a YAML or JSON file by pydantic, the boundary; unit suffixes are those of all data files
 (``latency_p99_ms`` is read as ``latency_p99_s``).
@@ -20,10 +21,14 @@ from accelsim.units import to_si
 
 __all__ = [
     "TEMPLATE",
+    "BatchJob",
     "Candidates",
     "Constraints",
+    "Objective",
+    "Reliability",
     "Scenario",
     "Service",
+    "TrainingJob",
     "load_scenario",
     "scenario_content",
 ]
@@ -33,12 +38,14 @@ _PLANNED: Final = frozenset(
     ("batch", "mode", "offer", "usd_per_hour", "provider", "region", "kind", "host")
 )
 _LARGEST_RATE: Final = 1e9
+Objective = Literal["cost", "energy", "carbon", "latency", "time"]
+_NEEDED: Final = {"latency": "services", "time": "training_jobs or batch_jobs"}
 
 #: What ``accelsim init`` writes.
 TEMPLATE: Final = """\
 # A question for: accelsim plan FILE
 name: vision-api
-objective: cost              # or energy, carbon
+objective: cost              # or energy, carbon, latency (of services), time (of jobs)
 currency: USD                # prices are known in USD alone
 months: 1                    # months that the load grows over
 
@@ -53,15 +60,39 @@ services:
     run:                     # fields of accelsim.estimate: precision, stack, execution ...
       execution: compiled
 
+# training_jobs:
+#   - name: nightly-bert
+#     model: bert-base
+#     samples: 1.0e+7          # or tokens
+#     global_batch: 256
+#     deadline_hours: 48
+#     runs_per_month: 4
+#     run: {precision: bf16}
+# batch_jobs:
+#   - name: archive
+#     model: resnet-50
+#     samples: 1.0e+8
+#     deadline_hours: 24
+#     run: {execution: compiled}
+
 candidates:
   devices: [cpu, gpu, fpga, tpu]  # names, or classes: cpu, gpu, fpga, asic, tpu
   providers: [aws, gcp]           # names or patterns, "*" for all
   regions: [us-*]                 # codes or patterns
   kinds: [on_demand]              # spot, committed_1y, committed_3y
+  counts: [1, 2, 4, 8]            # instances that a job may take
+
+# reliability:                    # none of it: nothing fails
+#   instance_mtbf_hours: 5000     # mean time between failures of an instance
+#   repair_hours: 1
+#   spot_mtbf_hours: 20           # mean time between preemptions of a spot instance
+#   restart_s: 600                # of a job, after either
 
 constraints:
   slo_probability: 0.9            # that the limit of latency holds, model error included
+  deadline_probability: 0.9       # that each deadline holds
   redundancy: 0                   # instances that may be down: N+k
+  # residency: ["eu-*"]           # regions that all must be in
   # budget_usd_per_month: 5000
   # carbon_kgco2e_per_month: 500
   # power_w: 3000                 # mean power of all devices, site overhead included
@@ -76,6 +107,17 @@ seed: 0
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+def _unplanned(run: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Keywords of a run, none of which the plan decides."""
+    planned = sorted(_PLANNED & run.keys())
+    if planned:
+        raise ValueError(f"{planned[0]} is what the plan decides; leave it out")
+    unknown = sorted(run.keys() - RunKeywords.__annotations__.keys())
+    if unknown:
+        raise ValueError(f"{unknown[0]} is no keyword of accelsim.estimate")
+    return run
 
 
 class Service(_Model):
@@ -104,13 +146,94 @@ class Service(_Model):
     @field_validator("run")
     @classmethod
     def _is_no_plan(cls, run: Mapping[str, Any]) -> Mapping[str, Any]:
-        planned = sorted(_PLANNED & run.keys())
-        if planned:
-            raise ValueError(f"{planned[0]} is what the plan decides; leave it out")
-        unknown = sorted(run.keys() - RunKeywords.__annotations__.keys())
-        if unknown:
-            raise ValueError(f"{unknown[0]} is no keyword of accelsim.estimate")
-        return run
+        return _unplanned(run)
+
+
+class _Job(_Model):
+    """Work with an end and a deadline.
+
+    Attributes:
+        name: Its name in the answer.
+        model: Workload name or file.
+        deadline_s: Time within which it must be done.
+        runs_per_month: How often it is run a month; decides cost and energy a month.
+        run: Keywords of `accelsim.estimate`.
+    """
+
+    name: str = Field(min_length=1, max_length=100)
+    model: str = Field(min_length=1)
+    deadline_s: float = Field(gt=0, le=1e10)
+    runs_per_month: float = Field(default=1.0, gt=0, le=1e6)
+    run: Mapping[str, Any] = Field(default_factory=dict)
+
+    @field_validator("run")
+    @classmethod
+    def _is_no_plan(cls, run: Mapping[str, Any]) -> Mapping[str, Any]:
+        return _unplanned(run)
+
+
+class TrainingJob(_Job):
+    """A model to be trained on a number of samples or tokens, exactly one of them.
+
+    Attributes:
+        samples: Samples.
+        tokens: Tokens.
+        global_batch: Samples of an iteration; the smallest of the devices where None.
+        plan: Parallelism, as `accelsim.train` takes it; data parallel where None.
+        checkpoint_s: Time from a checkpoint to the next; the best one where None.
+    """
+
+    samples: float | None = Field(default=None, gt=0, le=1e18)
+    tokens: float | None = Field(default=None, gt=0, le=1e18)
+    global_batch: int | None = Field(default=None, ge=1, le=10_000_000)
+    plan: str | None = None
+    checkpoint_s: float | None = Field(default=None, gt=0, le=1e9)
+
+    @model_validator(mode="after")
+    def _has_length(self) -> TrainingJob:
+        if (self.samples is None) == (self.tokens is None):
+            raise ValueError("give samples or tokens, one of them")
+        return self
+
+
+class BatchJob(_Job):
+    """Samples to be answered by a deadline, in batches as large as pays.
+
+    Attributes:
+        samples: Samples.
+        max_batch: Largest batch.
+    """
+
+    samples: float = Field(gt=0, le=1e18)
+    max_batch: int = Field(default=128, ge=1, le=4096)
+
+
+class Reliability(_Model):
+    """What fails; what is None never does.
+
+    Attributes:
+        instance_mtbf_s: Mean time between failures of an instance.
+        repair_s: Time until it is back.
+        spot_mtbf_s: Mean time between preemptions of a spot instance.
+        restart_s: From a failure of a job to its first new step.
+    """
+
+    instance_mtbf_s: float | None = Field(default=None, gt=0, le=1e12)
+    repair_s: float = Field(default=3600.0, ge=0, le=1e9)
+    spot_mtbf_s: float | None = Field(default=None, gt=0, le=1e12)
+    restart_s: float = Field(default=600.0, ge=0, le=1e9)
+
+    def mtbf_s(self, kind: PriceKind) -> float | None:
+        """Mean time between failures and preemptions of an instance; None where neither is."""
+        rates = [1 / self.instance_mtbf_s] if self.instance_mtbf_s else []
+        if kind == "spot" and self.spot_mtbf_s:
+            rates.append(1 / self.spot_mtbf_s)
+        return 1 / sum(rates) if rates else None
+
+    def up_fraction(self, kind: PriceKind) -> float:
+        """Share of the time that an instance is there: mtbf / (mtbf + repair)."""
+        mtbf = self.mtbf_s(kind)
+        return 1.0 if mtbf is None else mtbf / (mtbf + self.repair_s)
 
 
 class Candidates(_Model):
@@ -121,14 +244,23 @@ class Candidates(_Model):
         providers: Names or shell patterns.
         regions: Codes or shell patterns.
         kinds: Price kinds.
+        counts: Instances that a job may take.
     """
 
     devices: tuple[str, ...] = Field(default=("cpu", "gpu", "fpga", "asic"), min_length=1)
     providers: tuple[str, ...] = Field(default=("*",), min_length=1)
     regions: tuple[str, ...] = Field(default=("*",), min_length=1)
     kinds: tuple[PriceKind, ...] = Field(default=("on_demand",), min_length=1)
+    counts: tuple[int, ...] = Field(default=(1, 2, 4, 8), min_length=1, max_length=50)
 
-    @field_validator("devices", "providers", "regions", "kinds", mode="before")
+    @field_validator("counts")
+    @classmethod
+    def _are_counts(cls, counts: tuple[int, ...]) -> tuple[int, ...]:
+        if not all(1 <= count <= 100_000 for count in counts):
+            raise ValueError("expected whole numbers from 1 to 100,000")
+        return tuple(sorted(set(counts)))
+
+    @field_validator("devices", "providers", "regions", "kinds", "counts", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
         return tuple(value) if isinstance(value, list) else value
@@ -144,23 +276,32 @@ class Constraints(_Model):
 
     Attributes:
         slo_probability: Least probability that a service keeps its latency.
+        deadline_probability: Least probability that a job keeps its deadline.
         redundancy: Largest instances that may fail while the load is still carried.
         budget_usd_per_month: Cost.
         carbon_kgco2e_per_month: Operational carbon.
         power_w: Mean power of devices and site overhead.
         instance_count: Instances in all.
         quota: Instances of a provider, a device, or an offer (provider/region/instance).
+        residency: Codes or shell patterns of regions that every instance must be in.
         carbon_basis: Grid intensity by place, or by what the provider buys.
     """
 
     slo_probability: float = Field(default=0.9, ge=0.01, le=0.999)
+    deadline_probability: float = Field(default=0.9, ge=0.01, le=0.999)
     redundancy: int = Field(default=0, ge=0, le=100)
     budget_usd_per_month: float | None = Field(default=None, gt=0, le=1e15)
     carbon_kgco2e_per_month: float | None = Field(default=None, gt=0, le=1e15)
     power_w: float | None = Field(default=None, gt=0, le=1e15)
     instance_count: int | None = Field(default=None, ge=1, le=1_000_000)
     quota: Mapping[str, int] = Field(default_factory=dict)
+    residency: tuple[str, ...] = ()
     carbon_basis: Literal["location", "market"] = "location"
+
+    @field_validator("residency", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value
 
     @field_validator("quota")
     @classmethod
@@ -176,10 +317,13 @@ class Scenario(_Model):
 
     Attributes:
         name: Its name in the answer.
-        objective: What is least: cost, energy or carbon.
+        objective: What is least: cost, energy, carbon, latency of services, or time of jobs.
         currency: USD, the currency of the price book.
         months: Months the growth of the load is followed over.
         services: What is to be served.
+        training_jobs: What is to be trained.
+        batch_jobs: What is to be answered by a deadline.
+        reliability: What fails.
         candidates: What may be rented.
         constraints: Limits.
         draws: Joint draws of model error and arrivals behind `slo_probability`.
@@ -187,16 +331,19 @@ class Scenario(_Model):
     """
 
     name: str = Field(min_length=1, max_length=200)
-    objective: Literal["cost", "energy", "carbon"] = "cost"
+    objective: Objective = "cost"
     currency: str = "USD"
     months: int = Field(default=1, ge=1, le=60)
-    services: tuple[Service, ...] = Field(min_length=1, max_length=100)
+    services: tuple[Service, ...] = Field(default=(), max_length=100)
+    training_jobs: tuple[TrainingJob, ...] = Field(default=(), max_length=100)
+    batch_jobs: tuple[BatchJob, ...] = Field(default=(), max_length=100)
+    reliability: Reliability = Reliability()
     candidates: Candidates = Candidates()
     constraints: Constraints = Constraints()
     draws: int = Field(default=200, ge=1, le=100_000)
     seed: int = Field(default=0, ge=0)
 
-    @field_validator("services", mode="before")
+    @field_validator("services", "training_jobs", "batch_jobs", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
         return tuple(value) if isinstance(value, list) else value
@@ -210,10 +357,20 @@ class Scenario(_Model):
 
     @model_validator(mode="after")
     def _is_distinct(self) -> Scenario:
-        names = [service.name for service in self.services]
+        names = [one.name for one in (*self.services, *self.jobs)]
+        if not names:
+            raise ValueError("services, training_jobs or batch_jobs: at least one is needed")
         if len(set(names)) < len(names):
-            raise ValueError("two services have one name")
+            raise ValueError("two services or jobs have one name")
+        for goal, needed in (("latency", self.services), ("time", self.jobs)):
+            if self.objective == goal and not needed:
+                raise ValueError(f"objective {goal} needs {_NEEDED[goal]}")
         return self
+
+    @property
+    def jobs(self) -> tuple[TrainingJob | BatchJob, ...]:
+        """Training jobs, then batch jobs."""
+        return (*self.training_jobs, *self.batch_jobs)
 
 
 def scenario_content(path: str | Path) -> dict[str, Any]:
