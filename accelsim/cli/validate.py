@@ -17,7 +17,7 @@ from accelsim.cli.score_files import REPORT_NAME, ScoreFiles
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from accelsim.validation import DataProblem, FinishedSuites, Scoreboard, TierName
+    from accelsim.validation import DataProblem, Scoreboard, TierName
 
 __all__ = ["accuracy", "validate"]
 
@@ -39,7 +39,6 @@ def validate(
     publish: Path | None = None,
     plots: Path | None = None,
     check: bool = False,
-    resume: bool = False,
 ) -> None:
     """Score predictions on measured tables: errors, ranking, intervals, and the plain roofline
     beside them.
@@ -48,13 +47,12 @@ def validate(
     """
     from accelsim.report.accuracy import SCORE_COLUMNS, accuracy_view, score_rows
     from accelsim.report.score_page import score_page
-    from accelsim.validation import FinishedSuites, scoreboard_dict, tier_name
+    from accelsim.validation import scoreboard_dict, tier_name
 
     outputs = ScoreFiles(rows, publish, plots, output.force)
     outputs.check()
-    finished = FinishedSuites(resume=resume)
     try:
-        board = _scored(suites or (), data, tier_name(tier), finished, output)
+        board = _scored(suites or (), data, tier_name(tier), output)
         found = scoreboard_dict(board)
         view = partial(accuracy_view, found, groups=groups)
         output.emit(
@@ -67,9 +65,8 @@ def validate(
         )
         outputs.write(board, found)
     except KeyboardInterrupt:
-        output.note(_interrupted(finished))
+        output.note("interrupted; nothing was written")
         raise typer.Exit(INTERRUPTED) from None
-    finished.clear()
     worse = _worse(found, output, is_shipped_data=data is None) if check else []
     _tell(board.problems, worse)
     if board.problems or worse:
@@ -107,10 +104,9 @@ def _scored(
     names: Sequence[str],
     data: Path | None,
     tier: TierName,
-    finished: FinishedSuites,
     output: ResultWriter,
 ) -> Scoreboard:
-    """Run the suites beside a progress bar, and say what came from an earlier run."""
+    """Run the suites beside a progress bar."""
     from accelsim.validation import Step
     from accelsim.validation import validate as score
 
@@ -120,20 +116,10 @@ def _scored(
             title = f"{step.suite} ({step.place}/{step.suite_count})"
             report(step.rows_done, step.rows_total, step.doing, title)
 
-        board = score(names, data, tier, show, finished)
-    for note in (*finished.notes, *board.notes):
+        board = score(names, data, tier, show)
+    for note in board.notes:
         output.note(note)
-    if finished.resume:
-        output.note(f"taken over from an interrupted run: {', '.join(finished.taken) or 'nothing'}")
     return board
-
-
-def _interrupted(finished: FinishedSuites) -> str:
-    if finished.problem:
-        return f"interrupted; no suite is kept: {finished.problem}"
-    count = len(finished.stored)
-    suites = "1 finished suite is" if count == 1 else f"{count} finished suites are"
-    return f"interrupted; {suites} kept: run the same command with --resume"
 
 
 def _report_path(*, is_shipped_data: bool) -> Path:

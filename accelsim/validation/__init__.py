@@ -8,7 +8,6 @@ with `register_suite`.
 from accelsim.validation.compare import uncompared_suites, worse_figures
 from accelsim.validation.data_folder import DataFolder, DataProblem, Schema
 from accelsim.validation.evidence import evidence_dict
-from accelsim.validation.finished_suites import FinishedSuites
 from accelsim.validation.report import (
     markdown,
     row_columns,
@@ -26,7 +25,6 @@ __all__ = [
     "Batch",
     "DataFolder",
     "DataProblem",
-    "FinishedSuites",
     "Prediction",
     "Schema",
     "Scoreboard",

@@ -25,11 +25,10 @@ from accelsim.errors import (
     UnknownNameError,
 )
 from accelsim.validation.data_folder import DataFolder, DataProblem, Schema, data_folder
-from accelsim.validation.finished_suites import FinishedSuites
 from accelsim.validation.folder_hints import misplaced_hint, unread_notes
 from accelsim.validation.metrics import Figures, figures, interval_s, ranking_tau
 from accelsim.validation.names import device_of
-from accelsim.validation.scored_rows import TIMES, ScoredRows, Step, SuiteRows
+from accelsim.validation.scored_rows import TIMES, ScoredRows, Step
 from accelsim.validation.split import held_out_mask
 from accelsim.validation.suite import Batch, Prediction, Suite, suites
 from accelsim.validation.suite import suite as find_suite
@@ -110,7 +109,6 @@ def validate(
     data: Path | None = None,
     tier: TierName = "best",
     progress: Progress | None = None,
-    finished: FinishedSuites | None = None,
 ) -> Scoreboard:
     """Score suites on the tables of a folder.
 
@@ -119,8 +117,6 @@ def validate(
         data: Folder of the tables; the published tables that ship with accelsim where None.
         tier: Parameters to predict with.
         progress: Called before each step.
-        finished: Where finished suites are kept until the caller clears it, and taken from where
-            the run continues another.
 
     Raises:
         UnknownNameError: If there is no such suite.
@@ -149,16 +145,14 @@ def validate(
             # a figure of 0 in a table makes ratios that are no numbers: they are refused, or
             # reported as unknown
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                found = _finished_or_scored(
-                    suite, folder, tier, step, progress or (lambda _step: None), finished
-                )
+                rows, bad = _predicted(suite, folder, tier, step, progress or (lambda _step: None))
         except MissingDependencyError as error:
             if names:
                 raise
             skipped[suite.name] = str(error)
             continue
-        if found.rows or found.bad:
-            scores.append(_suite_score(suite, found.rows, found.bad))
+        if rows or bad:
+            scores.append(_suite_score(suite, rows, bad))
         else:
             skipped[suite.name] = "no usable rows"
     notes = unread_notes(folder, _schemas(suites()))
@@ -203,29 +197,10 @@ def _missing_files(suite: Suite, folder: DataFolder) -> str:
     return " or ".join(schema.file for schema in suite.optional_files)
 
 
-def _finished_or_scored(
-    suite: Suite,
-    folder: DataFolder,
-    tier: TierName,
-    step: Step,
-    progress: Progress,
-    finished: FinishedSuites | None,
-) -> SuiteRows:
-    """Rows of a suite, from an earlier run where it left them."""
-    found = None if finished is None else finished.read(suite, folder, tier)
-    if found is not None:
-        for problem in found.problems:
-            folder.note(problem)
-        return found
-    found = _predicted(suite, folder, tier, step, progress)
-    if finished is not None:
-        finished.write(suite, folder, tier, found)
-    return found
-
-
 def _predicted(
     suite: Suite, folder: DataFolder, tier: TierName, step: Step, progress: Progress
-) -> SuiteRows:
+) -> tuple[list[ScoredRows], Mapping[str, int]]:
+    """What was predicted of a suite, by batch, and its bad rows by reason."""
     progress(step)
     batches = [batch for batch in suite.load(folder) if len(batch)]
     total, done = sum(map(len, batches)), 0
@@ -244,9 +219,7 @@ def _predicted(
     for schema in suite.tables:
         if not schema.whole:  # rows of a list of operators are not asked themselves
             bad.update(folder.bad_rows(schema))
-    paths = filter(None, map(folder.path, suite.tables))
-    files = {path.relative_to(folder.root).as_posix() for path in paths}
-    return SuiteRows(tuple(rows), dict(bad), tuple(p for p in folder.problems if p.file in files))
+    return rows, bad
 
 
 def _folder_fits(folder: DataFolder) -> FolderFits:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from accelsim.validation.data_folder import DataProblem
 from accelsim.workloads.graph import BoolArray, FloatArray, TextArray
 
 #: Columns of times.
 TIMES = ("predicted_s", "measured_s", "low_s", "high_s", "roofline_s")
 
-__all__ = ["TIMES", "ScoredRows", "Step", "SuiteRows"]
+__all__ = ["TIMES", "ScoredRows", "Step"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,21 +52,6 @@ class ScoredRows:
 
     def __len__(self) -> int:
         return len(self.measured_s)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SuiteRows:
-    """What reading and predicting one suite gave.
-
-    Attributes:
-        rows: One entry per batch.
-        bad: Rows of its tables refused as bad data, by reason.
-        problems: What was wrong with its tables.
-    """
-
-    rows: tuple[ScoredRows, ...]
-    bad: Mapping[str, int]
-    problems: tuple[DataProblem, ...]
 
 
 @dataclass(frozen=True, slots=True)
