@@ -202,12 +202,10 @@ class DataFolder:
     Attributes:
         root: The folder.
         problems: Everything refused so far.
-        fits: Fits to its rows, where a validation makes them.
     """
 
     root: Path
     problems: list[DataProblem] = field(default_factory=list)
-    fits: Any = None
     _tables: dict[Schema, Table | None] = field(default_factory=dict)
 
     def has(self, schema: Schema) -> bool:

@@ -134,7 +134,7 @@ def issue_order(repeat: FloatArray, is_backward: BoolArray) -> IntArray:
     "model",
     optional_files=(LIST_SCHEMA,),
     is_ranked=True,
-    fits_folder=True,
+    is_of_operators=True,
 )
 def load(folder: DataFolder) -> list[Batch]:
     """One batch per device; rows whose operator list is missing are refused."""

@@ -204,7 +204,7 @@ _SETS = (
     (),
     "operator",
     optional_files=(GEMM_SCHEMA, VECTOR_SCHEMA, CONV_SCHEMA, DEEPBENCH_SCHEMA),
-    fits_folder=True,
+    is_of_operators=True,
 )
 def load(folder: DataFolder) -> list[Batch]:
     """Batches of every table that is there."""

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from accelsim.errors import (
     MissingDependencyError,
     UnknownNameError,
 )
+from accelsim.hardware.profile import DeviceProfile
 from accelsim.validation.data_folder import DataFolder, DataProblem, Schema, data_folder
 from accelsim.validation.folder_hints import misplaced_hint, unread_notes
 from accelsim.validation.metrics import Figures, figures, interval_s, ranking_tau
@@ -35,12 +36,16 @@ from accelsim.validation.suite import suite as find_suite
 from accelsim.validation.tiers import Choice, TierName, choose
 from accelsim.workloads.graph import BoolArray, FloatArray
 
-if TYPE_CHECKING:
-    from accelsim.validation.folder_fit import FolderFits
-
 __all__ = ["GroupScore", "Scoreboard", "ScoredRows", "SuiteScore", "validate"]
 
 Progress = Callable[[Step], None]
+
+
+class Fits(Protocol):
+    """Fits to the operator rows of a folder, for GPUs without parameters fitted to such rows."""
+
+    def choice(self, device: DeviceProfile, progress: Callable[[str], None]) -> Choice | None:
+        """Parameters fitted to a device's rows in the folder; None where it has too few."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,6 +114,7 @@ def validate(
     data: Path | None = None,
     tier: TierName = "best",
     progress: Progress | None = None,
+    fits_of: Callable[[DataFolder], Fits] | None = None,
 ) -> Scoreboard:
     """Score suites on the tables of a folder.
 
@@ -117,6 +123,7 @@ def validate(
         data: Folder of the tables; the published tables that ship with accelsim where None.
         tier: Parameters to predict with.
         progress: Called before each step.
+        fits_of: Fits a folder's operator rows, for tier `fitted`; none are made where None.
 
     Raises:
         UnknownNameError: If there is no such suite.
@@ -131,6 +138,7 @@ def validate(
     wanted = [find_suite(name) for name in dict.fromkeys(names)] if names else list(suites())
     _check_tier(wanted, tier, is_named=bool(names))
     _check_folder(wanted, folder, is_named=bool(names))
+    fits = None if fits_of is None else fits_of(folder)
     scores: list[SuiteScore] = []
     skipped: dict[str, str] = {}
     for place, suite in enumerate(wanted, 1):
@@ -145,7 +153,9 @@ def validate(
             # a figure of 0 in a table makes ratios that are no numbers: they are refused, or
             # reported as unknown
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                rows, bad = _predicted(suite, folder, tier, step, progress or (lambda _step: None))
+                rows, bad = _predicted(
+                    suite, folder, tier, step, progress or (lambda _step: None), fits
+                )
         except MissingDependencyError as error:
             if names:
                 raise
@@ -198,14 +208,18 @@ def _missing_files(suite: Suite, folder: DataFolder) -> str:
 
 
 def _predicted(
-    suite: Suite, folder: DataFolder, tier: TierName, step: Step, progress: Progress
+    suite: Suite,
+    folder: DataFolder,
+    tier: TierName,
+    step: Step,
+    progress: Progress,
+    fits: Fits | None,
 ) -> tuple[list[ScoredRows], Mapping[str, int]]:
     """What was predicted of a suite, by batch, and its bad rows by reason."""
     progress(step)
     batches = [batch for batch in suite.load(folder) if len(batch)]
     total, done = sum(map(len, batches)), 0
     rows: list[ScoredRows] = []
-    fits = _folder_fits(folder) if suite.fits_folder else None
     for batch in batches:
         now = replace(step, doing=batch.device, rows_done=done, rows_total=total)
         progress(now)
@@ -213,7 +227,9 @@ def _predicted(
         def say(line: str, now: Step = now) -> None:
             progress(replace(now, doing=f"fitting {line}"))
 
-        rows.append(_score_batch(batch, _choice(batch, tier, fits, say)))
+        of_operators = suite.is_of_operators
+        choice = _choice(batch, tier, fits, say) if of_operators else _plain_choice(batch, tier)
+        rows.append(_score_batch(batch, choice))
         done += len(batch)
     bad: Counter[str] = Counter()
     for schema in suite.tables:
@@ -222,39 +238,36 @@ def _predicted(
     return rows, bad
 
 
-def _folder_fits(folder: DataFolder) -> FolderFits:
-    """Fits to the folder's rows, which suites of the folder share."""
-    from accelsim.validation.folder_fit import FolderFits
-
-    folder.fits = folder.fits or FolderFits(folder)
-    return folder.fits  # type: ignore[no-any-return]
-
-
 def _choice(
-    batch: Batch, tier: TierName, fits: FolderFits | None, say: Callable[[str], None]
+    batch: Batch, tier: TierName, fits: Fits | None, say: Callable[[str], None]
 ) -> Choice | None:
-    """Parameters of a batch; None where nothing can be predicted.
+    """Parameters of a batch of operators; None where nothing can be predicted.
 
-    Where a suite fits its folder, parameters that never saw operators like its rows (kernel tables
-    of other formats) give way: at tier `fitted` to a fit to the folder's rows, if it has enough of
-    them, at tier `best` to class-wide parameters, and at tier `measured` to a refusal.
+    Parameters that never saw operators like its rows (kernel tables of other formats) give way: at
+    tier `fitted` to a fit of the folder's rows where one is made, at tier `best` to class-wide
+    parameters, and at tier `measured` to a refusal.
     """
-    if batch.predict is None or batch.profile is None:
-        return None
-    choice = choose(batch.profile, tier)
+    device, choice = batch.profile, _plain_choice(batch, tier)
     if (
-        fits is None
+        device is None
+        or choice is None
         or choice.saw_operators
         or choice.tier == "spec"
-        or batch.profile.device_class != "gpu"
+        or device.device_class != "gpu"
     ):
         return choice
     if tier == "fitted":
-        return fits.choice(batch.profile, say) or choice
+        return (fits and fits.choice(device, say)) or choice
     if tier == "best":
-        return choose(batch.profile, "spec")
-    reason = f"no measured table of {batch.profile.name} with such operators"
+        return choose(device, "spec")
+    reason = f"no measured table of {device.name} with such operators"
     return choice if choice.refusal else replace(choice, parameters=None, refusal=reason)
+
+
+def _plain_choice(batch: Batch, tier: TierName) -> Choice | None:
+    if batch.predict is None or batch.profile is None:
+        return None
+    return choose(batch.profile, tier)
 
 
 def _score_batch(batch: Batch, choice: Choice | None) -> ScoredRows:

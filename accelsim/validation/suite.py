@@ -145,8 +145,7 @@ class Suite:
             scored.
         findings: Further figures of the scored rows, by name.
         quantity: What is measured, for the axes of plots.
-        fits_folder: Whether tier `fitted` fits a device without an overlay for such rows to the
-            folder's operator rows.
+        is_of_operators: Whether a GPU's parameters that never saw operators like its rows give way.
         has_best_alone: Whether rows are predicted as `accelsim.train` does by default; such a suite
             has no other tier than `best`.
     """
@@ -160,7 +159,7 @@ class Suite:
     is_ranked: bool = False
     findings: Callable[[Sequence[Any]], dict[str, Any]] | None = field(default=None, repr=False)
     quantity: str = "time, s"
-    fits_folder: bool = False
+    is_of_operators: bool = False
     has_best_alone: bool = False
 
     @property
@@ -180,7 +179,7 @@ class SuiteOptions(TypedDict, total=False):
     is_ranked: bool
     findings: Callable[[Sequence[Any]], dict[str, Any]]
     quantity: str
-    fits_folder: bool
+    is_of_operators: bool
     has_best_alone: bool
 
 

@@ -12,11 +12,9 @@ import pytest
 from accelsim import catalog
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.table import Execution
-from accelsim.validation import folder_fit, row_records, scoreboard_dict, validate
-from accelsim.validation.device_fit import DeviceFit
+from accelsim.validation import row_records, scoreboard_dict, validate
 from accelsim.validation.gpu_operators import KernelPrediction
 from accelsim.validation.names import device_of
-from accelsim.validation.split import held_out_mask
 from accelsim.workloads.dtype import Dtype
 
 #: Names of the tables and the boards they stand for.
@@ -94,28 +92,8 @@ def test_every_tier_answers_or_refuses_by_name(data, tier):
     assert answered == {"best": 15, "spec": 15, "fitted": 3, "measured": 0}[tier]
 
 
-def test_a_device_without_an_overlay_is_fitted_to_the_folder_and_scored_on_the_rest(data):
-    sizes = shapes()
-    rows = made_up_rows("L4", sizes) + made_up_rows("MI210", sizes)
-    labels = f"L4,gpt3_27,inf,{MODELS['gpt3_27'][0]},2,900\n"
-    board = validate(["gpu-operators", "gpu-models"], data(rows, labels), "fitted")
-    operators, models = board.suites
-    kept = held_out_mask([f"linear 1 {m} {n} {k}" for m, n, k in sizes.tolist()])
-    assert operators.rows_asked == operators.figures.rows_answered == 2 * kept.sum()
-    assert operators.rows_used_in_fit == 2 * (~kept).sum()
-    assert operators.tier == models.tier == "fitted"
-    assert operators.figures.median_ape_fraction < 0.03
-    before = validate(["gpu-operators"], data(), "spec").suites[0].figures
-    assert before.median_ape_fraction > 2 * operators.figures.median_ape_fraction
-    assert f"fitted to {(~kept).sum():,} operator rows of this folder" in operators.notes["l4"]
-    assert models.rows_used_in_fit == 0
-    assert models.figures.rows_answered == 1
-
-
-def test_an_overlay_of_kernel_tables_gives_way_to_a_fit_of_such_rows(data):
+def test_parameters_of_kernel_tables_give_way_where_rows_are_of_other_operators(data):
     folder = data(made_up_rows("H100", shapes()))
-    (fitted,) = validate(["gpu-operators"], folder, "fitted").suites
-    assert "of this folder" in fitted.notes["h100-sxm-80gb"]
     (best,) = validate(["gpu-operators"], folder, "best").suites
     assert best.tier == "spec"  # no shipped parameters saw such rows: all are scored
     assert best.rows_used_in_fit == 0
@@ -125,26 +103,9 @@ def test_an_overlay_of_kernel_tables_gives_way_to_a_fit_of_such_rows(data):
     assert list(measured.refused) in ([reason], [f"{reason} with such operators"])
 
 
-def test_a_device_with_its_own_overlay_is_not_fitted_again(data, monkeypatch):
-    monkeypatch.setattr(
-        folder_fit, "fit_device", lambda *_args, **_options: pytest.fail("fitted again")
-    )
-    (score,) = validate(["gpu-operators"], data(made_up_rows("V100", shapes())), "fitted").suites
-    assert score.notes["v100-pcie-32gb"].startswith("fitted to")
-
-
-def test_too_few_rows_are_no_fit(data):
+def test_a_gpu_without_an_overlay_is_refused_at_tier_fitted(data):
     (score,) = validate(["gpu-operators"], data(made_up_rows("L4", shapes(100))), "fitted").suites
     assert list(score.refused) == ["no overlay calibration/fitted/l4.yaml"]
-
-
-def test_a_fit_that_does_not_converge_is_refused_by_name(data, monkeypatch):
-    real = folder_fit.fit_device
-    monkeypatch.setattr(
-        folder_fit, "fit_device", lambda *a, **o: DeviceFit(real(*a, **o).overlay, ("gemm",))
-    )
-    (score,) = validate(["gpu-operators"], data(made_up_rows("L4", shapes())), "fitted").suites
-    assert list(score.refused) == ["fit to the folder's rows did not converge: gemm"]
 
 
 def test_the_json_has_the_published_keys_and_finite_numbers(data):

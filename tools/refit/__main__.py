@@ -4,7 +4,9 @@ With ``--data DIR`` alone, the class-wide set, the sets with one chip left out, 
 every device that has one are fitted. With ``--spreads`` all values stay and the spreads behind the
 intervals are made anew; with ``--dpu`` the rates of DPUs are fitted, with
 ``--fabrics`` protocols of links are, and printed; with ``--whole-models`` ratios and spreads of
-software stacks are fitted to published speeds of whole networks. ``--import
+software stacks are fitted to published speeds of whole networks. ``--score-fits`` writes no file
+but prints how far fits to the folder's operators are from the shapes kept back and from whole
+models, also of GPUs that ship without an overlay. ``--import
 aiconfigurator:SYSTEM[:BACKEND[:VERSION]]`` fits the measured surfaces of a system's device to the
 kernels of the package aiconfigurator-core; ``aiconfigurator:all`` those of every known one.
 ``--relatives`` lists the boards with measured surfaces in the file that boards without measurements
@@ -24,13 +26,14 @@ from accelsim.calibration.fit.cells import Cell
 from accelsim.cost.gpu.measured_boards import FILE, overlay_boards
 from accelsim.datafile import data_root, read_mapping
 from accelsim.errors import AccelsimError
+from accelsim.validation import markdown, scoreboard_dict, validate
 from accelsim.validation.cnn_gpus import MEASUREMENTS_SCHEMA
 from accelsim.validation.data_folder import data_folder
-from accelsim.validation.folder_fit import gpu_cells
 from tools.refit.aiconfigurator_fit import import_kernels, parsed_requests
 from tools.refit.dpu import refit_dpu
 from tools.refit.fabrics import refit_fabrics
 from tools.refit.files import write_measured_boards
+from tools.refit.folder_fit import FolderFits, gpu_cells
 from tools.refit.refit import (
     ClassSample,
     refit_class,
@@ -95,6 +98,9 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="fit ratios and spreads of software stacks alone",
     )
+    parser.add_argument(
+        "--score-fits", action="store_true", help="print the scores of fits to the folder alone"
+    )
     parser.add_argument("--fabrics", action="store_true", help="print protocols of links, fitted")
     return parser
 
@@ -126,6 +132,11 @@ def _run(options: argparse.Namespace, out: Path) -> int:
     if options.fabrics:
         for name, values in refit_fabrics(data_folder(options.data)).items():
             _say(f"{name}: {values}")
+        return 0
+    if options.score_fits:
+        names = ("gpu-operators", "gpu-models")
+        board = validate(names, options.data, "fitted", fits_of=FolderFits)
+        sys.stdout.write(markdown(scoreboard_dict(board)))
         return 0
     if options.whole_models:
         refit_whole_models(data_folder(options.data), out / "stacks", _say)

@@ -34,7 +34,10 @@ from accelsim.validation.aiconfigurator_rows import (
 )
 from accelsim.validation.names import gpu_of
 from accelsim.validation.split import held_out_rows
-from accelsim.validation.surface_fit import (
+from accelsim.workloads.graph import FloatArray
+from tools.refit.aiconfigurator_sample import Sample, samples_by_surface
+from tools.refit.small_grids import compact_surfaces
+from tools.refit.surface_fit import (
     CURVATURE,
     curvature_penalty,
     design_matrix,
@@ -43,9 +46,6 @@ from accelsim.validation.surface_fit import (
     knots_within,
     solve,
 )
-from accelsim.workloads.graph import FloatArray
-from tools.refit.aiconfigurator_sample import Sample, samples_by_surface
-from tools.refit.small_grids import compact_surfaces
 
 __all__ = [
     "LADDERS",

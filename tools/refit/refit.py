@@ -23,9 +23,9 @@ from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.gpu_parameters import read_parameters
 from accelsim.cost.residual import FamilyResidual
 from accelsim.datafile import data_root
-from accelsim.validation.device_fit import fit_device, unseen_residuals
 from tools.refit.class_fit import ClassFit, fit_class
 from tools.refit.class_residuals import class_residuals
+from tools.refit.device_fit import fit_device, unseen_residuals
 from tools.refit.files import class_file, left_out_name, write_class, write_left_out
 
 __all__ = [

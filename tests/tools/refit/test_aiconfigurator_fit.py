@@ -21,7 +21,6 @@ from accelsim.validation.aiconfigurator_rows import KernelRows
 from accelsim.validation.columns import gemm_graph
 from accelsim.validation.expert_load import busiest_device_load, routing_exponent
 from accelsim.validation.split import held_out_rows
-from accelsim.validation.surface_fit import fit_surface_to_sums, knots_within
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.operator import OperatorKind
 from tools.refit import aiconfigurator_fit
@@ -32,6 +31,7 @@ from tools.refit.aiconfigurator_fit import (
     parsed_request,
     parsed_requests,
 )
+from tools.refit.surface_fit import fit_surface_to_sums, knots_within
 
 
 def truth(m, n, k):

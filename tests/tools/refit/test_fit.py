@@ -22,7 +22,6 @@ from accelsim.cost.residual import IN_MODEL_LOG_SIGMA, FamilyResidual, row_sprea
 from accelsim.cost.table import Execution, Tier
 from accelsim.errors import InputError
 from accelsim.validation.columns import conv_graph, gemm_graph, vector_graph
-from accelsim.validation.device_fit import DeviceFit, fit_device
 from accelsim.validation.gpu_operators import KernelPrediction
 from accelsim.validation.stacks import _stacks, stack_ratio
 from accelsim.workloads.dtype import Dtype
@@ -30,6 +29,7 @@ from accelsim.workloads.operator import OperatorKind
 from tools.refit import refit
 from tools.refit.__main__ import main
 from tools.refit.class_fit import fit_class
+from tools.refit.device_fit import DeviceFit, fit_device
 from tools.refit.files import class_text, write_left_out
 
 CLASS = GpuParameters.class_wide()

@@ -27,9 +27,9 @@ from accelsim.cost.residual import FamilyResidual
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.table import CostTable, Rows
 from accelsim.errors import InputError
-from accelsim.validation.surface_fit import fit_surface_to_sums, knots_within
 from accelsim.workloads.graph import FloatArray, IntArray
 from accelsim.workloads.operator import OperatorKind
+from tools.refit.surface_fit import fit_surface_to_sums, knots_within
 
 __all__ = ["DeviceFit", "fit_device", "unseen_residuals"]
 

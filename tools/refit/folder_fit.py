@@ -17,11 +17,11 @@ from accelsim.cost.gpu import GpuParameters
 from accelsim.errors import AccelsimError
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.validation.data_folder import DataFolder, published
-from accelsim.validation.device_fit import fit_device
 from accelsim.validation.gpu_operators import KernelPrediction
 from accelsim.validation.gpu_operators import load as load_operators
 from accelsim.validation.split import held_out_mask
 from accelsim.validation.tiers import Choice
+from tools.refit.device_fit import fit_device
 
 __all__ = ["FolderFits", "gpu_cells"]
 
