@@ -1,6 +1,4 @@
-"""Laws over every GPU: batches, and what compilers gain. Tables of measured kernels are behind many
-of these times, so a fall of a batch's latency within their noise (`NOISE`) is none.
-"""
+"""Laws over every GPU: batches, and what compilers gain."""
 
 import numpy as np
 import pytest
@@ -10,12 +8,9 @@ from accelsim.errors import AccelsimError
 from accelsim.planning.estimate_many import estimate_many
 
 BATCHES = (1, 2, 3, 4, 8, 16, 17, 32, 33, 64, 128, 512, 2048)
-#: Neighbouring sizes of measured tables differ by 2 to 3 % beyond what a smooth model says (GEMMs
-#: of an H200, tools/refit/README.md); sums of kernels by less.
-NOISE = 0.02
-#: Decoding's attention on a Max 1550 follows the tables of an Arc Pro B60, where one sequence takes
-#: longer than two.
-KNOWN = {"gpt2": {"max-1550": ["latency"]}}
+#: Kernels of small batches are held to those of larger ones at a few sizes, between which tables of
+#: measured kernels may still dip.
+NOISE = 0.002
 
 
 def boards() -> list[str]:
@@ -38,6 +33,7 @@ def falls(latency_s: np.ndarray, throughput_per_s: np.ndarray) -> list[str]:
         ("resnet-50", "graph"),
         ("bert-base", "graph"),
         ("gpt2", "graph"),
+        ("t5-base", "graph"),
         ("dlrm-criteo-kaggle", "graph"),
         ("ncf-ml-20m", "graph"),
         ("gbdt-higgs", "graph"),
@@ -55,7 +51,7 @@ def test_larger_batches_take_longer_and_bring_more(model, execution):
     columns = sweep["latency_s"].reshape(shape), sweep["throughput_per_s"].reshape(shape)
     broken = {name: falls(*pair) for name, *pair in zip(names, *columns, strict=True)}
     assert np.isfinite(columns[0]).any(axis=1).sum() > 0.98 * len(names)
-    assert {name: laws for name, laws in broken.items() if laws} == KNOWN.get(model, {})
+    assert not {name: laws for name, laws in broken.items() if laws}
 
 
 @pytest.mark.parametrize("model", ["gbdt-higgs", "ncf-ml-20m"])

@@ -47,6 +47,7 @@ class Board:
         is_stacked: Whether the main memory is HBM.
         matrix_flop_per_s: Dense BF16 rate of the matrix cores; 0 without such cores.
         bandwidth_bytes_per_s: Of the main memory.
+        sm_count: SMs or compute units.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Board:
     is_stacked: bool
     matrix_flop_per_s: float
     bandwidth_bytes_per_s: float
+    sm_count: float
 
     @classmethod
     def of(cls, device: GpuProfile) -> Board:
@@ -67,6 +69,7 @@ class Board:
             "hbm" in (device.memory.technology or "").lower(),
             0.0 if rate is None else float(rate.value),
             float(device.memory_bandwidth_bytes_per_s or 1.0),
+            float(device.sm_count.value),
         )
 
 

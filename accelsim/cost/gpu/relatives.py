@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import exp, hypot, log
+from math import exp, hypot, log, log2
 
 import numpy as np
 
@@ -38,6 +38,8 @@ _CARRIED_FRACTION, _CARRIED_IN_PART = 0.75, frozenset({"gemm", "grouped_gemm"})
 #: The same of GEMMs with block scales, whose kernels each architecture has of its own: best of
 #: quarters on the L40S and on the RTX PRO 6000, each alone.
 _CARRIED_FRACTION_SCALED = 0.5
+#: Kernels whose first axis is blocks of work that cores share (`accelsim.cost.gpu.surface.AXES`).
+_SHARED_AMONG_CORES = frozenset({"decode"})
 #: Distance of another architecture, and of another memory technology, in natural logarithms of
 #: rates.
 _OTHER_ARCHITECTURE, _OTHER_MEMORY = 10.0, 1.0
@@ -103,8 +105,7 @@ class _BlendedSurfaces(LazySurfaces):
         """The average of the nearest that have it."""
         having = [(apart, other) for apart, other in self._candidates if name in other.names]
         found = _nearest(having)
-        is_same = _is_same_architecture(found[0].board.board, self._board)
-        return _blend(name, found, is_same_architecture=is_same)
+        return _blend(name, found, self._board)
 
 
 @lru_cache(maxsize=64)
@@ -112,18 +113,30 @@ def _blended(board: Board) -> _BlendedSurfaces:
     return _BlendedSurfaces(board)
 
 
-def _blend(name: str, relatives: Sequence[Relative], *, is_same_architecture: bool) -> Surface:
+def _blend(name: str, relatives: Sequence[Relative], board: Board) -> Surface:
     """Weighted mean of a surface over boards that have it, on the grids of the nearest, as far as
-    it carries over.
+    it carries over to a board.
     """
-    added = _SAME_ARCHITECTURE_SIGMA if is_same_architecture else _OTHER_ARCHITECTURE_SIGMA
-    carried = 1.0 if is_same_architecture else _carried_fraction(name)
-    found = [(relative.board.surfaces[name], relative.weight) for relative in relatives]
+    is_same = _is_same_architecture(relatives[0].board.board, board)
+    added = _SAME_ARCHITECTURE_SIGMA if is_same else _OTHER_ARCHITECTURE_SIGMA
+    carried = 1.0 if is_same else _carried_fraction(name)
+    found = [(_per_core(name, one.board, board), one.weight) for one in relatives]
     first = found[0][0]
     mean = sum(carried * weight * _resampled(surface, first) for surface, weight in found)
     sigma = hypot(sum(weight * surface.log_sigma for surface, weight in found), added)
     shared = hypot(added, IN_MODEL_LOG_SIGMA)
     return replace(first.with_flat(np.asarray(mean)), log_sigma=sigma, shared_log_sigma=shared)
+
+
+def _per_core(name: str, other: MeasuredBoard, board: Board) -> Surface:
+    """A surface of another board, its axis of blocks that cores share scaled to the board's cores:
+    as many per core are as many waves.
+    """
+    surface = other.surfaces[name]
+    if name.split(maxsplit=1)[0] not in _SHARED_AMONG_CORES:
+        return surface
+    shift = log2(board.sm_count / other.board.sm_count)
+    return replace(surface, knots=(surface.knots[0] + shift, *surface.knots[1:]))
 
 
 def _carried_fraction(name: str) -> float:

@@ -11,7 +11,7 @@ bandwidth.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,15 @@ _LIGHT_FLOP = 10.0
 _MOST_TAPS, _MOST_INPUTS, _SPARSE = 400, 7, 15
 #: Operators whose axes are dimensions as they are.
 _PLAIN = frozenset({"gemm", "batched_gemm", "rows"})
+#: Side that grows with a batch, and sizes up to which a smaller one is filled where it took longer
+#: than they: libraries pad, and tables of kernels scatter; what a board's relatives gain with more
+#: sequences begins at another number of cores.
+_FILLED: Mapping[OperatorKind, tuple[str, tuple[float, ...]]] = {
+    **dict.fromkeys((_K.ATTENTION, _K.BATCHED_GEMM), ("batch", (2, 3, 4, 6, 8, 16, 32, 48, 64))),
+    _K.GEMM: ("m", (2, 3, 4, 5, 6, 8, 12, 16)),
+}
+#: What grows with it.
+_GROW = frozenset({"flop", "read_bytes", "write_bytes"})
 Formula = Callable[[Rows, "GpuMachine", "GpuParameters"], RowCosts]
 
 
@@ -210,9 +219,44 @@ def with_surfaces(formula: Formula) -> Formula:
             costs = with_cached_operands(costs, cycle_bytes, machine, parameters)
         if not parameters.surfaces:
             return costs
-        return _on_surfaces(costs, rows, machine, parameters)
+        found = _on_surfaces(costs, rows, machine, parameters)
+        if conditions is not None or rows.kind not in _FILLED:
+            return found
+        side, sizes = _FILLED[rows.kind]
+        time_s = found.time_s.copy()
+        for size in sizes:
+            small = np.flatnonzero(rows[side] < size)
+            if small.size:
+                more = _FilledRows(rows.graph, rows.index[small], rows.kind, side, size)
+                whole = _on_surfaces(formula(more, machine, parameters), more, machine, parameters)
+                time_s[small] = np.minimum(time_s[small], whole.time_s)
+        return _within(found, time_s)
 
     return with_measured_shape
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _FilledRows(Rows):
+    """Rows with one side filled up to a size."""
+
+    side: str = ""
+    size: float = 1.0
+
+    def __getitem__(self, dimension: str) -> FloatArray:
+        found = Rows.__getitem__(self, dimension)
+        return np.full(len(self), self.size) if dimension == self.side else found
+
+    def column(self, name: str) -> Any:
+        found = Rows.column(self, name)
+        if name not in _GROW:
+            return found
+        return found * self.size / np.maximum(Rows.__getitem__(self, self.side), 1.0)
+
+
+def _within(costs: RowCosts, time_s: FloatArray) -> RowCosts:
+    """Costs that take no longer than some times."""
+    parts = {name: np.minimum(getattr(costs, name), time_s) for name in ("compute_s", "memory_s")}
+    return replace(costs, time_s=time_s, **parts)
 
 
 def _on_surfaces(
