@@ -122,12 +122,23 @@ def test_row_stationary_never_uses_more_than_the_array(kernel, output, rows, col
     right=st.floats(0, 1e10),
     out=st.floats(0, 1e10),
     sram=st.floats(1, 1e9),
+    sides=st.tuples(st.integers(1, 10**5), st.integers(1, 10**5)),
 )
-def test_traffic_is_at_least_each_operand_once_and_falls_with_capacity(left, right, out, sram):
-    moved = memory_traffic_bytes(left, right, out, sram)
+def test_traffic_is_at_least_each_operand_once_and_falls_with_capacity(
+    left, right, out, sram, sides
+):
+    moved = memory_traffic_bytes(left, right, out, sram, sides)
     assert moved >= (left + right + out) * (1 - 1e-12)
-    assert memory_traffic_bytes(left, right, out, 4 * sram) <= moved * (1 + 1e-12)
-    assert memory_traffic_bytes(left, right, out, np.inf) == pytest.approx(left + right + out)
+    assert memory_traffic_bytes(left, right, out, 4 * sram, sides) <= moved * (1 + 1e-12)
+    assert memory_traffic_bytes(left, right, out, np.inf, sides) == pytest.approx(left + right + out)
+
+
+def test_traffic_of_a_row_of_results_does_not_grow_with_their_count():
+    k, n, sram = 768.0, 768.0, 1e5
+    each = [
+        memory_traffic_bytes(m * k, n * k, m * n, sram, (m, n)) / m for m in (1e3, 8e3, 64e3, 1e6)
+    ]
+    assert each == sorted(each, reverse=True)
 
 
 def with_rates(device, factor):

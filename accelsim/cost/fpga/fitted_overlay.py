@@ -1,15 +1,17 @@
 """Graphs on boards whose overlay has fitted rates: the layer model of whole networks, row by row of
 a graph.
 
-Images of a batch go to the cores in rounds. The host's work of an iteration is issued before its
-first row, so that it adds to the latency of a batch and overlaps with the cores when batches follow
-each other: one image is the one-thread time of published tables, batches of as many images as cores
-their time with all threads.
+Images of a batch go to the cores in rounds. A core that is done takes an image of the next batch,
+so that batches follow each other without gaps, and the wait of a batch for its last, part-filled
+round counts for its latency alone. So does the host's work of an iteration, which is issued before
+its first row: one image is the one-thread time of published tables, batches of as many images as
+cores their time with all threads.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +47,8 @@ class NetworkTimes:
         time_s: Of each, all images of the batch, shape (n,).
         compute_s: Its arithmetic.
         memory_s: Its traffic.
-        host_s: Host work of the batch.
+        issue_s: Host work of the batch and its wait for a part-filled round, as far as that holds
+            up no batch that follows.
         log_sigma: Spread of ln(measured / predicted).
     """
 
@@ -53,7 +56,7 @@ class NetworkTimes:
     time_s: FloatArray
     compute_s: FloatArray
     memory_s: FloatArray
-    host_s: float
+    issue_s: float
     log_sigma: float
 
 
@@ -80,14 +83,18 @@ def network_times(
     compute, traffic = layer_times_s(
         networks, board.rates, is_shared=active > 1 and not board.has_engines
     )
-    single_s, busy_s = host_times_s(networks, board.rates)
-    rounds = np.ceil(images / active)
+    single_s, each_s = host_times_s(networks, board.rates)
+    rounds = max(images / active, 1.0)
+    time_s = rounds * (np.maximum(compute, traffic) + board.rates.layer_s * networks.starts)
+    busy_s = float(time_s.sum())
+    wait_s = busy_s * (ceil(rounds) / rounds - 1.0)
+    host_s = max(float(single_s[0]), images * float(each_s[0]))
     return NetworkTimes(
         rows=layer_rows(graph),
-        time_s=rounds * (np.maximum(compute, traffic) + board.rates.layer_s * networks.starts),
+        time_s=time_s,
         compute_s=rounds * compute,
         memory_s=rounds * traffic,
-        host_s=float(single_s[0]) if images == 1 else images * float(busy_s[0]),
+        issue_s=max(host_s, min(host_s + wait_s, busy_s)),
         log_sigma=board.log_sigma(
             float(gate_fractions(networks, board.rates)[0]), is_shared=images > 1
         ),

@@ -92,7 +92,10 @@ def cost_fpga(
     tier = Tier.SPEC if times is None else Tier.FITTED
     table = _assemble(graph, costs, device, values, ~_fused_rows(graph), tier)
     if times is not None:
-        table.dispatch_s[0] = times.host_s
+        table.dispatch_s[0] = times.issue_s
+    elif len(graph):
+        alone = FORMULAS.evaluate(graph, replace(machine, is_alone=True), values, device.name)
+        table.dispatch_s[0] = float((alone.time_s - costs.time_s).sum())
     return table
 
 
@@ -205,8 +208,10 @@ def _layer(
     images: FloatArray,
     flop: FloatArray,
 ) -> RowCosts:
-    """Row costs of a layer whose images go to different cores in rounds."""
-    rounds = np.ceil(images / machine.cores)
+    """Row costs of a layer whose images go to different cores, which take the next batch's where
+    they are done.
+    """
+    rounds = machine.rounds(images)
     compute = rounds * cycles_per_image * machine.seconds_per_cycle[rows.column("dtype")]
     weights: FloatArray = rows.column("weight_bytes")
     per_image = (rows.bytes - weights) / np.maximum(images, 1.0)

@@ -57,6 +57,8 @@ class OverlayMachine:
         port_bytes_per_s: What one core draws from memory.
         memory_bytes_per_s: Sustained bandwidth of the board's memory, shared by the cores.
         host_bytes_per_s: Host link; memory where host and fabric share it.
+        is_alone: Whether a batch waits for its last, part-filled round; batches that follow each
+            other fill it.
     """
 
     name: str
@@ -70,6 +72,7 @@ class OverlayMachine:
     port_bytes_per_s: float
     memory_bytes_per_s: float
     host_bytes_per_s: float
+    is_alone: bool = False
 
     def array_cycles(
         self, pixels: ArrayLike, channels_in: ArrayLike, channels_out: ArrayLike, window: ArrayLike
@@ -80,6 +83,11 @@ class OverlayMachine:
             [overlay_cycles(*sizes, sides) for sides in self.grids]
         )
         return cycles
+
+    def rounds(self, images: FloatArray) -> FloatArray:
+        """Images that each core works through; one that is done takes the next batch's."""
+        shares = np.maximum(images / self.cores, np.minimum(images, 1.0))
+        return np.ceil(shares) if self.is_alone else shares
 
     def lane_cycles(self, pixels: ArrayLike, channels: ArrayLike, window: ArrayLike) -> FloatArray:
         """Cycles of layers that work channel by channel: PP x ICP lanes, filled evenly where the

@@ -198,14 +198,15 @@ def memory_traffic_bytes(
     right_bytes: ArrayLike,
     output_bytes: ArrayLike,
     sram_bytes: float,
+    sides: tuple[ArrayLike, ArrayLike],
     accumulator_bytes: float = 4.0,
 ) -> FloatArray:
     """Main-memory bytes of one product under the best of three loop orders, with half the
     scratchpad per buffer.
 
     Everything fits: each operand moves once. Otherwise the least of: a chunk of the left operand
-    stays while the right streams past it; the reverse; a square block of partial sums stays while
-    both stream. Double buffering leaves half the capacity to each chunk. Follows the reuse analysis
+    stays while the right streams past it; the reverse; a block of partial sums stays while both
+    stream, square where the results are not narrower than its side. Double buffering leaves half the capacity to each chunk. Follows the reuse analysis
     of Yang et al., Interstellar, ASPLOS 2020.
 
     Args:
@@ -213,6 +214,7 @@ def memory_traffic_bytes(
         right_bytes: Right operand (weights), >= 0.
         output_bytes: Results, written once, >= 0.
         sram_bytes: Scratchpad capacity; infinite for none needed, > 0.
+        sides: Rows and columns of the results, >= 1.
         accumulator_bytes: Bytes of one partial sum over bytes of one output element.
 
     Returns:
@@ -220,14 +222,18 @@ def memory_traffic_bytes(
     """
     if not sram_bytes > 0:
         raise InvalidValueError("sram_bytes", sram_bytes, "a capacity above 0")
-    left, right, output = np.broadcast_arrays(
-        *(np.asarray(side, dtype=np.float64) for side in (left_bytes, right_bytes, output_bytes))
+    left, right, output, m, n = np.broadcast_arrays(
+        *(np.asarray(x, dtype=np.float64) for x in (left_bytes, right_bytes, output_bytes, *sides))
     )
     half = sram_bytes / 2
     keep_left = left + right * np.maximum(np.ceil(left / half), 1.0)
     keep_right = right + left * np.maximum(np.ceil(right / half), 1.0)
-    blocks = np.maximum(np.ceil(np.sqrt(output * accumulator_bytes / half)), 1.0)
-    keep_output = (left + right) * blocks
+    with np.errstate(divide="ignore"):
+        area = np.maximum(half * m * n / (output * accumulator_bytes), 1.0)
+    narrow = np.minimum(np.minimum(m, n), np.sqrt(area))
+    wide = np.minimum(np.maximum(m, n), area / narrow)
+    across, down = np.where(n <= m, (narrow, wide), (wide, narrow))
+    keep_output = left * np.ceil(n / across) + right * np.ceil(m / down)
     best = np.minimum(np.minimum(keep_left, keep_right), keep_output)
     traffic: FloatArray = np.where(left + right + output <= sram_bytes, left + right, best) + output
     return traffic

@@ -281,11 +281,12 @@ def _mappings(layer: ConvLayer, chip: RowStationaryChip, rows: int, columns: int
     channel_passes = np.ceil(channels / (q * r)) * folds
     strips = np.ceil(layer.out_height / strip)
     passes = layer.groups * np.ceil(filters / (p * t)) * channel_passes * strips * layer.batch
+    loads = np.ceil(layer.batch / n)
     pass_cycles = (
         layer.out_width * p * (width * q + 1.0),
         psums / chip.psum_words_per_cycle,
         in_words / chip.input_words_per_cycle,
-        p * t * held * height * width / n / chip.weight_words_per_cycle,
+        p * t * held * height * width * loads / layer.batch / chip.weight_words_per_cycle,
     )
     pixels = layer.batch * layer.channels_out * layer.out_height * layer.out_width
     maps = layer.batch * layer.channels_in * layer.in_height * layer.in_width
@@ -298,7 +299,7 @@ def _mappings(layer: ConvLayer, chip: RowStationaryChip, rows: int, columns: int
         r,
         passes * np.maximum.reduce(pass_cycles),
         input_words,
-        window * (layer.batch / n) * strips,
+        window * loads * strips,
         2.0 * pixels * channel_passes + passes * in_words,
     )
     return _Mappings(*(column[fits] for column in found))
@@ -308,18 +309,18 @@ def _axes(
     layer: ConvLayer, chip: RowStationaryChip, strips: int, columns: int, taps: float
 ) -> tuple[FloatArray, ...]:
     """Candidate strips (each number of strips once), filters per element, channel sets and images
-    per pass.
+    that share a load of filters (each number of loads once).
     """
     tallest = min(layer.out_height, strips * columns)
     fewest = int(np.ceil(layer.out_height / tallest))
     strip = np.unique(np.ceil(layer.out_height / np.arange(fewest, layer.out_height + 1.0)))
     most = max(min(chip.psum_spad_words, chip.weight_spad_words // taps), 1.0)
-    images = np.arange(1.0, layer.batch + 1)
+    images = np.unique(np.ceil(layer.batch / np.arange(1.0, layer.batch + 1)))
     return (
         strip,
         np.exp2(np.arange(int(np.log2(most)) + 1.0)),
         np.arange(1.0, strips + 1),  # partial sums pass on within a column only
-        images[layer.batch % images == 0],
+        images,
     )
 
 

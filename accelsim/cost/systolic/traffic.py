@@ -72,7 +72,7 @@ def contraction_bytes(rows: Rows, shape: Contraction, machine: AsicMachine) -> F
     left = np.where(weights > 0, read, np.minimum(read, groups * shape.m * shape.k * width))
     right = np.where(weights > 0, weights, read - left)
     streamed = groups * memory_traffic_bytes(
-        left / groups, right / groups, written / groups, machine.sram_bytes
+        left / groups, right / groups, written / groups, machine.sram_bytes, (shape.m, shape.n)
     )
     resident = read + written <= machine.resident_bytes
     moved: FloatArray = np.where(resident, weights + saved_bytes(rows, machine), streamed)
