@@ -130,7 +130,9 @@ def test_traffic_is_at_least_each_operand_once_and_falls_with_capacity(
     moved = memory_traffic_bytes(left, right, out, sram, sides)
     assert moved >= (left + right + out) * (1 - 1e-12)
     assert memory_traffic_bytes(left, right, out, 4 * sram, sides) <= moved * (1 + 1e-12)
-    assert memory_traffic_bytes(left, right, out, np.inf, sides) == pytest.approx(left + right + out)
+    assert memory_traffic_bytes(left, right, out, np.inf, sides) == pytest.approx(
+        left + right + out
+    )
 
 
 def test_traffic_of_a_row_of_results_does_not_grow_with_their_count():

@@ -17,6 +17,7 @@ MODELS = st.sampled_from(
 )
 BATCHES = st.sampled_from([1, 3, 16, 64])
 RATIOS = st.floats(1.05, 4.0)
+CHIPS = [n for n in DEVICES if n not in CPUS]
 RATES = ("matrix_flop_per_s", "matrix_sparse_flop_per_s", "vector_flop_per_s")
 
 
@@ -100,5 +101,20 @@ def test_a_cpu_loses_at_most_a_fifth_with_a_batch_twice_as_large(name, model, ex
         for power in (exponent, exponent + 1)
     )
     if large.fits:
+        assert large.latency_s >= small.latency_s * (1 - 1e-9)
+        assert large.throughput_per_s >= 0.8 * small.throughput_per_s
+
+
+@pytest.mark.parametrize("name", CHIPS)
+@given(
+    model=st.sampled_from(["mobilenet-v2", "resnet-50", "bert-base", "gpt2"]),
+    batch=st.integers(1, 70),
+    more=st.sampled_from([1, 2, 5]),
+)
+@settings(max_examples=1, deadline=None)
+def test_a_chip_loses_at_most_a_fifth_with_a_larger_batch(name, model, batch, more):
+    """Whether or not the batch fills its cores or its mapping."""
+    small, large = (of_catalogue(model, name, size) for size in (batch, batch + more))
+    if small is not None and large is not None and large.fits:
         assert large.latency_s >= small.latency_s * (1 - 1e-9)
         assert large.throughput_per_s >= 0.8 * small.throughput_per_s

@@ -206,8 +206,9 @@ def memory_traffic_bytes(
 
     Everything fits: each operand moves once. Otherwise the least of: a chunk of the left operand
     stays while the right streams past it; the reverse; a block of partial sums stays while both
-    stream, square where the results are not narrower than its side. Double buffering leaves half the capacity to each chunk. Follows the reuse analysis
-    of Yang et al., Interstellar, ASPLOS 2020.
+    stream, square where the results are not narrower than its side. Double buffering leaves half
+    the capacity to each chunk. Follows the reuse analysis of Yang et al., Interstellar, ASPLOS
+    2020.
 
     Args:
         left_bytes: Left operand (activations), >= 0.
@@ -228,8 +229,8 @@ def memory_traffic_bytes(
     half = sram_bytes / 2
     keep_left = left + right * np.maximum(np.ceil(left / half), 1.0)
     keep_right = right + left * np.maximum(np.ceil(right / half), 1.0)
-    with np.errstate(divide="ignore"):
-        area = np.maximum(half * m * n / (output * accumulator_bytes), 1.0)
+    m, n = np.maximum(m, 1.0), np.maximum(n, 1.0)
+    area = np.maximum(half / np.maximum(output * accumulator_bytes / (m * n), 1e-9), 1.0)
     narrow = np.minimum(np.minimum(m, n), np.sqrt(area))
     wide = np.minimum(np.maximum(m, n), area / narrow)
     across, down = np.where(n <= m, (narrow, wide), (wide, narrow))
