@@ -27,6 +27,7 @@ __all__ = [
     "Achieved",
     "Stack",
     "StackPath",
+    "StackVersion",
     "default_stack",
     "stack",
     "stack_names",
@@ -105,19 +106,41 @@ class Spread(FrozenModel, strict=False):
     without: Mapping[str, float] = {}
 
 
+class StackVersion(FrozenModel, strict=False):
+    """What is known to differ from one version of a stack to another.
+
+    Attributes:
+        version: The version, or the versions that are alike.
+        lacks_paths: Ways of the stack that it does not have.
+        lacks_precisions: Precisions that it does not run.
+        is_eager: Whether it issues operators one after the other where the stack replays them.
+        fused_attention: Whether attention is one operator.
+        gpu_host_ratio: Time to issue an operator to a GPU over the class's.
+        source: Where that is documented.
+    """
+
+    version: Annotated[str, Field(pattern=r"^[a-z0-9.-]+$", max_length=20)]
+    lacks_paths: tuple[str, ...] = ()
+    lacks_precisions: tuple[str, ...] = ()
+    is_eager: bool = False
+    fused_attention: bool = True
+    gpu_host_ratio: _Ratio = 1.0
+    source: _Source
+
+
 class Stack(FrozenModel, strict=False):
-    """A software stack.
+    """A software stack, in one of its versions.
 
     Attributes:
         name: As users name it.
         title: Name for people.
-        version: Versions its figures are of.
+        versions: The first is the default; all answer alike but for what each says.
+        measured: Versions that its ratios were measured on.
         runs_on: Vendors by device class; all of a class where empty.
         modes: What it runs.
         generation_only: Whether it runs language models that generate tokens alone.
         paths: Ways it runs a network, by mode of execution; the first is the default.
         layouts: Layouts that can be chosen, the default first; none where the stack chooses.
-        host_ratio: Time to issue an operator over the class's.
         memory_fraction: Share of a GPU's memory that it takes, its context included.
         achieved: Ratios by operator family; 1 where there is none.
         spreads: Spread of whole networks by device class and mode.
@@ -126,17 +149,48 @@ class Stack(FrozenModel, strict=False):
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$", max_length=40)]
     title: str
-    version: str
+    measured: str
+    versions: tuple[StackVersion, ...] = Field(min_length=1)
     runs_on: Mapping[DeviceClass, tuple[str, ...]]
     modes: tuple[Mode, ...] = ("inference",)
     generation_only: bool = False
     paths: Mapping[str, StackPath] = Field(min_length=1)
     layouts: Mapping[str, Layout] = {}
-    host_ratio: _Ratio = 1.0
     memory_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     achieved: tuple[Achieved, ...] = ()
     spreads: tuple[Spread, ...] = ()
     source: _Source
+
+    @property
+    def version(self) -> StackVersion:
+        """The version that runs."""
+        return self.versions[0]
+
+    @property
+    def label(self) -> str:
+        """Its name, with the version where that is not the default."""
+        usual = _read(_folder() / f"{self.name}.yaml").version.version
+        version = self.version.version
+        return self.name if version == usual else f"{self.name}@{version}"
+
+    def at(self, version: str) -> Stack:
+        """The stack in another of its versions.
+
+        Raises:
+            UnknownNameError: If there is none of that name.
+        """
+        found = {one.version: one for one in self.versions}
+        if version not in found:
+            known = [f"{self.name}@{one}" for one in found]
+            asked = f"{self.name}@{version}"
+            raise UnknownNameError("stack version", asked, known, f"There are {', '.join(known)}.")
+        one = found[version]
+        paths = {
+            name: path.model_copy(update={"launch": "eager"}) if one.is_eager else path
+            for name, path in self.paths.items()
+            if name not in one.lacks_paths
+        }
+        return self.model_copy(update={"versions": (one,), "paths": paths})
 
     def runs(self, device: DeviceProfile) -> bool:
         """Whether the stack runs on a device."""
@@ -180,17 +234,18 @@ def stack(name: str) -> Stack:
     """A stack by name.
 
     Args:
-        name: In any case.
+        name: In any case; ``name@version`` for another version than the default.
 
     Raises:
-        UnknownNameError: If there is none; near matches are offered.
+        UnknownNameError: If there is no such stack or version; near matches are offered.
         ProfileError: If its file does not validate.
     """
-    key = name_key(name)
+    key, _, version = name_key(name).partition("@")
     if key not in stack_names():
         known = ", ".join(stack_names())
         raise UnknownNameError("stack", name, stack_names(), f"Known stacks: {known}.")
-    return _read(_folder() / f"{key}.yaml")
+    found = _read(_folder() / f"{key}.yaml")
+    return found.at(version) if version else found
 
 
 @lru_cache(maxsize=1)

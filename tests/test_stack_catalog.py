@@ -61,3 +61,25 @@ def test_a_file_under_another_name_is_refused(tmp_path, monkeypatch):
             stack_catalog.stack("dqu")
     finally:
         stack_catalog.stack_names.cache_clear()
+
+
+def test_a_version_says_what_it_lacks():
+    usual, old = stack_catalog.stack("pytorch"), stack_catalog.stack("PyTorch@1.13")
+    assert (usual.label, old.label) == ("pytorch", "pytorch@1.13")
+    assert set(usual.paths) - set(old.paths) == {"compiled"}
+    assert stack_catalog.stack(f"pytorch@{usual.version.version}").label == "pytorch"
+    assert stack_catalog.stack("llama-cpp@b2700").paths["engine"].launch == "eager"
+
+
+def test_an_unknown_version_names_the_known():
+    with pytest.raises(UnknownNameError, match=r"vllm@0\.9"):
+        stack_catalog.stack("vllm@0.8")
+
+
+def test_every_version_differs_from_the_default():
+    for name in stack_catalog.stack_names():
+        usual, *others = stack_catalog.stack(name).versions
+        plain = usual.model_copy(update={"version": "", "source": ""})
+        assert all(
+            one.model_copy(update={"version": "", "source": ""}) != plain for one in others
+        ), name

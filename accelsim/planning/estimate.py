@@ -317,7 +317,7 @@ def _estimate(run: ResolvedRun, passes: RunPasses, price: DevicePrice) -> Estima
         batch=run.batch,
         precision=run.precision.name,
         mode=run.mode,
-        stack=run.stack.name,
+        stack=run.stack.label,
         execution=run.execution.value,
         layout=run.layout if passes.has_convolutions else "",
         interval_level=_INTERVAL_LEVEL,

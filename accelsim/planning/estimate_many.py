@@ -204,7 +204,7 @@ def _answer_pair(
     cost = device_price(run.device, price)
     answer["workload"][runs], answer["device"][runs] = run.workload.name, run.device.name
     answer["mode"][runs], answer["precision"][runs] = run.mode, run.precision.name
-    answer["stack"][runs], answer["execution"][runs] = run.stack.name, run.execution.value
+    answer["stack"][runs], answer["execution"][runs] = run.stack.label, run.execution.value
     for name in SHAPE_COLUMNS:
         given = asked[name][runs]
         answer[name][runs] = np.where(given == _LEFT_OUT, getattr(run, name), given)

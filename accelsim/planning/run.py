@@ -116,7 +116,7 @@ class ResolvedRun:
         return StackEffect.of(
             self.stack.ratios(*asked),
             layout=1.0 if layout is None else layout.time_ratio,
-            host=self.stack.host_ratio,
+            host=self.stack.version.gpu_host_ratio if asked[0] == "gpu" else 1.0,
             log_sigma=self.stack.log_sigma(*asked),
         )
 
@@ -142,7 +142,7 @@ class ResolvedRun:
             "precision": self.precision.name,
             "weight_format": self.precision.weight.label,
             "kv_format": self.precision.kv_cache.label,
-            "stack": self.stack.name,
+            "stack": self.stack.label,
             "execution": self.execution.value,
             "layout": self.layout or None,
             "seq_len": self.seq_len,
@@ -216,6 +216,9 @@ def resolve(
     batch = _size("batch", shape.batch, model.default.batch, 1)
     policy = _precision(chosen.model, model, profile, mode)
     stack = _stack(chosen.model.stack, profile, mode, model)
+    if policy.name in stack.version.lacks_precisions:
+        allowed = f"a precision that {stack.label} runs: it has no {policy.name}"
+        raise InvalidValueError("precision", policy.name, allowed, "Choose a newer version.")
     return ResolvedRun(
         workload=model,
         device=profile,
@@ -229,7 +232,7 @@ def resolve(
         image_size=_size("image_size", shape.image_size, model.default.image_size, 0),
         optimizer=find_optimizer(chosen.training.optimizer),
         accumulation=_accumulation(chosen.training.accumulation, batch, mode),
-        fused_attention=chosen.model.fused_attention,
+        fused_attention=chosen.model.fused_attention and stack.version.fused_attention,
         host=resolve_host(chosen.host),
         tier=chosen.tier,
         sparse_weights=chosen.model.sparse_weights,
@@ -428,6 +431,9 @@ def _execution(options: ModelOptions, stack: Stack, device: DeviceProfile) -> Ex
         raise InvalidValueError("execution", value, "one of " + ", ".join(Execution))
     if value in stack.paths:
         return Execution(stack.paths[value].launch)
+    if value in stack.version.lacks_paths:
+        allowed = f"one of {', '.join(stack.paths)}: {stack.label} has no {value} mode"
+        raise InvalidValueError("execution", value, allowed, "Choose a newer version.")
     if options.stack is not None:
         allowed = f"no value: it is a mode of pytorch, and {stack.name} has one way to run"
         raise InvalidValueError("execution", value, allowed, "Leave execution out.")

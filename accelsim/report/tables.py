@@ -399,7 +399,8 @@ def _notes(estimates: Sequence[Estimate], winners: Leaders) -> list[str]:
 
 def _stack_words(e: Estimate) -> str:
     """The stack, with its mode where it has several."""
-    return f"{e.stack} {e.execution}" if e.stack == "pytorch" else e.stack
+    is_pytorch = e.stack.partition("@")[0] == "pytorch"
+    return f"{e.stack} {e.execution}" if is_pytorch else e.stack
 
 
 def _marked(column: _Column, e: Estimate, winners: Leaders) -> Text:

@@ -129,7 +129,7 @@ class ReplicaPlan:
             "devices_per_replica": self.options.devices_per_replica,
             "precision": self.run.precision.name,
             "kv_format": self.run.precision.kv_cache.label,
-            "stack": self.run.stack.name,
+            "stack": self.run.stack.label,
             "execution": self.run.execution.value,
             "max_batch_tokens": self.max_batch_tokens,
             "max_seqs": self.max_seqs,

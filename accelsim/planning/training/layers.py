@@ -160,7 +160,7 @@ class _RunKey:
         r = self.run
         sizes = (r.batch, r.seq_len, r.image_size, r.shard, r.fused_attention, r.tier, r.heap)
         same = (id(r.workload), id(r.device), id(r.cluster), id(r.host))
-        stack = (r.stack.name, r.layout, r.unseen_board)
+        stack = (r.stack.label, r.layout, r.unseen_board)
         return (*same, *sizes, *stack, r.precision, r.execution)
 
     def __eq__(self, other: object) -> bool:

@@ -38,7 +38,7 @@ def test_one_request_alone_takes_what_estimate_says(model, device, prompt, outpu
         model, device, batch=1, seq_len=prompt, output_len=output, stack=stack
     )
     assert served.ttft_s["mean"] == pytest.approx(alone.time_to_first_token_s, rel=0.05)
-    assert served.tpot_s["mean"] == pytest.approx(alone.time_per_output_token_s, rel=0.002)
+    assert served.tpot_s["mean"] == pytest.approx(alone.time_per_output_token_s, rel=0.004)
 
 
 def test_figures_are_those_of_the_contract():

@@ -1,0 +1,148 @@
+"""Software stacks as rows and tables: a list, and one stack with the source of all it says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from accelsim.report.listing import Listing
+from accelsim.report.quantity import UNKNOWN
+from accelsim.stack_catalog import Stack
+
+__all__ = ["STACK_COLUMNS", "stack_document", "stack_row", "stack_view", "stacks_table"]
+
+#: Columns every row has, whatever the stacks.
+STACK_COLUMNS: Final = (
+    "name",
+    "title",
+    "versions",
+    "measured_versions",
+    "runs_on",
+    "modes",
+    "generation_only",
+    "ways",
+    "layouts",
+    "spread_log_sigma",
+    "spread_rows",
+    "source",
+)
+#: Half a 90 % interval of a normal distribution, in standard deviations.
+_Z90: Final = 1.645
+
+
+def stack_row(stack: Stack) -> dict[str, Any]:
+    """What one stack is; spreads of ln(time) and the rows behind them by class and mode."""
+    spreads = {f"{one.device_class} {one.mode}": one for one in stack.spreads}
+    return {
+        "name": stack.name,
+        "title": stack.title,
+        "versions": [one.version for one in stack.versions],
+        "measured_versions": stack.measured,
+        "runs_on": {kind: list(vendors) or ["all"] for kind, vendors in stack.runs_on.items()},
+        "modes": list(stack.modes),
+        "generation_only": stack.generation_only,
+        "ways": {name: f"{path.launch}, fuses {path.fuses}" for name, path in stack.paths.items()},
+        "layouts": list(stack.layouts),
+        "spread_log_sigma": {place: one.log_sigma for place, one in spreads.items()},
+        "spread_rows": {place: one.rows for place, one in spreads.items()},
+        "source": stack.source,
+    }
+
+
+def stacks_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Rows of `stack_row`, one line each."""
+    cells = [
+        (
+            row["name"],
+            ", ".join(row["versions"]),
+            ", ".join(_place_words(*place) for place in row["runs_on"].items()),
+            ", ".join(dict.fromkeys(way.rpartition(" ")[2] for way in row["ways"].values())),
+            _spread_words(row["spread_log_sigma"].get("gpu inference")),
+            _spread_words(row["spread_log_sigma"].get("cpu inference")),
+        )
+        for row in rows
+    ]
+    titles = "stack | ~versions | ~runs on | ~fuses | >GPU 90 % | >CPU 90 %"
+    return Listing.of(titles, cells, "CPU 90 % | fuses")
+
+
+def _place_words(kind: str, vendors: Sequence[str]) -> str:
+    return kind.upper() if list(vendors) == ["all"] else f"{kind.upper()} ({', '.join(vendors)})"
+
+
+def _spread_words(log_sigma: float | None) -> str:
+    """Factor either way that holds 90 % of whole networks."""
+    return UNKNOWN if log_sigma is None else f"x{np.exp(_Z90 * log_sigma):.2f}"
+
+
+def stack_document(stack: Stack) -> dict[str, Any]:
+    """A stack for JSON: all that its file says, without the ratios of single boards left out."""
+    without = {"without"}
+    return {
+        **stack_row(stack),
+        "versions": [one.model_dump(mode="json") for one in stack.versions],
+        "ways": {name: path.model_dump(mode="json") for name, path in stack.paths.items()},
+        "layouts": {name: one.model_dump(mode="json") for name, one in stack.layouts.items()},
+        "memory_fraction": stack.memory_fraction,
+        "ratios": [one.model_dump(mode="json", exclude=without) for one in stack.achieved],
+        "spreads": [one.model_dump(mode="json", exclude=without) for one in stack.spreads],
+    }
+
+
+def stack_view(document: Mapping[str, Any]) -> RenderableType:
+    """A `stack_document` as text."""
+    places = ", ".join(_place_words(*place) for place in document["runs_on"].items())
+    only = "; language models that generate tokens alone" if document["generation_only"] else ""
+    heading = [
+        Text(f"{document['title']} ({document['name']})", style="bold cyan"),
+        Text(f"runs on {places}: {' and '.join(document['modes'])}{only}"),
+        Text(f"its ratios are of versions {document['measured_versions']}; {document['source']}"),
+        Text(""),
+    ]
+    tables = (
+        _table("version | ~differs | ~source", map(_version_cells, document["versions"])),
+        _table("way | issues | fuses | ~source", map(_way_cells, document["ways"].items())),
+        _table("layout | >time | ~source", map(_layout_cells, document["layouts"].items())),
+        _table("class | mode | family | >time over the model's", map(_ratio, document["ratios"])),
+        _table("class | mode | >90 % within | >rows behind it", map(_spread, document["spreads"])),
+    )
+    return Group(*heading, *(part for table in tables if table for part in (table, Text(""))))
+
+
+def _table(titles: str, cells: Any) -> RenderableType | None:
+    rows = list(cells)
+    return Listing.of(titles, rows) if rows else None
+
+
+def _version_cells(version: Mapping[str, Any]) -> list[str]:
+    lacks = [*version["lacks_paths"], *version["lacks_precisions"]]
+    host = version["gpu_host_ratio"]
+    words = [
+        f"without {', '.join(lacks)}" if lacks else "",
+        "launches one by one" if version["is_eager"] else "",
+        "" if version["fused_attention"] else "attention in parts",
+        "" if host == 1 else f"issues operators in {host:g} of the time",
+    ]
+    return [version["version"], "; ".join(filter(None, words)), version["source"]]
+
+
+def _way_cells(way: tuple[str, Mapping[str, Any]]) -> list[str]:
+    name, path = way
+    return [name, path["launch"], path["fuses"], path["source"]]
+
+
+def _layout_cells(layout: tuple[str, Mapping[str, Any]]) -> list[str]:
+    return [layout[0], f"x{layout[1]['time_ratio']:g}", layout[1]["source"]]
+
+
+def _ratio(entry: Mapping[str, Any]) -> list[str]:
+    return [entry["device_class"], entry["mode"], entry["family"], f"x{entry['time_ratio']:.3g}"]
+
+
+def _spread(entry: Mapping[str, Any]) -> list[str]:
+    spread = _spread_words(entry["log_sigma"])
+    return [entry["device_class"], entry["mode"], spread, f"{entry['rows']}"]

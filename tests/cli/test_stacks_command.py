@@ -1,0 +1,39 @@
+"""``accelsim stacks``."""
+
+from __future__ import annotations
+
+import pytest
+
+from accelsim.stack_catalog import stack_names
+
+
+@pytest.mark.parametrize("command", [("list",), ("list", "--device", "t4"), ("show", "pytorch")])
+@pytest.mark.parametrize("output_format", ["table", "json", "csv"])
+@pytest.mark.parametrize("columns", ["80", "100"])
+def test_every_listing_has_every_format(run, monkeypatch, command, output_format, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    ran = run("stacks", *command, "--format", output_format)
+    assert ran.code == 0
+    if output_format == "table":
+        assert max(map(len, ran.out.splitlines())) <= int(columns)
+
+
+def test_all_stacks_are_listed(run):
+    rows = run("stacks", "list", "--format", "json").json
+    assert [row["name"] for row in rows] == list(stack_names())
+    assert all(row["source"] and row["versions"] for row in rows)
+    of_tpu = run("stacks", "list", "--device", "tpu-v4", "--format", "json").json
+    assert [row["name"] for row in of_tpu] == ["vendor-compiler", "xla"]
+
+
+def test_a_stack_shows_the_source_of_all_it_says(run):
+    document = run("stacks", "show", "pytorch", "--format", "json").json
+    assert {one["version"] for one in document["versions"]} >= {"2.11", "1.13"}
+    said = [*document["versions"], *document["ways"].values(), *document["layouts"].values()]
+    assert all(len(one["source"]) > 8 for one in said)
+    assert "without compiled" in run("stacks", "show", "pytorch@1.13").out
+
+
+def test_an_unknown_stack_or_version_is_refused(refused):
+    assert "tensorrt" in refused("stacks", "show", "tensort")
+    assert "vllm@0.9" in refused("stacks", "show", "vllm@0.8")
