@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -246,6 +246,9 @@ class TabulatedSteps:
     _decode_lines: dict[int, tuple[float, float, _Line]] = field(
         init=False, repr=False, default_factory=dict
     )
+    _beside: dict[int, tuple[float, float, _Line]] = field(
+        init=False, repr=False, default_factory=dict
+    )
     _prefill_most: int = field(init=False, repr=False)
     _prefill_cells: list[int] = field(init=False, repr=False)
     _decode_cells: list[int] = field(init=False, repr=False)
@@ -279,28 +282,35 @@ class TabulatedSteps:
         """One step: seconds and joules; see `StepTimes`."""
         if not prefill_tokens:
             return self.decode_run(decode_count, decode_context_sum, 1)
-        seconds, joules = self._fixed
-        further = decode_count * self.checked
-        layers = _passes(self._layers, prefill_tokens + further)
-        logits = _at(self._logits, further + 1)
+        rows = decode_count * self.checked
+        layers = self._layers
+        if prefill_tokens + rows < len(layers):
+            seconds, joules = layers[prefill_tokens + rows]
+        else:
+            seconds, joules = _passes(layers, prefill_tokens + rows)
         tokens, passes = prefill_tokens, 1.0
         if tokens > self._prefill_most:  # several prompts: none is longer
             tokens = self._prefill_most
             passes = prefill_tokens / tokens
-        line = self._prefill_lines.get(tokens)
-        if line is None:
-            line = self.prefill.line(tokens, is_prompt=True)
-            self._prefill_lines[tokens] = line
+        line = self._prefill_lines.get(tokens) or self._prefill_line(tokens)
         cached = prefill_context_sum / prefill_tokens - 0.5 * (tokens + 1)
-        cell = _at(self._prefill_cells, int(cached) >> 4) + 1 if cached >= 0 else 0
-        seconds += layers[0] + logits[0] + passes * (line[0][cell] + line[1][cell] * cached)
-        joules += layers[1] + logits[1] + passes * (line[2][cell] + line[3][cell] * cached)
+        cell = 0
+        if cached >= 0:
+            mark, cells = int(cached) >> 4, self._prefill_cells
+            cell = (cells[mark] if mark < len(cells) else cells[-1]) + 1
+        base_s, slope_s, base_j, slope_j, _ = line
+        seconds += passes * (base_s[cell] + slope_s[cell] * cached)
+        joules += passes * (base_j[cell] + slope_j[cell] * cached)
+        further = self._beside.get(decode_count) or self._beside_prompts(decode_count)
+        seconds += further[0]
+        joules += further[1]
         if decode_count:
-            _, _, line = self._decode_lines.get(decode_count) or self._decode_line(decode_count)
             cached = decode_context_sum / decode_count
-            cell = _at(self._decode_cells, int(cached) >> 4)
-            seconds += line[0][cell] + line[1][cell] * cached
-            joules += line[2][cell] + line[3][cell] * cached
+            mark, cells = int(cached) >> 4, self._decode_cells
+            cell = cells[mark] if mark < len(cells) else cells[-1]
+            base_s, slope_s, base_j, slope_j, _ = further[2]
+            seconds += base_s[cell] + slope_s[cell] * cached
+            joules += base_j[cell] + slope_j[cell] * cached
         return seconds, joules
 
     def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
@@ -309,7 +319,8 @@ class TabulatedSteps:
         """
         fixed_s, fixed_j, line = self._decode_lines.get(count) or self._decode_line(count)
         cached = context / count
-        cell = _at(self._decode_cells, int(cached) >> 4)
+        mark, cells = int(cached) >> 4, self._decode_cells
+        cell = cells[mark] if mark < len(cells) else cells[-1]
         seconds, joules, left = n * fixed_s, n * fixed_j, n
         while left:
             room = line.end[cell] - cached
@@ -321,6 +332,20 @@ class TabulatedSteps:
             cached += steps
             cell += 1
         return seconds, joules
+
+    def _prefill_line(self, tokens: int) -> _Line:
+        line = self._prefill_lines[tokens] = self.prefill.line(tokens, is_prompt=True)
+        return line
+
+    def _beside_prompts(self, count: int) -> tuple[float, float, _Line]:
+        """Logits and host time of a step with prompts and `count` sequences, whose attention takes
+        a line more.
+        """
+        logits = self._logits[min(count * self.checked + 1, len(self._logits) - 1)]
+        line = self._decode_line(max(count, 1))[2]
+        fixed_s, fixed_j = self._fixed
+        found = self._beside[count] = (fixed_s + logits[0], fixed_j + logits[1], line)
+        return found
 
     def _decode_line(self, count: int) -> tuple[float, float, _Line]:
         """What a step of `count` sequences takes besides attention, and its attention."""
@@ -335,17 +360,6 @@ class TabulatedSteps:
             self.decode.line(count, is_prompt=False),
         )
         return found
-
-
-T = TypeVar("T")
-
-
-def _at(values: list[T], place: int) -> T:
-    """A value; the last beyond the end."""
-    try:
-        return values[place]
-    except IndexError:
-        return values[-1]
 
 
 def _passes(values: list[tuple[float, float]], count: int) -> tuple[float, float]:

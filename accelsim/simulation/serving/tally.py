@@ -17,7 +17,7 @@ _LOW_S: Final = 1e-7
 _HIGH_S: Final = 1e5
 _BINS: Final = 12_000  # 0.23 % each
 _EDGES_S: Final = np.geomspace(_LOW_S, _HIGH_S, _BINS + 1)
-_KEPT: Final = 1 << 16
+_KEPT: Final = 1 << 12
 
 
 class Tally:
@@ -35,6 +35,9 @@ class Tally:
         prompt_tokens: Tokens of prompts computed.
         gap_count: Gaps between tokens by logarithmic bin of their length.
         gap_sum_s: Their sums.
+        rows: What is noted and not summed up yet: of steps of one batch, the time and energy of all
+            of them, how many, sequences that got a further token in each, blocks in use, and the
+            time before the first step in which the sequences waited.
     """
 
     def __init__(self) -> None:
@@ -42,38 +45,26 @@ class Tally:
         self.peak_blocks = self.step_count = self.event_count = self.preemption_count = 0
         self.prompt_tokens = 0
         self.gap_count, self.gap_sum_s = np.zeros(_BINS), np.zeros(_BINS)
-        self._rows: list[tuple[float, float, int, int, int, float]] = []
+        self.rows: list[tuple[float, float, int, int, int, float]] = []
         self._pauses: list[tuple[int, float]] = []  # rows noted before, seconds
 
     def note_pause(self, seconds: float) -> None:
         """One of the sequences of the next row waited so long since its last token."""
-        self._pauses.append((len(self._rows), seconds))
+        self._pauses.append((len(self.rows), seconds))
 
-    def note(
-        self, seconds: float, joules: float, steps: int, decodes: int, blocks: int, stall_s: float
-    ) -> None:
-        """Add steps of one batch.
-
-        Args:
-            seconds: Time of all of them.
-            joules: Energy of all of them.
-            steps: How many.
-            decodes: Sequences that got a further token in each.
-            blocks: Blocks in use.
-            stall_s: Time before the first step in which the sequences waited.
-        """
-        self._rows.append((seconds, joules, steps, decodes, blocks, stall_s))
-        if len(self._rows) >= _KEPT:
+    def sum_up(self) -> None:
+        """Sum up what is noted where it is much."""
+        if len(self.rows) >= _KEPT:
             self.close()
 
     def close(self) -> None:
         """Sum up what is noted."""
-        if not self._rows:
+        if not self.rows:
             return
         pauses, self._pauses = self._pauses, []
-        seconds, joules, steps, decodes, blocks, stall_s = np.array(self._rows).T
-        self.event_count += len(self._rows)
-        self._rows = []
+        seconds, joules, steps, decodes, blocks, stall_s = np.array(self.rows).T
+        self.event_count += len(self.rows)
+        self.rows.clear()
         self.busy_s += float(seconds.sum())
         self.energy_j += float(joules.sum())
         self.block_s += float((blocks * seconds).sum())

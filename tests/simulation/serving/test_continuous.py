@@ -22,14 +22,18 @@ class OneStepAtATime(ContinuousBatching):
     def _start_run(self, *, is_single):
         super()._start_run(is_single=True)
 
+    def _like_steps(self, prompt, part):
+        return 1
+
 
 @st.composite
 def scenarios(draw):
     """A load, limits, and whether blocks are shared."""
     block = draw(st.sampled_from([1, 4, 16]))
+    max_seqs = draw(st.sampled_from([1, 3, 64]))
     limits = BatchLimits(
-        max_tokens=draw(st.sampled_from([64, 300, 2048])),
-        max_seqs=draw(st.sampled_from([1, 3, 64])),
+        max_tokens=draw(st.sampled_from([max(max_seqs, 7), 64, 300, 2048])),
+        max_seqs=max_seqs,
         block_tokens=block,
         blocks=draw(st.integers(170, 1500)) // block + 1,
         chunked=draw(st.booleans()),

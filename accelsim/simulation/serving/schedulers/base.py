@@ -63,6 +63,7 @@ class Scheduler(ABC):
         waiting: Requests that wait.
         capacity_blocks: Cache blocks there are; 0 for a model without a cache.
         speed: Requests it serves per second beside others, for routers that weigh them.
+        outstanding: Requests that wait or run.
         ended_count: Requests that ended, where the fleet counts them.
     """
 
@@ -73,13 +74,8 @@ class Scheduler(ABC):
         self.log = log
         self.ready_s = NEVER
         self.tally = Tally()
-        self.ended_count = 0
+        self.outstanding = self.ended_count = 0
         self.waiting: WaitingQueue = deque() if queue is None else queue
-
-    @property
-    @abstractmethod
-    def outstanding(self) -> int:
-        """Requests that wait or run."""
 
     @property
     def used_blocks(self) -> int:

@@ -12,8 +12,8 @@ each needs a block (its length modulo the block size): an event costs the same w
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from accelsim.errors import InvalidValueError
 from accelsim.simulation.serving.prefix_cache import PrefixCache
@@ -108,15 +108,20 @@ class ContinuousBatching(Scheduler):
         super().__init__(log, queue)
         self.steps, self.limits, self.cache = steps, limits, cache
         self.comes_cached = comes_cached
+        self._note = self.tally.rows.append
         self.capacity_blocks = limits.blocks
         self._watermark = int(limits.blocks * limits.watermark_fraction)
+        self._promises = limits.reserve == "sequence"
+        self._mixed, self._size = limits.mixed, limits.block_tokens
+        self._max_tokens = limits.max_tokens
         self._clear()
 
     def _clear(self) -> None:
         """Begin with nothing."""
-        self._free = self.limits.blocks  # neither held nor cached
+        self._blocks = self._free = self.limits.blocks  # neither held nor cached
         self._partial: list[_Prompt] = []
         self._chunks: list[tuple[_Prompt, int]] = []
+        self._parts: list[tuple[float, float]] = []  # steps that one prompt fills
         #: Step counter at which each sequence joined, its length then, and the counter it ends at.
         self._running: dict[int, tuple[int, int, int]] = {}
         self._ends: list[tuple[int, int]] = []
@@ -138,11 +143,6 @@ class ContinuousBatching(Scheduler):
         self._promised = 0  # blocks of whole sequences that have started
 
     @property
-    def outstanding(self) -> int:
-        """Requests that wait or run."""
-        return len(self.waiting) + len(self._partial) + len(self._running)
-
-    @property
     def used_blocks(self) -> int:
         """Cache blocks that requests hold."""
         idle = 0 if self.cache is None else self.cache.idle_count
@@ -162,9 +162,10 @@ class ContinuousBatching(Scheduler):
             self._left[request] = log.output_tokens[request] - 1
             self._outside[request] = 0
         self.waiting.append(request)
+        self.outstanding += 1
         if self.ready_s == NEVER:
             self._begin(now_s)
-        elif self._step_count > 1 and len(self.waiting) == 1:
+        elif self._step_count > 1 and not self._chunks and len(self.waiting) == 1:
             self._shorten(now_s)
 
     def _blocks_of_all(self, request: int) -> int:
@@ -190,37 +191,46 @@ class ContinuousBatching(Scheduler):
         if self.cache is not None:
             self.cache.clear()
         self._clear()
-        self.ready_s = NEVER
+        self.ready_s, self.outstanding = NEVER, 0
         return lost
 
     # a step's end
 
     def _complete(self, now_s: float) -> None:
         """Account for the steps that end now, and let sequences and prompts go on or end."""
-        steps, count = self._step_count, len(self._running)
+        steps, running = self._step_count, self._running
+        count = len(running)
         if steps > 1:
             self._free -= self._blocks_between(self._counter + 1, steps - 1)
             if self._free < 0:
                 self._make_room(0)
-        used = self.limits.blocks - self._free
+        used = self._blocks - self._free
         if self.cache is not None:
             used -= self.cache.idle_count
         if steps:
-            self._counter += steps
+            counter = self._counter = self._counter + steps
             self._context += steps * count
-            self.tally.note(self._seconds, self._joules, steps, count, used, self._stall_s)
+            if self._parts:
+                self._note_parts(count, used)
+            else:
+                self._note((self._seconds, self._joules, steps, count, used, self._stall_s))
             self._stall_s = 0.0
+            ends = self._ends
+            while ends and ends[0][0] <= counter:
+                end, request = heappop(ends)
+                if request in running and running[request][2] == end:
+                    self._end(request, now_s)
         else:
-            self.tally.note(self._seconds, self._joules, 1, 0, used, 0.0)
+            self._note((self._seconds, self._joules, 1, 0, used, 0.0))
             if count:  # the next token of those that run waits for prompts, too
                 self._stall_s += self._seconds
-        ends, counter, running = self._ends, self._counter, self._running
-        while ends and ends[0][0] <= counter:
-            end, request = heapq.heappop(ends)
-            if request in running and running[request][2] == end:
-                self._end(request, now_s)
         if self._chunks:
             self._complete_chunks(now_s)
+
+    def _note_parts(self, count: int, used: int) -> None:
+        for seconds, joules in self._parts:
+            self._note((seconds, joules, 1, count, used, 0.0))
+        self._parts = []
 
     def _complete_chunks(self, now_s: float) -> None:
         for prompt, tokens in self._chunks:
@@ -249,7 +259,7 @@ class ContinuousBatching(Scheduler):
         counter, size = self._counter, self.limits.block_tokens
         self._running[request] = (counter, length, counter + left)
         if left > 0:
-            heapq.heappush(self._ends, (counter + left, request))
+            heappush(self._ends, (counter + left, request))
         self._context += length
         due = (counter - length) % size
         self._due[due] += 1
@@ -267,16 +277,19 @@ class ContinuousBatching(Scheduler):
         return length
 
     def _end(self, request: int, now_s: float) -> None:
+        self.tally.sum_up()
         length = self._remove(request)
         self.log.finish_s[request] = now_s
         self._release(request, length)
         self._ended.append(request)
+        self.outstanding -= 1
 
     # cache blocks
 
     def _release(self, request: int, length: int) -> None:
         """Give a sequence's blocks back; those of a session stay cached."""
-        self._promised -= self._blocks_of_all(request)
+        if self._promises:
+            self._promised -= self._blocks_of_all(request)
         own = -(-length // self.limits.block_tokens)
         held = self._shared.pop(request, None)
         if self.cache is not None and held is not None:
@@ -345,7 +358,8 @@ class ContinuousBatching(Scheduler):
         self.tally.preemption_count += 1
         if self._partial:
             prompt = self._partial.pop()
-            self._promised -= self._blocks_of_all(prompt.request)
+            if self._promises:
+                self._promised -= self._blocks_of_all(prompt.request)
             self._free += prompt.blocks
             if self.cache is not None:
                 self.cache.release(self._group(prompt.request), prompt.depth)
@@ -370,40 +384,82 @@ class ContinuousBatching(Scheduler):
 
     def _begin(self, now_s: float) -> None:
         """Choose the next batch and start it."""
-        mixed = self.limits.mixed
-        if mixed and self._running:
-            self._reserve()
+        mixed, running = self._mixed, self._running
+        if mixed and running:
+            needed = self._due[self._counter % self._size]
+            if needed > self._free:
+                self._reserve()
+            else:
+                self._free -= needed
+        is_single = False
         if self.waiting or self._partial:
             self._choose_prompts(now_s)
-        waiting_count = len(self.waiting)
-        if not mixed and self._running and not self._chunks:
+        if not mixed and running and not self._chunks:
+            waiting_count = len(self.waiting)
             self._reserve()
+            is_single = len(self.waiting) > waiting_count
         self._start_s = now_s
         if self._chunks:
             self._start_prompts()
-        elif self._running:
-            is_single = len(self.waiting) > waiting_count or self._move_s > 0
-            self._start_run(is_single=is_single)
+        elif running:
+            self._start_run(is_single=is_single or self._move_s > 0)
         else:
             self._step_count, self.ready_s = 0, NEVER
             return
         if self._move_s:
-            self._seconds += self._move_s
-            self._joules += self._move_s * (self.steps.idle_w or 0.0)
-            self._move_s = 0.0
+            self._charge_moves()
         self.ready_s = now_s + self._seconds
 
+    def _charge_moves(self) -> None:
+        """Let the step wait for caches that move."""
+        self._seconds += self._move_s
+        self._joules += self._move_s * (self.steps.idle_w or 0.0)
+        self._move_s = 0.0
+
     def _start_prompts(self) -> None:
-        """One step with parts of prompts."""
+        """A step with parts of prompts, and those after it that differ in their keys alone."""
+        chunks, count = self._chunks, len(self._running) if self._mixed else 0
+        context, self._step_count = self._context if count else 0, 1 if count else 0
+        prompt, part = chunks[0]
+        if count and len(chunks) == 1 and (steps := self._like_steps(prompt, part)) > 1:
+            self._start_parts(prompt, part, steps)
+            return
         tokens, keys = 0, 0.0
-        for prompt, part in self._chunks:
+        for prompt, part in chunks:
             tokens += part
             keys += part * (prompt.done + 0.5 * (part + 1))
         self.tally.prompt_tokens += tokens
-        count = len(self._running) if self.limits.mixed else 0
-        context = self._context if count else 0
         self._seconds, self._joules = self.steps.step(tokens, keys, count, context)
-        self._step_count = 1 if count else 0
+
+    def _like_steps(self, prompt: _Prompt, part: int) -> int:
+        """Steps that one prompt fills alone while no sequence ends and blocks are free: what comes
+        meanwhile finds no token of the budget.
+        """
+        more = (prompt.target - prompt.done - 1) // part
+        if more <= 1 or self._move_s or part < self._max_tokens - len(self._running):
+            return 1
+        steps: int = min(more, self._ends[0][0] - self._counter)
+        if steps <= 1:
+            return 1
+        needed = self._blocks_for(prompt, steps * part)
+        if needed + self._blocks_between(self._counter + 1, steps - 1) > self._free:
+            return 1
+        self._free -= needed
+        prompt.blocks += needed
+        return steps
+
+    def _start_parts(self, prompt: _Prompt, part: int, steps: int) -> None:
+        """Start steps with one part of a prompt each."""
+        count, context, step = len(self._running), self._context, self.steps.step
+        keys = part * (prompt.done + 0.5 * (part + 1))
+        parts = self._parts
+        for place in range(steps):
+            cached = context + place * count
+            parts.append(step(part, keys + place * part * part, count, cached))
+        self._chunks = [(prompt, steps * part)]
+        self.tally.prompt_tokens += steps * part
+        self._seconds = sum([seconds for seconds, _ in parts])
+        self._joules, self._step_count = 0.0, steps
 
     def _start_run(self, *, is_single: bool) -> None:
         """Steps up to the first that ends a sequence or runs out of blocks; a single one where a
@@ -411,7 +467,7 @@ class ContinuousBatching(Scheduler):
         """
         ends, running, counter = self._ends, self._running, self._counter
         while (request := ends[0][1]) not in running or running[request][2] != ends[0][0]:
-            heapq.heappop(ends)
+            heappop(ends)
         steps, room, count = ends[0][0] - counter, self._room(), len(running)
         if steps > 1 and self._blocks_between(counter + 1, steps - 1) > room:
             steps = 1 + room // count * self.limits.block_tokens
@@ -506,7 +562,8 @@ class ContinuousBatching(Scheduler):
         if not self._fits(request, needed + revived):
             return None
         self.waiting.popleft()
-        self._promised += self._blocks_of_all(request)
+        if self._promises:
+            self._promised += self._blocks_of_all(request)
         if cache is not None:
             cache.hold(self._group(request), shared)
             cache.hit_count += shared
@@ -525,7 +582,8 @@ class ContinuousBatching(Scheduler):
         if not self._fits(request, needed):
             return None
         self.waiting.popleft()
-        self._promised += self._blocks_of_all(request)
+        if self._promises:
+            self._promised += self._blocks_of_all(request)
         self._make_room(needed)
         self._free -= needed
         swapped = self._outside.pop(request)

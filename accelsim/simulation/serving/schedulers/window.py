@@ -38,14 +38,10 @@ class WindowBatching(Scheduler):
         self._batch: list[int] = []
         self._is_running = False
 
-    @property
-    def outstanding(self) -> int:
-        """Requests that wait or run."""
-        return len(self.waiting) + len(self._batch)
-
     def submit(self, request: int, now_s: float) -> None:
         """Queue a request; see `Scheduler`."""
         self.waiting.append(request)
+        self.outstanding += 1
         if self._is_running:
             return
         if len(self.waiting) >= self.max_seqs:
@@ -60,6 +56,7 @@ class WindowBatching(Scheduler):
             self._start(now_s)
             return []
         ended, self._batch, self._is_running = self._batch, [], False
+        self.outstanding -= len(ended)
         finish_s = self.log.finish_s
         for request in ended:
             finish_s[request] = now_s
@@ -70,6 +67,7 @@ class WindowBatching(Scheduler):
         """Lose all there is; see `Scheduler`."""
         lost = [*self._batch, *self.drop_waiting()]
         self._batch, self._is_running, self.ready_s = [], False, NEVER
+        self.outstanding = 0
         return lost
 
     def _wait(self, now_s: float) -> None:
@@ -88,7 +86,8 @@ class WindowBatching(Scheduler):
         prompts = [log.prompt_tokens[request] for request in batch]
         keys = 0.5 * sum(tokens * (tokens + 1) for tokens in prompts)
         seconds, joules = self.steps.step(sum(prompts), keys, 0, 0)
-        self.tally.note(seconds, joules, 1, 0, 0, 0.0)
+        self.tally.rows.append((seconds, joules, 1, 0, 0, 0.0))
+        self.tally.sum_up()
         self.tally.prompt_tokens += sum(prompts)
         for request in batch:
             log.scheduled_s[request] = now_s
@@ -101,5 +100,5 @@ class WindowBatching(Scheduler):
         if steps <= 0:
             return 0.0
         seconds, joules = self.steps.decode_run(len(batch), context, steps)
-        self.tally.note(seconds, joules, steps, len(batch), 0, 0.0)
+        self.tally.rows.append((seconds, joules, steps, len(batch), 0, 0.0))
         return seconds
