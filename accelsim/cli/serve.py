@@ -10,6 +10,7 @@ from accelsim.cli.result_writer import ResultWriter, with_output
 
 if TYPE_CHECKING:
     from accelsim.planning.serving.result import ServingResult
+    from accelsim.simulation.serving.arrivals import Arrivals
     from accelsim.simulation.serving.requests import RequestColumns
 
 __all__ = ["serve"]
@@ -107,8 +108,9 @@ def serve(
     )
     run = _run_keywords(keywords)
     if arrivals is not None:
-        _check_alone(arrivals, rate=rate, users=users, duration=duration, find=find)
-        load: Arrivals | RequestColumns = _trace(output_writer, arrivals, requests)
+        _check_alone(arrivals, users=users, duration=duration, find=find)
+        drawn = None if rate is None else Arrivals(rate_per_s=rate, process=process, cv=cv)
+        load: Arrivals | RequestColumns = _trace(output_writer, arrivals, requests, drawn, seed)
     else:
         load = Arrivals(
             rate_per_s=rate,
@@ -144,13 +146,26 @@ def serve(
     _emit(output_writer, result)
 
 
-def _trace(output_writer: ResultWriter, path: Path, limit: int | None) -> RequestColumns:
-    """Requests of a trace; what was left out is said."""
+def _trace(
+    output_writer: ResultWriter, path: Path, limit: int | None, drawn: Arrivals | None, seed: int
+) -> RequestColumns:
+    """Requests of a trace, at a rate of their own where one is given; what was left out is said.
+
+    Raises:
+        InvalidValueError: If there is neither a rate nor times in the file.
+    """
+    from accelsim.errors import InvalidValueError
+    from accelsim.simulation.randomness import RandomStreams
     from accelsim.simulation.serving.traces import read_trace
 
     trace = read_trace(path, limit)
     for reason, count in trace.skips.items():
         output_writer.note(f"{path}: {count:,} rows skipped: {reason}")
+    if drawn is not None:
+        return trace.at(drawn.times(len(trace.requests), RandomStreams(seed)))
+    if not trace.has_times:
+        remedy = "Add --rate, at which its lengths come."
+        raise InvalidValueError("arrivals", str(path), "a file with times", remedy)
     return trace.requests
 
 

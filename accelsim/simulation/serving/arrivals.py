@@ -128,6 +128,15 @@ class Arrivals:
         )
         return columns if self.turns == 1 else self._sessions(columns, times, sessions)
 
+    def times(self, count: int, streams: RandomStreams) -> FloatArray:
+        """Arrivals alone, for requests whose lengths are known.
+
+        Args:
+            count: How many.
+            streams: Random streams of the run.
+        """
+        return self._times(count, streams.stream("arrivals"))
+
     def _times(self, count: int, generator: np.random.Generator) -> FloatArray:
         if self.rate_per_s is None or self.process == "burst":
             return np.zeros(count)
