@@ -37,6 +37,7 @@ def train(
     epoch_samples: float | None = None,
     mtbf: float | None = None,
     checkpoint: float | None = None,
+    conditions: str = "",
     trace: Path | None = None,
     offer: str | None = None,
     *,
@@ -44,8 +45,10 @@ def train(
 ) -> None:
     """Estimate training on many devices: one plan, or the best one found."""
     from accelsim.planning.training.estimate import train as estimate_training
+    from accelsim.planning.training.length import parse_conditions
     from accelsim.report.output import check_output
 
+    around, of_length = parse_conditions(conditions)
     words = _words(plan, microbatch=microbatch, recompute=recompute, schedule=schedule)
     amounts = {
         "tokens": tokens,
@@ -54,6 +57,7 @@ def train(
         "epoch_samples": epoch_samples,
         "mtbf_s": None if mtbf is None else mtbf * _SECONDS_PER_HOUR,
         "checkpoint_s": checkpoint,
+        **of_length,
     }
     if trace is not None:
         check_output(trace, force=output.force)
@@ -67,6 +71,7 @@ def train(
             search=search,
             global_batch=global_batch,
             length=_length(amounts),
+            conditions=around,
             record=trace is not None or output.report is not None,
             report=report,
             offer=offer,
@@ -123,10 +128,10 @@ def _length(amounts: dict[str, float | None]) -> RunLength | None:
     from accelsim.planning.training.length import RunLength
 
     if all(amounts[name] is None for name in ("tokens", "samples", "epochs")):
-        for name in ("mtbf_s", "checkpoint_s", "epoch_samples"):
-            if amounts[name] is not None:
+        for name, amount in amounts.items():
+            if amount is not None:
                 allowed = "no value without --tokens, --samples or --epochs"
-                raise InvalidValueError(name, amounts[name], allowed)
+                raise InvalidValueError(name, amount, allowed)
         return None
     return RunLength(**amounts)  # type: ignore[arg-type]
 

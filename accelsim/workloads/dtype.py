@@ -247,7 +247,8 @@ _W4 = block_format("w4", 4, 16 + 4, 128)
 _NF4 = block_format("nf4", 4, 32, 64)
 #: Precision policies by name. int8 is static post-training quantisation (weights and activations);
 #: w8a8, fp8, mxfp4 and nvfp4 quantise the matrix operands and keep bf16 between them; w8a16 and
-#: w4a16 quantise weights alone.
+#: w4a16 quantise weights alone. Training in fp8 (Micikevicius et al. 2022, arXiv:2209.05433) and
+#: nvfp4 (NVIDIA 2025, arXiv:2509.25149) runs all three products of a layer so, with an FP32 master.
 PRECISIONS: dict[str, Precision] = {
     "fp64": _uniform("fp64", _D.FP64, _D.FP64),
     "fp32": _uniform("fp32", _D.FP32, _D.FP32),
@@ -262,7 +263,7 @@ PRECISIONS: dict[str, Precision] = {
     "w4a16": _quantised("w4a16", _D.BF16, _W4),
     "nf4": _quantised("nf4", _D.BF16, _NF4),
     "mxfp4": _quantised("mxfp4", _D.FP4, _MXFP4),
-    "nvfp4": _quantised("nvfp4", _D.FP4, _NVFP4),
+    "nvfp4": _quantised("nvfp4", _D.FP4, _NVFP4, _D.FP32),
     **{name: _llama_cpp(name, bits) for name, bits in _LLAMA_CPP_BITS.items()},
 }
 

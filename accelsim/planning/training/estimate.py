@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -26,7 +26,13 @@ from accelsim.planning.training.length import (
     checkpoint_bytes,
     training_run,
 )
-from accelsim.planning.training.plan import ParallelismPlan, check_model, parse_plan, plan_on
+from accelsim.planning.training.plan import (
+    ParallelismPlan,
+    check_model,
+    is_count,
+    parse_plan,
+    plan_on,
+)
 from accelsim.planning.training.score import TIME_PARTS
 from accelsim.planning.training.setup import Conditions, TrainingSetup
 from accelsim.planning.training.trust import (
@@ -323,7 +329,7 @@ class _Place:
 def _place(
     cluster: str | Cluster | None, device: str | DeviceProfile | None, gpus: int | None
 ) -> _Place:
-    if gpus is not None and (isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 1):
+    if gpus is not None and not is_count(gpus):
         raise InvalidValueError("gpus", gpus, "an integer >= 1")
     if cluster is not None:
         found = cluster_catalog.cluster(cluster) if isinstance(cluster, str) else cluster
@@ -369,6 +375,8 @@ def training_setup(
         InputError: If a name, size or choice is wrong; its subclasses say which.
     """
     place = _place(cluster, device, gpus)
+    if global_batch is not None and not is_count(global_batch):
+        raise InvalidValueError("global_batch", global_batch, "an integer >= 1")
     if options.training.accumulation > 1:
         allowed = "1: microbatches are the plan's"
         remedy = "Give microbatch."
@@ -455,6 +463,8 @@ def _inputs(setup: TrainingSetup, plan: ParallelismPlan) -> dict[str, Any]:
     asked = setup.run.to_dict() | {"plan": str(plan), "device_count": setup.device_count}
     if setup.cluster is not None:
         asked["cluster"] = setup.cluster.name
+    if setup.conditions != Conditions():
+        asked["conditions"] = asdict(setup.conditions)
     return asked
 
 
@@ -479,7 +489,9 @@ def _does_not_fit(
 
     near = nearest_plan(setup, plan)
     remedy = f"Rank {iteration.worst_rank} is the worst. " + (
-        f"The nearest plan that fits: {near}." if near else "No plan on these devices fits."
+        f"The nearest plan that fits: {near}."
+        if near
+        else "No plan on these devices fits: take more, or add optimizer_offload=1."
     )
     memory, capacity = iteration.memory_bytes, setup.capacity_bytes
     return DoesNotFitError(setup.run.device.name, "memory_bytes", memory, capacity, remedy)

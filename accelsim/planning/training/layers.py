@@ -23,7 +23,7 @@ from accelsim.planning.run import ResolvedRun
 from accelsim.planning.schedule import device_time_s
 from accelsim.planning.sharded_costs import sharded_costs
 from accelsim.planning.simulate import device_settings
-from accelsim.workloads.dtype import DTYPE_BYTES
+from accelsim.workloads.dtype import DTYPE_BYTES, Precision
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import (
@@ -187,7 +187,7 @@ def _priced(run: ResolvedRun) -> _Unit:
     block = blocks.distinct_block
     size = blocks.distinct_count
     sums: dict[str, FloatArray] = {}
-    for name, column in _columns(graph, table).items():
+    for name, column in _columns(graph, table, run).items():
         sums[name] = np.bincount(block, weights=column, minlength=size).astype(np.float64)
     sums["output_bytes"], sums["working_bytes"] = _edges(graph, block, size)
     values = {name: sums[name][blocks.alike] for name in FIELDS if name in sums}
@@ -228,7 +228,7 @@ def _table(graph: OperatorGraph, run: ResolvedRun) -> CostTable:
     return replace(table, time_s=device_time_s(table, settings))
 
 
-def _columns(graph: OperatorGraph, table: CostTable) -> dict[str, FloatArray]:
+def _columns(graph: OperatorGraph, table: CostTable, run: ResolvedRun) -> dict[str, FloatArray]:
     """Columns of the rows to sum over blocks, by field."""
     is_forward = graph.phase == int(Phase.FORWARD)
     joins = np.isin(graph.kind, _COLLECTIVES)
@@ -246,7 +246,7 @@ def _columns(graph: OperatorGraph, table: CostTable) -> dict[str, FloatArray]:
         columns[f"energy_{part}_j"] = table.energy_j * rows
         for word in ("tensor", "context", "expert"):
             columns[f"{word}_{part}_s"] = table.time_s * (rows & joins & _is_of(graph, word))
-    return columns | _parameters(graph, is_forward)
+    return columns | _parameters(graph, is_forward, run.precision)
 
 
 def _is_of(graph: OperatorGraph, word: str) -> NDArray[np.bool_]:
@@ -264,9 +264,12 @@ def _ends(graph: OperatorGraph, suffixes: tuple[str, ...]) -> NDArray[np.bool_]:
     return np.array([name.endswith(suffixes) for name in graph.name], dtype=bool)
 
 
-def _parameters(graph: OperatorGraph, is_forward: NDArray[np.bool_]) -> dict[str, FloatArray]:
+def _parameters(
+    graph: OperatorGraph, is_forward: NDArray[np.bool_], policy: Precision
+) -> dict[str, FloatArray]:
     """Parameters of forward rows: stored weights, whole tables, all experts."""
-    count = graph.weight_bytes / DTYPE_BYTES[graph.dtype]
+    width = np.where(graph.dtype == policy.compute, policy.weight.bytes, DTYPE_BYTES[graph.dtype])
+    count = graph.weight_bytes / width
     lookups = np.isin(graph.kind, _LOOKUPS)
     sizes = graph.dims.astype(np.float64)
     count = np.where(lookups, sizes[:, 1] * sizes[:, 2], count)

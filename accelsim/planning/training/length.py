@@ -8,10 +8,11 @@ Generation Computer Systems 22(3), 2006).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
-from accelsim.errors import InvalidValueError
+from accelsim.errors import InvalidValueError, UnknownNameError
+from accelsim.planning.training.setup import Conditions
 
 if TYPE_CHECKING:
     from accelsim.planning.run import ResolvedRun
@@ -23,6 +24,7 @@ __all__ = [
     "best_checkpoint_interval_s",
     "checkpoint_bytes",
     "expected_run_s",
+    "parse_conditions",
     "training_run",
 ]
 
@@ -106,6 +108,46 @@ class RunLength:
         if samples is None:
             samples = (self.epochs or 0.0) * (self.epoch_samples or 0.0)
         return samples / global_batch
+
+
+#: Fields of a length that are conditions of a run, and no option of their own.
+_OF_LENGTH: Final = (
+    "preemption_mtbf_s",
+    "storage_bytes_per_s",
+    "checkpoint_is_asynchronous",
+    "restart_s",
+    "evaluation_s",
+)
+
+
+def parse_conditions(text: str) -> tuple[Conditions, dict[str, Any]]:
+    """Conditions, and fields of `RunLength`, from words such as ``pue=1.2,evaluation_s=600``.
+
+    Args:
+        text: Fields of `Conditions`, and of `RunLength` those of failures, storage and evaluation;
+            flags are 0 or 1.
+
+    Raises:
+        UnknownNameError: If a field does not exist.
+        InvalidValueError: If a value is no number or out of range, or a field is named twice.
+    """
+    around = [f.name for f in fields(Conditions)]
+    known = [*around, *_OF_LENGTH]
+    values: dict[str, Any] = {}
+    for part in filter(None, (word.strip() for word in text.split(","))):
+        name, _, word = part.partition("=")
+        if name not in known:
+            raise UnknownNameError("condition", name, known, f"Conditions: {', '.join(known)}.")
+        if name in values:
+            raise InvalidValueError(name, word, "one value", "Name the field once.")
+        try:
+            values[name] = float(word)
+        except ValueError:
+            raise InvalidValueError(name, word, "a number, flags 0 or 1") from None
+    of_length: dict[str, Any] = {name: values.pop(name) for name in _OF_LENGTH if name in values}
+    if "checkpoint_is_asynchronous" in of_length:
+        of_length["checkpoint_is_asynchronous"] = bool(of_length["checkpoint_is_asynchronous"])
+    return Conditions(**values), of_length
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ __all__ = [
     "SCHEDULES",
     "ParallelismPlan",
     "check_model",
+    "is_count",
+    "layers_of_chunks",
     "parse_plan",
     "plan_on",
 ]
@@ -97,7 +99,7 @@ class ParallelismPlan:
             InvalidValueError: Naming the field.
         """
         for name in _RANKS:
-            if not _is_count(getattr(self, name)):
+            if not is_count(getattr(self, name)):
                 raise InvalidValueError(name, getattr(self, name), "an integer >= 1")
         _one_of("zero", self.zero, (0, 1, 2, 3))
         _one_of("recompute", self.recompute, RECOMPUTE)
@@ -187,7 +189,8 @@ def _word(value: Any) -> str:
     return ":".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _is_count(value: object) -> bool:
+def is_count(value: object) -> bool:
+    """Whether a value is an integer from 1 on."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
@@ -222,12 +225,12 @@ def _check_group(plan: ParallelismPlan) -> None:
         return
     if plan.zero == 0:
         raise InvalidValueError("shard_group", group, "no value with zero=0", "Give zero=3.")
-    if not _is_count(group) or ranks % group:
+    if not is_count(group) or ranks % group:
         raise InvalidValueError("shard_group", group, f"a divisor of dp x cp = {ranks}")
 
 
 def _check_experts(plan: ParallelismPlan) -> None:
-    if plan.etp is not None and (not _is_count(plan.etp) or plan.ep == 1):
+    if plan.etp is not None and (not is_count(plan.etp) or plan.ep == 1):
         raise InvalidValueError("etp", plan.etp, "an integer >= 1 beside ep > 1", "Give ep, too.")
     spread, ranks = plan.ep * plan.shard.expert_tp, plan.dp * plan.cp * plan.tp
     if plan.ep > 1 and ranks % spread:
@@ -242,7 +245,7 @@ def _check_stages(plan: ParallelismPlan) -> None:
     layers = plan.stage_layers
     if layers is None:
         return
-    if plan.chunks > 1 or len(layers) != plan.pp or not all(map(_is_count, layers)):
+    if plan.chunks > 1 or len(layers) != plan.pp or not all(map(is_count, layers)):
         allowed = f"{plan.pp} counts of layers, one a stage, without chunks"
         raise InvalidValueError("stage_layers", layers, allowed)
 
@@ -273,7 +276,7 @@ def parse_plan(text: str) -> dict[str, Any]:
 
     Raises:
         UnknownNameError: If a field does not exist.
-        InvalidValueError: If a value is no value of its field.
+        InvalidValueError: If a value is no value of its field, or a field is named twice.
     """
     values: dict[str, Any] = {}
     defaults = {f.name: f.default for f in fields(ParallelismPlan)}
@@ -283,6 +286,8 @@ def parse_plan(text: str) -> dict[str, Any]:
         if key not in defaults:
             known = ", ".join(defaults)
             raise UnknownNameError("field of a plan", name, defaults, f"Fields: {known}.")
+        if key in values:
+            raise InvalidValueError(key, word.strip(), "one value", "Name the field once.")
         values[key] = _parsed(key, word.strip(), defaults)
     if values.get("chunks", 1) > 1:
         values.setdefault("schedule", "interleaved")
@@ -302,7 +307,7 @@ def plan_on(device_count: int, values: Mapping[str, Any]) -> ParallelismPlan:
     taken = 1
     for name in ("tp", "pp", "cp"):
         count = values.get(name, 1)
-        taken *= count if _is_count(count) else 1
+        taken *= count if is_count(count) else 1
     filled = dict(values)
     if "dp" not in filled and device_count % taken == 0:
         filled["dp"] = device_count // taken
@@ -362,9 +367,21 @@ def _check_layers(plan: ParallelismPlan, layers: int) -> None:
     if plan.stage_layers is not None and sum(plan.stage_layers) != layers:
         allowed = f"counts that add up to {layers} layers"
         raise InvalidValueError("stage_layers", plan.stage_layers, allowed)
-    if plan.pp * plan.chunks > layers:
+    count = plan.pp * plan.chunks
+    if count > layers and (layers + 2) % count:
         allowed = f"at most {layers} stages x chunks, one a layer"
         raise InvalidValueError("pp", plan.pp, allowed, "Lower pp or chunks.")
-    if plan.chunks > 1 and layers % (plan.pp * plan.chunks):
-        allowed = f"stages x chunks that divide {layers} layers"
-        raise InvalidValueError("chunks", plan.chunks, allowed)
+
+
+def layers_of_chunks(layer_count: int, chunk_count: int) -> list[int]:
+    """Layers of each chunk of a pipeline, in the order of the model.
+
+    As even as can be. Where layers with embedding and logits as one more at either end divide, and
+    those alone do not, the outer chunks have one layer fewer (Megatron-LM,
+    ``--account-for-embedding-in-pipeline-split``); else the first chunks take one more.
+    """
+    each, more = divmod(layer_count, chunk_count)
+    if more and (layer_count + 2) % chunk_count == 0:
+        each = (layer_count + 2) // chunk_count
+        return [each - 1, *[each] * (chunk_count - 2), each - 1]
+    return [each + (place < more) for place in range(chunk_count)]

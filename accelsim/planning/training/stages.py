@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from accelsim.planning.training.layers import FIELDS, BlockCosts
+from accelsim.planning.training.plan import layers_of_chunks
 from accelsim.workloads.graph import FloatArray, IntArray
-from accelsim.workloads.sharding import Stage, stage_layers
 
 __all__ = ["StageTable", "chunk_of_blocks", "stage_table"]
 
@@ -50,15 +50,12 @@ def chunk_of_blocks(
         stage_count: Stages.
         chunk_count: Chunks a stage.
         layers: Layers of each stage; even where None.
-
-    Raises:
-        InvalidValueError: If there are more chunks than layers.
     """
     if stage_count == 1 and chunk_count == 1:
         return np.zeros(costs.block_count, dtype=np.int64)
     count = stage_count * chunk_count
     if layers is None:
-        layers = [len(stage_layers(costs.layer_count, Stage(i, count))) for i in range(count)]
+        layers = layers_of_chunks(costs.layer_count, count)
     of_layers = np.repeat(np.arange(count), layers)
     return np.concatenate([[0], of_layers, [count - 1]])
 
@@ -78,9 +75,6 @@ def stage_table(
         chunk_counts: Chunks a stage of each row, shape (rows,).
         stage_count: Stages.
         layers: Layers of each stage; even where None.
-
-    Raises:
-        InvalidValueError: If there are more chunks than layers.
     """
     shape = (len(units), stage_count)
     sums = {name: np.zeros(shape) for name in FIELDS}
