@@ -9,6 +9,7 @@ on 3,072 devices in 1 s with 100,000 events and 500 MB.
 import argparse
 import resource
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,10 +18,9 @@ from accelsim.planning.options import run_options
 from accelsim.planning.training.candidates import Candidates
 from accelsim.planning.training.estimate import training_setup
 from accelsim.planning.training.iteration import simulate_iteration
+from accelsim.planning.training.plan import ParallelismPlan
 from accelsim.planning.training.score import score
 from accelsim.planning.training.search import score_groups
-from accelsim.simulation.training.pipeline import PipelineWork, simulate_pipeline
-from accelsim.simulation.training.schedule import pipeline_order
 
 BATCH, DEVICES = 1536, 1024
 BATCHES = 16
@@ -57,6 +57,26 @@ def joined(found):
     return Candidates(columns), np.concatenate([counts * (1 + i) for i in range(BATCHES)])
 
 
+def trillion():
+    """Simulate one iteration of a GPT of 1T parameters (Narayanan et al. 2021, table 1), 6 x 8 x 64
+    devices, 512 microbatches: before all else, as the peak is that of the process.
+    """
+    sizes = {"hidden_size": 25_600, "layers": 128, "heads": 160, "intermediate_size": 102_400}
+    gpt = accelsim.workload("gpt3-175b")
+    model = replace(gpt, name="gpt-1t", parameters=gpt.parameters.model_copy(update=sizes))
+    options = run_options(None, {"mode": "training", "seq_len": 2048})
+    setup = training_setup(
+        model, options, cluster="dgx-superpod-a100", gpus=3072, global_batch=3072
+    )
+    plan = ParallelismPlan(dp=6, tp=8, pp=64, sp=True, zero=1, recompute="full")
+    run, seconds = cpu_s(lambda: simulate_iteration(setup, plan, 3072))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    print(
+        f"1T on 3,072 devices: {run.run.task_count:,} events, {seconds:.2f} s, {peak:,.0f} MB; "
+        f"an iteration takes {run.iteration_s:.1f} s"
+    )
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--sample", type=int, default=500)
@@ -64,6 +84,7 @@ def main():
     accelsim.train(
         "llama-3.2-1b", device="a100-sxm-80gb", seq_len=128, check_memory=False
     )  # imports
+    trillion()
     setup = gpt3()
     (found, considered), seconds = cpu_s(lambda: scored_groups(setup))
     valid = sum(len(part.plans) for part in found)
@@ -94,16 +115,6 @@ def main():
     print(
         f"exhaustive simulation of {len(sample)} plans: simulated/scored {low:.3f} {middle:.3f} "
         f"{high:.3f} (5, 50, 95 %), chosen over best {chosen / simulated.min():.4f}"
-    )
-
-    order = pipeline_order("1f1b", 64, 512)
-    times = (np.full((64, 1), 1.0), np.full((64, 1), 2.0), np.zeros((64, 1)))
-    work = PipelineWork(*times, 0.01, np.full(64, 1.0), 4, np.full(64, 0.5))
-    run, seconds = cpu_s(lambda: simulate_pipeline(order, work))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    print(
-        f"1T on 3,072 devices (64 stages, 512 microbatches): {run.task_count:,} events, "
-        f"{seconds:.2f} s, {peak:,.0f} MB"
     )
 
 

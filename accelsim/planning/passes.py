@@ -144,10 +144,11 @@ def training_step(run: ResolvedRun) -> TrainingStep:
 
 def _predicts_words(run: ResolvedRun) -> bool:
     """Whether the last product scores the words of a vocabulary at every position: decoders of all
-    sorts, and encoders with a head for masked words.
+    sorts, encoders with a head for masked words, and recurrent models of language.
     """
     head = getattr(run.workload.parameters, "head", None)
-    return run.workload.autoregressive or head in {"masked_lm", "pretraining"}
+    is_recurrent = run.workload.task in {"language-modelling", "translation"}
+    return run.workload.autoregressive or is_recurrent or head in {"masked_lm", "pretraining"}
 
 
 def _training(run: ResolvedRun) -> RunPasses:

@@ -254,6 +254,7 @@ _MODULES = (
     "training_megatron",
     "training_frameworks",
     "training_mlperf",
+    "training_memory",
     "serving_vidur",
     "serving_tokens",
     "serving_requests",

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from accelsim.cli.app import command_tree
-from accelsim.errors import InvalidValueError
+from accelsim.errors import InvalidValueError, UnknownNameError
 
 RUN = ["train", "llama-3.2-1b", "--cluster", "dgx-h100", "--global-batch", "32", "--seq-len", "512"]
 
@@ -62,6 +62,20 @@ def test_a_length_gives_a_whole_run():
     found = json.loads(shown.stdout)
     assert found["expected_failures"] > 0
     assert 0 < found["goodput_fraction"] < 1
+
+
+def test_conditions_are_words():
+    words = "pue=1.5,evaluation_s=100,checkpoint_is_asynchronous=1"
+    shown = invoke("--conditions", words, "--tokens", "1e9", "--format", "json")
+    found, plain = (
+        json.loads(text.stdout) for text in (shown, invoke("--tokens", "1e9", "--format", "json"))
+    )
+    assert found["energy_j"] == pytest.approx(1.5 * plain["energy_j"])
+    assert found["time_to_train_s"] == pytest.approx(plain["time_to_train_s"] + 100)
+    with pytest.raises(UnknownNameError, match="Conditions: straggler_fraction"):
+        invoke("--conditions", "weather=1")
+    with pytest.raises(InvalidValueError, match="without --tokens"):
+        invoke("--conditions", "evaluation_s=5")
 
 
 def test_options_that_contradict_each_other_are_refused():

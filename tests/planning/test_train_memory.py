@@ -29,6 +29,5 @@ def test_peak_of_live_tensors_is_met(batch, recompute):
     found = accelsim.train(
         small, device="xeon-platinum-8380", seq_len=256, precision="fp32", plan=plan
     )
-    # a block that is computed again is held beside the loss, which is over by then
-    tolerance = 0.08 if recompute == "full" else 0.001
+    tolerance = 0.03 if recompute == "full" else 0.001
     assert found.memory_bytes == pytest.approx(MEASURED_BYTES[batch, recompute], rel=tolerance)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from accelsim.errors import InvalidValueError
-from accelsim.validation import scoreboard_dict, suites, validate
+from accelsim.errors import InvalidValueError, MissingDependencyError
+from accelsim.validation import score, scoreboard_dict, suite, suites, training_memory, validate
 from accelsim.validation.training_frameworks import _scaled
 from accelsim.validation.training_plans import gpt, model_flop
 
@@ -56,17 +56,17 @@ def test_vtrain_rows_are_plans_and_what_does_not_divide_is_refused(scored):
     assert "global_batch" in reason
 
 
-def test_suites_of_one_tier_have_no_other(tmp_path):
+def test_suites_of_one_tier_have_no_other(tmp_path, monkeypatch):
     (tmp_path / "training").mkdir()
     (tmp_path / "training/korthikanti_2022.csv").write_text(KORTHIKANTI)
     with pytest.raises(InvalidValueError, match=r"tier = 'spec'.*training-published"):
         validate(["training-published"], tmp_path, "spec")
-    assert (
-        validate((), tmp_path, "spec").skipped["training-published"] == "no tier spec: best alone"
-    )
     alone = {suite.name for suite in suites() if suite.has_best_alone}
     named = {suite.name for suite in suites() if suite.name.startswith("training-")}
     assert named - alone == {"training-collectives", "training-oracles"}
+    monkeypatch.setattr(score, "suites", lambda: (suite("training-published"),))
+    skipped = validate((), tmp_path, "spec").skipped
+    assert skipped == {"training-published": "no tier spec: best alone"}
 
 
 def test_plans_are_ranked_by_model(scored):
@@ -114,7 +114,7 @@ def test_bridge_rows_without_a_model_or_format_are_named(scored):
     rows = (
         "LLAMA3_70B,DGX-H100,64,FP8,128,1,8192,,4,8,1,5,n/a,1600\n"
         "Nemotron_3_Nano,DGX-H100,64,FP8,128,1,8192,,1,1,1,n/a,8,1600\n"
-        "LLAMA3_70B,DGX-GB200,64,NVFP4,128,1,8192,,1,1,1,n/a,n/a,1600\n"
+        "LLAMA3_70B,DGX-GB200,64,INT4,128,1,8192,,1,1,1,n/a,n/a,1600\n"
     )
     score = scored("training-megatron-bridge", megatron_bridge=BRIDGE + rows)
     assert score["rows_answered"] == 1
@@ -166,6 +166,21 @@ def test_power_is_of_a_node(scored):
     score = scored("training-power", mlperf_power=POWER + rows, mlperf_time_to_train=TIMES + times)
     assert (score["rows_asked"], score["rows_answered"]) == (2, 1)
     assert score["max_ape_fraction"] < 0.1
+
+
+def test_memory_is_measured_here(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setattr(training_memory, "_GPT_BATCHES", (4,))
+    monkeypatch.setattr(training_memory, "_IMAGES", ())
+    score = scoreboard_dict(validate(["training-memory"], tmp_path))["suites"]["training-memory"]
+    assert score["rows_answered"] == 2
+    assert score["max_ape_fraction"] < 0.01
+
+
+def test_memory_needs_torch_by_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(training_memory, "find_spec", lambda _name: None)
+    with pytest.raises(MissingDependencyError, match="torch"):
+        validate(["training-memory"], tmp_path)
 
 
 def test_model_arithmetic_is_that_of_narayanan():

@@ -210,14 +210,14 @@ def _expert_tp(plans: Candidates) -> IntArray:
 def _activations(
     plans: Candidates, table: StageTable, row: IntArray, microbatch_count: IntArray
 ) -> FloatArray:
-    """What waits for backward passes; a block that is computed again is held once more."""
+    """What waits for backward passes; a layer that is computed again is held once more."""
     stage_count = table.block_counts.shape[1]
     recompute = plans["recompute"][:, None]
     saved = table["saved_bytes"][row]
     selective = saved - table["inner_saved_bytes"][row]
     inputs = table.block_counts[row] * table.boundary_bytes[row][:, None]
     kept = np.select([recompute == _FULL, recompute == _SELECTIVE], [inputs, selective], saved)
-    again = np.where(recompute == _FULL, table.block_saved_bytes[row], 0.0)
+    again = np.where(recompute == _FULL, table.again_bytes[row], 0.0)
     waiting = kept * in_flight(plans, microbatch_count, stage_count)
     on_device = np.where(plans["activation_offload"].astype(bool)[:, None], 0.0, waiting)
     return np.where(on_device > 0, on_device + again, table.block_saved_bytes[row])

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accelsim.planning.training.layers import FIELDS, BlockCosts
 from accelsim.planning.training.plan import layers_of_chunks
@@ -25,6 +26,7 @@ class StageTable:
     Attributes:
         values: Sums; for `working_bytes` the largest.
         block_saved_bytes: Most that one block of a stage keeps.
+        again_bytes: What a layer that is computed again holds beyond what any block works with.
         layer_parameters: Most parameters in one block.
         boundary_bytes: What is sent from stage to stage, shape (rows,).
         block_counts: Blocks of each stage.
@@ -32,6 +34,7 @@ class StageTable:
 
     values: dict[str, FloatArray]
     block_saved_bytes: FloatArray
+    again_bytes: FloatArray
     layer_parameters: FloatArray
     boundary_bytes: FloatArray
     block_counts: FloatArray
@@ -78,7 +81,8 @@ def stage_table(
     """
     shape = (len(units), stage_count)
     sums = {name: np.zeros(shape) for name in FIELDS}
-    block_saved, block_parameters, counts = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    block_saved, block_parameters, counts, layer_peak = (np.zeros(shape) for _ in range(4))
+    again = np.where(_is_layer(costs), costs["saved_bytes"] + costs["working_bytes"], 0.0)
     boundary = np.zeros(len(units))
     for chunks in np.unique(chunk_counts).tolist():
         rows = np.flatnonzero(chunk_counts == chunks)
@@ -88,18 +92,29 @@ def stage_table(
         for name in FIELDS:
             sums[name][rows] = costs[name][picked] @ one_of
         wide = stage[:, None] == np.arange(stage_count)
-        for target, name in (
-            (sums["working_bytes"], "working_bytes"),
-            (block_saved, "saved_bytes"),
-            (block_parameters, "parameters"),
+        for target, column in (
+            (sums["working_bytes"], costs["working_bytes"]),
+            (block_saved, costs["saved_bytes"]),
+            (block_parameters, costs["parameters"]),
+            (layer_peak, again),
         ):
-            column = costs[name][picked]
-            target[rows] = np.where(wide, column[:, :, None], 0.0).max(axis=1)
+            target[rows] = np.where(wide, column[picked][:, :, None], 0.0).max(axis=1)
         counts[rows] = one_of.sum(axis=0)
         inner = max(costs.block_count - 1, 1)
         boundary[rows] = np.median(costs["output_bytes"][picked, :inner], axis=1)
         _untie(sums, costs, rows, picked, stage_count)
-    return StageTable(sums, block_saved, block_parameters, boundary, counts)
+    held = np.maximum(layer_peak - sums["working_bytes"], 0.0)
+    return StageTable(sums, block_saved, held, block_parameters, boundary, counts)
+
+
+def _is_layer(costs: BlockCosts) -> NDArray[np.bool_]:
+    """Which blocks are layers, which full recomputation runs again: all but what stands before and
+    after them.
+    """
+    found = np.ones(costs.block_count, dtype=bool)
+    if costs.layer_count < costs.block_count:
+        found[[0, -1]] = False
+    return found
 
 
 def _untie(

@@ -1,0 +1,81 @@
+"""Small networks whose training memory is measured: a GPT, and a residual network of 50 layers."""
+
+# mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from accelsim.calibration.check_models import CHECK_MODELS
+from accelsim.calibration.check_models.parts import PreNorm, token_ids
+from accelsim.calibration.measurement.live_tensors import Checkpointed, peak_live_bytes
+
+__all__ = ["peak_of_gpt", "peak_of_resnet"]
+
+_CLASSES = 1000
+
+
+class _Gpt(nn.Module):
+    """Logits of every token, by the word table."""
+
+    def __init__(self, layers: list[nn.Module], width: int, vocabulary: int, length: int) -> None:
+        super().__init__()
+        self.token, self.place = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        self.blocks, self.norm = nn.Sequential(*layers), nn.LayerNorm(width)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.token(ids) + self.place(torch.arange(ids.shape[1]))
+        return functional.linear(self.norm(self.blocks(x)), self.token.weight)
+
+
+def peak_of_gpt(
+    *,
+    layers: int,
+    width: int,
+    heads: int,
+    vocabulary: int,
+    length: int,
+    batch: int,
+    recomputes: bool,
+) -> int:
+    """Peak of live bytes of a training step of a GPT.
+
+    Args:
+        layers: Layers.
+        width: Hidden size.
+        heads: Attention heads.
+        vocabulary: Words.
+        length: Tokens of a sequence.
+        batch: Sequences.
+        recomputes: Whether layers are checkpointed.
+    """
+    torch.manual_seed(0)
+    blocks: list[nn.Module] = [PreNorm(width, heads, causal=True) for _ in range(layers)]
+    held = [Checkpointed(block) for block in blocks] if recomputes else blocks
+    model = _Gpt(list(held), width, vocabulary, length)
+    return peak_live_bytes(model, *(token_ids(batch, length, vocabulary) for _ in range(2)))
+
+
+def peak_of_resnet(*, side: int, batch: int, recomputes: bool) -> int:
+    """Peak of live bytes of a training step of ResNet-50.
+
+    Args:
+        side: Of an image, in pixels.
+        batch: Images.
+        recomputes: Whether residual blocks are checkpointed.
+    """
+    torch.manual_seed(0)
+    model, _ = CHECK_MODELS["resnet-50"](batch)
+    if recomputes:
+        stem, *parts = model.children()
+        held = [_checkpointed(part) if isinstance(part, nn.Sequential) else part for part in parts]
+        model = nn.Sequential(stem, *held)
+    return peak_live_bytes(
+        model, torch.randn(batch, 3, side, side), torch.randint(_CLASSES, (batch,))
+    )
+
+
+def _checkpointed(stage: nn.Sequential) -> nn.Sequential:
+    return nn.Sequential(*(Checkpointed(block) for block in stage.children()))
