@@ -15,6 +15,7 @@ import numpy as np
 
 from accelsim.cost.memory import MemoryFootprint, inference_footprint, training_footprint
 from accelsim.planning.run import ResolvedRun
+from accelsim.workloads.adapters import adapter_step
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.model import Lowered, PassShape
@@ -130,6 +131,10 @@ def training_step(run: ResolvedRun) -> TrainingStep:
     """
     forward = _lower(run, Phase.FORWARD)
     graph, counts = forward.graph, (forward.parameter_count, forward.parameter_tensor_count)
+    if run.lora_rank is not None:
+        words = _predicts_words(run)
+        asked = (run.lora_rank, run.precision, run.optimizer)
+        return TrainingStep(graph, adapter_step(graph, *asked, predicts_words=words), forward)
     if run.workload.captured is None:
         words = _predicts_words(run)
         step = _step(graph, *counts, run.precision, run.optimizer, predicts_words=words)

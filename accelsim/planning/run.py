@@ -78,6 +78,7 @@ class ResolvedRun:
         unseen_board: Board whose rows must not have shaped the stack's ratios; none where empty.
         shard: The rank's part of the model.
         cluster: What joins the ranks; None for one device.
+        lora_rank: Rank of the adapters that alone are trained; None trains all weights.
     """
 
     workload: Workload
@@ -101,6 +102,7 @@ class ResolvedRun:
     unseen_board: str = ""
     shard: Shard = WHOLE
     cluster: Cluster | None = None
+    lora_rank: int | None = None
 
     @property
     def stack_path(self) -> StackPath:

@@ -77,6 +77,7 @@ def test_memory_is_that_of_the_stack_as_in_an_estimate():
         "pp=2,schedule=dualpipe",
         "cp=2,zero=1,shard_group=2",
         "local_steps=4",
+        "tp=2,lora_rank=8,zero=1",
     ],
 )
 def test_parts_of_an_iteration_add_up(plan):
@@ -204,6 +205,21 @@ def test_a_plan_that_does_not_fit_names_the_rank_and_one_that_does():
         accelsim.train(
             "llama-3.1-8b", cluster="dgx-h100", plan="dp=8", global_batch=8, seq_len=1024
         )
+
+
+def test_adapters_alone_are_trained():
+    asked = {"cluster": "dgx-h100", "global_batch": 8, "seq_len": 2048, "check_memory": False}
+    whole, thin = (
+        accelsim.train("llama-3.1-8b", plan=plan, **asked) for plan in ("dp=8", "lora_rank=16")
+    )
+    sizes = 32 * 16 * (2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 14_336))
+    assert thin.memory["gradient_bytes"] == 2 * sizes  # 41.9 M parameters
+    assert thin.memory["optimizer_bytes"] == 12 * sizes
+    assert thin.memory["weight_bytes"] == pytest.approx(whole.memory["weight_bytes"] + 2 * sizes)
+    assert thin.iteration_s < 0.85 * whole.iteration_s
+    assert thin.time_s["optimizer"] < 0.1 * whole.time_s["optimizer"]
+    with pytest.raises(InvalidValueError, match="no linear layers"):
+        accelsim.train("resnet-50", cluster="dgx-h100", plan="lora_rank=8")
 
 
 def test_chunks_share_layers_with_embedding_and_logits_where_those_alone_do_not_divide():

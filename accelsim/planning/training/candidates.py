@@ -17,7 +17,7 @@ __all__ = ["Candidates", "distinct_rows"]
 _WORDS: Final = {"schedule": SCHEDULES, "recompute": RECOMPUTE}
 _NONE: Final = 0
 #: Fields that may be None, which 0 stands for.
-_OPTIONAL: Final = ("etp", "shard_group")
+_OPTIONAL: Final = ("etp", "shard_group", "lora_rank")
 _COLUMNS: Final = tuple(f.name for f in fields(ParallelismPlan) if f.name != "stage_layers")
 
 

@@ -134,18 +134,20 @@ def _transfers(
     keeps_apart = plans["local_steps"] > 1
     reduce, gather = np.zeros(len(plans)), np.zeros(len(plans))
     group = np.where(plans["shard_group"] > 0, plans["shard_group"], ranks)
-    for parameters, size, shared, stride in (
-        (dense, ranks, group, plans["tp"]),
-        (expert, experts, experts, spread),
+    trained = (table["trained_parameters"][row, 0], table["trained_experts"][row, 0])
+    for parameters, updated, size, shared, stride in (
+        (dense, trained[0], ranks, group, plans["tp"]),
+        (expert, trained[1], experts, experts, spread),
     ):
         if not parameters.any():
             continue
-        payload = parameters * width
+        payload = updated * width
+        fetched = np.where(plans["zero"] == 3, parameters, updated) * weight
         whole = setup.collective_s(_K.ALL_REDUCE, payload, size, stride)
         scattered = setup.collective_s(_K.REDUCE_SCATTER, payload, shared, stride)
         across = (payload / shared, size // shared, stride * shared)
         scattered += setup.collective_s(_K.ALL_REDUCE, *across)
-        gathered = setup.collective_s(_K.ALL_GATHER, parameters * weight, shared, stride)
+        gathered = setup.collective_s(_K.ALL_GATHER, fetched, shared, stride)
         reduce += np.where(keeps_apart, 0.0, np.where(plans["zero"] == 0, whole, scattered))
         gather += np.where(plans["zero"] == 0, 0.0, gathered)
     return reduce, gather
@@ -155,7 +157,7 @@ def _bucket_counts(
     setup: TrainingSetup, plans: Candidates, table: StageTable, row: IntArray
 ) -> IntArray:
     """Buckets of the first stage's gradients, no more than its blocks."""
-    size = table["parameters"][row, 0] * setup.gradient_bytes
+    size = _updated(table)[row, 0] * setup.gradient_bytes
     counts = np.ceil(size / plans["bucket_bytes"])
     found: IntArray = np.clip(counts, 1, table.block_counts[row, 0]).astype(np.int64)
     return found
@@ -189,7 +191,8 @@ def _averaging(
     apart = plans["local_steps"] > 1
     if not apart.any():
         return np.zeros(len(plans))
-    payload = table["parameters"][row, 0] * setup.run.precision.weight.bytes
+    tables = table["table_parameters"][row, 0]
+    payload = (_updated(table)[row, 0] + tables) * setup.run.precision.weight.bytes
     ranks = plans["dp"] * plans["cp"]
     once = setup.collective_s(_K.ALL_REDUCE, payload, ranks, plans["tp"])
     return np.where(apart, once / plans["local_steps"], 0.0)
@@ -209,13 +212,18 @@ def _histograms_s(
     return levels * microbatch_count * once
 
 
+def _updated(table: StageTable) -> FloatArray:
+    """Parameters that the optimizer updates in every step: all but tables and frozen weights."""
+    return table["trained_parameters"] + table["trained_experts"]
+
+
 def _updates(
     setup: TrainingSetup, plans: Candidates, table: StageTable, row: IntArray
 ) -> tuple[FloatArray, FloatArray]:
     """Optimizer's step of the largest stage, and its energy on all devices."""
     ranks = plans["dp"] * plans["cp"]
     shared = np.where(plans["shard_group"] > 0, plans["shard_group"], ranks)
-    held = table["parameters"] - table["table_parameters"]
+    held = _updated(table)
     share = np.where(plans["zero"] >= 1, shared, 1)
     most, whole = held.max(axis=1)[row] / share, held.sum(axis=1)[row] / share
     seconds, joules, fixed = setup.update_per_parameter

@@ -59,6 +59,8 @@ _INTERVAL_LEVEL: Final = 0.9
 _Z90: Final = 1.6448536269514722
 #: Forward passes whose arithmetic a forward and a backward pass have: published figures count so.
 _MODEL_PASSES: Final = 3.0
+#: The same where weights stay as they are and have no gradients.
+_ADAPTER_PASSES: Final = 2.0
 _ABOUT: Final = frozenset({"inputs", "provenance", "warnings", "iteration"})
 _LENGTH: Final = (
     "time_to_train_s",
@@ -407,7 +409,8 @@ def _estimate(
     seconds = iteration.iteration_s
     spread = math.exp(_Z90 * iteration_log_sigma(iteration))
     rate = run.batch / seconds
-    flop = _MODEL_PASSES * iteration.forward_flop * run.batch / plan.microbatch
+    passes = _MODEL_PASSES if plan.lora_rank is None else _ADAPTER_PASSES
+    flop = passes * iteration.forward_flop * run.batch / plan.microbatch
     per_device = flop / seconds / setup.device_count
     energy = iteration_energy_j(iteration)
     usd = price.usd_per_hour

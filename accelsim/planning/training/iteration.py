@@ -243,7 +243,8 @@ def _device_extra_s(
 ) -> float:
     """What the device's own simulation of the passes adds: input copies, gaps between launches."""
     changes: dict[str, Any] = {"batch": plan.microbatch * count, "accumulation": count}
-    run = replace(setup.run, shard=plan.shard, cluster=setup.cluster, **changes)
+    changes |= {"shard": plan.shard, "lora_rank": plan.lora_rank}
+    run = replace(setup.run, cluster=setup.cluster, **changes)
     whole = simulated(run, run_passes(run))
     passes = [
         max(
@@ -253,6 +254,6 @@ def _device_extra_s(
         for word in ("forward", "backward")
     ]
     seconds, _, fixed = setup.update_per_parameter
-    held = float(table["parameters"][0, 0] - table["table_parameters"][0, 0])
+    held = float(table["trained_parameters"][0, 0] + table["trained_experts"][0, 0])
     update = held * seconds + fixed if held else 0.0
     return whole.period_s - count * sum(passes) - update

@@ -18,12 +18,13 @@ from accelsim.cost.registry import tier_parameters
 from accelsim.cost.stack import on_stack
 from accelsim.cost.table import CostTable, Tier
 from accelsim.planning.likeness import Setting, setting_of
-from accelsim.planning.passes import training_step
+from accelsim.planning.passes import TrainingStep, training_step
 from accelsim.planning.run import ResolvedRun
 from accelsim.planning.schedule import device_time_s
 from accelsim.planning.sharded_costs import sharded_costs
 from accelsim.planning.simulate import device_settings
-from accelsim.workloads.dtype import DTYPE_BYTES, Precision
+from accelsim.workloads.adapters import is_adapter
+from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import (
@@ -65,6 +66,8 @@ FIELDS: Final = (
     "parameters",
     "expert_parameters",
     "table_parameters",  # of embedding bags
+    "trained_parameters",  # of those that are neither
+    "trained_experts",
     "pooled_bytes",  # what embedding bags give
     "flop",
 )
@@ -79,12 +82,14 @@ class BlockCosts:
         layer_count: Blocks between the first and the last that are layers of the model.
         rows: Times and spreads of each unit's distinct rows, for intervals.
         tied_parameters: Parameters of the first block that the last one uses, too, shape (u,).
+        tied_trained: Those of them that are trained.
     """
 
     values: dict[str, FloatArray]
     layer_count: int
     rows: tuple[RowSpreads, ...]
     tied_parameters: FloatArray
+    tied_trained: FloatArray
 
     def __getitem__(self, name: str) -> FloatArray:
         return self.values[name]
@@ -134,7 +139,9 @@ def block_costs(runs: tuple[ResolvedRun, ...]) -> BlockCosts:
     names = FIELDS
     values = {name: np.stack([unit.values[name] for unit in found]) for name in names}
     tied = np.array([unit.tied for unit in found])
-    return BlockCosts(values, found[0].layer_count, tuple(unit.rows for unit in found), tied)
+    trained = np.array([run.lora_rank is None for run in runs]) * tied
+    rows = tuple(unit.rows for unit in found)
+    return BlockCosts(values, found[0].layer_count, rows, tied, trained)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,7 +168,7 @@ class _RunKey:
         sizes = (r.batch, r.seq_len, r.image_size, r.shard, r.fused_attention, r.tier, r.heap)
         same = (id(r.workload), id(r.device), id(r.cluster), id(r.host))
         stack = (r.stack.label, r.layout, r.unseen_board)
-        return (*same, *sizes, *stack, r.precision, r.execution)
+        return (r.lora_rank, *same, *sizes, *stack, r.precision, r.execution)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _RunKey) and self._key() == other._key()
@@ -194,7 +201,7 @@ def _priced(run: ResolvedRun) -> _Unit:
     for word, unit in (("compute", "s"), ("issue", "s"), ("energy", "j")):
         whole = values[f"{word}_forward_{unit}"]
         values[f"again_{word}_{unit}"] = _of_layers(whole, blocks.layer_count)
-    tied = _tied(values, step.lowered.parameter_count, run)
+    tied = _tied(values, step, run)
     mode = "training" if run.cluster is None else "parallel-training"
     setting = setting_of(mode, run.precision, step.forward)
     spreads = _spreads(graph, table, blocks, setting, _relatives(run))
@@ -246,7 +253,7 @@ def _columns(graph: OperatorGraph, table: CostTable, run: ResolvedRun) -> dict[s
         columns[f"energy_{part}_j"] = table.energy_j * rows
         for word in ("tensor", "context", "expert"):
             columns[f"{word}_{part}_s"] = table.time_s * (rows & joins & _is_of(graph, word))
-    return columns | _parameters(graph, is_forward, run.precision)
+    return columns | _parameters(graph, is_forward, run)
 
 
 def _is_of(graph: OperatorGraph, word: str) -> NDArray[np.bool_]:
@@ -265,9 +272,10 @@ def _ends(graph: OperatorGraph, suffixes: tuple[str, ...]) -> NDArray[np.bool_]:
 
 
 def _parameters(
-    graph: OperatorGraph, is_forward: NDArray[np.bool_], policy: Precision
+    graph: OperatorGraph, is_forward: NDArray[np.bool_], run: ResolvedRun
 ) -> dict[str, FloatArray]:
     """Parameters of forward rows: stored weights, whole tables, all experts."""
+    policy = run.precision
     width = np.where(graph.dtype == policy.compute, policy.weight.bytes, DTYPE_BYTES[graph.dtype])
     count = graph.weight_bytes / width
     lookups = np.isin(graph.kind, _LOOKUPS)
@@ -276,10 +284,13 @@ def _parameters(
     grouped = graph.kind == int(_K.GROUPED_GEMM)
     count = np.where(grouped, sizes[:, 0] * sizes[:, 2] * sizes[:, 3], count) * is_forward
     bags = graph.kind == int(_K.EMBEDDING_BAG)
+    trained = count if run.lora_rank is None else count * is_adapter(graph)
     return {
         "parameters": count,
         "expert_parameters": count * grouped,
         "table_parameters": count * bags,
+        "trained_parameters": trained * ~(grouped | bags),
+        "trained_experts": trained * grouped,
         "pooled_bytes": graph.write_bytes * (bags & is_forward),
     }
 
@@ -287,7 +298,7 @@ def _parameters(
 def _edges(graph: OperatorGraph, block: IntArray, size: int) -> tuple[FloatArray, FloatArray]:
     """What each block hands on, and the most that a row of its backward pass works with."""
     output, working = np.zeros(size), np.zeros(size)
-    forward = np.flatnonzero(graph.phase == int(Phase.FORWARD))
+    forward = np.flatnonzero((graph.phase == int(Phase.FORWARD)) & ~is_adapter(graph))
     output[block[forward]] = graph.write_bytes[forward]  # the last row's stays
     moved = graph.read_bytes + graph.write_bytes
     backward = graph.phase == int(Phase.BACKWARD)
@@ -295,11 +306,13 @@ def _edges(graph: OperatorGraph, block: IntArray, size: int) -> tuple[FloatArray
     return output, working
 
 
-def _tied(values: dict[str, FloatArray], parameter_count: int, run: ResolvedRun) -> float:
+def _tied(values: dict[str, FloatArray], step: TrainingStep, run: ResolvedRun) -> float:
     """Parameters that the last block shares with the first; row sums count them twice."""
     if not getattr(run.workload.parameters, "tied_embeddings", False):
         return 0.0
-    return max(float(values["parameters"].sum()) - parameter_count, 0.0)
+    adapters = 0.0 if run.lora_rank is None else float(values["trained_parameters"].sum())
+    whole = float(values["parameters"].sum()) - adapters
+    return max(whole - step.lowered.parameter_count, 0.0)
 
 
 def _spreads(

@@ -172,12 +172,14 @@ class TrainingRun:
 
 
 def checkpoint_bytes(iteration: Iteration) -> float:
-    """Weights and optimizer states of the whole model."""
-    parameters = float(iteration.costs["parameters"][iteration.unit].sum())
-    experts = float(iteration.costs["expert_parameters"][iteration.unit].sum())
+    """Weights and optimizer states of the whole model, or of its adapters."""
+    costs, unit = iteration.costs, iteration.unit
+    names = ("trained_parameters", "table_parameters", "trained_experts")
+    dense, tables, experts = (float(costs[name][unit].sum()) for name in names)
     shard = iteration.plan.shard
-    tied = float(iteration.costs.tied_parameters[iteration.unit])
-    whole = (parameters - tied - experts) * shard.tp + experts * shard.ep * shard.expert_tp
+    whole = (
+        dense + tables - float(costs.tied_trained[unit])
+    ) * shard.tp + experts * shard.ep * shard.expert_tp
     setup = iteration.setup
     return whole * (setup.run.precision.weight.bytes + setup.state_bytes)
 

@@ -46,6 +46,7 @@ def state_bytes(
     weight_bytes: float = 2.0,
     gradient_bytes: Any = 2.0,
     optimizer_bytes: float = 12.0,
+    trained_count: Any | None = None,
 ) -> tuple[Any, Any, Any]:
     """Weights, gradients and optimizer states of one rank.
 
@@ -60,14 +61,17 @@ def state_bytes(
         weight_bytes: Bytes of a weight.
         gradient_bytes: Bytes of a gradient.
         optimizer_bytes: Bytes of a parameter's states and master copy.
+        trained_count: Parameters that have gradients and states; all where None.
 
     Returns:
         Bytes each.
     """
     shared = [np.where(np.asarray(zero) >= stage, ranks, 1) for stage in (3, 2, 1)]
     widths = (weight_bytes, gradient_bytes, optimizer_bytes)
+    trained = parameter_count if trained_count is None else trained_count
+    held = (parameter_count, trained, trained)
     weight, gradient, optimizer = (
-        parameter_count * width / count for width, count in zip(widths, shared, strict=True)
+        size * width / count for size, width, count in zip(held, widths, shared, strict=True)
     )
     return weight, gradient, optimizer
 
@@ -186,9 +190,10 @@ def _held(
         "optimizer_bytes": setup.state_bytes,
     }
     zero = plans["zero"][:, None]
+    trained = (table["trained_parameters"][row], table["trained_experts"][row])
     parts = [
-        state_bytes(dense, zero, states[:, None], **widths),
-        state_bytes(expert, zero, experts[:, None], **widths),
+        state_bytes(dense, zero, states[:, None], trained_count=trained[0], **widths),
+        state_bytes(expert, zero, experts[:, None], trained_count=trained[1], **widths),
     ]
     weight, gradient, optimizer = (sum(pair) for pair in zip(*parts, strict=True))
     shared_tables = tables / ranks[:, None]  # each rank holds tables of its own

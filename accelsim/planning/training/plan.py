@@ -66,6 +66,8 @@ class ParallelismPlan:
         tensor_overlap: Whether tensor collectives are cut up and overlap with their matrix products
             (Wang et al., ASPLOS 2023).
         bucket_bytes: Gradients that are reduced together; 25 MB as in PyTorch's DDP.
+        lora_rank: Rank of the adapters that alone are trained (Hu et al. 2021, arXiv:2106.09685);
+            None trains all weights.
         local_steps: Steps between two averages of the parameters (local SGD, Stich 2019,
             arXiv:1805.09767); 1 reduces gradients in every step.
     """
@@ -91,6 +93,7 @@ class ParallelismPlan:
     tensor_overlap: bool = False
     bucket_bytes: float = 25e6
     local_steps: int = 1
+    lora_rank: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse values out of range and options that contradict each other.
@@ -106,6 +109,8 @@ class ParallelismPlan:
         _one_of("schedule", self.schedule, SCHEDULES)
         if not self.bucket_bytes > 0:
             raise InvalidValueError("bucket_bytes", self.bucket_bytes, "bytes > 0")
+        if self.lora_rank is not None and not is_count(self.lora_rank):
+            raise InvalidValueError("lora_rank", self.lora_rank, "an integer >= 1")
         for check in _CONTRADICTIONS:
             check(self)
 
@@ -344,6 +349,9 @@ def check_model(plan: ParallelismPlan, workload: Any, seq_len: int) -> None:
         InvalidValueError: Naming the field, with a remedy.
     """
     family = workload.family
+    if family is None and plan.lora_rank is not None:
+        allowed = "no value: captured steps are trained as they were captured"
+        raise InvalidValueError("lora_rank", plan.lora_rank, allowed, "Leave it out.")
     if family is None or not family.shards:
         name = "captured" if family is None else family.name
         for field in ("tp", "pp", "cp", "ep"):

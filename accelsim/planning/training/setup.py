@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Conditions", "TrainingSetup"]
 
 #: Fields of a plan that decide how one rank runs a microbatch.
-_UNIT_FIELDS: Final = ("tp", "cp", "ep", "etp", "sp", "vocabulary", "microbatch")
+_UNIT_FIELDS: Final = ("tp", "cp", "ep", "etp", "sp", "vocabulary", "microbatch", "lora_rank")
 #: Share of the power of hosts, fans and cards at most that they draw in training: an estimate.
 _HOST_LOAD_FRACTION: Final = 0.6
 #: Sums of gradients and hessians of one bin, FP64 each.
@@ -223,7 +223,7 @@ class TrainingSetup:
 
     def _unit(self, key: tuple[int, ...]) -> int:
         if key not in self._units:
-            tp, cp, ep, etp, sp, vocabulary, microbatch = key
+            tp, cp, ep, etp, sp, vocabulary, microbatch, lora_rank = key
             shard = Shard(
                 tp=tp,
                 sp=bool(sp) and tp > 1,
@@ -233,6 +233,7 @@ class TrainingSetup:
                 vocabulary=bool(vocabulary),
             )
             changes: dict[str, Any] = {"batch": microbatch, "accumulation": 1, "shard": shard}
+            changes["lora_rank"] = lora_rank or None
             self._runs.append(replace(self.run, cluster=self.cluster, **changes))
             self._units[key] = len(self._runs) - 1
         return self._units[key]

@@ -127,3 +127,4 @@ def _untie(
     """A table that is embedding and last layer is held once where both are on one rank."""
     if stage_count == 1:
         sums["parameters"][rows, 0] -= costs.tied_parameters[units]
+        sums["trained_parameters"][rows, 0] -= costs.tied_trained[units]

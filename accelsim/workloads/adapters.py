@@ -1,0 +1,110 @@
+"""Training steps of low-rank adapters: weights stay as they are, and beside each linear layer of a
+model's layers two thin ones are trained.
+
+W x + B A x with A of rank x k and B of n x rank (Hu et al. 2021, LoRA, arXiv:2106.09685, section
+4.1). Gradients still pass through all layers; those of the weights, and their states, are the
+adapters' alone. B's product adds to the layer's output in its epilogue: an estimate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.errors import InvalidValueError
+from accelsim.workloads.backward import RowBlock, backward_graph, row_dims, rows_graph
+from accelsim.workloads.dtype import Precision
+from accelsim.workloads.graph import IntArray, OperatorGraph, concatenate
+from accelsim.workloads.operator import OperatorKind, Phase
+from accelsim.workloads.training import Optimizer, optimizer_graph, word_loss_graph
+
+__all__ = ["adapter_step", "is_adapter"]
+
+_MARK: Final = ".lora_"
+_OF_WEIGHTS: Final = (".grad_weight", ".grad_bias")
+
+
+def is_adapter(graph: OperatorGraph) -> NDArray[np.bool_]:
+    """Rows of adapters, shape (n,)."""
+    return np.array([_MARK in name for name in graph.name], dtype=bool)
+
+
+def adapter_step(
+    forward: OperatorGraph,
+    rank: int,
+    precision: Precision,
+    rule: Optimizer,
+    *,
+    predicts_words: bool = False,
+) -> OperatorGraph:
+    """One training step of adapters: forward, loss over a vocabulary, backward, optimizer.
+
+    Args:
+        forward: Forward rows of the model.
+        rank: Rank of the adapters.
+        precision: Dtypes.
+        rule: Update rule.
+        predicts_words: Whether a loss over a vocabulary is made.
+
+    Raises:
+        InvalidValueError: If no layer of the model is linear.
+    """
+    adapted = _adapted(forward)
+    if not len(adapted):
+        allowed = "no value: the model has no linear layers to adapt"
+        raise InvalidValueError("lora_rank", rank, allowed, "Leave it out.")
+    adapters = _forward(forward, adapted, rank, precision)
+    loss = [word_loss_graph(forward, precision)] if predicts_words else []
+    sizes = forward.dims[adapted]
+    count = int(rank * (sizes[:, 2] + sizes[:, 3]).sum())
+    update = optimizer_graph(count, 2 * len(adapted), precision, rule)
+    backward = [backward_graph(adapters), _through(forward)]
+    return concatenate([forward, adapters, *loss, *backward, update])
+
+
+def _adapted(forward: OperatorGraph) -> IntArray:
+    """Linear rows of layers: of paths with a number."""
+    linear = (forward.kind == int(OperatorKind.GEMM)) & (forward.weight_bytes > 0)
+    in_layers = [any(part.isdigit() for part in path.split(".")) for path in forward.path]
+    return np.flatnonzero(linear & np.array(in_layers, dtype=bool))
+
+
+def _forward(
+    forward: OperatorGraph, adapted: IntArray, rank: int, precision: Precision
+) -> OperatorGraph:
+    batch, rows, columns, inner = (forward.dims[adapted, place] for place in range(4))
+    thin = np.full_like(rows, rank)
+    width, count = precision.activation.bytes, batch * rows
+    blocks = [
+        RowBlock(
+            source=np.arange(len(adapted)),
+            step=step,
+            kind=np.full(len(adapted), int(OperatorKind.GEMM), dtype=np.int16),
+            dims=row_dims(batch, rows, wide, deep),
+            flop=2.0 * count * wide * deep,
+            read_bytes=width * (count * deep + added),
+            write_bytes=width * (count * wide).astype(np.float64),
+            weight_bytes=width * (wide * deep).astype(np.float64),
+            suffix=f"lora_{name}",
+        )
+        for step, (name, wide, deep, added) in enumerate(
+            (("up", columns, thin, count * columns), ("down", thin, inner, 0 * count))
+        )
+    ]
+    names = tuple(forward.name[row] for row in adapted.tolist())
+    paths = tuple(forward.path[row] for row in adapted.tolist())
+    dtypes = np.full(len(adapted), int(precision.activation), dtype=np.int8)
+    graph = rows_graph(blocks, names, paths, dtypes, Phase.FORWARD)
+    between = width * (graph.dims[:, 0] * graph.dims[:, 1] * rank).astype(np.float64)
+    is_up = np.array([name.endswith("up") for name in graph.name], dtype=bool)
+    return replace(graph, saved_bytes=np.where(is_up, between, 0.0))
+
+
+def _through(forward: OperatorGraph) -> OperatorGraph:
+    """Backward rows of the model without gradients of its products' weights and tables."""
+    whole = backward_graph(forward)
+    of_weights = np.array([name.endswith(_OF_WEIGHTS) for name in whole.name], dtype=bool)
+    return whole.take(~of_weights & (whole.kind != int(OperatorKind.SCATTER)))
