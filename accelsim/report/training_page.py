@@ -93,7 +93,7 @@ def _pareto(plans: Sequence[Mapping[str, Any]]) -> Section:
         "size": 10,
         "color": [plan["energy_j"] for plan in plans],
         "colorscale": "Viridis",
-        "colorbar": {"title": {"text": "dynamic energy, J"}},
+        "colorbar": {"title": {"text": "energy, J"}},
     }
     points = {
         "type": "scatter",
@@ -118,7 +118,7 @@ def _pareto(plans: Sequence[Mapping[str, Any]]) -> Section:
         )
         for plan in plans
     ]
-    titles = ("plan", ">iteration", ">memory", ">dynamic energy", ">cost")
+    titles = ("plan", ">iteration", ">memory", ">energy", ">cost")
     title = "Plans that no other beats in time, memory and energy"
     return Section("pareto", title, DataTable(titles, cut(rows)), "", figure([points], **layout))
 
