@@ -55,11 +55,12 @@ validate: $(VENV)/.dev
 
 ## make docs         build the documentation into site/
 docs: $(VENV)/.dev
-	$(BIN)/mkdocs build --strict --quiet --config-file docs/mkdocs/mkdocs.yml
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --config-file docs/mkdocs/mkdocs.yml
 
-## make examples     store what the examples print now (look at the difference before you commit it)
+## make examples     store what examples, quick start and tutorials print now (look at the difference before you commit it)
 examples: $(VENV)/.dev
 	for script in examples/*.py; do $(BIN)/python $$script > $${script%.py}.txt || exit 1; done
+	$(BIN)/python -m tools.documented docs/quick_start.md docs/tutorials/*.md
 
 ## make wheel        build the wheel into dist/
 wheel: $(VENV)/.dev

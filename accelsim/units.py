@@ -53,7 +53,7 @@ def si_key(key: str) -> tuple[str, float]:
         ``(name, factor)``; ``(key, 1.0)`` when no suffix matches.
     """
     for suffix in _LONGEST_FIRST:
-        if key.endswith(suffix):
+        if key.endswith(suffix) and not key.endswith(f"_per{suffix}"):  # a rate per other time
             target, factor = SUFFIXES[suffix]
             return key[: -len(suffix)] + target, factor
     return key, 1.0

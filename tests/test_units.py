@@ -48,3 +48,10 @@ def test_booleans_and_text_are_left_alone():
 def test_every_suffix_scales_by_its_factor(suffix, value):
     target, factor = SUFFIXES[suffix]
     assert to_si({f"x{suffix}": value}) == {f"x{target}": value * factor}
+
+
+def test_a_rate_per_another_time_is_no_time():
+    assert to_si({"requests_per_ms": 2.0, "latency_ms": 2.0}) == {
+        "requests_per_ms": 2.0,
+        "latency_s": 0.002,
+    }

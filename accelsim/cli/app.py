@@ -71,7 +71,6 @@ def _program() -> typer.Typer:
         "before any of them is rented.",
         epilog="Start with: accelsim demo",
         no_args_is_help=True,
-        add_completion=False,
         rich_markup_mode=None,  # plain help starts in half the time and stays readable in logs
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

@@ -28,6 +28,8 @@ _GARBAGE_THRESHOLD: Final = 100_000
 _NO_PLUGINS: Final = "PYDANTIC_DISABLE_PLUGINS"
 #: Arguments of the command that runs, for what it writes.
 ARGUMENTS: Final[ContextVar[tuple[str, ...]]] = ContextVar("ARGUMENTS", default=())
+#: Set by the shell that asks how a command goes on.
+_COMPLETED: Final = "_ACCELSIM_COMPLETE"
 #: Exit code after Ctrl-C.
 INTERRUPTED: Final = 130
 
@@ -50,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         from accelsim.cli.app import COMMANDS, command_list, command_tree
 
         first = given[0] if given else ""
-        is_run = first in COMMANDS or first == "--"
+        is_run = first in COMMANDS or first == "--" or _COMPLETED in os.environ
         app = command_tree(first) if is_run else command_list()
         app(args=given, prog_name="accelsim")
     except AccelsimError as error:

@@ -8,7 +8,7 @@ them; several commands share them, so that their types and defaults stand in the
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from inspect import Parameter
 from pathlib import Path
@@ -20,6 +20,36 @@ __all__ = ["described", "run_parameters"]
 
 _RUN: Final = "run"
 _TYPES: Final = {kind.__name__: kind for kind in (int, float, str, bool)}
+
+
+def _devices(incomplete: str) -> list[str]:
+    """Devices that a word may become; the last of a list."""
+    from accelsim.catalog import device_names
+
+    listed, comma, last = incomplete.rpartition(",")
+    return [f"{listed}{comma}{name}" for name in device_names() if name.startswith(last)]
+
+
+def _models(incomplete: str) -> list[str]:
+    """Workloads that a word may become."""
+    from accelsim.workload_catalog import workload_names
+
+    return [name for name in workload_names() if name.startswith(incomplete)]
+
+
+def _clusters(incomplete: str) -> list[str]:
+    """Clusters that a word may become."""
+    from accelsim.cluster_catalog import cluster_names
+
+    return [name for name in cluster_names() if name.startswith(incomplete)]
+
+
+#: Parameter -> what the shell offers for it.
+_COMPLETIONS: Final[Mapping[str, Callable[[str], list[str]]]] = {
+    **dict.fromkeys(("device", "devices", "reference", "fpga", "asic", "host"), _devices),
+    **dict.fromkeys(("model", "models"), _models),
+    "cluster": _clusters,
+}
 
 
 @cache
@@ -42,8 +72,12 @@ def described(command: str, parameter: Parameter) -> Parameter:
     table = _table()
     row = table.get((command, parameter.name)) or table[_RUN, parameter.name]
     make = typer.Option if row["flags"] else typer.Argument
-    flags = row["flags"].split()
-    about = make(*flags, metavar=row["metavar"] or None, help=row["help"])
+    about = make(
+        *row["flags"].split(),
+        metavar=row["metavar"] or None,
+        help=row["help"],
+        autocompletion=_COMPLETIONS.get(parameter.name),
+    )
     return keyword.replace(annotation=Annotated[parameter.annotation, about])
 
 

@@ -1,0 +1,143 @@
+"""``accelsim doctor``: what is here, and what is missing for what."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import accelsim
+from accelsim.cli.result_writer import ResultWriter, with_output
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = ["doctor"]
+
+#: Extra -> what it is for.
+_PURPOSES: Final = {
+    "torch": "capture of PyTorch modules, calibration of this machine",
+    "silicon": "measured GPU kernels, for refits",
+    "plots": "parity plots",
+    "report": "pages: --report, accelsim report",
+    "sweep": "sweeps",
+    "dask": "sweeps on a cluster",
+    "docs": "building the documentation",
+}
+_VARIABLES: Final = (
+    "ACCELSIM_DEVICE_PATH",
+    "ACCELSIM_WORKLOAD_PATH",
+    "ACCELSIM_PRICE_PATH",
+    "XDG_CONFIG_HOME",
+)
+
+
+@with_output
+def doctor(output: ResultWriter) -> None:
+    """Say what is here: versions, extras, devices found, data folders, and what is wrong."""
+    from accelsim import catalog, cluster_catalog, workload_catalog
+    from accelsim.datafile import data_root
+
+    found: dict[str, Any] = {
+        "version": accelsim.__version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "data": str(data_root()),
+        "devices_count": len(catalog.device_names()),
+        "workloads_count": len(workload_catalog.workload_names()),
+        "clusters_count": len(cluster_catalog.cluster_names()),
+        "here": [
+            {"device": one.name, "title": one.title} for one in catalog.detect_local_devices()
+        ],
+        "calibration": _calibration(),
+        "variables": {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)},
+        "extras": _extras(),
+        "problems": _problems(),
+    }
+    output.emit(found, lambda: _view(found), rows=found["extras"])
+
+
+def _extras() -> list[dict[str, Any]]:
+    """Extras with their packages' versions; None for one that is missing."""
+    needed: dict[str, list[str]] = {}
+    for line in metadata.requires("accelsim") or []:
+        name, _, extra = line.partition("; extra == ")
+        if extra.strip("'\"") in _PURPOSES:
+            package = "".join(c if c.isalnum() or c in "-_." else " " for c in name).split()[0]
+            needed.setdefault(extra.strip("'\""), []).append(package)
+    return [
+        {
+            "extra": extra,
+            "installed": all(map(_version, packages)),
+            "packages": {package: _version(package) for package in packages},
+            "for": _PURPOSES[extra],
+        }
+        for extra, packages in needed.items()
+    ]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _calibration() -> str | None:
+    """Folder of this machine's own calibration; None where it has none."""
+    from accelsim.cost.fitted import calibration_folders
+
+    folder = calibration_folders()[0]
+    return str(folder) if (folder / "fitted").is_dir() else None
+
+
+def _problems() -> list[str]:
+    """What the user's own files and folders have wrong."""
+    from accelsim import catalog
+    from accelsim.economics.price import PriceBook
+    from accelsim.errors import InputError
+
+    found = [f"{path}: {problem}" for path, problem in catalog.device_file_problems()]
+    listed = os.environ.get("ACCELSIM_WORKLOAD_PATH", "").split(os.pathsep)
+    found += [
+        f"{part}: ACCELSIM_WORKLOAD_PATH names no folder there"
+        for part in listed
+        if part and not Path(part).is_dir()
+    ]
+    try:
+        PriceBook.load()
+    except InputError as error:
+        found.append(str(error))
+    return found
+
+
+def _view(found: dict[str, Any]) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    from accelsim.report.listing import Listing, pairs
+
+    named = ", ".join(f"{one['device']} ({one['title']})" for one in found["here"])
+    counts = ", ".join(
+        f"{found[f'{name}_count']} {name}" for name in ("devices", "workloads", "clusters")
+    )
+    lines = [
+        ("accelsim", f"{found['version']}, Python {found['python']}, {found['system']}"),
+        ("data", f"{found['data']}: {counts}"),
+        ("here", named or "no device recognised"),
+        ("calibrated", found["calibration"] or "no; accelsim calibrate measures this machine"),
+        *found["variables"].items(),
+        ("problems", "; ".join(found["problems"]) or "none"),
+    ]
+    rows = [
+        (
+            one["extra"],
+            "yes" if one["installed"] else f"pip install 'accelsim[{one['extra']}]'",
+            one["for"],
+        )
+        for one in found["extras"]
+    ]
+    listing = Listing.of("extra | installed | ~for", rows, gap=2)
+    return Group(pairs(lines, style="bold"), Text(""), listing)

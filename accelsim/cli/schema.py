@@ -1,0 +1,19 @@
+"""``accelsim schema``: JSON Schemas of the files people write."""
+
+from __future__ import annotations
+
+from accelsim.cli.result_writer import ResultWriter, with_output
+from accelsim.report.formats import OutputFormat
+
+__all__ = ["schema"]
+
+
+@with_output
+def schema(output: ResultWriter, name: str) -> None:
+    """Write the JSON Schema of a file: device, workload, scenario or sweep."""
+    from dataclasses import replace
+
+    from accelsim.planning.schema import json_schema
+
+    found = json_schema(name)
+    replace(output, output_format=OutputFormat.JSON).emit(found, lambda: "")

@@ -1,0 +1,63 @@
+"""Schemas agree with the readers of the files."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from accelsim.datafile import data_root, read_yaml
+from accelsim.errors import UnknownNameError
+from accelsim.planning.schema import SCHEMAS, json_schema
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+FILES = {"scenario": "examples/vision_api.yaml", "sweep": "examples/device_sweep.yaml"}
+
+
+def validator(name):
+    schema = json_schema(name)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+@pytest.mark.parametrize("folder", ["cpu", "gpu", "fpga", "asic"])
+def test_shipped_devices_are_valid(folder):
+    check = validator("device")
+    files = sorted((data_root() / "device_profiles" / folder).glob("*.yaml"))
+    for path in files[::4]:
+        assert check.is_valid(read_yaml(path)), path.name
+
+
+def test_shipped_workloads_scenarios_and_sweeps_are_valid():
+    files = sorted((data_root() / "workloads").glob("*.yaml"))
+    workload = validator("workload")
+    assert all(workload.is_valid(read_yaml(path)) for path in files if path.name != "aliases.yaml")
+    for name in ("scenario", "sweep"):
+        assert validator(name).is_valid(read_yaml(ROOT / FILES[name]))
+
+
+def test_wrong_files_are_not():
+    device = read_yaml(data_root() / "device_profiles" / "gpu" / "t4.yaml")
+    check = validator("device")
+    for change in (
+        {"wrong_field": 1},
+        {"class": "abacus"},
+        {"memory": {}},
+        {"sm_count": {"value": -1, "source": "sheet"}},
+    ):
+        assert not check.is_valid(copy.deepcopy(device) | change)
+    assert not validator("sweep").is_valid({"name": ""})
+
+
+def test_units_and_words_are_in_the_schema():
+    service = json_schema("scenario")["$defs"]["Service"]
+    assert {"latency_p99_s", "latency_p99_ms"} <= set(service["properties"])
+    assert "requests" in service["properties"]["latency_p99_s"]["description"]
+    choice = service["allOf"][-1]["anyOf"]
+    assert {"required": ["latency_p99_ms"]} in choice
+    assert "requests_per_ms" not in service["properties"]
+    with pytest.raises(UnknownNameError, match="device"):
+        json_schema("devices")
+    assert all(json_schema(name)["title"] == f"accelsim {name}" for name in SCHEMAS)
