@@ -5,12 +5,14 @@ DeepLearningExamples and MLPerf Training report it.
 second of either count. `training-time` takes the epochs that a submission needed, and adds no
 evaluation or start-up. `training-power` is the mean power of a metered node. Models, data sets,
 clusters and what is refused are in ``calibration/published/training_mlperf.yaml``. Every device has
-a copy of the model, or of its dense part; MLPerf's run compiled, in 16 bits. A row of examples with
+a copy of the model, or of its dense part, unless plans are named; MLPerf's run compiled, in 16 bits
+where no other format is. A row of examples with
 two batches has the larger one in mixed precision.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -23,7 +25,7 @@ import numpy as np
 from accelsim.cluster_catalog import cluster
 from accelsim.errors import AccelsimError
 from accelsim.planning.training.estimate import iteration_energy_j
-from accelsim.planning.training.plan import ParallelismPlan
+from accelsim.planning.training.plan import ParallelismPlan, parse_plan, plan_on
 from accelsim.planning.training.trust import iteration_log_sigma, row_spreads
 from accelsim.validation.data_folder import DataFolder, Table, published, schema
 from accelsim.validation.names import workload_of
@@ -96,20 +98,63 @@ def _run(
     batch: int,
     precision: str,
     seq_len: int | None = None,
+    device: str = "",
 ) -> PlannedRun | str:
     """A data-parallel run of a benchmark; why there is none otherwise."""
     facts = _FACTS["models"].get(benchmark)
     if facts is None:
         return str(_FACTS["refused"].get(benchmark, f"no workload {benchmark}"))
-    if batch % devices:
+    plans = _plans(facts, devices, batch)
+    if not plans:
         return "a batch that the devices do not divide: other parallelism, not stated"
     options: list[tuple[str, Any]] = [("precision", precision), ("execution", facts["execution"])]
     options += [(name, facts[name]) for name in ("seq_len", "image_size") if name in facts]
     if seq_len is not None:
         options.append(("seq_len", seq_len))
-    plan = ParallelismPlan(dp=devices, microbatch=batch // devices)
     model = workload_of(facts["workload"])
-    return PlannedRun(model, cluster(where), devices, batch, (plan,), tuple(options))
+    asked = (model, cluster(where), devices, batch, plans, tuple(options))
+    return PlannedRun(*asked, device=device)
+
+
+def _plans(facts: Mapping[str, Any], devices: int, batch: int) -> tuple[ParallelismPlan, ...]:
+    """The plans of a benchmark on so many devices, data parallelism where none is named; those that
+    do not divide devices and batch are left out.
+    """
+    found = []
+    for words in facts.get("plans", [""]):
+        values = parse_plan(words)
+        ranks = math.prod(values.get(name, 1) for name in ("tp", "pp", "cp"))
+        copies = devices // ranks
+        if devices % ranks == 0 and batch % copies == 0:
+            each = 1 if values else batch // copies
+            found.append(plan_on(devices, values | {"microbatch": each}))
+    return tuple(found)
+
+
+def _submitted(
+    benchmark: str, chip: str, devices: int, batch: int, board: str = ""
+) -> PlannedRun | str:
+    """A submission to MLPerf.
+
+    Args:
+        benchmark: Its benchmark.
+        chip: Class of its devices, which has a cluster.
+        devices: Devices.
+        batch: Samples of an iteration.
+        board: Board of that class; empty where the row does not name it.
+    """
+    precision = _FACTS["formats"].get(benchmark, {}).get(chip, "bf16")
+    profile = _FACTS["boards"].get(board, _FACTS["boards"].get(chip, ""))
+    where = _FACTS["clusters"][chip]
+    return _run(benchmark, where, devices, batch, precision, device=profile)
+
+
+def _network(table: Table, row: int) -> str:
+    """The benchmark of a row, by the name of the network it means in that round."""
+    name = str(table["benchmark"][row])
+    other = _FACTS["renamed"].get(name)
+    is_later = other is not None and str(table["round"][row]) >= other["from"]
+    return str(other["benchmark"]) if is_later else name
 
 
 # -- speed-ups
@@ -149,7 +194,7 @@ def _speed_up(row: PlannedRow, small: PlannedRun | str, large: PlannedRun | str)
 
 
 def _pair(table: Table, row: int) -> _Figure:
-    benchmark, chip = str(table["benchmark"][row]), str(table["acc"][row])
+    benchmark, chip = _network(table, row), str(table["acc"][row])
     few, many = int(table["n_small"][row]), int(table["n_large"][row])
     label = f"{table['round'][row]} {table['org'][row]} {benchmark} {few} to {many} {chip}"
     ratio = float(table["tput_large"][row] / table["tput_small"][row])
@@ -161,7 +206,7 @@ def _pair(table: Table, row: int) -> _Figure:
     if not np.isfinite(batches).all():
         return _Figure(replace(found, refusal="no global batch in the row"))
     runs = [
-        _run(benchmark, where, count, int(batch), "bf16")
+        _submitted(benchmark, chip, count, int(batch))
         for count, batch in zip((few, many), batches, strict=True)
     ]
     return _speed_up(found, *runs)
@@ -233,7 +278,7 @@ def load_times(folder: DataFolder) -> list[Batch]:
 
 
 def _time(table: Table, row: int) -> _Figure:
-    chip, benchmark = str(table["acc_class"][row]), str(table["benchmark"][row])
+    chip, benchmark = str(table["acc_class"][row]), _network(table, row)
     count = float(table["n_acc"][row])
     devices = int(count) if count >= 1 else 0
     label = f"{table['round'][row]} {table['org'][row]} {benchmark} on {devices} {chip}"
@@ -265,7 +310,8 @@ def _submission(
     if not np.isfinite([batch, samples]).all():
         known = _FACTS["refused"].get(benchmark)
         return known or "no batch or epochs in the row, or no count of samples", 0.0
-    return _run(benchmark, where, devices, int(batch), "bf16"), samples
+    board = str(table["acc_model"][row])
+    return _submitted(benchmark, chip, devices, int(batch), board), samples
 
 
 def _sample_count(benchmark: str, epochs: float) -> float:
@@ -311,7 +357,7 @@ def _power(table: Table, row: int, batches: Mapping[tuple[str, int], list[float]
     batch = _usual_batch(batches, benchmark, devices)
     if batch is None:
         return _Figure(replace(found, refusal=f"no submission of {benchmark} states its batch"))
-    run = _run(benchmark, _FACTS["clusters"]["H100"], devices, batch, "bf16")
+    run = _submitted(benchmark, "H100", devices, batch)
     if isinstance(run, str):
         return _Figure(replace(found, refusal=run))
     try:

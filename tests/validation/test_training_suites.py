@@ -123,7 +123,7 @@ def test_bridge_rows_without_a_model_or_format_are_named(scored):
 
 PAIRS = "round,org,benchmark,acc,n_small,n_large,tput_small,tput_large,gbs_small,gbs_large\n"
 TIMES = (
-    "round,org,system,benchmark,acc_class,n_acc,minutes_olympic_mean,global_batch_size,"
+    "round,org,system,benchmark,acc_class,acc_model,n_acc,minutes_olympic_mean,global_batch_size,"
     "epochs_median\n"
 )
 POWER = "system,benchmark,run,avg_power_W_per_node_meter\n"
@@ -152,17 +152,28 @@ def test_speed_ups_are_of_rows_beside_each_other(scored):
 
 def test_epochs_are_samples_where_they_are_too_many(scored):
     rows = (
-        "v3.1,A,s,unet3d,H100,8,19.0,56,347760\nv2.0,A,s,unet3d,A100,8,24.6,56,2070\n"
-        "v2.0,A,s,rnnt,A100,8,24.6,56,2070\nv2.0,A,s,bert,A100,8,24.6,56,1.0\n"
+        "v3.1,A,s,unet3d,H100,any,8,19.0,56,347760\nv2.0,A,s,unet3d,A100,any,8,24.6,56,2070\n"
+        "v2.0,A,s,rnnt,A100,any,8,24.6,56,2070\nv2.0,A,s,bert,A100,any,8,24.6,56,1.0\n"
     )
     score = scored("training-time", mlperf_time_to_train=TIMES + rows)
     assert score["rows_answered"] == 2
     assert score["p90_ape_fraction"] < 0.41
 
 
+def test_a_round_says_which_network_and_a_row_which_board(scored):
+    rows = (
+        "v3.1,A,s,ssd,H100,any,8,37.0,256,4\nv1.0,A,s,ssd,H100,any,8,37.0,256,4\n"
+        "v2.0,A,s,resnet,A100-PCIE,NVIDIA A100-PCIE-40GB (250W),8,37.0,2048,41\n"
+    )
+    score = scored("training-time", mlperf_time_to_train=TIMES + rows)
+    assert score["rows_answered"] == 2
+    (reason,) = score["refused"]
+    assert "SSD over ResNet-34" in reason
+
+
 def test_power_is_of_a_node(scored):
     rows = "1xSMC-H100,bert,a,6787\n1xSMC-H100,gpt3,b,6787\n"
-    times = "v3.0,A,s,bert,H100,8,6.0,384,2800000\n"
+    times = "v3.0,A,s,bert,H100,any,8,6.0,384,2800000\n"
     score = scored("training-power", mlperf_power=POWER + rows, mlperf_time_to_train=TIMES + times)
     assert (score["rows_asked"], score["rows_answered"]) == (2, 1)
     assert score["max_ape_fraction"] < 0.1
