@@ -52,11 +52,12 @@ def command_tree(first_argument: str | None = None) -> typer.Typer:
     """
     app = _program()
     for name in [first_argument] if first_argument in COMMANDS else COMMANDS:
-        command = getattr(import_module(f"accelsim.cli.{COMMANDS[name].module}"), name)
+        module = import_module(f"accelsim.cli.{COMMANDS[name].module}")
+        command = getattr(module, name.replace(" ", "_"))
         if isinstance(command, typer.Typer):
             app.add_typer(command)
         else:
-            app.command()(command)
+            app.command(name)(command)
     return app
 
 

@@ -209,6 +209,41 @@ def _write_profile(profile: GpuProfile, folder: Path) -> Path:
     return path
 
 
+@calibrate.command("server")
+def server(
+    benchmark: Annotated[
+        Path,
+        typer.Option(
+            "--from", metavar="FILE", help="JSON of vllm bench serve --save-result --save-detailed."
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="CSV of step times to write.")
+    ] = Path("step_times.csv"),
+    max_batch_tokens: Annotated[
+        int, typer.Option("--max-batch-tokens", help="The server's max_num_batched_tokens.")
+    ] = 8192,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Step times of a server from its benchmark; then: accelsim serve --step-times FILE."""
+    from accelsim.calibration.server import read_benchmark, write_step_times
+    from accelsim.report.output import check_output
+    from accelsim.report.output import write_text as write_whole
+    from accelsim.simulation.serving.fitted_steps import fit_steps
+
+    check_output(out, force=force)
+    found = read_benchmark(benchmark, max_batch_tokens)
+    fitted = fit_steps(found.steps)
+    for reason, count in found.skips.items():
+        if count:
+            typer.echo(f"{count:,} {reason} left out", err=True)
+    write_whole(out, write_step_times(found.steps), force=force)
+    typer.echo(
+        f"wrote {out}: {len(found.steps):,} steps of {found.requests:,} requests; the fitted steps "
+        f"are {100 * fitted.log_sigma:.1f} % off (standard deviation)"
+    )
+
+
 @calibrate.command("check")
 def check(
     out: _OutOption = None,

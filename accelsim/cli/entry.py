@@ -51,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         # here, so that Ctrl-C during the import ends in a code, too
         from accelsim.cli.app import COMMANDS, command_list, command_tree
 
+        if " ".join(given[:2]) in COMMANDS:  # a command of two words
+            given = [" ".join(given[:2]), *given[2:]]
         first = given[0] if given else ""
         is_run = first in COMMANDS or first == "--" or _COMPLETED in os.environ
         app = command_tree(first) if is_run else command_list()

@@ -61,6 +61,11 @@ class ResultWriter:
             check_output(self.out, force=self.force)
         check_report(self.report, self.out, force=self.force)
 
+    @property
+    def wants_rows(self) -> bool:
+        """Whether the result is written as CSV."""
+        return self.output_format is OutputFormat.CSV
+
     def emit(
         self,
         data: Any,

@@ -11,9 +11,10 @@ from accelsim.cli.result_writer import ResultWriter, with_output
 if TYPE_CHECKING:
     from accelsim.planning.serving.result import ServingResult
     from accelsim.simulation.serving.arrivals import Arrivals
+    from accelsim.simulation.serving.fitted_steps import FittedSteps
     from accelsim.simulation.serving.requests import RequestColumns
 
-__all__ = ["serve"]
+__all__ = ["run_keywords", "serve"]
 
 _SHAPE_KEYWORDS: Final = ("batch", "seq_len", "output_len", "optimizer", "accumulation")
 
@@ -49,6 +50,7 @@ def serve(
     slo_e2e: str | None = None,
     arrivals: Path | None = None,
     find: str | None = None,
+    step_times: Path | None = None,
     requests_out: Path | None = None,
     dp: int = 1,
     prefill_device: str | None = None,
@@ -106,7 +108,8 @@ def serve(
         speculation=parse.speculation(speculate),
         adapters=parse.adapters(adapters),
     )
-    run = _run_keywords(keywords)
+    run = run_keywords(keywords)
+    steps = None if step_times is None else _measured_steps(step_times, device)
     if arrivals is not None:
         _check_alone(arrivals, users=users, duration=duration, find=find)
         drawn = None if rate is None else Arrivals(rate_per_s=rate, process=process, cv=cv)
@@ -124,7 +127,7 @@ def serve(
     if find is not None and isinstance(load, Arrivals):
         from accelsim.planning.serving.find import find as find_best
 
-        found = find_best(find, model, device, load, options, seed=seed, **run)
+        found = find_best(find, model, device, load, options, steps=steps, seed=seed, **run)
         output_writer.note(found.sentence)
         result = found.result
     else:
@@ -135,6 +138,7 @@ def serve(
                 device,
                 load,
                 options,
+                steps=steps,
                 seed=seed,
                 progress=lambda came, now_s: report(came, total, f"{now_s:,.0f} s simulated"),
                 **run,
@@ -144,6 +148,16 @@ def serve(
 
         write_frame(requests_out, result.to_requests(), force=output_writer.force)
     _emit(output_writer, result)
+
+
+def _measured_steps(path: Path, device: str) -> FittedSteps:
+    """Step times of a file, at the idle power of the device."""
+    from accelsim import catalog
+    from accelsim.calibration.server import read_step_times
+    from accelsim.cost.idle import idle_power_w
+    from accelsim.simulation.serving.fitted_steps import fit_steps
+
+    return fit_steps(read_step_times(path), idle_power_w(catalog.device(device)))
 
 
 def _trace(
@@ -191,7 +205,7 @@ def _emit(output_writer: ResultWriter, result: ServingResult) -> None:
     output_writer.emit(result.to_dict(), lambda: serving_view(result), rows=[words | flat])
 
 
-def _run_keywords(keywords: dict[str, Any]) -> dict[str, Any]:
+def run_keywords(keywords: dict[str, Any]) -> dict[str, Any]:
     """Options of the run without the sizes, which the load's requests have.
 
     Raises:

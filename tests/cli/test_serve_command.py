@@ -65,3 +65,40 @@ def test_what_is_wrong_is_said_in_one_line(run, more):
     done = run(*BASE, *more)
     assert done.code == 2
     assert len(done.err.strip().splitlines()) == 1
+
+
+def test_a_search_writes_its_front_as_table_csv_and_page(run, tmp_path):
+    space = ("--devices", "l4,h100-sxm-80gb", "--tp", "1", "--max-seqs", "8,32", "--requests", "50")
+    command = ("serve", "search", "llama-3.2-3b", *space, "--simulate", "1")
+    page = tmp_path / "front.html"
+    text = run(*command, "--report", str(page)).out
+    assert "the front of cost and time per token" in text
+    assert "USD per million tokens" in page.read_text(encoding="utf-8")
+    rows = run(*command, "--format", "csv").rows
+    assert {row["device"] for row in rows} == {"l4", "h100-sxm-80gb"}
+    assert run(*command, "--format", "json").json["kind"] == "serving-search"
+    refused = run("serve", "search", "llama-3.2-3b", "--tp", "two")
+    assert (refused.code, refused.err[:6]) == (2, "error:")
+
+
+def test_steps_of_a_file_are_served(run, tmp_path):
+    path = tmp_path / "steps.csv"
+    names = "prefill_tokens,prefill_context_sum,decode_count,decode_context_sum,s,J"
+    lines = [f"0,0,{count},{600 * count},0.05," for count in range(1, 9)]
+    path.write_text("\n".join([names, *lines, "512,131328,0,0,0.05,"]), encoding="utf-8")
+    found = run(*BASE, "--step-times", str(path), "--format", "json").json
+    assert found["tpot_s"]["p50"] == pytest.approx(0.05, rel=0.2)
+    assert found["energy_j"] is None
+    refused = run(*BASE, "--step-times", str(tmp_path / "none.csv"))
+    assert (refused.code, refused.err[:6]) == (2, "error:")
+
+
+def test_a_benchmark_is_calibrated(run, tmp_path):
+    bench, steps = tmp_path / "bench.json", tmp_path / "steps.csv"
+    content = {"input_lens": [9], "output_lens": [9], "ttfts": [0.1], "itls": [[0.01] * 8]}
+    bench.write_text(json.dumps(content | {"start_times": [1.0]}), encoding="utf-8")
+    command = ("calibrate", "server", "--from", str(bench), "--out", str(steps))
+    assert "8 steps of 1 requests" in run(*command).out
+    refused = run(*command)
+    assert refused.code == 2
+    assert "exists" in refused.err

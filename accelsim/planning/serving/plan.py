@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from accelsim.hardware.cluster import Cluster
     from accelsim.hardware.profile import DeviceProfile
 
-__all__ = ["ReplicaPlan", "replica_plan"]
+__all__ = ["ReplicaPlan", "deployed_run", "memory_of", "replica_plan"]
 
 _BATCHED_TOKENS = 8192
 
@@ -174,7 +174,7 @@ def replica_plan(
         remedy = "Leave engine out, or choose static."
         allowed = f"an engine that runs whole batches: {first.workload.name} generates no tokens"
         raise InvalidValueError("engine", name, allowed, remedy)
-    run = _run(first, run_options, options, one)
+    run = deployed_run(first, run_options, options, one)
     memory_bytes = run.device.memory.capacity_bytes.value
     max_seqs = options.max_seqs or one.limit("max_seqs", memory_bytes)
     max_tokens = options.max_batch_tokens or one.limit("max_batch_tokens", memory_bytes)
@@ -186,7 +186,7 @@ def replica_plan(
         if one.mixed:
             max_tokens = max(max_tokens, max_seqs)
         draft = _draft(run, run_options, options, one)
-        parts = _cache(run, one, options, max_tokens, draft)
+        parts = memory_of(run, one, options, max_tokens, draft)
         if steps is None:
             size = _Size(max_tokens, max_seqs, max_context)
             steps = _steps(run, draft, options, size, overhead_s)
@@ -258,13 +258,24 @@ def _draft(
     if not first.workload.autoregressive:
         allowed = "a model that generates tokens"
         raise InvalidValueError("speculate", guessed.draft, allowed)
-    return _run(first, run_options, options, one)
+    return deployed_run(first, run_options, options, one)
 
 
-def _run(
+def deployed_run(
     first: ResolvedRun, run_options: RunOptions, options: ServingOptions, one: Engine
 ) -> ResolvedRun:
-    """The run on one rank, issued as the engine does."""
+    """The run on one rank, issued as the engine does.
+
+    Args:
+        first: The model as resolved on one device.
+        run_options: What it was resolved from.
+        options: Ranks and cluster.
+        one: The engine.
+
+    Raises:
+        UnsupportedOperatorError: If the model's family is not split over ranks.
+        InvalidValueError: If no node joins the ranks.
+    """
     model, run = run_options.model, first
     own = model.execution is not None or model.stack is not None
     if not own and one.stack is not None and stack(one.stack).runs(run.device):
@@ -300,14 +311,25 @@ def _cluster(run: ResolvedRun, options: ServingOptions) -> Cluster:
     raise InvalidValueError("tp", options.tp, allowed, remedy)
 
 
-def _cache(
+def memory_of(
     run: ResolvedRun,
     one: Engine,
     options: ServingOptions,
     max_tokens: int,
-    draft: ResolvedRun | None,
+    draft: ResolvedRun | None = None,
 ) -> dict[str, Any]:
-    """Memory for the cache by the engine's rule."""
+    """Memory for the cache by the engine's rule: fields `memory`, `cache_bytes` and `blocks`.
+
+    Args:
+        run: The model on one rank.
+        one: The engine.
+        options: Ranks and the engine's share of the memory.
+        max_tokens: Tokens of a full step.
+        draft: The model that guesses tokens on the same rank; None for none.
+
+    Raises:
+        DoesNotFitError: If weights and activations leave no room for a block.
+    """
     tokens = min(max_tokens, _BATCHED_TOKENS)
     memory = replica_memory(run, tokens, options.pp, options.adapters)
     if draft is not None:

@@ -42,7 +42,14 @@ from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind, Phase
 from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.sharding import Shard, Stage
 
-__all__ = ["PipelinedSteps", "ReplicaMemory", "SpeculativeSteps", "replica_memory", "step_tables"]
+__all__ = [
+    "PipelinedSteps",
+    "ReplicaMemory",
+    "SpeculativeSteps",
+    "pass_costs",
+    "replica_memory",
+    "step_tables",
+]
 
 _ATTENTION: Final = int(OperatorKind.ATTENTION)
 _CONTRACTIONS: Final = tuple(int(kind) for kind in CONTRACTION_KINDS)
@@ -251,6 +258,28 @@ def step_tables(
     )
     batches = stages * copies
     return tables if batches == 1 else PipelinedSteps(tables, batches, max_tokens)
+
+
+def pass_costs(run: ResolvedRun, shapes: ShapeColumns, phase: Phase, stages: int) -> FloatArray:
+    """Seconds and joules of whole passes, logits included, of all stages and ranks, shape (n, 2).
+
+    Args:
+        run: The model on one rank, with its shard and cluster.
+        shapes: Sizes of n passes.
+        phase: Prefill or decoding.
+        stages: Pipeline stages.
+    """
+    pricing = _Pricing.of(run)
+    model = ModelOptions(precision=run.precision, fused_attention=run.fused_attention)
+    found = np.zeros((len(shapes), 2))
+    for shard in _stages(run.shard, stages):
+        for lowered in lower(run.workload, model, shapes, shard, phase=phase):
+            graph = lowered.distinct_rows()
+            table = pricing.on_stack(pricing.graph(graph, shard), graph, phase)
+            each = pricing.costs(table).reshape(len(lowered.scenario), -1, 2)
+            found[lowered.scenario] += np.einsum("srk,r->sk", each, lowered.repeat_count)
+    found[:, 1] *= run.shard.tp * run.shard.cp
+    return found
 
 
 def _longest(run: ResolvedRun) -> int:

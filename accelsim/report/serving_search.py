@@ -1,0 +1,132 @@
+"""A search for the cheapest way to serve a load, as a table and as a page with its front."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from accelsim.report.listing import plain_table
+from accelsim.report.page import Cell, DataTable, Page, Section, axis, figure, label
+from accelsim.report.quantity import amount, duration, number, usd
+
+if TYPE_CHECKING:
+    from accelsim.planning.serving.search import ServingSearch
+
+__all__ = ["search_page", "search_view"]
+
+_LAYOUT: Final = ("deployment", "batch")
+_TITLES: Final = (*_LAYOUT, "TPOT", "TTFT", "tokens/s", "$/million", "per token")
+_SIMULATED: Final = (*_LAYOUT, "TPOT", "TTFT", "tokens/s", "$/million", "targets")
+_MOST_ROWS: Final = 12
+
+
+def search_view(result: ServingSearch) -> RenderableType:
+    """What was simulated, the front, and what cannot run."""
+    simulated = plain_table(_SIMULATED, right=range(len(_LAYOUT), len(_SIMULATED)))
+    for row in result.simulated:
+        simulated.add_row(*_layout(row), *_simulated(row))
+    front = plain_table(_TITLES, right=range(len(_LAYOUT), len(_TITLES)))
+    for row in result.pareto[:_MOST_ROWS]:
+        front.add_row(*_layout(row), *(text for text, _ in _figures(row)))
+    more = len(result.pareto) - _MOST_ROWS
+    words = f"the front of cost and time per token at full batches{f', {more} more' * (more > 0)}"
+    parts: list[RenderableType] = [Text("simulated, cheapest first", style="bold"), simulated]
+    parts += [Padding(Text(words, style="bold"), (1, 0, 0, 0)), front]
+    if result.rejected:
+        lines = "\n".join(f"{count:>8,}  {why}" for why, count in result.rejected.items())
+        parts.append(Padding(Text(f"cannot run\n{lines}", style="dim"), (1, 0, 0, 0)))
+    return Group(*parts, *(Text(f"caution: {warning}") for warning in result.warnings))
+
+
+def _layout(row: Mapping[str, Any]) -> list[str]:
+    ranks = " ".join(f"{name}{row[name]}" for name in ("tp", "pp", "ep") if row[name] != 1)
+    deployment = f"{row['replicas']:g} x {row['device']} {row['precision']} {ranks}".rstrip()
+    return [deployment, f"{row['max_seqs']} of {row['max_batch_tokens']:,} tokens"]
+
+
+def _simulated(row: Mapping[str, Any]) -> list[str]:
+    return [
+        duration(row["simulated_tpot_s"]),
+        duration(row["simulated_ttft_s"]),
+        number(row["simulated_tokens_per_s"]),
+        usd(row["simulated_usd_per_million_tokens"]),
+        "met" if row["meets_targets"] else "missed",
+    ]
+
+
+def _figures(row: Mapping[str, Any]) -> list[tuple[str, float | None]]:
+    """Texts and numbers."""
+    writers: dict[str, Callable[[float | None], str]] = {
+        "tpot_s": duration,
+        "ttft_s": duration,
+        "tokens_per_s": number,
+        "cost_usd_per_million_tokens": usd,
+        "energy_j_per_token": partial(amount, unit="J"),
+    }
+    return [(write(row[name]), row[name]) for name, write in writers.items()]
+
+
+def search_page(result: ServingSearch, command: str) -> Page:
+    """The page of a search.
+
+    Args:
+        result: The result.
+        command: Command that makes it again.
+    """
+    best = result.best
+    words = (
+        f"{best['replicas']:g} x {best['device']} (tp {best['tp']}, {best['precision']}, up to "
+        f"{best['max_seqs']} sequences) serve {result.workload} for "
+        f"{usd(best['simulated_usd_per_million_tokens'])} per million tokens, a token every "
+        f"{duration(best['simulated_tpot_s'])}."
+    )
+    titles = (*_LAYOUT, *(f">{title}" for title in _TITLES[len(_LAYOUT) :]))
+    rows: list[list[str | Cell]] = [
+        [*_layout(row), *(Cell(text, value) for text, value in _figures(row))]
+        for row in result.pareto
+    ]
+    section = Section(
+        "front",
+        "USD per million tokens against time per token",
+        DataTable(titles, rows),
+        "Configurations that no other beats in both, replicas at full batches; simulated ones as "
+        "the load left them.",
+        _picture(result),
+    )
+    title = f"{result.workload}: {result.considered_count:,} ways to serve it"
+    return Page(title, (words,), (section,), command, result.warnings)
+
+
+def _picture(result: ServingSearch) -> dict[str, Any]:
+    devices = dict.fromkeys(row["device"] for row in result.pareto)
+    traces = [
+        _points(name, [row for row in result.pareto if row["device"] == name], "circle")
+        for name in devices
+    ]
+    traces.append(_points("simulated", result.simulated, "x", "simulated_"))
+    return figure(
+        traces,
+        xaxis=axis("time per token, s", type="log"),
+        yaxis=axis("USD per million tokens", type="log"),
+    )
+
+
+def _points(
+    name: str, rows: Sequence[Mapping[str, Any]], symbol: str, prefix: str = ""
+) -> dict[str, Any]:
+    cost = "simulated_usd_per_million_tokens" if prefix else "cost_usd_per_million_tokens"
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": label(name),
+        "x": [row[f"{prefix}tpot_s"] for row in rows],
+        "y": [row[cost] for row in rows],
+        "text": [label(" ".join(_layout(row))) for row in rows],
+        "hovertemplate": "%{text}<br>%{x:.4g} s, %{y:.4g} USD<extra></extra>",
+        "marker": {"symbol": symbol, "size": 10},
+    }
