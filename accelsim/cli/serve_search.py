@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from accelsim.cli.progress import progress_bar
-from accelsim.cli.report_file import check_report, command_text, write_report
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.cli.serve import run_keywords
 from accelsim.cli.serve_options import seconds
@@ -36,17 +34,15 @@ def serve_search(
     slo_tpot: str | None = None,
     slo_e2e: str | None = None,
     simulate: int = 4,
-    report: Path | None = None,
     *,
     keywords: dict[str, Any],
 ) -> None:
     """Find the cheapest way to serve a load: devices, ranks, limits of batches and formats."""
     from accelsim.planning.serving.options import ServingOptions, SloTargets
     from accelsim.planning.serving.search import SearchSpace, search
-    from accelsim.report.serving_search import search_page, search_view
+    from accelsim.report.serving_search import search_view
     from accelsim.simulation.serving.arrivals import Arrivals
 
-    check_report(report, output_writer)
     lists = {"tp": tp, "pp": pp, "ep": ep, "max_seqs": max_seqs} | {
         "max_batch_tokens": max_batch_tokens
     }
@@ -81,8 +77,6 @@ def serve_search(
     if output_writer.wants_rows:
         rows = result.to_frame().to_dict("records")
     output_writer.emit(result.to_dict(), lambda: search_view(result), rows=rows)
-    if report is not None:
-        write_report(report, search_page(result, command_text()), output_writer)
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from accelsim.errors import InputError
@@ -77,28 +78,23 @@ def _builder(document: Any) -> Callable[[Any, str], Page]:
     return _rows_page
 
 
+#: Module and function of the page of a kind of result, and of one known by a key it has.
+_KINDS: Final = {
+    "serving": ("serving_page", "serving_page"),
+    "serving-search": ("serving_search", "search_page"),
+    "training": ("training_page", "training_page"),
+    "capacity plan": ("capacity_page", "capacity_page"),
+}
+_KEYS: Final = {"claims": ("claims", "claims_page"), "suites": ("score_page", "score_page")}
+
+
 def _of_kind(kind: str, document: Mapping[str, Any]) -> Callable[[Any, str], Page]:
-    if kind == "serving":
-        from accelsim.report.serving_page import serving_page
-
-        return serving_page
-    if kind == "training":
-        from accelsim.report.training_page import training_page
-
-        return training_page
-    if kind == "capacity plan":
-        from accelsim.report.capacity_page import capacity_page
-
-        return capacity_page
-    if "claims" in document:
-        from accelsim.report.claims import claims_page
-
-        return claims_page
-    if "suites" in document:
-        from accelsim.report.score_page import score_page
-
-        return score_page
-    return _mapping_page
+    found = _KINDS.get(kind) or next((_KEYS[key] for key in _KEYS if key in document), None)
+    if found is None:
+        return _mapping_page
+    module, name = found
+    build: Callable[[Any, str], Page] = getattr(import_module(f"accelsim.report.{module}"), name)
+    return build
 
 
 def merged_page(pages: Sequence[tuple[str, Page]], command: str) -> Page:

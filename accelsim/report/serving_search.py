@@ -71,24 +71,23 @@ def _figures(row: Mapping[str, Any]) -> list[tuple[str, float | None]]:
     return [(write(row[name]), row[name]) for name, write in writers.items()]
 
 
-def search_page(result: ServingSearch, command: str) -> Page:
+def search_page(document: Mapping[str, Any], command: str) -> Page:
     """The page of a search.
 
     Args:
-        result: The result.
+        document: `ServingSearch.to_dict`, or the same read back.
         command: Command that makes it again.
     """
-    best = result.best
+    best, front = document["best"], document["pareto"]
     words = (
         f"{best['replicas']:g} x {best['device']} (tp {best['tp']}, {best['precision']}, up to "
-        f"{best['max_seqs']} sequences) serve {result.workload} for "
+        f"{best['max_seqs']} sequences) serve {document['workload']} for "
         f"{usd(best['simulated_usd_per_million_tokens'])} per million tokens, a token every "
         f"{duration(best['simulated_tpot_s'])}."
     )
     titles = (*_LAYOUT, *(f">{title}" for title in _TITLES[len(_LAYOUT) :]))
     rows: list[list[str | Cell]] = [
-        [*_layout(row), *(Cell(text, value) for text, value in _figures(row))]
-        for row in result.pareto
+        [*_layout(row), *(Cell(text, value) for text, value in _figures(row))] for row in front
     ]
     section = Section(
         "front",
@@ -96,19 +95,20 @@ def search_page(result: ServingSearch, command: str) -> Page:
         DataTable(titles, rows),
         "Configurations that no other beats in both, replicas at full batches; simulated ones as "
         "the load left them.",
-        _picture(result),
+        _picture(front, document["simulated"]),
     )
-    title = f"{result.workload}: {result.considered_count:,} ways to serve it"
-    return Page(title, (words,), (section,), command, result.warnings)
+    title = f"{document['workload']}: {document['considered_count']:,} ways to serve it"
+    return Page(title, (words,), (section,), command, tuple(document["warnings"]))
 
 
-def _picture(result: ServingSearch) -> dict[str, Any]:
-    devices = dict.fromkeys(row["device"] for row in result.pareto)
+def _picture(
+    front: Sequence[Mapping[str, Any]], simulated: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    devices = dict.fromkeys(row["device"] for row in front)
     traces = [
-        _points(name, [row for row in result.pareto if row["device"] == name], "circle")
-        for name in devices
+        _points(name, [row for row in front if row["device"] == name], "circle") for name in devices
     ]
-    traces.append(_points("simulated", result.simulated, "x", "simulated_"))
+    traces.append(_points("simulated", simulated, "x", "simulated_"))
     return figure(
         traces,
         xaxis=axis("time per token, s", type="log"),

@@ -37,9 +37,9 @@ _BATCH_TOKENS: Final = 8192
 _MOST_SEQS: Final = 1024
 #: Sequences of the benchmarks are shorter.
 _LONGEST: Final = 16_384
-#: Requests per user, and most requests of a simulation: medians of more do not move by 1 %.
+#: Requests per user, as the harnesses send them: the first of each come all at once, which weighs
+#: in means.
 _PER_USER: Final = 10
-_MOST_REQUESTS: Final = 1_280
 _ROUNDS: Final = 60
 
 
@@ -159,7 +159,7 @@ def closed_loop(served: Served, load: Load) -> TokenTimes:
     """
     users = max(1, round(load.users / served.ranks.dp))
     plan = replace(plan_of(served), max_seqs=users)
-    count = max(min(_PER_USER * users, _MOST_REQUESTS), 2 * users)
+    count = _PER_USER * users
     asked = Arrivals(users=users, requests=count, prompt=load.prompt, output=load.output)
     times = simulated(plan, asked.columns(RandomStreams(0)), users)
     return TokenTimes(
@@ -203,7 +203,9 @@ def split(
         waits_s = cycle_s - output * token_s
         generating = 0.5 * (generating + load.users * output * token_s / cycle_s)
     sigma = max(_common_sigma(first), _common_sigma(second))
-    return TokenTimes(waits_s, waits_s, token_s, sigma)
+    first_s = max(0.5 * (load.users / servers + 1) * prompt_s, waits_s)
+    mean_s = waits_s + (first_s - waits_s) / _PER_USER
+    return TokenTimes(waits_s, mean_s, token_s, sigma)
 
 
 def _common_sigma(plan: ReplicaPlan) -> float:

@@ -1,13 +1,15 @@
-"""Suites `serving-tpot`, `serving-ttft`: language models served on H200 nodes by vLLM, SGLang and
-TensorRT-LLM, dense and mixtures of experts, prefill and decoding together and apart.
+"""Suites `serving-tpot`, `serving-ttft`, `serving-ttft-mean`: language models served on H200 nodes
+by vLLM, SGLang and TensorRT-LLM, dense and mixtures of experts, prefill and decoding together and
+apart.
 
 The table (aiconfigurator-core's end-to-end file, used to score and never to fit) states model,
 format, ranks, lengths and requests in flight. What it does not state is as the public InferenceMAX
 harness does it: a closed loop of C users, lengths uniform between 0.8 and 1 of those stated, 10 C
-requests, no end-of-sequence, no prefix cache, at most C sequences and 8,192 tokens a step. Times to
-the first token are medians. More than 1,280 requests are not simulated (at least two per user): the
-medians of a closed loop no longer move. Formats of 4 bits are of weights alone: an H200 has no such
-arithmetic.
+requests, no end-of-sequence, no prefix cache, at most C sequences and 8,192 tokens a step. Times
+to the first token are compared as medians, and as means in a suite beside it: the measured ones
+rise with C by a twentieth of a prompt's time per user, whatever the length of the answers, as
+means over ten requests per user do whose first come all at once. Formats of 4 bits are of weights
+alone: an H200 has no such arithmetic.
 
 Ranks: where a row gives as many expert-tensor ranks as expert ranks and the product as its ranks
 (64 on a node of 8), both are the same ranks. Rows that state no numbers of prefill and decode
@@ -68,6 +70,19 @@ def load_tpot(folder: DataFolder) -> list[Batch]:
 def load_ttft(folder: DataFolder) -> list[Batch]:
     """Median times to the first token."""
     return figure_batches(_rows(folder, "silicon_ttft_ms", "ttft_s"))
+
+
+@register_suite(
+    "serving-ttft-mean",
+    "the same, as the mean over all requests of the loop",
+    (TOKENS_SCHEMA,),
+    "model",
+    quantity="time to the first token, s",
+    has_best_alone=True,
+)
+def load_ttft_mean(folder: DataFolder) -> list[Batch]:
+    """Mean times to the first token."""
+    return figure_batches(_rows(folder, "silicon_ttft_ms", "ttft_mean_s"))
 
 
 def _rows(folder: DataFolder, column: str, figure: str) -> Iterator[FigureRow]:
