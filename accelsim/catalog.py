@@ -34,6 +34,7 @@ __all__ = [
     "device_names",
     "device_search_path",
     "group_devices",
+    "is_of_class",
     "load_device_file",
 ]
 
@@ -143,6 +144,11 @@ def group_devices(word: str) -> tuple[str, ...]:
     return DEVICE_GROUPS.get(word.lower(), (word,))
 
 
+def is_of_class(profile: DeviceProfile, word: str) -> bool:
+    """Whether a device is of a class: cpu, gpu, fpga, asic, or tpu among the last."""
+    return profile.device_class == word or (word == "tpu" and profile.name.startswith("tpu-"))
+
+
 def clear_cache() -> None:
     """Forget every file read and every result kept so far, in all of accelsim."""
     modules = [m for name, m in sys.modules.items() if name.partition(".")[0] == "accelsim"]
@@ -179,6 +185,10 @@ def _from_catalogue(wanted: str, name: str) -> DeviceProfile:
     found = _catalogued(wanted)
     if found is None:
         known = (*device_names(), *aliases())
+        if wanted in {*DEVICE_GROUPS, "all"}:
+            some = ", ".join(group_devices(wanted))
+            remedy = f"It stands for several: name one ({some}), or compare them."
+            raise UnknownNameError("device", name, (), remedy)
         raise UnknownNameError("device", name, known, f"{_REMEDY}{_search_problems()}")
     return found
 

@@ -3,7 +3,8 @@
 AccelsimError
 ├── InputError (also ValueError)
 │   ├── InvalidValueError        a number or choice outside its allowed range
-│   │   └── MissingCoefficientError  an energy nobody has published for that part, format or node
+│   │   ├── MissingCoefficientError  an energy nobody has published for that part, format or node
+│   │   └── OverBudgetError      a device dearer than the caller's cap
 │   ├── UnknownNameError         no device, workload, precision, offer ... of that name
 │   ├── ProfileError             a device, workload or price file that does not validate
 │   ├── UnsupportedOperatorError an operator or dtype the device cannot run
@@ -30,6 +31,7 @@ __all__ = [
     "MissingCoefficientError",
     "MissingDependencyError",
     "OutputError",
+    "OverBudgetError",
     "ProfileError",
     "UnknownNameError",
     "UnsupportedOperatorError",
@@ -68,6 +70,10 @@ class InvalidValueError(InputError):
 
 class MissingCoefficientError(InvalidValueError):
     """An energy or area coefficient that no source gives for that part, format or node."""
+
+
+class OverBudgetError(InvalidValueError):
+    """The cheapest offer of a device costs more than the caller's cap."""
 
 
 class UnknownNameError(InputError):

@@ -11,6 +11,13 @@ from accelsim.catalog import load_device_file
 from accelsim.cluster_catalog import load_cluster_file
 
 ROOT = Path(__file__).resolve().parent.parent
+#: Ages of prices are those of this day, 2026-11-22.
+TODAY = "1795305600"
+
+
+@pytest.fixture(autouse=True)
+def _one_day(monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", TODAY)
 
 
 def blocks(page, language):

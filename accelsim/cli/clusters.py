@@ -27,10 +27,14 @@ def list_clusters(
     names = (*cluster_names(), *node_names()) if nodes else cluster_names()
     rows = [cluster_row(cluster(name)) for name in names]
     if device is not None:
+        from accelsim.catalog import DEVICE_GROUPS, is_of_class
         from accelsim.catalog import device as find_device
 
-        wanted = find_device(device).name
-        rows = [row for row in rows if row["device"] == wanted]
+        if (word := device.lower()) in DEVICE_GROUPS:
+            rows = [row for row in rows if is_of_class(find_device(row["device"]), word)]
+        else:
+            wanted = find_device(device).name
+            rows = [row for row in rows if row["device"] == wanted]
     note = f"{len(rows)} clusters; of each tier the devices below it and a device's bandwidth"
     output.emit(rows, lambda: clusters_table(rows), columns=CLUSTER_COLUMNS, note=note)
 

@@ -13,10 +13,14 @@ if TYPE_CHECKING:
     from accelsim.hardware.profile import DeviceProfile
     from accelsim.planning.batch_winners import BatchWinners
     from accelsim.planning.compare import Comparison
+    from accelsim.planning.estimate import Estimate
+    from accelsim.report.chart import Bars
     from accelsim.report.page import Page
 
 __all__ = ["compare", "emit_comparison"]
 
+#: Batches to name the winners at.
+_BATCHES = "1,8,64,512"
 _PAIR = ("workload", "device", "mode", "reason")
 #: Column of an estimate -> figure of `BatchWinners`.
 _WON_FIGURES = {
@@ -37,7 +41,7 @@ def compare(
     devices: list[str] | None = None,
     mode: list[str] | None = None,
     device_file: list[Path] | None = None,
-    batches: str = "1,8,64,512",
+    batches: str | None = None,
     slo: str | None = None,
     budget: float | None = None,
     *,
@@ -47,33 +51,31 @@ def compare(
     why.
     """
     from accelsim.cli import serve_options as parse
-    from accelsim.cli.selection import chosen_devices, chosen_modes, groups_note
+    from accelsim.cli.selection import (
+        chosen_batches,
+        chosen_devices,
+        chosen_modes,
+        groups_note,
+    )
+    from accelsim.errors import InvalidValueError
     from accelsim.planning.compare import compare as compare_runs
 
     limits = {"slo_s": parse.seconds("slo", slo), "budget_usd": budget}
     names, profiles = list(dict.fromkeys(models)), chosen_devices(devices or [], device_file or [])
-    modes, sizes = chosen_modes(mode or ["inference"]), _batches(batches)
+    modes, sizes = chosen_modes(mode or ["inference"]), chosen_batches(batches or _BATCHES)
+    has_winners = "inference" in modes and len(profiles) > 1
+    if batches is not None and not has_winners:
+        allowed = "no value: winners are named of inference on several devices"
+        raise InvalidValueError("--batches", batches, allowed, "Leave --batches out.")
     comparison = compare_runs(names, profiles, modes=modes, **keywords)
     winners: list[tuple[BatchWinners, ...]] = []
-    if "inference" in modes and len(profiles) > 1:
+    if has_winners:
         from accelsim.planning.batch_winners import batch_winners
 
         settings = {name: value for name, value in keywords.items() if name != "batch"}
         winners = [batch_winners(name, profiles, sizes, **settings) for name in names]
     output.note(groups_note(devices or []))
     emit_comparison(output, comparison, winners, profiles, limits)
-
-
-def _batches(text: str) -> list[int]:
-    from accelsim.errors import InvalidValueError
-
-    items = list(dict.fromkeys(item.strip() for item in text.split(",") if item.strip()))
-    allowed = "whole numbers above 0, separated by commas, such as 1,8,64"
-    if not items or not all(
-        item.isascii() and item.isdigit() and len(item) <= 9 and int(item) for item in items
-    ):
-        raise InvalidValueError("--batches", text, allowed)
-    return [int(item) for item in items]
 
 
 def emit_comparison(
@@ -88,6 +90,7 @@ def emit_comparison(
     """
     from accelsim.cost.memory import MemoryFootprint
     from accelsim.cost.systolic.row_energy import ENERGY_PARTS
+    from accelsim.planning.compare import COMPILED_FIGURES
     from accelsim.planning.energy_order import energy_order_text
     from accelsim.planning.estimate import FIGURES
     from accelsim.planning.evidence import Evidence
@@ -110,7 +113,8 @@ def emit_comparison(
     scalars = [name for name in FIGURES if name not in {*parts, "operators"}]
     nested = [f"{name}.{part}" for name, own in parts.items() for part in own]
     wins = [f"wins.{column}" for column in _WON_FIGURES]
-    columns = (*_PAIR, *scalars, *nested, "best", "tied", *wins)
+    compiled = [f"compiled_{name}" for name in COMPILED_FIGURES]
+    columns = (*_PAIR, *scalars, *compiled, *nested, "best", "tied", *wins)
     estimates = [row.estimate for row in comparison.rows if row.estimate is not None]
     done = [e for e in estimates if e.mode == "inference"]
     orders = [
@@ -133,7 +137,16 @@ def emit_comparison(
         columns=columns,
         note=note,
         page=page,
+        chart=lambda: _rate_bars(estimates),
     )
+
+
+def _rate_bars(estimates: Sequence[Estimate]) -> Bars:
+    from accelsim.report.chart import Bars
+
+    names = [f"{e.workload}, {e.mode}: {e.device}" for e in estimates]
+    rates = [e.throughput_per_s or 0.0 for e in estimates]
+    return Bars("samples or sequences per second", "throughput, 1/s", names, rates)
 
 
 def _won(

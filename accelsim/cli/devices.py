@@ -30,24 +30,22 @@ def list_devices(
     vendor: str | None = None,
 ) -> None:
     """List all devices, this machine's own first."""
-    from accelsim.catalog import detect_local_devices
+    from accelsim.catalog import detect_local_devices, is_of_class
     from accelsim.cli.selection import check_class
     from accelsim.errors import UnknownNameError
     from accelsim.report.devices import DEVICE_COLUMNS, device_row, devices_table
 
     wanted = check_class(device_class)
     profiles, broken = _readable_devices()
-    rows = [device_row(profile, local=True) for profile in detect_local_devices()]
-    rows += [
-        device_row(profile)
-        for profile in sorted(profiles, key=lambda p: _CLASSES.index(p.device_class))
-    ]
+    found = [(profile, True) for profile in detect_local_devices()]
+    found += [(p, False) for p in sorted(profiles, key=lambda p: _CLASSES.index(p.device_class))]
+    rows = [device_row(profile, local=local) for profile, local in found]
     if vendor is not None and vendor.lower() not in {row["vendor"].lower() for row in rows}:
         raise UnknownNameError("vendor", vendor, sorted({row["vendor"] for row in rows}))
     rows = [
         row
-        for row in rows
-        if (wanted is None or row["class"] == wanted)
+        for row, (profile, _) in zip(rows, found, strict=True)
+        if (wanted is None or is_of_class(profile, wanted))
         and (vendor is None or row["vendor"].lower() == vendor.lower())
     ]
     output.emit(

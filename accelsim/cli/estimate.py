@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,9 @@ from accelsim.cli.result_writer import ResultWriter, with_output
 
 if TYPE_CHECKING:
     from accelsim.hardware.profile import DeviceProfile
+    from accelsim.planning.batches import BatchCurve
     from accelsim.planning.estimate import Estimate
+    from accelsim.report.chart import Bars
     from accelsim.report.page import Page
 
 __all__ = ["estimate"]
@@ -24,6 +27,9 @@ def estimate(
     mode: str = "inference",
     offer: str | None = None,
     device_file: Path | None = None,
+    max_batch: bool = False,
+    batches: str | None = None,
+    operators: str = "10",
     *,
     keywords: dict[str, Any],
 ) -> None:
@@ -31,20 +37,114 @@ def estimate(
     from accelsim.planning.estimate import estimate as estimate_run
 
     profile = _profile(device, device_file)
+    if max_batch or batches is not None:
+        _check_alone(batches, max_batch=max_batch, batch=keywords["batch"])
+    if batches is not None:
+        _check_curve(output.report, operators)
+        _emit_curve(output, model, profile, batches, {**keywords, "mode": mode, "offer": offer})
+        return
+    if max_batch:
+        keywords = keywords | {"batch": _largest(model, profile, {**keywords, "mode": mode})}
     result = estimate_run(model, profile, mode=mode, offer=offer, **keywords)
+    if operators != "10":
+        result = _with_operators(result, model, profile, operators, {**keywords, "mode": mode})
 
-    from accelsim.report.parts import offer_quote
     from accelsim.report.tables import estimate_view
 
     scalars = {key: value for key, value in result.figures().items() if key != "operators"}
-    quote = offer_quote(result.offer, profile)
     asked = {**keywords, "mode": mode, "offer": offer}
     output.emit(
         result.to_dict(),
-        lambda: estimate_view(result, profile, quote),
+        partial(estimate_view, result, profile),
         rows=[scalars],
         page=lambda: _page(model, result, profile, asked),
+        chart=partial(_operator_bars, result),
     )
+
+
+def _check_alone(batches: str | None, *, max_batch: bool, batch: int | None) -> None:
+    """Refuse two ways of saying the batch."""
+    from accelsim.errors import InvalidValueError
+
+    named = {"--batch": batch, "--batches": batches, "--max-batch": max_batch or None}
+    given = [name for name, value in named.items() if value is not None]
+    if len(given) > 1:
+        raise InvalidValueError(given[0], named[given[0]], f"no value beside {given[1]}")
+
+
+def _check_curve(report: Path | None, operators: str) -> None:
+    """Refuse what several batches do not show."""
+    from accelsim.errors import InvalidValueError
+
+    for name, value in (("--report", report), ("--operators", operators)):
+        if value not in {None, "10"}:
+            raise InvalidValueError(name, str(value), "no value beside --batches")
+
+
+def _emit_curve(
+    output: ResultWriter,
+    model: str,
+    profile: DeviceProfile,
+    batches: str,
+    keywords: dict[str, Any],
+) -> None:
+    from accelsim.cli.selection import chosen_batches
+    from accelsim.planning.batches import estimate_batches
+    from accelsim.report.tables import batches_view
+
+    curve = estimate_batches(model, profile, chosen_batches(batches), **keywords)
+    rows = [
+        {name: value for name, value in e.figures().items() if name != "operators"}
+        for e in curve.estimates
+    ]
+    chart = partial(_batch_bars, curve)
+    output.emit(curve.to_dict(), lambda: batches_view(curve), rows=rows, chart=chart)
+
+
+def _operator_bars(result: Estimate) -> Bars:
+    from accelsim.report.chart import Bars
+
+    title = f"{result.workload} on {result.device}: largest operators"
+    names = [share.name for share in result.operators]
+    return Bars(title, "time, s", names, [share.time_s for share in result.operators])
+
+
+def _batch_bars(curve: BatchCurve) -> Bars:
+    from accelsim.report.chart import Bars
+
+    first = curve.estimates[0]
+    names = [f"batch {e.batch:,}" for e in curve.estimates]
+    rates = [e.throughput_per_s or 0.0 for e in curve.estimates]
+    return Bars(f"{first.workload} on {first.device}", "throughput, 1/s", names, rates)
+
+
+def _largest(model: str, profile: DeviceProfile, keywords: dict[str, Any]) -> int:
+    from accelsim.planning.batches import largest_batch
+    from accelsim.planning.options import PriceKeywords
+
+    paid = PriceKeywords.__annotations__
+    of_run = {name: value for name, value in keywords.items() if name not in paid}
+    return largest_batch(model, profile, **of_run)
+
+
+def _with_operators(
+    result: Estimate, model: str, profile: DeviceProfile, count: str, keywords: dict[str, Any]
+) -> Estimate:
+    """The estimate with as many of its operators as asked for."""
+    from dataclasses import replace
+
+    from accelsim.errors import InvalidValueError
+    from accelsim.planning.options import options_and_price
+    from accelsim.planning.simulate import simulate
+
+    if count != "all" and not (count.isascii() and count.isdigit()):
+        raise InvalidValueError("--operators", count, "a whole number, or all")
+    if not result.fits:
+        return result
+    options, _ = options_and_price(None, None, keywords)
+    simulation = simulate(model, profile, options)
+    most = None if count == "all" else int(count)
+    return replace(result, operators=simulation.largest_operators(most))
 
 
 def _profile(device: str | None, device_file: Path | None) -> DeviceProfile:
@@ -71,13 +171,11 @@ def _page(model: str, result: Estimate, profile: DeviceProfile, keywords: dict[s
     from accelsim.planning.simulate import simulate
     from accelsim.report import run_sections
     from accelsim.report.comparison_page import break_even_section
-    from accelsim.report.parts import offer_quote
     from accelsim.report.run_page import bound_seconds, run_page
 
     options, price = options_and_price(None, None, keywords)
-    quote = offer_quote(result.offer, profile)
     if not result.fits:
-        return run_page(result, profile, None, quote, command_text())
+        return run_page(result, profile, None, command_text())
     simulation = simulate(model, profile, options)
     curve = batch_curve(model, profile, options, price)
     changes = run_changes(model, profile, options, price, result)
@@ -90,4 +188,4 @@ def _page(model: str, result: Estimate, profile: DeviceProfile, keywords: dict[s
         run_sections.accuracy_section(result),
     )
     known = [section for section in further if section is not None]
-    return run_page(result, profile, simulation, quote, command_text(), known)
+    return run_page(result, profile, simulation, command_text(), known)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 import typer
 
 from accelsim.cli.result_writer import ResultWriter, with_output
+
+if TYPE_CHECKING:
+    from accelsim.economics.offer import Offer
 
 __all__ = ["offers"]
 
@@ -26,8 +32,16 @@ def list_offers(
     from accelsim.economics.price import PriceBook
     from accelsim.report.offers import OFFER_COLUMNS, offer_rows, offers_table
 
-    name = None if device is None else catalog.device(device).name
-    found = PriceBook.load().offers(name, provider, region, kind)
+    book = PriceBook.load()
+    found: Iterable[Offer] = book.offers(None, provider, region, kind)
+    if device is not None:
+        if device.lower() in {*catalog.DEVICE_GROUPS, "all"}:
+            word = device.lower()
+            priced = {name: catalog.device(name) for name in book.devices}
+            names = {n for n, p in priced.items() if word == "all" or catalog.is_of_class(p, word)}
+        else:
+            names = {catalog.device(device).name}
+        found = [offer for offer in found if offer.device in names]
     rows = offer_rows(found, None if kind is None else price_kind(kind))
     note = f"{len(rows)} offers, USD per hour; per unit: one device, or one vCPU of a CPU instance"
     output.emit(rows, lambda: offers_table(rows), columns=OFFER_COLUMNS, note=note)

@@ -21,6 +21,7 @@ from accelsim.report.formats import OutputFormat
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from accelsim.report.chart import Bars
     from accelsim.report.page import Page
 
 __all__ = ["ResultWriter", "with_output"]
@@ -34,7 +35,7 @@ class ResultWriter:
     """Writes one result.
 
     Attributes:
-        output_format: Table, JSON or CSV.
+        output_format: Table, JSON, CSV or Markdown.
         out: File to write; None writes to standard output.
         report: Page to write beside the result; None for none.
         force: Whether an existing file may be replaced.
@@ -60,6 +61,10 @@ class ResultWriter:
 
             check_output(self.out, force=self.force)
         check_report(self.report, self.out, force=self.force)
+        if self.is_picture:
+            from accelsim.report.chart import check_chart
+
+            check_chart(self.out)  # type: ignore[arg-type]
 
     @property
     def wants_rows(self) -> bool:
@@ -75,6 +80,7 @@ class ResultWriter:
         columns: Sequence[str] = (),
         note: str = "",
         page: Callable[[], Page] | None = None,
+        chart: Callable[[], Bars] | None = None,
     ) -> None:
         """Write a result in the chosen format, and its page where one is wanted.
 
@@ -85,10 +91,13 @@ class ResultWriter:
             columns: CSV columns to write even without rows.
             note: What a reader of the table should know; left out when quiet.
             page: Makes the page; that of `data` where None.
+            chart: Makes what a picture shows.
         """
         if self.report is not None:
             self._write_page(data, page)
-        if self.output_format is OutputFormat.JSON:
+        if self.is_picture:
+            self._draw_chart(chart)
+        elif self.output_format is OutputFormat.JSON:
             from accelsim.report.formats import json_text
 
             self._write(json_text(data))
@@ -97,6 +106,10 @@ class ResultWriter:
 
             flat = rows if rows is not None else [data] if isinstance(data, Mapping) else data
             self._write(csv_text(flat, columns))
+        elif self.output_format is OutputFormat.MARKDOWN:
+            from accelsim.report.markdown import markdown
+
+            self._write(markdown(view()))
         else:
             self._draw(view(), note)
 
@@ -114,6 +127,21 @@ class ResultWriter:
         """Tell the user something beside the result, on standard error."""
         if not self.quiet and text:
             typer.secho(text, err=True, dim=True)
+
+    @property
+    def is_picture(self) -> bool:
+        """Whether the file is a picture."""
+        return self.out is not None and self.out.suffix.lower() == ".png"
+
+    def _draw_chart(self, chart: Callable[[], Bars] | None) -> None:
+        from accelsim.errors import InvalidValueError
+        from accelsim.report.chart import write_chart
+
+        if self.out is None or chart is None:
+            allowed = "a name ending in .json, .csv, .md or .txt"
+            raise InvalidValueError("out", str(self.out), allowed, "This command has no chart.")
+        write_chart(self.out, chart(), force=self.force)
+        self.note(f"wrote {self.out}")
 
     def _write(self, text: str) -> None:
         if self.out is None:
@@ -149,11 +177,13 @@ def with_output(command: Callable[..., None]) -> Callable[..., None]:
     of_run = opt.run_parameters() if own and own[-1].name == "keywords" else []
     if of_run:
         own.pop()
+        of_run = [option for option in of_run if option.name not in {one.name for one in own}]
     of_writer = signature(ResultWriter, eval_str=True).parameters
 
     @wraps(command)
     def run(**values: Any) -> None:
         writer = _named_format(ResultWriter(**{name: values.pop(name) for name in of_writer}))
+        writer = _with_page(writer)
         writer.check()
         if of_run:
             keywords = {option.name: values.pop(option.name) for option in of_run}
@@ -171,10 +201,26 @@ def with_output(command: Callable[..., None]) -> Callable[..., None]:
 def _named_format(writer: ResultWriter) -> ResultWriter:
     """The writer of the format that a file's name ends in, where none was asked for."""
     suffix = "" if writer.out is None else writer.out.suffix.lower().removeprefix(".")
-    is_named = suffix in {OutputFormat.JSON, OutputFormat.CSV}
+    is_named = suffix in {OutputFormat.JSON, OutputFormat.CSV, OutputFormat.MARKDOWN}
     if not is_named or writer.output_format is not OutputFormat.TABLE:
         return writer
     return replace(writer, output_format=OutputFormat(suffix))
+
+
+def _with_page(writer: ResultWriter) -> ResultWriter:
+    """The writer of a page, and of the table to the terminal, where ``--out`` names a page.
+
+    Raises:
+        InvalidValueError: If two pages are asked for.
+    """
+    from accelsim.errors import InvalidValueError
+
+    if writer.out is None or writer.out.suffix.lower() not in {".html", ".htm"}:
+        return writer
+    if writer.report is not None:
+        allowed = "no page beside that of --report"
+        raise InvalidValueError("out", str(writer.out), allowed, "Give one of them.")
+    return replace(writer, out=None, report=writer.out)
 
 
 def _print(text: str) -> None:

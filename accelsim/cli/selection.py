@@ -10,7 +10,7 @@ from accelsim import catalog
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.hardware.profile import DeviceProfile
 
-__all__ = ["check_class", "chosen_devices", "chosen_modes", "groups_note"]
+__all__ = ["check_class", "chosen_batches", "chosen_devices", "chosen_modes", "groups_note"]
 
 _MODES: Final = ("inference", "training")
 
@@ -42,6 +42,21 @@ def chosen_devices(words: Iterable[str], files: Sequence[Path] = ()) -> list[Dev
             "devices", None, allowed, "For example: --devices t4,h100-sxm-80gb,tpu-v4."
         )
     return list({profile.name: profile for profile in profiles}.values())
+
+
+def chosen_batches(text: str) -> list[int]:
+    """Batches of comma-separated numbers, each once.
+
+    Raises:
+        InvalidValueError: If there is none, or one is no whole number above 0.
+    """
+    items = list(dict.fromkeys(item.strip() for item in text.split(",") if item.strip()))
+    allowed = "whole numbers above 0, separated by commas, such as 1,8,64"
+    if not items or not all(
+        item.isascii() and item.isdigit() and len(item) <= 9 and int(item) for item in items
+    ):
+        raise InvalidValueError("--batches", text, allowed)
+    return [int(item) for item in items]
 
 
 def chosen_modes(words: Iterable[str]) -> tuple[str, ...]:
@@ -76,7 +91,7 @@ def check_class(name: str | None) -> str | None:
     Raises:
         UnknownNameError: If there is no such class.
     """
-    known = ("cpu", "gpu", "fpga", "asic")
+    known = ("cpu", "gpu", "fpga", "asic", "tpu")
     if name is not None and name.lower() not in known:
         raise UnknownNameError("device class", name, known, f"Known classes: {', '.join(known)}.")
     return None if name is None else name.lower()

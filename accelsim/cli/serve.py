@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run_keywords", "serve"]
 
-_SHAPE_KEYWORDS: Final = ("batch", "seq_len", "output_len", "optimizer", "accumulation")
+_SHAPE_KEYWORDS: Final = ("batch", "seq_len", "output_len", "steps")
 
 
 @with_output
@@ -213,7 +213,7 @@ def run_keywords(keywords: dict[str, Any]) -> dict[str, Any]:
     """
     from accelsim.errors import InvalidValueError
 
-    for name in ("batch", "seq_len", "output_len"):
+    for name in _SHAPE_KEYWORDS:
         if keywords[name] is not None:
             remedy = "Use --prompt and --output for lengths, --max-seqs for the batch."
             raise InvalidValueError(name, keywords[name], "no value when serving", remedy)

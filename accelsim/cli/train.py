@@ -49,7 +49,13 @@ def train(
     from accelsim.report.output import check_output
 
     around, of_length = parse_conditions(conditions)
-    words = _words(plan, microbatch=microbatch, recompute=recompute, schedule=schedule)
+    words = _words(
+        plan,
+        microbatch=microbatch,
+        recompute=recompute,
+        schedule=schedule,
+        lora_rank=keywords.pop("lora_rank"),
+    )
     amounts = {
         "tokens": tokens,
         "samples": samples,

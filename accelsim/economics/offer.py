@@ -11,12 +11,14 @@ None, never 0.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import date
 from typing import Final, Literal, get_args
 
 from accelsim.errors import InvalidValueError
 
-__all__ = ["PRICE_KINDS", "Offer", "PriceKind", "Quote", "price_kind"]
+__all__ = ["PRICE_KINDS", "Offer", "PriceKind", "Quote", "first_day", "price_kind"]
 
 PriceKind = Literal["on_demand", "spot", "committed_1y", "committed_3y"]
 #: Price kinds in the order they are shown.
@@ -39,6 +41,18 @@ def price_kind(name: str) -> PriceKind:
         if kind == wanted:
             return kind
     raise InvalidValueError("price kind", name, "one of " + ", ".join(PRICE_KINDS))
+
+
+def first_day(as_of: str) -> date | None:
+    """First day a date may stand for: of the month, the year or the interval; None where unknown.
+
+    Args:
+        as_of: ISO 8601 date, month, year, or interval of them.
+    """
+    parts = as_of.partition("/")[0].split("-")
+    with suppress(ValueError):
+        return date.fromisoformat("-".join([*parts, "01", "01"][:3]))
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +140,19 @@ class Offer:
     def unit_count(self) -> float | None:
         """Accelerators, or vCPUs of a CPU instance; None if unknown."""
         return self.vcpu_count if self.device_count is None else self.device_count
+
+    def dated(self, kind: PriceKind = "on_demand") -> str:
+        """Date of the price of a kind; empty if unknown."""
+        return self.spot_as_of if kind == "spot" else self.as_of
+
+    def discounted(self, fraction: float) -> Offer:
+        """The offer with a share of every price taken off.
+
+        Args:
+            fraction: The share, 0 to less than 1.
+        """
+        known = {name: price for name in _PRICES if (price := getattr(self, name)) is not None}
+        return replace(self, **{name: price * (1 - fraction) for name, price in known.items()})
 
     def usd_per_hour(self, kind: PriceKind = "on_demand") -> float | None:
         """Price of the whole instance, USD per hour; None if unknown."""

@@ -8,24 +8,28 @@ that passed the checks of `tools.prices.ingest`; what was refused or corrected, 
 
 from __future__ import annotations
 
+import math
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from accelsim.datafile import data_root
-from accelsim.economics.offer import PRICE_KINDS, Offer, PriceKind, Quote, price_kind
+from accelsim.economics.offer import PRICE_KINDS, Offer, PriceKind, Quote, first_day, price_kind
 from accelsim.economics.price_file import csv_rows, offers_of, read_offers
 from accelsim.errors import InvalidValueError, UnknownNameError
 
-__all__ = ["PRICE_PATH_VARIABLE", "PriceBook", "prices_folder"]
+__all__ = ["PRICE_PATH_VARIABLE", "PriceBook", "parse_discounts", "prices_folder"]
 
 #: Environment variable with price files of the user's, separated like ``PATH``.
 PRICE_PATH_VARIABLE: Final = "ACCELSIM_PRICE_PATH"
 _LIST_THEM: Final = "List them with: accelsim offers list"
+#: A price of an instance that is so much older than another price of it no longer stands for it.
+_OUTDATED: Final = timedelta(days=366)
 
 
 class PriceBook:
@@ -72,6 +76,24 @@ class PriceBook:
     def with_offers(self, offers: Iterable[Offer]) -> PriceBook:
         """A book with further offers, which replace offers of the same id."""
         return PriceBook((*offers, *self._offers))
+
+    def with_discounts(self, discounts: Mapping[str, float]) -> PriceBook:
+        """A book with a share taken off the prices of some providers.
+
+        Args:
+            discounts: Share by provider, 0 to less than 1.
+
+        Raises:
+            UnknownNameError: If no offer is of such a provider.
+        """
+        known = {offer.provider for offer in self._offers}
+        for provider in discounts:
+            if provider not in known:
+                raise UnknownNameError("provider", provider, sorted(known), _LIST_THEM)
+        return PriceBook(
+            offer.discounted(discounts[offer.provider]) if offer.provider in discounts else offer
+            for offer in self._offers
+        )
 
     def __len__(self) -> int:
         return len(self._offers)
@@ -137,7 +159,8 @@ class PriceBook:
 
         The price compared is per accelerator, or per core of a CPU instance, so that a share of a
         large instance competes with a whole small one; of equal prices the smaller instance wins,
-        then the first id.
+        then the first id. Of an instance with prices of several dates, those more than a year older
+        than the newest do not count.
 
         Args:
             device: Catalogue name of the device.
@@ -155,7 +178,7 @@ class PriceBook:
             InvalidValueError: If there is no such price kind.
         """
         wanted = price_kind(kind)
-        candidates = self.offers(device, provider, region, wanted)
+        candidates = _current(self.offers(device, provider, region, wanted), wanted)
         ranks = [
             rank for offer in candidates if (rank := _rank(offer, wanted, device_count, core_count))
         ]
@@ -199,6 +222,26 @@ class PriceBook:
         return [self._lower_ids[known] for known in same] or list(self._by_id)
 
 
+def parse_discounts(text: str) -> dict[str, float]:
+    """Shares by provider of a text such as ``aws=20%,gcp=0.1``.
+
+    Raises:
+        InvalidValueError: If it is no such text, or a share is not from 0 to less than 1.
+    """
+    found = {}
+    for word in text.split(",") if isinstance(text, str) else [text]:
+        provider, _, share = str(word).partition("=")
+        try:
+            fraction = float(share.strip().removesuffix("%")) / (100 if "%" in share else 1)
+        except ValueError:
+            fraction = math.nan
+        if not provider.strip() or not 0 <= fraction < 1:
+            allowed = "shares from 0 to less than 1 by provider, such as aws=20%,gcp=0.1"
+            raise InvalidValueError("discounts", text, allowed)
+        found[provider.strip().lower()] = fraction
+    return found
+
+
 def prices_folder() -> Path:
     """Folder of the project's price files, in a checkout or an installed package."""
     return data_root() / "calibration" / "prices"
@@ -221,6 +264,21 @@ def _shipped_rows() -> Mapping[str, Sequence[tuple[str, Mapping[str, str]]]]:
     for place, row in csv_rows(prices_folder() / "offers.csv"):
         by_device[row["device"]].append((place, row))
     return by_device
+
+
+def _current(offers: Sequence[Offer], kind: PriceKind) -> list[Offer]:
+    """Those whose price is not more than a year older than another price of the same instance."""
+    days = [first_day(offer.dated(kind)) for offer in offers]
+    things = [(offer.provider, offer.instance) for offer in offers]
+    newest: dict[tuple[str, str], Any] = {}
+    for thing, day in zip(things, days, strict=True):
+        if day is not None:
+            newest[thing] = max(newest.get(thing, day), day)
+    return [
+        offer
+        for offer, thing, day in zip(offers, things, days, strict=True)
+        if day is None or newest[thing] - day <= _OUTDATED
+    ]
 
 
 def _rank(

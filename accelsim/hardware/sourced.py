@@ -7,10 +7,11 @@ can check it. In YAML a source is a key of the file's ``sources`` table or a ful
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 __all__ = ["FrozenModel", "Positive", "PositiveCount", "SourceKind", "Sourced", "value_of"]
 
@@ -18,8 +19,37 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 
+#: Least and largest plausible value by name of a field, or by its end: estimates, about a thousand
+#: times beyond what has been built (a wafer moves 2.1e16 B/s, a CPU has 288 cores).
+_PLAUSIBLE: Final[Mapping[str, tuple[float, float]]] = {
+    "core_count": (1, 1e5),
+    "sm_count": (1, 1e5),
+    "lanes_per_sm": (1, 65_536),
+    "max_threads_per_sm": (1, 1e6),
+    "threads_per_core": (1, 1024),
+    "simd_width_bits": (8, 1e6),
+    "fma_ports": (1, 1024),
+    "_count": (1, 1e9),
+    "_parallelism": (1, 65_536),
+    "_flop_per_s": (1e6, 1e20),
+    "_bytes_per_s": (1e3, 1e19),
+    "_bytes_per_sm": (1, 1e12),
+    "_bytes": (1, 1e16),
+    "_hz": (1e5, 1e11),
+    "_nm": (0.1, 1e5),
+    "_usd": (0.01, 1e8),
+    "_w": (1e-6, 1e6),
+}
+
+
+def _plausible_range(field: str) -> tuple[float, float] | None:
+    return next((ends for name, ends in _PLAUSIBLE.items() if field.endswith(name)), None)
+
+
 class FrozenModel(BaseModel):
-    """Base of all boundary models: frozen, no unknown keys, no silent conversions, no NaN."""
+    """Base of all boundary models: frozen, no unknown keys, no silent conversions, no NaN, and
+    numbers of devices within what is plausible.
+    """
 
     model_config = ConfigDict(
         frozen=True,
@@ -28,6 +58,21 @@ class FrozenModel(BaseModel):
         allow_inf_nan=False,
         defer_build=True,  # a command builds the validators of the one class that it reads
     )
+
+    @model_validator(mode="after")
+    def _is_plausible(self) -> Self:
+        for name, number in self._sourced():
+            ends = _plausible_range(name)
+            if ends is not None and not ends[0] <= number.value <= ends[1]:
+                allowed = f"expected {ends[0]:,g} to {ends[1]:,g}"
+                raise ValueError(f"{name} = {number.value:g} is not plausible: {allowed}")
+        return self
+
+    def _sourced(self) -> Iterator[tuple[str, Sourced[Any]]]:
+        """Numbers with a source, by field; those of a mapping by its field."""
+        for name, value in self:
+            values = value.values() if isinstance(value, Mapping) else (value,)
+            yield from ((name, one) for one in values if isinstance(one, Sourced))
 
 
 class SourceKind(StrEnum):

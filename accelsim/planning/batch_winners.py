@@ -16,7 +16,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.compare import compare, tied_devices
 from accelsim.planning.estimate import Estimate
-from accelsim.planning.options import EstimateKeywords, options_and_price
+from accelsim.planning.options import EstimateKeywords, of_mode, options_and_price
 from accelsim.workloads.model import Workload
 
 __all__ = ["DEFAULT_BATCHES", "BatchWinners", "Win", "batch_winners"]
@@ -80,6 +80,7 @@ def batch_winners(
         raise InvalidValueError("batches", list(batches), "at least one batch")
     listed = list(devices)
     options, price = options_and_price(None, None, keywords)
+    options = of_mode(options, "inference")
     found = []
     for batch in batches:
         rows = compare(workload, listed, options, price, batch=batch).rows

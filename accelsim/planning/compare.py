@@ -13,13 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from accelsim.catalog import group_devices
-from accelsim.errors import DoesNotFitError, UnknownNameError, UnsupportedOperatorError
+from accelsim.errors import (
+    DoesNotFitError,
+    OverBudgetError,
+    UnknownNameError,
+    UnsupportedOperatorError,
+)
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.estimate import NESTED, Estimate, estimate
 from accelsim.planning.options import (
     EstimateKeywords,
     PriceChoice,
     RunOptions,
+    of_mode,
     options_and_price,
 )
 from accelsim.planning.run import resolve
@@ -32,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BEST_HIGH",
     "BEST_LOW",
+    "COMPILED_FIGURES",
     "Comparison",
     "ComparisonRow",
     "compare",
@@ -54,15 +61,47 @@ BEST_LOW: Final = (
 BEST_HIGH: Final = ("throughput_per_s", "tokens_per_s")
 
 
+#: Figures of a run compiled that stand beside those of the same run issued eagerly.
+COMPILED_FIGURES: Final = (
+    "latency_s",
+    "throughput_per_s",
+    "energy_per_sample_j",
+    "cost_usd_per_1000",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class ComparisonRow:
-    """One pair: its estimate, or why there is none."""
+    """One pair: its estimate, or why there is none.
+
+    Attributes:
+        workload: Model.
+        device: Device.
+        mode: Mode.
+        estimate: The estimate; None where it cannot run.
+        reason: Why it cannot run, or does not fit.
+        compiled: The same run compiled, where eager ones wait for their operators to be issued.
+    """
 
     workload: str
     device: str
     mode: str
     estimate: Estimate | None
     reason: str | None = None
+    compiled: Estimate | None = None
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether PyTorch runs it operator by operator."""
+        e = self.estimate
+        return e is not None and e.fits and (e.stack, e.execution) == ("pytorch", "eager")
+
+    def compiled_figures(self) -> dict[str, float | None]:
+        """Figures of the run compiled."""
+        return {
+            f"compiled_{name}": None if self.compiled is None else getattr(self.compiled, name)
+            for name in COMPILED_FIGURES
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +168,7 @@ class Comparison:
         return [
             {"workload": r.workload, "device": r.device, "mode": r.mode, "reason": r.reason}
             | ({} if r.estimate is None else r.estimate.figures())
+            | r.compiled_figures()
             for r in self.rows
         ]
 
@@ -204,13 +244,34 @@ def compare(
         for named in (group_devices(device) if isinstance(device, str) else (device,))
     ]
     chosen, paid = options_and_price(options, price, keywords)
-    rows = [
-        _row(model, device, replace(chosen, mode=mode), paid)
-        for model in models
-        for mode in wanted
-        for device in profiles
+    by_mode = [replace(chosen, mode=mode) for mode in wanted]
+    if len(by_mode) > 1:
+        by_mode = [of_mode(options, options.mode) for options in by_mode]
+    groups = [_group(model, profiles, options, paid) for model in models for options in by_mode]
+    return Comparison(tuple(row for group in groups for row in group))
+
+
+def _group(
+    workload: str | Path | Workload,
+    devices: Sequence[str | DeviceProfile],
+    options: RunOptions,
+    price: PriceChoice,
+) -> list[ComparisonRow]:
+    """Rows of one model in one mode; where an eager one waits for its operators to be issued, and
+    the caller asked for no way of issuing them, eager ones stand beside the same run compiled.
+    """
+    rows = [_row(workload, device, options, price) for device in devices]
+    asked = options.model.execution or options.model.stack
+    waits = [row.estimate for row in rows if row.is_eager and row.estimate is not None]
+    if asked is not None or not any(e.bound == "dispatch" for e in waits):
+        return rows
+    compiled = replace(options, model=replace(options.model, execution="compiled"))
+    return [
+        replace(row, compiled=_row(workload, device, compiled, price).estimate)
+        if row.is_eager
+        else row
+        for row, device in zip(rows, devices, strict=True)
     ]
-    return Comparison(tuple(rows))
 
 
 def _row(
@@ -221,7 +282,7 @@ def _row(
 ) -> ComparisonRow:
     try:
         result = estimate(workload, device, options, price)
-    except (UnsupportedOperatorError, DoesNotFitError) as error:
+    except (UnsupportedOperatorError, DoesNotFitError, OverBudgetError) as error:
         named = resolve(workload, device)
         pair = (named.workload.name, named.device.name, options.mode)
         return ComparisonRow(*pair, None, str(error))

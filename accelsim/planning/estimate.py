@@ -9,20 +9,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
 
 from accelsim.economics.result import usd_per_1000_inferences, usd_per_epoch, usd_per_million_tokens
+from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.evidence import Evidence, evidence
-from accelsim.planning.options import EstimateKeywords, PriceChoice, RunOptions, options_and_price
+from accelsim.planning.options import (
+    EstimateKeywords,
+    ModelOptions,
+    PriceChoice,
+    RunOptions,
+    options_and_price,
+)
 from accelsim.planning.passes import RunPasses, run_passes
 from accelsim.planning.price import DevicePrice, device_price
 from accelsim.planning.run import ResolvedRun, resolve
 from accelsim.planning.simulate import OperatorShare, Simulation, simulated
 from accelsim.result import Metric, Provenance, Result
 from accelsim.workloads.model import Workload
+from accelsim.workloads.operator import OperatorKind
 
 if TYPE_CHECKING:
     from accelsim.planning.fitting import FittingChange
@@ -50,6 +58,7 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         "time_to_first_token_s",
         "time_per_output_token_s",
         "tokens_per_s",
+        "decode_tokens_per_s",
     ),
     "energy_use": ("energy_j", "average_power_w", "energy_per_sample_j"),
     "memory_use": ("memory_bytes", "memory_short_bytes"),
@@ -84,7 +93,7 @@ class Estimate(Result):
         latency_high_s: Upper end.
         interval_level: Probability the interval is meant to hold.
         tier: "spec", "fitted" or "measured".
-        bound: What limits the run: compute, memory, launch, host_copy.
+        bound: What limits the run: compute, memory, overhead, dispatch, link, or memory_capacity.
         energy_j: Device energy per iteration in steady state.
         average_power_w: Its mean power.
         memory_bytes: Peak memory of the run.
@@ -98,13 +107,14 @@ class Estimate(Result):
         cost_usd_per_million_tokens: USD per million generated tokens.
         time_to_first_token_s: Prefill latency of an autoregressive run.
         time_per_output_token_s: Mean decode step.
-        tokens_per_s: Generated tokens per second, whole batch.
+        tokens_per_s: Generated tokens per second, whole batch, of the whole run.
+        decode_tokens_per_s: The same while decoding alone.
         energy_per_sample_j: Energy over batch.
         parameter_count: Parameters of the model.
         memory: Memory by use, in bytes.
         seq_len: Input tokens per sequence; 0 where there are none.
         output_len: Generated tokens per sequence.
-        operators: Largest operators, by device time.
+        operators: Largest operators, by device time, with their shares of the run.
         host: Device that ran what this one cannot; None where all ran here.
         relatives: Measured boards whose kernel surfaces stand for the device's own, nearest first.
         evidence: What the estimate rests on and what its like was validated on; None where the
@@ -124,6 +134,8 @@ class Estimate(Result):
         would_fit: Where it does not fit, changes that would make it, each alone.
         trained_positions: Tokens of a sequence the model was trained on; None where that is not
             known.
+        price_as_of: Date of the price; None where the caller gave it, or it has none.
+        steps: Denoising steps of a sample of a diffusion model; 0 for other models.
         inputs: What was asked, resolved.
         provenance: Version of accelsim and content of what it was made with.
         warnings: What to know before trusting the figures.
@@ -179,6 +191,9 @@ class Estimate(Result):
     memory_available_bytes: float | None = None
     would_fit: tuple[FittingChange, ...] = ()
     trained_positions: int | None = None
+    price_as_of: str | None = None
+    decode_tokens_per_s: float | None = None
+    steps: int = 0
     inputs: Mapping[str, Any] = field(default_factory=dict, compare=False)
     provenance: Provenance = field(default_factory=lambda: Provenance(""), compare=False)
     warnings: tuple[str, ...] = ()
@@ -299,7 +314,24 @@ def estimate(
     run = resolve(workload, device, chosen)
     cost = device_price(run.device, paid)
     passes = run_passes(run)
+    _check_effect(chosen.model, run, passes)
     return _estimate(run, passes, cost)
+
+
+def _check_effect(asked: ModelOptions, run: ResolvedRun, passes: RunPasses) -> None:
+    """Refuse options of operators that the model has none of, by name.
+
+    Raises:
+        InvalidValueError: Naming the first.
+    """
+    if asked.layout is not None and not passes.has_convolutions:
+        allowed = f"no value: {run.workload.name} has no convolutions"
+        raise InvalidValueError("layout", asked.layout, allowed, "Leave layout out.")
+    if not asked.fused_attention:
+        fused = run_passes(replace(run, fused_attention=True, recompute="none"))
+        if not any((p.graph.kind == int(OperatorKind.ATTENTION)).any() for p in fused.passes):
+            allowed = f"true: {run.workload.name} has no attention"
+            raise InvalidValueError("fused_attention", False, allowed, "Leave it out.")
 
 
 def _estimate(run: ResolvedRun, passes: RunPasses, price: DevicePrice) -> Estimate:
@@ -329,10 +361,12 @@ def _estimate(run: ResolvedRun, passes: RunPasses, price: DevicePrice) -> Estima
         bytes=passes.total_bytes,
         offer=price.offer,
         usd_per_hour=price.usd_per_hour,
+        price_as_of=price.as_of or None,
         parameter_count=passes.parameter_count,
         memory={name: getattr(passes.memory, name) for name in passes.memory.__slots__},
         seq_len=run.seq_len,
         output_len=run.output_len,
+        steps=run.steps if run.workload.family is not None and run.workload.family.steps else 0,
         host=None if run.host is None else run.host.name,
         sparse_weights=run.sparse_weights,
         heap=run.heap,
@@ -356,6 +390,7 @@ _OF_TIME: Final = (
     "time_to_first_token_s",
     "time_per_output_token_s",
     "tokens_per_s",
+    "decode_tokens_per_s",
     "energy_per_sample_j",
     "extrapolated_fraction",
     "energy_parts_j",
@@ -392,6 +427,7 @@ def _simulated_figures(
         "time_to_first_token_s": simulation.time_to_first_token_s,
         "time_per_output_token_s": simulation.time_per_output_token_s,
         "tokens_per_s": tokens,
+        "decode_tokens_per_s": _decode_rate(run, simulation),
         "energy_per_sample_j": None if energy is None else energy / run.batch,
         "operators": simulation.operators,
         "extrapolated_fraction": simulation.extrapolated_fraction,
@@ -402,6 +438,12 @@ def _simulated_figures(
         "energy_note": simulation.passes[0].table.energy_note,
         "warnings": simulation.warnings + found.warnings,
     }
+
+
+def _decode_rate(run: ResolvedRun, simulation: Simulation) -> float | None:
+    """Generated tokens per second of the steps after the first token."""
+    step_s = simulation.time_per_output_token_s
+    return run.batch / step_s if step_s else None
 
 
 def _costs_usd(

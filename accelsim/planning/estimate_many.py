@@ -240,6 +240,7 @@ def _is_covered(run: ResolvedRun) -> bool:
         run.mode == "inference"
         and run.workload.family is not None
         and run.host is None
+        and run.steps == 1
         and run.stack_path.fuses == "nothing"
         and (isinstance(device, GpuProfile) or _is_plain_cpu(device, run.heap))
     )

@@ -27,6 +27,7 @@ __all__ = [
     "RunOptions",
     "RunShape",
     "TrainingOptions",
+    "of_mode",
     "options_and_price",
     "run_options",
 ]
@@ -41,12 +42,14 @@ class RunShape:
         seq_len: Input tokens per sequence.
         output_len: Tokens generated per sequence; 0 runs one forward pass.
         image_size: Side of the image, pixels.
+        steps: Denoising steps of an image, of diffusion models.
     """
 
     batch: int | None = None
     seq_len: int | None = None
     output_len: int | None = None
     image_size: int | None = None
+    steps: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +57,19 @@ class TrainingOptions:
     """How a model is trained.
 
     Attributes:
-        optimizer: sgd, momentum, adam, adamw or lamb.
+        optimizer: sgd, momentum, adam, adamw or lamb; adamw where None.
         accumulation: Parts the batch is split into, one after the other, before the optimizer's
             step; must divide the batch.
+        recompute: Activation checkpointing: "full" keeps each layer's input and runs the layer
+            again, "selective" what attention without a fused kernel keeps; "none" where None.
+        lora_rank: Rank of adapters that are trained in place of the weights, which stay as they
+            are; all weights are trained where None.
     """
 
-    optimizer: str = "adamw"
-    accumulation: int = 1
+    optimizer: str | None = None
+    accumulation: int | None = None
+    recompute: str | None = None
+    lora_rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +109,8 @@ class PriceChoice:
         provider: Only offers of this provider.
         region: Only offers of this region.
         kind: Price kind: on_demand, spot, ...; on_demand where None.
+        discounts: What providers take off their list prices, ``aws=20%,gcp=0.1``.
+        max_usd_per_hour: Most that one device may cost; dearer ones are refused.
     """
 
     offer: str | None = None
@@ -107,6 +118,8 @@ class PriceChoice:
     provider: str | None = None
     region: str | None = None
     kind: str | None = None
+    discounts: str | None = None
+    max_usd_per_hour: float | None = None
 
 
 class RunKeywords(TypedDict, total=False):
@@ -125,8 +138,11 @@ class RunKeywords(TypedDict, total=False):
     seq_len: int | None
     output_len: int | None
     image_size: int | None
-    optimizer: str
-    accumulation: int
+    steps: int | None
+    optimizer: str | None
+    accumulation: int | None
+    recompute: str | None
+    lora_rank: int | None
     host: str | DeviceProfile | None
     tier: str
     heap: str
@@ -140,6 +156,8 @@ class PriceKeywords(TypedDict, total=False):
     provider: str | None
     region: str | None
     kind: str | None
+    discounts: str | None
+    max_usd_per_hour: float | None
 
 
 class EstimateKeywords(RunKeywords, PriceKeywords, total=False):
@@ -180,6 +198,19 @@ def run_options(options: RunOptions | None, keywords: Mapping[str, Any]) -> RunO
     if unknown:
         raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
     return replace(chosen, **own)
+
+
+def of_mode(options: RunOptions, mode: str) -> RunOptions:
+    """Options of one mode, without those that say something of the other alone.
+
+    Args:
+        options: Options of a comparison of both modes.
+        mode: "inference" or "training".
+    """
+    if mode != "training":
+        return replace(options, mode=mode, training=TrainingOptions())
+    shape, model = replace(options.shape, output_len=None), replace(options.model, kv_format=None)
+    return replace(options, mode=mode, shape=shape, model=model)
 
 
 def options_and_price(

@@ -3,12 +3,13 @@
 Inference of an autoregressive model is one prefill and a decode step per further token; the steps'
 costs change slowly and almost linearly with the context, so they are costed at three contexts and
 summed with Simpson's weights instead of one by one. A training step whose batch is accumulated is
-its parts and one update. Everything else is one pass.
+its parts and one update. A diffusion model runs one pass per denoising step. Everything else is one
+pass.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -17,9 +18,10 @@ from accelsim.cost.memory import MemoryFootprint, inference_footprint, training_
 from accelsim.planning.run import ResolvedRun
 from accelsim.workloads.adapters import adapter_step
 from accelsim.workloads.fusion import fuse_elementwise
-from accelsim.workloads.graph import OperatorGraph
+from accelsim.workloads.graph import OperatorGraph, concatenate
 from accelsim.workloads.model import Lowered, PassShape
 from accelsim.workloads.operator import CONV_KINDS, OperatorKind, Phase
+from accelsim.workloads.recomputation import recomputed
 from accelsim.workloads.training import training_graph
 
 __all__ = [
@@ -82,7 +84,7 @@ def run_passes(run: ResolvedRun) -> RunPasses:
         return _generation(run)
     lowered = _lower(run, Phase.FORWARD)
     memory = inference_footprint(lowered.graph, lowered.parameter_bytes)
-    return _passes(run, [("forward", lowered.graph, 1.0)], memory, lowered)
+    return _passes(run, [("forward", lowered.graph, float(run.steps))], memory, lowered)
 
 
 def _shape(run: ResolvedRun, **changes: int) -> PassShape:
@@ -134,17 +136,32 @@ def training_step(run: ResolvedRun) -> TrainingStep:
     if run.lora_rank is not None:
         words = _predicts_words(run)
         asked = (run.lora_rank, run.precision, run.optimizer)
-        return TrainingStep(graph, adapter_step(graph, *asked, predicts_words=words), forward)
+        step = adapter_step(graph, *asked, predicts_words=words)
+        return _checkpointed(run, TrainingStep(graph, step, forward))
     if run.workload.captured is None:
         words = _predicts_words(run)
         step = _step(graph, *counts, run.precision, run.optimizer, predicts_words=words)
-        return TrainingStep(graph, step, forward)
+        return _checkpointed(run, TrainingStep(graph, step, forward))
     from accelsim.workloads.capture.captured import captured_training
 
     rule = run.optimizer.name
     step = captured_training(run.workload, _shape(run), run.precision, optimizer_name=rule)
     # with what training keeps, unlike the inference pass
     return TrainingStep(step.take(step.phase == int(Phase.FORWARD)), step, forward)
+
+
+def _checkpointed(run: ResolvedRun, step: TrainingStep) -> TrainingStep:
+    """The step with what activation checkpointing drops and makes again."""
+    if run.recompute == "none":
+        return step
+    kept, again = recomputed(step.forward, run.recompute)
+    is_forward = step.rows.phase == int(Phase.FORWARD)
+    rows = _joined([step.rows.take(is_forward), again, step.rows.take(~is_forward)])
+    return replace(step, forward=kept, rows=rows)
+
+
+def _joined(graphs: list[OperatorGraph]) -> OperatorGraph:
+    return concatenate([graph for graph in graphs if len(graph)])
 
 
 def _predicts_words(run: ResolvedRun) -> bool:
@@ -159,11 +176,12 @@ def _predicts_words(run: ResolvedRun) -> bool:
 def _training(run: ResolvedRun) -> RunPasses:
     found = training_step(run)
     step, forward = found.rows, found.lowered
-    counts = forward.parameter_count
+    is_update = step.phase == int(Phase.OPTIMIZER)
+    adapters = 0 if run.lora_rank is None else int(step.dims[is_update, 0].sum())
+    counts = forward.parameter_count + adapters
     memory = training_footprint(found.forward, step, counts, run.precision, run.optimizer)
     if run.accumulation == 1:
         return _passes(run, [("training step", step, 1.0)], memory, forward)
-    is_update = step.phase == int(Phase.OPTIMIZER)
     part, update = step.take(~is_update), step.take(is_update)
     parts = [("part of the batch", part, float(run.accumulation)), ("optimizer", update, 1.0)]
     return _passes(run, parts, memory, forward)

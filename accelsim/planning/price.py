@@ -7,12 +7,12 @@ A slice of a device is priced at its share: cores of a CPU, the fraction of a GP
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from numbers import Real
 
 from accelsim.economics.offer import Quote
-from accelsim.economics.price import PriceBook
-from accelsim.errors import InvalidValueError
+from accelsim.economics.price import PriceBook, parse_discounts
+from accelsim.errors import InvalidValueError, OverBudgetError
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
 from accelsim.planning.options import PriceChoice
 
@@ -26,10 +26,12 @@ class DevicePrice:
     Attributes:
         usd_per_hour: USD per hour.
         offer: Offer it comes from, provider/region/instance[:kind]; None for a price of the user's.
+        as_of: Date of the offer's price; empty where it has none.
     """
 
     usd_per_hour: float | None
     offer: str | None
+    as_of: str = ""
 
 
 def device_price(device: DeviceProfile, choice: PriceChoice | None = None) -> DevicePrice:
@@ -42,6 +44,7 @@ def device_price(device: DeviceProfile, choice: PriceChoice | None = None) -> De
     Raises:
         InvalidValueError: If the price is out of range or beside an offer, or the offer is of
             another device.
+        OverBudgetError: If it is more than the most that the device may cost.
         UnknownNameError: If there is no such offer.
     """
     wanted = PriceChoice() if choice is None else choice
@@ -53,15 +56,28 @@ def device_price(device: DeviceProfile, choice: PriceChoice | None = None) -> De
     if quote is None:
         return DevicePrice(None, None)
     _check_offer(quote, whole)
-    return DevicePrice(quote.usd_per_hour(share, core_count=cores), quote.quote_id)
+    price = quote.usd_per_hour(share, core_count=cores)
+    if price is not None and wanted.max_usd_per_hour is not None:
+        _check_cap(device.name, price, quote.quote_id, wanted.max_usd_per_hour)
+    return DevicePrice(price, quote.quote_id, quote.offer.dated(quote.kind))
+
+
+def _check_cap(device: str, price: float, offer: str, cap: float) -> None:
+    if not isinstance(cap, Real) or not 0 < cap < math.inf:
+        raise InvalidValueError("max_usd_per_hour", cap, "a finite number > 0")
+    if price > cap:
+        allowed = f"at least {price:.4g}, the price of {device} at {offer}"
+        remedy = "Choose another device, region or kind."
+        raise OverBudgetError("max_usd_per_hour", cap, allowed, remedy)
 
 
 def _own_price(choice: PriceChoice) -> float:
     """A price of the user's, which stands beside no offer."""
     price = choice.usd_per_hour
-    beside = choice.offer or choice.provider or choice.region or choice.kind
+    others = asdict(choice) | {"usd_per_hour": None}
+    beside = next((value for value in others.values() if value is not None), None)
     if beside is not None:
-        allowed = f"no value beside the offer {beside}"
+        allowed = f"no value beside the choice of an offer, {beside}"
         raise InvalidValueError("usd_per_hour", price, allowed, "Give one of them.")
     if not isinstance(price, Real) or not 0 <= price < math.inf:
         raise InvalidValueError("usd_per_hour", price, "a finite number >= 0")
@@ -70,8 +86,11 @@ def _own_price(choice: PriceChoice) -> float:
 
 def _quote(choice: PriceChoice, device: str, core_count: float | None) -> Quote | None:
     """The offer named, or the cheapest of those chosen among."""
-    is_plain = choice.offer is None and choice.provider is None and choice.region is None
+    others = (choice.offer, choice.provider, choice.region, choice.discounts)
+    is_plain = all(other is None for other in others)
     book = PriceBook.load(device=device if is_plain else None)
+    if choice.discounts is not None:
+        book = book.with_discounts(parse_discounts(choice.discounts))
     if choice.offer is None:
         return book.cheapest(
             device,

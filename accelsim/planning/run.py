@@ -7,7 +7,7 @@ the field, the value and the range, before anything is computed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from numbers import Integral
 from pathlib import Path
@@ -42,8 +42,12 @@ _LARGEST: Final = {
     "seq_len": 10_000_000,
     "output_len": 10_000_000,
     "image_size": 16_384,
+    "steps": 10_000,
     "accumulation": 1_048_576,
+    "lora_rank": 65_536,
 }
+#: Ways of activation checkpointing.
+_RECOMPUTE: Final = ("none", "selective", "full")
 #: Precisions tried in order where the caller names none.
 _PREFERRED: Final = {
     "inference": ("bf16", "fp16", "int8", "int16", "fp32"),
@@ -68,6 +72,8 @@ class ResolvedRun:
         image_size: Side of the image; 0 for the model's own.
         optimizer: Update rule of training.
         accumulation: Parts of a training step's batch, one after the other.
+        recompute: Activation checkpointing of training: none, selective or full.
+        steps: Passes a result takes: denoising steps of an image.
         fused_attention: Whether attention is one operator.
         host: Device that runs what `device` cannot; None refuses.
         tier: Parameters to predict with.
@@ -103,6 +109,8 @@ class ResolvedRun:
     shard: Shard = WHOLE
     cluster: Cluster | None = None
     lora_rank: int | None = None
+    recompute: str = "none"
+    steps: int = 1
 
     @property
     def stack_path(self) -> StackPath:
@@ -152,6 +160,9 @@ class ResolvedRun:
             "image_size": self.image_size,
             "optimizer": self.optimizer.name if self.mode == "training" else None,
             "accumulation": self.accumulation,
+            "recompute": self.recompute,
+            "lora_rank": self.lora_rank,
+            "steps": self.steps,
             "fused_attention": self.fused_attention,
             "sparse_weights": self.sparse_weights,
             "host": None if self.host is None else self.host.name,
@@ -214,6 +225,7 @@ def resolve(
     profile = catalog.device(device) if isinstance(device, str) else device
     _check_types(model, profile, chosen)
     mode = cast("Mode", _choice("mode", chosen.mode, get_args(Mode)))
+    _check_used(chosen, model)
     shape = chosen.shape
     batch = _size("batch", shape.batch, model.default.batch, 1)
     policy = _precision(chosen.model, model, profile, mode)
@@ -232,8 +244,11 @@ def resolve(
         seq_len=_sequence("seq_len", shape.seq_len, model.default.seq_len, model),
         output_len=0 if mode == "training" else _output_len(shape.output_len, model),
         image_size=_size("image_size", shape.image_size, model.default.image_size, 0),
-        optimizer=find_optimizer(chosen.training.optimizer),
-        accumulation=_accumulation(chosen.training.accumulation, batch, mode),
+        optimizer=find_optimizer(chosen.training.optimizer or "adamw"),
+        accumulation=_accumulation(chosen.training.accumulation, batch),
+        recompute=_choice("recompute", chosen.training.recompute or "none", _RECOMPUTE),
+        lora_rank=_optional("lora_rank", chosen.training.lora_rank),
+        steps=_size("steps", shape.steps, 1, 1),
         fused_attention=chosen.model.fused_attention and stack.version.fused_attention,
         host=resolve_host(chosen.host),
         tier=chosen.tier,
@@ -282,12 +297,9 @@ def _on_chip(policy: Precision, device: DeviceProfile) -> Precision:
     return fitted
 
 
-def _accumulation(count: int, batch: int, mode: Mode) -> int:
+def _accumulation(count: int | None, batch: int) -> int:
     """Parts of a step's batch; must divide it."""
     parts = _size("accumulation", count, 1, 1)
-    if mode == "inference" and parts > 1:
-        remedy = "Leave accumulation out, or train."
-        raise InvalidValueError("accumulation", parts, "1 in inference", remedy)
     if batch % parts:
         raise InvalidValueError("accumulation", parts, f"a divisor of the batch of {batch}")
     return parts
@@ -340,8 +352,42 @@ def _check_types(workload: object, device: object, options: RunOptions) -> None:
     precision, optimizer = options.model.precision, options.training.optimizer
     if not isinstance(precision, str | Precision | None):
         raise InvalidValueError("precision", precision, "a name or a Precision")
-    if not isinstance(optimizer, str):
+    if not isinstance(optimizer, str | None):
         raise InvalidValueError("optimizer", optimizer, "a name")
+
+
+def _check_used(options: RunOptions, workload: Workload) -> None:
+    """Refuse options that say nothing of such a run, by name.
+
+    Raises:
+        InvalidValueError: Naming the first.
+    """
+    training, shape = asdict(options.training), options.shape
+    family = workload.family
+    trained = {
+        "output_len": shape.output_len or None,
+        "kv_format": options.model.kv_format,
+        "steps": shape.steps,
+    }
+    unused: dict[str, tuple[Any, str]] = {}
+    if options.mode == "training":
+        unused = {name: (value, "training generates nothing") for name, value in trained.items()}
+    else:
+        unused = {name: (value, "this is inference") for name, value in training.items()}
+        if not workload.autoregressive:
+            why = f"{workload.name} keeps no keys and values"
+            unused["kv_format"] = options.model.kv_format, why
+    if family is not None and not family.image:
+        unused["image_size"] = shape.image_size or None, f"{workload.name} takes no images"
+    if family is None or not family.steps:
+        unused["steps"] = shape.steps, f"{workload.name} takes one pass"
+    if family is None:
+        why = "the training step of a captured module is what was captured"
+        for name in ("recompute", "lora_rank"):
+            unused.setdefault(name, (training[name], why))
+    for name, (value, why) in unused.items():
+        if value is not None:
+            raise InvalidValueError(name, value, f"no value: {why}", f"Leave {name} out.")
 
 
 def _check_sparse(device: DeviceProfile, precision: Precision, mode: Mode) -> None:
@@ -380,6 +426,10 @@ def _size(field: str, value: int | None, default: int, lowest: int) -> int:
     ):
         raise InvalidValueError(field, value, f"an integer from {lowest} to {_LARGEST[field]:,}")
     return int(value)
+
+
+def _optional(field: str, value: int | None) -> int | None:
+    return None if value is None else _size(field, value, 1, 1)
 
 
 def _sequence(field: str, value: int | None, default: int, workload: Workload) -> int:

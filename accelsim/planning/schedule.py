@@ -15,10 +15,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.cost.table import CostTable, Execution
+from accelsim.cost.table import Bound, CostTable, Execution
 from accelsim.planning.run import ResolvedRun
 from accelsim.planning.simulate import device_settings
-from accelsim.simulation.device import LIMIT_OF
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 from accelsim.workloads.lowering import LoweredBatch
 
@@ -31,7 +30,6 @@ _MAX_ROWS: Final = 100_000
 _EVENTS_IN_ROWS: Final = 200
 _TOLERANCE: Final = 1e-9
 #: What the time of an iteration on the device goes to.
-_COMPUTE_LABELS: Final = ("compute", "memory", "launch", "host_copy")
 
 
 def device_time_s(table: CostTable, settings: Mapping[str, Any]) -> FloatArray:
@@ -162,15 +160,12 @@ class Schedule:
             launches: Launches of each, shape (d,).
         """
         weighted = time_s * launches
-        by_label = {label: np.zeros(len(weighted)) for label in _COMPUTE_LABELS}
-        for code, label in LIMIT_OF.items():
-            by_label[label] += np.where(bound == int(code), weighted, 0.0).sum(axis=1)
+        sums = np.stack([np.where(bound == int(code), weighted, 0.0).sum(axis=1) for code in Bound])
         if self.is_captured:
-            by_label["launch"] += self.dispatch_s @ launches
-        sums = np.stack([by_label[label] for label in _COMPUTE_LABELS])
-        within = np.array(_COMPUTE_LABELS, dtype=object)[sums.argmax(axis=0)]
+            sums[Bound.DISPATCH] += self.dispatch_s @ launches
+        within = np.array([code.label for code in Bound], dtype=object)[sums.argmax(axis=0)]
         stages = np.stack([self.issue_s, self.busy_s, self.copy_s]).argmax(axis=0)
-        named = np.array(["launch", "compute", "host_copy"], dtype=object)[stages]
+        named = np.array(["dispatch", "compute", "link"], dtype=object)[stages]
         found: NDArray[Any] = np.where(stages == 1, within, named)
         return found
 

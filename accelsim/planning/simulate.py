@@ -69,7 +69,7 @@ _GRAPH_LAUNCH_S: Final = 2.5e-6
 
 @dataclass(frozen=True, slots=True)
 class OperatorShare:
-    """One operator's part of the device time of an iteration."""
+    """One operator's device time in an iteration, and its share of the iteration's time."""
 
     name: str
     kind: str
@@ -265,10 +265,17 @@ class Simulation(Result):
 
     @cached_property
     def operators(self) -> tuple[OperatorShare, ...]:
+        """The largest operators by device time; see `largest_operators`."""
+        return self.largest_operators(_TOP_OPERATORS)
+
+    def largest_operators(self, count: int | None) -> tuple[OperatorShare, ...]:
         """Operators by device time, largest first; the same operator of repeated layers counts as
         one (``layers.*.mlp``).
+
+        Args:
+            count: How many; all where None.
         """
-        return _largest(self.passes)
+        return _largest(self.passes, self.latency_s, count)
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -500,22 +507,26 @@ def _activations_in_use(line: Timeline, graph: OperatorGraph) -> StepFunction:
     return StepFunction(np.append(start_s, line.makespan_s), level)
 
 
-def _largest(passes: tuple[SimulatedPass, ...]) -> tuple[OperatorShare, ...]:
-    """Operators by device time, largest first; the same operator of repeated layers counts as one
-    (``layers.*.mlp``).
-    """
-    total = sum(p.table.total_time_s * p.repeats for p in passes)
+def _largest(
+    passes: tuple[SimulatedPass, ...], latency_s: float, count: int | None
+) -> tuple[OperatorShare, ...]:
     merged: dict[tuple[str, int, int], float] = {}
     for p in passes:
         labels, codes = _labels(p.graph)
         times = np.bincount(codes * len(Bound) + p.table.bound, weights=p.table.time_s * p.repeats)
-        for code in np.argsort(-times)[:_TOP_OPERATORS].tolist():
+        for code in np.argsort(-times)[:count].tolist():
+            if not times[code]:
+                break
             key = (*labels[code // len(Bound)], code % len(Bound))
             merged[key] = merged.get(key, 0.0) + float(times[code])
-    top = sorted(merged.items(), key=lambda item: -item[1])[:_TOP_OPERATORS]
+    top = sorted(merged.items(), key=lambda item: -item[1])[:count]
     return tuple(
         OperatorShare(
-            name, OperatorKind(kind).label, t, Bound(bound).label, t / total if total else 0.0
+            name,
+            OperatorKind(kind).label,
+            t,
+            Bound(bound).label,
+            t / latency_s if latency_s else 0.0,
         )
         for (name, kind, bound), t in top
     )

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from accelsim.report.calculator import LoadOption, calculator_section
+from accelsim.report.offers import quote_of
 from accelsim.report.page import DataTable, Page, Section, axis, cell, figure, label
 from accelsim.report.parts import (
     COLOURS,
     joules,
     mapping_section,
-    offer_quote,
     provenance_sections,
     rows_section,
 )
@@ -159,7 +159,7 @@ def _sources(fleets: Sequence[Mapping[str, Any]], document: Mapping[str, Any]) -
 
 def _hourly(one: Mapping[str, Any]) -> float | None:
     """Price of an instance for an hour."""
-    quote = offer_quote(one["offer"])
+    quote = quote_of(one["offer"])
     if quote is None:
         return None
     found: float | None = quote.offer.usd_per_hour(quote.kind)

@@ -43,6 +43,7 @@ class OutputFormat(StrEnum):
     TABLE = "table"
     JSON = "json"
     CSV = "csv"
+    MARKDOWN = "md"
 
 
 def json_text(data: Any) -> str:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from rich.console import RenderableType
 
-from accelsim.economics.offer import PRICE_KINDS, Offer, PriceKind
+from accelsim.economics.offer import PRICE_KINDS, Offer, PriceKind, Quote, first_day
+from accelsim.economics.price import PriceBook
+from accelsim.errors import UnknownNameError
 from accelsim.report.listing import Listing
-from accelsim.report.quantity import UNKNOWN, usd
+from accelsim.report.quantity import UNKNOWN, dated_words, usd
 
-__all__ = ["OFFER_COLUMNS", "offer_rows", "offers_table"]
+__all__ = ["OFFER_COLUMNS", "offer_rows", "offer_words", "offers_table", "quote_of"]
 
 _PRICES: Final = tuple(f"{kind}_usd_per_hour" for kind in PRICE_KINDS)
 #: Columns of an offer row.
@@ -31,6 +34,30 @@ OFFER_COLUMNS: Final = (
     "source",
     "note",
 )
+
+
+def quote_of(offer: str | None, device: str | None = None) -> Quote | None:
+    """The quote of an offer's id, sooner where its device is given; None where the price book has
+    none.
+    """
+    with suppress(UnknownNameError):
+        return None if offer is None else PriceBook.load(device=device).find(offer)
+    return None
+
+
+def offer_words(offer: str | None, device: str | None = None) -> str:
+    """Where a price comes from: provider, region and instance, its kind, date and age.
+
+    Args:
+        offer: Id of the offer; None for a price of the caller's.
+        device: Its device, by which it is found sooner.
+    """
+    quote = quote_of(offer, device)
+    if offer is None or quote is None:
+        return offer or "own price"
+    as_of = quote.offer.dated(quote.kind)
+    dated = dated_words(as_of, first_day(as_of))
+    return f"{quote.offer.offer_id}, {quote.kind.replace('_', ' ')}{dated}"
 
 
 def offer_rows(offers: Iterable[Offer], kind: PriceKind | None = None) -> list[dict[str, Any]]:

@@ -10,11 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from accelsim.report.devices import device_numbers, quantity_of
+from accelsim.report.offers import quote_of
 from accelsim.report.page import Cell, DataTable, Section, axis, cell, figure, label
 from accelsim.report.quantity import amount, decimal, duration, percent, usd, whole
 
 if TYPE_CHECKING:
-    from accelsim.economics.offer import Quote
     from accelsim.hardware.profile import DeviceProfile
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "joules",
     "mapping_section",
     "metrics_section",
-    "offer_quote",
     "provenance_sections",
     "rows_section",
     "shares_section",
@@ -182,22 +181,6 @@ def shares_section(
     return Section(name, title, table, text, drawn if ordered else None)
 
 
-def offer_quote(offer: str | None, profile: DeviceProfile | None = None) -> Quote | None:
-    """The offer of an id, sooner where the device is given; None where the price book has none of
-    it (any more).
-    """
-    from accelsim.economics.price import PriceBook
-    from accelsim.errors import InputError
-
-    if offer is None:
-        return None
-    whole_device = None if profile is None else getattr(profile, "slice_of", None) or profile.name
-    try:
-        return PriceBook.load(device=whole_device).find(offer)
-    except InputError:
-        return None
-
-
 def provenance_sections(
     answers: Sequence[Mapping[str, Any]], devices: Iterable[DeviceProfile]
 ) -> list[Section]:
@@ -250,10 +233,10 @@ def _made_with(one: Mapping[str, Any]) -> dict[str, Any]:
 
 def _price_row(one: Mapping[str, Any]) -> tuple[str | Cell, ...]:
     device, offer = str(one.get("device", "")), one.get("offer")
-    quote = offer_quote(offer)
+    quote = quote_of(offer)
     hourly = one.get("usd_per_hour")
     if quote is None:
         said = offer or ("own price" if hourly else "none known")
         return device, cell(hourly, usd), said, "", ""
-    dated = quote.offer.spot_as_of if quote.kind == "spot" else quote.offer.as_of
+    dated = quote.offer.dated(quote.kind)
     return device, cell(hourly, usd), quote.quote_id, dated, quote.offer.source

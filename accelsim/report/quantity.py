@@ -7,9 +7,21 @@ in datasheets of links and memory bandwidth. An unknown quantity (None) reads "u
 from __future__ import annotations
 
 import math
+import os
+from datetime import UTC, date, datetime
 from typing import Final
 
-__all__ = ["UNKNOWN", "amount", "decimal", "duration", "number", "percent", "usd", "whole"]
+__all__ = [
+    "UNKNOWN",
+    "amount",
+    "dated_words",
+    "decimal",
+    "duration",
+    "number",
+    "percent",
+    "usd",
+    "whole",
+]
 
 UNKNOWN: Final = "unknown"
 _PREFIXES: Final = (
@@ -22,6 +34,9 @@ _PREFIXES: Final = (
     (1.0, ""),
 )
 _SMALL: Final = ((1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"))
+_DAYS_PER_YEAR: Final = 365.25
+#: Moment that outputs are dated by, seconds since 1970 (reproducible-builds.org); now where unset.
+_NOW_VARIABLE: Final = "SOURCE_DATE_EPOCH"
 _LONG_TIMES: Final = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 
 
@@ -84,6 +99,22 @@ def usd(value_usd: float | None) -> str:
     if value_usd == 0:
         return "$0"
     return f"${value_usd:.3g}" if abs(value_usd) < 1e-5 else f"${decimal(value_usd)}"
+
+
+def dated_words(as_of: str, first_day: date | None) -> str:
+    """A date and its age: ", as of 2024, up to 2.9 years old"; empty where there is no date.
+
+    Args:
+        as_of: ISO 8601 date, month, year or interval.
+        first_day: First day of it; None where unknown.
+    """
+    if not as_of or first_day is None:
+        return f", as of {as_of}" if as_of else ""
+    stamp = os.environ.get(_NOW_VARIABLE, "")
+    now = datetime.fromtimestamp(int(stamp), UTC) if stamp.isdigit() else datetime.now(UTC)
+    years = (now.date() - first_day).days / _DAYS_PER_YEAR
+    most = "" if as_of == first_day.isoformat() else "up to "
+    return f", as of {as_of}, {most}{max(years, 0.0):.1f} years old"
 
 
 def _round(value: float) -> float:

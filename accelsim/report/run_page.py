@@ -31,7 +31,6 @@ from accelsim.report.tables import estimate_lines
 if TYPE_CHECKING:
     import pandas as pd
 
-    from accelsim.economics.offer import Quote
     from accelsim.hardware.profile import DeviceProfile
     from accelsim.planning.estimate import Estimate
     from accelsim.planning.simulate import Simulation
@@ -55,7 +54,6 @@ def run_page(
     estimate: Estimate,
     device: DeviceProfile,
     simulation: Simulation | None,
-    quote: Quote | None,
     command: str,
     further: Sequence[Section] = (),
 ) -> Page:
@@ -65,11 +63,10 @@ def run_page(
         estimate: The result.
         device: Profile it was made for.
         simulation: The same run operator by operator; None where it does not fit.
-        quote: The offer behind its cost; None where there is none.
         command: Command that makes the page again.
         further: What else is known of it, before where its numbers come from.
     """
-    lines = estimate_lines(estimate, device, quote)
+    lines = estimate_lines(estimate, device)
     sections = [Section("figures", "Figures", DataTable(("figure", "value"), lines))]
     if simulation is not None:
         frame = _operator_frame(simulation)

@@ -11,6 +11,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from accelsim.report.listing import pairs, plain_table
+from accelsim.report.offers import offer_words
 from accelsim.report.quantity import amount, duration, number, percent, usd
 
 if TYPE_CHECKING:
@@ -123,5 +124,5 @@ def _cost_words(r: ServingResult) -> str:
         return "unknown: no offer of this device"
     words = f"{usd(r.cost_usd_per_1000_requests)} per 1,000 requests"
     if r.cost_usd_per_million_tokens is not None:
-        words = f"{usd(r.cost_usd_per_million_tokens)} per million tokens, {words}"
-    return f"{words} ({r.offer})" if r.offer else words
+        words = f"{usd(r.cost_usd_per_million_tokens)} per million output tokens, {words}"
+    return f"{words} ({offer_words(r.offer)})"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from datetime import date
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -16,19 +17,22 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from accelsim.economics.offer import first_day
 from accelsim.report.listing import Listing, pairs, plain_table
-from accelsim.report.quantity import UNKNOWN, amount, duration, number, percent, usd
+from accelsim.report.offers import offer_words
+from accelsim.report.quantity import UNKNOWN, amount, dated_words, duration, number, percent, usd
 
 if TYPE_CHECKING:
-    from accelsim.economics.offer import Quote
     from accelsim.hardware.profile import DeviceProfile
     from accelsim.planning.batch_winners import BatchWinners, Win
+    from accelsim.planning.batches import BatchCurve
     from accelsim.planning.compare import Comparison, ComparisonRow
     from accelsim.planning.estimate import Estimate
 
 __all__ = [
     "BEST_FIELDS",
     "COMPARISON_NOTE",
+    "batches_view",
     "comparison_view",
     "estimate_lines",
     "estimate_view",
@@ -47,16 +51,13 @@ COMPARISON_NOTE: Final = (
 _LIMITS: Final = {
     "compute": "arithmetic",
     "memory": "memory bandwidth",
-    "launch": "issuing operators and their fixed time (larger batches or --execution graph help)",
-    "host_copy": "copies from the host",
     "data_loading": "data loading",
     "overhead": "fixed time per operator",
     "dispatch": "the host issuing operators",
-    "link": "the link",
+    "link": "the link: copies from the host or between devices",
     "memory_capacity": "memory capacity: it does not fit",
 }
 _SHORT_LIMITS: Final = {
-    "host_copy": "copies",
     "data_loading": "loading",
     "memory_capacity": "capacity",
 }
@@ -83,18 +84,15 @@ def tier_words(tier: str) -> str:
     return _TIERS.get(tier, tier)
 
 
-def estimate_view(
-    estimate: Estimate, device: DeviceProfile, quote: Quote | None = None
-) -> RenderableType:
+def estimate_view(estimate: Estimate, device: DeviceProfile) -> RenderableType:
     """One estimate: its figures in a panel, and its largest operators.
 
     Args:
         estimate: The result.
         device: Profile it was made for.
-        quote: The offer behind its cost, for its date; None where there is none.
     """
     panel = Panel(
-        pairs(estimate_lines(estimate, device, quote), style="bold"),
+        pairs(estimate_lines(estimate, device), style="bold"),
         title=Text(f"{estimate.workload} on {estimate.device}"),
         title_align="left",
         border_style="dim",
@@ -104,16 +102,15 @@ def estimate_view(
     return Group(panel, Padding(_operators(estimate), (1, 0, 0, 0)))
 
 
-def estimate_lines(
-    e: Estimate, device: DeviceProfile, quote: Quote | None = None
-) -> list[tuple[str, str]]:
+def estimate_lines(e: Estimate, device: DeviceProfile) -> list[tuple[str, str]]:
     """Names and texts of an estimate's figures; of arguments as `estimate_view`."""
     lines = [("run", _run_words(e))]
     if e.fits:
-        item = "sequences" if e.seq_len else "samples"
+        item = _items(e)
+        tokens = f", {number(e.tokens_per_s)} tokens/s" if e.tokens_per_s else ""
         lines += [
             ("time", _time_words(e)),
-            ("throughput", f"{number(e.throughput_per_s)} {item}/s"),
+            ("throughput", f"{number(e.throughput_per_s)} {item}/s{tokens}"),
         ]
         lines += _generation(e)
         lines += _energy(e, device, item[:-1])
@@ -121,7 +118,7 @@ def estimate_lines(
     if e.would_fit:
         lines += [("would fit", "; or ".join(str(change) for change in e.would_fit))]
     if e.bound is not None:
-        lines += [("limited by", _LIMITS.get(e.bound, e.bound.replace("_", " ")))]
+        lines += [("limited by", _limit_words(e, e.bound))]
     work = f"{amount(e.flop, 'FLOP', small=False)}, {amount(e.bytes, 'B', small=False)} moved"
     lines += [("work", work), ("parameters", number(e.parameter_count))]
     basis = tier_words(e.tier) if e.evidence is None else e.evidence.sentence
@@ -139,7 +136,62 @@ def estimate_lines(
             f"{e.trained_positions:,}: its answers may be poor"
         )
         lines.append(("caution", asked))
-    return [*lines, ("cost", _cost_words(e, quote))]
+    return [*lines, ("cost", _cost_words(e, device))]
+
+
+def batches_view(curve: BatchCurve) -> RenderableType:
+    """Estimates of one model on one device by batch; the knee is marked."""
+    first = curve.estimates[0]
+    rows = [
+        (
+            f"{e.batch:,}{'*' if e.batch == curve.knee else ''}",
+            duration(e.latency_s),
+            number(e.throughput_per_s),
+            amount(e.energy_per_sample_j, "J"),
+            usd(e.cost_usd_per_1000),
+            amount(e.memory_bytes, "B", small=False),
+            _SHORT_LIMITS.get(e.bound or "", e.bound or UNKNOWN),
+        )
+        for e in curve.estimates
+    ]
+    titles = ">batch | >time | >per s | >energy | >$/1,000 | >memory | limit"
+    notes = ["* the knee: nine tenths of the highest throughput"] if curve.knee is not None else []
+    if any(not e.fits for e in curve.estimates):
+        notes.append("capacity: it does not fit")
+    title = f"{first.workload} on {first.device} · {first.mode} · {first.precision}"
+    return Group(
+        Text(title, style="bold cyan"),
+        Listing.of(titles, rows, "memory | limit"),
+        *(Text(words, style="dim") for words in notes),
+    )
+
+
+def _limit_words(e: Estimate, bound: str) -> str:
+    """What limits a run; of one that waits for its operators to be issued also what helps."""
+    words = _LIMITS.get(bound, bound.replace("_", " "))
+    if bound not in {"dispatch", "overhead"}:
+        return words
+    can_replay = e.stack == "pytorch" and e.execution == "eager"
+    return f"{words} (larger batches{' or --execution graph' if can_replay else ''} help)"
+
+
+def _training_words(e: Estimate) -> dict[str, Any]:
+    """Options of training that are not the usual ones."""
+    asked = e.inputs if e.mode == "training" else {}
+    parts, again = asked.get("accumulation", 1), asked.get("recompute", "none")
+    return {
+        "optimizer": asked.get("optimizer"),
+        "accumulation": parts if parts > 1 else None,
+        "recompute": again if again != "none" else None,
+        "LoRA rank": asked.get("lora_rank"),
+    }
+
+
+def _items(e: Estimate) -> str:
+    """What a batch has: sequences, images of diffusion, or samples."""
+    if e.seq_len:
+        return "sequences"
+    return {0: "samples", 1: "denoising steps"}.get(e.steps, "images")
 
 
 def _run_words(e: Estimate) -> str:
@@ -149,6 +201,9 @@ def _run_words(e: Estimate) -> str:
         words.append(
             f"{e.seq_len:,} tokens in" + (f", {e.output_len:,} out" if e.output_len else "")
         )
+    if e.steps > 1:
+        words.append(f"{e.steps:,} denoising steps")
+    words += [f"{name} {value}" for name, value in _training_words(e).items() if value]
     if e.sparse_weights:
         words.append("sparse weights")
     if e.heap == "kept":
@@ -167,7 +222,7 @@ def _energy(e: Estimate, device: DeviceProfile, item: str) -> list[tuple[str, st
             "energy",
             f"{batch}, {amount(e.energy_per_sample_j, 'J')} per {item}",
         ),
-        ("power", f"{amount(e.average_power_w, 'W')} on average{_limit_words(device)}"),
+        ("power", f"{amount(e.average_power_w, 'W')} on average{_power_limit_words(device)}"),
     ]
     return lines + ([("energy by part", words)] if (words := _energy_words(e)) else [])
 
@@ -197,16 +252,17 @@ def _time_words(e: Estimate) -> str:
 def _generation(e: Estimate) -> list[tuple[str, str]]:
     if not e.output_len:
         return []
+    step = f"{duration(e.time_per_output_token_s)} each (TPOT)"
     return [
         ("first token", f"{duration(e.time_to_first_token_s)} (TTFT)"),
         (
             "next tokens",
-            f"{duration(e.time_per_output_token_s)} each (TPOT), {number(e.tokens_per_s)} tokens/s",
+            f"{step}, {number(e.decode_tokens_per_s)} tokens/s while decoding",
         ),
     ]
 
 
-def _limit_words(device: DeviceProfile) -> str:
+def _power_limit_words(device: DeviceProfile) -> str:
     limit = device.power.limit_w
     return "" if limit is None else f", limit {amount(limit.value, 'W')} ({device.scope})"
 
@@ -225,23 +281,17 @@ def _memory_words(e: Estimate) -> str:
     return f"{total} of {available}: {verdict}{listed}"
 
 
-def _cost_words(e: Estimate, quote: Quote | None) -> str:
+def _cost_words(e: Estimate, device: DeviceProfile) -> str:
     if e.usd_per_hour is None:
         return f"{UNKNOWN}: no price for {e.device}; give --offer or --usd-per-hour"
-    price = f"{usd(e.usd_per_hour)} per hour{_offer_words(e, quote)}"
+    price = f"{usd(e.usd_per_hour)} per hour ({offer_words(e.offer, device.whole_name)})"
     if not e.fits:
         return price
-    item = "sequences" if e.seq_len else "samples"
-    tokens = f", {usd(e.cost_usd_per_million_tokens)} per million tokens" if e.output_len else ""
+    item = _items(e)
+    tokens = (
+        f", {usd(e.cost_usd_per_million_tokens)} per million output tokens" if e.output_len else ""
+    )
     return f"{usd(e.cost_usd_per_1000)} per 1,000 {item}{tokens}, at {price}"
-
-
-def _offer_words(e: Estimate, quote: Quote | None) -> str:
-    if e.offer is None or quote is None:
-        return " (own price)" if e.offer is None else f" ({e.offer})"
-    as_of = quote.offer.spot_as_of if quote.kind == "spot" else quote.offer.as_of
-    dated = f", as of {as_of}" if as_of else ""
-    return f" ({quote.offer.offer_id}, {quote.kind.replace('_', ' ')}{dated})"
 
 
 def _operators(e: Estimate) -> Listing:
@@ -274,7 +324,7 @@ _TOKENS: Final = (
     _Column(">TTFT", lambda e: duration(e.time_to_first_token_s)),
     _Column(">token/s", lambda e: number(e.tokens_per_s), "throughput_per_s"),
     _Column(">energy", lambda e: amount(e.energy_per_sample_j, "J"), "energy_per_sample_j"),
-    _Column(">$/M tok", lambda e: usd(e.cost_usd_per_million_tokens), "cost_usd_per_1000"),
+    _Column(">$/M out", lambda e: usd(e.cost_usd_per_million_tokens), "cost_usd_per_1000"),
 )
 _LAST: Final = (
     _Column(">memory", lambda e: amount(e.memory_bytes, "B", small=False)),
@@ -302,7 +352,24 @@ def comparison_view(
             _winners(found),
             Text(""),
         ]
-    return Group(*views[:-1])
+    return Group(*views[:-1], *map(Text, _price_note(comparison)))
+
+
+def _price_note(comparison: Comparison) -> list[str]:
+    """Where the prices are from: provider, region and kind by device."""
+    found = {row.device: e.offer for row in comparison.rows if (e := row.estimate) and e.offer}
+    dates = {e.price_as_of for row in comparison.rows if (e := row.estimate) and e.price_as_of}
+    if not found:
+        return []
+    places: dict[str, list[str]] = {}
+    for device, offer in found.items():
+        place, _, kind = offer.partition(":")
+        named = f"{place.rpartition('/')[0]}{f' {kind}' if kind else ''}".replace("_", " ")
+        places.setdefault(named, []).append(device)
+    listed = "; ".join(f"{place} ({', '.join(devices)})" for place, devices in places.items())
+    oldest = min(dates, key=lambda text: (first_day(text) or date.max, text), default="")
+    dated = dated_words(oldest, first_day(oldest)).replace(", as of", "; the oldest as of")
+    return ["", f"prices at {listed}{dated}"]
 
 
 def _winners(winners: Sequence[BatchWinners]) -> Listing:
@@ -334,6 +401,12 @@ _MIXED_PRECISION: Final = (
 )
 
 
+_COMPILED_NOTE: Final = (
+    "eager runs wait for their operators to be issued: compiled is the time of the same run under "
+    "torch.compile; --execution chooses one"
+)
+
+
 def _group_view(rows: Sequence[ComparisonRow], winners: Leaders) -> RenderableType:
     estimates = [row.estimate for row in rows if row.estimate is not None and row.reason is None]
     width = max(len("device"), *(len(row.device) for row in rows))
@@ -342,12 +415,14 @@ def _group_view(rows: Sequence[ComparisonRow], winners: Leaders) -> RenderableTy
     ]
     if estimates:
         generates = any(e.output_len for e in estimates)
-        columns = _COMMON + (_TOKENS if generates else _SAMPLES) + _LAST
+        columns = (*_COMMON, *_compiled(rows), *(_TOKENS if generates else _SAMPLES), *_LAST)
         parts.append(_running(estimates, columns, winners, width))
     parts += [Text(words, style="dim") for words in _notes(estimates, winners)]
     failed = [row for row in rows if row.reason is not None]
     if failed:
         parts.append(_failed(failed, width))
+    if any(row.compiled is not None for row in rows):
+        parts.append(Text(_COMPILED_NOTE, style="dim"))
     if len({e.precision for e in estimates}) > 1:
         parts.append(Text(_MIXED_PRECISION, style="dim"))
     hosted = [e for e in estimates if e.host is not None]
@@ -356,6 +431,16 @@ def _group_view(rows: Sequence[ComparisonRow], winners: Leaders) -> RenderableTy
         for e in hosted
     ]
     return Group(*parts)
+
+
+def _compiled(rows: Sequence[ComparisonRow]) -> list[_Column]:
+    """A column of times compiled, where there are any."""
+    found = {row.device: row.compiled for row in rows if row.compiled is not None}
+
+    def text(e: Estimate) -> str:
+        return duration(found[e.device].latency_s) if e.device in found else ""
+
+    return [_Column(">compiled", text)] if found else []
 
 
 def _title(row: ComparisonRow, estimates: Sequence[Estimate]) -> Text:

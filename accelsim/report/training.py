@@ -11,6 +11,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from accelsim.report.listing import Listing, pairs
+from accelsim.report.offers import offer_words
 from accelsim.report.quantity import UNKNOWN, amount, duration, number, percent, usd
 
 if TYPE_CHECKING:
@@ -110,8 +111,7 @@ def _energy(result: TrainingEstimate) -> str:
 def _cost(result: TrainingEstimate) -> str:
     if result.cost_usd is None:
         return UNKNOWN
-    offer = "own price" if result.offer is None else result.offer
-    return f"{usd(result.cost_usd)} an iteration ({offer})"
+    return f"{usd(result.cost_usd)} an iteration ({offer_words(result.offer)})"
 
 
 def _run(result: TrainingEstimate) -> list[tuple[str, str]]:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from accelsim.cost.table import CostTable
 
 __all__ = [
-    "LIMIT_OF",
     "DeviceRows",
     "DeviceSettings",
     "SimulationResult",
@@ -52,12 +51,11 @@ class SimulationResult:
         makespan_s: The whole run with warm-up, in seconds.
         timeline: Every row of the run on its resource.
         window_s: Start and end of the measured iterations.
-        demand_s: Busy time per iteration each stage needs: launch, compute, host_copy,
-            data_loading.
+        demand_s: Busy time per iteration each stage needs: dispatch, compute, link, data_loading.
         utilisation: Share of the steady-state time each resource is busy.
-        bottleneck: The stage with the largest demand (launch, host_copy, data_loading). Where that
-            is compute, what its time goes to most, by the rows' bounds: compute, memory, launch
-            (fixed latency of kernels, gaps between them) or host_copy (rows bound by a link).
+        bottleneck: The stage with the largest demand (dispatch, link, data_loading). Where that
+            is compute, what its time goes to most, by the rows' bounds: compute, memory,
+            overhead (fixed latency of kernels), dispatch (gaps between them) or link.
         dispatch_bound_fraction: Share of the measured window the device waits for the host to issue
             work.
         dynamic_energy_j: Dynamic energy per iteration; None where unknown.
@@ -335,9 +333,9 @@ class _DeviceRun:
         launch_s = 0.0 if is_captured and not is_asynchronous else float(self.dispatch_s.sum())
         copies_s = [self.side_s.get(name, 0.0) for name in ("copy_in", "copy_out")]
         return {
-            "launch": launch_s,
+            "dispatch": launch_s,
             "compute": sum(stage_s) - (0.0 if is_asynchronous else launch_s),
-            "host_copy": max(copies_s),
+            "link": max(copies_s),
             "data_loading": settings.loading_s / settings.loader_count,
         }
 
@@ -366,10 +364,7 @@ class _DeviceRun:
         by_bound = np.bincount(self.rows.bound, self.rows.time_s, len(Bound))
         if self.settings.is_captured:
             by_bound[Bound.DISPATCH] += self.rows.dispatch_s.sum()
-        by_label = {"compute": 0.0, "memory": 0.0, "launch": 0.0, "host_copy": 0.0}
-        for code, total_s in enumerate(by_bound.tolist()):
-            by_label[LIMIT_OF[Bound(code)]] += total_s
-        return max(by_label, key=lambda name: by_label[name])
+        return Bound(int(by_bound.argmax())).label
 
     def _dispatch_wait_s(self) -> float:
         """Time stream 0 stood ready but its next row was not issued yet, over the measured
@@ -394,15 +389,6 @@ class _DeviceRun:
         resident = self.settings.occupied_bytes
         level = np.concatenate([resident + self.rows.live_bytes[order], [resident]])
         return StepFunction(np.concatenate([starts[order], [end_s]]), level)
-
-
-LIMIT_OF = {
-    Bound.COMPUTE: "compute",
-    Bound.MEMORY: "memory",
-    Bound.OVERHEAD: "launch",
-    Bound.DISPATCH: "launch",
-    Bound.LINK: "host_copy",
-}
 
 
 def _stream_name(stream: int) -> str:

@@ -17,11 +17,13 @@ from typing import Any, BinaryIO, cast
 
 __all__ = ["FileRefusedError", "read_records"]
 
-#: Largest table read, bytes after decompression; a gzip bomb ends here.
-MAX_TABLE_BYTES = 512_000_000
-#: Longest line, and most cells of a table: about half a gigabyte of memory.
+#: Largest table read, bytes after decompression; a gzip bomb ends here. Ten times the largest of
+#: the reference tables.
+MAX_TABLE_BYTES = 128_000_000
+#: Longest line, and most cells and rows of a table: about half a gigabyte of memory.
 MAX_LINE_BYTES = 1_000_000
-MOST_CELLS = 6_000_000
+MOST_CELLS = 4_000_000
+MOST_ROWS = 500_000
 _GZIP_MAGIC = b"\x1f\x8b"
 #: Beginnings of other archives, which users rename.
 _ARCHIVES = {
@@ -66,6 +68,10 @@ def read_records(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
                 if cells > MOST_CELLS:
                     raise FileRefusedError(
                         "too large", f"has more than {MOST_CELLS:,} cells, the most that are read"
+                    )
+                if len(found) > MOST_ROWS + 1:
+                    raise FileRefusedError(
+                        "too large", f"has more than {MOST_ROWS:,} rows, the most that are read"
                     )
     except csv.Error as error:
         raise FileRefusedError(

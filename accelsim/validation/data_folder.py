@@ -50,6 +50,10 @@ _UNITS = ("ns", "us", "ms", "s", "sec", "seconds", "cycles", "w", "j", "bytes", 
 #: whose ratios overflow.
 _LARGEST = 1e15
 _LONGEST: Mapping[str, int] = {"name": 200, "text": 5_000}
+#: Characters of all cells of a column when each is as long as the longest, as numpy stores them:
+#: longer cells of a table with many rows are refused.
+_MOST_CHARACTERS = 16_000_000
+_ALWAYS_READ = 100
 _SMALLEST = 1e-15
 Kind = Literal["text", "name", "number", "count", "time"]
 Mask = BoolArray
@@ -384,15 +388,16 @@ def _parsed(raw: Sequence[str], column: Column, usable: Mask) -> tuple[Any, dict
 
 def _texts(raw: Sequence[str], column: Column) -> tuple[Any, dict[int, str]]:
     """Text cells; those that cannot be one are empty."""
-    faults = {cell: fault for cell in set(raw) if (fault := _text_fault(cell, column))}
+    longest = min(_LONGEST[column.kind], max(_ALWAYS_READ, _MOST_CHARACTERS // max(len(raw), 1)))
+    faults = {cell: fault for cell in set(raw) if (fault := _text_fault(cell, column, longest))}
     wrong = {index: faults[cell] for index, cell in enumerate(raw) if cell in faults}
     return np.array(["" if cell in faults else cell for cell in raw], dtype=str), wrong
 
 
-def _text_fault(cell: str, column: Column) -> str:
+def _text_fault(cell: str, column: Column, longest: int) -> str:
     """What is wrong with a text; empty where nothing is."""
-    if len(cell) > _LONGEST[column.kind]:
-        return f"{cell[:40]!r} has {len(cell):,} characters, more than {_LONGEST[column.kind]:,}"
+    if len(cell) > longest:
+        return f"{cell[:40]!r} has {len(cell):,} characters, more than {longest:,}"
     if column.kind == "text":
         return ""
     if not cell.strip():

@@ -65,6 +65,8 @@ class Family:
         autoregressive: Whether it has a decode phase.
         sequence: Whether `seq_len` applies.
         shards: Whether its layers can be split over ranks.
+        image: Whether `image_size` applies.
+        steps: Whether a result takes many passes, one per step.
     """
 
     name: str
@@ -73,6 +75,8 @@ class Family:
     autoregressive: bool = False
     sequence: bool = False
     shards: bool = False
+    image: bool = False
+    steps: bool = False
 
 
 FAMILIES: dict[str, Family] = {}
@@ -85,6 +89,8 @@ def family(
     autoregressive: bool = False,
     sequence: bool = False,
     shards: bool = False,
+    image: bool = False,
+    steps: bool = False,
 ) -> Callable[
     [Callable[[GraphBuilder, Any, PassShape], None]], Callable[[GraphBuilder, Any, PassShape], None]
 ]:
@@ -99,7 +105,9 @@ def family(
     ) -> Callable[[GraphBuilder, Any, PassShape], None]:
         if name in FAMILIES:
             raise InvalidValueError("family", name, "a name that is not registered yet")
-        FAMILIES[name] = Family(name, parameters, write, autoregressive, sequence, shards)
+        sized = image or "image_size" in parameters.model_fields
+        kinds = (autoregressive, sequence, shards, sized, steps)
+        FAMILIES[name] = Family(name, parameters, write, *kinds)
         return write
 
     return register

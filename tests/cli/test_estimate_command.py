@@ -126,7 +126,7 @@ def test_generation_shows_first_and_next_tokens(run):
     assert "TTFT" in text
     assert "TPOT" in text
     assert "tokens/s" in text
-    assert "per million tokens" in text
+    assert "per million output tokens" in text
     single_pass = run(
         "estimate", "llama-3.1-8b", "--device", "a100-sxm-80gb", "--output-len", 0
     ).out

@@ -32,7 +32,7 @@ def test_bad_places_are_refused_before_any_work(refused, tmp_path, monkeypatch):
         assert "--force" in refused(*command, "--report", kept)
         assert "no folder" in refused(*command, "--report", tmp_path / "no" / "r.html")
     same = tmp_path / "new.html"
-    assert "another file" in refused(*ESTIMATE, "--report", same, "--out", same)
+    assert "no page beside" in refused(*ESTIMATE, "--report", same, "--out", same)
     assert kept.read_text(encoding="utf-8") == "mine"
 
 

@@ -11,7 +11,7 @@ BASE = ("serve", "llama-3.1-8b", "--device", "h100-sxm-80gb", "--requests", "50"
 def test_a_table_and_json(run):
     text = run(*BASE).out
     assert "TTFT" in text
-    assert "per million tokens" in text
+    assert "per million output tokens" in text
     document = json.loads(run(*BASE, "--format", "json").out)
     assert document["completed"] == 50
     assert document["seed"] == 0

@@ -248,7 +248,7 @@ def test_host_fallback_runs_what_the_device_cannot():
         ({"execution": "jit"}, InvalidValueError, "eager, graph, compiled"),
         ({"precision": "fp61"}, UnknownNameError, "fp16"),
         ({"precision": "int8", "mode": "training"}, InvalidValueError, "training"),
-        ({"optimizer": "adamx"}, UnknownNameError, "adam"),
+        ({"optimizer": "adamx", "mode": "training"}, UnknownNameError, "adam"),
         ({"precision": "bf16"}, UnsupportedOperatorError, "bf16"),
         ({"offer": "aws/us-east-1/g4dn.xlarg"}, UnknownNameError, "g4dn.xlarge"),
         ({"offer": "aws/us-east-1/p4d.24xlarge"}, InvalidValueError, "offer of t4"),
@@ -256,7 +256,7 @@ def test_host_fallback_runs_what_the_device_cannot():
         ({"host": "tpu-v4"}, InvalidValueError, "CPU or GPU"),
         ({"host": 5}, InvalidValueError, "host = 5"),
         ({"precision": 16}, InvalidValueError, "precision = 16"),
-        ({"optimizer": None, "mode": "training"}, InvalidValueError, "optimizer = None"),
+        ({"optimizer": 3, "mode": "training"}, InvalidValueError, "optimizer = 3"),
         ({"usd_per_hour": "2"}, InvalidValueError, "usd_per_hour = '2'"),
     ],
 )

@@ -62,7 +62,7 @@ def page_of(model, name, **keywords):
     result, run = accelsim.estimate(model, name, **keywords), None
     if result.fits:
         run = accelsim.simulate(model, name, **keywords)
-    return result, run, page_html(run_page(result, device(name), run, None, "accelsim ..."))
+    return result, run, page_html(run_page(result, device(name), run, "accelsim ..."))
 
 
 def test_tables_of_a_run_hold_the_numbers_of_its_figures():
@@ -114,7 +114,7 @@ def test_hostile_names_are_text():
 def test_long_runs_are_drawn_within_limits_and_say_so():
     run = accelsim.simulate("llama-3.1-8b", "h100-sxm-80gb", seq_len=64, output_len=512)
     result = accelsim.estimate("llama-3.1-8b", "h100-sxm-80gb", seq_len=64, output_len=512)
-    page = run_page(result, device("h100-sxm-80gb"), run, None, "")
+    page = run_page(result, device("h100-sxm-80gb"), run, "")
     section = next(one for one in page.sections if one.name == "timeline")
     drawn = sum(len(trace["x"]) for trace in section.figure["data"])
     assert drawn <= 2_000 + len(run.timeline.resources) < len(run.timeline)

@@ -26,10 +26,10 @@ def run(times, dispatch, rows=None, **settings):
         # idle.
         ((3, 1), (1, 1), {}, 5, 4, 0, "compute"),
         # Issued at 3 and 6 s, each kernel a second: the device waits two seconds before each.
-        ((1, 1), (3, 3), {}, 7, 6, 4 / 6, "launch"),
+        ((1, 1), (3, 3), {}, 7, 6, 4 / 6, "dispatch"),
         # The host waits for the results before it issues again: seven seconds, of which the device
         # works two.
-        ((1, 1), (3, 3), {"synchronize": True}, 7, 7, 5 / 7, "launch"),
+        ((1, 1), (3, 3), {"synchronize": True}, 7, 7, 5 / 7, "dispatch"),
         # One launch of three seconds, and a gap of three before each node.
         ((1, 1), (3, 3), {"execution": Execution.GRAPH}, 11, 8, 0, "compute"),
         (
@@ -39,14 +39,14 @@ def run(times, dispatch, rows=None, **settings):
             8,
             5,
             2 / 5,
-            "launch",
+            "dispatch",
         ),
         # The host is the device: dispatch and kernel in turn.
-        ((1, 1), (3, 3), {"is_asynchronous": False}, 8, 8, 0, "launch"),
+        ((1, 1), (3, 3), {"is_asynchronous": False}, 8, 8, 0, "dispatch"),
         # A copy of two seconds: in turn with the kernel on one buffer, beside it on two.
         ((3,), (0.5,), {"input_bytes": 4.0, "buffer_count": 1, **LINK}, 5, 5, 0, "compute"),
         ((3,), (0.5,), {"input_bytes": 4.0, "buffer_count": 2, **LINK}, 5, 3, 0, "compute"),
-        ((1,), (0.5,), {"input_bytes": 4.0, **LINK}, 3, 2, 0, "host_copy"),
+        ((1,), (0.5,), {"input_bytes": 4.0, **LINK}, 3, 2, 0, "link"),
         # In 2.25 s, out 1.25 s, each with a quarter of a second before it; both have engines of
         # their own.
         (
@@ -58,7 +58,7 @@ def run(times, dispatch, rows=None, **settings):
             0,
             "compute",
         ),
-        ((1,), (0.5,), {"input_bytes": 1.0, "output_bytes": 6.0, **LINK}, 4.5, 3, 0, "host_copy"),
+        ((1,), (0.5,), {"input_bytes": 1.0, "output_bytes": 6.0, **LINK}, 4.5, 3, 0, "link"),
         # Two workers of six seconds bring a batch every three, in pairs: the first of each waits
         # for its launch.
         ((1,), (0.5,), {"loading_s": 6.0, "loader_count": 2}, 1.5, 3, 0.5 / 6, "data_loading"),
@@ -92,7 +92,7 @@ def test_utilisation_of_every_engine():
         {"compute": 1.0, "host": 0.5 / 3, "copy_in": 2 / 3, "copy_out": 1 / 3, "data_loader": 2 / 3}
     )
     assert result.demand_s == pytest.approx(
-        {"launch": 0.5, "compute": 3.0, "host_copy": 2.0, "data_loading": 2.0}
+        {"dispatch": 0.5, "compute": 3.0, "link": 2.0, "data_loading": 2.0}
     )
 
 

@@ -69,7 +69,7 @@ def test_law_holds_with_copies_and_loading(pairs, copied, loaded, workers):
         loader_count=workers,
     )
     assert result.steady_state_s == pytest.approx(max(result.demand_s.values()), rel=0.011)
-    assert result.demand_s["host_copy"] == pytest.approx(size)
+    assert result.demand_s["link"] == pytest.approx(size)
 
 
 def test_tiny_kernels_cost_their_launches():
@@ -77,7 +77,7 @@ def test_tiny_kernels_cost_their_launches():
     result = run(rows)
     assert result.latency_s == pytest.approx(100 * 5e-6, rel=1e-3)
     assert result.steady_state_s == pytest.approx(100 * 5e-6, rel=1e-3)
-    assert result.bottleneck == "launch"
+    assert result.bottleneck == "dispatch"
     assert result.dispatch_bound_fraction > 0.99
 
 
@@ -103,9 +103,9 @@ def test_captured_graph_pays_one_launch_and_its_node_gaps():
     assert graph.bottleneck == "compute"
     slow = run(captured, execution=Execution.COMPILED, graph_launch_s=1e-3)
     assert slow.latency_s == pytest.approx(1.12e-3)
-    assert slow.bottleneck == "launch"
+    assert slow.bottleneck == "dispatch"
     gaps = run(replace(captured, dispatch_s=np.full(100, 2e-6)), execution=Execution.GRAPH)
-    assert gaps.bottleneck == "launch"
+    assert gaps.bottleneck == "dispatch"
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,9 @@ def test_captured_graph_pays_one_launch_and_its_node_gaps():
     [
         (Bound.COMPUTE, "compute"),
         (Bound.MEMORY, "memory"),
-        (Bound.OVERHEAD, "launch"),
-        (Bound.DISPATCH, "launch"),
-        (Bound.LINK, "host_copy"),
+        (Bound.OVERHEAD, "overhead"),
+        (Bound.DISPATCH, "dispatch"),
+        (Bound.LINK, "link"),
     ],
 )
 def test_device_bound_runs_are_named_by_where_most_of_their_time_goes(bound, expected):
@@ -177,7 +177,7 @@ def test_copies_overlap_compute_with_two_buffers_and_not_with_one():
     assert run(rows, **link, buffer_count=1).steady_state_s == pytest.approx(1.81)
     slow = run(rows, **{**link, "host_bandwidth_bytes_per_s": 2e9})
     assert slow.steady_state_s == pytest.approx(4.01)
-    assert slow.bottleneck == "host_copy"
+    assert slow.bottleneck == "link"
 
 
 @pytest.mark.parametrize(

@@ -330,6 +330,19 @@ def test_a_table_that_expands_beyond_measure_is_refused_while_it_is_read(read, m
     assert len(taken) <= 201
 
 
+def test_rows_beyond_measure_are_refused(read, monkeypatch):
+    monkeypatch.setattr(csv_file, "MOST_ROWS", 100)
+    table, problems = read(GOOD + "add,T4,1,0.5,x\n" * 200)
+    assert table is None
+    assert "more than 100 rows" in problems[0].detail
+
+
+def test_long_cells_of_many_rows_are_refused(read, monkeypatch):
+    monkeypatch.setattr("accelsim.validation.data_folder._MOST_CHARACTERS", 1_000)
+    _, problems = read(GOOD + "".join(f"{'x' * 150},T4,{i},0.5,x\n" for i in range(1, 100)))
+    assert any("150 characters, more than 100" in problem.detail for problem in problems)
+
+
 def test_one_endless_line_is_refused(read, monkeypatch):
     monkeypatch.setattr(csv_file, "MAX_LINE_BYTES", 10_000)
     table, problems = read(GOOD + "x" * 20_000)

@@ -23,8 +23,7 @@ from accelsim.planning.estimate_many import estimate_many
 
 __all__ = ["Candidate", "DeviceAnswer", "candidates", "device_answer"]
 
-_CLASSES: Final = ("cpu", "gpu", "fpga", "asic")
-_TPU: Final = "tpu"
+_CLASSES: Final = ("cpu", "gpu", "fpga", "asic", "tpu")
 #: Two-sided 90 % interval: its end is this many standard deviations from the middle.
 _Z90: Final = 1.6448536269514722
 
@@ -95,7 +94,7 @@ def candidates(
         InvalidValueError: If nothing matches; names the filter that leaves nothing.
         UnknownNameError: If there is no such device, provider or region.
     """
-    book = PriceBook.load()
+    book = PriceBook.load().with_discounts(asked.discounts)
     _check_patterns("provider", asked.providers, {offer.provider for offer in book})
     _check_patterns("region", asked.regions, {offer.region for offer in book})
     found: list[Candidate] = []
@@ -162,10 +161,10 @@ def _device_names(words: Iterable[str], book: PriceBook) -> Iterator[str]:
     names: dict[str, None] = {}
     for word in words:
         lower = word.lower()
-        if lower == _TPU:
-            chosen = [name for name in priced if name.startswith(_TPU)]
-        elif lower in _CLASSES:
-            chosen = [name for name, device in priced.items() if device.device_class == lower]
+        if lower in _CLASSES:
+            chosen = [
+                name for name, profile in priced.items() if catalog.is_of_class(profile, lower)
+            ]
         else:
             chosen = [catalog.device(word).name]
         names.update(dict.fromkeys(chosen))
@@ -177,7 +176,8 @@ def _quotes(asked: Candidates, offers: Iterable[Offer]) -> Iterator[Quote]:
         is_wanted = any(fnmatchcase(offer.provider, p.lower()) for p in asked.providers)
         if is_wanted and any(fnmatchcase(offer.region, p.lower()) for p in asked.regions):
             for kind in asked.kinds:
-                if offer.usd_per_hour(kind) is not None:
+                price = offer.usd_per_hour(kind)
+                if price is not None and price <= (asked.max_usd_per_hour or math.inf):
                     yield Quote(offer, kind)
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from accelsim.datafile import read_mapping, validated
-from accelsim.economics.offer import PriceKind, price_kind
+from accelsim.economics.offer import LARGEST_USD_PER_HOUR, PriceKind, price_kind
 from accelsim.errors import ProfileError
-from accelsim.planning.options import RunKeywords
+from accelsim.planning.options import PriceKeywords, RunKeywords
 from accelsim.units import to_si
 
 __all__ = [
@@ -34,9 +34,7 @@ __all__ = [
 ]
 
 #: Fields of `accelsim.estimate` a service may not set: the planner does.
-_PLANNED: Final = frozenset(
-    ("batch", "mode", "offer", "usd_per_hour", "provider", "region", "kind", "host")
-)
+_PLANNED: Final = frozenset(("batch", "mode", "host", *PriceKeywords.__annotations__))
 _LARGEST_RATE: Final = 1e9
 Objective = Literal["cost", "energy", "carbon", "latency", "time"]
 _NEEDED: Final = {"latency": "services", "time": "training_jobs or batch_jobs"}
@@ -81,6 +79,8 @@ candidates:
   regions: [us-*]                 # codes or patterns
   kinds: [on_demand]              # spot, committed_1y, committed_3y
   counts: [1, 2, 4, 8]            # instances that a job may take
+  # discounts: {aws: 0.2}         # share off the list prices of a provider
+  # max_usd_per_hour: 20          # of an instance
 
 # reliability:                    # none of it: nothing fails
 #   instance_mtbf_hours: 5000     # mean time between failures of an instance
@@ -245,6 +245,8 @@ class Candidates(_Model):
         regions: Codes or shell patterns.
         kinds: Price kinds.
         counts: Instances that a job may take.
+        discounts: Share taken off the prices of a provider.
+        max_usd_per_hour: Most that an instance may cost.
     """
 
     devices: tuple[str, ...] = Field(default=("cpu", "gpu", "fpga", "asic"), min_length=1)
@@ -252,6 +254,8 @@ class Candidates(_Model):
     regions: tuple[str, ...] = Field(default=("*",), min_length=1)
     kinds: tuple[PriceKind, ...] = Field(default=("on_demand",), min_length=1)
     counts: tuple[int, ...] = Field(default=(1, 2, 4, 8), min_length=1, max_length=50)
+    discounts: Mapping[str, Annotated[float, Field(ge=0, lt=1)]] = Field(default_factory=dict)
+    max_usd_per_hour: float | None = Field(default=None, gt=0, le=LARGEST_USD_PER_HOUR)
 
     @field_validator("counts")
     @classmethod

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from accelsim.catalog import group_devices
 from accelsim.datafile import read_mapping, validated
 from accelsim.errors import ProfileError
 from accelsim.planning.sweep.functions import SweptFunction, unknown_field
@@ -78,6 +79,15 @@ class SweepSpec(_Model):
     vary: Mapping[str, list[Scalar] | Range] = Field(default_factory=dict)
     points: list[Mapping[str, Scalar]] | int | None = None
     seed: int = Field(default=0, ge=0)
+
+    @field_validator("vary")
+    @classmethod
+    def _each_of_a_group(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        named = fields.get("device")
+        if not isinstance(named, list):
+            return fields
+        devices = [name for word in named for name in group_devices(str(word))]
+        return {**fields, "device": list(dict.fromkeys(devices))}
 
     @model_validator(mode="after")
     def _is_whole(self) -> SweepSpec:

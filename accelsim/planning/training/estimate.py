@@ -379,10 +379,7 @@ def training_setup(
     place = _place(cluster, device, gpus)
     if global_batch is not None and not is_count(global_batch):
         raise InvalidValueError("global_batch", global_batch, "an integer >= 1")
-    if options.training.accumulation > 1:
-        allowed = "1: microbatches are the plan's"
-        remedy = "Give microbatch."
-        raise InvalidValueError("accumulation", options.training.accumulation, allowed, remedy)
+    _check_planned(options)
     batch = options.shape.batch if global_batch is None else global_batch
     run = resolve(workload, place.device, run_options(options, {"batch": batch}))
     around = conditions or Conditions()
@@ -390,6 +387,19 @@ def training_setup(
     if found is not None:
         found = found.with_contention(1.0 / around.network_share)
     return TrainingSetup(run, found, place.device_count, around)
+
+
+def _check_planned(options: RunOptions) -> None:
+    """Refuse what the plan decides, or what one plan cannot say."""
+    trained = options.training
+    for name, usual, why in (
+        ("accumulation", 1, "microbatches are the plan's: give microbatch"),
+        ("recompute", "none", "recomputation is the plan's: give it there"),
+        ("lora_rank", None, "adapters are the plan's: give lora_rank there"),
+    ):
+        value = getattr(trained, name)
+        if value not in {None, usual}:
+            raise InvalidValueError(name, value, f"no value: {why}")
 
 
 def _estimate(

@@ -33,6 +33,7 @@ from accelsim.workloads.operator import (
     OperatorKind,
     Phase,
 )
+from accelsim.workloads.recomputation import ATTENTION_INSIDE, layer_of
 from accelsim.workloads.sharding import ParallelGroup
 
 __all__ = ["FIELDS", "BlockCosts", "block_costs"]
@@ -40,8 +41,6 @@ __all__ = ["FIELDS", "BlockCosts", "block_costs"]
 _K = OperatorKind
 _COLLECTIVES: Final = tuple(int(kind) for kind in COLLECTIVE_KINDS)
 _LOOKUPS: Final = (int(_K.EMBEDDING), int(_K.EMBEDDING_BAG))
-#: Rows whose kept activations selective recomputation makes again.
-_ATTENTION_INSIDE: Final = (int(_K.SOFTMAX), int(_K.BATCHED_GEMM))
 #: Group of a collective -> word in the names of fields.
 _GROUPS: Final = {
     ParallelGroup.TENSOR: "tensor",
@@ -239,7 +238,7 @@ def _columns(graph: OperatorGraph, table: CostTable, run: ResolvedRun) -> dict[s
     """Columns of the rows to sum over blocks, by field."""
     is_forward = graph.phase == int(Phase.FORWARD)
     joins = np.isin(graph.kind, _COLLECTIVES)
-    inside = np.isin(graph.kind, _ATTENTION_INSIDE) & is_forward
+    inside = np.isin(graph.kind, ATTENTION_INSIDE) & is_forward
     columns = {
         "weight_gradient_s": table.time_s * _ends(graph, (".grad_weight", ".grad_bias")),
         "inner_attention_s": table.time_s * inside,
@@ -384,7 +383,7 @@ def _keys(paths: tuple[str, ...], *, is_split: bool) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     blocks: dict[str, int] = {"": 0} if is_split else {}
-    layers = [_layer(path) for path in paths]
+    layers = [layer_of(path) for path in paths]
     last = max((place for place, layer in enumerate(layers) if layer[1]), default=0)
     for place, (path, (prefix, is_layer)) in enumerate(zip(paths, layers, strict=True)):
         if is_split and not is_layer:
@@ -392,13 +391,3 @@ def _keys(paths: tuple[str, ...], *, is_split: bool) -> dict[str, int]:
         else:
             found.setdefault(path, blocks.setdefault(prefix, len(blocks)))
     return {path: len(blocks) if block < 0 else block for path, block in found.items()}
-
-
-@lru_cache(maxsize=65_536)
-def _layer(path: str) -> tuple[str, bool]:
-    """A path up to its first number, and whether it has one."""
-    parts = path.split(".")
-    for place, part in enumerate(parts):
-        if part.isdigit():
-            return ".".join(parts[: place + 1]), True
-    return parts[0], False

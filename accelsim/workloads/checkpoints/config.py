@@ -23,6 +23,7 @@ _ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu_new",
     "gelu_pytorch_tanh": "gelu",
+    "quick_gelu": "gelu",
     "relu": "relu",
     "silu": "silu",
     "swish": "silu",
@@ -38,6 +39,17 @@ class CheckpointConfig:
     """
 
     fields: Mapping[str, Any]
+
+    def subset(self, field: str) -> CheckpointConfig:
+        """The fields of a part of the model; none where it is left out.
+
+        Raises:
+            InvalidValueError: If it is no mapping.
+        """
+        value = self._value(field, {})
+        if not isinstance(value, Mapping):
+            raise InvalidValueError(field, value, "a mapping of fields")
+        return CheckpointConfig(value)
 
     def _value(self, field: str, default: Any) -> Any:
         value = self.fields.get(field)

@@ -66,8 +66,11 @@ def _language_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
     inner = config.get("text_config")
     if not isinstance(inner, Mapping) or config.get("model_type") in MODEL_TYPES:
         return config
+    named = inner.get("model_type") or f"{config.get('model_type')}_text"
     shared = ("_name_or_path", "quantization_config", "tie_word_embeddings", "dtype", "torch_dtype")
-    return {name: config[name] for name in shared if config.get(name)} | dict(inner)
+    return {name: config[name] for name in shared if config.get(name)} | dict(
+        inner, model_type=named
+    )
 
 
 def _kebab(title: str) -> str:

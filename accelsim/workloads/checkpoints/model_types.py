@@ -70,7 +70,8 @@ def read_parameters(c: CheckpointConfig, kind: ModelType) -> Parameters:
         field, default = kind["activation"]
         found["activation"] = c.activation(c.present(field), default)
     for part, inner in kind.get("parts", {}).items():
-        found[part] = read_parameters(c, inner)
+        fields = c.subset(inner["subset"]) if "subset" in inner else c
+        found[part] = read_parameters(fields, inner)
     fixed: dict[str, Any] = kind.get("fixed", {})
     return found | _special(c, kind, found) | fixed
 
@@ -80,6 +81,10 @@ def _special(c: CheckpointConfig, kind: ModelType, found: Parameters) -> Paramet
     special: Parameters = {}
     if "windows" in kind:
         special |= _windows(c, kind["windows"])
+    if "layer_every" in kind:
+        parameter, usual = kind["layer_every"]
+        every = c.integer("full_attention_interval", usual)
+        special[parameter] = _full_every(c, every)
     if "gated_activation" in kind:
         special |= _gated_activation(c, *kind["gated_activation"])
     if "rotary" in kind:
@@ -101,6 +106,14 @@ def _special(c: CheckpointConfig, kind: ModelType, found: Parameters) -> Paramet
 
 def _windows(c: CheckpointConfig, every: int) -> Parameters:
     """Windowed layers with a full one every `every`, unless ``layer_types`` says otherwise."""
+    return {
+        "window": c.integer("sliding_window", 4096),
+        "full_attention_every": _full_every(c, every),
+    }
+
+
+def _full_every(c: CheckpointConfig, every: int) -> int:
+    """Layers to one of full attention, by ``layer_types`` where there are any."""
     kinds = c.fields.get("layer_types")
     if kinds is not None:
         if not isinstance(kinds, (list, tuple)) or len(kinds) != c.integer("num_hidden_layers"):
@@ -109,7 +122,7 @@ def _windows(c: CheckpointConfig, every: int) -> Parameters:
         every = full[0] if full else 0
         if full != (list(range(every, len(kinds) + 1, every)) if every else []):
             raise InvalidValueError("layer_types", kinds, "full_attention at every n-th layer")
-    return {"window": c.integer("sliding_window", 4096), "full_attention_every": every}
+    return every
 
 
 def _gated_activation(c: CheckpointConfig, field: str, default: str) -> Parameters:

@@ -56,6 +56,7 @@ class MultiHeadAttention:
         masked: Whether unfused implementations add a padding mask to the scores.
         scaled: What they divide by sqrt(head_dim): "scores", "query" or "" for neither.
         dropout: Whether training drops probabilities.
+        gated: Whether the query projection gives a gate, too, that scales the output (Qwen3-Next).
     """
 
     heads: int
@@ -74,6 +75,7 @@ class MultiHeadAttention:
     masked: bool = False
     scaled: str = "scores"
     dropout: bool = False
+    gated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,7 @@ def _project(
         q, k, v = b.split(fused, (query, each, each))
         return q, k, v
     with b.scope(names.query):
-        q = b.linear(x, query, bias=a.bias)
+        q = b.linear(x, query * (1 + a.gated), bias=a.bias)
     with b.scope(names.key):
         k = b.linear(x, each, bias=a.key_bias)
     with b.scope(names.value):
@@ -245,6 +247,9 @@ def self_attention(
     q, k, v = _project(b, enter_split(b, x), a, names)
     if a.whole_norm:
         q, k = _norms(b, q, k, names)
+    gate = q
+    if a.gated:
+        q = b.part(q, *q.shape[:2], a.heads * a.head_dim)
     q, k, v = _heads(b, q, a.heads), _heads(b, k, a.kv_heads), _heads(b, v, a.kv_heads)
     if a.query_key_norm:
         q, k = _norms(b, q, k, names)
@@ -269,6 +274,9 @@ def self_attention(
             scaled=a.scaled,
             dropout=a.dropout,
         )
+        if a.gated:
+            scale = b.elementwise(b.part(gate, *attended.shape), name="sigmoid")
+            attended = b.multiply(attended, scale)
     return leave_split(b, _output(b, attended, width, names.output, bias=a.output_bias))
 
 

@@ -21,6 +21,7 @@ from accelsim.workloads.families.attention_layers import (
     leave_split,
 )
 from accelsim.workloads.families.feed_forward import FeedForward, Mixture
+from accelsim.workloads.families.linear_attention import GatedDelta
 from accelsim.workloads.families.module_names import LAYOUTS
 from accelsim.workloads.families.transformer import (
     TransformerLayer,
@@ -39,6 +40,7 @@ from accelsim.workloads.sharding import ParallelGroup, stage_layers
 __all__ = [
     "Activation",
     "DecoderParameters",
+    "GatedDeltaParameters",
     "LatentParameters",
     "MixtureParameters",
     "write_decoder",
@@ -79,6 +81,28 @@ class LatentParameters(FamilyParameters):
     value_dim: Count
 
 
+class GatedDeltaParameters(FamilyParameters):
+    """Gated delta networks in place of attention, in all layers but every `attention_every`-th; see
+    `linear_attention.GatedDelta`.
+    """
+
+    key_heads: Count
+    value_heads: Count
+    key_dim: Count
+    value_dim: Count
+    kernel: Count = 4
+    fused: bool = True
+    attention_every: Count = 4
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> GatedDeltaParameters:
+        if self.value_heads % self.key_heads:
+            raise ValueError(
+                f"value_heads = {self.value_heads} is no multiple of key_heads = {self.key_heads}"
+            )
+        return self
+
+
 class DecoderParameters(FamilyParameters):
     """Parameters of a decoder-only model.
 
@@ -117,6 +141,8 @@ class DecoderParameters(FamilyParameters):
         post_norms: Norms on the sublayers' outputs too.
         mixture: Mixture of experts.
         latent: Latent attention.
+        delta: Gated delta networks in place of most attention layers.
+        output_gate: Attention scales its output by a gate.
     """
 
     layout: str = "llama"
@@ -152,6 +178,8 @@ class DecoderParameters(FamilyParameters):
     post_norms: bool = False
     mixture: MixtureParameters | None = None
     latent: LatentParameters | None = None
+    delta: GatedDeltaParameters | None = None
+    output_gate: bool = False
 
     @model_validator(mode="after")
     def _consistent(self) -> DecoderParameters:
@@ -242,7 +270,11 @@ def _layer(p: DecoderParameters, index: int) -> TransformerLayer:
     )
 
 
-def _attention(p: DecoderParameters, index: int) -> MultiHeadAttention | LatentAttention:
+def _attention(
+    p: DecoderParameters, index: int
+) -> MultiHeadAttention | LatentAttention | GatedDelta:
+    if p.delta is not None and (index + 1) % p.delta.attention_every:
+        return GatedDelta(**p.delta.model_dump(exclude={"attention_every"}))
     if p.latent is not None:
         return LatentAttention(heads=p.heads, **p.latent.model_dump())
     every = p.unrotated_every
@@ -261,6 +293,7 @@ def _attention(p: DecoderParameters, index: int) -> MultiHeadAttention | LatentA
         causal=True,
         window=p.window if p.is_windowed(index) else 0,
         sinks=p.sinks,
+        gated=p.output_gate,
         scaled="query" if p.layout == "opt" else "scores",
     )
 

@@ -73,7 +73,7 @@ class _Writer:
     context: Tensor
 
 
-@family("latent-diffusion", LatentDiffusionParameters)
+@family("latent-diffusion", LatentDiffusionParameters, steps=True)
 def write_latent_diffusion(b: GraphBuilder, p: LatentDiffusionParameters, shape: PassShape) -> None:
     """One denoising step."""
     size = (shape.image_size or p.image_size) // _LATENT_FACTOR

@@ -90,7 +90,7 @@ class LayersParameters(FamilyParameters):
     sections: Annotated[dict[str, list[Layer]], Field(min_length=1)]
 
 
-@family("layers", LayersParameters)
+@family("layers", LayersParameters, image=True)
 def write_layers(b: GraphBuilder, p: LayersParameters, shape: PassShape) -> None:
     """Write the sections one after the other."""
     sample = p.input

@@ -165,6 +165,21 @@ _DISTILBERT = _renamed(
     """,
 )
 
+_MODERNBERT = _renamed(
+    _LLAMA,
+    """
+    attention=attn fused_qkv=attn.Wqkv output=attn.Wo attention_norm=attn_norm fused_gate_up=mlp.Wi
+    down=mlp.Wo feed_forward_norm=mlp_norm
+    """,
+)
+_FAIRSEQ_MLP = _renamed(
+    _FAIRSEQ,
+    """
+    attention_norm=layer_norm1 feed_forward=mlp up=mlp.fc1 down=mlp.fc2
+    feed_forward_norm=layer_norm2
+    """,
+)
+
 #: Layer paths of encoders and encoder-decoders.
 LAYER_NAMES: Mapping[str, LayerNames] = {
     "bert": _BERT,
@@ -174,6 +189,8 @@ LAYER_NAMES: Mapping[str, LayerNames] = {
     "t5_decoder": _T5_DECODER,
     "fairseq": _FAIRSEQ,
     "wav2vec2": _WAV2VEC2,
+    "modernbert": _MODERNBERT,
+    "fairseq_mlp": _FAIRSEQ_MLP,
 }
 
 #: Decoder-only layouts.

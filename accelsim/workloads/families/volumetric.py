@@ -36,7 +36,7 @@ class VolumetricUnetParameters(FamilyParameters):
     channels: Annotated[tuple[Count, ...], Field(strict=False, min_length=2, max_length=8)]
 
 
-@family("volumetric-unet", VolumetricUnetParameters)
+@family("volumetric-unet", VolumetricUnetParameters, image=True)
 def write_volumetric_unet(b: GraphBuilder, p: VolumetricUnetParameters, shape: PassShape) -> None:
     """Contract by strides, expand, classify each voxel; `image_size` asks for a cube of that
     edge.

@@ -1,0 +1,66 @@
+"""A chart of a result as a picture, drawn by matplotlib where it is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from accelsim.errors import InvalidValueError
+from accelsim.report.formats import visible
+from accelsim.report.output import write_file
+
+__all__ = ["Bars", "check_chart", "write_chart"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Bars of one figure.
+
+    Attributes:
+        title: Of the chart.
+        axis: What the bars say, with its unit.
+        labels: Of each bar.
+        values: Of each bar; 0 where unknown.
+    """
+
+    title: str
+    axis: str
+    labels: Sequence[str]
+    values: Sequence[float]
+
+
+def check_chart(path: Path) -> None:
+    """Refuse a picture that cannot be drawn here, before any work is done.
+
+    Raises:
+        InvalidValueError: If matplotlib is not installed.
+    """
+    if find_spec("matplotlib") is None:
+        remedy = "Run: pip install matplotlib, or write .html, .md, .csv or .json."
+        raise InvalidValueError("out", str(path), "a format that can be written here", remedy)
+
+
+def write_chart(path: Path, bars: Bars, *, force: bool = False) -> None:
+    """Write a chart as PNG.
+
+    Args:
+        path: File to write.
+        bars: What it shows.
+        force: Whether an existing file may be replaced.
+
+    Raises:
+        OutputError: If the file exists or cannot be written.
+    """
+    from matplotlib.figure import Figure
+
+    count = len(bars.labels)
+    drawing = Figure(figsize=(8, 1.2 + 0.35 * count), layout="constrained")
+    axes = drawing.subplots()
+    axes.barh(range(count), bars.values)
+    axes.set_yticks(range(count), [visible(name).replace("$", r"\$") for name in bars.labels])
+    axes.invert_yaxis()
+    axes.set_xlabel(bars.axis)
+    axes.set_title(visible(bars.title).replace("$", r"\$"))
+    write_file(path, lambda temporary: drawing.savefig(temporary, format="png"), force=force)

@@ -1,0 +1,57 @@
+"""A view as Markdown: its tables as tables, the rest as paragraphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from accelsim.report.formats import visible
+from accelsim.report.listing import Listing
+
+__all__ = ["markdown"]
+
+
+def markdown(view: RenderableType) -> str:
+    """A view of `accelsim.report` as Markdown text (GitHub's tables).
+
+    Args:
+        view: Texts, listings and grids, in groups and panels.
+    """
+    return "\n\n".join(block for block in _blocks(view) if block) + "\n"
+
+
+def _blocks(view: RenderableType) -> Iterator[str]:
+    if isinstance(view, Group):
+        for part in view.renderables:
+            yield from _blocks(part)
+    elif isinstance(view, Padding):
+        yield from _blocks(view.renderable)
+    elif isinstance(view, Panel):
+        yield f"## {_cell(view.title or '')}"
+        yield from _blocks(view.renderable)
+    elif isinstance(view, Listing):
+        yield _table(view.headers, [header in view.right for header in view.headers], view.rows)
+    elif isinstance(view, Table):
+        columns = [list(column.cells) for column in view.columns]
+        headers = [_cell(column.header) for column in view.columns]
+        yield _table(headers, [False] * len(headers), list(zip(*columns, strict=True)))
+    else:
+        yield visible(str(view)).strip()
+
+
+def _table(
+    headers: Iterable[str], is_right: Sequence[bool], rows: Iterable[Sequence[object]]
+) -> str:
+    rule = ["---:" if right else "---" for right in is_right]
+    lines = [list(headers), rule, *([_cell(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(cell: object) -> str:
+    text = cell.plain if isinstance(cell, Text) else str(cell)
+    return visible(text).strip().replace("|", "\\|").replace("\n", "<br>")

@@ -1,0 +1,163 @@
+"""Dual encoders of images and texts: CLIP (Radford et al., ICML 2021, arXiv:2103.00020) and SigLIP
+(Zhai et al., ICCV 2023, arXiv:2303.15343).
+
+A sample is an image and a text. Module names as in Hugging Face's ``CLIPModel`` and
+``SiglipModel``. The comparison of all images with all texts of a batch is one product.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from accelsim.errors import InvalidValueError
+from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.families.attention_layers import MultiHeadAttention
+from accelsim.workloads.families.encoder import StackParameters
+from accelsim.workloads.families.feed_forward import FeedForward
+from accelsim.workloads.families.module_names import LAYER_NAMES
+from accelsim.workloads.families.transformer import (
+    TransformerLayer,
+    new_token_count,
+    normalise,
+    token_ids,
+    transformer_layers,
+)
+from accelsim.workloads.family_parameters import Count, FamilyParameters
+from accelsim.workloads.model import PassShape, family
+
+__all__ = ["DualEncoderParameters"]
+
+
+class ImageTower(StackParameters):
+    """The encoder of images.
+
+    Attributes:
+        image_size: Side of the image it was made for, in pixels.
+        patch_size: Side of a patch.
+    """
+
+    image_size: Count = 224
+    patch_size: Count = 32
+
+
+class TextTower(StackParameters):
+    """The encoder of texts.
+
+    Attributes:
+        vocab_size: Rows of the embedding table.
+        max_positions: Rows of the position table.
+    """
+
+    vocab_size: Count
+    max_positions: Count = 77
+
+
+class DualEncoderParameters(FamilyParameters):
+    """Parameters of a dual encoder.
+
+    Attributes:
+        image: The encoder of images.
+        text: The encoder of texts.
+        projection_size: Width both are projected to; of CLIP.
+        kind: What differs: CLIP has a class token, a causal text encoder and projections, SigLIP
+            pools patches by attention.
+    """
+
+    image: ImageTower
+    text: TextTower
+    projection_size: Count = 512
+    kind: Literal["clip", "siglip"] = "clip"
+
+
+@family("dual-encoder", DualEncoderParameters, sequence=True, image=True)
+def write_dual_encoder(b: GraphBuilder, p: DualEncoderParameters, shape: PassShape) -> None:
+    """Write both encoders over a batch of images and as many texts of seq_len tokens."""
+    side = shape.image_size or p.image.image_size
+    if side < p.image.patch_size:
+        raise InvalidValueError("image_size", side, f"at least one patch of {p.image.patch_size}")
+    image = _image(b, p, shape.batch, side)
+    text = _text(b, p, shape.batch, new_token_count(b, shape, p.text.max_positions))
+    b.parameters(1 if p.kind == "clip" else 2)  # scale, and SigLIP's bias
+    b.matmul(text, b.part(image, image.shape[1], image.shape[0]), name="logits")
+
+
+def _image(b: GraphBuilder, p: DualEncoderParameters, batch: int, side: int) -> Tensor:
+    tower, is_clip = p.image, p.kind == "clip"
+    width, count = tower.hidden_size, (side // tower.patch_size) ** 2
+    own = (tower.image_size // tower.patch_size) ** 2 + is_clip
+    with b.scope("vision_model"):
+        with b.scope("embeddings.patch_embedding"):
+            pixels, size = b.input(batch, 3, side, side), tower.patch_size
+            x = b.conv(pixels, width, size, stride=size, padding=0, bias=not is_clip)
+        x = b.view(x, batch, count, width)
+        if is_clip:
+            b.parameters(width)  # class token
+            count += 1
+            x = b.copy(x, b.input(batch, 1, width), shape=(batch, count, width), name="concat")
+        b.parameters(own * width)
+        x = b.add(x, b.input(count, width), name="embeddings.position_embedding")
+        if is_clip:
+            x = normalise(b, x, "layer_norm", "pre_layrnorm")
+        x = transformer_layers(b, x, [_layer(tower)] * tower.layers, "encoder.layers")
+        if is_clip:
+            x = normalise(b, b.part(x, batch, width), "layer_norm", "post_layernorm")
+        else:
+            x = _pooled(b, normalise(b, x, "layer_norm", "post_layernorm"), tower)
+    return _projected(b, x, "visual_projection", p.projection_size) if is_clip else x
+
+
+def _pooled(b: GraphBuilder, x: Tensor, tower: ImageTower) -> Tensor:
+    """SigLIP's head: one learned query over all patches, and a feed-forward."""
+    batch, count, width = x.shape
+    heads, each = tower.heads, width // tower.heads
+    with b.scope("head"):
+        b.parameters(width)
+        with b.scope("attention"):
+            query = b.linear(b.input(batch, 1, width), width)
+            both = b.linear(x, 2 * width)
+            q = b.view(query, batch, heads, 1, each)
+            k, v = (b.part(both, batch, heads, count, each) for _ in range(2))
+            y = b.linear(b.view(b.attention(q, k, v), batch, 1, width), width)
+        inner = normalise(b, y, "layer_norm", "layernorm")
+        with b.scope("mlp"):
+            inner = b.activation(b.linear(inner, tower.intermediate_size), tower.activation)
+            y = b.add(y, b.linear(inner, width))
+    return b.view(y, batch, width)
+
+
+def _text(b: GraphBuilder, p: DualEncoderParameters, batch: int, length: int) -> Tensor:
+    tower, is_clip = p.text, p.kind == "clip"
+    width = tower.hidden_size
+    with b.scope("text_model"):
+        with b.scope("embeddings.token_embedding"):
+            x = b.embedding(token_ids(b, batch, length), tower.vocab_size, width)
+        with b.scope("embeddings.position_embedding"):
+            x = b.add(x, b.embedding(token_ids(b, 1, length), tower.max_positions, width))
+        layers = [_layer(tower, causal=is_clip)] * tower.layers
+        x = transformer_layers(b, x, layers, "encoder.layers")
+        x = normalise(b, x, "layer_norm", "final_layer_norm")
+    x = b.part(x, batch, width)
+    if is_clip:
+        return _projected(b, x, "text_projection", p.projection_size)
+    with b.scope("text_model.head"):
+        return b.linear(x, p.image.hidden_size)
+
+
+def _projected(b: GraphBuilder, x: Tensor, path: str, width: int) -> Tensor:
+    with b.scope(path):
+        return b.linear(x, width, bias=False)
+
+
+def _layer(p: StackParameters, *, causal: bool = False) -> TransformerLayer:
+    attention = MultiHeadAttention(
+        heads=p.heads,
+        kv_heads=p.heads,
+        head_dim=p.hidden_size // p.heads,
+        bias=True,
+        key_bias=True,
+        output_bias=True,
+        causal=causal,
+        scaled="query",
+    )
+    feed = FeedForward(p.intermediate_size, p.activation, bias=True)
+    return TransformerLayer(attention, feed, LAYER_NAMES["fairseq_mlp"])
