@@ -181,7 +181,8 @@ class CpuProfile(_Divisible):
 
     `simd_width_bits` and `fma_ports` are per core; `vector_flop_per_s` is cores x lanes x ports x 2
     x clock at the clock that vector code holds, `matrix_flop_per_s` that of AMX, SME or dot-product
-    units. `matrix_unit` names it.
+    units. `matrix_unit` names it. `sustained_clock_hz` is what all cores hold in long products of
+    the widest vectors, where that is known to be less than the clock of the rates.
     """
 
     device_class: Literal["cpu"] = "cpu"
@@ -192,6 +193,7 @@ class CpuProfile(_Divisible):
     base_clock_hz: Positive
     boost_clock_hz: Positive | None = None
     vector_clock_hz: Positive | None = None
+    sustained_clock_hz: Positive | None = None
     matrix_unit: str | None = None
     numa_node_count: PositiveCount | None = None
     memory_channel_count: PositiveCount | None = None

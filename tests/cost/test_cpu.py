@@ -278,3 +278,21 @@ def test_a_few_rows_are_no_slower_than_as_many_vectors(name):
     ).time_s
     assert (times[1:] >= times[:-1] * (1 - 1e-9)).all()
     assert (times[1:] <= times[0] * np.array([2, 3, 4, 6, 8]) * 1.05).all()
+
+
+def test_products_run_at_the_clock_that_all_cores_sustain():
+    # Xeon Platinum 8280: 2.1 of 2.7 GHz in sustained 512-bit code; memory-bound rows stay.
+    device = catalog.device("xeon-platinum-8280")
+    plain = device.model_copy(update={"sustained_clock_hz": None})
+    graph = concatenate([gemm(2048, 2048, 2048), add(10**7)])
+    held, nominal = (cost_cpu(graph, d, Execution.GRAPH).compute_s for d in (device, plain))
+    assert held[0] == pytest.approx(nominal[0] * 2700 / 2100, rel=1e-6)
+    assert held[1] == nominal[1]
+
+
+def test_dot_product_units_of_desktop_chips_multiply_bytes_four_times_as_fast():
+    graph = [gemm(2048, 2048, 2048, dtype) for dtype in ("fp32", "int8")]
+    fp32, int8 = (
+        cost_cpu(g, catalog.device("core-i9-13900k"), Execution.GRAPH).compute_s[0] for g in graph
+    )
+    assert fp32 / int8 == pytest.approx(4.0, rel=0.1)

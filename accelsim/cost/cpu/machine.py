@@ -238,7 +238,12 @@ def _clock_hz(device: CpuProfile) -> float:
 def _contraction_rates(
     device: CpuProfile, vector: FloatArray, values: CpuParameters, share: float
 ) -> tuple[FloatArray, FloatArray, NDArray[np.bool_]]:
-    """GEMM and window-kernel rates by format, and which formats are widened first."""
+    """GEMM and window-kernel rates by format, at the clock that all cores sustain, and which
+    formats are widened first.
+    """
+    if device.sustained_clock_hz is not None:
+        held = min(device.sustained_clock_hz.value / _clock_hz(device), 1.0)
+        share, vector = share * held, vector * held
     tiles = any(word in (device.matrix_unit or "").lower() for word in ("amx", "sme"))
     efficiency = values.tile_unit_efficiency_fraction if tiles else values.unit_efficiency_fraction
     own = {
