@@ -70,6 +70,22 @@ class Layout(FrozenModel, strict=False):
     source: _Source
 
 
+class OwnKernels(FrozenModel, strict=False):
+    """Kernels for products of few rows that a stack brings for GPUs.
+
+    Attributes:
+        rows: Most rows that they take.
+        operations_per_weight: Instructions of a vector lane that widen one weight and scale it.
+        sums_in_16_bits: Whether larger products of 16 bits are summed up in 16 bits.
+        source: Where it comes from.
+    """
+
+    rows: Annotated[int, Field(ge=1, le=1024)]
+    operations_per_weight: Annotated[float, Field(ge=0.0, le=100.0)]
+    sums_in_16_bits: bool
+    source: _Source
+
+
 class Achieved(FrozenModel, strict=False):
     """How far operators of one family lie from the model of kernels, on one class of devices.
 
@@ -141,6 +157,7 @@ class Stack(FrozenModel, strict=False):
         generation_only: Whether it runs language models that generate tokens alone.
         paths: Ways it runs a network, by mode of execution; the first is the default.
         layouts: Layouts that can be chosen, the default first; none where the stack chooses.
+        own_kernels: Products that do not go to the maker's library.
         memory_fraction: Share of a GPU's memory that it takes, its context included.
         achieved: Ratios by operator family; 1 where there is none.
         spreads: Spread of whole networks by device class and mode.
@@ -156,6 +173,7 @@ class Stack(FrozenModel, strict=False):
     generation_only: bool = False
     paths: Mapping[str, StackPath] = Field(min_length=1)
     layouts: Mapping[str, Layout] = {}
+    own_kernels: OwnKernels | None = None
     memory_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     achieved: tuple[Achieved, ...] = ()
     spreads: tuple[Spread, ...] = ()

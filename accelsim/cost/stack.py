@@ -17,12 +17,17 @@ from numpy.typing import NDArray
 from accelsim.cost.residual import group_of
 from accelsim.cost.table import CostTable
 from accelsim.workloads.dtype import DTYPE_BYTES
-from accelsim.workloads.graph import FloatArray
-from accelsim.workloads.operator import COLLECTIVE_KINDS, TRANSFER_KINDS, OperatorKind
+from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.operator import (
+    COLLECTIVE_KINDS,
+    DIMENSIONS,
+    TRANSFER_KINDS,
+    OperatorKind,
+)
 
 Codes: TypeAlias = NDArray[np.integer[Any]]
 
-__all__ = ["StackEffect", "on_stack", "operator_families"]
+__all__ = ["MatrixVector", "StackEffect", "on_stack", "operator_families"]
 
 #: Families whose ratios are told apart, by group of operators; links belong to none.
 _FAMILY_OF_GROUP: Final = {
@@ -44,6 +49,20 @@ _PLACE: Final = np.array(
 )
 #: Formats whose convolutions have a layout that is faster than others: those of matrix cores.
 _LAID_OUT_BYTES: Final = 2.0
+_PRODUCT_SIDES: Final = [DIMENSIONS[OperatorKind.GEMM].index(side) for side in ("m", "n", "k")]
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixVector:
+    """Kernels of a stack's own for products of few rows with weights, on one device.
+
+    Attributes:
+        rows: Most rows that they take.
+        weight_s: Time of the vector units for a weight in a format they widen.
+    """
+
+    rows: int
+    weight_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +77,8 @@ class StackEffect:
         layout: Time of convolutions of 16 bits and less over the fastest layout's.
         host: Time to issue an operator over the class's.
         log_sigma: Spread of ln(true / predicted) of whole networks.
+        matrix_vector: Its kernels for few rows; None where it calls the library's.
+        sums_ratio: Arithmetic time of products in 16 bits over the class's, by the format of sums.
     """
 
     convolution: float = 1.0
@@ -67,11 +88,13 @@ class StackEffect:
     layout: float = 1.0
     host: float = 1.0
     log_sigma: float = 0.0
+    matrix_vector: MatrixVector | None = None
+    sums_ratio: float = 1.0
 
     @classmethod
-    def of(cls, ratios: Mapping[str, float], **others: float) -> StackEffect:
+    def of(cls, ratios: Mapping[str, float], **others: Any) -> StackEffect:
         """Effect with the ratios of some families."""
-        return cls(**ratios, **others)
+        return cls(**{**ratios, **others})
 
 
 def operator_families(kind: Codes) -> list[str]:
@@ -80,7 +103,7 @@ def operator_families(kind: Codes) -> list[str]:
 
 
 def on_stack(
-    table: CostTable, kind: Codes, dtype: Codes, effect: StackEffect, *, is_decode: bool
+    table: CostTable, graph: OperatorGraph, effect: StackEffect, *, is_decode: bool
 ) -> CostTable:
     """Costs of n rows on a stack.
 
@@ -88,11 +111,11 @@ def on_stack(
 
     Args:
         table: Costs of the model of kernels.
-        kind: Operator kinds, shape (n,).
-        dtype: Their formats, shape (n,).
+        graph: The rows.
         effect: What the stack does.
         is_decode: Whether the rows are of a decode step.
     """
+    kind, dtype = graph.kind, graph.dtype
     by_family = [effect.convolution, effect.product, effect.memory]
     if is_decode:
         by_family = [effect.decode] * len(by_family)
@@ -101,11 +124,41 @@ def on_stack(
         DTYPE_BYTES[dtype] <= _LAID_OUT_BYTES
     )
     ratio = np.where(laid_out, ratio * effect.layout, ratio)
+    own = _with_sums(table, graph, effect.sums_ratio)
+    if effect.matrix_vector is not None:
+        own = _with_matrix_vector(own, graph, effect.matrix_vector)
+    return replace(
+        own,
+        time_s=own.time_s * ratio,
+        compute_s=own.compute_s * ratio,
+        memory_s=own.memory_s * ratio,
+        dispatch_s=own.dispatch_s * effect.host,
+        context_log_sigma=float(np.hypot(own.context_log_sigma, effect.log_sigma)),
+    )
+
+
+def _with_sums(table: CostTable, graph: OperatorGraph, ratio: float) -> CostTable:
+    """Products in 16 bits whose sums are of another format than libraries take."""
+    if ratio == 1.0:
+        return table
+    halves = (graph.kind == OperatorKind.GEMM) & (DTYPE_BYTES[graph.dtype] == _LAID_OUT_BYTES)
+    compute_s = np.where(halves, table.compute_s * ratio, table.compute_s)
+    gained_s = np.maximum(table.compute_s, table.memory_s) - np.maximum(compute_s, table.memory_s)
+    return replace(table, time_s=table.time_s - gained_s, compute_s=compute_s)
+
+
+def _with_matrix_vector(table: CostTable, graph: OperatorGraph, kernels: MatrixVector) -> CostTable:
+    """Products of few rows by kernels that read each weight once, widen it, and multiply it.
+
+    Estimate: reading and widening add up, as measured figures of an RTX 3090 and an A40 in 16 and
+    4 bits differ by (llama.cpp's CUDA kernels, ggml-cuda/mmvq.cu).
+    """
+    m, n, k = (graph.dims[:, place].astype(np.float64) for place in _PRODUCT_SIDES)
+    few = (graph.kind == OperatorKind.GEMM) & (m <= kernels.rows) & (graph.weight_bytes > 0)
+    widened = graph.weight_bytes < n * k * DTYPE_BYTES[graph.dtype]
+    compute_s = np.where(widened, n * k * kernels.weight_s, 0.0)
     return replace(
         table,
-        time_s=table.time_s * ratio,
-        compute_s=table.compute_s * ratio,
-        memory_s=table.memory_s * ratio,
-        dispatch_s=table.dispatch_s * effect.host,
-        context_log_sigma=float(np.hypot(table.context_log_sigma, effect.log_sigma)),
+        time_s=np.where(few, table.memory_s + compute_s, table.time_s),
+        compute_s=np.where(few, compute_s, table.compute_s),
     )

@@ -481,7 +481,7 @@ def _pass_figures(run: ResolvedRun, columns: _PassColumns, count: int) -> _PassF
             rows, is_decode = part.distinct_rows(), columns.name == "decode"
             kernels = operator_costs(rows, run.device, run.execution, parameters)
             effect = run.stack_effect
-            table = on_stack(kernels, rows.kind, rows.dtype, effect, is_decode=is_decode)
+            table = on_stack(kernels, rows, effect, is_decode=is_decode)
             _fill(figures, run, part, table, is_decode=is_decode)
     return figures
 

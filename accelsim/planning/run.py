@@ -17,7 +17,7 @@ from accelsim import __version__, catalog, stack_catalog, workload_catalog
 from accelsim.cost.fitted import fitted_parameters
 from accelsim.cost.memory import available_bytes
 from accelsim.cost.registry import HEAPS
-from accelsim.cost.stack import StackEffect
+from accelsim.cost.stack import MatrixVector, StackEffect
 from accelsim.cost.table import Execution
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceProfile, GpuProfile
@@ -128,6 +128,7 @@ class ResolvedRun:
             layout=1.0 if layout is None else layout.time_ratio,
             host=self.stack.version.gpu_host_ratio if asked[0] == "gpu" else 1.0,
             log_sigma=self.stack.log_sigma(*asked),
+            **_own_kernels(self.stack, self.device),
         )
 
     @property
@@ -173,6 +174,24 @@ class ResolvedRun:
             ranks = {group.label: count for group, count in self.shard.ranks.items() if count > 1}
             named |= {"cluster": self.cluster.name, "ranks": ranks}
         return named
+
+
+def _own_kernels(stack: Stack, device: DeviceProfile) -> dict[str, Any]:
+    """Fields of `StackEffect` for a stack that brings kernels of its own to a GPU.
+
+    A lane's multiply-add is two operations of the stated vector rate.
+    """
+    own, vector = stack.own_kernels, device.vector_flop_per_s.get(Dtype.FP32)
+    if own is None or not isinstance(device, GpuProfile) or vector is None:
+        return {}
+    found: dict[str, Any] = {
+        "matrix_vector": MatrixVector(own.rows, own.operations_per_weight / (vector.value / 2.0))
+    }
+    sums = device.matrix_fp32_accumulate_flop_per_s.get(Dtype.FP16)
+    whole = device.matrix_flop_per_s.get(Dtype.FP16)
+    if own.sums_in_16_bits and sums is not None and whole is not None:
+        found["sums_ratio"] = sums.value / whole.value
+    return found
 
 
 def device_parts(device: DeviceProfile) -> dict[str, Any]:

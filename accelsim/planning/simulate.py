@@ -451,7 +451,7 @@ def _costs_and_result(
     device = device_key.value
     priced = (device, execution, parameters.value, host.value)
     kernels = sharded_costs(graph, *priced, shard=shard, cluster=cluster.value)
-    table = on_stack(kernels, graph.kind, graph.dtype, effect, is_decode=is_decode)
+    table = on_stack(kernels, graph, effect, is_decode=is_decode)
     settings = device_settings(device, execution, input_bytes, is_decode=is_decode)
     return table, simulate_device(table, iterations=1, warmup_iterations=2, **settings)
 

@@ -114,3 +114,28 @@ def test_versions_answer_differently():
     assert 3e-3 < runs["2.11"].latency_s < 4.6e-3 < 9e-3 < runs["2.4"].latency_s
     in_parts = estimate("bert-base", "v100", stack="pytorch@1.13")
     assert in_parts.bytes > estimate("bert-base", "v100").bytes
+
+
+def test_kernels_of_llama_cpp_widen_each_weight():
+    run = {"batch": 1, "seq_len": 1, "output_len": 64, "precision": "q4_k_m"}
+    step_s = {
+        stack: estimate("llama-3.1-8b", "apple-m1", stack=stack, **run).time_per_output_token_s
+        for stack in ("pytorch", "llama-cpp")
+    }
+    weight_count, lanes_per_s = 7.5e9, 2.6e12 / 2  # five instructions a weight, beside its bytes
+    least_s = 4.6e9 / 68e9 + 5 * weight_count / lanes_per_s
+    assert 0.75 * least_s < step_s["llama-cpp"] < 1.4 * least_s
+    assert step_s["llama-cpp"] < step_s["pytorch"]
+
+
+def test_sums_in_16_bits_double_the_rate_of_geforce_boards():
+    run = {"batch": 1, "seq_len": 1024, "output_len": 0, "precision": "fp16"}
+    times = {
+        board: [estimate("llama-3.1-8b", board, stack=s, **run).latency_s for s in STACKS]
+        for board in ("rtx-3090", "a40")
+    }
+    gained = {board: library / own for board, (library, own) in times.items()}
+    assert gained["rtx-3090"] > 1.6 * gained["a40"]
+
+
+STACKS = ("vllm", "llama-cpp")

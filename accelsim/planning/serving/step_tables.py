@@ -332,7 +332,7 @@ class _Pricing:
         """Costs as the run's stack has them."""
         is_decode = phase is Phase.DECODE
         effect = self.run.stack_effect
-        return on_stack(table, graph.kind, graph.dtype, effect, is_decode=is_decode)
+        return on_stack(table, graph, effect, is_decode=is_decode)
 
     def times(self, table: CostTable) -> FloatArray:
         """Device times of rows; where the host issues them one by one, no less than that takes."""

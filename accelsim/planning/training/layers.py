@@ -229,7 +229,7 @@ def _table(graph: OperatorGraph, run: ResolvedRun) -> CostTable:
     parameters = _parameters_of(run)
     where: dict[str, Any] = {"shard": run.shard, "cluster": run.cluster}
     kernels = sharded_costs(graph, run.device, run.execution, parameters, run.host, **where)
-    table = on_stack(kernels, graph.kind, graph.dtype, run.stack_effect, is_decode=False)
+    table = on_stack(kernels, graph, run.stack_effect, is_decode=False)
     settings = device_settings(run.device, run.execution, 0.0, is_decode=False)
     return replace(table, time_s=device_time_s(table, settings))
 

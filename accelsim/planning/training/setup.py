@@ -207,7 +207,7 @@ class TrainingSetup:
         parameters = tier_parameters(run.device, run.tier)
         where: dict[str, Any] = {"shard": WHOLE, "cluster": None}
         kernels = sharded_costs(graph, run.device, run.execution, parameters, run.host, **where)
-        table = on_stack(kernels, graph.kind, graph.dtype, run.stack_effect, is_decode=False)
+        table = on_stack(kernels, graph, run.stack_effect, is_decode=False)
         return table.total_time_s, table.total_energy_j
 
     def units(self, candidates: Candidates) -> IntArray:
