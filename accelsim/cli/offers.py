@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["offers"]
 
-offers = typer.Typer(name="offers", help="List prices.", no_args_is_help=True)
+offers = typer.Typer(name="offers", help="List and import prices.", no_args_is_help=True)
+_PER_DEVICE = ("usd_per_device_hour", "usd_per_unit_hour")
 
 
 @offers.command("list")
@@ -25,9 +27,11 @@ def list_offers(
     provider: str | None = None,
     region: str | None = None,
     kind: str | None = None,
+    sort: str | None = None,
 ) -> None:
     """List offers: prices in USD per hour of an instance, and of one device (or vCPU) in it."""
     from accelsim import catalog
+    from accelsim.economics.dates import STALE_DAYS
     from accelsim.economics.offer import price_kind
     from accelsim.economics.price import PriceBook
     from accelsim.report.offers import OFFER_COLUMNS, offer_rows, offers_table
@@ -43,5 +47,56 @@ def list_offers(
             names = {catalog.device(device).name}
         found = [offer for offer in found if offer.device in names]
     rows = offer_rows(found, None if kind is None else price_kind(kind))
+    if sort is not None:
+        rows = _sorted(rows, sort.replace(*_PER_DEVICE), OFFER_COLUMNS)
+    stale = sum(row["is_stale"] for row in rows)
     note = f"{len(rows)} offers, USD per hour; per unit: one device, or one vCPU of a CPU instance"
+    note += f"; {stale} prices are older than {STALE_DAYS} days" if stale else ""
     output.emit(rows, lambda: offers_table(rows), columns=OFFER_COLUMNS, note=note)
+
+
+def _sorted(
+    rows: Sequence[dict[str, Any]], column: str, columns: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Rows by a column, unknown values last.
+
+    Raises:
+        UnknownNameError: If there is no such column.
+    """
+    from accelsim.errors import UnknownNameError
+
+    if column not in columns:
+        raise UnknownNameError("column", column, columns, f"Sort by one of: {', '.join(columns)}.")
+    known = [row for row in rows if row[column] is not None]
+    return sorted(known, key=lambda row: row[column]) + [r for r in rows if r[column] is None]
+
+
+@offers.command("import")
+@with_output
+def import_offers(
+    output: ResultWriter, source: str, prices: Path | None = None, as_of: str = ""
+) -> None:
+    """Clean a price feed into a price file of yours, and show what was refused or corrected."""
+    from dataclasses import asdict
+
+    from accelsim.economics.feeds.price_lists import offers_csv
+    from accelsim.economics.feeds.sources import import_offers as read_feed
+    from accelsim.economics.price import PRICE_PATH_VARIABLE
+    from accelsim.report.listing import Listing
+    from accelsim.report.output import write_text
+
+    found = read_feed(source, as_of)
+    if prices is not None:
+        write_text(prices, offers_csv(found.offers), force=output.force)
+        output.note(f"wrote {prices}; to use it: export {PRICE_PATH_VARIABLE}={prices}")
+    rows = [asdict(finding) for finding in (*found.refusals, *found.corrections)]
+    titles = ("action", "provider", "region", "instance", "field", "value", "reason")
+    headers = f"{' | '.join(titles[:-1])} | ~reason"
+    cells = [[str(row[title]) for title in titles] for row in rows]
+    note = f"{len(found.offers)} offers, {len(found.refusals)} rows refused"
+    output.emit(
+        rows,
+        lambda: Listing.of(headers, cells),
+        columns=titles,
+        note=f"{note}, {len(found.corrections)} figures corrected",
+    )

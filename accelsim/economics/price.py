@@ -1,8 +1,8 @@
 """The price book: dated offers to look up, filter and compare.
 
 The project's own offers are the figures of public price lists (each row names its source and date)
-that passed the checks of `tools.prices.ingest`; what was refused or corrected, and why, is in
-``refused.csv`` beside them. A user's own prices are read from files of theirs, which
+that passed the checks of `accelsim.economics.feeds.ingest`; what was refused or corrected, and why,
+is in ``refused.csv`` beside them. A user's own prices are read from files of theirs, which
 `PRICE_PATH_VARIABLE` names.
 """
 

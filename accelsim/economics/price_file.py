@@ -2,7 +2,7 @@
 
 A file has the columns of `COLUMNS`; host memory is in GiB, as providers state it. Nothing is
 corrected here: a row that is wrong is an error that names its line and field. Feeds with their
-defects go through `tools.prices` first.
+defects go through `accelsim.economics.feeds` first.
 """
 
 from __future__ import annotations

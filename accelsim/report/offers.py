@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from rich.console import RenderableType
@@ -11,6 +12,8 @@ from rich.console import RenderableType
 from accelsim.economics.offer import PRICE_KINDS, Offer, PriceKind, Quote, first_day
 from accelsim.economics.price import PriceBook
 from accelsim.errors import UnknownNameError
+from accelsim.economics.dates import STALE_DAYS, age_days
+from accelsim.economics.offer import PRICE_KINDS, Offer, PriceKind
 from accelsim.report.listing import Listing
 from accelsim.report.quantity import UNKNOWN, dated_words, usd
 
@@ -31,6 +34,8 @@ OFFER_COLUMNS: Final = (
     "usd_per_unit_hour",
     "as_of",
     "spot_as_of",
+    "age_days",
+    "is_stale",
     "source",
     "note",
 )
@@ -79,6 +84,8 @@ def _offer_row(offer: Offer, kind: PriceKind) -> dict[str, Any]:
     row = {name: getattr(offer, name, None) for name in OFFER_COLUMNS}
     row |= {"offer": offer.offer_id, "kind": kind}
     row["usd_per_unit_hour"] = offer.usd_per_unit_hour(kind)
+    age = age_days(offer.dated(kind), datetime.now(UTC).date())
+    row |= {"age_days": age, "is_stale": age is not None and age > STALE_DAYS}
     return {name: None if value == "" else value for name, value in row.items()}
 
 

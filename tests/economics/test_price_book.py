@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accelsim.economics import PRICE_KINDS, Offer, PriceBook, Quote, price_kind
+from accelsim.economics.feeds.ingest import ingest
+from accelsim.economics.feeds.price_lists import findings_csv, offers_csv, read_regions, read_rules
 from accelsim.economics.price import prices_folder
 from accelsim.economics.price_file import COLUMNS, read_offers
 from accelsim.errors import InputError, InvalidValueError, ProfileError, UnknownNameError
-from tools.prices.ingest import ingest
-from tools.prices.price_lists import findings_csv, offers_csv, read_regions, read_rules
 
 BOOK = PriceBook.load()
 OFFERS_FILE = prices_folder() / "offers.csv"

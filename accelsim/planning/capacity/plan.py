@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from accelsim.economics.dates import is_mixed
 from accelsim.errors import InvalidValueError
 from accelsim.planning.capacity.amounts import (
     AMOUNTS,
@@ -452,9 +453,12 @@ class _Planner:
 
     def _warnings(self) -> tuple[str, ...]:
         energy = "energy and carbon are of the devices and the site; hosts are not counted"
+        dates = {offer.quote.offer.dated(offer.quote.kind) for offer in self.offers}
+        mixed = f"prices of {min(filter(None, dates), default='')} and {max(dates)} are compared"
         stopped = "a search stopped at its time limit: a better fleet than one shown may exist"
         left_out = (f"left out: {reason}" for reason in self.left_out)
-        return (energy, *(() if self.is_proven else (stopped,)), *left_out)
+        flagged = ((mixed, is_mixed(dates)), (stopped, not self.is_proven))
+        return (energy, *(words for words, is_so in flagged if is_so), *left_out)
 
 
 _FIELDS: Final = {

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from accelsim.economics.feeds.ingest import DeviceRule
+from accelsim.economics.feeds.rows import Finding
 from accelsim.economics.offer import Offer
 from accelsim.economics.price_file import COLUMNS, csv_rows
 from accelsim.errors import ProfileError
-from tools.prices.feed import Finding
-from tools.prices.ingest import DeviceRule
 
 __all__ = ["findings_csv", "offers_csv", "read_regions", "read_rules"]
 
@@ -88,7 +88,7 @@ def findings_csv(findings: Iterable[Finding]) -> str:
     """Text of a file with refusals and corrections, one per line.
 
     Args:
-        findings: What `tools.prices.ingest.ingest` returned.
+        findings: What `accelsim.economics.feeds.ingest.ingest` returned.
 
     Returns:
         CSV with a header line.

@@ -1,10 +1,10 @@
 """A price feed into offers: the checks that compare rows with each other.
 
-After `tools.prices.feed` has cleaned each row alone, rows are compared: a price ten times its
-neighbours' (a slipped decimal point), a CPU instance dearer per vCPU than its own family (a licence
-in the price), an accelerator priced without its host instance, and two sources with two prices for
-one instance. What cannot be corrected with certainty is refused, and every refusal and correction
-is returned.
+After `accelsim.economics.feeds.rows` has cleaned each row alone, rows are compared: a price ten
+times its neighbours' (a slipped decimal point), a CPU instance dearer per vCPU than its own family
+(a licence in the price), an accelerator priced without its host instance, and two sources with two
+prices for one instance. What cannot be corrected with certainty is refused, and every refusal and
+correction is returned.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from accelsim.economics.feeds.rows import PRICE_FIELDS, FeedRow, Finding, RefusedRowError, clean_row
 from accelsim.economics.offer import Offer
 from accelsim.errors import InvalidValueError
-from tools.prices.feed import PRICE_FIELDS, FeedRow, Finding, RefusedRowError, clean_row
 
 __all__ = ["DeviceRule", "Ingested", "ingest"]
 
@@ -91,7 +91,7 @@ def ingest(
 
     Args:
         rows: Rows with the columns of `Offer` or the feeds' own
-            (`tools.prices.feed.FIELD_ALIASES`).
+            (`accelsim.economics.feeds.rows.FIELD_ALIASES`).
         rules: Device rules, the first that matches counts; rows without one get no device.
         regions: Region codes per provider; providers not listed are not checked.
 

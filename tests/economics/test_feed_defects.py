@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tools.prices.ingest import DeviceRule, ingest
+from accelsim.economics.feeds.ingest import DeviceRule, ingest
 
 T4_RULE = DeviceRule("*", "*", "T4", "t4")
 

@@ -4,7 +4,7 @@ which.
 Public feeds carry known defects: a key with a trailing blank, an empty price, 0.00 for unknown,
 700.0 as the price of a TPU nobody sells, spot above on-demand, a spot price that is a tenth of
 on-demand to the last digit, a misspelt region. Each has one check here; checks that need other rows
-are in `tools.prices.ingest`.
+are in `accelsim.economics.feeds.ingest`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _HOST_APART = "billed separately"
 
 
 class RefusedRowError(Exception):
-    """A row that cannot become an offer; caught by `tools.prices.ingest.ingest`."""
+    """A row that cannot become an offer; caught by `accelsim.economics.feeds.ingest.ingest`."""
 
 
 @dataclass(frozen=True, slots=True)

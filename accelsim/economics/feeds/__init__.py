@@ -1,0 +1,1 @@
+"""Price feeds into price files: cleaned row by row, compared, and refused by name."""

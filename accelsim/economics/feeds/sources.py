@@ -1,0 +1,79 @@
+"""Price feeds as rows: a CSV file, or the catalogue folder of SkyPilot (``catalogs/v8``, one folder
+per cloud with a ``vms.csv``; https://github.com/skypilot-org/skypilot-catalog).
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from accelsim.economics.feeds.ingest import Ingested, ingest
+from accelsim.economics.feeds.price_lists import read_regions, read_rules
+from accelsim.economics.price import prices_folder
+from accelsim.errors import ProfileError
+
+__all__ = ["import_offers"]
+
+_SKYPILOT: Final = "skypilot:"
+#: Columns of SkyPilot's catalogue -> a feed's.
+_COLUMNS: Final = {
+    "InstanceType": "instance_type",
+    "vCPUs": "vcpus",
+    "MemoryGiB": "memory_gib",
+    "AcceleratorName": "accelerator_name",
+    "AcceleratorCount": "accelerator_count",
+    "Price": "price_usd_per_h",
+    "SpotPrice": "spot_price_usd_per_h",
+    "Region": "region",
+}
+
+
+def import_offers(source: str, as_of: str = "") -> Ingested:
+    """Read a feed, clean it, and refuse what is wrong.
+
+    Args:
+        source: A CSV file with a feed's columns, or ``skypilot:FOLDER``.
+        as_of: Date of rows that have none.
+
+    Raises:
+        ProfileError: If it cannot be read, or has no row.
+    """
+    folder = prices_folder()
+    is_catalogue = source.startswith(_SKYPILOT)
+    rows = _skypilot(Path(source.removeprefix(_SKYPILOT))) if is_catalogue else _rows(Path(source))
+    dated = [{**row, "as_of": row.get("as_of") or as_of} for row in rows]
+    if not dated:
+        raise ProfileError(source, ["no price in it"])
+    rules = read_rules(folder / "device_rules.csv")
+    return ingest(dated, rules, read_regions(folder / "regions.csv"))
+
+
+def _rows(path: Path) -> Iterator[Mapping[str, str | None]]:
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            yield from csv.DictReader(file, strict=True)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ProfileError(str(path), [f"cannot be read: {error}"]) from None
+
+
+def _skypilot(folder: Path) -> Iterator[Mapping[str, str | None]]:
+    """A row for each instance of a region: on-demand of its first zone, spot of its cheapest."""
+    for path in sorted(folder.glob("**/vms.csv")):
+        known: dict[tuple[str, str, str], dict[str, str | None]] = {}
+        for raw in _rows(path):
+            row = {ours: raw.get(theirs) or "" for theirs, ours in _COLUMNS.items()}
+            row |= {"provider": path.parent.name, "source": f"skypilot-catalog:{path.name}"}
+            key = (row["region"], row["instance_type"], row["accelerator_name"])
+            first = known.setdefault(key, {**row, "note": "spot = cheapest zone"})
+            first["spot_price_usd_per_h"] = _cheaper(first["spot_price_usd_per_h"], row)
+        yield from known.values()
+
+
+def _cheaper(spot: str | None, row: Mapping[str, str]) -> str:
+    prices = [text for text in (spot, row["spot_price_usd_per_h"]) if text]
+    try:
+        return min(prices, key=float, default="")
+    except ValueError:
+        return prices[0]
