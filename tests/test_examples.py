@@ -1,22 +1,28 @@
-"""The example scripts print what is stored beside them."""
+"""The example scripts print what is stored beside them; scenarios and sweeps are valid."""
 
-import subprocess
-import sys
+import runpy
 from pathlib import Path
 
 import pytest
+
+from accelsim.planning.capacity.scenario import load_scenario
+from accelsim.planning.sweep.spec import load_sweep
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 
 @pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
-def test_prints_its_stored_output(script):
-    done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == script.with_suffix(".txt").read_text(encoding="utf-8")
+def test_prints_its_stored_output(script, capfd):
+    runpy.run_path(str(script), run_name="__main__")
+    assert capfd.readouterr().out == script.with_suffix(".txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_questions_are_valid(path):
+    load = load_sweep if path.stem.endswith("_sweep") else load_scenario
+    assert load(path).name.replace("-", "_") == path.stem
 
 
 def test_there_are_examples():
-    assert len(list(EXAMPLES.glob("*.py"))) >= 3
+    assert len(list(EXAMPLES.glob("*.py"))) >= 16
+    assert len(list(EXAMPLES.glob("*.yaml"))) >= 9

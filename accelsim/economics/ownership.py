@@ -14,10 +14,9 @@ from typing import Final
 from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
 from accelsim.errors import InvalidValueError
 
-__all__ = ["OwnedHardware", "OwnershipCost", "billed_usd", "rent_or_buy_fraction"]
+__all__ = ["OwnedHardware", "OwnershipCost", "rent_or_buy_fraction"]
 
 _MONTHS_PER_YEAR: Final = 12
-_SECONDS_PER_HOUR: Final = 3600.0
 _FRACTIONS: Final = frozenset(("residual_fraction",))
 
 
@@ -135,30 +134,3 @@ def rent_or_buy_fraction(owned: OwnedHardware, rent_usd_per_hour: float) -> floa
     fixed, full = owned.cost(0.0).total_usd, owned.cost(1.0)
     saved = rent_usd_per_hour * full.used_hours - (full.total_usd - fixed)
     return fixed / saved if fixed <= saved and saved > 0 else None
-
-
-def billed_usd(
-    usd_per_hour: float, used_s: float, granularity_s: float = 1.0, minimum_s: float = 0.0
-) -> float:
-    """What is billed for a time: whole steps of the billing, at least its minimum.
-
-    Args:
-        usd_per_hour: Price, >= 0.
-        used_s: Seconds used, >= 0; none used is nothing billed.
-        granularity_s: Step of the billing, > 0: 1 by the second, 3,600 by the hour.
-        minimum_s: Least time billed, >= 0.
-
-    Raises:
-        InvalidValueError: If an argument is outside its range.
-    """
-    named = {
-        "usd_per_hour": usd_per_hour,
-        "used_s": used_s,
-        "granularity_s": granularity_s,
-        "minimum_s": minimum_s,
-    }
-    for name, value in named.items():
-        if not 0 <= value < math.inf or (name == "granularity_s" and value == 0):
-            raise InvalidValueError(name, value, "a finite number >= 0, a granularity > 0")
-    steps = math.ceil(max(used_s, minimum_s) / granularity_s - 1e-9)
-    return usd_per_hour * steps * granularity_s / _SECONDS_PER_HOUR if used_s else 0.0

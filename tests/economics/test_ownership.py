@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelsim.economics.ownership import OwnedHardware, billed_usd, rent_or_buy_fraction
+from accelsim.economics.bill import billed_usd
+from accelsim.economics.ownership import OwnedHardware, rent_or_buy_fraction
 from accelsim.errors import InvalidValueError
 
 NODE = OwnedHardware(

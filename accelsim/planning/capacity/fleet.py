@@ -17,8 +17,12 @@ all limits together, they are the best together, too.
 
 from __future__ import annotations
 
+import ctypes
 import math
-from collections.abc import Collection, Mapping
+import os
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -35,9 +39,6 @@ _LARGE_GAP: Final = 1e-2
 _LARGE: Final = 500
 _TIME_LIMIT_S: Final = 20.0
 _OPTIONS: Final = {"disp": False, "time_limit": _TIME_LIMIT_S}
-#: Programmes up to this many pairs go without a presolve, which prints to standard output where it
-#: loses a solution.
-_SMALL: Final = 200
 _TOLERANCE: Final = 1e-6
 #: `scipy.optimize.milp`: solved, and shown to have no solution; all else is a search that stopped.
 _SOLVED: Final = 0
@@ -220,6 +221,30 @@ def _worth_asking(problem: FleetProblem) -> BoolArray:
     return worth
 
 
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Nothing reaches standard output: HiGHS prints there where it loses a solution, whatever its
+    options say.
+    """
+    with suppress(OSError, AttributeError, ValueError):
+        sys.stdout.flush()
+    flush = getattr(ctypes.CDLL(None), "fflush", None) if os.name == "posix" else None
+    try:
+        kept = os.dup(1)
+    except OSError:  # standard output is closed
+        yield
+        return
+    with open(os.devnull, "w", encoding="utf-8") as nothing:  # noqa: PTH123
+        os.dup2(nothing.fileno(), 1)
+        try:
+            yield
+        finally:
+            if flush is not None:
+                flush(None)
+            os.dup2(kept, 1)
+            os.close(kept)
+
+
 class _Model:
     """Matrices of a problem: columns are x, q and y of the pairs that can serve, then z; loads and
     rates are in shares of the service's demand, so that all coefficients are near 1.
@@ -273,13 +298,14 @@ class _Model:
         most = [self.most, np.full(size, np.inf), np.ones(size + ways)]
         gap = _LARGE_GAP if size + ways > _LARGE else _GAP
         matrix, low, high = self._constraints()
-        done = milp(
-            objective / max(objective.max(initial=0.0), _TOLERANCE),
-            integrality=np.repeat([1, 0, 1, 1], [size, size, size, ways]),
-            bounds=Bounds(0, np.concatenate(most)),
-            constraints=LinearConstraint(matrix, low, high),
-            options=_OPTIONS | {"mip_rel_gap": gap, "presolve": size + ways > _SMALL},
-        )
+        with _silent():
+            done = milp(
+                objective / max(objective.max(initial=0.0), _TOLERANCE),
+                integrality=np.repeat([1, 0, 1, 1], [size, size, size, ways]),
+                bounds=Bounds(0, np.concatenate(most)),
+                constraints=LinearConstraint(matrix, low, high),
+                options={**_OPTIONS, "mip_rel_gap": gap},
+            )
         if done.x is None and done.status != _INFEASIBLE:
             allowed = f"few enough to be searched in {_TIME_LIMIT_S:g} s"
             raise InvalidValueError("candidates", size, allowed, "Name fewer devices or regions.")

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from accelsim.economics.ownership import billed_usd
+from accelsim.economics.bill import billed_usd
 from accelsim.errors import InputError
 from accelsim.planning.capacity.candidates import Candidate, device_answer
 from accelsim.planning.capacity.scenario import BatchJob, Reliability, Scenario, TrainingJob
