@@ -9,11 +9,10 @@ from typing import Any, Final
 
 from rich.console import RenderableType
 
+from accelsim.economics.dates import STALE_DAYS, age_days
 from accelsim.economics.offer import PRICE_KINDS, Offer, PriceKind, Quote, first_day
 from accelsim.economics.price import PriceBook
 from accelsim.errors import UnknownNameError
-from accelsim.economics.dates import STALE_DAYS, age_days
-from accelsim.economics.offer import PRICE_KINDS, Offer, PriceKind
 from accelsim.report.listing import Listing
 from accelsim.report.quantity import UNKNOWN, dated_words, usd
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from accelsim.economics.dates import age_days, is_mixed, price_date
+from accelsim.economics.dates import age_days, is_mixed
 from accelsim.economics.feeds.price_lists import offers_csv
 from accelsim.economics.feeds.sources import import_offers
 from accelsim.economics.price import PriceBook
@@ -57,6 +57,5 @@ def test_prices_have_an_age():
     assert age_days("2026-06-01", today) == 30
     assert age_days("2025/2026", today) == 546
     assert age_days("", today) is None
-    assert price_date("2024-13") is None
     assert is_mixed(["2023-11-16", "2026-07-20"])
     assert not is_mixed(["2026-06-01", "2026-07-20", ""])
