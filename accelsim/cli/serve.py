@@ -52,6 +52,7 @@ def serve(
     find: str | None = None,
     step_times: Path | None = None,
     requests_out: Path | None = None,
+    trace: Path | None = None,
     dp: int = 1,
     prefill_device: str | None = None,
     prefill_replicas: int = 1,
@@ -147,6 +148,10 @@ def serve(
         from accelsim.report.output import write_frame
 
         write_frame(requests_out, result.to_requests(), force=output_writer.force)
+    if trace is not None:
+        from accelsim.report.trace import write_trace
+
+        write_trace(result.to_timeline(), trace, force=output_writer.force)
     _emit(output_writer, result)
 
 

@@ -28,6 +28,16 @@ def test_a_fleet_tells_of_its_pools(run):
     assert "cold start" in text
 
 
+def test_a_trace_for_perfetto(run, tmp_path):
+    path = tmp_path / "serve.json"
+    run(*BASE, "--trace", str(path))
+    events = json.loads(path.read_text())["traceEvents"]
+    spans = [event for event in events if event["ph"] == "X"]
+    assert len(spans) == 3 * 50
+    assert {event["name"] for event in spans} == {f"request {place}" for place in range(50)}
+    assert any(event["ph"] == "C" for event in events)
+
+
 def test_rows_per_request(run, tmp_path):
     path = tmp_path / "requests.csv"
     run(*BASE, "--requests-out", str(path))

@@ -339,6 +339,7 @@ def _replica(pool: PoolPlan, log: RequestLog) -> Scheduler:
         return WindowBatching(log, plan.steps, plan.max_seqs, waits_s, queue)
     cache = None
     if plan.prefix_cache and log.asked.prefix_group is not None:
-        cache = PrefixCache()
+        is_swapped = plan.options.preemption == "swap"
+        cache = PrefixCache(0 if is_swapped else plan.host_blocks)
     is_further = pool.part == "further"
     return ContinuousBatching(log, plan.steps, plan.limits, cache, queue, comes_cached=is_further)

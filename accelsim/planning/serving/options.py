@@ -199,7 +199,8 @@ class ServingOptions:
         slo: What counts as served well.
         dp: Copies of the attention in one replica, each with requests of its own; experts are
             shared among all of its devices.
-        host_cache_bytes: Host memory of a replica for caches that leave the device.
+        host_cache_bytes: Host memory of a replica for caches that leave the device: of sequences
+            put back where they are swapped, else of prefixes.
         preemption: What becomes of the cache of a sequence that is put back: "recompute" or "swap"
             to the host.
         speculation: Tokens guessed ahead; None for none.

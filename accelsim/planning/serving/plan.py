@@ -89,9 +89,13 @@ class ReplicaPlan:
     @property
     def _swap(self) -> dict[str, Any]:
         """Host memory for the caches of sequences that are put back."""
-        if self.options.preemption != "swap":
+        if not self.options.host_cache_bytes:
             return {}
-        return {"swap_blocks": self.host_blocks, "swap_block_s": self.host_block_s}
+        is_swapped = self.options.preemption == "swap"
+        return {
+            "swap_blocks": self.host_blocks if is_swapped else 0,
+            "swap_block_s": self.host_block_s,
+        }
 
     @property
     def host_blocks(self) -> int:

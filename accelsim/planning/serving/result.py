@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import numpy as np
+
 from accelsim.result import Metric, Provenance, Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from accelsim.simulation.serving.requests import RequestLog
+    from accelsim.simulation.timeline import Timeline
 
 __all__ = ["PERCENTILES", "ServingResult"]
 
@@ -24,6 +27,8 @@ _REQUEST_COLUMNS: Final = (
     *("arrival_s", "prompt_tokens", "output_tokens"),
     *("scheduled_s", "first_token_s", "finish_s"),
 )
+_MOMENTS: Final = ("arrival_s", "scheduled_s", "first_token_s", "finish_s")
+_STAGES: Final = ("waiting", "prompt", "further tokens")
 Distribution = Mapping[str, float | None]
 
 
@@ -154,3 +159,36 @@ class ServingResult(Result):
         frame = pd.DataFrame({name: self.log.column(name) for name in _REQUEST_COLUMNS})
         frame["rejected"] = [self.log.rejected.get(place, "") for place in range(len(frame))]
         return frame
+
+    def to_timeline(self) -> Timeline:
+        """Requests as rows: waiting, prompt and further tokens, and how many are inside.
+
+        Raises:
+            ValueError: If the result was made without its requests.
+        """
+        from accelsim.simulation.timeline import StepFunction, Timeline
+
+        if self.log is None:
+            raise ValueError("this result was made without its requests")
+        times = np.stack([self.log.column(name) for name in _MOMENTS])
+        done = np.flatnonzero(np.isfinite(times).all(axis=0))
+        times, count = times[:, done], len(done)
+        resource = np.repeat(np.arange(len(_STAGES)), count)
+        moments = np.concatenate([times[0], times[-1]])
+        change = np.repeat([1.0, -1.0], count)
+        order = np.argsort(moments, kind="stable")
+        return Timeline(
+            resource=resource.astype(np.int32),
+            name=np.tile(np.arange(count), len(_STAGES)).astype(np.int32),
+            category=resource.astype(np.int32),
+            start_s=times[:-1].ravel(),
+            end_s=times[1:].ravel(),
+            energy_j=np.zeros(len(resource)),
+            resources=_STAGES,
+            capacities=(count,) * len(_STAGES),
+            names=tuple(f"request {request}" for request in done.tolist()),
+            categories=_STAGES,
+            counters={
+                "requests_inside": StepFunction(moments[order], np.cumsum(change[order])),
+            },
+        )

@@ -16,14 +16,17 @@ __all__ = ["PrefixCache"]
 class PrefixCache:
     """Chains of one replica, in blocks.
 
+    Args:
+        host_blocks: Blocks that host memory holds.
+
     Attributes:
         length: Cached blocks by group.
         idle_count: Blocks that nobody holds.
         hit_count: Blocks that requests found cached.
     """
 
-    def __init__(self) -> None:
-        self.hit_count = 0
+    def __init__(self, host_blocks: int = 0) -> None:
+        self.hit_count, self.host_blocks = 0, host_blocks
         self.clear()
 
     def clear(self) -> None:
@@ -32,6 +35,22 @@ class PrefixCache:
         self._holders: dict[int, dict[int, int]] = {}
         self._released: OrderedDict[int, None] = OrderedDict()
         self.idle_count = 0
+        self._host: OrderedDict[int, int] = OrderedDict()
+        self._host_count = 0
+
+    def reach(self, group: int) -> int:
+        """Blocks of a chain that are on the device or the host."""
+        return max(self.length.get(group, 0), self._host.get(group, 0))
+
+    def _keep_on_host(self, group: int, blocks: int) -> None:
+        """Keep a chain in host memory, in place of those that were kept longest ago."""
+        blocks = max(blocks, self._host.get(group, 0))
+        if not 0 < blocks <= self.host_blocks:
+            return
+        self._host_count += blocks - self._host.pop(group, 0)
+        self._host[group] = blocks
+        while self._host_count > self.host_blocks:
+            self._host_count -= self._host.popitem(last=False)[1]
 
     def held(self, group: int) -> int:
         """Blocks of a chain that requests hold."""
@@ -82,6 +101,8 @@ class PrefixCache:
             group = next(iter(self._released))
             held, length = self.held(group), self.length.get(group, 0)
             given = min(count, length - held)
+            if given and self.host_blocks:
+                self._keep_on_host(group, length)
             if given == length - held:
                 del self._released[group]
             if given == length:

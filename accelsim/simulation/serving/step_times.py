@@ -26,6 +26,8 @@ __all__ = ["Curve", "ScaledSteps", "StepTimes", "StepsAround", "Surface", "Tabul
 
 #: Finest width of a cell along the keys of a surface, in tokens.
 _CELL_TOKENS: Final = 16
+#: Lines made at a time.
+_TOGETHER: Final = 64
 
 
 class StepTimes(Protocol):
@@ -178,31 +180,34 @@ class Surface:
     time_s: FloatArray
     energy_j: FloatArray
 
-    def line(self, tokens: int, *, is_prompt: bool) -> _Line:
-        """The surface at one number of tokens; the last cell extends beyond the last point.
+    def lines(self, tokens: IntArray, *, is_prompt: bool) -> list[_Line]:
+        """The surface at numbers of tokens; the last cell extends beyond the last point.
 
         Args:
-            tokens: Tokens, or sequences.
+            tokens: Tokens, or sequences, shape (m,).
             is_prompt: Whether a cell comes before the first, for tokens of several short prompts:
                 their work is that of one prompt with less than nothing cached, and falls to that of
                 the fewest tokens where they have no keys.
         """
         place = np.interp(tokens, self.tokens, np.arange(len(self.tokens)))
-        low = min(int(place), len(self.tokens) - 2)
-        weight = float(place) - low
-        knots = self.cached
+        low = np.minimum(place.astype(int), len(self.tokens) - 2)
+        weight = (place - low)[:, None]
+        knots = np.tile(self.cached, (len(tokens), 1))
         if is_prompt:
-            knots = np.concatenate([[-0.5 * (tokens + 1)], knots])
-        columns: list[list[float]] = []
+            knots = np.column_stack([-0.5 * (tokens + 1), knots])
+        columns: list[list[list[float]]] = []
         for values in (self.time_s, self.energy_j):
-            row = (1 - weight) * values[low] + weight * values[low + 1]
+            rows = (1 - weight) * values[low] + weight * values[low + 1]
             if is_prompt:
-                row = np.concatenate([[min(values[0, 0], row[0])], row])
-            slope = np.diff(row) / np.diff(knots)
-            base = row[:-1] - slope * knots[:-1]
+                rows = np.column_stack([np.minimum(values[0, 0], rows[:, 0]), rows])
+            slope = np.diff(rows) / np.diff(knots)
+            base = rows[:, :-1] - slope * knots[:, :-1]
             columns += [base.tolist(), slope.tolist()]
-        columns.append([*knots[1:-1].tolist(), float("inf")])
-        return _Line(*columns)
+        end = [*knots[0, 1:-1].tolist(), float("inf")]
+        return [
+            _Line(base_s, slope_s, base_j, slope_j, end)
+            for base_s, slope_s, base_j, slope_j in zip(*columns, strict=True)
+        ]
 
     def cells(self) -> list[int]:
         """Cell of each multiple of `_CELL_TOKENS` cached tokens."""
@@ -334,32 +339,42 @@ class TabulatedSteps:
         return seconds, joules
 
     def _prefill_line(self, tokens: int) -> _Line:
-        line = self._prefill_lines[tokens] = self.prefill.line(tokens, is_prompt=True)
-        return line
+        """A line, made with its neighbours."""
+        near = _near(tokens)
+        lines = self.prefill.lines(near, is_prompt=True)
+        self._prefill_lines.update(zip(near.tolist(), lines, strict=True))
+        return self._prefill_lines[tokens]
 
     def _beside_prompts(self, count: int) -> tuple[float, float, _Line]:
         """Logits and host time of a step with prompts and `count` sequences, whose attention takes
         a line more.
         """
         logits = self._logits[min(count * self.checked + 1, len(self._logits) - 1)]
-        line = self._decode_line(max(count, 1))[2]
+        line = (self._decode_lines.get(count) or self._decode_line(max(count, 1)))[2]
         fixed_s, fixed_j = self._fixed
         found = self._beside[count] = (fixed_s + logits[0], fixed_j + logits[1], line)
         return found
 
     def _decode_line(self, count: int) -> tuple[float, float, _Line]:
-        """What a step of `count` sequences takes besides attention, and its attention."""
-        rows = count * self.checked
-        layers = self._decode_layers[min(rows, len(self._decode_layers) - 1)]
-        logits = self._logits[min(rows, len(self._logits) - 1)]
-        fixed_s = self._fixed[0] + layers[0] + logits[0]
-        fixed_j = self._fixed[1] + layers[1] + logits[1]
-        found = self._decode_lines[count] = (
-            fixed_s,
-            fixed_j,
-            self.decode.line(count, is_prompt=False),
-        )
-        return found
+        """What a step of `count` sequences takes besides attention, and its attention; made with
+        its neighbours.
+        """
+        near = _near(count)
+        lines = self.decode.lines(near, is_prompt=False)
+        for place, line in zip(near.tolist(), lines, strict=True):
+            rows = place * self.checked
+            layers = self._decode_layers[min(rows, len(self._decode_layers) - 1)]
+            logits = self._logits[min(rows, len(self._logits) - 1)]
+            fixed_s = self._fixed[0] + layers[0] + logits[0]
+            fixed_j = self._fixed[1] + layers[1] + logits[1]
+            self._decode_lines[place] = (fixed_s, fixed_j, line)
+        return self._decode_lines[count]
+
+
+def _near(count: int) -> IntArray:
+    """Counts above 0 whose lines are made together with that of one."""
+    first = count // _TOGETHER * _TOGETHER
+    return np.arange(max(first, 1), first + _TOGETHER)
 
 
 def _passes(values: list[tuple[float, float]], count: int) -> tuple[float, float]:

@@ -49,13 +49,14 @@ def scenarios(draw):
     rate = draw(st.sampled_from([1.0, 30.0, 1000.0]))
     seed = int(rng.integers(1 << 30))
     columns = random_columns(seed, count, rate=rate, longest=80, **more)
-    return columns, limits, shares
+    host = draw(st.sampled_from([0, 9, 1000]))
+    return columns, replace(limits, swap_block_s=1e-4), shares, host
 
 
 def serve(scenario, kind=ContinuousBatching):
-    columns, limits, shares = scenario
+    columns, limits, shares, host = scenario
     return run_fleet(
-        columns, lambda log: kind(log, STEPS, limits, PrefixCache() if shares else None)
+        columns, lambda log: kind(log, STEPS, limits, PrefixCache(host) if shares else None)
     )
 
 
@@ -150,6 +151,21 @@ def test_shared_prefixes_save_work():
     saved = plain.replicas[0].tally.prompt_tokens - cached.replicas[0].tally.prompt_tokens
     assert saved == cached.replicas[0].cache.hit_count * limits.block_tokens
     assert saved > 0.7 * 39 * 160
+
+
+def test_prefixes_kept_on_the_host_save_work_where_the_device_is_small():
+    group = {"prefix_group": np.arange(60) % 6, "prefix_tokens": np.full(60, 160)}
+    columns = random_columns(3, 60, rate=5.0, longest=100, **group)
+    columns = replace(columns, prompt_tokens=columns.prompt_tokens + 160)
+    limits = BatchLimits(blocks=40, swap_block_s=1e-6)
+    computed = []
+    for host in (0, 30, 1000):
+        _, fleet = run_fleet(
+            columns,
+            lambda log, host=host: ContinuousBatching(log, STEPS, limits, PrefixCache(host)),
+        )
+        computed.append(fleet.replicas[0].tally.prompt_tokens)
+    assert computed[0] > computed[1] > computed[2]
 
 
 @pytest.mark.parametrize("field", ["max_tokens", "max_seqs", "block_tokens", "blocks"])

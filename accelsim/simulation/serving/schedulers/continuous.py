@@ -40,7 +40,7 @@ class BatchLimits:
         watermark_fraction: Share of the blocks that starting a prompt leaves free.
         swap_blocks: Blocks of host memory that sequences put back keep their cache in; 0 to compute
             it again.
-        swap_block_s: Time to move one block between device and host.
+        swap_block_s: Time to move one block between device and host, cached prefixes' too.
     """
 
     max_tokens: int = 8192
@@ -113,7 +113,8 @@ class ContinuousBatching(Scheduler):
         self._watermark = int(limits.blocks * limits.watermark_fraction)
         self._promises = limits.reserve == "sequence"
         self._mixed, self._size = limits.mixed, limits.block_tokens
-        self._max_tokens = limits.max_tokens
+        self._max_tokens, self._max_seqs = limits.max_tokens, limits.max_seqs
+        self._by_part = limits.reserve == "part"
         self._clear()
 
     def _clear(self) -> None:
@@ -182,6 +183,7 @@ class ContinuousBatching(Scheduler):
         ended = self._ended
         if ended:
             self._ended = []
+            self.tally.sum_up()
         return ended
 
     def abandon(self) -> list[int]:
@@ -237,14 +239,15 @@ class ContinuousBatching(Scheduler):
             prompt.done += tokens
             if prompt.done >= prompt.target:
                 self._partial.remove(prompt)
-                self._share(prompt)
+                if self.cache is not None:
+                    self._share(prompt)
                 self._join(prompt, now_s)
         self._chunks = []
 
     def _join(self, prompt: _Prompt, now_s: float) -> None:
         """A prompt that is done emits a token and becomes a sequence, or ends."""
         request, log = prompt.request, self.log
-        left = self._left.pop(request, None)
+        left = self._left.pop(request, None) if self._left else None
         if left is None:
             log.first_token_s[request] = now_s
             left = log.output_tokens[request]
@@ -256,7 +259,7 @@ class ContinuousBatching(Scheduler):
 
     def _add(self, request: int, length: int, left: int) -> None:
         """Let a sequence run `left` further steps."""
-        counter, size = self._counter, self.limits.block_tokens
+        counter, size = self._counter, self._size
         self._running[request] = (counter, length, counter + left)
         if left > 0:
             heappush(self._ends, (counter + left, request))
@@ -268,7 +271,7 @@ class ContinuousBatching(Scheduler):
     def _remove(self, request: int) -> int:
         """Take a sequence out of the batch; gives its length."""
         joined, length, _ = self._running.pop(request)
-        size = self.limits.block_tokens
+        size = self._size
         due = (joined - length) % size
         self._due[due] -= 1
         self._due[due + size] -= 1
@@ -277,7 +280,6 @@ class ContinuousBatching(Scheduler):
         return length
 
     def _end(self, request: int, now_s: float) -> None:
-        self.tally.sum_up()
         length = self._remove(request)
         self.log.finish_s[request] = now_s
         self._release(request, length)
@@ -290,9 +292,8 @@ class ContinuousBatching(Scheduler):
         """Give a sequence's blocks back; those of a session stay cached."""
         if self._promises:
             self._promised -= self._blocks_of_all(request)
-        own = -(-length // self.limits.block_tokens)
-        held = self._shared.pop(request, None)
-        if self.cache is not None and held is not None:
+        own = -(-length // self._size)
+        if self.cache is not None and (held := self._shared.pop(request, None)) is not None:
             depth, shared = held
             group = self._group(request)
             own -= shared + self.cache.extend(group, self._chain(request, length))
@@ -337,8 +338,8 @@ class ContinuousBatching(Scheduler):
 
     def _blocks_between(self, counter: int, steps: int) -> int:
         """Blocks that the running sequences begin in so many steps from a counter on."""
-        cycles, rest = divmod(steps, self.limits.block_tokens)
-        start = counter % self.limits.block_tokens
+        cycles, rest = divmod(steps, self._size)
+        start = counter % self._size
         return cycles * len(self._running) + sum(self._due[start : start + rest])
 
     def _reserve(self) -> None:
@@ -494,17 +495,18 @@ class ContinuousBatching(Scheduler):
 
     def _choose_prompts(self, now_s: float) -> None:
         """Parts of prompts for this step: those begun first, then waiting ones."""
-        limits, running = self.limits, self._running
-        budget = limits.max_tokens - (len(running) if limits.mixed else 0)
+        running = self._running
+        budget = self._max_tokens - (len(running) if self._mixed else 0)
         waiting, partial = self.waiting, self._partial
-        for prompt in list(partial):
-            if budget <= 0:
-                return
-            extended = self._extend(prompt, budget)
-            if not extended:
-                return
-            budget -= extended
-        while waiting and budget > 0 and len(running) + len(partial) < limits.max_seqs:
+        if partial:
+            for prompt in tuple(partial):
+                if budget <= 0:
+                    return
+                extended = self._extend(prompt, budget)
+                if not extended:
+                    return
+                budget -= extended
+        while waiting and budget > 0 and len(running) + len(partial) < self._max_seqs:
             taken = self._admit(waiting[0], budget, now_s)
             if taken is None:
                 break
@@ -512,7 +514,8 @@ class ContinuousBatching(Scheduler):
 
     def _extend(self, prompt: _Prompt, budget: int) -> int:
         """A further part of a prompt; gives its tokens."""
-        tokens = min(prompt.target - prompt.done, budget)
+        tokens = prompt.target - prompt.done
+        tokens = min(tokens, budget)
         needed = self._blocks_for(prompt, tokens)
         if needed <= self._free:
             self._free -= needed
@@ -532,9 +535,8 @@ class ContinuousBatching(Scheduler):
 
     def _blocks_for(self, prompt: _Prompt, tokens: int) -> int:
         """Blocks of its own that a prompt lacks for a part."""
-        is_part = self.limits.reserve == "part"
-        length = prompt.done + tokens if is_part else prompt.target
-        return -(-length // self.limits.block_tokens) - prompt.blocks - prompt.shared
+        length = prompt.done + tokens if self._by_part else prompt.target
+        return -(-length // self._size) - prompt.blocks - prompt.shared
 
     def _give(self, prompt: _Prompt, blocks: int) -> None:
         self._make_room(blocks)
@@ -543,14 +545,14 @@ class ContinuousBatching(Scheduler):
 
     def _admit(self, request: int, budget: int, now_s: float) -> int | None:
         """Start a waiting request; gives the tokens it takes, None where it must wait."""
-        log, size = self.log, self.limits.block_tokens
+        log, size = self.log, self._size
         if self._outside and request in self._outside:
             return self._resume(request, now_s)
         target = log.prompt_tokens[request]
-        left = self._left.get(request)
+        left = self._left.get(request) if self._left else None
         if left is not None:  # what it generated is part of its prompt now
             target += log.output_tokens[request] - left
-        shared = self._hits(request, target)
+        shared = 0 if self.cache is None else self._hits(request, target)
         prompt = _Prompt(request, shared * size, target, shared)
         tokens: int = target - prompt.done
         if tokens > budget:
@@ -565,14 +567,25 @@ class ContinuousBatching(Scheduler):
         if self._promises:
             self._promised += self._blocks_of_all(request)
         if cache is not None:
-            cache.hold(self._group(request), shared)
-            cache.hit_count += shared
+            self._hold(cache, self._group(request), shared)
         self._give(prompt, needed)
         self._partial.append(prompt)
         self._chunks.append((prompt, tokens))
         if log.scheduled_s[request] != log.scheduled_s[request]:  # NaN: the first time
             log.scheduled_s[request] = now_s
         return tokens
+
+    def _hold(self, cache: PrefixCache, group: int, shared: int) -> None:
+        """Hold the first blocks of a chain; those on the host alone are loaded."""
+        here = min(cache.length.get(group, 0), shared)
+        cache.hold(group, here)
+        cache.hit_count += shared
+        if shared > here:
+            self._make_room(shared - here)
+            self._free -= cache.extend(group, shared)
+            cache.hold(group, shared)
+            cache.release(group, here)
+            self._move_s += (shared - here) * self.limits.swap_block_s
 
     def _resume(self, request: int, now_s: float) -> int | None:
         """Let a sequence go on whose cache is outside the device; takes the token of this step."""
@@ -609,4 +622,4 @@ class ContinuousBatching(Scheduler):
         if self.cache is None:
             return 0
         chain = self._chain(request, target - 1)
-        return min(self.cache.length.get(self._group(request), 0), chain)
+        return min(self.cache.reach(self._group(request)), chain)
