@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS   ?= auto
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test laws check bench validate examples wheel wheel-check docs format clean help
+.PHONY: demo test laws fuzz check bench validate examples wheel wheel-check docs format clean help
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -35,6 +35,10 @@ test: $(VENV)/.dev
 ## make laws         the properties that hold for any input, on 10,000 cases each
 laws: $(VENV)/.dev
 	HYPOTHESIS_PROFILE=laws $(BIN)/python -m pytest -n $(JOBS) -m law
+
+## make fuzz         damaged inputs of every kind for an hour (SECONDS per kind): used or refused, never another error
+fuzz: $(VENV)/.dev
+	FUZZ_SECONDS=$(or $(SECONDS),200) FUZZ_SEED=$(or $(SEED),1) $(BIN)/python -m pytest -n 0 -q tests/fuzz
 
 ## make check        lint, types, layer contracts, docs
 check: $(VENV)/.dev

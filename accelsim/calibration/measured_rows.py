@@ -14,7 +14,15 @@ if TYPE_CHECKING:
     from accelsim.calibration.run_file import Measurement
     from accelsim.workloads.graph import OperatorGraph
 
-__all__ = ["MeasuredRow", "measured_graph"]
+__all__ = ["MeasuredRow", "is_size", "measured_graph"]
+
+_LARGEST = 2**53
+
+
+def is_size(value: object) -> bool:
+    """Whether a value is a dimension: a whole number from 0 that a double holds."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    return is_whole and 0 <= value < _LARGEST  # type: ignore[operator]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,31 @@ class MeasuredRow:
             TypeError: If a field is missing or not known.
         """
         return cls(**{**data, "dims": tuple(data["dims"])})
+
+    def check(self) -> None:
+        """Refuse what is no operator row.
+
+        Raises:
+            ValueError: Naming the field.
+        """
+        from accelsim.workloads.operator import DIMENSIONS, OperatorKind, Phase
+
+        kind = OperatorKind.__members__.get(str(self.kind).upper())
+        numbers = (self.flop, self.read_bytes, self.write_bytes, self.weight_bytes)
+        for name, value, ok in (
+            ("row.name", self.name, isinstance(self.name, str)),
+            ("row.kind", self.kind, kind is not None),
+            ("row.phase", self.phase, str(self.phase).upper() in Phase.__members__),
+            ("row.dims", self.dims, all(map(is_size, self.dims))),
+            ("row", numbers, all(0 <= float(number) < _LARGEST**2 for number in numbers)),
+        ):
+            if not ok:
+                raise ValueError(f"{name} = {str(value)[:80]}")
+        if kind is not None and len(self.dims) > len(DIMENSIONS[kind]):
+            most = len(DIMENSIONS[kind])
+            raise ValueError(
+                f"row.dims has {len(self.dims)} dimensions, {self.kind} at most {most}"
+            )
 
 
 def measured_graph(measurements: Sequence[Measurement]) -> OperatorGraph:

@@ -9,6 +9,7 @@ last one and is dropped on the next opening; nothing else is lost. Needs the sta
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -17,7 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self
 
-from accelsim.calibration.measured_rows import MeasuredRow
+from accelsim.calibration.measured_rows import MeasuredRow, is_size
 from accelsim.calibration.measurement.case import CASE_VERSION, Case
 from accelsim.errors import InvalidValueError, OutputError, ProfileError
 
@@ -28,6 +29,7 @@ VERSION: Final = 2
 _HASH_DIGITS: Final = 16
 _MOST_BYTES: Final = 256_000_000
 _LONGEST_LINE: Final = 1_000_000
+_LONGEST_S: Final = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +74,31 @@ class Measurement:
             if values["row"] is not None:
                 values["row"] = MeasuredRow.from_dict(values["row"])
             found = cls(**values)
-            if found.time_s is not None and not 0 < float(found.time_s) < 1e6:
-                raise ValueError(f"time_s = {found.time_s!r}")
-        except (KeyError, TypeError) as error:
+            found.check()
+        except (KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"not a measurement ({error})") from None
         return found
+
+    def check(self) -> None:
+        """Refuse what is no measurement.
+
+        Raises:
+            ValueError: Naming the field.
+        """
+        case = self.case
+        words = (case.family, case.operator, case.dtype, case.execution)
+        sizes = (*dict(case.shape).values(), case.threads)
+        for name, value, ok in (
+            ("case", words, all(isinstance(word, str) for word in words)),
+            ("case.shape", case.shape, all(is_size(size) for size in sizes)),
+            ("time_s", self.time_s, self.time_s is None or 0 < float(self.time_s) < _LONGEST_S),
+            ("noise_fraction", self.noise_fraction, 0 <= float(self.noise_fraction) < math.inf),
+            ("details", self.details, isinstance(self.details, Mapping)),
+        ):
+            if not ok:
+                raise ValueError(f"{name} = {str(value)[:80]}")
+        if self.row is not None:
+            self.row.check()
 
 
 @dataclass(frozen=True, slots=True)

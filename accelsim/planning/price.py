@@ -48,6 +48,10 @@ def device_price(device: DeviceProfile, choice: PriceChoice | None = None) -> De
         UnknownNameError: If there is no such offer.
     """
     wanted = PriceChoice() if choice is None else choice
+    for name in ("offer", "provider", "region", "kind", "discounts"):
+        value = getattr(wanted, name)
+        if not isinstance(value, str | None):
+            raise InvalidValueError(name, value, "text")
     if wanted.usd_per_hour is not None:
         return DevicePrice(_own_price(wanted), None)
     whole, share = _share(device)

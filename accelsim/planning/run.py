@@ -6,6 +6,7 @@ the field, the value and the range, before anything is computed.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -240,6 +241,7 @@ def resolve(
     """
     chosen = run_options(options, keywords)
     named = (str, Path)
+    workload = _captured(workload, chosen.mode)
     model = workload_catalog.workload(str(workload)) if isinstance(workload, named) else workload
     profile = catalog.device(device) if isinstance(device, str) else device
     _check_types(model, profile, chosen)
@@ -275,6 +277,16 @@ def resolve(
         heap=_choice("heap", chosen.heap, HEAPS),
         layout=_layout(chosen.model.layout, stack),
     )
+
+
+def _captured(workload: Any, mode: str) -> Any:
+    """A torch module as a workload, captured at the inputs it names; anything else as it is."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(workload, torch.nn.Module):
+        return workload
+    from accelsim.workloads.capture.module import capture
+
+    return capture(workload, training=mode == "training")
 
 
 def _precision(

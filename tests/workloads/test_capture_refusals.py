@@ -120,7 +120,7 @@ def test_a_random_scalar_takes_its_median():
             "flex_attention .* scaled_dot_product_attention",
         ),
         (nn.Identity(), X, "no operator"),
-        (nn.Linear(8, 8), None, "example_inputs are missing"),
+        (nn.LSTM(8, 8), None, "example_inputs are missing"),
         (nn.Linear(8, 8), "text", "example_inputs = str"),
         (nn.LazyLinear(8), X, "lazy"),
         ("text", X, "module = str"),

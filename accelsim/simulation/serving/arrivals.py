@@ -7,7 +7,8 @@ gaps, all at once, and a closed loop of users who send the next request when the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from typing import Final
 
 import numpy as np
@@ -22,6 +23,8 @@ __all__ = ["PROCESSES", "Arrivals"]
 
 PROCESSES: Final = ("poisson", "gamma", "uniform", "diurnal", "burst")
 _MOST: Final = 100_000_000
+#: Kinds of values by the names of fields' types.
+_KINDS: Final = {"float": Real, "int": Integral, "str": str}
 _COUNTS: Final = (
     *((name, 1, _MOST) for name in ("users", "requests", "turns", "priorities")),
     ("prefixes", 0, _MOST),
@@ -73,6 +76,7 @@ class Arrivals:
         Raises:
             InvalidValueError: Naming the field.
         """
+        self._check_types()
         if (self.rate_per_s is None) == (self.users is None):
             remedy = "Give one of --rate, --users and --arrivals."
             raise InvalidValueError("rate", self.rate_per_s, "a rate or users, not both", remedy)
@@ -87,6 +91,15 @@ class Arrivals:
                 raise InvalidValueError(name, value, f"above 0 to {high:g}")
         if not 0 <= self.swing_fraction <= 1:
             raise InvalidValueError("swing_fraction", self.swing_fraction, "0 to 1")
+
+    def _check_types(self) -> None:
+        """Refuse values of another kind, as callers without a type checker pass them."""
+        for field in fields(self):
+            value, wanted = getattr(self, field.name), str(field.type)
+            is_left_out = value is None and "None" in wanted
+            kind = next(kind for name, kind in _KINDS.items() if name in wanted)
+            if not is_left_out and (not isinstance(value, kind) or isinstance(value, bool)):
+                raise InvalidValueError(field.name, value, f"of type {wanted}")
 
     def _check_counts(self) -> None:
         for name, least, most in _COUNTS:

@@ -361,6 +361,10 @@ _Size = Annotated[int, Field(gt=-(2**53), lt=2**53)]
 _Sizes = Annotated[list[_Size], Field(min_length=MAX_DIMENSIONS, max_length=MAX_DIMENSIONS)]
 
 
+#: Largest growth of a FLOP or byte count by a sample: a hundred times a language model's 1e15.
+_LARGEST_STEP = 1e17
+
+
 class _Part(BaseModel):
     """Part of a file."""
 
@@ -430,6 +434,10 @@ def _read_graph(entry: _GraphPart, name: str) -> CapturedGraph:
     step = entry.batch_step
     if step is not None:
         columns = {f: _column(step, f, len(graph)) for f in _StepPart.model_fields if f != "unit"}
+        for field, column in columns.items():
+            if (np.abs(column) > _LARGEST_STEP).any():
+                limit = f"numbers within {_LARGEST_STEP:g}"
+                raise InvalidValueError(f"batch_step.{field}", "out of range", limit)
         return CapturedGraph(graph, entry.batch, fixed, BatchStep(step.unit, **columns))
     return CapturedGraph(graph, entry.batch, fixed, None)
 

@@ -66,6 +66,11 @@ def made(factory: Callable[[], Any]) -> Any:
         return factory()
 
 
+#: Tokens and side of an image of inputs that nobody gave.
+_USUAL_TOKENS = 128
+_USUAL_SIDE = 224
+
+
 def resolve(module: Any, example_inputs: Any) -> tuple[torch.nn.Module, Inputs]:
     """The module, and its inputs as positional and keyword arguments."""
     result = module
@@ -76,19 +81,43 @@ def resolve(module: Any, example_inputs: Any) -> tuple[torch.nn.Module, Inputs]:
                 f"a factory."
             )
         result = _call_factory(module)
-    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], torch.nn.Module):
-        result, given = result
-        example_inputs = given if example_inputs is None else example_inputs
+    keywords: Mapping[str, Any] = {}
+    is_filled = isinstance(result, tuple) and 2 <= len(result) <= 3
+    if is_filled and isinstance(result[0], torch.nn.Module):
+        result, given, *more = result
+        if example_inputs is None:
+            example_inputs, keywords = given, more[0] if more else {}
     if not isinstance(result, torch.nn.Module):
         raise CaptureError(
             f"The factory returned {type(result).__name__}: expected a torch.nn.Module."
         )
     if example_inputs is None:
-        raise CaptureError(
-            "example_inputs are missing: give a tensor, a tuple of arguments or a mapping of "
-            "keywords."
-        )
-    return result, _arguments(example_inputs)
+        example_inputs = _usual_inputs(result)
+    arguments, named = _arguments(example_inputs)
+    return result, (arguments, {**named, **keywords})
+
+
+def _usual_inputs(module: torch.nn.Module) -> Any:
+    """Inputs that a module names itself (Lightning's ``example_input_array``, transformers'
+    ``dummy_inputs``), or one sample as its first layer takes it.
+
+    Raises:
+        CaptureError: If neither is known.
+    """
+    for name in ("example_input_array", "dummy_inputs"):
+        given = getattr(module, name, None)
+        if given is not None:
+            return given
+    first = next((part for part in module.modules() if not list(part.children())), None)
+    if isinstance(first, torch.nn.Linear):
+        return torch.empty(1, first.in_features, device="meta")
+    if isinstance(first, torch.nn.Embedding):
+        return torch.empty(1, _USUAL_TOKENS, dtype=torch.int64, device="meta")
+    if isinstance(first, torch.nn.Conv2d):
+        return torch.empty(1, first.in_channels, _USUAL_SIDE, _USUAL_SIDE, device="meta")
+    raise CaptureError(
+        "example_inputs are missing: give a tensor, a tuple of arguments or a mapping of keywords."
+    )
 
 
 def _call_factory(factory: Callable[[], Any]) -> Any:

@@ -64,9 +64,11 @@ def capture(
     Args:
         module: A module, which is not altered, or a function without arguments that makes one
             (called on the meta device, so that even the largest model costs no memory). The
-            function may return ``(module, example_inputs)``.
+            function may return ``(module, example_inputs)``, or keyword arguments after them.
         example_inputs: A tensor, a tuple of arguments, or a mapping of keyword arguments; real or
-            meta. Small real tensors keep their values (lengths, masks).
+            meta. Small real tensors keep their values (lengths, masks). Where None, those that the
+            module names itself (``example_input_array``, ``dummy_inputs``), else one sample as its
+            first layer takes it: a row, 128 tokens, or an image of 224 x 224 pixels.
         training: Capture a training step too, forward and backward. The outputs' gradients arrive
             dense; an output with a ``loss`` is differentiated from there.
         optimizer: Update rule of the training step: sgd, momentum, adam, adamw or lamb; adamw

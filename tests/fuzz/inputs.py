@@ -1,0 +1,388 @@
+"""What is fuzzed: of each kind of input a valid one, and what reads it.
+
+A kind's reader takes a folder and the text of its file, and does what a user would with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+import accelsim
+from accelsim import catalog
+from accelsim.calibration.measured_rows import measured_graph
+from accelsim.calibration.measurement.case import CASE_VERSION
+from accelsim.calibration.run_file import read_run
+from accelsim.economics import PriceBook
+from accelsim.hardware.scalesim import parse_scalesim_config
+from accelsim.planning.capacity.scenario import TEMPLATE, load_scenario
+from accelsim.planning.passes import run_passes
+from accelsim.planning.run import resolve
+from accelsim.planning.sweep.spec import load_sweep
+from accelsim.simulation.randomness import RandomStreams
+from accelsim.simulation.serving.arrivals import Arrivals
+from accelsim.simulation.serving.traces import read_trace
+from accelsim.validation.data_folder import DataFolder, schema_of
+from accelsim.workloads.graph import OperatorGraph
+from accelsim.workloads.scalesim import parse_scalesim_topology
+
+
+class Kind(NamedTuple):
+    """A kind of input.
+
+    Attributes:
+        valid: A document that is read without complaint.
+        write: The text of a document.
+        read: Reads the text, in a folder of its own.
+    """
+
+    valid: Any
+    write: Callable[[Any], str]
+    read: Callable[[Path, str], object]
+
+
+def _file(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    return path
+
+
+def _device(folder: Path, text: str) -> object:
+    profile = catalog.load_device_file(_file(folder, "d.yaml", text))
+    return accelsim.estimate("lenet-5", profile)
+
+
+def _board(folder: Path, text: str) -> object:
+    return catalog.load_device_file(_file(folder, "d.yaml", text)).peak_flop_per_s
+
+
+def _workload(folder: Path, text: str) -> object:
+    return accelsim.estimate(str(_file(folder, "w.yaml", text)), "t4", batch=1)
+
+
+def _config(folder: Path, text: str) -> object:
+    workload = accelsim.workload(str(_file(folder, "config.json", text)))
+    depth = getattr(workload.parameters, "layers", 1)
+    if depth > 64:  # written one after the other where they differ: slow, and no other code
+        return workload
+    return run_passes(resolve(workload, "a100-sxm-80gb", batch=1, output_len=None))
+
+
+def _captured(folder: Path, text: str) -> object:
+    workload = accelsim.workload(str(_file(folder, "c.json", text)))
+    return accelsim.estimate(workload, "t4", batch=4)
+
+
+def _table(folder: Path, text: str) -> object:
+    _file(folder, "vec.csv", text)
+    columns = {"text": ["op"], "number": ["b"], "time": ["latency_ms"], "key": ["op", "b"]}
+    return DataFolder(folder).table(schema_of("vec.csv", columns))
+
+
+def _run(folder: Path, text: str) -> object:
+    run = read_run(_file(folder, "run.jsonl", text))
+    return measured_graph([row for row in run.rows if row.row is not None])
+
+
+def _topology(folder: Path, text: str) -> object:
+    return parse_scalesim_topology(text)
+
+
+def _design(folder: Path, text: str) -> object:
+    return parse_scalesim_config(text)
+
+
+def _prices(folder: Path, text: str) -> object:
+    return PriceBook.load(_file(folder, "p.yaml", text)).cheapest("t4")
+
+
+def _trace(folder: Path, text: str) -> object:
+    return read_trace(_file(folder, "t.csv", text))
+
+
+def _arrivals(folder: Path, text: str) -> object:
+    load = Arrivals(**_known(text, Arrivals.__slots__))
+    return load.columns(RandomStreams(0)) if load.requests * load.turns <= 100 else load
+
+
+def _scenario(folder: Path, text: str) -> object:
+    return load_scenario(_file(folder, "s.yaml", text))
+
+
+def _sweep(folder: Path, text: str) -> object:
+    return load_sweep(_file(folder, "s.yaml", text))
+
+
+def _call(folder: Path, text: str) -> object:
+    fields = _known(text, _CALL)
+    return accelsim.estimate(fields.pop("model", None), fields.pop("device", None), **fields)
+
+
+def _known(text: str, names: Any) -> dict[str, Any]:
+    """Keywords of a document, without those that Python itself refuses."""
+    try:
+        fields = json.loads(text)
+    except ValueError:
+        return {}
+    is_mapping = isinstance(fields, Mapping)
+    return {name: fields[name] for name in fields if name in names} if is_mapping else {}
+
+
+def _yaml(document: Any) -> str:
+    return yaml.safe_dump(document, allow_unicode=True)
+
+
+def _profile(name: str) -> Any:
+    path = catalog.data_root() / "device_profiles" / f"{name}.yaml"
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def _csv(rows: Any) -> str:
+    listed = rows if isinstance(rows, list) else [rows]
+    cells = [row if isinstance(row, list) else [row] for row in listed]
+    return "".join(",".join(map(str, row)) + "\n" for row in cells)
+
+
+def _lines(documents: Any) -> str:
+    """A run file whose lines have the hashes that they should."""
+    digest, text = "", ""
+    for document in documents if isinstance(documents, list) else [documents]:
+        fields = document if isinstance(document, Mapping) and document else {"x": str(document)}
+        body = json.dumps({**fields}, sort_keys=True, separators=(",", ":"))
+        digest = hashlib.sha256((digest + body).encode()).hexdigest()[:16]
+        text += body[:-1] + f',"hash":"{digest}"}}\n'
+    return text
+
+
+def _small_graph() -> dict[str, Any]:
+    """Forward rows of a network as a captured file has them."""
+    workload = accelsim.workload("perceptron")
+    graph = run_passes(resolve(workload, "t4", precision="fp32")).passes[0].graph
+    return graph.to_dict()
+
+
+def _capture() -> dict[str, Any]:
+    graph = _small_graph()
+    count = len(OperatorGraph.from_dict(graph))
+    step = {name: [1.0] * count for name in ("flop", "read_bytes", "write_bytes")}
+    step |= {"weight_bytes": [0.0] * count, "saved_bytes": [0.0] * count}
+    zeros = [[0.0] * 4 for _ in range(count)]
+    widths = len(OperatorGraph.from_dict(graph).dims[0])
+    part = {
+        "batch": 1,
+        "operators": graph,
+        "fixed_bytes": zeros,
+        "batch_step": {
+            **step,
+            "unit": 1,
+            "dims": [[0] * widths for _ in range(count)],
+            "fixed_bytes": zeros,
+        },
+    }
+    return {
+        "format": "accelsim-workload",
+        "version": 1,
+        "name": "net",
+        "task": "captured",
+        "training": False,
+        "precision": "fp32",
+        "parameter_count": 10,
+        "parameter_tensor_count": 2,
+        "trainable_count": 10,
+        "fused_attention": True,
+        "graphs": {"forward": part},
+    }
+
+
+_CASE = {
+    "family": "gemm",
+    "operator": "addmm",
+    "shape": {"m": 2, "n": 3, "k": 4},
+    "dtype": "fp32",
+    "threads": 1,
+    "cold": False,
+    "execution": "eager",
+    "amid": False,
+}
+_ROW = {
+    "name": "addmm",
+    "kind": "gemm",
+    "phase": "forward",
+    "dims": [1, 2, 3, 4],
+    "flop": 48.0,
+    "read_bytes": 32.0,
+    "write_bytes": 24.0,
+    "weight_bytes": 48.0,
+}
+_MEASURED = {
+    "case": _CASE,
+    "time_s": 1e-5,
+    "noise_fraction": 0.1,
+    "round": 0,
+    "details": {},
+    "skipped": None,
+    "row": _ROW,
+}
+_HEADER = {
+    "schema": "accelsim-calibration-run",
+    "version": 2,
+    "case_version": CASE_VERSION,
+    "environment": {},
+    "settings": {},
+}
+_LLAMA = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 100,
+    "max_position_embeddings": 128,
+    "tie_word_embeddings": False,
+    "hidden_act": "silu",
+    "layer_types": None,
+    "quantization_config": None,
+    "text_config": None,
+    "vision_config": None,
+}
+_TOPOLOGY = [
+    [
+        *("Layer", "IFMAP Height", "IFMAP Width", "Filter Height", "Filter Width", "Channels"),
+        *("Num Filter", "Strides", ""),
+    ],
+    ["c1", 8, 8, 3, 3, 3, 4, 1, ""],
+    ["c2", 6, 6, 3, 3, 4, 8, 1, ""],
+]
+_DESIGN = """\
+[general]
+run_name = x
+[architecture_presets]
+ArrayHeight : 8
+ArrayWidth : 8
+IfmapSramSzkB : 64
+FilterSramSzkB : 64
+OfmapSramSzkB : 64
+IfmapOffset : 0
+FilterOffset : 100
+OfmapOffset : 200
+Dataflow : ws
+Bandwidth : 10
+[run_presets]
+InterfaceBandwidth: CALC
+"""
+_CALL = {
+    "model": "lenet-5",
+    "device": "t4",
+    "batch": 2,
+    "precision": "fp16",
+    "mode": "inference",
+    "execution": "graph",
+    "stack": None,
+    "host": None,
+    "image_size": None,
+    "accumulation": None,
+    "optimizer": None,
+    "recompute": None,
+    "lora_rank": None,
+    "steps": None,
+    "layout": None,
+    "kv_format": None,
+    "weight_format": None,
+    "tier": "best",
+    "heap": "default",
+    "offer": None,
+    "provider": "aws",
+    "region": "us-*",
+    "kind": "spot",
+    "discounts": "aws=10%",
+    "max_usd_per_hour": 10.0,
+    "usd_per_hour": None,
+}
+
+#: Kinds by name.
+KINDS: Mapping[str, Kind] = {
+    "gpu": Kind(_profile("gpu/t4"), _yaml, _device),
+    "cpu": Kind(_profile("cpu/graviton3"), _yaml, _device),
+    "fpga": Kind(_profile("fpga/zcu102"), _yaml, _board),
+    "asic": Kind(_profile("asic/tpu-v4"), _yaml, _device),
+    "workload": Kind(
+        {
+            "name": "w",
+            "title": "W",
+            "task": "text-generation",
+            "family": "decoder",
+            "parameters": {
+                "vocab_size": 100,
+                "hidden_size": 64,
+                "layers": 2,
+                "heads": 4,
+                "kv_heads": 2,
+                "intermediate_size": 128,
+            },
+            "default": {"batch": 1, "seq_len": 16},
+            "output_len": 4,
+        },
+        _yaml,
+        _workload,
+    ),
+    "config": Kind(_LLAMA, json.dumps, _config),
+    "captured": Kind(_capture(), json.dumps, _captured),
+    "table": Kind(
+        [["op", "b", "latency_ms"], ["add", 1, 0.5], ["mul", 2, 0.7], ["add", 4, 1e3]],
+        _csv,
+        _table,
+    ),
+    "run": Kind([_HEADER, _MEASURED, {"note": "noise"}, _MEASURED], _lines, _run),
+    "topology": Kind(_TOPOLOGY, _csv, _topology),
+    "design": Kind(_DESIGN, str, _design),
+    "prices": Kind(
+        {"offers": [{"device": "t4", "on_demand_usd_per_hour": 0.5, "as_of": "2026"}]},
+        _yaml,
+        _prices,
+    ),
+    "trace": Kind(
+        [["TIMESTAMP", "ContextTokens", "GeneratedTokens"], ["2024-01-01 00:00:00.0", 10, 20]],
+        _csv,
+        _trace,
+    ),
+    "arrivals": Kind(
+        {
+            "rate_per_s": 2.0,
+            "users": None,
+            "requests": 10,
+            "process": "gamma",
+            "cv": 2.0,
+            "period_s": 60.0,
+            "swing_fraction": 0.5,
+            "think_s": 0.0,
+            "prompt": "lognormal:600:1.0",
+            "output": "uniform:1-9",
+            "turns": 1,
+            "prefixes": 2,
+            "prefix_tokens": 4,
+            "priorities": 1,
+        },
+        json.dumps,
+        _arrivals,
+    ),
+    "scenario": Kind(yaml.safe_load(TEMPLATE), _yaml, _scenario),
+    "sweep": Kind(
+        {
+            "name": "s",
+            "method": "grid",
+            "fixed": {"model": "lenet-5"},
+            "vary": {"device": ["t4", "tpu"], "batch": [1, 2]},
+            "seed": 0,
+        },
+        _yaml,
+        _sweep,
+    ),
+    "call": Kind(_CALL, json.dumps, _call),
+}
