@@ -19,12 +19,13 @@ from accelsim.calibration.measured_rows import MeasuredRow
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.run_file import CalibrationRun, Measurement, read_run
 
-__all__ = ["COMMITTED_RUN", "read_committed_run", "write_committed_run"]
+__all__ = ["COMMITTED_GPU_RUN", "COMMITTED_RUN", "read_committed_run", "write_committed_run"]
 
 #: Columns of a row's operator.
 _ROW_FIELDS: Final = tuple(f.name for f in fields(MeasuredRow))
-#: The run that the figures of the documentation are of.
+#: The runs that the figures of the documentation are of.
 COMMITTED_RUN: Final = Path(__file__).parents[1] / "calibration/runs/amd-epyc-2cpu"
+COMMITTED_GPU_RUN: Final = COMMITTED_RUN.parent / "nvidia-h100-80gb"
 
 
 def write_committed_run(run: CalibrationRun, folder: Path) -> None:
@@ -69,6 +70,7 @@ def _columns(row: Measurement) -> dict[str, Any]:
         "noise_fraction": row.noise_fraction,
         "round": row.round_number,
         "reference_s": row.details.get("reference_s"),
+        "energy_j": row.details.get("energy_j"),
     } | _row_columns(row.row)
 
 
@@ -111,8 +113,8 @@ def _measurement(row: dict[str, Any]) -> Measurement:
         execution=row["execution"],
         amid=row["amid"],
     )
-    reference_s = row["reference_s"]
-    details = {} if reference_s is None else {"reference_s": reference_s}
+    known = {name: row.get(name) for name in ("reference_s", "energy_j")}
+    details = {name: value for name, value in known.items() if value is not None}
     measured = (row["time_s"], row["noise_fraction"], row["round"], details)
     return Measurement(case, *measured, row=_measured_row(row))
 

@@ -26,8 +26,13 @@ if TYPE_CHECKING:
 __all__ = ["freeze_gpu", "gpu_check_list", "predict_gpu"]
 
 #: Spread of ln(true / predicted) that all operators of one model share and no operator measurement
-#: shows.
-_CONTEXT_LOG_SIGMA: Final = 0.1
+#: shows, by execution: what the host takes between calls is of a model, not of its operators.
+#: Whole models on an H100 (``calibration/runs/nvidia-h100-80gb``).
+_CONTEXT_LOG_SIGMA: Final = {
+    Execution.GRAPH: 0.1,
+    Execution.EAGER: 0.5,
+    Execution.COMPILED: 0.75,
+}
 _EXECUTIONS: Final = ("eager", "graph", "compiled")
 
 
@@ -70,14 +75,14 @@ def predict_gpu(case: CheckCase, profile: GpuProfile, parameters: GpuParameters)
         idle_w=background_power_w(profile),
         power_limit_w=None if limit is None else limit.value,
     )
-    spread = math.exp(Z90 * _log_sigma(table.time_s, table.log_sigma, graph.kind))
+    spread = math.exp(Z90 * _log_sigma(table.time_s, table.log_sigma, graph.kind, execution))
     time_s = result.steady_state_s
     return Prediction(
         case, time_s, time_s / spread, time_s * spread, table.tier.value, result.energy_j
     )
 
 
-def _log_sigma(times_s: Any, log_sigma: Any, kinds: Any) -> float:
+def _log_sigma(times_s: Any, log_sigma: Any, kinds: Any, execution: Execution) -> float:
     """Spread of a whole model: errors of half a kind's rows move together, of different kinds
     apart.
 
@@ -89,7 +94,7 @@ def _log_sigma(times_s: Any, log_sigma: Any, kinds: Any) -> float:
     together = np.bincount(kinds, weights=weighted) ** 2
     apart = np.bincount(kinds, weights=weighted**2)
     variance = float((0.5 * together + 0.5 * apart).sum()) / total**2 if total else 0.0
-    return math.sqrt(variance + _CONTEXT_LOG_SIGMA**2)
+    return math.hypot(math.sqrt(variance), _CONTEXT_LOG_SIGMA[execution])
 
 
 def freeze_gpu(calibration: GpuCalibration, profile: GpuProfile) -> dict[str, Any]:

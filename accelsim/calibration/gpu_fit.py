@@ -26,6 +26,7 @@ from accelsim.calibration.fit.cells import Cell, TimedKernels, unchained
 from accelsim.calibration.fit.dispatch import FIT
 from accelsim.calibration.fit.gpu import log_residual
 from accelsim.calibration.fit.parameter_fit import fit_parameters
+from accelsim.calibration.fit.power import fit_power
 from accelsim.calibration.fit.residuals import family_parts, family_residuals
 from accelsim.calibration.least_squares import fit_nonnegative
 from accelsim.calibration.measured_rows import measured_graph
@@ -135,6 +136,7 @@ def fit_gpu_run(
     cells = [_cell(group, profile, source) for group in _grouped(replayed)]
     out = [_is_left_out(group) for group in _grouped(replayed)]
     prior = replace(shipped_parameters(profile), families={})
+    prior = prior.with_values(fit_power(run.rows, profile, prior))
     seen = [cell.take(~mask) for cell, mask in zip(cells, out, strict=True) if not mask.all()]
     fitted, unconverged = fit_parameters(seen, prior)
     parameters = fitted.with_values({**_issue_times(rows), **_copies(run, profile)})

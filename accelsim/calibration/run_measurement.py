@@ -125,6 +125,7 @@ def measure(settings: MeasureSettings, report: Callable[[Progress], None] | None
     torch = require_torch()
     from accelsim.calibration.environment import describe
     from accelsim.calibration.measurement.memory import memory_limit
+    from accelsim.calibration.measurement.power import power_suite
     from accelsim.calibration.measurement.session import Session
     from accelsim.calibration.measurement.suite import compiled_suite, operator_suite
     from accelsim.calibration.run_file import RunFile, calibration_lock
@@ -158,6 +159,8 @@ def measure(settings: MeasureSettings, report: Callable[[Progress], None] | None
             device, run_file, settings.budget_s - compiling_s, rounds=settings.rounds, report=report
         )
         session.measure(operator_suite(kind, dtypes, threads, executions))
+        if kind == "cuda":
+            session.measure_energy(power_suite(dtypes))
         if compiling_s:
             _measure_compiled(session, compiling_s, compiled_suite(kind, dtypes, threads))
     return settings.out

@@ -20,7 +20,7 @@ from accelsim.calibration import run_measurement as measure  # noqa: E402
 from accelsim.calibration.check_models import CHECK_MODELS  # noqa: E402
 from accelsim.calibration.gpu_check import gpu_check_list  # noqa: E402
 from accelsim.calibration.gpu_fit import fit_gpu_run, gpu_profile, shipped_parameters  # noqa: E402
-from accelsim.calibration.measurement import cuda, suite  # noqa: E402
+from accelsim.calibration.measurement import cuda, power, suite  # noqa: E402
 from accelsim.calibration.measurement.case import Case  # noqa: E402
 from accelsim.calibration.measurement.operators import BUILDERS  # noqa: E402
 from accelsim.calibration.measurement.plan import read_plans  # noqa: E402
@@ -61,6 +61,8 @@ def gpu():
         patch.setattr(CudaTimer, "measure", lambda self, calls, _budget_s: least(self, calls, 0.0))
         patch.setattr(cuda, "_MOST_COPIES", COPIES)
         patch.setattr(energy.energy_per_call_j, "__defaults__", (0.02,))
+        patch.setattr(power, "_WARM_UP_S", 1e-4)
+        patch.setattr(power, "_READ_S", 1e-3)
         with fake_gpu.OnMeta(fake), fake_gpu.Clock(fake):
             yield fake
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from accelsim import catalog
 from accelsim.calibration.check import check_list
+from accelsim.calibration.fit.power import fit_power, power_w
+from accelsim.calibration.gpu_fit import shipped_parameters
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.run_file import CalibrationRun, Measurement
 
 pytest.importorskip("pyarrow")
 
 from tools.committed_run import (
+    COMMITTED_GPU_RUN,
     COMMITTED_RUN,
     read_committed_run,
     write_committed_run,
@@ -51,3 +57,43 @@ def test_most_networks_of_the_check_list_are_measured_in_the_committed_run():
     measured = {row["model"] for row in json.loads(text)["results"] if row["measured_s"]}
     listed = {case.model for case in check_list((1, 2), ("fp32", "bf16"))}
     assert len(measured & listed) >= 16
+
+
+@pytest.fixture(scope="module")
+def gpu_rows():
+    """Rows with energy of the run on a GPU."""
+    return [row for row in read_committed_run(COMMITTED_GPU_RUN).rows if "energy_j" in row.details]
+
+
+def test_the_run_on_a_gpu_is_whole_and_small(gpu_rows):
+    run = read_committed_run(COMMITTED_GPU_RUN)
+    assert {row.case.dtype for row in run.rows} == {"fp32", "tf32", "bf16"}
+    assert len(run.rows) > 7_000
+    assert len(gpu_rows) == 23
+    assert sum(path.stat().st_size for path in COMMITTED_GPU_RUN.iterdir()) < MOST_BYTES
+
+
+def test_the_power_of_a_board_comes_back_from_the_energy_of_its_rows(gpu_rows):
+    profile = catalog.device("h100-sxm-80gb")
+    prior = shipped_parameters(profile)
+    true = {"power.active_static_fraction": 0.15, "power.vector_energy_overhead": 40.0}
+    slow = np.array([8.0 * row.time_s for row in gpu_rows])  # all below the board's limit
+    drawn = power_w(gpu_rows, slow, profile, prior.with_values(true))
+    made = [
+        replace(row, time_s=time_s, details={"energy_j": time_s * watt})
+        for row, time_s, watt in zip(gpu_rows, slow.tolist(), drawn.tolist(), strict=True)
+    ]
+    found = fit_power(made, profile, prior)
+    assert {name: found[name] for name in true} == pytest.approx(true, rel=0.03)
+    assert fit_power([replace(row, details={}) for row in gpu_rows], profile, prior) == {}
+
+
+def test_measured_power_is_within_a_tenth_of_the_fit_below_the_limit(gpu_rows):
+    profile = catalog.device("h100-sxm-80gb")
+    time_s = np.array([row.time_s for row in gpu_rows])
+    drawn = np.array([row.details["energy_j"] for row in gpu_rows]) / time_s
+    expected = power_w(gpu_rows, time_s, profile, shipped_parameters(profile))
+    below = drawn < 0.93 * profile.power.limit_w.value
+    assert below.sum() >= 10
+    assert np.abs(expected[below] / drawn[below] - 1.0).max() < 0.1
+    assert (expected[~below] > 0.9 * drawn[~below]).all()

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import torch
 
+from accelsim.calibration.energy import find_meter
 from accelsim.calibration.measurement.captured_rows import captured_row
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.cuda import captured, rotated, tf32_products
@@ -26,6 +27,7 @@ from accelsim.calibration.measurement.operators import (
     build_calls,
     prepare,
 )
+from accelsim.calibration.measurement.power import energy_of_graph
 from accelsim.calibration.measurement.timing import CpuTimer, CudaTimer, Timer, Timing
 from accelsim.calibration.run_file import Measurement, RunFile
 from accelsim.errors import OutputError
@@ -125,6 +127,32 @@ class Session:
             torch.set_num_threads(threads)
             self._note_noise()
         return written
+
+    def measure_energy(self, cases: Sequence[Case]) -> int:
+        """Measure time and energy of cases of a GPU, a few seconds each, replayed in graphs.
+
+        Args:
+            cases: As `accelsim.calibration.measurement.power.power_suite` gives them.
+
+        Returns:
+            Rows written; none where the board's meter cannot be read.
+        """
+        meter = find_meter(self.device)
+        if meter is None:
+            self.run_file.append({"note": "energy", "skipped": "no meter of the board is readable"})
+            return 0
+        for case in cases:
+            with torch.no_grad(), tf32_products(torch, case.dtype == "tf32"):
+                replay, count = captured(torch.cuda, self._rotated(case))
+                found = energy_of_graph(meter, replay, count)
+            if found is not None:
+                time_s, energy_j = found
+                details = {"energy_j": energy_j}
+                row = captured_row(case)
+                self.run_file.append(Measurement(case, time_s, 0.0, 0, details, row=row))
+            del replay
+            _free(self.device)
+        return len(cases)
 
     def _round(self, cases: Sequence[Case], number: int, pace: float, end: float) -> int:
         """Measure each case once: by `pace` where that is possible, else as many as there are until
@@ -238,16 +266,20 @@ class Session:
         """Eager calls, or replays of a graph of many, compiled or not; no cache has the operands,
         but for transfers.
         """
-
-        def build() -> Callable[[], Any]:
-            return build_calls(case, self._pool, 1)[0]
-
-        calls = [build()] if case.family == "transfer" else rotated(torch.cuda, self.device, build)
+        calls = self._rotated(case)
         timer = self._timer(case.threads)
         if case.execution == "eager":
             return timer.measure(calls, slot_s)
         replay, count = captured(torch.cuda, calls)
         return timer.measure([replay], slot_s).of_each(count)
+
+    def _rotated(self, case: Case) -> list[Callable[[], Any]]:
+        """Calls of a case, each with operands of its own, which no cache has, but for transfers."""
+
+        def build() -> Callable[[], Any]:
+            return build_calls(case, self._pool, 1)[0]
+
+        return [build()] if case.family == "transfer" else rotated(torch.cuda, self.device, build)
 
     def _time_reference(self) -> None:
         case = REFERENCE if self.device == "cpu" else _GPU_REFERENCE
