@@ -151,7 +151,7 @@ def _profile(table: Table, dataflow: Dataflow) -> AsicProfile:
         dataflow=dataflow,
         words_per_cycle=None,
     )
-    return config.profile(clock_hz=1.0, memory_bytes=2.0**30, bandwidth_bytes_per_s=1e30)
+    return config.profile(clock_hz=1.0, memory_bytes=2.0**30, bandwidth_bytes_per_s=1e18)
 
 
 _PADS: Final = {"input_sram_kib": "ifmap", "weight_sram_kib": "filter", "output_sram_kib": "ofmap"}
