@@ -171,7 +171,7 @@ def _run(record: Mapping[str, Any], shape: RunShape) -> PublishedRun:
         layout=record["layout"] or None,
         fused_attention=record["fused_attention"] != "false",
     )
-    training = TrainingOptions(optimizer=record["optimizer"] or "adamw")
+    training = TrainingOptions(optimizer=record["optimizer"] or None)
     options = RunOptions(record["mode"], model, shape, training)
     device = device_of(record["device"])
     run = resolve(workload_of(record["workload"]), device, options)
