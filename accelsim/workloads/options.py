@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from accelsim.errors import InvalidValueError
 from accelsim.workloads.dtype import Precision, StoredFormat, weight_format
 from accelsim.workloads.dtype import precision as find_precision
 
@@ -60,4 +61,6 @@ class ModelOptions:
     def _stored(self, field: str, default: StoredFormat) -> StoredFormat:
         """The format of a field."""
         name = getattr(self, field)
+        if not isinstance(name, str | None):
+            raise InvalidValueError(field, name, "a name")
         return default if name is None else weight_format(field, name)

@@ -23,6 +23,8 @@ __all__ = ["PROCESSES", "Arrivals"]
 
 PROCESSES: Final = ("poisson", "gamma", "uniform", "diurnal", "burst")
 _MOST: Final = 100_000_000
+#: Least variation of gaps, and shortest period: the shape of a gamma distribution is 1 / cv^2.
+_LEAST: Final = 1e-3
 #: Kinds of values by the names of fields' types.
 _KINDS: Final = {"float": Real, "int": Integral, "str": str}
 _COUNTS: Final = (
@@ -87,8 +89,9 @@ class Arrivals:
             raise InvalidValueError("process", self.process, "one of " + ", ".join(PROCESSES))
         for name, high in (("cv", 100.0), ("period_s", 1e9), ("think_s", 1e9)):
             value = getattr(self, name)
-            if not 0 <= value <= high or (name != "think_s" and not value):
-                raise InvalidValueError(name, value, f"above 0 to {high:g}")
+            least = 0.0 if name == "think_s" else _LEAST
+            if not least <= value <= high:
+                raise InvalidValueError(name, value, f"{least:g} to {high:g}")
         if not 0 <= self.swing_fraction <= 1:
             raise InvalidValueError("swing_fraction", self.swing_fraction, "0 to 1")
 

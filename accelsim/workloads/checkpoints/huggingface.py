@@ -64,7 +64,7 @@ def _language_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
     what the whole names for all parts. The other parts are left out.
     """
     inner = config.get("text_config")
-    if not isinstance(inner, Mapping) or config.get("model_type") in MODEL_TYPES:
+    if not isinstance(inner, Mapping) or str(config.get("model_type")) in MODEL_TYPES:
         return config
     named = inner.get("model_type") or f"{config.get('model_type')}_text"
     shared = ("_name_or_path", "quantization_config", "tie_word_embeddings", "dtype", "torch_dtype")
