@@ -19,7 +19,7 @@ from pydantic import Field
 from accelsim.datafile import data_root, name_key, read_mapping, validated
 from accelsim.errors import ProfileError, UnknownNameError
 from accelsim.hardware.profile import DeviceProfile
-from accelsim.hardware.sourced import FrozenModel
+from accelsim.hardware.sourced import FrozenModel, Positive
 
 __all__ = [
     "FAMILIES",
@@ -159,6 +159,8 @@ class Stack(FrozenModel, strict=False):
         layouts: Layouts that can be chosen, the default first; none where the stack chooses.
         own_kernels: Products that do not go to the maker's library.
         memory_fraction: Share of a GPU's memory that it takes, its context included.
+        all_reduce_start_us: Start of its own all-reduce between devices whose memory each other can
+            read; None where it has none.
         achieved: Ratios by operator family; 1 where there is none.
         spreads: Spread of whole networks by device class and mode.
         source: Where versions and properties come from; of the ratios, too.
@@ -175,6 +177,7 @@ class Stack(FrozenModel, strict=False):
     layouts: Mapping[str, Layout] = {}
     own_kernels: OwnKernels | None = None
     memory_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    all_reduce_start_us: Positive | None = None
     achieved: tuple[Achieved, ...] = ()
     spreads: tuple[Spread, ...] = ()
     source: _Source

@@ -29,7 +29,14 @@ from accelsim.hardware.placement import Level, Placement, RankGroup, place
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["ALGORITHMS", "AlphaBeta", "CollectiveCosts", "Tiers", "collective_costs"]
+__all__ = [
+    "ALGORITHMS",
+    "AlphaBeta",
+    "CollectiveCosts",
+    "Tiers",
+    "collective_costs",
+    "direct_all_reduce_s",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +299,38 @@ def _folds(fanout: FloatArray) -> FloatArray:
     """Two exchanges more where ranks are left over from the largest power of two."""
     whole = 2.0 ** np.floor(np.log2(fanout))
     return np.where(fanout > whole, 2.0, 0.0)
+
+
+#: Share of a link's bandwidth at which the kernels of `direct_all_reduce_s` read from their peers:
+#: 16 KiB to 8 MiB on 2, 4 and 8 H200 (aiconfigurator-core 0.12.0, custom_allreduce of vLLM 0.24.0,
+#: SGLang 0.5.14 and TensorRT-LLM 1.3.0rc20, replayed graphs) give 0.27 to 0.44.
+_DIRECT_FRACTION: Final = 0.35
+#: Start of two phases over that of one, of the same tables.
+_TWO_PHASES: Final = 1.7
+
+
+def direct_all_reduce_s(
+    payload_bytes: ArrayLike, ranks: int, start_s: float, bandwidth_bytes_per_s: float
+) -> FloatArray:
+    """An inference engine's own all-reduce, whose ranks read each other's memory: all of it at
+    once, (n-1) s, or a shard and then the sums, 2 (n-1)/n s, whichever is sooner.
+
+    vLLM 0.9, csrc/custom_all_reduce.cuh: cross_device_reduce_1stage and _2stage.
+
+    Args:
+        payload_bytes: Payload per rank, shape (k,), >= 0.
+        ranks: Ranks n >= 1, any to any over one tier of links.
+        start_s: Start of a kernel and its barriers.
+        bandwidth_bytes_per_s: Of a device's links, in one direction.
+
+    Returns:
+        Seconds, shape (k,).
+    """
+    payload = np.asarray(payload_bytes, dtype=np.float64)
+    rate = _DIRECT_FRACTION * bandwidth_bytes_per_s
+    once = start_s + (ranks - 1) * payload / rate
+    twice = _TWO_PHASES * start_s + 2.0 * (ranks - 1) / ranks * payload / rate
+    return np.minimum(once, twice)
 
 
 Algorithm = Callable[[Tiers], AlphaBeta]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim.cluster_catalog import cluster
-from accelsim.cost.collective import ALGORITHMS, collective_costs
+from accelsim.cost.collective import ALGORITHMS, collective_costs, direct_all_reduce_s
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.cluster import Cluster, Node, Tier
 from accelsim.hardware.placement import RankGroup
@@ -421,3 +421,13 @@ def test_bad_input_is_named(kind, size, algorithm, field):
             SUPERPOD,
             algorithm=algorithm,
         )
+
+
+def test_an_engines_own_all_reduce_is_within_its_tables():
+    """vLLM 0.24 on H200, replayed graphs: aiconfigurator-core 0.12.0, custom_allreduce, us."""
+    tables = {2: (4.6, 6.3, 12.4), 4: (4.9, 10.5, 17.8), 8: (5.7, 11.1, 18.1)}
+    payload = [16_384, 262_144, 1_048_576]
+    for ranks, measured in tables.items():
+        found = 1e6 * direct_all_reduce_s(payload, ranks, 4.5e-6, 4.5e11)
+        assert found == pytest.approx(measured, rel=0.2)
+        assert (np.diff(found) > 0).all()

@@ -16,16 +16,18 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.cost.collective import direct_all_reduce_s
 from accelsim.cost.memory import inference_footprint
 from accelsim.cost.registry import operator_costs, tier_parameters
 from accelsim.cost.residual import run_log_sigma
 from accelsim.cost.stack import on_stack
 from accelsim.cost.table import CostTable, Execution
+from accelsim.hardware.placement import place as placement_of
 from accelsim.planning.run import ResolvedRun
 from accelsim.planning.schedule import device_time_s
 from accelsim.planning.serving.adapters import adapter_bytes, adapter_rows
 from accelsim.planning.serving.options import Adapters
-from accelsim.planning.sharded_costs import sharded_costs
+from accelsim.planning.sharded_costs import rank_group, sharded_costs
 from accelsim.planning.simulate import device_settings
 from accelsim.simulation.serving.step_times import (
     Curve,
@@ -40,7 +42,7 @@ from accelsim.workloads.lowering import LoweredBatch, ShapeColumns, lower
 from accelsim.workloads.model import Lowered, PassShape
 from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind, Phase
 from accelsim.workloads.options import ModelOptions
-from accelsim.workloads.sharding import Shard, Stage
+from accelsim.workloads.sharding import ParallelGroup, Shard, Stage
 
 __all__ = [
     "PipelinedSteps",
@@ -326,7 +328,27 @@ class _Pricing:
         """Costs of one rank's rows, before its stack."""
         run = self.run
         priced = (run.device, run.execution, self.parameters, run.host)
-        return sharded_costs(graph, *priced, shard=shard, cluster=run.cluster)
+        table = sharded_costs(graph, *priced, shard=shard, cluster=run.cluster)
+        return self._with_own_all_reduce(table, graph, shard)
+
+    def _with_own_all_reduce(
+        self, table: CostTable, graph: OperatorGraph, shard: Shard
+    ) -> CostTable:
+        """All-reduces of a tensor group by the stack's own kernel, where that is sooner."""
+        start, cluster = self.run.stack.all_reduce_start_us, self.run.cluster
+        rows = np.flatnonzero(graph.kind == int(OperatorKind.ALL_REDUCE))
+        if start is None or cluster is None or not len(rows) or shard.tp == 1:
+            return table
+        levels = placement_of(rank_group(ParallelGroup.TENSOR, shard), cluster).levels
+        if len(levels) != 1 or not levels[0].is_any_to_any:
+            return table
+        payload = graph.dims[rows, 0]
+        own_s = direct_all_reduce_s(
+            payload, shard.tp, 1e-6 * start.value, levels[0].bandwidth_bytes_per_s
+        )
+        seconds = table.time_s.copy()
+        seconds[rows] = np.minimum(seconds[rows], own_s)
+        return replace(table, time_s=seconds)
 
     def on_stack(self, table: CostTable, graph: OperatorGraph, phase: Phase) -> CostTable:
         """Costs as the run's stack has them."""
