@@ -64,7 +64,8 @@ class InvalidValueError(InputError):
         self.field, self.value, self.allowed = field, value, allowed
         shown = repr(value)
         shown = shown if len(shown) <= 80 else shown[:77] + "..."
-        message = f"{field} = {shown} is not allowed: expected {allowed}."
+        wrong = "is missing" if value is None else f"= {shown} is not allowed"
+        message = f"{field} {wrong}: expected {allowed}."
         super().__init__(f"{message} {remedy}".rstrip())
 
 

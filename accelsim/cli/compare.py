@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
 
@@ -67,7 +68,9 @@ def compare(
     if batches is not None and not has_winners:
         allowed = "no value: winners are named of inference on several devices"
         raise InvalidValueError("--batches", batches, allowed, "Leave --batches out.")
-    comparison = compare_runs(names, profiles, modes=modes, **keywords)
+    _refuse_devices_among(names)
+    with progress_bar("comparing", quiet=output.quiet):
+        comparison = compare_runs(names, profiles, modes=modes, **keywords)
     winners: list[tuple[BatchWinners, ...]] = []
     if has_winners:
         from accelsim.planning.batch_winners import batch_winners
@@ -76,6 +79,22 @@ def compare(
         winners = [batch_winners(name, profiles, sizes, **settings) for name in names]
     output.note(groups_note(devices or []))
     emit_comparison(output, comparison, winners, profiles, limits)
+
+
+def _refuse_devices_among(models: list[str]) -> None:
+    """A list of devices with blanks leaves some of them among the models.
+
+    Raises:
+        InvalidValueError: Naming the first.
+    """
+    from accelsim import catalog, workload_catalog
+    from accelsim.errors import InvalidValueError
+
+    known = set(catalog.device_names()) - set(workload_catalog.workload_names())
+    for name in models:
+        if name.strip(",") in known:
+            remedy = "It is a device: write --devices A,B without blanks."
+            raise InvalidValueError("model", name, "the name of a workload", remedy)
 
 
 def emit_comparison(

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
 
 __all__ = ["init", "plan"]
@@ -18,7 +19,8 @@ def plan(output: ResultWriter, scenario: Path) -> None:
     from accelsim.planning.capacity.plan import plan as recommend
     from accelsim.report.capacity import capacity_view, fleet_rows
 
-    result = recommend(scenario)
+    with progress_bar("planning", quiet=output.quiet):
+        result = recommend(scenario)
     output.emit(result.to_dict(), lambda: capacity_view(result), rows=fleet_rows(result))
 
 

@@ -128,7 +128,8 @@ def serve(
     if find is not None and isinstance(load, Arrivals):
         from accelsim.planning.serving.find import find as find_best
 
-        found = find_best(find, model, device, load, options, steps=steps, seed=seed, **run)
+        with progress_bar("searching", quiet=output_writer.quiet):
+            found = find_best(find, model, device, load, options, steps=steps, seed=seed, **run)
         output_writer.note(found.sentence)
         result = found.result
     else:

@@ -7,6 +7,7 @@ the comparison with its reason; it is never dropped.
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,6 +60,14 @@ BEST_LOW: Final = (
     "usd_per_hour",
 )
 BEST_HIGH: Final = ("throughput_per_s", "tokens_per_s")
+#: Columns that a notebook shows, with their units.
+_SHOWN: Final = {
+    "latency_s": "time, s",
+    "throughput_per_s": "per s",
+    "energy_per_sample_j": "energy, J",
+    "cost_usd_per_1000": "USD per 1,000",
+}
+_MOST_ROWS: Final = 200
 
 
 #: Figures of a run compiled that stand beside those of the same run issued eagerly.
@@ -122,6 +131,14 @@ class Comparison:
     def __repr__(self) -> str:
         done = sum(row.estimate is not None for row in self.rows)
         return f"<Comparison: {len(self)} pairs, {done} estimated>"
+
+    def _repr_html_(self) -> str:
+        """A row per pair with the figures people compare, as notebooks show it."""
+        head = "".join(f"<th>{name}</th>" for name in ("model", "device", "mode", *_SHOWN.values()))
+        rows = "".join(f"<tr>{_html_cells(row)}</tr>" for row in self.rows[:_MOST_ROWS])
+        left = len(self) - _MOST_ROWS
+        more = f"<p>{left:,} more rows</p>" if left > 0 else ""
+        return f"<table><tr>{head}</tr>{rows}</table>{more}"
 
     def best(self, column: str) -> dict[tuple[str, str], str]:
         """Device with the best predicted value of a column, per (workload, mode); `leaders` says
@@ -289,3 +306,11 @@ def _row(
     short_gb = result.memory_short_bytes / 1e9
     missing = None if result.fits else f"does not fit: {short_gb:,.1f} GB short"
     return ComparisonRow(result.workload, result.device, options.mode, result, missing)
+
+
+def _html_cells(row: ComparisonRow) -> str:
+    names = "".join(f"<th>{html.escape(x)}</th>" for x in (row.workload, row.device, row.mode))
+    if row.estimate is None or row.reason is not None:
+        return f'{names}<td colspan="{len(_SHOWN)}">{html.escape(row.reason or "")}</td>'
+    values = (getattr(row.estimate, column) for column in _SHOWN)
+    return names + "".join(f"<td>{'unknown' if x is None else f'{x:.4g}'}</td>" for x in values)

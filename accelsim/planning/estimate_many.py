@@ -72,6 +72,8 @@ _FLOAT_FIGURES: Final = (
     "cost_usd_per_1000",
     "cost_usd_per_million_tokens",
 )
+#: Rows that a notebook shows.
+_MOST_ROWS: Final = 60
 _WORD_FIGURES: Final = ("precision", "stack", "execution", "tier", "bound", "offer", "reason")
 #: Scenarios costed in one call; more take memory without saving time.
 _CHUNK: Final = 1024
@@ -103,6 +105,10 @@ class EstimateColumns:
     def __repr__(self) -> str:
         answered = int((self.columns["reason"] == "").sum())
         return f"<EstimateColumns: {len(self)} runs, {answered} answered>"
+
+    def _repr_html_(self) -> str:
+        """The table that notebooks show."""
+        return str(self.to_frame().to_html(max_rows=_MOST_ROWS, notebook=True))
 
     def to_frame(self) -> pd.DataFrame:
         """One row per run."""

@@ -220,3 +220,9 @@ def test_a_comparison_of_eager_and_compiled_runs_says_so(run):
         not in run("compare", "resnet-18", "--devices", "t4,tpu-v4", "--execution", "compiled").err
     )
     assert "like with like" not in run("compare", "resnet-18", "--devices", "t4,l4").err
+
+
+def test_devices_apart_from_their_list_are_told_from_models(refused):
+    said = refused("compare", "resnet-50", "--devices", "t4,", "l4")
+    assert "without blanks" in said
+    assert "devices is missing" in refused("compare", "resnet-50")

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+import accelsim
 from accelsim.errors import UnknownNameError
-from accelsim.planning.compare import compare
+from accelsim.planning.compare import Comparison, ComparisonRow, compare
 
 
 def test_every_pair_has_a_row():
@@ -75,3 +76,15 @@ def test_a_cpu_runs_what_people_run_on_it(device, precision):
     (row,) = compare("resnet-50", device).rows
     assert row.estimate.precision == precision
     assert compare("resnet-50", device, precision="int8").rows[0].estimate.precision == "int8"
+
+
+def test_notebooks_show_a_row_per_pair_and_names_as_text():
+    row = ComparisonRow("<b>m</b>", "d", "inference", None, "<i>why</i>")
+    shown = Comparison((row,) * 201)._repr_html_()
+    assert "<b>" not in shown
+    assert "&lt;i&gt;why" in shown
+    assert "1 more rows" in shown
+    done = accelsim.compare("resnet-50", ["t4"])
+    assert f"{done[0].estimate.throughput_per_s:.4g}" in done._repr_html_()
+    columns = accelsim.estimate_many("resnet-50", "t4", shapes={"batch": [1, 2]})
+    assert columns._repr_html_().count("resnet-50") == 2
