@@ -70,6 +70,7 @@ def _checked(document: Any, path: Path) -> Any:
 
 def _sweep_rows(folder: Path) -> list[dict[str, Any]]:
     try:
+        import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
         raise MissingDependencyError("pyarrow", "sweep") from None
@@ -86,8 +87,8 @@ def _sweep_rows(folder: Path) -> list[dict[str, Any]]:
             is_estimate = "latency_s" in stored  # answers of other commands have other figures
             names = [name for name in _COLUMNS if name in stored] if is_estimate else stored
             for block in one.iter_batches(columns=names):
-                first = -passed % stride
-                rows += block.slice(first).to_pylist()[::stride] if first < len(block) else []
+                places = pa.array(range(-passed % stride, len(block), stride), pa.int64())
+                rows += pa.Table.from_batches([block]).take(places).to_pylist()
                 passed += len(block)
     except (OSError, ValueError) as error:
         raise InputError(f"{folder} cannot be read: {error}") from None

@@ -9,6 +9,7 @@ from accelsim.report.claims import scenario_command
 from accelsim.report.comparison_page import comparison_page, pareto_front
 from accelsim.report.page import page_html
 from accelsim.report.result_page import result_page
+from accelsim.report.saved import read_result
 
 HOSTILE = "</script><script>alert(1)</script>=1+1[red]\x1b[31m"
 
@@ -60,6 +61,18 @@ def test_many_points_are_drawn_within_limits():
 @pytest.mark.parametrize("document", [[], {}])
 def test_empty_results_say_so(document):
     assert result_page(document, "").decision == ("The result is empty.",)
+
+
+def test_large_sweeps_are_read_evenly_spaced(tmp_path, monkeypatch):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr("accelsim.report.saved._MOST_POINTS", 10)
+    (tmp_path / "parts").mkdir()
+    for part in range(3):
+        found = pa.table({"latency_s": range(35 * part, 35 * part + 35), "reason": [""] * 35})
+        pq.write_table(found, tmp_path / "parts" / f"{part}.parquet")
+    rows = read_result(tmp_path)
+    assert [row["latency_s"] for row in rows] == list(range(0, 105, 11))
+    assert {row["reason"] for row in rows} == {None}
 
 
 def test_any_mapping_has_a_page():
