@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from accelsim.planning.serving.result import ServingResult
     from accelsim.planning.serving.serve import serve
     from accelsim.planning.simulate import Simulation, simulate
-    from accelsim.planning.sweep.run import SweepResult, sweep
     from accelsim.planning.training.estimate import TrainingEstimate, train
     from accelsim.planning.training.length import RunLength
     from accelsim.planning.training.plan import ParallelismPlan
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from accelsim.simulation.serving.arrivals import Arrivals
     from accelsim.simulation.serving.step_times import StepTimes
     from accelsim.simulation.timeline import Timeline
+    from accelsim.sweeps.run import SweepResult, sweep
     from accelsim.workload_catalog import workload, workload_names
     from accelsim.workloads.dtype import Precision
     from accelsim.workloads.lowering import ShapeColumns, lower
@@ -153,8 +153,8 @@ _HOME = {
     "estimate_many": "accelsim.planning.estimate_many",
     "operator_costs": "accelsim.planning.operators",
     "simulate": "accelsim.planning.simulate",
-    "sweep": "accelsim.planning.sweep.run",
-    "SweepResult": "accelsim.planning.sweep.run",
+    "sweep": "accelsim.sweeps.run",
+    "SweepResult": "accelsim.sweeps.run",
     "plan": "accelsim.planning.capacity.plan",
     "CapacityPlan": "accelsim.planning.capacity.answer",
     "Scenario": "accelsim.planning.capacity.scenario",

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from accelsim.planning.capacity.scenario import load_scenario
-from accelsim.planning.sweep.spec import load_sweep
+from accelsim.sweeps.spec import load_sweep
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 

@@ -41,8 +41,8 @@ def sweep(
 ) -> None:
     """Answer all points of a sweep, kept as Parquet; run again, it goes on where it stopped."""
     from accelsim.cli.progress import progress_bar
-    from accelsim.planning.sweep.run import sweep as run_sweep
     from accelsim.result import json_text
+    from accelsim.sweeps.run import sweep as run_sweep
 
     check_report(report)
     with progress_bar("sweep", unit="points", quiet=quiet) as told:

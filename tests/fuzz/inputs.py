@@ -23,10 +23,10 @@ from accelsim.hardware.scalesim import parse_scalesim_config
 from accelsim.planning.capacity.scenario import TEMPLATE, load_scenario
 from accelsim.planning.passes import run_passes
 from accelsim.planning.run import resolve
-from accelsim.planning.sweep.spec import load_sweep
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.simulation.serving.arrivals import Arrivals
 from accelsim.simulation.serving.traces import read_trace
+from accelsim.sweeps.spec import load_sweep
 from accelsim.validation.data_folder import DataFolder, schema_of
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.scalesim import parse_scalesim_topology

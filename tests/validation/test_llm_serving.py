@@ -38,7 +38,7 @@ def folder(tmp_path):
         path.parent.mkdir(exist_ok=True)
         lines = [
             ",".join(HEADER),
-            *(",".join(str((ROW | row)[name]) for name in HEADER) for row in rows),
+            *(",".join(str((ROW | row).get(name, "")) for name in HEADER) for row in rows),
         ]
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return tmp_path

@@ -456,7 +456,7 @@ def test_a_suite_whose_extra_is_missing_is_skipped_unless_it_is_named(folder, mo
     def missing(*_arguments, **_named):
         raise MissingDependencyError("pyarrow", "silicon")
 
-    monkeypatch.setattr(score_module, "_finished_or_scored", missing)
+    monkeypatch.setattr(score_module, "_predicted", missing)
     data = folder({"gpu_kernels/ops_gemm.csv": GEMM + "bmm,T4,test,8,256,64,512,0.4\n"})
     board = validate((), data, "spec")
     assert board.suites == ()

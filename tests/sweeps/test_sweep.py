@@ -15,9 +15,9 @@ from hypothesis import settings
 
 import accelsim
 from accelsim.errors import InputError, OutputError, ProfileError
-from accelsim.planning.sweep.points import point_groups
-from accelsim.planning.sweep.run import sweep
-from accelsim.planning.sweep.spec import load_sweep
+from accelsim.sweeps.points import point_groups
+from accelsim.sweeps.run import sweep
+from accelsim.sweeps.spec import load_sweep
 
 pytest.importorskip("pyarrow")
 

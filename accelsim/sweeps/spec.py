@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from accelsim.catalog import group_devices
 from accelsim.datafile import read_mapping, validated
 from accelsim.errors import ProfileError
-from accelsim.planning.sweep.functions import SweptFunction, unknown_field
+from accelsim.sweeps.functions import SweptFunction, unknown_field
 
 __all__ = ["Range", "Scalar", "SweepSpec", "load_sweep"]
 

@@ -18,8 +18,8 @@ from typing import Any, Final
 import numpy as np
 
 from accelsim.planning.estimate_many import SHAPE_COLUMNS
-from accelsim.planning.sweep.spec import Range, Scalar, SweepSpec
 from accelsim.simulation.randomness import RandomStreams
+from accelsim.sweeps.spec import Range, Scalar, SweepSpec
 from accelsim.workloads.graph import FloatArray, IntArray
 
 __all__ = ["PointGroup", "point_groups"]

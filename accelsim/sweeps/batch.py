@@ -17,10 +17,10 @@ import numpy as np
 from accelsim.planning.capacity.answer import FleetAnswer
 from accelsim.planning.estimate_many import SHAPE_COLUMNS, empty_columns, estimate_many
 from accelsim.planning.serving.result import PERCENTILES, ServingResult
-from accelsim.planning.sweep.functions import answer
-from accelsim.planning.sweep.points import PointGroup
-from accelsim.planning.sweep.spec import SweepSpec
 from accelsim.planning.training.estimate import TrainingEstimate
+from accelsim.sweeps.functions import answer
+from accelsim.sweeps.points import PointGroup
+from accelsim.sweeps.spec import SweepSpec
 
 __all__ = ["Batch", "Part", "asked_columns", "compute"]
 

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from accelsim.errors import InvalidValueError, OutputError
-from accelsim.planning.sweep.batch import Batch, Part, asked_columns, compute
-from accelsim.planning.sweep.content import content_hashes
-from accelsim.planning.sweep.executors import LOCAL, Workers, worker_pool
-from accelsim.planning.sweep.points import PointGroup, point_groups
-from accelsim.planning.sweep.results import points
-from accelsim.planning.sweep.spec import SweepSpec, load_sweep
-from accelsim.planning.sweep.store import SweepStore, arrow
+from accelsim.sweeps.batch import Batch, Part, asked_columns, compute
+from accelsim.sweeps.content import content_hashes
+from accelsim.sweeps.executors import LOCAL, Workers, worker_pool
+from accelsim.sweeps.points import PointGroup, point_groups
+from accelsim.sweeps.results import points
+from accelsim.sweeps.spec import SweepSpec, load_sweep
+from accelsim.sweeps.store import SweepStore, arrow
 
 if TYPE_CHECKING:
     import pandas as pd

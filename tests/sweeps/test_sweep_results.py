@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 
 from accelsim.errors import InputError, OutputError
-from accelsim.planning.sweep import results
-from accelsim.planning.sweep.run import sweep
 from accelsim.report.page import page_html
 from accelsim.report.sweep_page import pareto_page
+from accelsim.sweeps import results
+from accelsim.sweeps.run import sweep
 
 pytest.importorskip("pyarrow")
 

@@ -61,7 +61,7 @@ def _model(name: str) -> Any:
         from accelsim.planning.capacity.scenario import Scenario
 
         return Scenario
-    from accelsim.planning.sweep.spec import SweepSpec
+    from accelsim.sweeps.spec import SweepSpec
 
     return SweepSpec
 

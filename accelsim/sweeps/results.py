@@ -12,7 +12,7 @@ import numpy as np
 
 from accelsim.errors import InvalidValueError, OutputError, UnknownNameError
 from accelsim.planning.architecture import pareto_mask
-from accelsim.planning.sweep.store import PARTS, arrow
+from accelsim.sweeps.store import PARTS, arrow
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ import pytest
 
 from accelsim.datafile import data_root, read_yaml
 from accelsim.errors import UnknownNameError
-from accelsim.planning.schema import SCHEMAS, json_schema
+from accelsim.sweeps.schema import SCHEMAS, json_schema
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FILES = {"scenario": "examples/vision_api.yaml", "sweep": "examples/device_sweep.yaml"}
