@@ -276,11 +276,11 @@ def test_the_data_root_holds_the_three_folders():
 def test_an_installed_wheels_data_folder_is_preferred(tmp_path, monkeypatch):
     (tmp_path / "_data" / "device_profiles").mkdir(parents=True)
     monkeypatch.setattr("accelsim.datafile.__file__", str(tmp_path / "datafile.py"))
-    assert data_root() == tmp_path / "_data"
+    assert data_root.__wrapped__() == tmp_path / "_data"
 
 
 def test_missing_data_folders_are_reported(tmp_path, monkeypatch):
     (tmp_path / "package").mkdir()
     monkeypatch.setattr("accelsim.datafile.__file__", str(tmp_path / "package" / "datafile.py"))
     with pytest.raises(ProfileError, match="install accelsim again"):
-        data_root()
+        data_root.__wrapped__()

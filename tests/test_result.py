@@ -17,7 +17,15 @@ PLAIN = {
     *("workload", "device", "batch", "precision", "mode", "execution", "tier", "bound", "fits"),
     *("flop", "bytes", "offer", "memory", "operators", "passes", "host", "relatives", "heap"),
     *("interval_level", "seq_len", "output_len", "energy_tier", "energy_parts_j", "energy_note"),
-    *("sparse_weights", "trained_positions", "stack", "layout", "would_fit"),
+    *(
+        "sparse_weights",
+        "trained_positions",
+        "stack",
+        "layout",
+        "would_fit",
+        "price_as_of",
+        "steps",
+    ),
 }
 
 

@@ -29,8 +29,8 @@ def replayed(device):
 
 def on_its_stack(run, run_pass, table):
     """Costs of a pass as the run's stack has them."""
-    kinds, is_decode = (run_pass.graph.kind, run_pass.graph.dtype), run_pass.name == "decode"
-    return on_stack(table, *kinds, run.stack_effect, is_decode=is_decode)
+    is_decode = run_pass.name == "decode"
+    return on_stack(table, run_pass.graph, run.stack_effect, is_decode=is_decode)
 
 
 def generated(prompt, tokens, device="t4", **settings):

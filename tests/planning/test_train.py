@@ -257,8 +257,8 @@ def test_a_search_keeps_what_is_named_and_what_it_has_found_when_interrupted():
     result = accelsim.train("llama-3.2-1b", search=True, plan="tp=2", report=report, **SMALL)
     assert result.plan["tp"] == 2
     assert len(calls) == 4
-    assert result.warnings == (
-        f"the search was interrupted: the best of the first {result.considered:,} plans",
+    assert result.warnings[-1] == (
+        f"the search was interrupted: the best of the first {result.considered:,} plans"
     )
 
 
@@ -268,4 +268,4 @@ def test_every_plan_of_a_search_has_what_is_named(named):
     wanted = parse_plan(named).items()
     for row in (*result.plans, *result.pareto):
         assert wanted <= plan_on(8, parse_plan(row["plan"])).to_dict().items()
-    assert not result.warnings
+    assert all(warning.startswith("measured runs like") for warning in result.warnings)

@@ -257,7 +257,12 @@ def test_counts_equal_those_of_transformers(model_type, fields, architecture, pa
 
 
 def test_every_model_type_is_counted():
-    assert {case[0] for case in COUNTED} == set(MODEL_TYPES)
+    newer = {
+        *("clip", "convnext", "glm_moe_dsa", "mamba2", "mimo", "modernbert", "qwen3_5"),
+        *("qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next", "qwen3_vl", "siglip"),
+        *("qwen3_vl_text", "qwen3_vl_moe_text"),
+    }  # in test_newer_checkpoints
+    assert set(MODEL_TYPES) - newer <= {case[0] for case in COUNTED} <= set(MODEL_TYPES)
 
 
 # Fields of published configurations; the catalogue's entry must be the same model.
