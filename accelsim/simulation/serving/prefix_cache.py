@@ -43,10 +43,10 @@ class PrefixCache:
         return max(self.length.get(group, 0), self._host.get(group, 0))
 
     def _keep_on_host(self, group: int, blocks: int) -> None:
-        """Keep a chain in host memory, in place of those that were kept longest ago."""
-        blocks = max(blocks, self._host.get(group, 0))
-        if not 0 < blocks <= self.host_blocks:
-            return
+        """Keep a chain in host memory, as much of its head as there is room for, in place of those
+        that were kept longest ago.
+        """
+        blocks = min(max(blocks, self._host.get(group, 0)), self.host_blocks)
         self._host_count += blocks - self._host.pop(group, 0)
         self._host[group] = blocks
         while self._host_count > self.host_blocks:
