@@ -44,7 +44,7 @@ def test_csv_has_the_same_columns_where_all_pairs_fail(run):
     assert float(good[0]["memory.weight_bytes"]) > 0
 
 
-@pytest.mark.parametrize("devices", ["t4,v100-sxm2-16gb,epyc-9654", "k40,h100-sxm-80gb"])
+@pytest.mark.parametrize("devices", ["t4,l4", "k40,h100-sxm-80gb"])
 def test_the_best_of_each_column_is_marked_once_per_table(run, devices):
     question = ("compare", "resnet-50", "--devices", devices, "--batch", 512)
     text = run(*question).out
@@ -59,7 +59,7 @@ def test_the_best_of_each_column_is_marked_once_per_table(run, devices):
     assert re.search(r"[mµ]s\*" if "latency_s" in fastest["best"] else "[mµ]s~", line)
     table = text.partition("who wins at which batch")[0]
     assert table.count("*") == sum(len(row["best"]) for row in rows)
-    assert "*" in table or "~" in table
+    assert ("*" in table) == devices.startswith("k40")
 
 
 def test_pairs_that_cannot_run_show_their_reason(run):
