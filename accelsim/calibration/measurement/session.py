@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import torch
 
-from accelsim.calibration.energy import find_meter
+from accelsim.calibration.energy import Meter, find_meter
 from accelsim.calibration.measurement.captured_rows import captured_row
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.cuda import captured, rotated, tf32_products
@@ -135,24 +135,33 @@ class Session:
             cases: As `accelsim.calibration.measurement.power.power_suite` gives them.
 
         Returns:
-            Rows written; none where the board's meter cannot be read.
+            Rows with energy; none where the board's meter cannot be read.
         """
         meter = find_meter(self.device)
         if meter is None:
             self.run_file.append({"note": "energy", "skipped": "no meter of the board is readable"})
             return 0
+        count = 0
         for case in cases:
+            row = self._energy_row(meter, case)
+            self.run_file.append(row)
+            count += row.time_s is not None
+        return count
+
+    def _energy_row(self, meter: Meter, case: Case) -> Measurement:
+        """Time and energy of a call of the case; that of one which cannot run says why."""
+        try:
             with torch.no_grad(), tf32_products(torch, case.dtype == "tf32"):
                 replay, count = captured(torch.cuda, self._rotated(case))
                 found = energy_of_graph(meter, replay, count)
-            if found is not None:
-                time_s, energy_j = found
-                details = {"energy_j": energy_j}
-                row = captured_row(case)
-                self.run_file.append(Measurement(case, time_s, 0.0, 0, details, row=row))
-            del replay
+        except Exception as error:  # noqa: BLE001  (the last resort: a line instead of a traceback)
+            return _skipped(case, 0, f"{type(error).__name__}: {str(error)[:160]}")
+        finally:
             _free(self.device)
-        return len(cases)
+        if found is None:
+            return _skipped(case, 0, "the board's meter could not be read")
+        time_s, energy_j = found
+        return Measurement(case, time_s, 0.0, 0, {"energy_j": energy_j}, row=captured_row(case))
 
     def _round(self, cases: Sequence[Case], number: int, pace: float, end: float) -> int:
         """Measure each case once: by `pace` where that is possible, else as many as there are until
