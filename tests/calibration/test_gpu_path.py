@@ -128,10 +128,16 @@ def test_tf32_is_set_for_its_cases_alone(gpu, tmp_path):
     assert torch.backends.cudnn.allow_tf32 is before
 
 
-def test_the_fit_finds_the_device_behind_the_run(folder):
+@pytest.fixture(scope="module")
+def fitted(folder):
+    """The run's fit, made once."""
     run = read_run(folder / "run.jsonl")
+    return fit_gpu_run(run, gpu_profile(run.environment))
+
+
+def test_the_fit_finds_the_device_behind_the_run(fitted):
+    run = fitted.run
     profile = gpu_profile(run.environment)
-    fitted = fit_gpu_run(run, profile)
     numbers = fitted.overlay.parameters
     assert numbers["dispatch.elementwise_s"] == pytest.approx(fake_gpu.ISSUE_S, rel=0.05)
     assert numbers["host.copy_latency_s"] == pytest.approx(fake_gpu.LINK_S, rel=0.2)
@@ -159,7 +165,14 @@ def fit_errors(run, profile):
     return next(row["median_fraction"] for row in errors if row["family"] == row["dtype"] == "all")
 
 
-def test_calibrate_fits_freezes_checks_and_other_commands_use_it(gpu, folder, monkeypatch, capsys):
+def test_calibrate_fits_freezes_checks_and_other_commands_use_it(
+    gpu, folder, fitted, monkeypatch, capsys
+):
+    def same_fit(run, profile, **_settings):
+        assert (run.digest, profile) == (fitted.run.digest, gpu_profile(fitted.run.environment))
+        return fitted
+
+    monkeypatch.setattr("accelsim.calibration.gpu_fit.fit_gpu_run", same_fit)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
     home = folder / "config" / "accelsim" / "calibration"
     few = [c for c in gpu_check_list(["fp32", "bf16"]) if c.model in {"text-cnn", "dlrm"}]
