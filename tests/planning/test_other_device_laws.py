@@ -3,7 +3,7 @@
 from functools import lru_cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from accelsim import catalog, estimate
@@ -78,6 +78,7 @@ def check_faster(model, name, batch, changed):
 
 @pytest.mark.parametrize("name", DEVICES)
 @given(model=MODELS, batch=BATCHES, ratio=RATIOS)
+@example(model="lstm-lm-medium", batch=1, ratio=2.0)
 @settings(max_examples=2, deadline=None)
 def test_more_peak_or_bandwidth_is_never_slower(name, model, batch, ratio):
     for change in (with_rates, with_bandwidth):

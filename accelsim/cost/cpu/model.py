@@ -299,12 +299,14 @@ def _recurrent(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCos
         return longest + machine.fork_join_s(count)
 
     threads = _best_threads(step_s, most, machine)
-    each = work / threads
-    per_step = step_s(threads) + values.recurrent_step_s
-    compute = parts.passes * (once + parts.steps * each)
-    costs = _started(rows, machine, compute, rows.column("flop"), threads, machine.contraction_s)
-    time = parts.passes * parts.steps * (per_step - each) + costs.time_s
-    return RowCosts(time, costs.compute_s, costs.memory_s, costs.flop, costs.bytes, _SIGMA)
+    steps = parts.passes * parts.steps
+    fed = _gemm_threads(parts.inputs, machine, values)
+    moving = np.maximum(fed, _threads(rows.bytes, 4.0 * values.parallel_grain_count, machine))
+    flop, start_s = rows.column("flop"), machine.contraction_s
+    costs = _started(rows, machine, parts.passes * once, flop, moving, start_s, fed=fed)
+    time = costs.time_s + steps * (step_s(threads) + values.recurrent_step_s)
+    compute = costs.compute_s + steps * work / threads
+    return RowCosts(time, compute, costs.memory_s, costs.flop, costs.bytes, _SIGMA)
 
 
 # -- memory-bound operators
