@@ -214,7 +214,7 @@ def _answer_pair(
     for name in SHAPE_COLUMNS:
         given = asked[name][runs]
         answer[name][runs] = np.where(given == _LEFT_OUT, getattr(run, name), given)
-    _check_sizes(workload, device, options, answer, runs)
+    _check_sizes(run, options, answer, runs)
     if not _is_covered(run):
         _one_by_one(answer, runs, workload, device, asked, options, price)
         return
@@ -225,18 +225,14 @@ def _answer_pair(
 
 
 def _check_sizes(
-    workload: str,
-    device: str,
-    options: RunOptions,
-    answer: Mapping[str, NDArray[Any]],
-    runs: IntArray,
+    run: ResolvedRun, options: RunOptions, answer: Mapping[str, NDArray[Any]], runs: IntArray
 ) -> None:
     """Refuse sizes that a single run refuses: the ends of each column are checked for all."""
     for name in SHAPE_COLUMNS:
         for value in {int(answer[name][runs].min()), int(answer[name][runs].max())}:
-            sizes = replace(options.shape, **{name: value})
-            if getattr(resolve(workload, device, options), name) != value:
-                resolve(workload, device, replace(options, shape=sizes))
+            if getattr(run, name) != value:
+                sizes = replace(options.shape, **{name: value})
+                resolve(run.workload, run.device, replace(options, shape=sizes))
 
 
 def _is_covered(run: ResolvedRun) -> bool:

@@ -13,9 +13,11 @@ from typing import Any, Final
 import accelsim
 from accelsim.errors import InvalidValueError, MissingDependencyError, OutputError
 
-__all__ = ["LOCAL", "Workers", "worker_pool"]
+__all__ = ["LOCAL", "LOST", "Workers", "worker_pool"]
 
 LOCAL: Final = "local"
+#: What a batch raises whose worker ended or had too little memory: another may answer it.
+LOST: Final = (BrokenProcessPool, MemoryError)
 _DASK: Final = "dask://"
 _CONNECT_S: Final = 10.0
 
@@ -38,8 +40,37 @@ class _InPlace(Executor):
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **keywords: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        future.set_result(function(*args, **keywords))
+        try:
+            future.set_result(function(*args, **keywords))
+        except MemoryError as error:
+            future.set_exception(error)
         return future
+
+
+class _Processes(Executor):
+    """Processes beside this one, all of them new where one has ended.
+
+    Args:
+        count: How many.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._pool = self._started()
+
+    def _started(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(self._count, mp_context=get_context("spawn"))
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **keywords: Any) -> Future[Any]:
+        try:
+            return self._pool.submit(function, *args, **keywords)
+        except BrokenProcessPool:
+            self._pool.shutdown()
+            self._pool = self._started()
+            return self._pool.submit(function, *args, **keywords)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._pool.shutdown(wait, cancel_futures=cancel_futures)
 
 
 @contextmanager
@@ -53,7 +84,7 @@ def worker_pool(where: str, workers: int) -> Iterator[Workers]:
     Raises:
         InvalidValueError: If nothing answers there, or workers have another version of accelsim.
         MissingDependencyError: If distributed is not installed.
-        OutputError: If a worker ends for good, or the cluster disappears.
+        OutputError: If workers of a cluster end for good, or it disappears.
     """
     if where.startswith(_DASK):
         with _dask(where) as found:
@@ -63,12 +94,8 @@ def worker_pool(where: str, workers: int) -> Iterator[Workers]:
     elif workers == 1:
         yield Workers(_InPlace(), 1)
     else:
-        try:
-            with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-                yield Workers(pool, workers)
-        except BrokenProcessPool:
-            message = "a worker ended (out of memory?). Run again to go on, with fewer workers."
-            raise OutputError(message) from None
+        with _Processes(workers) as pool:
+            yield Workers(pool, workers)
 
 
 @contextmanager

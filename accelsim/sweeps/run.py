@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import numpy as np
 from accelsim.errors import InvalidValueError, OutputError
 from accelsim.sweeps.batch import Batch, Part, asked_columns, compute
 from accelsim.sweeps.content import content_hashes
-from accelsim.sweeps.executors import LOCAL, Workers, worker_pool
+from accelsim.sweeps.executors import LOCAL, LOST, Workers, worker_pool
 from accelsim.sweeps.points import PointGroup, point_groups
 from accelsim.sweeps.results import points
 from accelsim.sweeps.spec import SweepSpec, load_sweep
@@ -36,6 +37,8 @@ _CELL: Final = 1024
 #: it, some ten milliseconds, is a few per cent, and a kill loses little.
 _MOST: Final = 16 * _CELL
 _BATCH_S: Final = 2.0
+#: How often a batch is given to a worker before the sweep ends.
+_TRIES: Final = 3
 #: Points of the first batch.
 _FIRST: Final = {"estimate": 64, "train": 4, "serve": 1, "plan": 1}
 
@@ -96,7 +99,7 @@ def sweep(
     Raises:
         InputError: If the sweep or the executor is wrong.
         OutputError: If the folder cannot be used or written, a device or model it has points of was
-            changed since, or workers end.
+            changed since, or workers end again and again on the same points.
         MissingDependencyError: If pyarrow, or for Dask distributed, is not installed.
     """
     arrow()
@@ -212,24 +215,53 @@ class _Pace:
         self.size = int(min(max(fitting, 1), 4 * self.size, _MOST))
 
 
+class _Lost:
+    """Batches whose worker ended or had too little memory, for another to answer."""
+
+    def __init__(self) -> None:
+        self._batches: list[Batch] = []
+        self._times = Counter[str]()
+
+    def note(self, batch: Batch) -> None:
+        """A batch was lost.
+
+        Raises:
+            OutputError: If it was lost too often.
+        """
+        self._times[batch.name] += 1
+        if self._times[batch.name] == _TRIES:
+            message = f"{_TRIES} workers ended on the same points (out of memory?)."
+            raise OutputError(f"{message} Run again to go on, with fewer workers.")
+        self._batches.append(batch)
+
+    def take(self) -> Batch | None:
+        """One of them; None where there is none."""
+        return self._batches.pop() if self._batches else None
+
+
 def _finished(crew: Workers, todo: _Todo, asked: SweepSpec) -> Iterator[tuple[Batch, Part]]:
     """Batches as they are finished."""
     pace = _Pace(_FIRST[asked.of])
-    waiting = todo.batches(lambda: pace.size, asked_columns(asked))
+    waiting, lost = todo.batches(lambda: pace.size, asked_columns(asked)), _Lost()
     running: dict[Future[Part], Batch] = {}
     try:
         while True:
-            while len(running) < 2 * crew.count and (batch := next(waiting, None)) is not None:
+            while len(running) < 2 * crew.count:
+                batch = lost.take() or next(waiting, None)
+                if batch is None:
+                    break
                 running[crew.executor.submit(compute, batch)] = batch
             if not running:
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:
-                batch, part = running.pop(future), future.result()
+                batch = running.pop(future)
+                try:
+                    part = future.result()
+                except LOST:
+                    lost.note(batch)
+                    continue
                 pace.note(len(batch.keys), part.busy_s)
                 yield batch, part
-    except MemoryError:
-        message = "a worker has too little memory. Run again to go on, with fewer workers."
-        raise OutputError(message) from None
     finally:
         for future in running:
             future.cancel()

@@ -18,6 +18,7 @@ from typing import Final, Self
 
 import accelsim
 from accelsim.errors import MissingDependencyError, OutputError
+from accelsim.sweeps.points import KEY_BYTES
 
 __all__ = ["PARTS", "SweepStore", "arrow"]
 
@@ -26,11 +27,10 @@ PARTS: Final = "parts"
 _SHOWN: Final = 3
 _SCHEMA: Final = """
 create table if not exists about (name text primary key, value text);
-create table if not exists part (id integer primary key, name text unique, hash blob);
-create table if not exists point (key blob primary key, part integer) without rowid;
+create table if not exists part (name text primary key, hash blob, points blob);
 """
 #: Form of the folder: one of another form is refused by its version.
-_FORM: Final = f"{accelsim.__version__}, form 2"
+_FORM: Final = f"{accelsim.__version__}, form 3"
 
 
 def arrow() -> None:
@@ -123,21 +123,21 @@ class SweepStore:
     def finished(self) -> set[bytes]:
         """Keys of the points whose part is whole; all other parts are taken out."""
         kept = set()
-        parts = self._index.execute("select id, name, hash from part").fetchall()
-        for number, name, written in parts:
+        keys = set[bytes]()
+        for name, written, points in self._index.execute("select * from part").fetchall():
             if _hash_of(self.folder / PARTS / name) == written:
                 kept.add(name)
+                keys.update(points[at : at + KEY_BYTES] for at in range(0, len(points), KEY_BYTES))
             else:
-                self._forget(number)
+                self._forget(name)
         for path in (self.folder / PARTS).iterdir():
             if path.name not in kept:
                 path.unlink()
-        return {key for (key,) in self._index.execute("select key from point")}
+        return keys
 
-    def _forget(self, number: int) -> None:
+    def _forget(self, name: str) -> None:
         with self._index:
-            self._index.execute("delete from point where part = ?", (number,))
-            self._index.execute("delete from part where id = ?", (number,))
+            self._index.execute("delete from part where name = ?", (name,))
 
     def add(self, name: str, content: bytes, keys: Sequence[bytes]) -> None:
         """Write a part, move it into place and index it.
@@ -156,11 +156,8 @@ class SweepStore:
             temporary.write_bytes(content)
             temporary.replace(place)
             with self._index:
-                made = self._index.execute(
-                    "insert into part (name, hash) values (?, ?)", (name, _hash(content))
-                )
-                rows = [(key, made.lastrowid) for key in sorted(keys)]
-                self._index.executemany("insert into point values (?, ?)", rows)
+                row = (name, _hash(content), b"".join(keys))
+                self._index.execute("insert into part values (?, ?, ?)", row)
         except (OSError, sqlite3.Error) as error:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)

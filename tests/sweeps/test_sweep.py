@@ -1,6 +1,7 @@
 """Sweeps: every point once, as `estimate` has it, resumed after a kill, errors at their point."""
 
 import json
+import multiprocessing
 import os
 import signal
 import sqlite3
@@ -15,6 +16,8 @@ from hypothesis import settings
 
 import accelsim
 from accelsim.errors import InputError, OutputError, ProfileError
+from accelsim.sweeps import run
+from accelsim.sweeps.batch import compute
 from accelsim.sweeps.points import point_groups
 from accelsim.sweeps.run import sweep
 from accelsim.sweeps.spec import load_sweep
@@ -156,7 +159,7 @@ def test_resumes_exactly_once_after_kills(tmp_path):
         assert ordered(result).equals(whole)
         assert result.point_count == len(whole) == 1800
         with sqlite3.connect(out / "index.sqlite") as index:
-            assert index.execute("select count(*) from point").fetchone() == (1800,)
+            assert index.execute("select sum(length(points)) / 16 from part").fetchone() == (1800,)
 
 
 def test_a_full_disk_keeps_what_is_there(tmp_path):
@@ -302,6 +305,61 @@ def test_a_dask_cluster_that_loses_a_worker_finds_what_one_process_finds(tmp_pat
     assert killed[0] < result.point_count == 4400
     local = ordered(sweep(spec, tmp_path / "local", workers=1))
     assert ordered(result).equals(local)
+
+
+MANY = {**GRID, "vary": {**GRID["vary"], "batch": list(range(1, 301))}}
+
+
+def test_a_process_that_is_killed_is_replaced_and_nothing_is_lost_or_twice(tmp_path):
+    killed = []
+
+    def kill_one(_done, _total):
+        if not killed:
+            killed.extend(multiprocessing.active_children()[:1])
+            killed[0].kill()
+
+    result = sweep(MANY, tmp_path / "killed", workers=2, report=kill_one)
+    assert killed
+    assert (result.point_count, result.error_count) == (1200, 0)
+    assert ordered(result).equals(ordered(sweep(MANY, tmp_path / "whole", workers=1)))
+
+
+@pytest.mark.parametrize("failures", [2, 3])
+def test_a_batch_without_memory_is_tried_again_and_at_last_ends_the_sweep(
+    tmp_path, monkeypatch, failures
+):
+    """Twice is mended at once; after a third time another run mends it."""
+    left = [None] * failures
+
+    def without_memory(batch):
+        if left:
+            left.pop()
+            raise MemoryError
+        return compute(batch)
+
+    monkeypatch.setattr(run, "compute", without_memory)
+    if failures == 3:
+        with pytest.raises(OutputError, match="fewer workers"):
+            sweep(GRID, tmp_path, workers=1)
+    table = sweep(GRID, tmp_path, workers=1).to_frame()
+    assert len(table) == table["point"].nunique() == 12
+    assert (table["reason"] == "").all()
+
+
+def test_a_cluster_that_disappears_is_named_and_gone_on_without(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(
+        n_workers=1,
+        threads_per_worker=1,
+        processes=False,
+        protocol="tcp://",
+        dashboard_address=None,
+        silence_logs=50,
+    ) as cluster:
+        where = cluster.scheduler_address.replace("tcp://", "dask://")
+        with pytest.raises(OutputError, match="disappeared"):
+            sweep(MANY, tmp_path, executor=where, report=lambda *_: cluster.close())
+    assert len(sweep(MANY, tmp_path, workers=1).to_frame()) == 1200
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,22 @@ def test_a_difference_is_counted_and_its_ratio_shown(folder, tmp_path):
     assert table.attrs["only_before"] == 3
 
 
+def test_pandas_polars_and_duckdb_read_the_same(folder):
+    polars, duckdb = pytest.importorskip("polars"), pytest.importorskip("duckdb")
+    parts = str(folder / "parts" / "*.parquet")
+    frame = results.points(folder).sort_values("point")
+    by_polars = polars.read_parquet(parts).sort("point")
+    by_duckdb = duckdb.sql(f"select * from '{parts}' order by point")
+    assert by_polars.columns == by_duckdb.columns == list(frame)
+    assert by_polars.rows() == by_duckdb.fetchall()
+    assert by_polars["point"].to_list() == frame["point"].tolist()
+    for name in frame.select_dtypes("number"):
+        np.testing.assert_array_equal(by_polars[name].to_numpy(), frame[name])
+    query = f"select device, min(latency_s) from '{parts}' group by device order by device"
+    best = frame.groupby("device")["latency_s"].min().sort_index()
+    assert duckdb.sql(query).fetchall() == list(best.items())
+
+
 def test_what_is_wrong_is_named(folder, tmp_path):
     frame = results.points(folder)
     for call in (
