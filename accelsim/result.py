@@ -11,8 +11,10 @@ import hashlib
 import html
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from accelsim.frozen import dataclass
 
 if TYPE_CHECKING:
     import pandas as pd

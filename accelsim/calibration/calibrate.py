@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +33,7 @@ from accelsim.cost.cpu.fitted_kernels import FittedKernels
 from accelsim.cost.fitted import FittedParameters
 from accelsim.cost.residual import FamilyResidual
 from accelsim.errors import InvalidValueError, OutputError
+from accelsim.frozen import dataclass
 from accelsim.units import to_si
 from accelsim.workloads.graph import FloatArray
 

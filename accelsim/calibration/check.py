@@ -16,12 +16,13 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from accelsim.errors import AccelsimError, InvalidValueError, ProfileError
+from accelsim.frozen import dataclass
 
 if TYPE_CHECKING:
     from accelsim.cost.cpu.parameters import CpuParameters

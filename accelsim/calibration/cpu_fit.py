@@ -10,7 +10,7 @@ in a five-fold cross-validation over shapes: all conditions of one shape go toge
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import md5
 
 import numpy as np
@@ -32,6 +32,7 @@ from accelsim.cost.cpu.threads import (
     shared_work,
     thread_terms,
 )
+from accelsim.frozen import dataclass
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, TextArray
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import md5
 from itertools import groupby
 from typing import Any, Final
@@ -37,6 +37,7 @@ from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.table import Execution
 from accelsim.datafile import data_root
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.hardware.driver_gpu import estimated_gpu_profile, reference_board
 from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.dtype import Dtype

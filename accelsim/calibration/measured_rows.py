@@ -7,8 +7,9 @@ needs no description of operators of its own, and no torch.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
+
+from accelsim.frozen import dataclass
 
 if TYPE_CHECKING:
     from accelsim.calibration.run_file import Measurement

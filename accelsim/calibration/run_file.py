@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self
@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, Final, Self
 from accelsim.calibration.measured_rows import MeasuredRow, is_size
 from accelsim.calibration.measurement.case import CASE_VERSION, Case
 from accelsim.errors import InvalidValueError, OutputError, ProfileError
+from accelsim.frozen import dataclass
 
 __all__ = ["SCHEMA", "CalibrationRun", "Measurement", "RunFile", "calibration_lock", "read_run"]
 

@@ -13,11 +13,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from accelsim.errors import AccelsimError, InvalidValueError, MissingDependencyError
+from accelsim.frozen import dataclass
 
 if TYPE_CHECKING:
     from accelsim.calibration.measurement.case import Case

@@ -13,13 +13,13 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from accelsim.errors import InvalidValueError, ProfileError
+from accelsim.frozen import dataclass
 from accelsim.simulation.serving.fitted_steps import StepColumns
 from accelsim.workloads.graph import FloatArray, IntArray
 

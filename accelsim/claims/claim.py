@@ -11,10 +11,12 @@ decide nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from math import isclose, isfinite
 from typing import Any, Final
+
+from accelsim.frozen import dataclass
 
 __all__ = ["EXACT", "JudgedClaim", "Reading", "Verdict", "judge"]
 

@@ -6,7 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import wraps
 from inspect import Signature, signature
 from pathlib import Path
@@ -16,6 +16,7 @@ import typer
 
 from accelsim.cli import options as opt
 from accelsim.cli.report_file import check_report, command_text
+from accelsim.frozen import dataclass
 from accelsim.report.formats import OutputFormat
 
 if TYPE_CHECKING:

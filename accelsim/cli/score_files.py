@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from accelsim.frozen import dataclass
 
 if TYPE_CHECKING:
     from accelsim.validation import Scoreboard

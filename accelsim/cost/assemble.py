@@ -10,7 +10,6 @@ the row's time.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from accelsim.cost.power import (
     sram_energy_per_byte_j,
 )
 from accelsim.cost.table import CostTable, RowCosts, Tier, bound_of
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 

@@ -15,7 +15,7 @@ reduce-scatter the vector before scattering, for all-to-all what one rank holds 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Final
 
@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.hardware.cluster import Cluster
 from accelsim.hardware.fabric import Protocol
 from accelsim.hardware.placement import Level, Placement, RankGroup, place

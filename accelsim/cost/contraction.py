@@ -9,11 +9,10 @@ products per key-value head, over the query-key pairs its mask leaves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from accelsim.cost.table import Rows
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import CONV_KINDS, RECURRENT_GATES, OperatorKind
 

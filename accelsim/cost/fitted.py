@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from accelsim.cost.surface_file import SurfaceFile
 from accelsim.cost.table import Tier
 from accelsim.datafile import FileStamp, data_root, file_stamp, read_mapping
 from accelsim.errors import ProfileError
+from accelsim.frozen import dataclass
 
 __all__ = [
     "FittedParameters",

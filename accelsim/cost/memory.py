@@ -8,11 +8,12 @@ the process and the allocator take besides is part of what a device has availabl
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Final
 
 import numpy as np
 
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
 from accelsim.workloads.dtype import Precision
 from accelsim.workloads.graph import FloatArray, OperatorGraph

@@ -14,7 +14,6 @@ or traffic.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.errors import ProfileError
+from accelsim.frozen import dataclass
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import (

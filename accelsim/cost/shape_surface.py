@@ -11,12 +11,13 @@ its kernel.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from accelsim.cost.residual import IN_MODEL_LOG_SIGMA, SIGMA_PER_DECADE
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import FloatArray, IntArray
 
 __all__ = ["LazySurfaces", "Surface", "surface_from_thousandths"]

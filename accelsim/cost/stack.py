@@ -8,7 +8,7 @@ operators, and how far whole networks scatter about that is shared by all rows o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from accelsim.cost.residual import group_of
 from accelsim.cost.table import CostTable
+from accelsim.frozen import dataclass
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import (

@@ -9,7 +9,7 @@ rows' dimensions and the device.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Final
 
 from accelsim.economics.result import HOURS_PER_YEAR
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 
 __all__ = ["Bill", "BillCost", "billed_usd"]
 

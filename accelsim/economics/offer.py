@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from typing import Final, Literal, get_args
 
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 
 __all__ = ["PRICE_KINDS", "Offer", "PriceKind", "Quote", "first_day", "price_kind"]
 

@@ -8,11 +8,12 @@ Computer, 3rd edition, 2018, chapter 6. Nothing is discounted.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Final
 
 from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 
 __all__ = ["OwnedHardware", "OwnershipCost", "rent_or_buy_fraction"]
 

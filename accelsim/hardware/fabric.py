@@ -8,7 +8,7 @@ memory, which takes time beside the wire (the gamma of Thakur et al., IJHPCA 19(
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from accelsim.frozen import dataclass
 
 __all__ = ["PLAIN", "Fabric", "Protocol"]
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import CpuProfile, MemoryLevel
 from accelsim.hardware.slice import SliceSpec, slice_device
 from accelsim.hardware.sourced import Positive, PositiveCount, SourceKind, value_of

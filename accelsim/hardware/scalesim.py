@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import configparser
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from accelsim.datafile import read_text
 from accelsim.errors import InvalidValueError, ProfileError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import AsicProfile, Dataflow, parse_device
 from accelsim.workloads.dtype import Dtype
 

@@ -10,7 +10,7 @@ of some layer stay in the list with their reason.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from itertools import product
 from math import prod
 from typing import Any, Final
@@ -34,6 +34,7 @@ from accelsim.errors import (
     MissingCoefficientError,
     UnknownNameError,
 )
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import Dataflow
 from accelsim.hardware.scalesim import DATAFLOWS, ScaleSimConfig
 from accelsim.workloads.dtype import Dtype

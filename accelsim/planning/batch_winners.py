@@ -9,10 +9,10 @@ takes no part at that batch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, Unpack
 
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.compare import compare, tied_devices
 from accelsim.planning.estimate import Estimate

@@ -7,11 +7,12 @@ Memory grows with the batch, so that the largest that fits is found by halving. 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Unpack
 
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.estimate import Estimate, estimate
 from accelsim.planning.options import EstimateKeywords, PriceChoice, RunOptions, options_and_price

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Final
 
 from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.planning.estimate import Estimate
 
 __all__ = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
@@ -20,6 +20,7 @@ from accelsim.errors import (
     UnknownNameError,
     UnsupportedOperatorError,
 )
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.estimate import NESTED, Estimate, estimate
 from accelsim.planning.options import (

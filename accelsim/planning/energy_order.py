@@ -10,12 +10,12 @@ answer names the pair and what each draws at which rate.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 from accelsim import catalog
 from accelsim.errors import UnknownNameError
+from accelsim.frozen import dataclass
 from accelsim.planning.estimate import Estimate
 
 __all__ = ["LITERATURE_ORDER", "ClassEnergy", "class_energies", "energy_order_text"]

@@ -10,7 +10,7 @@ compiled graphs) go through `estimate`, one by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
@@ -22,6 +22,7 @@ from accelsim.cost.stack import on_stack
 from accelsim.cost.table import CostTable, Tier
 from accelsim.economics.result import usd_per_1000_inferences, usd_per_million_tokens
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
 from accelsim.planning.estimate import estimate
 from accelsim.planning.evidence import has_own_spread, residual_log_sigma

@@ -11,7 +11,7 @@ than `_LEAST_ROWS` were measured, of its mode and kind of model, of its mode, or
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from accelsim.cost.fitted import calibration_folders, fitted_parameters
 from accelsim.cost.table import Tier
 from accelsim.datafile import data_root, read_json
 from accelsim.errors import InputError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.likeness import Setting
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any, Final
 
 from accelsim import catalog
 from accelsim.cost.memory import available_bytes
 from accelsim.errors import InputError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.passes import RunPasses, run_passes
 from accelsim.planning.run import ResolvedRun

@@ -6,12 +6,12 @@ that what runs were measured says something of a run only where these agree.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.frozen import dataclass
 from accelsim.workloads.dtype import Precision
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import ATTENTION_KINDS, CONV_KINDS, OperatorKind

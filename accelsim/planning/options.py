@@ -10,10 +10,11 @@ keywords, too (`RunKeywords`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, Final, TypedDict
 
 from accelsim.cost.table import Execution
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.workloads.dtype import Precision
 from accelsim.workloads.options import ModelOptions

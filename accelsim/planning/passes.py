@@ -9,12 +9,13 @@ pass.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
 from accelsim.cost.memory import MemoryFootprint, inference_footprint, training_footprint
+from accelsim.frozen import dataclass
 from accelsim.planning.run import ResolvedRun
 from accelsim.workloads.adapters import adapter_step
 from accelsim.workloads.fusion import fuse_elementwise

@@ -10,12 +10,13 @@ peak is how many operations an element does per cycle in that format: 1, 2 for h
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import log
 from typing import Any, Final
 
 from accelsim import catalog
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import AsicProfile
 
 __all__ = ["AsicPeak", "asic_peaks"]

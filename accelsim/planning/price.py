@@ -7,12 +7,13 @@ A slice of a device is priced at its share: cores of a CPU, the fraction of a GP
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from numbers import Real
 
 from accelsim.economics.offer import Quote
 from accelsim.economics.price import PriceBook, parse_discounts
 from accelsim.errors import InvalidValueError, OverBudgetError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
 from accelsim.planning.options import PriceChoice
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from numbers import Integral
 from pathlib import Path
@@ -21,6 +21,7 @@ from accelsim.cost.registry import HEAPS
 from accelsim.cost.stack import MatrixVector, StackEffect
 from accelsim.cost.table import Execution
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceProfile, GpuProfile
 from accelsim.planning.options import RunKeywords, RunOptions, run_options
 from accelsim.result import Provenance

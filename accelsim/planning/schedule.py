@@ -9,13 +9,13 @@ row and the time from it on. Iterations then follow each other as those of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.table import Bound, CostTable, Execution
+from accelsim.frozen import dataclass
 from accelsim.planning.run import ResolvedRun
 from accelsim.planning.simulate import device_settings
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray

@@ -10,7 +10,7 @@ different kinds are independent.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
@@ -24,6 +24,7 @@ from accelsim.cost.residual import run_log_sigma
 from accelsim.cost.stack import StackEffect, on_stack
 from accelsim.cost.table import Bound, CostTable, Execution, Tier
 from accelsim.errors import DoesNotFitError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.evidence import has_own_spread, residual_log_sigma
 from accelsim.planning.likeness import Setting, setting_of

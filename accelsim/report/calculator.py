@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
 
 from accelsim.economics.result import HOURS_PER_YEAR
+from accelsim.frozen import dataclass
 from accelsim.report.page import DataTable, Section, axis, cell, figure, label
 from accelsim.report.quantity import number, percent, usd, whole
 

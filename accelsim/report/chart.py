@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.report.formats import visible
 from accelsim.report.output import write_file
 

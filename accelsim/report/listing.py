@@ -8,13 +8,14 @@ value of each figure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
+
+from accelsim.frozen import dataclass
 
 __all__ = ["Listing", "pairs", "plain_table"]
 

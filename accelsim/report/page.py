@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, Final
 
 from accelsim import __version__
 from accelsim.errors import MissingDependencyError
+from accelsim.frozen import dataclass
 from accelsim.report.figure import html_fragment
 from accelsim.report.formats import visible
 from accelsim.report.output import write_text

@@ -9,11 +9,11 @@ at random with a fixed seed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import IntArray, TextArray
 
 if TYPE_CHECKING:

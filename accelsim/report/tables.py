@@ -7,7 +7,6 @@ beside its colour. Tables are made to fit 80 columns.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -18,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from accelsim.economics.offer import first_day
+from accelsim.frozen import dataclass
 from accelsim.report.listing import Listing, pairs, plain_table
 from accelsim.report.offers import offer_words
 from accelsim.report.quantity import UNKNOWN, amount, dated_words, duration, number, percent, usd

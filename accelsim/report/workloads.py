@@ -5,13 +5,13 @@ published ones.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from accelsim.frozen import dataclass
 from accelsim.report.listing import Listing, plain_table
 from accelsim.report.quantity import amount, number, percent
 from accelsim.workloads.dtype import PRECISIONS

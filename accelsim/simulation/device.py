@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from accelsim.cost.table import Bound
+from accelsim.frozen import dataclass
 from accelsim.simulation.device_settings import DeviceRows, DeviceSettings, check_rows
 from accelsim.simulation.engine import Engine, Job, RowDependency, Task
 from accelsim.simulation.liveness import activation_live_bytes

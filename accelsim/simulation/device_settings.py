@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.table import Execution
 from accelsim.errors import DoesNotFitError, InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import FloatArray, IntArray
 
 __all__ = ["DeviceRows", "DeviceSettings", "check_rows"]

@@ -8,12 +8,12 @@ random numbers; Law, Simulation Modeling and Analysis, chapter 11).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from numbers import Integral
 
 import numpy as np
 
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 
 __all__ = ["RandomStreams"]
 

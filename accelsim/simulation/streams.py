@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from dataclasses import dataclass
 
 import numpy as np
 
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import FloatArray, IntArray
 
 __all__ = ["Segment", "dependency_levels", "spread_over_streams"]

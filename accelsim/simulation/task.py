@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from simpy.events import Event
 
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.simulation.clock import Clock
 from accelsim.workloads.graph import FloatArray, IntArray
 

@@ -9,7 +9,7 @@ the engine that produced them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from accelsim.errors import InvalidValueError, UnknownNameError
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:

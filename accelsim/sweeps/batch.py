@@ -9,11 +9,12 @@ are alike.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final
 
 import numpy as np
 
+from accelsim.frozen import dataclass
 from accelsim.planning.capacity.answer import FleetAnswer
 from accelsim.planning.estimate_many import SHAPE_COLUMNS, empty_columns, estimate_many
 from accelsim.planning.serving.result import PERCENTILES, ServingResult

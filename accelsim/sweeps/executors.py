@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any, Final
 
 import accelsim
 from accelsim.errors import InvalidValueError, MissingDependencyError, OutputError
+from accelsim.frozen import dataclass
 
 __all__ = ["LOCAL", "LOST", "Workers", "worker_pool"]
 

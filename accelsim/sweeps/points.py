@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import product
 from typing import Any, Final
@@ -18,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.frozen import dataclass
 from accelsim.planning.estimate_many import SHAPE_COLUMNS
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.sweeps.spec import Range, Scalar, SweepSpec

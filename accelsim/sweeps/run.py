@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from accelsim.errors import InvalidValueError, OutputError
+from accelsim.frozen import dataclass
 from accelsim.sweeps.batch import Batch, Part, asked_columns, compute
 from accelsim.sweeps.content import content_hashes
 from accelsim.sweeps.executors import LOCAL, LOST, Workers, worker_pool

@@ -11,7 +11,7 @@ expert parallelism whole experts and their share of the tokens.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from accelsim.cost.gpu.gpu_parameters import GpuParameters, LoopConditions
 from accelsim.cost.table import CostTable
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import GpuProfile
 from accelsim.validation.aiconfigurator_rows import FORMATS, KernelRows, format_names
 from accelsim.validation.columns import attention_graph, gemm_graph, graph_of_columns, vector_graph

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from accelsim.datafile import read_mapping
 from accelsim.errors import MissingDependencyError, ProfileError, UnknownNameError
+from accelsim.frozen import dataclass
 from accelsim.validation.data_folder import published
 from accelsim.validation.split import HELD_OUT_SHARE, held_out_rows
 from accelsim.workloads.dtype import Dtype

@@ -8,12 +8,13 @@ host's link counts, elsewhere it hides behind other batches.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from accelsim.cost.registry import operator_costs
 from accelsim.cost.table import Execution
 from accelsim.errors import UnknownNameError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.likeness import Setting, setting_of
 from accelsim.validation.columns import correlated_log_sigma, roofline_s

@@ -16,7 +16,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from accelsim.datafile import data_root, read_yaml
 from accelsim.errors import InputError
+from accelsim.frozen import dataclass
 from accelsim.validation.csv_file import FileRefusedError, read_records
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, TextArray
 

@@ -12,12 +12,12 @@ import csv
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from accelsim.datafile import data_root
+from accelsim.frozen import dataclass
 
 __all__ = [
     "SLIPS_FILE",

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from accelsim.cost.fpga.host_tasks import HostTask
 from accelsim.cost.fpga.network_layers import LayerColumns, layer_columns, network_flop, pruned_to
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.validation.data_folder import published
 from accelsim.workload_catalog import workload
 from accelsim.workloads.builder import GraphBuilder

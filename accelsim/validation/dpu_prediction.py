@@ -11,7 +11,6 @@ are known and from the stated operations where they are not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from accelsim.cost.fpga.network import (
     thread_times_s,
 )
 from accelsim.cost.fpga.network_rates import shipped_rates
+from accelsim.frozen import dataclass
 from accelsim.validation.dpu_check import DpuRow, bare_core
 from accelsim.validation.dpu_fit import FOLDS, family_folds, fit_rates
 from accelsim.validation.dpu_networks import KnownNetwork

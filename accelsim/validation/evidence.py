@@ -5,11 +5,11 @@ quote, and what their intervals are never narrower than.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from accelsim.frozen import dataclass
 from accelsim.planning.evidence import residual_places
 from accelsim.planning.likeness import Setting
 from accelsim.validation.metrics import Z_LEVEL

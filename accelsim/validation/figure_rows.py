@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from accelsim.errors import AccelsimError
+from accelsim.frozen import dataclass
 from accelsim.validation.names import device_of
 from accelsim.validation.suite import Batch, Prediction, fixed_prediction, refused_batch
 

@@ -10,7 +10,6 @@ launch and dispatch are part of the predicted time. No parameter is fitted to th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from accelsim.cost.gpu import cost_gpu
 from accelsim.datafile import data_root
 from accelsim.errors import UnknownNameError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import GpuProfile
 from accelsim.planning.likeness import Setting
 from accelsim.validation.columns import (

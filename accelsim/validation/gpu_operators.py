@@ -11,7 +11,7 @@ replayed graph. In the first set's GEMMs the contraction is column `n`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from accelsim.cost.gpu import GpuParameters, cost_gpu
 from accelsim.cost.gpu.gpu_parameters import LoopConditions
 from accelsim.cost.table import CostTable, Execution
 from accelsim.errors import UnknownNameError
+from accelsim.frozen import dataclass
 from accelsim.validation.columns import (
     ELEMENTWISE,
     conv_graph,

@@ -17,7 +17,7 @@ the rows of other engines have it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import hypot
 from typing import Any
@@ -28,6 +28,7 @@ from accelsim.cost.gpu import cost_gpu
 from accelsim.cost.memory import available_bytes
 from accelsim.cost.table import Execution
 from accelsim.errors import InvalidValueError, UnknownNameError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import GpuProfile
 from accelsim.planning.likeness import Setting
 from accelsim.validation.columns import correlated_log_sigma, roofline_s

@@ -6,12 +6,13 @@ Suites of whole networks differ in how a row says what was run; from there on th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
 from accelsim.errors import UnknownNameError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.hardware.sourced import Sourced, SourceKind
 from accelsim.validation.suite import Batch, predict_each, refused_batch

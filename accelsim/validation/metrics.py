@@ -9,12 +9,13 @@ mean of p/m - 1 (above 0: predicted too slow). Ranking is Kendall's tau-b (Kenda
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import FloatArray
 
 __all__ = [

@@ -22,12 +22,13 @@ of the work, are left out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from accelsim.errors import UnknownNameError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.validation.data_folder import WRONG_UNIT, DataFolder, Table, published, schema
 from accelsim.validation.measured_runs import MeasuredRun, RunModel, run_batches

@@ -9,12 +9,13 @@ row is predicted with the ratios of all boards but its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
 from accelsim.errors import AccelsimError, UnknownNameError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.likeness import Setting, setting_of
 from accelsim.planning.options import ModelOptions, RunOptions, RunShape, TrainingOptions

@@ -7,7 +7,6 @@ kernels instead.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from accelsim.cost.registry import operator_costs
 from accelsim.cost.table import CostTable, Execution
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.likeness import Setting, setting_of
 from accelsim.validation.columns import correlated_log_sigma, issued_time_s, roofline_s

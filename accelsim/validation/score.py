@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,6 +24,7 @@ from accelsim.errors import (
     MissingDependencyError,
     UnknownNameError,
 )
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.validation.data_folder import DataFolder, DataProblem, Schema, data_folder
 from accelsim.validation.folder_hints import misplaced_hint, unread_notes

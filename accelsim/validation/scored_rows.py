@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import BoolArray, FloatArray, TextArray
 
 #: Columns of times.

@@ -10,13 +10,14 @@ asymptotic bounds of Denning and Buzen, Computing Surveys 10(3), 1978).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
 import numpy as np
 
 from accelsim import catalog
+from accelsim.frozen import dataclass
 from accelsim.planning.options import RunOptions
 from accelsim.planning.serving.measures import RequestTimes
 from accelsim.planning.serving.options import ServingOptions

@@ -11,7 +11,6 @@ Times in which weights or keys cannot be read from memory are refused by name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from accelsim import catalog
 from accelsim.cost.registry import operator_costs
 from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s
 from accelsim.cost.table import Execution
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.options import RunOptions
 from accelsim.planning.serving.options import ServingOptions

@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 
 from accelsim.errors import InvalidValueError, UnknownNameError
+from accelsim.frozen import dataclass
 from accelsim.validation.data_folder import DataFolder, published, schema
 from accelsim.validation.figure_rows import FigureRow, answered, figure_batches
 from accelsim.validation.names import device_of, note_unknown_devices, workload_of

@@ -9,12 +9,13 @@ every suite.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
 from accelsim.errors import InvalidValueError, UnknownNameError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.validation.data_folder import DataFolder, Schema
 from accelsim.validation.split import HELD_OUT_SHARE

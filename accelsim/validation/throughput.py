@@ -8,7 +8,6 @@ and its launch latency is hidden. What an accelerator's host does is not in the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +19,7 @@ from accelsim.cost.memory import available_bytes, live_bytes
 from accelsim.cost.registry import operator_costs
 from accelsim.cost.table import CostTable, Execution
 from accelsim.errors import UnsupportedOperatorError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
 from accelsim.planning.likeness import Setting, setting_of
 from accelsim.validation.columns import correlated_log_sigma, graph_of_columns, roofline_s

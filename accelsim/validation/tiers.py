@@ -11,7 +11,6 @@ there is.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Literal, get_args
 
@@ -23,6 +22,7 @@ from accelsim.cost.gpu.relatives import with_relative_surfaces
 from accelsim.cost.table import Tier
 from accelsim.datafile import data_root
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
 
 __all__ = ["TIERS", "Choice", "TierName", "chips_of", "choose", "tier_name"]

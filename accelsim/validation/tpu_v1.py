@@ -26,7 +26,6 @@ active cycles and 86 of 92 TOPS cannot be of one run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -35,6 +34,7 @@ from accelsim import catalog
 from accelsim.cost.idle import idle_power_w
 from accelsim.cost.systolic import cost_systolic
 from accelsim.cost.table import CostTable
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import AsicProfile
 from accelsim.validation.data_folder import DataFolder, Table, published, schema
 from accelsim.validation.quantity_batches import QUANTITY, quantity_batch

@@ -9,7 +9,6 @@ Express 3.0 with one InfiniBand card of 56 Gbit/s, and no fit saw them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from accelsim.cluster_catalog import cluster
 from accelsim.cost.collective import collective_costs
 from accelsim.errors import UnknownNameError
+from accelsim.frozen import dataclass
 from accelsim.hardware.placement import RankGroup
 from accelsim.validation.data_folder import DataFolder, Table, schema
 from accelsim.validation.gpu_operators import DEEPBENCH_SCHEMA

@@ -9,7 +9,7 @@ server's profile stands for the machine.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from accelsim.catalog import device
 from accelsim.errors import MissingDependencyError
+from accelsim.frozen import dataclass
 from accelsim.planning.training.estimate import train
 from accelsim.validation.data_folder import DataFolder
 from accelsim.validation.names import workload_of

@@ -16,7 +16,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ import numpy as np
 
 from accelsim.cluster_catalog import cluster
 from accelsim.errors import AccelsimError
+from accelsim.frozen import dataclass
 from accelsim.planning.training.estimate import iteration_energy_j
 from accelsim.planning.training.plan import ParallelismPlan, parse_plan, plan_on
 from accelsim.planning.training.trust import iteration_log_sigma, row_spreads

@@ -9,7 +9,7 @@ module.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from accelsim import catalog
 from accelsim.errors import AccelsimError
+from accelsim.frozen import dataclass
 from accelsim.hardware.cluster import Cluster
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.options import RunOptions, run_options

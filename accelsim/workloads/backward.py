@@ -10,12 +10,13 @@ consumers their gradients are added. The gradient of the model's own input is no
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.frozen import dataclass
 from accelsim.workloads.builder import DROPOUT
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph

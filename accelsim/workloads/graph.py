@@ -8,13 +8,14 @@ from plain JSON, so that a graph captured where torch is installed can be used w
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.operator import (
     CONTRACTION_KINDS,

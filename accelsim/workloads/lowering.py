@@ -8,13 +8,14 @@ within a window and one beyond it) come out as separate batches.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.frozen import dataclass
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import PRECISIONS, Precision
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.workloads.dtype import Precision, StoredFormat, weight_format
 from accelsim.workloads.dtype import precision as find_precision
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import groupby
 from math import prod
 from typing import NamedTuple, cast
@@ -18,6 +17,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.workloads.dtype import Dtype, Precision, StoredFormat
 from accelsim.workloads.graph import IntArray, OperatorGraph
 from accelsim.workloads.operator import (

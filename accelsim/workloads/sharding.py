@@ -10,10 +10,10 @@ ranks, and the `ParallelGroup` they form. A cluster prices these rows; no device
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 
 __all__ = ["WHOLE", "ParallelGroup", "Shard", "Stage", "split_evenly", "stage_layers"]
 

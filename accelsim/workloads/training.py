@@ -7,11 +7,10 @@ LAMB passes twice for its trust ratio (You 2020). Backward rows are `backward`'s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from accelsim.errors import UnknownNameError
+from accelsim.frozen import dataclass
 from accelsim.workloads.backward import (
     ForwardRows,
     RowBlock,

@@ -9,7 +9,6 @@ the text they stand for.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntFlag
 from functools import lru_cache
 from typing import Final
@@ -17,6 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.frozen import dataclass
 from accelsim.workloads.operator import IN_PLACE, OWN_STATISTICS
 
 __all__ = [

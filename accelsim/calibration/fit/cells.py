@@ -7,7 +7,7 @@ alone.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Self
 
@@ -16,6 +16,7 @@ import numpy as np
 from accelsim.cost.gpu import GpuParameters, cost_gpu
 from accelsim.cost.table import CostTable, Execution
 from accelsim.datafile import data_root, read_mapping
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind

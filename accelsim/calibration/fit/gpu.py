@@ -10,7 +10,7 @@ fitted, and becomes the device's dispatch time afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +22,7 @@ from accelsim.calibration.fit.solve import Prior, Solution, solve
 from accelsim.cost.gpu import GpuMachine, GpuParameters
 from accelsim.cost.gpu.machine import memory_efficiency_name
 from accelsim.cost.table import CostTable
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import CONTRACTION_KINDS, CONV_KINDS, OperatorKind
 

@@ -10,7 +10,6 @@ limit: each is a sample of that bias.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from accelsim.cost.residual import (
     group_of,
     path_of,
 )
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import BoolArray, FloatArray
 
 __all__ = [

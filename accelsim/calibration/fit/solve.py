@@ -11,10 +11,10 @@ of several starts the cheapest solution counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["Prior", "Solution", "robust", "solve"]

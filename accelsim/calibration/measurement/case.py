@@ -7,7 +7,9 @@ changes whenever the same case would come to mean other work.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from accelsim.frozen import dataclass
 
 __all__ = ["CASE_VERSION", "Case"]
 

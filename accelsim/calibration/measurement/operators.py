@@ -8,7 +8,6 @@ cache; on a GPU every operand rotates past the cache.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -30,6 +29,7 @@ from accelsim.calibration.measurement.operands import (
     read_calls,
     torch_dtype,
 )
+from accelsim.frozen import dataclass
 
 __all__ = [
     "BUILDERS",

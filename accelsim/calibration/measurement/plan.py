@@ -14,10 +14,12 @@ import csv
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Final
+
+from accelsim.frozen import dataclass
 
 __all__ = ["Plan", "Shape", "halton", "pairs", "product_of", "read_plans"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from accelsim.calibration.measurement.power import energy_of_graph
 from accelsim.calibration.measurement.timing import CpuTimer, CudaTimer, Timer, Timing
 from accelsim.calibration.run_file import Measurement, RunFile
 from accelsim.errors import OutputError
+from accelsim.frozen import dataclass
 
 __all__ = ["REFERENCE", "Progress", "Session"]
 

@@ -15,10 +15,12 @@ import resource
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
+
+from accelsim.frozen import dataclass
 
 __all__ = ["CpuTimer", "CudaTimer", "Timer", "Timing"]
 

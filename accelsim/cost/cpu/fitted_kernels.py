@@ -6,7 +6,6 @@ coefficients (`kernel_terms.TERMS`), with the spread of shapes that the fit had 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +28,7 @@ from accelsim.cost.cpu.threads import (
     shared_work,
     thread_terms,
 )
+from accelsim.frozen import dataclass
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, TextArray
 

@@ -12,7 +12,6 @@ take less time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -40,6 +39,7 @@ from accelsim.cost.cpu.row_counts import (
     row_counts,
     softmax_counts,
 )
+from accelsim.frozen import dataclass
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import (

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -19,6 +18,7 @@ import numpy as np
 from accelsim.cost.cpu.convolutions import conv_names
 from accelsim.cost.cpu.kind_rows import KindRows
 from accelsim.cost.cpu.recurrent_steps import SINGLE_ROWS
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import BoolArray, OperatorGraph, TextArray
 from accelsim.workloads.operator import CONV_KINDS, SORTED_WIDTH, OperatorKind, Phase
 from accelsim.workloads.variant import Trait, Variant, variant

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from accelsim.frozen import dataclass
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase

@@ -4,8 +4,6 @@ weights live.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,6 +11,7 @@ from accelsim.cost.cpu.parameters import CpuParameters
 from accelsim.cost.roofline import rate_table
 from accelsim.cost.table import Execution, Rows
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import CpuProfile, MemoryLevel
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph

@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from accelsim.cost.class_parameters import class_parameters
+from accelsim.frozen import dataclass
 
 if TYPE_CHECKING:
     from accelsim.cost.cpu.fitted_kernels import FittedKernels

@@ -8,13 +8,13 @@ rnn_brgemm_utils.cpp, ref_rnn.cpp; ATen RNN.cpp).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from accelsim.cost.cpu.cache_counts import round_share
 from accelsim.cost.cpu.kind_rows import KindRows
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
 from accelsim.workloads.operator import RECURRENT_KINDS, OperatorKind
 from accelsim.workloads.variant import Trait

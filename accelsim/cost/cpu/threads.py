@@ -10,7 +10,6 @@ own rows tell from which time on it is split.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from accelsim.cost.cpu.kernel_terms import TERMS
 from accelsim.cost.cpu.kernels import MIRROR_PADDING, RESAMPLING
+from accelsim.frozen import dataclass
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase

@@ -10,7 +10,6 @@ chip.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from accelsim.cost.fpga.fpga_parameters import FpgaParameters
 from accelsim.errors import DoesNotFitError, InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import FpgaProfile
 from accelsim.hardware.sourced import value_of
 from accelsim.workloads.graph import FloatArray

@@ -10,7 +10,6 @@ cores their time with all threads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
@@ -21,6 +20,7 @@ from accelsim.cost.fpga.host_tasks import HostTask
 from accelsim.cost.fpga.network import gate_fractions, host_times_s, join_networks, layer_times_s
 from accelsim.cost.fpga.network_layers import layer_columns, layer_rows
 from accelsim.cost.fpga.network_rates import BoardRates, boards_of_device
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import FpgaProfile
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import CONV_KINDS, DIMENSIONS, OperatorKind

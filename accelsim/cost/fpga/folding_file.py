@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from accelsim.cost.fpga.dataflow import DataflowDesign, StreamingNode, design_of
 from accelsim.cost.fpga.fpga_parameters import FpgaParameters
 from accelsim.datafile import read_json
 from accelsim.errors import InvalidValueError, ProfileError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import FpgaProfile
 
 __all__ = ["LayerFolding", "folded_design", "parse_folding", "read_folding"]

@@ -4,12 +4,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Literal
 
 from accelsim.cost.class_parameters import class_parameters
 from accelsim.cost.fpga.network_rates import BoardRates, board_rates
+from accelsim.frozen import dataclass
 
 __all__ = ["Flow", "FpgaParameters", "board_parameters", "fpga_parameters"]
 

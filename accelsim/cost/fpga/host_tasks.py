@@ -10,13 +10,14 @@ the cache, each look is a read of main memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.fpga.network_layers import DEPTHWISE, POOL, LayerColumns
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["HOST_CORES", "HostTask", "HostWork", "host_work", "join_work"]

@@ -13,13 +13,14 @@ these mechanisms cost depends on the compiler's release: `DpuRates` is fitted pe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.fpga.host_tasks import HOST_CORES, HostTask, HostWork, host_work, join_work
 from accelsim.cost.fpga.network_layers import CONV, DEPTHWISE, GATE, POOL, LayerColumns, join_layers
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import FloatArray
 
 __all__ = [

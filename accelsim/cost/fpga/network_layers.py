@@ -10,13 +10,14 @@ stated operations.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.fpga.map_slices import burst_ratios, is_concatenation
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import IN_PLACE, OperatorKind
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -18,6 +17,7 @@ from accelsim.cost.fpga.host_tasks import HOST_CORES
 from accelsim.cost.fpga.network import DpuBoards, DpuRates
 from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s
 from accelsim.datafile import data_root, read_yaml
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import DpuCore, FpgaProfile
 
 __all__ = [

@@ -8,8 +8,6 @@ whose shape a compiler picks for each layer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -17,6 +15,7 @@ from accelsim.cost.fpga.fpga_parameters import FpgaParameters
 from accelsim.cost.fpga.network_rates import core_sides
 from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s, rate_table
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import DpuCore, FpgaProfile
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray

@@ -13,7 +13,7 @@ ASPLOS 2025), by their names and the steps of their times.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from accelsim.cost.gpu.gemm import GemmShape, contraction_costs, gemm_compute_s
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine, reached_flop_per_s, tiles_of
 from accelsim.cost.table import RowCosts, Rows
+from accelsim.frozen import dataclass
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind

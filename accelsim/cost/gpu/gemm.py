@@ -12,7 +12,7 @@ single operators.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine, Tiles, cache_bytes_per_s, join_times, tiles_of
 from accelsim.cost.table import RowCosts, Rows
+from accelsim.frozen import dataclass
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind

@@ -9,7 +9,7 @@ an end-to-end run: they come from single-operator measurements and from publishe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,7 @@ from accelsim.cost.shape_surface import Surface
 from accelsim.cost.table import Tier
 from accelsim.datafile import data_root, read_mapping
 from accelsim.errors import InvalidValueError, ProfileError
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import FloatArray
 
 __all__ = [

@@ -12,7 +12,6 @@ cores of GeForce boards do at half their listed rate (NVIDIA GA102 and Ada white
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -27,6 +26,7 @@ from accelsim.cost.power import (
 )
 from accelsim.cost.table import Rows
 from accelsim.errors import UnsupportedOperatorError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import GpuProfile
 from accelsim.hardware.sourced import Sourced
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype

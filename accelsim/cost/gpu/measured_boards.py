@@ -11,7 +11,6 @@ writes the file.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from accelsim.cost.surface_file import SurfaceFile, surface_file_name
 from accelsim.cost.table import Tier
 from accelsim.datafile import read_json
 from accelsim.errors import InputError, ProfileError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.dtype import Dtype
 

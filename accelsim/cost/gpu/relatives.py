@@ -12,7 +12,7 @@ distance and weights is this project's own, its numbers are fitted to boards lef
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import exp, hypot, log, log2
 
@@ -22,6 +22,7 @@ from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.measured_boards import Board, MeasuredBoard, measured_boards
 from accelsim.cost.residual import IN_MODEL_LOG_SIGMA
 from accelsim.cost.shape_surface import LazySurfaces, Surface
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["Relative", "measured_relatives", "with_relative_surfaces"]

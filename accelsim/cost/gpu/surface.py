@@ -11,7 +11,7 @@ bandwidth.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from accelsim.cost.gpu.repeated import with_cached_operands
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.table import RowCosts, Rows
+from accelsim.frozen import dataclass
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import ATTENTION_KINDS, CONTRACTION_KINDS, CONV_KINDS, OperatorKind

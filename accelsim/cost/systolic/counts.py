@@ -11,7 +11,6 @@ writes; and the overall utilisation divides by the cycles so reported.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -20,6 +19,7 @@ from numpy.typing import ArrayLike
 from accelsim.cost.contraction import Contraction
 from accelsim.cost.systolic.cycles import folding, systolic_cycles
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import Dataflow
 from accelsim.workloads.graph import FloatArray
 

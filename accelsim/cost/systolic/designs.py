@@ -11,7 +11,7 @@ those of `stalled_run`, energy that of `EnergyCoefficients`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -23,6 +23,7 @@ from accelsim.cost.systolic.energy import EnergyCoefficients
 from accelsim.cost.systolic.products import Products, pack_groups
 from accelsim.cost.systolic.stalls import StalledRun, stalled_run, tile_words
 from accelsim.errors import DoesNotFitError, InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import MOST_MULTIPLY_ADDERS, Dataflow
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray

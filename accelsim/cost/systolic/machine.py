@@ -5,7 +5,7 @@ ports.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -14,6 +14,7 @@ import numpy as np
 from accelsim.cost.class_parameters import class_parameters
 from accelsim.cost.roofline import rate_table
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import AsicProfile, Dataflow
 from accelsim.hardware.sourced import Sourced, value_of
 from accelsim.workloads.dtype import Dtype

@@ -6,7 +6,6 @@ product over all inputs and one per step. Operators without a product are the ve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from accelsim.cost.contraction import Contraction, attention_products, contraction, recurrence
 from accelsim.cost.table import Rows
 from accelsim.errors import UnsupportedOperatorError
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import CONV_KINDS, OperatorKind
 

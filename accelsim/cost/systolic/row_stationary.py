@@ -14,7 +14,6 @@ do. No time parameter is fitted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ import numpy as np
 
 from accelsim.cost.class_parameters import class_parameters
 from accelsim.errors import DoesNotFitError, InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import FloatArray
 
 __all__ = [

@@ -13,7 +13,6 @@ stall-free form.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -21,6 +20,7 @@ from numpy.typing import ArrayLike
 
 from accelsim.cost.systolic.cycles import Folding, folding, pipelined_cycles, systolic_cycles
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import Dataflow
 from accelsim.workloads.graph import FloatArray
 

@@ -13,7 +13,6 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
@@ -22,6 +21,7 @@ import numpy as np
 from accelsim.economics.feeds.rows import PRICE_FIELDS, FeedRow, Finding, RefusedRowError, clean_row
 from accelsim.economics.offer import Offer
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 
 __all__ = ["DeviceRule", "Ingested", "ingest"]
 

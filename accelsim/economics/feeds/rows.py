@@ -13,8 +13,10 @@ import difflib
 import math
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
+
+from accelsim.frozen import dataclass
 
 __all__ = ["FIELD_ALIASES", "FeedRow", "Finding", "RefusedRowError", "clean_row"]
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from accelsim.economics.result import HOURS_PER_YEAR
+from accelsim.frozen import dataclass
 from accelsim.planning.capacity.candidates import Candidate, DeviceAnswer
 from accelsim.planning.capacity.fleet import Amount
 from accelsim.planning.capacity.jobs import Way

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 import accelsim
+from accelsim.frozen import dataclass
 from accelsim.planning.capacity.scenario import Constraints, Scenario
 from accelsim.result import Metric, Provenance, Result
 

@@ -9,10 +9,10 @@ are Poisson.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 
 import numpy as np
 
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["BatchTimes", "largest_rate_per_s", "latencies_s"]

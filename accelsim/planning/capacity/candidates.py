@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from accelsim.economics.carbon import grid_kgco2e_per_kwh, pue_ratio
 from accelsim.economics.offer import Offer, Quote
 from accelsim.economics.price import PriceBook
 from accelsim.errors import InputError, InvalidValueError, UnknownNameError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import CpuProfile, DeviceProfile
 from accelsim.planning.capacity.batch_queue import BatchTimes
 from accelsim.planning.capacity.scenario import BatchJob, Candidates, Service

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from accelsim.frozen import dataclass
 from accelsim.planning.capacity.batch_queue import latencies_s
 from accelsim.planning.capacity.candidates import Candidate, DeviceAnswer
 from accelsim.planning.capacity.fleet import Fleet

@@ -23,12 +23,13 @@ import os
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import numpy as np
 
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 __all__ = ["Amount", "Fleet", "FleetProblem", "irreducible_conflict", "solve"]

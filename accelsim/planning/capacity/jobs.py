@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import NormalDist
 from typing import Final
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from accelsim.economics.bill import billed_usd
 from accelsim.errors import InputError
+from accelsim.frozen import dataclass
 from accelsim.planning.capacity.candidates import Candidate, device_answer
 from accelsim.planning.capacity.scenario import BatchJob, Reliability, Scenario, TrainingJob
 from accelsim.planning.training.estimate import train

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ import numpy as np
 
 from accelsim.economics.dates import is_mixed
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.planning.capacity.amounts import (
     AMOUNTS,
     HOURS_PER_MONTH,

@@ -11,11 +11,11 @@ over that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from accelsim.frozen import dataclass
 from accelsim.simulation.serving.requests import RequestColumns
 
 if TYPE_CHECKING:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
 from accelsim import cluster_catalog
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.planning.options import PriceChoice, RunOptions
 from accelsim.planning.price import DevicePrice, device_price
 from accelsim.planning.serving.capacity import FullBatch, LoadShape, full_batch

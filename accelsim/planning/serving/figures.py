@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
 from accelsim import __version__
 from accelsim.economics.result import SECONDS_PER_HOUR
+from accelsim.frozen import dataclass
 from accelsim.planning.serving.capacity import FullBatch
 from accelsim.planning.serving.deployment import Deployment, PoolPlan, SimulatedFleet
 from accelsim.planning.serving.measures import (

@@ -12,13 +12,14 @@ found comes with the share of requests that met the targets and its Wilson inter
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
+from accelsim.frozen import dataclass
 from accelsim.planning.options import PriceChoice, RunOptions, options_and_price
 from accelsim.planning.price import DevicePrice, device_price
 from accelsim.planning.serving.capacity import LoadShape, full_batch

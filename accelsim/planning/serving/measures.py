@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 
+from accelsim.frozen import dataclass
 from accelsim.planning.serving.options import SloTargets
 from accelsim.planning.serving.result import PERCENTILES
 from accelsim.simulation.serving.requests import RequestLog

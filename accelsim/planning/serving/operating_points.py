@@ -12,11 +12,11 @@ linearly between them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from accelsim.frozen import dataclass
 from accelsim.planning.options import RunOptions
 from accelsim.planning.run import ResolvedRun
 from accelsim.planning.serving.capacity import LoadShape

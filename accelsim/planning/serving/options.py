@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.simulation.serving.autoscaling import ScalingPolicy
 from accelsim.simulation.serving.outages import OutagePolicy
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
+from accelsim.frozen import dataclass
 from accelsim.planning.options import RunOptions
 from accelsim.planning.run import ResolvedRun, resolve
 from accelsim.planning.serving.cold_start import host_bandwidth_bytes_per_s

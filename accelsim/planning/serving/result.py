@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
+from accelsim.frozen import dataclass
 from accelsim.result import Metric, Provenance, Result
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -27,6 +27,7 @@ from accelsim.errors import (
     InvalidValueError,
     UnsupportedOperatorError,
 )
+from accelsim.frozen import dataclass
 from accelsim.planning.architecture import pareto_mask
 from accelsim.planning.options import PriceChoice, RunOptions, options_and_price
 from accelsim.planning.price import device_price

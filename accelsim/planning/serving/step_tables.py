@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +22,7 @@ from accelsim.cost.registry import operator_costs, tier_parameters
 from accelsim.cost.residual import run_log_sigma
 from accelsim.cost.stack import on_stack
 from accelsim.cost.table import CostTable, Execution
+from accelsim.frozen import dataclass
 from accelsim.hardware.placement import place as placement_of
 from accelsim.planning.run import ResolvedRun
 from accelsim.planning.schedule import device_time_s

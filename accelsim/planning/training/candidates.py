@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from accelsim.frozen import dataclass
 from accelsim.planning.training.plan import RECOMPUTE, SCHEDULES, ParallelismPlan
 from accelsim.workloads.graph import IntArray
 

@@ -8,11 +8,10 @@ arXiv:2304.11277, section 4.3).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.planning.training.candidates import Candidates
 from accelsim.planning.training.memory import gradient_width_bytes
 from accelsim.planning.training.setup import TrainingSetup

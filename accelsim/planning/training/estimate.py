@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from accelsim import catalog, cluster_catalog
 from accelsim.errors import DoesNotFitError, InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.evidence import Evidence
 from accelsim.planning.options import PriceChoice, RunOptions, options_and_price, run_options

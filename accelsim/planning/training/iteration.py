@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 
+from accelsim.frozen import dataclass
 from accelsim.planning.passes import run_passes
 from accelsim.planning.simulate import simulated
 from accelsim.planning.training.candidates import Candidates

@@ -7,7 +7,7 @@ and sharded weights are made of.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from accelsim.cost.registry import tier_parameters
 from accelsim.cost.stack import on_stack
 from accelsim.cost.table import CostTable, Tier
+from accelsim.frozen import dataclass
 from accelsim.planning.likeness import Setting, setting_of
 from accelsim.planning.passes import TrainingStep, training_step
 from accelsim.planning.run import ResolvedRun

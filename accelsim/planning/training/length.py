@@ -8,10 +8,11 @@ Generation Computer Systems 22(3), 2006).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 from accelsim.errors import InvalidValueError, UnknownNameError
+from accelsim.frozen import dataclass
 from accelsim.planning.training.setup import Conditions
 
 if TYPE_CHECKING:

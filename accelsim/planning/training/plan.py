@@ -9,10 +9,11 @@ al. 2020, arXiv:1910.02054); stage 3 is PyTorch's FSDP (Zhao et al. 2023, arXiv:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any, Final
 
 from accelsim.errors import InvalidValueError, UnknownNameError
+from accelsim.frozen import dataclass
 from accelsim.hardware.placement import RankGroup
 from accelsim.workloads.sharding import Shard, split_evenly
 

@@ -7,11 +7,11 @@ by task; the two agree exactly where stages are alike.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from accelsim.frozen import dataclass
 from accelsim.planning.training.candidates import Candidates, distinct_rows
 from accelsim.planning.training.data_parallel import DataParallel, data_parallel
 from accelsim.planning.training.layers import BlockCosts

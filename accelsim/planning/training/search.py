@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.errors import DoesNotFitError, InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.planning.training.candidates import Candidates
 from accelsim.planning.training.iteration import simulate_iteration
 from accelsim.planning.training.plan import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +13,7 @@ from accelsim import catalog
 from accelsim.cost.registry import tier_parameters
 from accelsim.cost.stack import on_stack
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.hardware.placement import RankGroup
 from accelsim.planning.passes import training_step
 from accelsim.planning.run import ResolvedRun

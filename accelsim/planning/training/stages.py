@@ -7,11 +7,11 @@ a microbatch) and number of chunks. Scoring a plan looks its row up.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.frozen import dataclass
 from accelsim.planning.training.layers import FIELDS, BlockCosts
 from accelsim.planning.training.plan import layers_of_chunks
 from accelsim.workloads.graph import FloatArray, IntArray

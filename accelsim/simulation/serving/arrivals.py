@@ -7,13 +7,14 @@ gaps, all at once, and a closed loop of users who send the next request when the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from numbers import Integral, Real
 from typing import Final
 
 import numpy as np
 
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.simulation.serving.lengths import draw_lengths
 from accelsim.simulation.serving.requests import LONGEST_TOKENS, NO_GROUP, RequestColumns

@@ -11,10 +11,10 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from dataclasses import dataclass
 from typing import Final
 
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.simulation.serving.fleet import Fleet
 from accelsim.simulation.serving.pools import Pool, PoolRouter
 from accelsim.simulation.serving.schedulers.base import Scheduler

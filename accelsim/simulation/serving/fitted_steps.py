@@ -10,13 +10,14 @@ al., CACM 52(4), 2009), all coefficients >= 0 by non-negative least squares of r
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["FittedSteps", "StepColumns", "fit_steps"]

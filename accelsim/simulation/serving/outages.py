@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.simulation.serving.fleet import Fleet
 from accelsim.simulation.serving.pools import Pool, PoolRouter
 from accelsim.simulation.serving.schedulers.base import NEVER

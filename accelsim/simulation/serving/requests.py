@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from array import array
 from copy import copy
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import FloatArray, IntArray
 
 __all__ = ["LONGEST_TOKENS", "NO_GROUP", "RequestColumns", "RequestLog"]

@@ -14,12 +14,13 @@ prompts than a table reaches are as many passes of its last point.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import FloatArray, IntArray
 
 __all__ = ["Curve", "ScaledSteps", "StepTimes", "StepsAround", "Surface", "TabulatedSteps"]

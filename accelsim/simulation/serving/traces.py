@@ -13,7 +13,7 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -21,6 +21,7 @@ from typing import Any, Final, TextIO
 import numpy as np
 
 from accelsim.errors import InvalidValueError, ProfileError
+from accelsim.frozen import dataclass
 from accelsim.simulation.serving.requests import LONGEST_TOKENS, RequestColumns
 from accelsim.simulation.serving.shared_blocks import SharedBlocks
 from accelsim.workloads.graph import BoolArray, FloatArray

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from accelsim.frozen import dataclass
 from accelsim.simulation.serving.fleet import Fleet
 from accelsim.simulation.serving.pools import Pool, PoolRouter
 from accelsim.simulation.serving.requests import RequestLog

@@ -8,13 +8,13 @@ Distributed, arXiv:2006.15704, section 3.2.3).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.simulation.engine import Engine, TaskColumns
 from accelsim.simulation.timeline import Timeline
 from accelsim.simulation.training.schedule import Pass, PipelineOrder

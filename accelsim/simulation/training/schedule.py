@@ -8,7 +8,6 @@ gradients of weights off into the bubbles (Qi et al. 2024, arXiv:2401.10241).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 
 __all__ = ["SCHEDULES", "Pass", "PipelineOrder", "most_in_flight", "pipeline_order"]
 

@@ -5,11 +5,12 @@ sections 4.2 and 4.3).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 import numpy as np
 
+from accelsim.frozen import dataclass
 from accelsim.simulation.engine import Engine, TaskColumns
 from accelsim.simulation.timeline import Timeline
 from accelsim.workloads.graph import FloatArray

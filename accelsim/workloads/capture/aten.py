@@ -12,12 +12,13 @@ operators, convolutions, attention and recurrent cells are here, everything boun
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, compress
 from math import prod
 from typing import Any
 
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.workloads.operator import RECURRENT_GATES, OperatorKind
 from accelsim.workloads.window import three_axes
 

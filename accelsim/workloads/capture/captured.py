@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from accelsim.errors import InvalidValueError, OutputError
+from accelsim.frozen import dataclass
 from accelsim.workloads.dtype import Precision, precision
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, concatenate
 from accelsim.workloads.operator import (

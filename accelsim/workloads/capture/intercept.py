@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from threading import get_ident
 from typing import Any
@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
 from accelsim.errors import CaptureError
+from accelsim.frozen import dataclass
 from accelsim.workloads.capture.aten import (
     Call,
     Kernel,

@@ -11,8 +11,9 @@ latent itself, one shared key-value row per token.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from accelsim.frozen import dataclass
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.module_names import LayerNames
 from accelsim.workloads.operator import OperatorKind, Phase

@@ -9,11 +9,11 @@ image size is that of the picture; latents are an eighth of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from accelsim.frozen import dataclass
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.family_parameters import Count, FamilyParameters, Natural
 from accelsim.workloads.model import PassShape, family

@@ -8,9 +8,10 @@ matrix products, weighted sum back to token order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 
+from accelsim.frozen import dataclass
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.attention_layers import enter_split, leave_split
 from accelsim.workloads.families.module_names import LayerNames

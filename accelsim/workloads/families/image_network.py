@@ -34,12 +34,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
 from accelsim.datafile import data_root, read_yaml
+from accelsim.frozen import dataclass
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.vision import conv_norm
 from accelsim.workloads.family_parameters import Count, FamilyParameters

@@ -10,8 +10,9 @@ Decoding updates the state alone, in FP32 as the published implementations keep 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from accelsim.frozen import dataclass
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.families.attention_layers import enter_split, leave_split

@@ -7,7 +7,9 @@ matched with a captured or profiled one. Every path is relative to its layer.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from accelsim.frozen import dataclass
 
 __all__ = ["LAYER_NAMES", "LAYOUTS", "LayerNames", "Layout"]
 

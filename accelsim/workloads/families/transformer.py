@@ -10,12 +10,12 @@ was trained so (BERT, T5, the original); current language models train without.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import Any
 
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.families.attention_layers import (

@@ -12,10 +12,10 @@ each needs a block (its length modulo the block size): an event costs the same w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.simulation.serving.prefix_cache import PrefixCache
 from accelsim.simulation.serving.requests import NO_GROUP, RequestLog
 from accelsim.simulation.serving.schedulers.base import NEVER, Scheduler, WaitingQueue
