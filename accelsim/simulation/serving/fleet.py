@@ -26,7 +26,23 @@ class ArrivalQueue:
     Args:
         log: The requests.
         user_count: Users of a closed loop; 0 for none.
+
+    Attributes:
+        next_s: Time of the next arrival; `NEVER` where there is none yet.
     """
+
+    __slots__ = (
+        "_arrival_s",
+        "_first_count",
+        "_first_s",
+        "_followers",
+        "_is_closed",
+        "_later",
+        "_log",
+        "_next",
+        "_place",
+        "next_s",
+    )
 
     def __init__(self, log: RequestLog, user_count: int = 0) -> None:
         asked = log.asked
@@ -34,6 +50,7 @@ class ArrivalQueue:
         self._arrival_s = log.arrival_s
         self._first_count = int((~np.isnan(asked.arrival_s)).sum()) if not user_count else 0
         self._place = 0
+        self._first_s = self._arrival_s[0] if self._first_count else NEVER
         self._later: list[tuple[float, int]] = []
         self._followers: dict[int, list[int]] = {}
         self._next = len(log)
@@ -46,21 +63,19 @@ class ArrivalQueue:
             for request in np.flatnonzero(np.isnan(asked.arrival_s)).tolist():
                 self._followers.setdefault(int(asked.after[request]), []).append(request)
         self._is_closed = bool(user_count)
-
-    @property
-    def next_s(self) -> float:
-        """Time of the next arrival; `NEVER` where there is none yet."""
-        first = self._arrival_s[self._place] if self._place < self._first_count else NEVER
-        later = self._later[0][0] if self._later else NEVER
-        return min(first, later)
+        self.next_s = 0.0 if user_count else self._first_s
 
     def pop(self) -> int:
         """Take the next request."""
-        first = self._arrival_s[self._place] if self._place < self._first_count else NEVER
-        if self._later and self._later[0][0] < first:
-            return heapq.heappop(self._later)[1]
-        self._place += 1
-        return self._place - 1
+        later = self._later
+        if later and later[0][0] < self._first_s:
+            request = heapq.heappop(later)[1]
+        else:
+            request = self._place
+            self._place = place = request + 1
+            self._first_s = self._arrival_s[place] if place < self._first_count else NEVER
+        self.next_s = min(self._first_s, later[0][0]) if later else self._first_s
+        return request
 
     @property
     def reacts(self) -> bool:
@@ -82,6 +97,7 @@ class ArrivalQueue:
         time_s = now_s if think is None else now_s + float(think[request])
         self._arrival_s[request] = time_s
         heapq.heappush(self._later, (time_s, request))
+        self.next_s = min(self.next_s, time_s)
 
 
 class Control(Protocol):
@@ -153,7 +169,7 @@ class Fleet:
         is_watched = arrivals.reacts or is_changed
         came, arrival_s = 0, arrivals.next_s
         while True:
-            event_s = min(ready, default=NEVER)
+            event_s = min(ready) if ready else NEVER
             if is_changed and self._act(min(event_s, arrival_s)):
                 arrival_s = arrivals.next_s
                 continue
@@ -198,7 +214,8 @@ class Fleet:
             replica = self.replicas[place]
             replica.submit(request, self.now_s)
             self._ready[place] = replica.ready_s
-        if request in self.log.rejected and self.arrivals.reacts:
+        rejected = self.log.rejected
+        if rejected and request in rejected and self.arrivals.reacts:
             self.arrivals.note_end(request, self.now_s)
 
     def _note_ends(self, place: int, ended: list[int]) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -155,14 +155,9 @@ class Curve:
         return list(zip(time_s.tolist(), energy_j.tolist(), strict=True))
 
 
-class _Line(NamedTuple):
-    """Seconds and joules over the keys for one number of tokens: intercepts and slopes by cell."""
-
-    base_s: list[float]
-    slope_s: list[float]
-    base_j: list[float]
-    slope_j: list[float]
-    end: list[float]
+#: Seconds and joules over the keys for one number of tokens: of each cell the intercept and slope
+#: of the seconds, then of the joules.
+_Line = list[tuple[float, float, float, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,19 +191,14 @@ class Surface:
         knots = np.tile(self.cached, (len(tokens), 1))
         if is_prompt:
             knots = np.column_stack([-0.5 * (tokens + 1), knots])
-        columns: list[list[list[float]]] = []
+        columns: list[FloatArray] = []
         for values in (self.time_s, self.energy_j):
             rows = (1 - weight) * values[low] + weight * values[low + 1]
             if is_prompt:
                 rows = np.column_stack([np.minimum(values[0, 0], rows[:, 0]), rows])
             slope = np.diff(rows) / np.diff(knots)
-            base = rows[:, :-1] - slope * knots[:, :-1]
-            columns += [base.tolist(), slope.tolist()]
-        end = [*knots[0, 1:-1].tolist(), float("inf")]
-        return [
-            _Line(base_s, slope_s, base_j, slope_j, end)
-            for base_s, slope_s, base_j, slope_j in zip(*columns, strict=True)
-        ]
+            columns += [rows[:, :-1] - slope * knots[:, :-1], slope]
+        return [list(map(tuple, line)) for line in np.stack(columns, axis=-1).tolist()]
 
     def cells(self) -> list[int]:
         """Cell of each multiple of `_CELL_TOKENS` cached tokens."""
@@ -258,6 +248,7 @@ class TabulatedSteps:
     _prefill_most: int = field(init=False, repr=False)
     _prefill_cells: list[int] = field(init=False, repr=False)
     _decode_cells: list[int] = field(init=False, repr=False)
+    _decode_ends: list[float] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Spread the curves over every count, so that a step is look-ups.
@@ -277,6 +268,7 @@ class TabulatedSteps:
         self._prefill_most = int(self.prefill.tokens[-1])
         self._prefill_cells = self.prefill.cells()
         self._decode_cells = self.decode.cells()
+        self._decode_ends = [*self.decode.cached[1:-1].tolist(), float("inf")]
 
     def step(
         self,
@@ -304,9 +296,9 @@ class TabulatedSteps:
         if cached >= 0:
             mark, cells = int(cached) >> 4, self._prefill_cells
             cell = (cells[mark] if mark < len(cells) else cells[-1]) + 1
-        base_s, slope_s, base_j, slope_j, _ = line
-        seconds += passes * (base_s[cell] + slope_s[cell] * cached)
-        joules += passes * (base_j[cell] + slope_j[cell] * cached)
+        base_s, slope_s, base_j, slope_j = line[cell]
+        seconds += passes * (base_s + slope_s * cached)
+        joules += passes * (base_j + slope_j * cached)
         further = self._beside.get(decode_count) or self._beside_prompts(decode_count)
         seconds += further[0]
         joules += further[1]
@@ -314,9 +306,9 @@ class TabulatedSteps:
             cached = decode_context_sum / decode_count
             mark, cells = int(cached) >> 4, self._decode_cells
             cell = cells[mark] if mark < len(cells) else cells[-1]
-            base_s, slope_s, base_j, slope_j, _ = further[2]
-            seconds += base_s[cell] + slope_s[cell] * cached
-            joules += base_j[cell] + slope_j[cell] * cached
+            base_s, slope_s, base_j, slope_j = further[2][cell]
+            seconds += base_s + slope_s * cached
+            joules += base_j + slope_j * cached
         return seconds, joules
 
     def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
@@ -327,13 +319,14 @@ class TabulatedSteps:
         cached = context / count
         mark, cells = int(cached) >> 4, self._decode_cells
         cell = cells[mark] if mark < len(cells) else cells[-1]
-        seconds, joules, left = n * fixed_s, n * fixed_j, n
+        seconds, joules, left, ends = n * fixed_s, n * fixed_j, n, self._decode_ends
         while left:
-            room = line.end[cell] - cached
+            room = ends[cell] - cached
             steps = left if left <= room else min(left, max(1, int(room) + 1))
             middle = cached + 0.5 * (steps - 1)
-            seconds += steps * (line.base_s[cell] + line.slope_s[cell] * middle)
-            joules += steps * (line.base_j[cell] + line.slope_j[cell] * middle)
+            base_s, slope_s, base_j, slope_j = line[cell]
+            seconds += steps * (base_s + slope_s * middle)
+            joules += steps * (base_j + slope_j * middle)
             left -= steps
             cached += steps
             cell += 1

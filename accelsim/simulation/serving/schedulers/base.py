@@ -67,11 +67,20 @@ class Scheduler(ABC):
         ended_count: Requests that ended, where the fleet counts them.
     """
 
-    capacity_blocks: int = 0
-    speed: float = 1.0
+    __slots__ = (
+        "capacity_blocks",
+        "ended_count",
+        "log",
+        "outstanding",
+        "ready_s",
+        "speed",
+        "tally",
+        "waiting",
+    )
 
     def __init__(self, log: RequestLog, queue: WaitingQueue | None = None) -> None:
         self.log = log
+        self.capacity_blocks, self.speed = 0, 1.0
         self.ready_s = NEVER
         self.tally = Tally()
         self.outstanding = self.ended_count = 0

@@ -75,11 +75,11 @@ class _Prompt:
 
     __slots__ = ("blocks", "depth", "done", "request", "shared", "target")
 
-    def __init__(self, request: int, done: int, target: int, shared: int) -> None:
+    def __init__(self, request: int, done: int, target: int, shared: int, blocks: int) -> None:
         self.request, self.done, self.target = request, done, target
         self.depth = shared  # blocks of its chain that it holds
         self.shared = shared  # blocks of its cache that are not its own
-        self.blocks = 0  # its own
+        self.blocks = blocks  # of its cache, those that are not its own too
 
 
 class ContinuousBatching(Scheduler):
@@ -94,6 +94,44 @@ class ContinuousBatching(Scheduler):
         comes_cached: Whether requests come with the cache of their prompt and their first token,
             which another replica has computed.
     """
+
+    __slots__ = (
+        "_blocks",
+        "_by_part",
+        "_chunks",
+        "_context",
+        "_counter",
+        "_due",
+        "_ended",
+        "_ends",
+        "_free",
+        "_joules",
+        "_left",
+        "_max_seqs",
+        "_max_tokens",
+        "_mixed",
+        "_more_blocks",
+        "_move_s",
+        "_note",
+        "_outside",
+        "_partial",
+        "_parts",
+        "_promised",
+        "_promises",
+        "_running",
+        "_seconds",
+        "_shared",
+        "_size",
+        "_stall_s",
+        "_start_s",
+        "_step_count",
+        "_swapped",
+        "_watermark",
+        "cache",
+        "comes_cached",
+        "limits",
+        "steps",
+    )
 
     def __init__(
         self,
@@ -138,7 +176,7 @@ class ContinuousBatching(Scheduler):
         self._swapped = 0
         self._move_s = 0.0  # moves of caches that the next step waits for
         self._start_s = self._seconds = self._joules = 0.0
-        self._step_count = 0
+        self._step_count = self._more_blocks = 0
         self._stall_s = 0.0
         self._ended: list[int] = []
         self._promised = 0  # blocks of whole sequences that have started
@@ -152,8 +190,7 @@ class ContinuousBatching(Scheduler):
     def submit(self, request: int, now_s: float) -> None:
         """Queue a request; see `Scheduler`."""
         log = self.log
-        needed = self._blocks_of_all(request)
-        if needed > self.limits.blocks:
+        if (needed := self._blocks_of_all(request)) > self._blocks:
             log.rejected[request] = (
                 f"needs {needed:,} cache blocks of {self.limits.block_tokens} tokens, the replica "
                 f"has {self.limits.blocks:,}"
@@ -172,8 +209,8 @@ class ContinuousBatching(Scheduler):
     def _blocks_of_all(self, request: int) -> int:
         """Blocks of a request's longest cache."""
         log = self.log
-        tokens: int = log.prompt_tokens[request] + max(log.output_tokens[request] - 1, 0)
-        return -(-tokens // self.limits.block_tokens)
+        tokens: int = log.prompt_tokens[request] + (log.output_tokens[request] or 1) - 1
+        return -(-tokens // self._size)
 
     def advance(self) -> list[int]:
         """Pass the event at `ready_s`; see `Scheduler`."""
@@ -203,7 +240,7 @@ class ContinuousBatching(Scheduler):
         steps, running = self._step_count, self._running
         count = len(running)
         if steps > 1:
-            self._free -= self._blocks_between(self._counter + 1, steps - 1)
+            self._free -= self._more_blocks
             if self._free < 0:
                 self._make_room(0)
         used = self._blocks - self._free
@@ -235,11 +272,12 @@ class ContinuousBatching(Scheduler):
         self._parts = []
 
     def _complete_chunks(self, now_s: float) -> None:
+        partial, cache = self._partial, self.cache
         for prompt, tokens in self._chunks:
-            prompt.done += tokens
-            if prompt.done >= prompt.target:
-                self._partial.remove(prompt)
-                if self.cache is not None:
+            prompt.done = done = prompt.done + tokens
+            if done >= prompt.target:
+                partial.remove(prompt)
+                if cache is not None:
                     self._share(prompt)
                 self._join(prompt, now_s)
         self._chunks = []
@@ -264,25 +302,24 @@ class ContinuousBatching(Scheduler):
         if left > 0:
             heappush(self._ends, (counter + left, request))
         self._context += length
-        due = (counter - length) % size
-        self._due[due] += 1
-        self._due[due + size] += 1
+        due, place = self._due, (counter - length) % size
+        due[place] += 1
+        due[place + size] += 1
 
     def _remove(self, request: int) -> int:
         """Take a sequence out of the batch; gives its length."""
         joined, length, _ = self._running.pop(request)
-        size = self._size
-        due = (joined - length) % size
-        self._due[due] -= 1
-        self._due[due + size] -= 1
+        size, due = self._size, self._due
+        place = (joined - length) % size
+        due[place] -= 1
+        due[place + size] -= 1
         length += self._counter - joined
         self._context -= length
         return length
 
     def _end(self, request: int, now_s: float) -> None:
-        length = self._remove(request)
+        self._release(request, self._remove(request))
         self.log.finish_s[request] = now_s
-        self._release(request, length)
         self._ended.append(request)
         self.outstanding -= 1
 
@@ -312,7 +349,6 @@ class ContinuousBatching(Scheduler):
             cache.release(group, prompt.depth)
             prompt.depth = chain
             prompt.shared += added
-            prompt.blocks -= added
 
     def _group(self, request: int) -> int:
         groups = self.log.asked.prefix_group
@@ -338,9 +374,9 @@ class ContinuousBatching(Scheduler):
 
     def _blocks_between(self, counter: int, steps: int) -> int:
         """Blocks that the running sequences begin in so many steps from a counter on."""
-        cycles, rest = divmod(steps, self._size)
-        start = counter % self._size
-        return cycles * len(self._running) + sum(self._due[start : start + rest])
+        size = self._size
+        start, rest = counter % size, steps % size
+        return steps // size * len(self._running) + sum(self._due[start : start + rest])
 
     def _reserve(self) -> None:
         """A block for each sequence that begins one in this step; puts the youngest back while
@@ -361,7 +397,7 @@ class ContinuousBatching(Scheduler):
             prompt = self._partial.pop()
             if self._promises:
                 self._promised -= self._blocks_of_all(prompt.request)
-            self._free += prompt.blocks
+            self._free += prompt.blocks - prompt.shared
             if self.cache is not None:
                 self.cache.release(self._group(prompt.request), prompt.depth)
             self.waiting.appendleft(prompt.request)
@@ -422,9 +458,12 @@ class ContinuousBatching(Scheduler):
         chunks, count = self._chunks, len(self._running) if self._mixed else 0
         context, self._step_count = self._context if count else 0, 1 if count else 0
         prompt, part = chunks[0]
-        if count and len(chunks) == 1 and (steps := self._like_steps(prompt, part)) > 1:
-            self._start_parts(prompt, part, steps)
-            return
+        more = prompt.target - prompt.done - part
+        if more > part and count and len(chunks) == 1:
+            steps = self._like_steps(prompt, part)
+            if steps > 1:
+                self._start_parts(prompt, part, steps)
+                return
         tokens, keys = 0, 0.0
         for prompt, part in chunks:
             tokens += part
@@ -443,7 +482,8 @@ class ContinuousBatching(Scheduler):
         if steps <= 1:
             return 1
         needed = self._blocks_for(prompt, steps * part)
-        if needed + self._blocks_between(self._counter + 1, steps - 1) > self._free:
+        self._more_blocks = self._blocks_between(self._counter + 1, steps - 1)
+        if needed + self._more_blocks > self._free:
             return 1
         self._free -= needed
         prompt.blocks += needed
@@ -469,10 +509,13 @@ class ContinuousBatching(Scheduler):
         ends, running, counter = self._ends, self._running, self._counter
         while (request := ends[0][1]) not in running or running[request][2] != ends[0][0]:
             heappop(ends)
-        steps, room, count = ends[0][0] - counter, self._room(), len(running)
-        if steps > 1 and self._blocks_between(counter + 1, steps - 1) > room:
-            steps = 1 + room // count * self.limits.block_tokens
-        steps = 1 if is_single else steps
+        steps, count = 1 if is_single else ends[0][0] - counter, len(running)
+        if steps > 1:
+            more, room = self._blocks_between(counter + 1, steps - 1), self._room()
+            if more > room:
+                steps = 1 + room // count * self._size
+                more = self._blocks_between(counter + 1, steps - 1)
+            self._more_blocks = more
         self._seconds, self._joules = self.steps.decode_run(count, self._context, steps)
         self._step_count = steps
 
@@ -491,6 +534,7 @@ class ContinuousBatching(Scheduler):
             wanted -= 1
             seconds, joules = less
         self._step_count, self._seconds, self._joules = wanted, seconds, joules
+        self._more_blocks = self._blocks_between(self._counter + 1, wanted - 1)
         self.ready_s = self._start_s + seconds
 
     def _choose_prompts(self, now_s: float) -> None:
@@ -498,24 +542,22 @@ class ContinuousBatching(Scheduler):
         running = self._running
         budget = self._max_tokens - (len(running) if self._mixed else 0)
         waiting, partial = self.waiting, self._partial
-        if partial:
-            for prompt in tuple(partial):
-                if budget <= 0:
-                    return
-                extended = self._extend(prompt, budget)
-                if not extended:
-                    return
-                budget -= extended
-        while waiting and budget > 0 and len(running) + len(partial) < self._max_seqs:
+        for prompt in tuple(partial):
+            if budget <= 0:
+                return
+            extended = self._extend(prompt, budget)
+            if not extended:
+                return
+            budget -= extended
+        while budget > 0 and waiting and len(running) + len(partial) < self._max_seqs:
             taken = self._admit(waiting[0], budget, now_s)
             if taken is None:
-                break
+                return
             budget -= taken
 
     def _extend(self, prompt: _Prompt, budget: int) -> int:
         """A further part of a prompt; gives its tokens."""
-        tokens = prompt.target - prompt.done
-        tokens = min(tokens, budget)
+        tokens = min(prompt.target - prompt.done, budget)
         needed = self._blocks_for(prompt, tokens)
         if needed <= self._free:
             self._free -= needed
@@ -529,37 +571,35 @@ class ContinuousBatching(Scheduler):
             self._put_back()
             if youngest is prompt:
                 return 0
-        self._give(prompt, needed)
+        self._make_room(needed)
+        self._free -= needed
+        prompt.blocks += needed
         self._chunks.append((prompt, tokens))
         return tokens
 
     def _blocks_for(self, prompt: _Prompt, tokens: int) -> int:
         """Blocks of its own that a prompt lacks for a part."""
         length = prompt.done + tokens if self._by_part else prompt.target
-        return -(-length // self._size) - prompt.blocks - prompt.shared
-
-    def _give(self, prompt: _Prompt, blocks: int) -> None:
-        self._make_room(blocks)
-        self._free -= blocks
-        prompt.blocks += blocks
+        return -(-length // self._size) - prompt.blocks
 
     def _admit(self, request: int, budget: int, now_s: float) -> int | None:
         """Start a waiting request; gives the tokens it takes, None where it must wait."""
-        log, size = self.log, self._size
+        log, size, cache = self.log, self._size, self.cache
         if self._outside and request in self._outside:
             return self._resume(request, now_s)
-        target = log.prompt_tokens[request]
+        target: int = log.prompt_tokens[request]
         left = self._left.get(request) if self._left else None
         if left is not None:  # what it generated is part of its prompt now
             target += log.output_tokens[request] - left
-        shared = 0 if self.cache is None else self._hits(request, target)
-        prompt = _Prompt(request, shared * size, target, shared)
-        tokens: int = target - prompt.done
+        shared = 0 if cache is None else self._hits(request, target)
+        done = shared * size
+        tokens = target - done
         if tokens > budget:
             if not self.limits.chunked and (self._chunks or target <= self.limits.max_tokens):
                 return None
             tokens = budget
-        needed, cache = self._blocks_for(prompt, tokens), self.cache
+        blocks = -(-(done + tokens if self._by_part else target) // size)
+        needed = blocks - shared
         revived = 0 if cache is None else max(0, shared - cache.held(self._group(request)))
         if not self._fits(request, needed + revived):
             return None
@@ -568,11 +608,14 @@ class ContinuousBatching(Scheduler):
             self._promised += self._blocks_of_all(request)
         if cache is not None:
             self._hold(cache, self._group(request), shared)
-        self._give(prompt, needed)
+            self._make_room(needed)
+        self._free -= needed
+        prompt = _Prompt(request, done, target, shared, blocks)
         self._partial.append(prompt)
         self._chunks.append((prompt, tokens))
-        if log.scheduled_s[request] != log.scheduled_s[request]:  # NaN: the first time
-            log.scheduled_s[request] = now_s
+        scheduled_s = log.scheduled_s
+        if scheduled_s[request] != scheduled_s[request]:  # NaN: the first time
+            scheduled_s[request] = now_s
         return tokens
 
     def _hold(self, cache: PrefixCache, group: int, shared: int) -> None:
@@ -610,12 +653,13 @@ class ContinuousBatching(Scheduler):
 
     def _fits(self, request: int, blocks: int) -> bool:
         """Whether a request may start that takes so many blocks now."""
-        if not self._running and not self._partial:
-            return blocks <= self._room()
-        if self.limits.reserve == "sequence":
+        if self._promises and (self._running or self._partial):
             promised = self._promised + self._blocks_of_all(request)
-            return promised <= self.limits.blocks - self._watermark
-        return blocks + self._watermark <= self._room()
+            return promised <= self._blocks - self._watermark
+        if blocks + self._watermark <= self._free:
+            return True
+        kept = self._watermark if self._running or self._partial else 0
+        return blocks + kept <= self._room()
 
     def _hits(self, request: int, target: int) -> int:
         """Cached blocks that a prompt starts with; at least one token is computed."""
