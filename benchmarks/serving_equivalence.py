@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelsim.simulation.serving.step_times import StepsAround
+from accelsim.simulation.serving.combined_steps import StepsAround
 from accelsim.validation.data_folder import data_folder
 from accelsim.validation.serving_vidur import (
     ATTENTION,

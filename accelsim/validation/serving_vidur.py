@@ -21,7 +21,8 @@ from accelsim.errors import InvalidValueError
 from accelsim.simulation.serving.fleet import ArrivalQueue, Fleet
 from accelsim.simulation.serving.requests import RequestColumns, RequestLog
 from accelsim.simulation.serving.routers import router
-from accelsim.simulation.serving.schedulers.continuous import BatchLimits, ContinuousBatching
+from accelsim.simulation.serving.schedulers.continuous import ContinuousBatching
+from accelsim.simulation.serving.schedulers.limits import BatchLimits
 from accelsim.simulation.serving.step_times import Curve, StepTimes, Surface, TabulatedSteps
 from accelsim.validation.data_folder import DataFolder, Table, schema
 from accelsim.validation.quantity_batches import QUANTITY, quantity_batch

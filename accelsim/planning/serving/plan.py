@@ -15,11 +15,11 @@ from accelsim.planning.serving.engines import Engine, engine
 from accelsim.planning.serving.options import ServingOptions
 from accelsim.planning.serving.step_tables import (
     ReplicaMemory,
-    SpeculativeSteps,
     replica_memory,
     step_tables,
 )
-from accelsim.simulation.serving.schedulers.continuous import BatchLimits
+from accelsim.simulation.serving.combined_steps import SpeculativeSteps
+from accelsim.simulation.serving.schedulers.limits import BatchLimits
 from accelsim.simulation.serving.step_times import StepTimes
 from accelsim.stack_catalog import stack
 from accelsim.workloads.sharding import Shard

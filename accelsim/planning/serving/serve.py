@@ -19,8 +19,9 @@ from accelsim.planning.serving.result import ServingResult
 from accelsim.result import Metric
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.simulation.serving.arrivals import Arrivals
+from accelsim.simulation.serving.combined_steps import ScaledSteps
 from accelsim.simulation.serving.requests import RequestColumns
-from accelsim.simulation.serving.step_times import ScaledSteps, StepTimes
+from accelsim.simulation.serving.step_times import StepTimes
 
 if TYPE_CHECKING:
     from accelsim.hardware.profile import DeviceProfile

@@ -2,15 +2,16 @@
 
 The layers of a step are lowered over its tokens, attention over tokens and cached tokens; each is
 priced on the replica's device, collectives on its cluster. Prompts and further tokens that share a
-step share one pass over the weights. Under pipeline parallelism a replica keeps as many batches in
-flight as it has stages: a round of them takes the time that one of them takes through all stages.
+step share one pass over the weights.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
@@ -24,21 +25,17 @@ from accelsim.cost.stack import on_stack
 from accelsim.cost.table import CostTable, Execution
 from accelsim.frozen import dataclass
 from accelsim.hardware.placement import place as placement_of
+from accelsim.hardware.profile import AsicProfile
 from accelsim.planning.run import ResolvedRun
 from accelsim.planning.schedule import device_time_s
 from accelsim.planning.serving.adapters import adapter_bytes, adapter_rows
 from accelsim.planning.serving.options import Adapters
 from accelsim.planning.sharded_costs import rank_group, sharded_costs
 from accelsim.planning.simulate import device_settings
-from accelsim.simulation.serving.step_times import (
-    Curve,
-    StepsAround,
-    StepTimes,
-    Surface,
-    TabulatedSteps,
-)
+from accelsim.simulation.serving.combined_steps import PipelinedSteps
+from accelsim.simulation.serving.step_times import Curve, Surface, TabulatedSteps
 from accelsim.workloads.fusion import fuse_elementwise
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import FloatArray, OperatorGraph, concatenate
 from accelsim.workloads.lowering import LoweredBatch, ShapeColumns, lower
 from accelsim.workloads.model import Lowered, PassShape
 from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind, Phase
@@ -46,9 +43,7 @@ from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.sharding import ParallelGroup, Shard, Stage
 
 __all__ = [
-    "PipelinedSteps",
     "ReplicaMemory",
-    "SpeculativeSteps",
     "pass_costs",
     "replica_memory",
     "step_tables",
@@ -56,6 +51,8 @@ __all__ = [
 
 _ATTENTION: Final = int(OperatorKind.ATTENTION)
 _CONTRACTIONS: Final = tuple(int(kind) for kind in CONTRACTION_KINDS)
+#: Tokens of the pass whose spread stands for all.
+_MIDDLE: Final = 64
 #: Points per doubling of the tokens of a step: two from 64 tokens on, where the tiles of matrix
 #: products make steps.
 _TOKENS: Final = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768)
@@ -84,99 +81,6 @@ class ReplicaMemory:
             max(self.activation_bytes, other.activation_bytes),
             self.cache_bytes_per_token + other.cache_bytes_per_token,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class PipelinedSteps(StepsAround):
-    """Steps of a replica with `stages` batches in flight; see `StepTimes`.
-
-    A round takes as long as its fullest batch takes through all stages. Prompts of up to one budget
-    are one batch; sequences are spread evenly. Copies of the attention that run in step and share
-    experts are batches in flight, too.
-
-    Attributes:
-        stages: Pipeline stages times copies of the attention.
-        budget: Tokens of one batch.
-    """
-
-    stages: int
-    budget: int
-
-    def step(
-        self,
-        prefill_tokens: int,
-        prefill_context_sum: float,
-        decode_count: int,
-        decode_context_sum: float,
-    ) -> tuple[float, float]:
-        """A round of all batches: the time of one of them through all stages."""
-        n = self.stages
-        tokens, count = min(prefill_tokens, self.budget), -(-decode_count // n)
-        keys = prefill_context_sum * tokens / prefill_tokens if prefill_tokens else 0.0
-        cached = decode_context_sum * count / decode_count if decode_count else 0.0
-        seconds, joules = self.inner.step(tokens, keys, count, cached)
-        batches = float(min(n, decode_count))
-        if not tokens:
-            return seconds, joules * batches
-        with_prompts = prefill_tokens / tokens
-        joules *= with_prompts
-        if batches > with_prompts:
-            joules += self.inner.decode_run(count, cached, 1)[1] * (batches - with_prompts)
-        return seconds, joules
-
-    def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
-        """Rounds of the same sequences; see `StepTimes`."""
-        part = -(-count // self.stages)
-        seconds, joules = self.inner.decode_run(part, context * part / count, n)
-        return seconds, joules * min(self.stages, count)
-
-
-@dataclass(frozen=True, slots=True)
-class SpeculativeSteps(StepsAround):
-    """Steps in which each sequence gains one token on average, of engine steps that check several.
-
-    An engine step checks k + 1 tokens of each sequence, of which E are kept on average, and takes
-    in the prompts of E steps here; k steps of the draft come before it. So a step here is an E-th
-    of that (mean field: how the tokens kept spread is left out).
-
-    Attributes:
-        kept: E, tokens kept per engine step.
-        guesses: k, tokens guessed.
-        draft: Steps of the model that guesses; None where none does.
-    """
-
-    kept: float
-    guesses: int
-    draft: StepTimes | None = None
-
-    def step(
-        self,
-        prefill_tokens: int,
-        prefill_context_sum: float,
-        decode_count: int,
-        decode_context_sum: float,
-    ) -> tuple[float, float]:
-        """One step; see `StepTimes`."""
-        share = self.kept if decode_count else 1.0
-        tokens, keys = round(prefill_tokens * share), prefill_context_sum * share
-        seconds, joules = self.inner.step(tokens, keys, decode_count, decode_context_sum)
-        if self.draft is not None:
-            prompts = self.draft.step(tokens, keys, 0, 0) if tokens else (0.0, 0.0)
-            seconds, joules = seconds + prompts[0], joules + prompts[1]
-            if decode_count:
-                each = self.draft.decode_run(decode_count, decode_context_sum, 1)
-                seconds += self.guesses * each[0]
-                joules += self.guesses * each[1]
-        return seconds / share, joules / share
-
-    def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
-        """Steps of the same sequences; see `StepTimes`."""
-        seconds, joules = self.inner.decode_run(count, context, n)
-        if self.draft is not None:
-            each = self.draft.decode_run(count, context, n)
-            seconds += self.guesses * each[0]
-            joules += self.guesses * each[1]
-        return seconds / self.kept, joules / self.kept
 
 
 def replica_memory(
@@ -357,17 +261,24 @@ class _Pricing:
         effect = self.run.stack_effect
         return on_stack(table, graph, effect, is_decode=is_decode)
 
-    def times(self, table: CostTable) -> FloatArray:
+    def times(self, table: CostTable, first: Sequence[int] = (0,)) -> FloatArray:
         """Device times of rows; where the host issues them one by one, no less than that takes."""
         times = device_time_s(table, self.settings)
         if self.is_captured or not self.settings["is_asynchronous"]:
             return times
-        slowdown = max(1.0, float(table.dispatch_s.sum()) / max(float(times.sum()), 1e-12))
-        return times * slowdown
+        issue_s, run_s = (np.add.reduceat(column, first) for column in (table.dispatch_s, times))
+        slowdown = np.maximum(1.0, issue_s / np.maximum(run_s, 1e-12))
+        by_row: FloatArray = np.repeat(slowdown, np.diff([*first, len(times)]))
+        return times * by_row
 
-    def costs(self, table: CostTable) -> FloatArray:
-        """Seconds, and joules with the idle power of that time, shape (n, 2)."""
-        times = self.times(table)
+    def costs(self, table: CostTable, first: Sequence[int] = (0,)) -> FloatArray:
+        """Seconds, and joules with the idle power of that time, shape (n, 2).
+
+        Args:
+            table: Rows of passes one after the other.
+            first: First row of each pass.
+        """
+        times = self.times(table, first)
         joules = table.energy_j + (self.settings["idle_w"] or 0.0) * times
         return np.stack([times, joules], axis=1)
 
@@ -398,28 +309,14 @@ def _curves(
     max_seqs = max(max_seqs, 2)
     points = sorted({*_up_to(_TOKENS, max(max_tokens, max_seqs), 2), max_seqs})
     costs = {name: np.zeros((len(points), 2)) for name in ("layers", "decode_layers", "logits")}
-    spread = (0.0, 1.0)
-    for place, tokens in enumerate(points):
-        is_decode = tokens <= max_seqs
-        shape = _shape_of(run, tokens, is_decode=is_decode)
-        phase = Phase.DECODE if is_decode else Phase.PREFILL
-        for shard in _stages(run.shard, stages):
-            graph = _lowered(run, shape, phase, shard).graph
-            kernels = pricing.graph(graph, shard)
-            is_layer, is_head = _parts(graph, shard)
-            prompts = pricing.costs(pricing.on_stack(kernels, graph, Phase.PREFILL))
-            table = pricing.on_stack(kernels, graph, Phase.DECODE)
-            decode = pricing.costs(table)
-            costs["layers"][place] += prompts[is_layer].sum(axis=0)
-            costs["decode_layers"][place] += decode[is_layer].sum(axis=0)
-            costs["logits"][place] += decode[is_head].sum(axis=0)
-            if adapters is not None:
-                rows = adapter_rows(graph, is_layer, adapters, tokens)
-                added = pricing.costs(pricing.graph(rows, shard)).sum(axis=0)
-                costs["layers"][place] += added
-                costs["decode_layers"][place] += added
-        if tokens <= 64:
-            spread = _spread(graph, table)
+    # What an ASIC keeps on the chip depends on the whole graph: there a pass is priced by itself.
+    is_alone = isinstance(run.device, AsicProfile)
+    together = [[point] for point in points] if is_alone else [points]
+    for shard in _stages(run.shard, stages):
+        found = [_stage_costs(run, pricing, some, max_seqs, shard, adapters) for some in together]
+        for name in costs:
+            costs[name] += np.concatenate([one[name] for one, _ in found])
+        spread = found[bisect_right(points, _MIDDLE) - 1 if is_alone else 0][1]
     at = np.array(points)
     few = at <= max_seqs
     ranks = run.shard.tp * run.shard.cp
@@ -427,6 +324,57 @@ def _curves(
     for name in ("decode_layers", "logits"):
         curves[name] = Curve(at[few], costs[name][few, 0], costs[name][few, 1] * ranks)
     return curves, spread
+
+
+def _stage_costs(
+    run: ResolvedRun,
+    pricing: _Pricing,
+    points: list[int],
+    max_seqs: int,
+    shard: Shard,
+    adapters: Adapters | None,
+) -> tuple[dict[str, FloatArray], tuple[float, float]]:
+    """Seconds and joules of a stage at each number of tokens, all of them priced at once, and the
+    spread of the pass in the middle.
+    """
+    graphs = [
+        _lowered(
+            run,
+            _shape_of(run, tokens, is_decode=tokens <= max_seqs),
+            Phase.DECODE if tokens <= max_seqs else Phase.PREFILL,
+            shard,
+        ).graph
+        for tokens in points
+    ]
+    first, graph = _first_rows(graphs), concatenate(graphs)
+    parts = [_parts(one, shard) for one in graphs]
+    is_layer, is_head = (np.concatenate(part) for part in zip(*parts, strict=True))
+    kernels = pricing.graph(graph, shard)
+    prompts = pricing.costs(pricing.on_stack(kernels, graph, Phase.PREFILL), first)
+    table = pricing.on_stack(kernels, graph, Phase.DECODE)
+    decode = pricing.costs(table, first)
+    costs = {
+        "layers": np.add.reduceat(prompts * is_layer[:, None], first),
+        "decode_layers": np.add.reduceat(decode * is_layer[:, None], first),
+        "logits": np.add.reduceat(decode * is_head[:, None], first),
+    }
+    if adapters is not None:
+        beside = [
+            adapter_rows(one, part[0], adapters, tokens)
+            for one, part, tokens in zip(graphs, parts, points, strict=True)
+        ]
+        starts, rows = _first_rows(beside), concatenate(beside)
+        added = np.add.reduceat(pricing.costs(pricing.graph(rows, shard), starts), starts)
+        costs["layers"] += added
+        costs["decode_layers"] += added
+    middle = max(bisect_right(points, _MIDDLE) - 1, 0)
+    rows_of = slice(first[middle], first[middle] + len(graphs[middle]))
+    return costs, _spread(graph, table, rows_of)
+
+
+def _first_rows(graphs: Sequence[OperatorGraph]) -> list[int]:
+    """First row of each of some graphs one after the other."""
+    return [0, *accumulate(len(graph) for graph in graphs[:-1])]
 
 
 def _shape_of(run: ResolvedRun, tokens: int, *, is_decode: bool) -> PassShape:
@@ -446,13 +394,15 @@ def _parts(graph: OperatorGraph, shard: Shard) -> tuple[NDArray[np.bool_], NDArr
     return ~is_attention & ~is_head, is_head
 
 
-def _spread(graph: OperatorGraph, table: CostTable) -> tuple[float, float]:
+def _spread(graph: OperatorGraph, table: CostTable, rows: slice) -> tuple[float, float]:
     """Standard deviation of ln(true / predicted) of a pass, and the share of its variance that all
     passes have in common.
     """
-    total = run_log_sigma(graph.kind, table.time_s, table.log_sigma, table.shared_log_sigma)
-    shared = table.log_sigma if table.shared_log_sigma is None else table.shared_log_sigma
-    common = run_log_sigma(graph.kind, table.time_s, shared, None)
+    kind, time_s, sigma = graph.kind[rows], table.time_s[rows], table.log_sigma[rows]
+    own = table.shared_log_sigma
+    shared = sigma if own is None else own[rows]
+    total = run_log_sigma(kind, time_s, sigma, None if own is None else shared)
+    common = run_log_sigma(kind, time_s, shared, None)
     variance = total**2 + table.context_log_sigma**2
     if not variance:
         return 0.0, 1.0

@@ -23,7 +23,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.frozen import dataclass
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["Curve", "ScaledSteps", "StepTimes", "StepsAround", "Surface", "TabulatedSteps"]
+__all__ = ["Curve", "StepTimes", "Surface", "TabulatedSteps"]
 
 #: Finest width of a cell along the keys of a surface, in tokens.
 _CELL_TOKENS: Final = 16
@@ -76,60 +76,6 @@ class StepTimes(Protocol):
             context: Sum of the tokens in their caches before the first step.
             n: Steps, >= 1.
         """
-
-
-@dataclass(frozen=True, slots=True)
-class StepsAround:
-    """Steps made of others, with their idle power and error.
-
-    Attributes:
-        inner: The steps they are made of.
-    """
-
-    inner: StepTimes
-
-    @property
-    def idle_w(self) -> float | None:
-        """Power between steps."""
-        return self.inner.idle_w
-
-    @property
-    def log_sigma(self) -> float:
-        """Standard deviation of ln(true / predicted) of a step."""
-        return self.inner.log_sigma
-
-    @property
-    def common_fraction(self) -> float:
-        """Share of the variance that all steps have in common."""
-        return self.inner.common_fraction
-
-
-@dataclass(frozen=True, slots=True)
-class ScaledSteps(StepsAround):
-    """Steps that all take `ratio` times as long at the same power: an error they have in common.
-
-    Attributes:
-        ratio: Time over theirs.
-    """
-
-    ratio: float
-
-    def step(
-        self,
-        prefill_tokens: int,
-        prefill_context_sum: float,
-        decode_count: int,
-        decode_context_sum: float,
-    ) -> tuple[float, float]:
-        """One step; see `StepTimes`."""
-        batch = prefill_tokens, prefill_context_sum, decode_count, decode_context_sum
-        seconds, joules = self.inner.step(*batch)
-        return seconds * self.ratio, joules * self.ratio
-
-    def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
-        """Steps of the same sequences; see `StepTimes`."""
-        seconds, joules = self.inner.decode_run(count, context, n)
-        return seconds * self.ratio, joules * self.ratio
 
 
 @dataclass(frozen=True, slots=True)

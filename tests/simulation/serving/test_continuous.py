@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from accelsim.errors import InvalidValueError
 from accelsim.simulation.serving.prefix_cache import PrefixCache
-from accelsim.simulation.serving.schedulers.continuous import BatchLimits, ContinuousBatching
+from accelsim.simulation.serving.schedulers.continuous import ContinuousBatching
+from accelsim.simulation.serving.schedulers.limits import BatchLimits
 
 from .scenarios import random_columns, run_fleet, table_steps
 

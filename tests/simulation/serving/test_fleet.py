@@ -14,7 +14,8 @@ from accelsim.simulation.serving.outages import OutagePolicy, Outages
 from accelsim.simulation.serving.pools import Pool, PoolRouter, Route
 from accelsim.simulation.serving.requests import RequestColumns, RequestLog
 from accelsim.simulation.serving.routers import router
-from accelsim.simulation.serving.schedulers.continuous import BatchLimits, ContinuousBatching
+from accelsim.simulation.serving.schedulers.continuous import ContinuousBatching
+from accelsim.simulation.serving.schedulers.limits import BatchLimits
 from accelsim.simulation.serving.transfers import CacheLink, Transfers
 
 from .scenarios import random_columns, table_steps

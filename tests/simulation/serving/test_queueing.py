@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from accelsim.simulation.serving.requests import RequestColumns
-from accelsim.simulation.serving.schedulers.continuous import BatchLimits, ContinuousBatching
+from accelsim.simulation.serving.schedulers.continuous import ContinuousBatching
+from accelsim.simulation.serving.schedulers.limits import BatchLimits
 from accelsim.simulation.serving.schedulers.window import WindowBatching
 
 from .scenarios import run_fleet

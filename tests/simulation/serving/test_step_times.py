@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim.errors import InvalidValueError
-from accelsim.planning.serving.step_tables import PipelinedSteps
+from accelsim.simulation.serving.combined_steps import PipelinedSteps
 from accelsim.simulation.serving.step_times import Curve
 
 from .scenarios import table_steps

@@ -14,60 +14,13 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
 from accelsim.simulation.serving.prefix_cache import PrefixCache
 from accelsim.simulation.serving.requests import NO_GROUP, RequestLog
 from accelsim.simulation.serving.schedulers.base import NEVER, Scheduler, WaitingQueue
+from accelsim.simulation.serving.schedulers.limits import BatchLimits
 from accelsim.simulation.serving.step_times import StepTimes
 
-__all__ = ["BatchLimits", "ContinuousBatching"]
-
-
-@dataclass(frozen=True, slots=True)
-class BatchLimits:
-    """What a batch may hold.
-
-    Attributes:
-        max_tokens: Tokens of a step.
-        max_seqs: Sequences at once.
-        block_tokens: Tokens of a cache block.
-        blocks: Cache blocks.
-        chunked: Whether a prompt may be computed in parts.
-        mixed: Whether prompts and further tokens share steps.
-        reserve: What must find blocks before a prompt starts: its first "part", all of the
-            "prompt", or the whole "sequence".
-        watermark_fraction: Share of the blocks that starting a prompt leaves free.
-        swap_blocks: Blocks of host memory that sequences put back keep their cache in; 0 to compute
-            it again.
-        swap_block_s: Time to move one block between device and host, cached prefixes' too.
-    """
-
-    max_tokens: int = 8192
-    max_seqs: int = 256
-    block_tokens: int = 16
-    blocks: int = 1 << 40
-    chunked: bool = True
-    mixed: bool = True
-    reserve: str = "part"
-    watermark_fraction: float = 0.0
-    swap_blocks: int = 0
-    swap_block_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Refuse limits nothing runs under.
-
-        Raises:
-            InvalidValueError: Naming the field.
-        """
-        for name in ("max_tokens", "max_seqs", "block_tokens", "blocks"):
-            if getattr(self, name) < 1:
-                raise InvalidValueError(name, getattr(self, name), "a whole number >= 1")
-        if self.mixed and self.max_tokens < self.max_seqs:
-            allowed = f"at least max_seqs = {self.max_seqs}: each sequence takes a token per step"
-            raise InvalidValueError("max_tokens", self.max_tokens, allowed)
-        if not 0 <= self.watermark_fraction < 1:
-            raise InvalidValueError("watermark_fraction", self.watermark_fraction, "0 to below 1")
+__all__ = ["ContinuousBatching"]
 
 
 class _Prompt:
