@@ -16,7 +16,8 @@ __all__ = ["breakeven"]
 
 _COLUMNS = (
     *("option", "reference", "nre_usd", "usd_per_demand", "reference_usd_per_demand"),
-    *("volume", "units", "reason"),
+    *("volume", "units", "demand_per_s", "life_years", "rate_per_s", "reference_rate_per_s"),
+    "reason",
 )
 _NOTE = (
     "a demand is a sustained rate of inferences; "

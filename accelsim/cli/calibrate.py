@@ -12,11 +12,13 @@ import typer
 
 from accelsim.cli.entry import INTERRUPTED
 from accelsim.cli.progress import progress_bar
+from accelsim.cli.report_file import check_report, command_text
 
 if TYPE_CHECKING:
     from accelsim.calibration.check import CheckResult
     from accelsim.calibration.run_file import CalibrationRun
     from accelsim.hardware.profile import GpuProfile
+    from accelsim.report.page import Page
 
 __all__ = ["calibrate"]
 
@@ -37,6 +39,10 @@ _OutOption = Annotated[
     typer.Option(
         "--out", metavar="DIR", help="Folder for run and overlays; your configuration if left out."
     ),
+]
+_ReportOption = Annotated[
+    Path | None,
+    typer.Option("--report", metavar="FILE", help="Also write a page (HTML): figures and data."),
 ]
 
 
@@ -71,6 +77,7 @@ def run(
     despite_noise: Annotated[
         bool, typer.Option("--despite-noise", help="Fit although the machine was busy.")
     ] = False,
+    report: _ReportOption = None,
 ) -> None:
     """Measure this machine's operators and fit its cost model; then: accelsim calibrate check."""
     if context.invoked_subcommand is not None:
@@ -83,15 +90,16 @@ def run(
         parse_threads,
     )
 
+    check_report(report)
     folder = _folder(out)
     path = from_run or folder / "run.jsonl"
     if from_run is None:
         chosen = (parse_threads(threads), parse_formats(dtypes), parse_budget_s(budget))
         settings = MeasureSettings(device, *chosen, rounds=2, out=path, resume=resume)
-        with _interruptible(path), progress_bar("measuring") as report:
-            measure(settings, lambda p: report(p.done, p.total, p.label))
+        with _interruptible(path), progress_bar("measuring") as told:
+            measure(settings, lambda p: told(p.done, p.total, p.label))
     with _interruptible(path, f"fit it with --from {path}"):
-        _fit(path, folder, name, despite_noise)
+        _fit(path, folder, name, despite_noise, report)
 
 
 @contextmanager
@@ -106,7 +114,7 @@ def _interruptible(path: Path, remedy: str = "continue with --resume") -> Iterat
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _fit(path: Path, folder: Path, name: str, despite_noise: bool) -> None:
+def _fit(path: Path, folder: Path, name: str, despite_noise: bool, report: Path | None) -> None:
     from accelsim.calibration.calibrate import refuse_other_machine
     from accelsim.calibration.check_report import report_markdown
     from accelsim.calibration.files import write_text
@@ -135,6 +143,17 @@ def _fit(path: Path, folder: Path, name: str, despite_noise: bool) -> None:
     _say_errors(errors)
     for file in (*written, folder / "report.md"):
         typer.echo(f"wrote {file}")
+    if report is not None:
+        from accelsim.report.calibration_page import fit_page
+
+        _write_page(fit_page(run_data.environment, errors, command_text()), report)
+
+
+def _write_page(page: Page, path: Path) -> None:
+    from accelsim.report.page import write_page
+
+    write_page(page, path)
+    typer.echo(f"wrote {path}; open it in a browser", err=True)
 
 
 def _say_errors(errors: list[dict[str, Any]]) -> None:
@@ -224,6 +243,7 @@ def server(
         int, typer.Option("--max-batch-tokens", help="The server's max_num_batched_tokens.")
     ] = 8192,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    report: _ReportOption = None,
 ) -> None:
     """Step times of a server from its benchmark; then: accelsim serve --step-times FILE."""
     from accelsim.calibration.server import read_benchmark, write_step_times
@@ -232,6 +252,7 @@ def server(
     from accelsim.simulation.serving.fitted_steps import fit_steps
 
     check_output(out, force=force)
+    check_report(report, out)
     found = read_benchmark(benchmark, max_batch_tokens)
     fitted = fit_steps(found.steps)
     for reason, count in found.skips.items():
@@ -242,6 +263,10 @@ def server(
         f"wrote {out}: {len(found.steps):,} steps of {found.requests:,} requests; the fitted steps "
         f"are {100 * fitted.log_sigma:.1f} % off (standard deviation)"
     )
+    if report is not None:
+        from accelsim.report.calibration_page import server_page
+
+        _write_page(server_page(found.steps, fitted, command_text()), report)
 
 
 @calibrate.command("check")
@@ -251,6 +276,7 @@ def check(
     heap: Annotated[
         str, typer.Option(help="CPU: default, kept (the allocator keeps what is freed) or both.")
     ] = "both",
+    report: _ReportOption = None,
 ) -> None:
     """Measure whole models against the frozen predictions; exits with 1 if the machine drifted."""
     from accelsim.calibration import calibrate as library
@@ -265,6 +291,7 @@ def check(
 
     if not 0 < budget <= _MOST_SECONDS:
         raise InvalidValueError("seconds", budget, f"above 0 and at most {_MOST_SECONDS:g}")
+    check_report(report)
     require_torch()
     folder = _folder(out)
     for name in ("run.jsonl", "frozen.json"):
@@ -281,9 +308,9 @@ def check(
     for change in differences(run_data.environment, describe(device)):
         typer.echo(f"changed since the calibration: {change}", err=True)
     measured = partial(check_run.measure_model, device=device)
-    with calibration_lock(), progress_bar("checking") as report:
+    with calibration_lock(), progress_bar("checking") as told:
         results = check_run.check_calibration(
-            frozen, str(folder / "frozen.json"), budget, report, measured, heap
+            frozen, str(folder / "frozen.json"), budget, told, measured, heap
         )
     document = check_run.results_document(results, str(frozen["hash"]))
     is_whole = all(result.skipped != check_run.INTERRUPTED for result in results)
@@ -297,6 +324,10 @@ def check(
     write_text(folder / "report.md", text)
     _say_summary(results)
     typer.echo(f"wrote {folder / 'report.md'}")
+    if report is not None:
+        from accelsim.report.calibration_page import check_page
+
+        _write_page(check_page(document, command_text()), report)
     if not is_whole:
         typer.echo("interrupted: the report has what was measured", err=True)
         raise typer.Exit(INTERRUPTED)

@@ -40,7 +40,7 @@ def estimate(
     if max_batch or batches is not None:
         _check_alone(batches, max_batch=max_batch, batch=keywords["batch"])
     if batches is not None:
-        _check_curve(output.report, operators)
+        _check_curve(operators)
         _emit_curve(output, model, profile, batches, {**keywords, "mode": mode, "offer": offer})
         return
     if max_batch:
@@ -72,13 +72,12 @@ def _check_alone(batches: str | None, *, max_batch: bool, batch: int | None) -> 
         raise InvalidValueError(given[0], named[given[0]], f"no value beside {given[1]}")
 
 
-def _check_curve(report: Path | None, operators: str) -> None:
+def _check_curve(operators: str) -> None:
     """Refuse what several batches do not show."""
     from accelsim.errors import InvalidValueError
 
-    for name, value in (("--report", report), ("--operators", operators)):
-        if value not in {None, "10"}:
-            raise InvalidValueError(name, str(value), "no value beside --batches")
+    if operators != "10":
+        raise InvalidValueError("--operators", operators, "no value beside --batches")
 
 
 def _emit_curve(
@@ -178,14 +177,19 @@ def _page(model: str, result: Estimate, profile: DeviceProfile, keywords: dict[s
         return run_page(result, profile, None, command_text())
     simulation = simulate(model, profile, options)
     curve = batch_curve(model, profile, options, price)
+    knee = batch_knee(curve)
     changes = run_changes(model, profile, options, price, result)
     row = {**result.to_dict(), "reason": None, "name": result.device}
     further = (
-        run_sections.knee_section(curve, batch_knee(curve)),
+        run_sections.knee_section(
+            [one.figures() for one in curve], None if knee is None else knee.batch
+        ),
         run_sections.changes_section(result, changes, bound_seconds(simulation)),
         break_even_section([row], [profile], "cost"),
-        run_sections.offers_section(result),
-        run_sections.accuracy_section(result),
+        run_sections.offers_section(
+            result.device, result.throughput_per_s, result.energy_per_sample_j
+        ),
+        run_sections.accuracy_section([result.device]),
     )
     known = [section for section in further if section is not None]
     return run_page(result, profile, simulation, command_text(), known)

@@ -82,6 +82,7 @@ def accuracy(
     from accelsim import catalog
     from accelsim.errors import InputError, UnknownNameError
     from accelsim.report.accuracy import SCORE_COLUMNS, accuracy_view, score_rows
+    from accelsim.report.score_page import score_page
 
     found = _shipped_report(is_shipped_data=False)
     name = None if device is None else _canonical(device)
@@ -97,7 +98,13 @@ def accuracy(
         if name in catalog.device_names():
             raise InputError(f"the report has no measured rows of {name}. {remedy}")
         raise UnknownNameError("measured device", name, scored, remedy)
-    output.emit(rows, lambda: accuracy_view(found, name), columns=SCORE_COLUMNS, note=_NOTE)
+    output.emit(
+        rows,
+        lambda: accuracy_view(found, name),
+        columns=SCORE_COLUMNS,
+        note=_NOTE,
+        page=lambda: score_page(found, command_text(), device=name),
+    )
 
 
 def _scored(

@@ -92,6 +92,10 @@ class BreakevenPoint:
         reference_usd_per_demand: The reference's.
         volume: Demands from which it is cheaper; None if never, 0 if from the first.
         units: Its hardware units at that volume; None if never.
+        demand_per_s: Sustained inferences per second of one demand.
+        life_years: Years of service.
+        rate_per_s: Inferences per second of one of its units.
+        reference_rate_per_s: The reference's.
         reason: Why there is no volume; empty where there is one.
     """
 
@@ -102,6 +106,10 @@ class BreakevenPoint:
     reference_usd_per_demand: float
     volume: float | None
     units: float | None
+    demand_per_s: float
+    life_years: float
+    rate_per_s: float
+    reference_rate_per_s: float
     reason: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -160,7 +168,7 @@ def breakeven(
     terms = (demand_per_s, life_years, electricity_usd_per_kwh, pue)
     base = reference.usd_per_demand(*terms)
     return tuple(
-        _point(option, reference, option.usd_per_demand(*terms), base, demand_per_s)
+        _point(option, reference, option.usd_per_demand(*terms), base, terms[:2])
         for option in options
     )
 
@@ -170,18 +178,20 @@ def _point(
     reference: DeploymentOption,
     cost: float,
     base: float,
-    demand_per_s: float,
+    asked: tuple[float, float],
 ) -> BreakevenPoint:
     volume = break_even_volume(option.nre_usd, cost, reference.nre_usd, base)
     names = (option.name, reference.name, option.nre_usd, cost, base)
+    rates = (option.rate_per_s, reference.rate_per_s)
     if math.isinf(volume):
         both = f"{cost:,.2f} against {base:,.2f} USD"
         reason = f"its hardware and electricity cost more per demand ({both})"
         if option.nre_usd < reference.nre_usd:
             most = (reference.nre_usd - option.nre_usd) / (cost - base)
             reason += f"; it is cheaper below {most:,.1f} demands, since its development costs less"
-        return BreakevenPoint(*names, None, None, reason)
-    return BreakevenPoint(*names, volume, volume * demand_per_s / option.rate_per_s)
+        return BreakevenPoint(*names, None, None, *asked, *rates, reason)
+    units = volume * asked[0] / option.rate_per_s
+    return BreakevenPoint(*names, volume, units, *asked, *rates)
 
 
 def option_of_estimate(

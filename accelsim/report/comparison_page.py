@@ -17,6 +17,7 @@ from accelsim.report.page import Cell, DataTable, Page, Section, axis, cell, fig
 from accelsim.report.parts import cut, joules, provenance_sections
 from accelsim.report.quantity import duration, number, usd, whole
 from accelsim.report.result_page import known_devices
+from accelsim.report.run_sections import accuracy_section
 
 if TYPE_CHECKING:
     from accelsim.hardware.profile import DeviceProfile
@@ -84,6 +85,8 @@ def comparison_page(
         if section is not None and key[1] == "inference":
             sections.append(section)
     sections += [_by_batch(found, place) for place, found in enumerate(winners)]
+    measured = accuracy_section(profile.name for profile in profiles)
+    sections += [] if measured is None else [measured]
     done = [row for row in rows if row["reason"] is None and row["latency_s"] is not None]
     sections += provenance_sections(done, profiles)
     decision = tuple(_decision(key, part, limits) for key, part in groups.items())

@@ -36,14 +36,13 @@ MAX_ROWS: Final = 200
 _MAX_BARS: Final = 40
 COLOURS: Final = ("#2f7fd6", "#e08a1e", "#2fa36b", "#c5539b", "#8a6fd1", "#7f8a94", "#d65f5f")
 
-_UNIT: Final = re.compile(r"_(s|j|w|bytes|usd|fraction|count)$")
-_PER: Final = re.compile(r"_per_\w+$")
+_UNIT: Final = re.compile(r"(?<!_per)_(s|j|w|bytes|usd|fraction|count)$")
 
 joules = partial(amount, unit="J")
 #: Ending of a name -> how its value is written; the first that fits.
 _WRITERS: Final[tuple[tuple[str, Callable[[float | None], str]], ...]] = (
     ("_fraction", percent),
-    ("_usd_per_hour", usd),
+    ("usd_per_hour", usd),
     ("usd_per_1000", usd),
     ("usd_per_1000_requests", usd),
     ("usd_per_million_tokens", usd),
@@ -62,8 +61,8 @@ _WRITERS: Final[tuple[tuple[str, Callable[[float | None], str]], ...]] = (
 
 def words(name: str) -> str:
     """A name of a field as people read it, without the unit that its values have."""
-    stem = name if _PER.search(name) else _UNIT.sub("", name)
-    return stem.replace("_", " ").replace(".", ", ")
+    field, dot, part = name.partition(".")
+    return f"{_UNIT.sub('', field)}{dot and ', '}{part}".replace("_", " ")
 
 
 def value_cell(name: str, value: Any) -> str | Cell:
@@ -72,9 +71,9 @@ def value_cell(name: str, value: Any) -> str | Cell:
         return Cell("unknown", None)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return _text(value)
-    stem = name.rpartition(".")[0] or name
+    stem, _, part = name.partition(".")
     for ending, write in _WRITERS:
-        if name.endswith(ending) or stem.endswith(ending):
+        if part.endswith(ending) or stem.endswith(ending):
             return cell(float(value), write)
     return cell(float(value), whole if isinstance(value, int) else decimal)
 
@@ -160,13 +159,13 @@ def shares_section(
     total = sum(value or 0.0 for value in known.values()) or 1.0
     ordered = sorted(known.items(), key=lambda item: -abs(item[1] or 0.0))
     rows = [
-        (words(key), cell(value, write), cell((value or 0.0) / total, percent))
+        (_part_words(key), cell(value, write), cell((value or 0.0) / total, percent))
         for key, value in ordered
     ]
     bars: dict[str, Any] = {
         "type": "bar",
         "orientation": "h",
-        "y": [label(words(key)) for key, _ in ordered[:_MAX_BARS]],
+        "y": [label(_part_words(key)) for key, _ in ordered[:_MAX_BARS]],
         "x": [100 * (value or 0.0) / total for _, value in ordered[:_MAX_BARS]],
         "marker": {"color": COLOURS[0]},
     }
@@ -179,6 +178,11 @@ def shares_section(
     )
     table = DataTable(("part", ">amount", ">share"), cut(rows))
     return Section(name, title, table, text, drawn if ordered else None)
+
+
+def _part_words(name: str) -> str:
+    """A part's name; that of an operator is a path and stays."""
+    return name if "." in name else words(name)
 
 
 def provenance_sections(
@@ -235,6 +239,8 @@ def _price_row(one: Mapping[str, Any]) -> tuple[str | Cell, ...]:
     device, offer = str(one.get("device", "")), one.get("offer")
     quote = quote_of(offer)
     hourly = one.get("usd_per_hour")
+    if hourly is None and quote is not None and not quote.offer.is_cpu:
+        hourly = quote.offer.usd_per_unit_hour(quote.kind)
     if quote is None:
         said = offer or ("own price" if hourly else "none known")
         return device, cell(hourly, usd), said, "", ""

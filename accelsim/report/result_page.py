@@ -69,30 +69,49 @@ def _builder(document: Any) -> Callable[[Any, str], Page]:
         return _of_kind(str(document.get("kind", "")), document)
     if not isinstance(document, list) or not all(isinstance(row, Mapping) for row in document):
         raise InputError("no result: expected a mapping or a list of mappings, as --format json")
-    if document and all(
-        {"workload", "device", "latency_s", "reason"} <= set(row) for row in document
-    ):
-        from accelsim.report.comparison_page import comparison_page
-
-        return comparison_page
+    for columns, (module, name) in _ROWS.items():
+        if document and all(columns <= set(row) for row in document):
+            return _function(module, name)
     return _rows_page
 
 
+#: Columns of rows -> module and function of their page.
+_ROWS: Final = {
+    frozenset(("workload", "device", "latency_s", "reason")): (
+        "comparison_page",
+        "comparison_page",
+    ),
+    frozenset(("option", "reference", "usd_per_demand", "rate_per_s")): (
+        "breakeven_page",
+        "breakeven_page",
+    ),
+    frozenset(("quoted_flop_per_s", "derived_flop_per_s")): ("architecture_page", "peaks_page"),
+}
 #: Module and function of the page of a kind of result, and of one known by a key it has.
 _KINDS: Final = {
+    "estimate": ("estimate_page", "estimate_page"),
     "serving": ("serving_page", "serving_page"),
     "serving-search": ("serving_search", "search_page"),
     "training": ("training_page", "training_page"),
     "capacity plan": ("capacity_page", "capacity_page"),
 }
-_KEYS: Final = {"claims": ("claims", "claims_page"), "suites": ("score_page", "score_page")}
+_KEYS: Final = {
+    "claims": ("claims", "claims_page"),
+    "suites": ("score_page", "score_page"),
+    "batches": ("estimate_page", "batches_page"),
+    "product_count": ("architecture_page", "exploration_page"),
+    "frozen_hash": ("calibration_page", "check_page"),
+}
 
 
 def _of_kind(kind: str, document: Mapping[str, Any]) -> Callable[[Any, str], Page]:
     found = _KINDS.get(kind) or next((_KEYS[key] for key in _KEYS if key in document), None)
     if found is None:
         return _mapping_page
-    module, name = found
+    return _function(*found)
+
+
+def _function(module: str, name: str) -> Callable[[Any, str], Page]:
     build: Callable[[Any, str], Page] = getattr(import_module(f"accelsim.report.{module}"), name)
     return build
 

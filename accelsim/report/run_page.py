@@ -368,7 +368,6 @@ def _shares(frame: pd.DataFrame, column: str, title: str) -> Section:
         "height": 160 + 26 * drawn,
         "xaxis": axis("share, %"),
         "yaxis": axis("", autorange="reversed"),
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
     }
     titles = (column, ">time", ">of time", ">dynamic energy", ">of energy")
     text = f"{len(names):,} groups, {drawn:,} drawn; idle power is in none of them."

@@ -5,7 +5,7 @@ this device were from measurements.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from accelsim.report.page import Cell, DataTable, Section, axis, cell, figure, label
@@ -21,47 +21,44 @@ __all__ = ["accuracy_section", "changes_section", "knee_section", "offers_sectio
 _SECONDS_PER_HOUR: Final = 3600.0
 #: Faster part of the device in a change: its time shrinks as much where it limits.
 _FASTER: Final = 1.2
-_MOST_OFFERS: Final = 60
+_MOST_BARS: Final = 40
 
 
-def knee_section(curve: Sequence[Estimate], knee: Estimate | None) -> Section:
+def knee_section(curve: Sequence[Mapping[str, Any]], knee: int | None) -> Section:
     """Throughput over latency along the batch, with the knee.
 
     Args:
-        curve: Estimates by ascending batch.
-        knee: The batch that is large enough.
+        curve: Estimates as plain values, by ascending batch.
+        knee: The batch that is large enough; None where none fits.
     """
-    rows = [
-        (
-            cell(float(one.batch), whole),
-            cell(one.latency_s, duration),
-            cell(one.throughput_per_s, number),
-            cell(one.energy_per_sample_j, joules),
-            cell(one.cost_usd_per_1000, usd),
-            cell(one.memory_bytes, lambda size: amount(size, "B", small=False)),
-        )
-        for one in curve
-    ]
+    writers: dict[str, Callable[[float | None], str]] = {
+        "batch": whole,
+        "latency_s": duration,
+        "throughput_per_s": number,
+        "energy_per_sample_j": joules,
+        "cost_usd_per_1000": usd,
+        "memory_bytes": lambda size: amount(size, "B", small=False),
+    }
+    rows = [tuple(cell(one[name], write) for name, write in writers.items()) for one in curve]
     line: dict[str, Any] = {
         "type": "scatter",
         "mode": "lines+markers+text",
         "name": "batch",
-        "x": [one.latency_s for one in curve],
-        "y": [one.throughput_per_s for one in curve],
-        "text": [f"{one.batch:,}" for one in curve],
+        "x": [one["latency_s"] for one in curve],
+        "y": [one["throughput_per_s"] for one in curve],
+        "text": [f"{one['batch']:,}" for one in curve],
         "textposition": "top left",
     }
     traces = [line]
-    if knee is not None:
+    text = "No batch fits."
+    for one in (one for one in curve if one["batch"] == knee):
         mark = {"symbol": "diamond", "size": 14, "color": COLOURS[1]}
         point = {"type": "scatter", "mode": "markers", "name": "knee", "marker": mark}
-        traces.append(point | {"x": [knee.latency_s], "y": [knee.throughput_per_s]})
-    text = (
-        "No batch fits."
-        if knee is None
-        else f"From batch {knee.batch:,} on the throughput is within 90 % of its highest "
-        f"({number(knee.throughput_per_s)} per second in {duration(knee.latency_s)})."
-    )
+        traces.append(point | {"x": [one["latency_s"]], "y": [one["throughput_per_s"]]})
+        text = (
+            f"From batch {knee:,} on the throughput is within 90 % of its highest "
+            f"({number(one['throughput_per_s'])} per second in {duration(one['latency_s'])})."
+        )
     drawn = figure(
         traces,
         xaxis=axis("time of a batch", type="log", ticksuffix="s", exponentformat="SI"),
@@ -128,19 +125,23 @@ def _ratio(value: float, base: float | None) -> float | None:
     return value / base if base else None
 
 
-def offers_section(estimate: Estimate) -> Section | None:
-    """Cost and carbon of the run at every offer of its device; None where there is none.
+def offers_section(
+    device: str, rate_per_s: float | None, energy_j: float | None, unit: str = "samples"
+) -> Section | None:
+    """Cost and carbon of results at every offer of a device; None where there is none.
 
     Args:
-        estimate: The run.
+        device: Its name.
+        rate_per_s: Results per second of one device; None where unknown.
+        energy_j: Energy of one result; None where unknown.
+        unit: What the results are.
     """
     from accelsim.economics.carbon import carbon_kgco2e, grid_kgco2e_per_kwh, pue_ratio
     from accelsim.economics.offer import PRICE_KINDS
     from accelsim.economics.price import PriceBook
 
-    rate, energy = estimate.throughput_per_s, estimate.energy_per_sample_j
-    whole_device, _, part = estimate.device.partition("@")
-    if rate is None or part:
+    whole_device, _, part = device.partition("@")
+    if not rate_per_s or part:
         return None
     rows, points = [], []
     for offer in PriceBook.load().offers(whole_device):
@@ -148,11 +149,11 @@ def offers_section(estimate: Estimate) -> Section | None:
             hourly = offer.usd_per_unit_hour(kind)
             if hourly is None or offer.is_cpu:
                 continue
-            cost = 1e3 * hourly / (rate * _SECONDS_PER_HOUR)
+            cost = 1e3 * hourly / (rate_per_s * _SECONDS_PER_HOUR)
             grid = grid_kgco2e_per_kwh(offer.provider, offer.region)
             site = pue_ratio(offer.provider, offer.region)
-            known = grid is not None and energy is not None
-            carbon = carbon_kgco2e(1e3 * energy, grid, site) if known else None  # type: ignore[operator, arg-type]
+            known = grid is not None and energy_j is not None
+            carbon = carbon_kgco2e(1e3 * energy_j, grid, site) if known else None  # type: ignore[operator, arg-type]
             name = f"{offer.offer_id}, {kind.replace('_', ' ')}"
             rows.append((name, cell(hourly, usd), cell(cost, usd), _kg(carbon), offer.as_of))
             points.append((cost, carbon, name))
@@ -170,15 +171,17 @@ def offers_section(estimate: Estimate) -> Section | None:
         "marker": {"size": 10, "color": COLOURS[2]},
     }
     picture = figure(
-        [mark], xaxis=axis("USD per 1,000", type="log"), yaxis=axis("g CO2e per 1,000")
+        [mark],
+        xaxis=axis(f"USD per 1,000 {unit}", type="log"),
+        yaxis=axis(f"g CO2e per 1,000 {unit}"),
     )
     titles = ("offer", ">USD per hour", ">$/1,000", ">CO2e per 1,000", "as of")
     shown = [rows[place] for place in order]
     unknown = len(rows) - len(drawn)
     text = (
-        f"{len(rows):,} prices of one device, cheapest first; grid average of the place and the "
-        f"site's overhead; {unknown:,} whose region's grid or the device's energy is unknown are "
-        "not drawn."
+        f"{len(rows):,} prices of one {whole_device}, cheapest first; grid average of the place "
+        f"and the site's overhead; {unknown:,} whose region's grid or the device's energy is "
+        "unknown are not drawn."
     )
     table = DataTable(titles, cut(shown))
     title = "Cost and carbon by offer"
@@ -189,26 +192,30 @@ def _kg(value: float | None) -> Cell:
     return cell(value, lambda kg: amount(None if kg is None else 1e3 * kg, "g"))
 
 
-def accuracy_section(estimate: Estimate) -> Section | None:
-    """How far this device's predictions were from measurements, from the shipped reports; None
-    where none of its runs was measured.
+def accuracy_section(devices: Iterable[str]) -> Section | None:
+    """How far predictions of devices were from measurements, from the shipped report; None where
+    none of their runs was measured.
 
     Args:
-        estimate: The run.
+        devices: Their names.
     """
     from accelsim.datafile import data_root
     from accelsim.report.accuracy import score_rows
     from accelsim.report.accuracy_file import read_accuracy
 
     report = read_accuracy(data_root() / "calibration" / "ACCURACY.json")
-    device = estimate.device.partition("@")[0]
-    found = [row for row in score_rows(report, device) if row["mape_fraction"] is not None]
+    found = [
+        {**row, "device": name}
+        for name in dict.fromkeys(device.partition("@")[0] for device in devices)
+        for row in score_rows(report, name)
+        if row["mape_fraction"] is not None
+    ]
     if not found:
         return None
     rows = [
         (
-            row["suite"],
-            str(row["group"]),
+            row["device"],
+            f"{row['suite']}, {row['group']}".rstrip(", "),
             cell(float(row["rows_answered"]), whole),
             cell(row["median_ape_fraction"], percent),
             cell(row["p90_ape_fraction"], percent),
@@ -220,13 +227,14 @@ def accuracy_section(estimate: Estimate) -> Section | None:
         {
             "type": "bar",
             "name": name,
-            "x": [label(f"{row['suite']}, {row['group']}") for row in found],
-            "y": [None if row[field] is None else 100 * row[field] for row in found],
+            "x": [label(words[0] + " " + words[1]) for words in rows[:_MOST_BARS]],
+            "y": [None if row[field] is None else 100 * row[field] for row in found[:_MOST_BARS]],
         }
         for name, field in (("median error", "median_ape_fraction"), ("p90", "p90_ape_fraction"))
     ]
     drawn = figure(bars, barmode="group", xaxis=axis(""), yaxis=axis("error, %"))
-    titles = ("suite", "rows", ">count", ">median error", ">p90", ">in the 90 % interval")
-    text = "Predicted against measured on this device, as scored for this version."
+    titles = ("device", "rows", ">count", ">median error", ">p90", ">in the 90 % interval")
+    text = "Predicted against measured, as scored for this version; devices without rows left out."
+    text += f" The first {_MOST_BARS} are drawn." if len(found) > _MOST_BARS else ""
     title = "How far predictions were from measurements"
     return Section("accuracy", title, DataTable(titles, cut(rows)), text, drawn)

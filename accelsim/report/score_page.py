@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from accelsim.report.accuracy import score_rows
-from accelsim.report.page import DataTable, Page, Section, axis, cell, figure
+from accelsim.report.page import DataTable, Page, Section, axis, cell, figure, label
 from accelsim.report.parts import COLOURS, cut, rows_section
 from accelsim.report.quantity import percent
 
@@ -29,7 +29,12 @@ _FIELDS: Final = {
 _MOST_POINTS: Final = 20_000
 
 
-def score_page(document: Mapping[str, Any], command: str, board: Scoreboard | None = None) -> Page:
+def score_page(
+    document: Mapping[str, Any],
+    command: str,
+    board: Scoreboard | None = None,
+    device: str | None = None,
+) -> Page:
     """The report of a validation.
 
     Args:
@@ -37,8 +42,11 @@ def score_page(document: Mapping[str, Any], command: str, board: Scoreboard | No
         command: Command that makes the page again.
         board: Its rows, for the figures of predicted against measured; None where only figures
             were kept.
+        device: Only rows of this device.
     """
-    rows = score_rows(document)
+    rows = score_rows(document, device)
+    if device is not None:
+        return _device_page(rows, command, device)
     suites = [row for row in rows if not row["group"]]
     sections = [_suites(suites)] if suites else []
     if board is not None:
@@ -68,12 +76,33 @@ def score_page(document: Mapping[str, Any], command: str, board: Scoreboard | No
     return Page("Predicted against measured", tuple(decision), tuple(sections), command)
 
 
+def _device_page(rows: list[dict[str, Any]], command: str, device: str) -> Page:
+    """The page of one device."""
+    sections = (_suites(rows), rows_section("rows", "All figures", rows))
+    decision = tuple(
+        f"{_named(row)}: median error {percent(row['median_ape_fraction'])} of "
+        f"{row['rows_answered']:,} rows."
+        for row in rows
+        if row["group"] == "all" and row["rows_answered"]
+    )
+    return Page(
+        f"Predicted against measured on {device}",
+        decision or ("No row of it was answered.",),
+        sections,
+        command,
+    )
+
+
+def _named(row: Mapping[str, Any]) -> str:
+    return f"{row['suite']}, {row['group']}".rstrip(", ")
+
+
 def _suites(rows: list[dict[str, Any]]) -> Section:
     bars = [
         {
             "type": "bar",
             "name": words,
-            "x": [row["suite"] for row in rows],
+            "x": [label(_named(row)) for row in rows],
             "y": [None if row[field] is None else 100 * row[field] for row in rows],
             "marker": {"color": colour},
         }
@@ -83,7 +112,7 @@ def _suites(rows: list[dict[str, Any]]) -> Section:
             strict=False,
         )
     ]
-    cells = [(row["suite"], *(cell(row[field], percent) for field in _FIELDS)) for row in rows]
+    cells = [(_named(row), *(cell(row[field], percent) for field in _FIELDS)) for row in rows]
     titles = ("suite", *(f">{words}" for words in _FIELDS.values()))
     drawn = figure(bars, barmode="group", xaxis=axis(""), yaxis=axis("%", type="log"))
     return Section("suites", "Errors by suite", DataTable(titles, cut(cells)), "", drawn)

@@ -18,6 +18,7 @@ from accelsim.report.parts import (
 )
 from accelsim.report.quantity import amount, duration, number, percent, usd
 from accelsim.report.result_page import known_devices
+from accelsim.report.run_sections import offers_section
 
 __all__ = ["serving_page"]
 
@@ -43,6 +44,9 @@ def serving_page(document: Mapping[str, Any], command: str) -> Page:
     calculator = _calculator(document)
     if calculator is not None:
         sections.append(calculator)
+    offers = _offers(document) if devices else None
+    if offers is not None:
+        sections.append(offers)
     sections += [
         mapping_section("replica", "The replica and its memory", document["plan"]),
         metrics_section(document["metrics"]),
@@ -132,6 +136,17 @@ def _times(document: Mapping[str, Any]) -> Section:
 def _gap(metric: Mapping[str, Any], end: str) -> float:
     value, other = metric.get("value"), metric.get(end)
     return 0.0 if value is None or other is None else abs(other - value)
+
+
+def _offers(d: Mapping[str, Any]) -> Section | None:
+    """Cost and carbon of a request at this load; None where several devices share it."""
+    if len({pool["device"] for pool in d["pools"]}) > 1:
+        return None
+    count = d["replicas"] * d["plan"]["devices_per_replica"]
+    energy, done = d["energy_j"], d["completed"]
+    per_request = energy / done if energy is not None and done else None
+    rate = d["throughput_requests_per_s"]
+    return offers_section(d["device"], rate and rate / count, per_request, "requests")
 
 
 def _calculator(d: Mapping[str, Any]) -> Section | None:

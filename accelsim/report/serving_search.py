@@ -10,9 +10,12 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from accelsim.report.calculator import LoadOption, calculator_section
 from accelsim.report.listing import plain_table
 from accelsim.report.page import Cell, DataTable, Page, Section, axis, figure, label
+from accelsim.report.parts import COLOURS, provenance_sections, rows_section
 from accelsim.report.quantity import amount, duration, number, usd
+from accelsim.report.result_page import known_devices
 
 if TYPE_CHECKING:
     from accelsim.planning.serving.search import ServingSearch
@@ -23,6 +26,7 @@ _LAYOUT: Final = ("deployment", "batch")
 _TITLES: Final = (*_LAYOUT, "TPOT", "TTFT", "tokens/s", "$/million", "per token")
 _SIMULATED: Final = (*_LAYOUT, "TPOT", "TTFT", "tokens/s", "$/million", "targets")
 _MOST_ROWS: Final = 12
+_SECONDS_PER_HOUR: Final = 3600.0
 
 
 def search_view(result: ServingSearch) -> RenderableType:
@@ -95,20 +99,56 @@ def search_page(document: Mapping[str, Any], command: str) -> Page:
         DataTable(titles, rows),
         "Configurations that no other beats in both, replicas at full batches; simulated ones as "
         "the load left them.",
-        _picture(front, document["simulated"]),
+        _picture(front, document["simulated"], document["inputs"].get("slo") or {}),
     )
+    sections = [section, *_costs(document["simulated"])]
+    if document["rejected"]:
+        refused = [{"configurations": n, "why": why} for why, n in document["rejected"].items()]
+        sections.append(rows_section("rejected", "What cannot run", refused))
+    devices = known_devices([str(row["device"]) for row in front])
+    about = {"inputs": document["inputs"], "provenance": document["provenance"], "device": "search"}
+    sections += provenance_sections([about], devices)
     title = f"{document['workload']}: {document['considered_count']:,} ways to serve it"
-    return Page(title, (words,), (section,), command, tuple(document["warnings"]))
+    return Page(title, (words,), tuple(sections), command, tuple(document["warnings"]))
+
+
+def _costs(simulated: Sequence[Mapping[str, Any]]) -> list[Section]:
+    """Cost of other loads on the configurations that were simulated."""
+    options = [
+        LoadOption(
+            " of ".join(_layout(row)),
+            row["simulated_tokens_per_s"] / row["replicas"],
+            row["simulated_usd_per_million_tokens"]
+            / 1e6
+            * row["simulated_tokens_per_s"]
+            / row["replicas"]
+            * _SECONDS_PER_HOUR,
+        )
+        for row in simulated
+        if row["simulated_usd_per_million_tokens"] and row["simulated_tokens_per_s"]
+    ]
+    if not options:
+        return []
+    text = "Replicas at the rate of the simulated load, which they need not be full at."
+    load = simulated[0]["simulated_tokens_per_s"]
+    return [calculator_section(options, load, "tokens", text, name="cost")]
 
 
 def _picture(
-    front: Sequence[Mapping[str, Any]], simulated: Sequence[Mapping[str, Any]]
+    front: Sequence[Mapping[str, Any]],
+    simulated: Sequence[Mapping[str, Any]],
+    slo: Mapping[str, Any],
 ) -> dict[str, Any]:
     devices = dict.fromkeys(row["device"] for row in front)
     traces = [
         _points(name, [row for row in front if row["device"] == name], "circle") for name in devices
     ]
     traces.append(_points("simulated", simulated, "x", "simulated_"))
+    if slo.get("tpot_s") is not None:
+        costs = [row["cost_usd_per_million_tokens"] for row in front]
+        line = {"type": "scatter", "mode": "lines", "name": "target of time per token"}
+        ends = {"x": [slo["tpot_s"]] * 2, "y": [min(costs), max(costs)]}
+        traces.append(line | ends | {"line": {"dash": "dash", "color": COLOURS[6]}})
     return figure(
         traces,
         xaxis=axis("time per token, s", type="log"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from accelsim.report.calculator import LoadOption, calculator_section
 from accelsim.report.page import DataTable, Page, Section, axis, cell, figure, label
 from accelsim.report.parity import COLOURS
 from accelsim.report.parts import (
@@ -23,6 +24,7 @@ from accelsim.report.parts import (
 )
 from accelsim.report.quantity import amount, duration, number, percent, usd, whole
 from accelsim.report.result_page import known_devices
+from accelsim.report.run_sections import accuracy_section, offers_section
 
 if TYPE_CHECKING:
     from accelsim.simulation.timeline import Timeline
@@ -32,6 +34,7 @@ __all__ = ["training_page"]
 #: Tasks that are drawn; of longer iterations the first and the last.
 _MOST_TASKS: Final = 4000
 _ROW_PIXELS: Final = 26
+_SECONDS_PER_HOUR: Final = 3600.0
 _bytes = partial(amount, unit="B", small=False)
 
 
@@ -59,6 +62,7 @@ def training_page(
     if d.get("rejected"):
         rows = [{"plans": count, "why": why} for why, count in d["rejected"].items()]
         sections.append(rows_section("rejected", "Plans that cannot run", rows))
+    sections += [one for one in _costs(d) if one is not None]
     sections += [mapping_section("plan", "The plan", d["plan"]), metrics_section(d["metrics"])]
     sections += provenance_sections([d], known_devices([d["device"]]))
     where = d["cluster"] or d["device"]
@@ -85,6 +89,27 @@ def _decision(d: Mapping[str, Any]) -> tuple[str, ...]:
         cost = usd(d.get("total_cost_usd"))
         lines.append(f"Whole run: {duration(d['time_to_train_s'])}, {cost}.")
     return tuple(lines)
+
+
+def _costs(d: Mapping[str, Any]) -> list[Section | None]:
+    """Cost of other rates of training, cost at each offer, and how sure the figures are."""
+    if not known_devices([d["device"]]):
+        return []
+    rate, samples = d["samples_per_s"], d["plan"]["global_batch"]
+    energy = None if d["energy_j"] is None else d["energy_j"] / samples
+    found = [
+        offers_section(d["device"], rate / d["device_count"], energy),
+        accuracy_section([d["device"]]),
+    ]
+    if d["cost_usd"] is None or not rate:
+        return found
+    hourly = d["cost_usd"] / d["iteration_s"] * _SECONDS_PER_HOUR
+    option = LoadOption(f"{d['device_count']:,} x {d['device']}", rate, hourly)
+    text = (
+        f"Copies of these {d['device_count']:,} devices at this plan's rate; what joins the copies "
+        "is left out."
+    )
+    return [calculator_section([option], rate, "samples", text, name="cost"), *found]
 
 
 def _pareto(plans: Sequence[Mapping[str, Any]]) -> Section:

@@ -57,7 +57,10 @@ def fit(folder):
 
 
 def test_fit_writes_overlay_table_predictions_and_report(folder, capsys):
-    assert fit(folder) == 0
+    page = ("--report", str(folder / "fit.html"))
+    run = str(folder / "run.jsonl")
+    assert accelsim("calibrate", "--from", run, "--out", str(folder), *page) == 0
+    assert "operators held out: median error" in (folder / "fit.html").read_text("utf-8")
     printed = capsys.readouterr()
     assert "held out: MAPE" in printed.out
     assert "compiled operators were not measured: RuntimeError: no C++ compiler" in printed.err
@@ -100,8 +103,12 @@ def test_check_compares_and_notices_drift(folder, monkeypatch, capsys):
         return 1.1 * speed["factor"] * predicted[case.batch, case.is_training], 0.0, None, 4.4e-3
 
     monkeypatch.setattr(check_run, "measure_model", measured)
-    assert accelsim("calibrate", "check", "--out", str(folder)) == 0
+    page = folder / "check.html"
+    assert accelsim("calibrate", "check", "--out", str(folder), "--report", str(page)) == 0
     printed = capsys.readouterr().out
+    assert "3 of 3 whole models measured: median error 9.09 %" in page.read_text("utf-8")
+    again = ("report", str(folder / "results.json"), "--out", str(folder / "again.html"))
+    assert accelsim(*again) == 0
     assert "inference: 2 runs, MAPE 9.1 %" in printed
     assert (
         "at the calibration's speed: 2 runs, MAPE 0.0 %" in printed

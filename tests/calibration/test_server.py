@@ -11,6 +11,7 @@ import accelsim
 from accelsim.calibration.server import read_benchmark, read_step_times, write_step_times
 from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.planning.serving.options import ServingOptions
+from accelsim.report.calibration_page import server_page
 from accelsim.simulation.serving.arrivals import Arrivals
 from accelsim.simulation.serving.fitted_steps import StepColumns, fit_steps
 from tests.calibration.server_bench import benchmark, step_s
@@ -36,6 +37,10 @@ def test_a_benchmark_shows_the_steps_of_its_server(bench, tmp_path):
         truth = step_s(prompt + count, keys, context)
         assert fitted.step(prompt, keys, count, context)[0] == pytest.approx(truth, rel=0.02)
     assert fitted.log_sigma < 0.01
+    (section,) = server_page(found.steps, fitted, "").sections
+    points = section.figure["data"][0]
+    assert points["x"] == found.steps.time_s.tolist()
+    assert points["y"] == pytest.approx(points["x"], rel=0.1)
     path = tmp_path / "steps.csv"
     path.write_text(write_step_times(found.steps), encoding="utf-8")
     again = read_step_times(path)

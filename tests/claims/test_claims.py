@@ -8,7 +8,9 @@ import accelsim
 from accelsim.claims.checks import CHECKS
 from accelsim.claims.claim import Reading, Verdict, judge
 from accelsim.claims.scenarios import claim_ids, claim_scenario, run_claim
-from accelsim.errors import UnknownNameError
+from accelsim.errors import InputError, UnknownNameError
+from accelsim.planning.options import options_and_price
+from accelsim.planning.run import resolve
 
 YES, NO = Reading("yes", 1.0, 1.0), Reading("no", 1.1, 1.0)
 #: Claims with an exact answer.
@@ -98,6 +100,27 @@ def test_every_claim_can_be_run_or_says_why_not():
     assert set(CHECKS) <= set(used)
     with pytest.raises(UnknownNameError, match="claims list"):
         claim_scenario("S99")
+
+
+def test_scenarios_are_runs_that_options_allow():
+    """A reading without a figure decides nothing: only what is meant to be refused may be."""
+    refused = {}
+    for name in claim_ids():
+        for one in claim_scenario(name).readings:
+            is_train = bool({"gpus", "cluster"} & set(one.run))
+            if one.figure == "refused" or one.figure.startswith("device.") or is_train:
+                continue
+            key, found = next(iter((one.sweep or {"": [None]}).items()))
+            for run in (dict(one.run), {**one.run, **(one.over or {})}):
+                for value in found:
+                    words = {**run, **({key: value} if key else {})}
+                    model, device = words.pop("model"), words.pop("device")
+                    options, _ = options_and_price(None, None, words)
+                    try:
+                        resolve(model, device, options)
+                    except InputError as error:
+                        refused[name, one.name] = str(error)
+    assert set(refused) == {("S47", "CPU in images/s")}
 
 
 def test_a_reading_of_a_claim_is_what_an_estimate_says():

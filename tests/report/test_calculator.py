@@ -7,7 +7,9 @@ import math
 import re
 import shutil
 import subprocess
+from dataclasses import asdict, replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,12 +51,50 @@ def test_the_cheapest_changes_where_lines_cross():
     assert found == {"small": (1.0, 10.0), "large": (60.0, 100.0), "own chip": (1e5, 1e5)}
 
 
+#: What a reader's hands do, one slider after the other.
+MOVES = {
+    "load_ratio": 1.0,
+    "utilisation_fraction": 0.5,
+    "efficiency_ratio": 0.8,
+    "price_ratio": 2.5,
+}
+#: Notes the table as it opened and after each slider, and a line of the figure.
+HANDS = """<pre id="seen"></pre><script>
+const seen = [], table = document.getElementById("break-even");
+const cells = () => [...table.querySelectorAll("[data-value]")];
+const read = () => seen.push(cells().map((cell) => +cell.dataset.value));
+read();
+for (const [name, value] of Object.entries(MOVES)) {
+  const slider = document.querySelector(`input[name=${name}]`);
+  slider.value = value;
+  slider.dispatchEvent(new Event("input"));
+  read();
+}
+seen.push(document.getElementById("figure-break-even").data[1].y);
+document.getElementById("seen").textContent = JSON.stringify(seen);
+</script></body>"""
+
+
+def as_moved(option, moved):
+    """An option as the sliders for rate and price leave it."""
+    rate = option.rate_per_s * moved["efficiency_ratio"]
+    return replace(option, rate_per_s=rate, usd_per_hour=option.usd_per_hour * moved["price_ratio"])
+
+
+def table_of(options, load, used):
+    found = [load_cost(one, load, used) for one in options]
+    return [value for one in found for value in asdict(one).values()]
+
+
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no browser to run the page in")
-def test_the_page_computes_the_same_again(tmp_path):
-    """The script fills the table when the page opens: with the same numbers."""
-    section = calculator_section(OPTIONS, 42.0, "</script>", "", utilisation_fraction=0.7)
+def test_sliders_move_costs_break_even_and_headroom_to_what_python_computes(tmp_path):
+    """The page opens with the table it was written with, and follows each slider from there."""
+    load, used = 42.0, 0.7
+    section = calculator_section(OPTIONS, load, "</script>", "", utilisation_fraction=used)
+    written = page_html(Page("a", ("b",), (section,), "c"))
     path = tmp_path / "p.html"
-    path.write_text(page_html(Page("a", ("b",), (section,), "c")), encoding="utf-8")
+    hands = HANDS.replace("MOVES", json.dumps(MOVES))
+    path.write_text(written.replace("</body>", hands), encoding="utf-8")
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=9000"]
     shown = subprocess.run(
         ["chromium", *flags, "--dump-dom", f"file://{path}"],
@@ -64,13 +104,20 @@ def test_the_page_computes_the_same_again(tmp_path):
         check=True,
     ).stdout
     assert shown.count('type="range"') == 4
-    pattern = re.compile(r'data-value="([^"]+)"')
-    table = r'id="break-even">.*?</table>'
-    before, after = (
-        [float(x) for x in pattern.findall(re.search(table, text, re.DOTALL)[0])]
-        for text in (path.read_text(encoding="utf-8"), shown)
-    )
-    assert after == pytest.approx(before)
-    assert len(after) == 12
-    data = re.search(r'id="break-even-data">(.*?)</script>', path.read_text("utf-8"))[1]
+    first, *states, line = json.loads(re.search(r'id="seen">(.*?)</pre>', shown)[1])
+    ordered = sorted(OPTIONS, key=lambda one: load_cost(one, load, used).usd_per_month)
+    assert first == pytest.approx(table_of(ordered, load, used))
+    moved = {"load_ratio": 0.0, "utilisation_fraction": used}
+    moved |= {"efficiency_ratio": 1.0, "price_ratio": 1.0}
+    for name, state in zip(MOVES, states, strict=True):
+        moved[name] = MOVES[name]
+        asked = (load * 10 ** moved["load_ratio"], moved["utilisation_fraction"])
+        options = [as_moved(one, moved) for one in ordered]
+        assert state == pytest.approx(table_of(options, *asked))
+    loads = asked[0] * np.logspace(-2, 2, 121)
+    costs = [load_cost(options[1], one, asked[1]).usd_per_month for one in loads.tolist()]
+    assert line == pytest.approx(costs)
+    winner = min(options, key=lambda one: load_cost(one, *asked).usd_per_month).name
+    assert f"{winner} (cheapest)" in shown
+    data = re.search(r'id="break-even-data">(.*?)</script>', written)[1]
     assert json.loads(data)["unit"] == "</script>"

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import accelsim
 from accelsim.errors import InputError
+from accelsim.hardware.profile import Dataflow
+from accelsim.planning.architecture import design_grid, sweep_architectures
+from accelsim.planning.batches import estimate_batches
+from accelsim.planning.breakeven import DeploymentOption, breakeven
+from accelsim.planning.peaks import asic_peaks
 from accelsim.report.claims import scenario_command
 from accelsim.report.comparison_page import comparison_page, pareto_front
+from accelsim.report.formats import plain_values
 from accelsim.report.page import page_html
+from accelsim.report.parts import value_cell, words
 from accelsim.report.result_page import result_page
 from accelsim.report.saved import read_result
 
@@ -86,6 +95,71 @@ def test_any_mapping_has_a_page():
     assert page.sections[3].table.rows[0][1].text == "50 %"
     with pytest.raises(InputError, match="schema_version"):
         result_page({"schema_version": 2}, "")
+
+
+def sections_of(document):
+    return {section.name: section for section in result_page(document, "").sections}
+
+
+def values(section, column):
+    return [getattr(row[column], "value", row[column]) for row in section.table.rows]
+
+
+def test_the_page_of_a_break_even_has_its_lines_cross_at_its_volume():
+    gpu = DeploymentOption("t4", 0.0, 2000.0, 1000.0, 70.0)
+    chips = [
+        DeploymentOption("tpu-v4i", 1e6, 300.0, 2000.0, 50.0),
+        DeploymentOption("zcu104", 5e3, 90_000.0, 500.0, 20.0),
+    ]
+    points = [point.to_dict() for point in breakeven(gpu, chips)]
+    found = sections_of(points)
+    assert set(found) == {"break-even", "cost", "numbers"}
+    assert values(found["break-even"], 3) == ["", points[0]["volume"], "never"]
+    first, second = found["break-even"].figure["data"][:2]
+    at = [np.interp(points[0]["volume"], line["x"], line["y"]) for line in (first, second)]
+    assert at[0] == pytest.approx(at[1], rel=0.01)
+    chip = next(o for o in found["cost"].calculator["options"] if o["name"] == "tpu-v4i")
+    whole_life = 36 * (730.5 * chip["usd_per_hour"] / 2.0 + chip["fixed_usd_per_month"])
+    assert whole_life == pytest.approx(points[0]["usd_per_demand"] + 1e6)
+    assert result_page(points, "").decision[0].startswith("tpu-v4i is cheaper than t4 from")
+
+
+def test_the_page_of_designs_has_the_front_and_what_its_energy_goes_to():
+    grid = design_grid([(16, 16), (64, 64)], [Dataflow.WEIGHT_STATIONARY], [(2**20,) * 3], [1e11])
+    document = sweep_architectures("lenet-5", grid).to_dict()
+    found = sections_of(document)
+    front = [point for point in document["points"] if point["is_pareto"]]
+    assert values(found["pareto"], 6).count("yes") == len(front)
+    energy = [sum(one.value for one in row[1:]) for row in found["energy"].table.rows]
+    assert sorted(energy) == pytest.approx(sorted(point["energy_j"] for point in front))
+
+
+def test_the_page_of_peaks_draws_both():
+    rows = [peak.to_dict() for peak in asic_peaks(["tpu-v4"])]
+    (section,) = result_page(rows, "").sections
+    quoted, derived = (trace["y"] for trace in section.figure["data"])
+    assert quoted == [row["quoted_flop_per_s"] for row in rows]
+    assert derived == pytest.approx(quoted, rel=0.02)
+
+
+def test_saved_estimates_have_costs_offers_and_accuracy():
+    run = accelsim.estimate("resnet-50", "t4", batch=8)
+    found = sections_of(plain_values(run.to_dict()))
+    assert {"figures", "operators", "memory", "cost", "offers", "accuracy"} <= set(found)
+    assert sum(values(found["memory"], 1)) == run.memory_bytes
+    per_1000 = dict(zip(values(found["offers"], 0), values(found["offers"], 2), strict=True))
+    assert per_1000[f"{run.offer}, on demand"] == pytest.approx(run.cost_usd_per_1000)
+    curve = estimate_batches("resnet-50", "t4", [1, 64])
+    page = result_page(plain_values(curve.to_dict()), "")
+    assert page.decision[0].startswith(f"From batch {curve.knee} on")
+    assert values(page.sections[0], 0) == [1, 64]
+
+
+def test_names_of_fields_as_people_read_them():
+    assert words("ttft_s.p99.9") == "ttft, p99.9"
+    assert words("throughput_per_s") == "throughput per s"
+    assert words("energy_per_sample_j") == "energy per sample"
+    assert value_cell("ttft_s.p99.9", 0.5).text == "500 ms"
 
 
 def test_scenarios_of_claims_are_commands():

@@ -13,7 +13,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import asdict, field, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -229,7 +229,11 @@ def search(
         rejected=dict(grid.rejected),
         configurations_per_s=(count + sum(grid.rejected.values())) / elapsed_s,
         columns=columns,
-        inputs={"load": described(arrivals), "engine": grid.engine_name},
+        inputs={
+            "load": described(arrivals),
+            "engine": grid.engine_name,
+            "slo": asdict(grid.options.slo),
+        },
         provenance=Provenance(__version__, seed),
         warnings=warnings,
     )

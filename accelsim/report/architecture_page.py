@@ -1,0 +1,198 @@
+"""Pages of matrix arrays: an exploration of designs with its Pareto front, and peaks of ASICs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from accelsim.report.page import Cell, DataTable, Page, Section, axis, cell, figure, label
+from accelsim.report.parts import COLOURS, cut, joules, mapping_section
+from accelsim.report.quantity import UNKNOWN, amount, decimal, duration, percent
+
+__all__ = ["exploration_page", "peaks_page"]
+
+Row = Mapping[str, Any]
+
+_MOST_POINTS: Final = 5_000
+_MOST_BARS: Final = 40
+_MOST_PEAKS: Final = 60
+_rate: Final = partial(amount, unit="FLOP/s", small=False)
+
+
+def _area(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{decimal(value)} mm2"
+
+
+#: Word of the decision -> figure that is small, and how it is written.
+_BEST: Final[dict[str, tuple[str, Callable[[float | None], str]]]] = {
+    "fastest": ("latency_s", duration),
+    "least energy": ("energy_j", joules),
+    "smallest": ("area_mm2", _area),
+}
+
+
+def exploration_page(document: Row, command: str) -> Page:
+    """The report of an exploration of designs.
+
+    Args:
+        document: `ArchitectureSweep.to_dict`, or the same read back.
+        command: Command that makes the page again.
+    """
+    points = document["points"]
+    done = [point for point in points if not point["refusal"]]
+    front = sorted((p for p in done if p["is_pareto"]), key=lambda p: float(p["latency_s"]))
+    sections = [_pareto(done, front)] if done else []
+    sections += [
+        _parts(front, ending, name, title, unit)
+        for ending, name, title, unit in (
+            ("_j", "energy", "Energy of one pass by component", "J"),
+            ("_mm2", "area", "Area by component", "mm2"),
+        )
+        if any(point.get("area_mm2") is not None or ending == "_j" for point in front)
+    ]
+    refused = [point for point in points if point["refusal"]]
+    if refused:
+        rows = cut([(_name(point), str(point["refusal"])) for point in refused])
+        title = "Designs that cannot run it"
+        sections.append(Section("refused", title, DataTable(("design", "why"), rows)))
+    asked = {name: value for name, value in document.items() if name not in {"points", "area_note"}}
+    sections.append(mapping_section("asked", "What was asked", asked))
+    goals = ", ".join(document["objectives"])
+    first = (
+        f"{len(front):,} of {len(points):,} designs for {document['workload']} are beaten by no "
+        f"other in {goals}."
+    )
+    best = tuple(_best(done, words) for words in _BEST if done)
+    note = (document["area_note"],) if document.get("area_note") else ()
+    title = f"Designs of matrix arrays for {document['workload']}"
+    return Page(title, (first, *filter(None, best)), tuple(sections), command, note)
+
+
+def _name(point: Row) -> str:
+    count = f"{point['count']} x " if point["count"] > 1 else ""
+    sram, rate = point["sram_bytes"] / 1024, point["bandwidth_bytes_per_s"] / 1e9
+    return f"{count}{point['array']} {point['dataflow']}, {sram:g} KiB, {rate:g} GB/s"
+
+
+def _best(points: Sequence[Row], words: str) -> str:
+    column, write = _BEST[words]
+    known = [point for point in points if point[column] is not None]
+    if not known:
+        return ""
+    least = min(known, key=lambda point: float(point[column]))
+    return f"{words.capitalize()}: {_name(least)} ({write(least[column])})."
+
+
+def _pareto(points: Sequence[Row], front: Sequence[Row]) -> Section:
+    """Latency against energy; a colour for each dataflow, the front in full marks."""
+    beaten = [point for point in points if not point["is_pareto"]]
+    shown = [*beaten[:: len(beaten) // _MOST_POINTS + 1], *front]
+    flows = list(dict.fromkeys(str(point["dataflow"]) for point in points))
+    traces = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": label(flow),
+            "x": [point["latency_s"] for point in shown if point["dataflow"] == flow],
+            "y": [point["energy_j"] for point in shown if point["dataflow"] == flow],
+            "text": [label(_name(point)) for point in shown if point["dataflow"] == flow],
+            "hovertemplate": "%{text}<br>%{x:.3s}s, %{y:.3s}J<extra></extra>",
+            "marker": {
+                "size": 10,
+                "color": COLOURS[place % len(COLOURS)],
+                "symbol": [
+                    "circle" if point["is_pareto"] else "circle-open"
+                    for point in shown
+                    if point["dataflow"] == flow
+                ],
+            },
+        }
+        for place, flow in enumerate(flows)
+    ]
+    layout = {
+        "xaxis": axis("latency of one pass, s", type="log", exponentformat="SI"),
+        "yaxis": axis("energy of one pass, J", type="log", exponentformat="SI"),
+    }
+    rows: list[tuple[str | Cell, ...]] = [
+        (
+            _name(point),
+            cell(point["latency_s"], duration),
+            cell(point["energy_j"], joules),
+            cell(point["area_mm2"], _area),
+            cell(point["utilisation_fraction"], percent),
+            cell(point["stall_fraction"], percent),
+            "yes" if point["is_pareto"] else "no",
+        )
+        for point in [*front, *beaten]
+    ]
+    names = ("design", ">latency", ">energy", ">area", ">used", ">stalls", "on the front")
+    text = "Full marks: no other design is better in all objectives."
+    left = len(beaten) + len(front) - len(shown)
+    text += f" {left:,} that are beaten not drawn." if left else ""
+    table = DataTable(names, cut(rows))
+    return Section("pareto", "Latency against energy", table, text, figure(traces, **layout))
+
+
+def _parts(front: Sequence[Row], ending: str, name: str, title: str, unit: str) -> Section:
+    """Stacked bars of the front's designs, a colour for each component."""
+    total = {"_j": "energy_j", "_mm2": "area_mm2"}[ending]
+    shown = front[:_MOST_BARS]
+    parts = [key for key in front[0] if key.endswith(ending) and key != total]
+    bars = [
+        {
+            "type": "bar",
+            "name": label(part.removesuffix(ending).replace("_", " ")),
+            "x": [label(_name(point)) for point in shown],
+            "y": [point.get(part) for point in shown],
+            "marker": {"color": COLOURS[place % len(COLOURS)]},
+        }
+        for place, part in enumerate(parts)
+    ]
+    write = joules if unit == "J" else _area
+    rows = [(_name(point), *(cell(point.get(part), write) for part in parts)) for point in front]
+    titles = ("design", *(">" + part.removesuffix(ending).replace("_", " ") for part in parts))
+    drawn = figure(bars, barmode="stack", xaxis=axis(""), yaxis=axis(unit, exponentformat="SI"))
+    text = f"The front, fastest first; {len(shown):,} of {len(front):,} drawn."
+    return Section(name, title, DataTable(titles, cut(rows)), text, drawn)
+
+
+def peaks_page(rows: Sequence[Row], command: str) -> Page:
+    """The report of quoted and derived peaks.
+
+    Args:
+        rows: `AsicPeak.to_dict`, or the same read back.
+        command: Command that makes the page again.
+    """
+    names = [f"{row['device']} {row['dtype']}" for row in rows]
+    bars = [
+        {
+            "type": "bar",
+            "name": words,
+            "x": [label(name) for name in names[:_MOST_PEAKS]],
+            "y": values[:_MOST_PEAKS],
+            "marker": {"color": colour},
+        }
+        for words, values, colour in (
+            ("quoted", [row["quoted_flop_per_s"] for row in rows], COLOURS[0]),
+            ("array, count and clock", [row["derived_flop_per_s"] for row in rows], COLOURS[1]),
+        )
+    ]
+    cells: list[tuple[str | Cell, ...]] = [
+        (
+            name,
+            cell(row["quoted_flop_per_s"], _rate),
+            cell(row["derived_flop_per_s"], _rate),
+            cell(row["difference_fraction"], percent),
+            str(row["reason"]),
+        )
+        for name, row in zip(names, rows, strict=True)
+    ]
+    titles = ("device", ">quoted", ">derived", ">differs", "why")
+    layout = {"xaxis": axis(""), "yaxis": axis("FLOP/s", type="log", exponentformat="SI")}
+    drawn = figure(bars, barmode="group", **layout)
+    table = DataTable(titles, cut(cells))
+    section = Section("peaks", "Quoted and derived peaks", table, "", drawn)
+    differing = sum(bool(row["differs"]) for row in rows)
+    decision = f"{differing} of {len(rows)} quoted peaks differ from array, count and clock."
+    return Page("Peaks of ASICs", (decision,), (section,), command)

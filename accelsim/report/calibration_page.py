@@ -1,0 +1,191 @@
+"""Pages of a calibration: held-out operators of the fit, whole models against the predictions that
+were frozen before they were measured, and steps of a server against those fitted to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from accelsim.report.page import Cell, DataTable, Page, Section, axis, cell, figure, label
+from accelsim.report.parts import COLOURS, cut, mapping_section
+from accelsim.report.quantity import duration, percent, whole
+
+if TYPE_CHECKING:
+    from accelsim.simulation.serving.fitted_steps import FittedSteps, StepColumns
+
+__all__ = ["check_page", "fit_page", "server_page"]
+
+_MOST_POINTS: Final = 5_000
+_DIAGONAL: Final[dict[str, Any]] = {"color": "#7f8a94", "width": 1}
+
+
+def fit_page(
+    environment: Mapping[str, Any], errors: Sequence[Mapping[str, Any]], command: str
+) -> Page:
+    """The report of a fit.
+
+    Args:
+        environment: The machine.
+        errors: Held-out errors by family of operators, as `calibrate.operator_errors` has them.
+        command: Command that makes the page again.
+    """
+    names = [f"{row['family']} {row['dtype']} {row['threads'] or ''}".rstrip() for row in errors]
+    bars = [
+        {
+            "type": "bar",
+            "name": words,
+            "x": [label(name) for name in names],
+            "y": [100 * row[field] for row in errors],
+            "marker": {"color": colour},
+        }
+        for words, field, colour in (
+            ("median", "median_fraction", COLOURS[0]),
+            ("p90", "p90_fraction", COLOURS[1]),
+        )
+    ]
+    rows: list[tuple[str | Cell, ...]] = [
+        (
+            name,
+            cell(float(row["rows"]), whole),
+            *(
+                cell(row[field], percent)
+                for field in ("mape_fraction", "median_fraction", "p90_fraction")
+            ),
+        )
+        for name, row in zip(names, errors, strict=True)
+    ]
+    drawn = figure(bars, barmode="group", xaxis=axis(""), yaxis=axis("error, %"))
+    titles = ("operators, format, threads", ">rows", ">MAPE", ">median", ">p90")
+    text = "Operators that took no part in the fit: predicted over measured."
+    sections = (
+        Section("operators", "Held-out operators", DataTable(titles, cut(rows)), text, drawn),
+        mapping_section("machine", "The machine", environment),
+    )
+    said = [
+        f"{row['rows']:,} operators held out: median error {percent(row['median_fraction'])}, "
+        f"{percent(row['mape_fraction'])} on average."
+        for row in errors
+        if row["family"] == "all" and row["dtype"] == "all"
+    ]
+    title = f"Calibration of {environment.get('device_name')}"
+    return Page(title, tuple(said) or (f"{title}.",), sections, command)
+
+
+def check_page(document: Mapping[str, Any], command: str) -> Page:
+    """The report of a check on whole models.
+
+    Args:
+        document: What `results.json` of a calibration holds.
+        command: Command that makes the page again.
+    """
+    rows = document["results"]
+    done = [row for row in rows if row["measured_s"] is not None]
+    inside = sum(row["low_s"] <= row["measured_s"] <= row["high_s"] for row in done)
+    errors = [abs(row["predicted_s"] / row["measured_s"] - 1) for row in done]
+    left = len(rows) - len(done)
+    decision = "No model was measured."
+    if done:
+        decision = (
+            f"{len(done)} of {len(rows)} whole models measured: median error "
+            f"{percent(float(np.median(errors)))}, {percent(inside / len(done))} in their 90 % "
+            "interval."
+        )
+    names = [_case(row) for row in done]
+    cells: list[tuple[str | Cell, ...]] = [
+        (
+            name,
+            *(cell(row[part], duration) for part in ("measured_s", "predicted_s", "low_s")),
+            cell(row["high_s"], duration),
+            cell(error, percent),
+        )
+        for name, row, error in zip(names, done, errors, strict=True)
+    ]
+    points = {
+        "x": [row["measured_s"] for row in done],
+        "y": [row["predicted_s"] for row in done],
+        "text": [label(name) for name in names],
+        "error_y": {
+            "type": "data",
+            "symmetric": False,
+            "array": [row["high_s"] - row["predicted_s"] for row in done],
+            "arrayminus": [row["predicted_s"] - row["low_s"] for row in done],
+        },
+    }
+    titles = ("model", ">measured", ">predicted", ">low", ">high", ">error")
+    text = "Predictions were frozen before anything was measured; bars are their 90 % intervals."
+    table = DataTable(titles, cut(cells))
+    drawn = _parity(points, "time of a run, s") if done else None
+    sections = [Section("models", "Predicted against measured", table, text, drawn)]
+    if left:
+        skipped = [(_case(row), str(row["skipped"])) for row in rows if row["measured_s"] is None]
+        table = DataTable(("model", "why"), cut(skipped))
+        sections.append(Section("skipped", "Models that were not measured", table))
+    about = {"frozen predictions": document["frozen_hash"]}
+    sections.append(mapping_section("about", "Where it comes from", about))
+    return Page("Check of a calibration", (decision,), tuple(sections), command)
+
+
+def _case(row: Mapping[str, Any]) -> str:
+    mode = "training" if row["is_training"] else "inference"
+    threads = f"{row['threads']} threads" if row["threads"] else row["execution"]
+    return f"{row['model']} batch {row['batch']} {row['dtype']}, {threads}, {mode}, {row['heap']}"
+
+
+def _parity(points: Mapping[str, Any], words: str) -> dict[str, Any]:
+    """Predicted over measured, with the line where they are equal."""
+    both = [*points["x"], *points["y"]]
+    ends = [min(both), max(both)]
+    own = {"type": "scatter", "mode": "markers", "name": "runs", "marker": {"color": COLOURS[0]}}
+    equal = {"type": "scatter", "mode": "lines", "name": "equal", "x": ends, "y": ends}
+    return figure(
+        [own | dict(points), equal | {"line": _DIAGONAL}],
+        xaxis=axis(f"measured {words}", type="log", exponentformat="SI"),
+        yaxis=axis(f"predicted {words}", type="log", exponentformat="SI"),
+    )
+
+
+def server_page(steps: StepColumns, fitted: FittedSteps, command: str) -> Page:
+    """The report of a server's steps.
+
+    Args:
+        steps: Measured steps.
+        fitted: The fit to them.
+        command: Command that makes the page again.
+    """
+    said = [
+        fitted.step(*batch)[0]
+        for batch in zip(
+            steps.prefill_tokens.astype(int).tolist(),
+            steps.prefill_context_sum.tolist(),
+            steps.decode_count.astype(int).tolist(),
+            steps.decode_context_sum.tolist(),
+            strict=True,
+        )
+    ]
+    stride = len(said) // _MOST_POINTS + 1
+    measured = steps.time_s.tolist()
+    points = {"x": measured[::stride], "y": said[::stride]}
+    rows: list[tuple[str | Cell, ...]] = [
+        (
+            cell(float(tokens), whole),
+            cell(float(count), whole),
+            cell(time, duration),
+            cell(fit, duration),
+        )
+        for tokens, count, time, fit in zip(
+            steps.prefill_tokens.tolist(), steps.decode_count.tolist(), measured, said, strict=True
+        )
+    ]
+    titles = (">tokens of prompts", ">sequences", ">measured", ">fitted")
+    text = "Every step has a row here as far as the page has room; the fit saw the same steps."
+    table = DataTable(titles, cut(rows))
+    drawn = _parity(points, "step, s")
+    section = Section("steps", "Fitted against measured steps", table, text, drawn)
+    decision = (
+        f"{len(said):,} steps; the fit is {percent(fitted.log_sigma)} off (standard deviation of "
+        "the logarithm)."
+    )
+    return Page("Steps of a server", (decision,), (section,), command)

@@ -1,0 +1,87 @@
+"""Pages of saved estimates: one run, and one run at several batches. The operators' roofline and
+timeline are in the page of the command itself, which runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+from accelsim.report.comparison_page import break_even_section
+from accelsim.report.page import Page, Section
+from accelsim.report.parts import joules, metrics_section, provenance_sections, shares_section
+from accelsim.report.quantity import amount, duration, number, percent, usd
+from accelsim.report.result_page import known_devices
+from accelsim.report.run_sections import accuracy_section, knee_section, offers_section
+
+__all__ = ["batches_page", "estimate_page"]
+
+_bytes: Final = partial(amount, unit="B", small=False)
+
+
+def estimate_page(document: Mapping[str, Any], command: str) -> Page:
+    """The report of a saved estimate.
+
+    Args:
+        document: The result as plain values.
+        command: Command that makes the page again.
+    """
+    d = document
+    devices = known_devices([d["device"]])
+    times = {one["name"]: one["time_s"] for one in d["operators"]}
+    found: list[Section | None] = [
+        metrics_section(d["metrics"]),
+        shares_section("operators", "Largest operators", times, duration) if times else None,
+        shares_section("memory", "Memory by part", d["memory"], _bytes),
+    ]
+    if d["energy_parts_j"]:
+        found.append(shares_section("energy", "Energy by component", d["energy_parts_j"], joules))
+    found.append(break_even_section([_row(d)], devices, "cost"))
+    if devices:
+        rate, energy = d["throughput_per_s"], d["energy_per_sample_j"]
+        found += [offers_section(d["device"], rate, energy), accuracy_section([d["device"]])]
+    sections = [section for section in found if section is not None]
+    sections += provenance_sections([d], devices)
+    title = f"{d['workload']} on {d['device']}"
+    return Page(title, _decision(d), tuple(sections), command, tuple(d["warnings"]))
+
+
+def _decision(d: Mapping[str, Any]) -> tuple[str, ...]:
+    if not d["fits"]:
+        missing = _bytes(d["memory_short_bytes"])
+        return (f"{d['workload']} does not fit on {d['device']}: {missing} are missing.",)
+    low, high = duration(d["latency_low_s"]), duration(d["latency_high_s"])
+    times = f"{duration(d['latency_s'])} for a batch of {d['batch']:,}"
+    rate = f"{number(d['throughput_per_s'])} samples/s"
+    energy = f"{joules(d['energy_per_sample_j'])} per sample"
+    return (
+        f"{d['workload']} on {d['device']} takes {times} and does {rate}.",
+        f"{percent(d['interval_level'])} interval {low} to {high}.",
+        f"Energy: {energy}. Cost: {usd(d['cost_usd_per_1000'])} per 1,000.",
+    )
+
+
+def batches_page(document: Mapping[str, Any], command: str) -> Page:
+    """The report of one run at several batches.
+
+    Args:
+        document: The result as plain values.
+        command: Command that makes the page again.
+    """
+    runs, knee = document["batches"], document["knee"]
+    sections = [knee_section(sorted(runs, key=lambda one: int(one["batch"])), knee)]
+    chosen = next((one for one in runs if one["batch"] == knee), None)
+    devices = known_devices([one["device"] for one in runs])
+    found = () if chosen is None else (break_even_section([_row(chosen)], devices, "cost"),)
+    sections += [section for section in found if section is not None]
+    sections += provenance_sections(runs[:1], devices)
+    title = f"{runs[0]['workload']} on {runs[0]['device']}, {len(runs)} batches"
+    warnings = dict.fromkeys(text for one in runs for text in one["warnings"])
+    return Page(title, (sections[0].text,), tuple(sections), command, tuple(warnings))
+
+
+def _row(one: Mapping[str, Any]) -> dict[str, Any]:
+    """An estimate as a row of a comparison."""
+    name = f"{one['device']}, batch {one['batch']:,}"
+    return {**one, "reason": None, "name": name}
