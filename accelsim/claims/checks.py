@@ -14,6 +14,7 @@ import accelsim
 from accelsim import catalog
 from accelsim.claims.claim import Reading
 from accelsim.claims.closed_forms import CLOSED_FORMS
+from accelsim.claims.taxonomy import DISTRIBUTED, SHARED, TAXONOMY
 from accelsim.hardware.profile import CpuProfile, GpuProfile
 from accelsim.planning.peaks import asic_peaks
 from accelsim.workloads.operator import OperatorKind
@@ -289,6 +290,23 @@ def replicas() -> list[Reading]:
     ]
 
 
+def tree() -> list[Reading]:
+    """Leaves of the tree of devices and ways to part a model; each one's scenario takes time."""
+    from accelsim.claims.scenarios import scenario_figure
+
+    leaves = {
+        branch: ", ".join(way.name for way in TAXONOMY if way.branch == branch)
+        for branch in dict.fromkeys(way.branch for way in TAXONOMY)
+    }
+    times = [scenario_figure(way.scenario) for way in TAXONOMY]
+    runs = sum(isinstance(time_s, float) and time_s > 0 for time_s in times)
+    return [
+        Reading("devices whose lanes share a memory", leaves[SHARED], "CPU, GPU, FPGA, ASIC"),
+        Reading("ways over several memories", leaves[DISTRIBUTED], "data, model, pipeline"),
+        Reading("share of scenarios that run", runs / len(TAXONOMY), 1.0),
+    ]
+
+
 def gallery() -> list[Reading]:
     """All other claims: the share with a verdict, and the time of the processor."""
     from accelsim.claims.scenarios import claim_ids, claim_scenario, run_claim
@@ -331,6 +349,7 @@ _ALL: Final[tuple[Check, ...]] = (
     bert_on_cpu,
     six_flop,
     replicas,
+    tree,
     gallery,
 )
 #: Checks by the names that scenarios give them.

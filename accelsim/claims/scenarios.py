@@ -24,7 +24,7 @@ from accelsim.datafile import read_yaml
 from accelsim.errors import InputError, UnknownNameError
 from accelsim.hardware.sourced import FrozenModel
 
-__all__ = ["ClaimScenario", "claim_ids", "claim_scenario", "run_claim"]
+__all__ = ["ClaimScenario", "claim_ids", "claim_scenario", "run_claim", "scenario_figure"]
 
 _FILE: Final = Path(__file__).with_name("scenarios.yaml")
 _DEVICE: Final = "device."
@@ -122,6 +122,16 @@ def _reading(one: ReadingScenario, name: str, run: dict[str, Any], expected: Any
     scenario = {"figure": one.figure, **run} | ({} if one.over is None else {"over": one.over})
     accepted = {name: getattr(one, name) for name in ("within", "at_least", "at_most", "verified")}
     return Reading(name, simulated, expected, scenario=scenario, note=note, **accepted)
+
+
+def scenario_figure(scenario: Mapping[str, Any]) -> float | str | None:
+    """The figure that a scenario names.
+
+    Args:
+        scenario: A run with the name of its ``figure``.
+    """
+    run = dict(scenario)
+    return _figure(str(run.pop("figure")), run)
 
 
 def _figure(figure: str, run: Mapping[str, Any]) -> float | str | None:

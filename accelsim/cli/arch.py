@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InvalidValueError
 
@@ -121,16 +122,17 @@ def sweep(
             pipelined=pipelined,
             weight_density_fraction=density,
         )
-    found = sweep_architectures(
-        _model(model, precision),
-        designs,
-        batch=batch,
-        precision=precision,
-        seq_len=seq_len,
-        process_nm=process_nm,
-        memory=memory,
-        objectives=None if objectives is None else _items("--objectives", objectives),
-    )
+    with progress_bar(f"{len(designs):,} designs", quiet=output.quiet):
+        found = sweep_architectures(
+            _model(model, precision),
+            designs,
+            batch=batch,
+            precision=precision,
+            seq_len=seq_len,
+            process_nm=process_nm,
+            memory=memory,
+            objectives=None if objectives is None else _items("--objectives", objectives),
+        )
     from accelsim.report.architecture import sweep_view
 
     data = found.to_dict()

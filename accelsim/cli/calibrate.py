@@ -44,6 +44,7 @@ _ReportOption = Annotated[
     Path | None,
     typer.Option("--report", metavar="FILE", help="Also write a page (HTML): figures and data."),
 ]
+_ForceOption = Annotated[bool, typer.Option("--force", help="Let --report replace a page.")]
 
 
 @calibrate.callback(invoke_without_command=True)
@@ -78,6 +79,7 @@ def run(
         bool, typer.Option("--despite-noise", help="Fit although the machine was busy.")
     ] = False,
     report: _ReportOption = None,
+    force: _ForceOption = False,
 ) -> None:
     """Measure this machine's operators and fit its cost model; then: accelsim calibrate check."""
     if context.invoked_subcommand is not None:
@@ -90,7 +92,7 @@ def run(
         parse_threads,
     )
 
-    check_report(report)
+    check_report(report, force=force)
     folder = _folder(out)
     path = from_run or folder / "run.jsonl"
     if from_run is None:
@@ -99,7 +101,11 @@ def run(
         with _interruptible(path), progress_bar("measuring") as told:
             measure(settings, lambda p: told(p.done, p.total, p.label))
     with _interruptible(path, f"fit it with --from {path}"):
-        _fit(path, folder, name, despite_noise, report)
+        written = _fit(path, folder, name, despite_noise)
+    if report is not None:
+        from accelsim.report.calibration_page import fit_page
+
+        _write_page(fit_page(*written, command_text()), report, force=force)
 
 
 @contextmanager
@@ -114,7 +120,10 @@ def _interruptible(path: Path, remedy: str = "continue with --resume") -> Iterat
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _fit(path: Path, folder: Path, name: str, despite_noise: bool, report: Path | None) -> None:
+def _fit(
+    path: Path, folder: Path, name: str, despite_noise: bool
+) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
+    """Fit a run and write what it gave; the machine, and errors of held-out operators."""
     from accelsim.calibration.calibrate import refuse_other_machine
     from accelsim.calibration.check_report import report_markdown
     from accelsim.calibration.files import write_text
@@ -143,16 +152,13 @@ def _fit(path: Path, folder: Path, name: str, despite_noise: bool, report: Path 
     _say_errors(errors)
     for file in (*written, folder / "report.md"):
         typer.echo(f"wrote {file}")
-    if report is not None:
-        from accelsim.report.calibration_page import fit_page
-
-        _write_page(fit_page(run_data.environment, errors, command_text()), report)
+    return run_data.environment, errors
 
 
-def _write_page(page: Page, path: Path) -> None:
+def _write_page(page: Page, path: Path, *, force: bool) -> None:
     from accelsim.report.page import write_page
 
-    write_page(page, path)
+    write_page(page, path, force=force)
     typer.echo(f"wrote {path}; open it in a browser", err=True)
 
 
@@ -252,7 +258,7 @@ def server(
     from accelsim.simulation.serving.fitted_steps import fit_steps
 
     check_output(out, force=force)
-    check_report(report, out)
+    check_report(report, out, force=force)
     found = read_benchmark(benchmark, max_batch_tokens)
     fitted = fit_steps(found.steps)
     for reason, count in found.skips.items():
@@ -266,7 +272,8 @@ def server(
     if report is not None:
         from accelsim.report.calibration_page import server_page
 
-        _write_page(server_page(found.steps, fitted, command_text()), report)
+        page = server_page(found.steps, fitted, command_text())
+        _write_page(page, report, force=force)
 
 
 @calibrate.command("check")
@@ -277,6 +284,7 @@ def check(
         str, typer.Option(help="CPU: default, kept (the allocator keeps what is freed) or both.")
     ] = "both",
     report: _ReportOption = None,
+    force: _ForceOption = False,
 ) -> None:
     """Measure whole models against the frozen predictions; exits with 1 if the machine drifted."""
     from accelsim.calibration import calibrate as library
@@ -291,7 +299,7 @@ def check(
 
     if not 0 < budget <= _MOST_SECONDS:
         raise InvalidValueError("seconds", budget, f"above 0 and at most {_MOST_SECONDS:g}")
-    check_report(report)
+    check_report(report, force=force)
     require_torch()
     folder = _folder(out)
     for name in ("run.jsonl", "frozen.json"):
@@ -327,7 +335,7 @@ def check(
     if report is not None:
         from accelsim.report.calibration_page import check_page
 
-        _write_page(check_page(document, command_text()), report)
+        _write_page(check_page(document, command_text()), report, force=force)
     if not is_whole:
         typer.echo("interrupted: the report has what was measured", err=True)
         raise typer.Exit(INTERRUPTED)

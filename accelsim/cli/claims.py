@@ -31,6 +31,23 @@ def list_claims(output: ResultWriter) -> None:
     )
 
 
+@claims.command("taxonomy")
+@with_output
+def list_taxonomy(output: ResultWriter) -> None:
+    """List devices and ways to parallelise as a tree, each with a command that runs it."""
+    from accelsim.claims.taxonomy import TAXONOMY
+    from accelsim.report.claims import scenario_command
+    from accelsim.report.listing import Listing
+
+    rows = [
+        {"branch": way.branch, "name": way.name, "what": way.what}
+        | {"command": scenario_command(way.scenario)}
+        for way in TAXONOMY
+    ]
+    cells = [tuple(row.values()) for row in rows]
+    output.emit(rows, lambda: Listing.of("memory | ~way | ~what | ~run it", cells, gap=2))
+
+
 @claims.command("run")
 @with_output
 def run_claims(

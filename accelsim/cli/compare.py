@@ -69,14 +69,16 @@ def compare(
         allowed = "no value: winners are named of inference on several devices"
         raise InvalidValueError("--batches", batches, allowed, "Leave --batches out.")
     _refuse_devices_among(names)
-    with progress_bar("comparing", quiet=output.quiet):
-        comparison = compare_runs(names, profiles, modes=modes, **keywords)
     winners: list[tuple[BatchWinners, ...]] = []
-    if has_winners:
-        from accelsim.planning.batch_winners import batch_winners
+    with progress_bar("comparing", unit="models", quiet=output.quiet) as told:
+        comparison = compare_runs(names, profiles, modes=modes, **keywords)
+        if has_winners:
+            from accelsim.planning.batch_winners import batch_winners
 
-        settings = {name: value for name, value in keywords.items() if name != "batch"}
-        winners = [batch_winners(name, profiles, sizes, **settings) for name in names]
+            settings = {name: value for name, value in keywords.items() if name != "batch"}
+            for place, name in enumerate(names):
+                told(place, len(names), f"{name} by batch")
+                winners.append(batch_winners(name, profiles, sizes, **settings))
     output.note(groups_note(devices or []))
     emit_comparison(output, comparison, winners, profiles, limits)
 

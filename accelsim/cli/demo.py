@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from accelsim.cli.compare import emit_comparison
+from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
+
+if TYPE_CHECKING:
+    from accelsim.planning.compare import ComparisonRow
 
 __all__ = ["DEMO_DEVICES", "DEMO_MODELS", "demo"]
 
@@ -36,13 +40,16 @@ def demo(
     """
     from accelsim.planning.compare import Comparison, compare
 
-    rows = [
-        row
+    runs = [
+        (model, mode, batch)
         for model, batches in DEMO_MODELS.items()
         for mode, batch in zip(("inference", "training"), batches, strict=True)
-        for device, host in DEMO_DEVICES.items()
-        for row in compare(
-            model, [device], modes=[mode], batch=batch, host=host, execution="compiled"
-        ).rows
     ]
+    rows: list[ComparisonRow] = []
+    with progress_bar("comparing", unit="runs", quiet=output.quiet) as told:
+        for place, (model, mode, batch) in enumerate(runs):
+            told(place, len(runs), f"{model}, {mode}")
+            for device, host in DEMO_DEVICES.items():
+                keywords = {"batch": batch, "host": host, "execution": "compiled"}
+                rows += compare(model, [device], modes=[mode], **keywords).rows  # type: ignore[arg-type]
     emit_comparison(output, Comparison(tuple(rows)))

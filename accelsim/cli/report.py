@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import check_report, command_text
 
 __all__ = ["report"]
@@ -26,7 +27,8 @@ def report(
     from accelsim.report.saved import read_result
 
     check_report(out, force=force)
-    found: list[tuple[str, Any]] = [(str(path), read_result(path)) for path in results]
-    pages = [(name, result_page(document, "")) for name, document in found]
-    write_page(merged_page(pages, command_text()), out, force=force)
+    with progress_bar("writing the page"):
+        found: list[tuple[str, Any]] = [(str(path), read_result(path)) for path in results]
+        pages = [(name, result_page(document, "")) for name, document in found]
+        write_page(merged_page(pages, command_text()), out, force=force)
     typer.secho(f"wrote {out}; open it in a browser", err=True, dim=True)

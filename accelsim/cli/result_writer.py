@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from accelsim.cli import options as opt
+from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import check_report, command_text
 from accelsim.frozen import dataclass
 from accelsim.report.formats import OutputFormat
@@ -29,6 +30,10 @@ __all__ = ["ResultWriter", "with_output"]
 
 #: Width of tables that go to a file or a pipe.
 _FILE_WIDTH: Final = 100
+#: Endings of formats that a table of text is not.
+_OTHER_FORMATS: Final = frozenset(
+    (".pdf", ".svg", ".jpg", ".jpeg", ".xls", ".xlsx", ".parquet", ".yaml", ".yml", ".xml")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +58,18 @@ class ResultWriter:
         """Refuse a bad output path, or a missing library, before any work is done.
 
         Raises:
-            InvalidValueError: If the result and its page are one file.
+            InvalidValueError: If the result and its page are one file, or the file's name ends in
+                another format's.
             MissingDependencyError: If a page is wanted and jinja2 or plotly is not installed.
             OutputError: If a file exists or cannot be written.
         """
         if self.out is not None:
+            from accelsim.errors import InvalidValueError
             from accelsim.report.output import check_output
 
+            if self.out.suffix.lower() in _OTHER_FORMATS:
+                allowed = "a name ending in .json, .csv, .md, .html, .png or .txt"
+                raise InvalidValueError("out", str(self.out), allowed)
             check_output(self.out, force=self.force)
         check_report(self.report, self.out, force=self.force)
         if self.is_picture:
@@ -120,8 +130,9 @@ class ResultWriter:
         from accelsim.report.result_page import result_page
 
         if self.report is not None:
-            made = page() if page else result_page(plain_values(data), command_text())
-            write_page(made, self.report, force=self.force)
+            with progress_bar("writing the page", quiet=self.quiet):
+                made = page() if page else result_page(plain_values(data), command_text())
+                write_page(made, self.report, force=self.force)
             self.note(f"wrote {self.report}; open it in a browser")
 
     def note(self, text: str) -> None:

@@ -35,6 +35,7 @@ def sweep(
         Path | None,
         typer.Option("--report", metavar="FILE", help="Also write a page of the points (HTML)."),
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Let --report replace a page.")] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print nothing but the result.")
     ] = False,
@@ -44,7 +45,7 @@ def sweep(
     from accelsim.result import json_text
     from accelsim.sweeps.run import sweep as run_sweep
 
-    check_report(report)
+    check_report(report, force=force)
     with progress_bar("sweep", unit="points", quiet=quiet) as told:
         result = run_sweep(
             spec,
@@ -58,7 +59,9 @@ def sweep(
         from accelsim.report.result_page import result_page
         from accelsim.report.saved import read_result
 
-        write_page(result_page(read_result(out), command_text()), report)
+        with progress_bar("writing the page", quiet=quiet):
+            page = result_page(read_result(out), command_text())
+            write_page(page, report, force=force)
     typer.echo(json_text(result.to_dict()))
 
 

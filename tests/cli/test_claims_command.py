@@ -5,6 +5,18 @@ from __future__ import annotations
 KEYS = {"id", "title", "verdict", "expected", "simulated", "tolerance", "scenario", "source"}
 
 
+def test_the_tree_of_ways_to_parallelise_names_commands_that_run(run):
+    rows = run("claims", "taxonomy", "--format", "json").json
+    assert [row["name"] for row in rows] == [
+        *("CPU", "GPU", "FPGA", "ASIC"),
+        *("data", "model", "pipeline"),
+    ]
+    for row in (rows[2], rows[-1]):
+        program, *words = row["command"].split()
+        assert program == "accelsim"
+        assert run(*words).code == 0
+
+
 def test_claims_are_listed(run):
     claims = run("claims", "list", "--format", "json").json["claims"]
     assert len(claims) == 66

@@ -109,3 +109,10 @@ def test_the_name_of_the_file_chooses_the_format(run, tmp_path):
     assert (tmp_path / "r.csv").read_text().count("\n") == 2
     assert run(*RUN, "--format", "csv", "--out", tmp_path / "asked.json").code == 0
     assert (tmp_path / "asked.json").read_text() == (tmp_path / "r.csv").read_text()
+
+
+@pytest.mark.parametrize("name", ["r.pdf", "r.XLSX", "r.yaml"])
+def test_names_of_formats_that_no_result_has_are_refused(refused, tmp_path, name):
+    said = refused("estimate", "lenet-5", "-d", "t4", "--out", tmp_path / name)
+    assert ".json, .csv, .md, .html, .png or .txt" in said
+    assert list(tmp_path.iterdir()) == []

@@ -65,3 +65,29 @@ def test_a_closed_standard_error_is_no_terminal(monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
     with progress_bar("validating") as report:
         report(1, 2, "T4")
+
+
+LONG = {
+    "arch": (("arch", "sweep", "lenet-5"), "15 designs"),
+    "report": (("estimate", "lenet-5", "-d", "t4", "--report", "r.html"), "writing the page"),
+}
+
+
+@pytest.mark.parametrize(("command", "words"), LONG.values(), ids=LONG)
+def test_long_work_shows_a_bar_on_a_terminal_and_nothing_in_a_pipe(
+    run, monkeypatch, tmp_path, command, words
+):
+    monkeypatch.chdir(tmp_path)
+    assert words not in run(*command).err
+    terminal = open_terminal(monkeypatch)
+    assert run(*command, "--force").code == 0
+    assert words in terminal.getvalue()
+
+
+def test_ctrl_c_ends_long_work_with_its_code_and_no_traceback(run, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("accelsim.planning.architecture.sweep_architectures", interrupted)
+    ran = run("arch", "sweep", "lenet-5")
+    assert (ran.code, ran.out, ran.err) == (130, "", "")

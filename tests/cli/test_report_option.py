@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from typer.main import get_command
+
+from accelsim.cli.app import command_tree
 
 ESTIMATE = ("estimate", "resnet-50", "--device", "t4", "--batch", "8")
 SERVE = ("serve", "resnet-50", "--device", "t4", "--rate", "50", "--requests", "20")
@@ -96,3 +99,21 @@ def test_files_that_cannot_be_read_are_refused(refused, tmp_path):
     out = tmp_path / "r.html"
     assert "No such file" in refused("report", tmp_path / "none.json", "--out", out)
     assert "no folder of a sweep" in refused("report", tmp_path, "--out", out)
+
+
+def commands(group, name=""):
+    """Commands with their options, those of groups among them."""
+    options = {flag for parameter in group.params for flag in parameter.opts}
+    if "--version" not in options and len(options) > len({"--help"}):
+        yield name, options
+    for word, command in getattr(group, "commands", {}).items():
+        yield from commands(command, f"{name} {word}".strip())
+
+
+def test_every_command_takes_a_page_and_none_replaces_a_file_unasked():
+    found = dict(commands(get_command(command_tree())))
+    assert {name for name, options in found.items() if "--report" not in options} == {
+        "init",  # writes a scenario
+        "report",  # writes nothing else
+    }
+    assert [name for name, options in found.items() if "--force" not in options] == []
