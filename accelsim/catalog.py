@@ -16,12 +16,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from accelsim.datafile import FileStamp, data_root, file_stamp, name_key, read_mapping, validated
 from accelsim.errors import InvalidValueError, ProfileError, UnknownNameError
+from accelsim.frozen import dataclass
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, parse_device
 from accelsim.units import to_si
+
+if TYPE_CHECKING:
+    from accelsim.hardware.local import CpuFacts
 
 __all__ = [
     "DEVICE_GROUPS",
@@ -126,15 +130,38 @@ def detect_local_devices() -> list[DeviceProfile]:
     what the operating system says, named ``local/cpu``. NVIDIA GPUs are those ``nvidia-smi`` lists
     that the catalogue has.
     """
-    from accelsim.hardware.local import local_cpu_facts, local_cpu_profile, local_gpu_names
+    from accelsim.hardware.local import local_cpu_facts, local_gpu_names
 
     found: list[DeviceProfile] = []
     facts = local_cpu_facts()
     if facts is not None:
         known = product_device(facts.model_name)
-        found.append(local_cpu_profile(facts, known if isinstance(known, CpuProfile) else None))
+        found.append(
+            _local_cpu(facts, _Identical(known if isinstance(known, CpuProfile) else None))
+        )
     found.extend(gpu for gpu in map(product_device, local_gpu_names()) if gpu is not None)
     return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Identical:
+    """A profile compared by identity, as a key of what is made of it."""
+
+    profile: CpuProfile | None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identical) and other.profile is self.profile
+
+    def __hash__(self) -> int:
+        return id(self.profile)
+
+
+@lru_cache(maxsize=8)
+def _local_cpu(facts: CpuFacts, known: _Identical) -> CpuProfile:
+    """The same profile as long as nothing changes: what was priced on it is found again."""
+    from accelsim.hardware.local import local_cpu_profile
+
+    return local_cpu_profile(facts, known.profile)
 
 
 def group_devices(word: str) -> tuple[str, ...]:

@@ -35,8 +35,7 @@ from accelsim.planning.options import (
 )
 from accelsim.planning.price import DevicePrice, device_price
 from accelsim.planning.run import ResolvedRun, resolve
-from accelsim.planning.schedule import Schedule, device_time_s
-from accelsim.planning.simulate import device_settings
+from accelsim.planning.schedule import Schedule, device_settings, device_time_s
 from accelsim.workloads.graph import FloatArray, IntArray
 from accelsim.workloads.lowering import LoweredBatch, ShapeColumns, lower
 from accelsim.workloads.operator import CONTRACTION_KINDS, Phase

@@ -1,4 +1,4 @@
-"""The schedule of one pass on a device with one stream, in closed form and in many scenarios.
+"""The schedule of one pass on a device with one stream, in closed form: one run, or many scenarios.
 
 With one stream, rows follow each other as ``end[j] = max(end[j - 1], issued[j]) + time[j]``, which
 unrolls to ``max(start + sum(time), issue start + K)``: K is the largest of what is issued up to a
@@ -9,19 +9,30 @@ row and the time from it on. Iterations then follow each other as those of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.cost.background import background_power_w
 from accelsim.cost.table import Bound, CostTable, Execution
 from accelsim.frozen import dataclass
-from accelsim.planning.run import ResolvedRun
-from accelsim.planning.simulate import device_settings
+from accelsim.simulation.device_settings import (
+    DeviceRows,
+    DeviceSettings,
+    bottleneck,
+    check_rows,
+    launch_times_s,
+)
+from accelsim.simulation.device_settings import device_time_s as row_times_s
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
-from accelsim.workloads.lowering import LoweredBatch
 
-__all__ = ["Schedule", "device_time_s"]
+if TYPE_CHECKING:
+    from accelsim.hardware.profile import DeviceProfile
+    from accelsim.planning.run import ResolvedRun
+    from accelsim.workloads.lowering import LoweredBatch
+
+__all__ = ["PassResult", "Schedule", "device_settings", "device_time_s", "pass_result"]
 
 #: Iterations of a pass before its steady state is looked for, and rows that one may simulate in
 #: all: those of `accelsim.simulation.device`.
@@ -29,7 +40,40 @@ _WARM_UP: Final = 2
 _MAX_ROWS: Final = 100_000
 _EVENTS_IN_ROWS: Final = 200
 _TOLERANCE: Final = 1e-9
-#: What the time of an iteration on the device goes to.
+#: Host link where a profile names none: PCIe 3.0 x16, 15.75 GB/s per direction (PCI-SIG), the
+#: slowest common slot.
+_DEFAULT_HOST_LINK_BYTES_PER_S: Final = 15.75e9
+#: Host time to launch a captured graph: NVIDIA, "Constant-time launch for straight-line CUDA
+#: graphs" (2024), CUDA 12.6.
+_GRAPH_LAUNCH_S: Final = 2.5e-6
+
+
+def device_settings(
+    device: DeviceProfile, execution: Execution, input_bytes: float, *, is_decode: bool
+) -> dict[str, Any]:
+    """`DeviceSettings` of a pass.
+
+    Args:
+        device: The device.
+        execution: How its operators are issued.
+        input_bytes: Bytes of one batch as it comes from the host.
+        is_decode: Whether the host waits for each step's token and copies no input.
+    """
+    on_host, is_fpga = device.device_class == "cpu", device.device_class == "fpga"
+    link, limit = device.host_link, device.power.limit_w
+    shares_memory = on_host or (is_fpga and link is None)
+    link_rate = _DEFAULT_HOST_LINK_BYTES_PER_S if link is None else link.bandwidth_bytes_per_s.value
+    return {
+        # the host works beside an overlay
+        "execution": Execution.EAGER if is_fpga else execution,
+        "graph_launch_s": _GRAPH_LAUNCH_S if device.device_class == "gpu" else None,
+        "is_asynchronous": not on_host,
+        "synchronize": is_decode,
+        "input_bytes": 0.0 if shares_memory or is_decode else input_bytes,
+        "host_bandwidth_bytes_per_s": link_rate,
+        "idle_w": background_power_w(device),
+        "power_limit_w": None if limit is None else limit.value,
+    }
 
 
 def device_time_s(table: CostTable, settings: Mapping[str, Any]) -> FloatArray:
@@ -48,6 +92,63 @@ def device_time_s(table: CostTable, settings: Mapping[str, Any]) -> FloatArray:
         time_s = np.maximum(time_s, table.energy_j / (limit_w - idle_w))
     is_eager = settings["execution"] == Execution.EAGER
     return time_s if is_eager and settings["is_asynchronous"] else time_s + table.dispatch_s
+
+
+@dataclass(frozen=True, slots=True)
+class PassResult:
+    """What a device takes for a pass; see `accelsim.simulation.device.SimulationResult`, which it
+    equals to rounding.
+
+    Attributes:
+        latency_s: The pass alone, from its copy to the device to its end.
+        steady_state_s: Time per pass, passes back to back.
+        bottleneck: The stage with the largest demand; of the device's, what most of its time goes
+            to.
+        dynamic_energy_j: Dynamic energy.
+        energy_j: With the idle power of the steady-state time; None where that is unknown.
+    """
+
+    latency_s: float
+    steady_state_s: float
+    bottleneck: str
+    dynamic_energy_j: float
+    energy_j: float | None
+
+
+def pass_result(table: CostTable, settings: Mapping[str, Any]) -> PassResult:
+    """What a device takes for a pass.
+
+    Args:
+        table: Costs of its rows, in the order they are launched.
+        settings: Its `device_settings`.
+
+    Raises:
+        InvalidValueError: If there are no rows, or a number is not finite.
+    """
+    rows = DeviceRows(table.time_s, table.dispatch_s, table.energy_j, table.bound)
+    how = DeviceSettings(**settings)
+    check_rows(rows, how)
+    schedule = Schedule.of_pass(rows, how)
+    latency_s, period_s = (float(times[0]) for times in schedule.latency_and_period_s())
+    dynamic_j = float(table.energy_j.sum())
+    return PassResult(
+        latency_s=latency_s,
+        steady_state_s=period_s,
+        bottleneck=bottleneck(rows, how, _demand_s(schedule, rows, how)),
+        dynamic_energy_j=dynamic_j,
+        energy_j=None if how.idle_w is None else dynamic_j + how.idle_w * period_s,
+    )
+
+
+def _demand_s(schedule: Schedule, rows: DeviceRows, settings: DeviceSettings) -> dict[str, float]:
+    """Busy time of each stage; a host that is the device issues operators and computes in turn."""
+    on_host = not settings.is_asynchronous
+    launch_s = 0.0 if on_host and settings.is_captured else launch_times_s(rows, settings).sum()
+    return {
+        "dispatch": float(launch_s),
+        "compute": float(schedule.busy_s[0] - (launch_s if on_host else 0.0)),
+        "link": float(schedule.copy_s[0]),
+    }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +174,29 @@ class Schedule:
     is_captured: bool
     synchronize: bool
     dispatch_s: FloatArray
+
+    @classmethod
+    def of_pass(cls, rows: DeviceRows, settings: DeviceSettings) -> Schedule:
+        """The schedule of one pass, its rows in the order they are launched."""
+        time_s, launch_s = row_times_s(rows, settings), launch_times_s(rows, settings)
+        busy_s, issue_s = time_s.sum(), launch_s.sum()
+        if not settings.is_asynchronous:
+            issue_s = issued_to_end_s = np.zeros(())  # the host is the device
+        elif settings.is_captured:
+            issued_to_end_s = issue_s + busy_s
+        else:
+            left_s = np.cumsum(time_s[::-1])[::-1]
+            issued_to_end_s = (np.cumsum(launch_s) + left_s).max()
+        return cls(
+            launch_count=len(time_s),
+            busy_s=np.array([busy_s]),
+            issue_s=np.array([issue_s]),
+            issued_to_end_s=np.array([issued_to_end_s]),
+            copy_s=np.array([settings.copy_s(settings.input_bytes)]),
+            is_captured=settings.is_captured,
+            synchronize=settings.synchronize,
+            dispatch_s=rows.dispatch_s[None],
+        )
 
     @classmethod
     def of(

@@ -1,10 +1,11 @@
-"""Simulate one run: every pass costed on the device and run through the device simulator.
+"""Simulate one run: every pass costed on the device and scheduled on it.
 
 A run is lowered to passes (a forward pass, a training step, a prefill and decode steps), each
-costed by the device's model and simulated once; passes add, each as often as it runs. The interval
-widens with each operator kind's share of the time: the part of the error that one kind shares on
-one device does not average out (a bias of all its GEMMs), the part of each shape does, and
-different kinds are independent.
+costed by the device's model and scheduled in closed form; passes add, each as often as it runs. The
+timeline alone is made by the device simulator, whose times are the same. The interval widens with
+each operator kind's share of the time: the part of the error that one kind shares on one device
+does not average out (a bias of all its GEMMs), the part of each shape does, and different kinds are
+independent.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
 
 import numpy as np
 
-from accelsim.cost.background import background_power_w
 from accelsim.cost.memory import MemoryFootprint
 from accelsim.cost.registry import tier_parameters
 from accelsim.cost.residual import run_log_sigma
@@ -31,9 +31,9 @@ from accelsim.planning.likeness import Setting, setting_of
 from accelsim.planning.options import RunKeywords, RunOptions
 from accelsim.planning.passes import Pass, RunPasses, run_passes
 from accelsim.planning.run import ResolvedRun, resolve
+from accelsim.planning.schedule import PassResult, device_settings, pass_result
 from accelsim.planning.sharded_costs import sharded_costs
 from accelsim.result import Metric, Provenance, Result
-from accelsim.simulation.device import SimulationResult, simulate_device
 from accelsim.simulation.liveness import activation_live_bytes
 from accelsim.simulation.timeline import StepFunction, Timeline, merge
 from accelsim.workloads.graph import IntArray, OperatorGraph
@@ -58,14 +58,8 @@ __all__ = [
 #: Two-sided standard normal quantile of the 90 % interval.
 _Z90: Final = 1.6448536269514722
 _INTERVAL_LEVEL: Final = 0.9
-#: Host link where a profile names none: PCIe 3.0 x16, 15.75 GB/s per direction (PCI-SIG), the
-#: slowest common slot.
-_DEFAULT_HOST_LINK_BYTES_PER_S: Final = 15.75e9
 _TOP_OPERATORS: Final = 10
 _STEPS: Final = ("time_s", "value")
-#: Host time to launch a captured graph: NVIDIA, "Constant-time launch for straight-line CUDA
-#: graphs" (2024), CUDA 12.6.
-_GRAPH_LAUNCH_S: Final = 2.5e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +82,7 @@ class SimulatedPass:
         repeats: Times it runs; need not be whole.
         graph: Its operators.
         table: What each costs, in graph order.
-        result: The device running it.
+        result: What the device takes for it.
         input_bytes: Bytes of one batch as it comes from the host.
     """
 
@@ -96,7 +90,7 @@ class SimulatedPass:
     repeats: float
     graph: OperatorGraph
     table: CostTable
-    result: SimulationResult
+    result: PassResult
     input_bytes: float
 
 
@@ -445,7 +439,7 @@ def _costs_and_result(
     input_bytes: float,
     *,
     is_decode: bool,
-) -> tuple[CostTable, SimulationResult]:
+) -> tuple[CostTable, PassResult]:
     """Costs and simulation of one pass; the same graph on the same device again (a sweep over
     prices) is looked up.
     """
@@ -454,39 +448,13 @@ def _costs_and_result(
     kernels = sharded_costs(graph, *priced, shard=shard, cluster=cluster.value)
     table = on_stack(kernels, graph, effect, is_decode=is_decode)
     settings = device_settings(device, execution, input_bytes, is_decode=is_decode)
-    return table, simulate_device(table, iterations=1, warmup_iterations=2, **settings)
-
-
-def device_settings(
-    device: DeviceProfile, execution: Execution, input_bytes: float, *, is_decode: bool
-) -> dict[str, Any]:
-    """`DeviceSettings` of a pass.
-
-    Args:
-        device: The device.
-        execution: How its operators are issued.
-        input_bytes: Bytes of one batch as it comes from the host.
-        is_decode: Whether the host waits for each step's token and copies no input.
-    """
-    on_host, is_fpga = device.device_class == "cpu", device.device_class == "fpga"
-    link, limit = device.host_link, device.power.limit_w
-    shares_memory = on_host or (is_fpga and link is None)
-    link_rate = _DEFAULT_HOST_LINK_BYTES_PER_S if link is None else link.bandwidth_bytes_per_s.value
-    return {
-        # the host works beside an overlay
-        "execution": Execution.EAGER if is_fpga else execution,
-        "graph_launch_s": _GRAPH_LAUNCH_S if device.device_class == "gpu" else None,
-        "is_asynchronous": not on_host,
-        "synchronize": is_decode,
-        "input_bytes": 0.0 if shares_memory or is_decode else input_bytes,
-        "host_bandwidth_bytes_per_s": link_rate,
-        "idle_w": background_power_w(device),
-        "power_limit_w": None if limit is None else limit.value,
-    }
+    return table, pass_result(table, settings)
 
 
 def _one_iteration(run: ResolvedRun, simulated_pass: SimulatedPass) -> Timeline:
     """One iteration of a pass alone, its rows by name."""
+    from accelsim.simulation.device import simulate_device
+
     p = simulated_pass
     settings = device_settings(
         run.device, run.execution, p.input_bytes, is_decode=p.name == "decode"

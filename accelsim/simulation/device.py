@@ -18,12 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from accelsim.cost.table import Bound
 from accelsim.frozen import dataclass
-from accelsim.simulation.device_settings import DeviceRows, DeviceSettings, check_rows
+from accelsim.simulation.device_settings import (
+    DeviceRows,
+    DeviceSettings,
+    bottleneck,
+    check_rows,
+    device_time_s,
+    launch_times_s,
+)
 from accelsim.simulation.engine import Engine, Job, RowDependency, Task
 from accelsim.simulation.liveness import activation_live_bytes
-from accelsim.simulation.power_cap import cap_power
 from accelsim.simulation.streams import Segment, dependency_levels, spread_over_streams
 from accelsim.simulation.timeline import StepFunction, Timeline
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -147,7 +152,7 @@ def simulate_rows(rows: DeviceRows, settings: DeviceSettings) -> SimulationResul
             lack dependencies.
     """
     check_rows(rows, settings)
-    time_s = _device_time_s(rows, settings)
+    time_s = device_time_s(rows, settings)
     run = _DeviceRun(rows, settings, time_s)
     while (
         not run.is_steady()
@@ -173,7 +178,7 @@ class _DeviceRun:
         self.rows, self.settings, self.time_s = rows, settings, time_s
         self.names = rows.names if rows.names is not None else tuple(map(str, range(len(time_s))))
         self.energy_j = np.zeros(len(time_s)) if rows.energy_j is None else rows.energy_j
-        self.dispatch_s = _dispatch_s(rows, settings)
+        self.dispatch_s = launch_times_s(rows, settings)
         self.segments = self._segments()
         self.stages = _by_stage(self.segments)
         # Columns of each segment, made once and shared by all iterations.
@@ -317,7 +322,7 @@ class _DeviceRun:
             window_s=window,
             demand_s=demand,
             utilisation=self._utilisation(steady_s),
-            bottleneck=self._bottleneck(demand),
+            bottleneck=bottleneck(self.rows, self.settings, demand),
             dispatch_bound_fraction=self._dispatch_wait_s() / (window[1] - window[0])
             if steady_s
             else 0.0,
@@ -358,15 +363,6 @@ class _DeviceRun:
             busy_s["data_loader"] /= self.settings.loader_count
         return {name: busy / steady_s if steady_s else 0.0 for name, busy in busy_s.items()}
 
-    def _bottleneck(self, demand_s: Mapping[str, float]) -> str:
-        stage = max(demand_s, key=lambda name: demand_s[name])
-        if stage != "compute" or self.rows.bound is None:
-            return stage
-        by_bound = np.bincount(self.rows.bound, self.rows.time_s, len(Bound))
-        if self.settings.is_captured:
-            by_bound[Bound.DISPATCH] += self.rows.dispatch_s.sum()
-        return Bound(int(by_bound.argmax())).label
-
     def _dispatch_wait_s(self) -> float:
         """Time stream 0 stood ready but its next row was not issued yet, over the measured
         iterations.
@@ -399,28 +395,3 @@ def _stream_name(stream: int) -> str:
 def _by_stage(segments: list[Segment]) -> list[list[Segment]]:
     by_stage = itertools.groupby(segments, key=lambda segment: segment.stage)
     return [list(stage) for _, stage in by_stage]
-
-
-def _dispatch_s(rows: DeviceRows, settings: DeviceSettings) -> FloatArray:
-    """Host time of each launch: per row, or one figure for a captured graph."""
-    if not settings.is_captured:
-        return rows.dispatch_s
-    launch_s = settings.graph_launch_s
-    return np.array([float(rows.dispatch_s.max()) if launch_s is None else launch_s])
-
-
-def _device_time_s(rows: DeviceRows, settings: DeviceSettings) -> FloatArray:
-    """Row times with the power limit, node gaps and, where the host is the device, dispatch."""
-    time_s, energy_j = rows.time_s, rows.energy_j
-    idle_w, limit_w = settings.idle_w, settings.power_limit_w
-    if limit_w is not None and idle_w is not None and energy_j is not None:
-        is_stretchable = None if rows.bound is None else rows.bound != Bound.MEMORY
-        window_s = settings.power_window_s
-        time_s = cap_power(
-            time_s, energy_j, idle_w, limit_w, window_s=window_s, is_stretchable=is_stretchable
-        )
-    # Eager dispatch runs on the host beside the device, unless they are one; gaps of a captured
-    # graph are device time.
-    if settings.is_captured or not settings.is_asynchronous:
-        time_s = time_s + rows.dispatch_s
-    return time_s

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.cost.table import Execution
+from accelsim.cost.table import Bound, Execution
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.frozen import dataclass
+from accelsim.simulation.power_cap import cap_power
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["DeviceRows", "DeviceSettings", "check_rows"]
+__all__ = [
+    "DeviceRows",
+    "DeviceSettings",
+    "bottleneck",
+    "check_rows",
+    "device_time_s",
+    "launch_times_s",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,3 +180,41 @@ def _check_memory(rows: DeviceRows, settings: DeviceSettings) -> None:
         raise DoesNotFitError(
             "the device", "memory_bytes", needed, capacity, "Use a smaller batch."
         )
+
+
+def bottleneck(rows: DeviceRows, settings: DeviceSettings, demand_s: Mapping[str, float]) -> str:
+    """The stage with the largest demand; of compute, what most of its time goes to by the rows'
+    bounds, where they are known.
+    """
+    stage = max(demand_s, key=lambda name: demand_s[name])
+    if stage != "compute" or rows.bound is None:
+        return stage
+    by_bound = np.bincount(rows.bound, rows.time_s, len(Bound))
+    if settings.is_captured:
+        by_bound[Bound.DISPATCH] += rows.dispatch_s.sum()
+    return Bound(int(by_bound.argmax())).label
+
+
+def launch_times_s(rows: DeviceRows, settings: DeviceSettings) -> FloatArray:
+    """Host time of each launch: per row, or one figure for a captured graph."""
+    if not settings.is_captured:
+        return rows.dispatch_s
+    launch_s = settings.graph_launch_s
+    return np.array([float(rows.dispatch_s.max()) if launch_s is None else launch_s])
+
+
+def device_time_s(rows: DeviceRows, settings: DeviceSettings) -> FloatArray:
+    """Row times with the power limit, node gaps and, where the host is the device, dispatch."""
+    time_s, energy_j = rows.time_s, rows.energy_j
+    idle_w, limit_w = settings.idle_w, settings.power_limit_w
+    if limit_w is not None and idle_w is not None and energy_j is not None:
+        is_stretchable = None if rows.bound is None else rows.bound != Bound.MEMORY
+        window_s = settings.power_window_s
+        time_s = cap_power(
+            time_s, energy_j, idle_w, limit_w, window_s=window_s, is_stretchable=is_stretchable
+        )
+    # Eager dispatch runs on the host beside the device, unless they are one; gaps of a captured
+    # graph are device time.
+    if settings.is_captured or not settings.is_asynchronous:
+        time_s = time_s + rows.dispatch_s
+    return time_s

@@ -28,7 +28,7 @@ _Length = Annotated[int, Field(ge=0, le=2**24)]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 class ShapeSpec(_Strict):

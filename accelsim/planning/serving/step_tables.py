@@ -27,11 +27,10 @@ from accelsim.frozen import dataclass
 from accelsim.hardware.placement import place as placement_of
 from accelsim.hardware.profile import AsicProfile
 from accelsim.planning.run import ResolvedRun
-from accelsim.planning.schedule import device_time_s
+from accelsim.planning.schedule import device_settings, device_time_s
 from accelsim.planning.serving.adapters import adapter_bytes, adapter_rows
 from accelsim.planning.serving.options import Adapters
 from accelsim.planning.sharded_costs import rank_group, sharded_costs
-from accelsim.planning.simulate import device_settings
 from accelsim.simulation.serving.combined_steps import PipelinedSteps
 from accelsim.simulation.serving.step_times import Curve, Surface, TabulatedSteps
 from accelsim.workloads.fusion import fuse_elementwise

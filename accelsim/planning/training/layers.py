@@ -21,9 +21,8 @@ from accelsim.frozen import dataclass
 from accelsim.planning.likeness import Setting, setting_of
 from accelsim.planning.passes import TrainingStep, training_step
 from accelsim.planning.run import ResolvedRun
-from accelsim.planning.schedule import device_time_s
+from accelsim.planning.schedule import device_settings, device_time_s
 from accelsim.planning.sharded_costs import sharded_costs
-from accelsim.planning.simulate import device_settings
 from accelsim.workloads.adapters import is_adapter
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.fusion import fuse_elementwise

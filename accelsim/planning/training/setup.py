@@ -17,8 +17,8 @@ from accelsim.frozen import dataclass
 from accelsim.hardware.placement import RankGroup
 from accelsim.planning.passes import training_step
 from accelsim.planning.run import ResolvedRun
+from accelsim.planning.schedule import device_settings
 from accelsim.planning.sharded_costs import sharded_costs
-from accelsim.planning.simulate import device_settings
 from accelsim.planning.training.candidates import Candidates
 from accelsim.planning.training.layers import BlockCosts, block_costs
 from accelsim.workloads.graph import FloatArray, IntArray
