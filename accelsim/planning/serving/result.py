@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from accelsim.simulation.serving.requests import RequestLog
     from accelsim.simulation.timeline import Timeline
+    from accelsim.workloads.graph import IntArray
 
 __all__ = ["PERCENTILES", "ServingResult"]
 
@@ -162,7 +163,8 @@ class ServingResult(Result):
         return frame
 
     def to_timeline(self) -> Timeline:
-        """Requests as rows: waiting, prompt and further tokens, and how many are inside.
+        """Requests as rows of their replicas: waiting, prompt and further tokens, and how many are
+        inside.
 
         Raises:
             ValueError: If the result was made without its requests.
@@ -174,22 +176,38 @@ class ServingResult(Result):
         times = np.stack([self.log.column(name) for name in _MOMENTS])
         done = np.flatnonzero(np.isfinite(times).all(axis=0))
         times, count = times[:, done], len(done)
-        resource = np.repeat(np.arange(len(_STAGES)), count)
+        stage = np.repeat(np.arange(len(_STAGES)), count)
+        replica = self._replicas()[:, done]
+        resource = stage + len(_STAGES) * replica.ravel()
+        names = [
+            f"replica {n}: {one}" for n in range(replica.max(initial=0) + 1) for one in _STAGES
+        ]
         moments = np.concatenate([times[0], times[-1]])
         change = np.repeat([1.0, -1.0], count)
         order = np.argsort(moments, kind="stable")
         return Timeline(
             resource=resource.astype(np.int32),
             name=np.tile(np.arange(count), len(_STAGES)).astype(np.int32),
-            category=resource.astype(np.int32),
+            category=stage.astype(np.int32),
             start_s=times[:-1].ravel(),
             end_s=times[1:].ravel(),
             energy_j=np.zeros(len(resource)),
-            resources=_STAGES,
-            capacities=(count,) * len(_STAGES),
+            resources=tuple(names),
+            capacities=(count,) * len(names),
             names=tuple(f"request {request}" for request in done.tolist()),
             categories=_STAGES,
             counters={
                 "requests_inside": StepFunction(moments[order], np.cumsum(change[order])),
             },
         )
+
+    def _replicas(self) -> IntArray:
+        """Place of the replica of each stage of the requests, shape (stages, n)."""
+        log = self.log
+        if log is None:
+            return np.zeros((len(_STAGES), 0), dtype=np.int64)
+        last = log.column("replica").astype(np.int64)
+        prompt = last.copy()
+        if log.prompt_replica:
+            prompt[list(log.prompt_replica)] = list(log.prompt_replica.values())
+        return np.stack([prompt, prompt, last])

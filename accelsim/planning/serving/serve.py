@@ -84,13 +84,13 @@ def serve(
     result = result_of(plan, done, load=load, seed=seed, is_closed=users > 0)
     if not intervals or not plan.pools[0].plan.steps.log_sigma or done.fleet.is_interrupted:
         return result
-    ends = []
-    for z in (-_Z90, _Z90):
+
+    def metrics_at(z: float) -> Mapping[str, Metric]:
         slower = plan.with_steps(partial(_scaled, z))
         again = simulate(slower, columns, users=users, streams=streams)
-        one = result_of(slower, again, load=load, seed=seed, is_closed=users > 0)
-        ends.append(one.metrics)
-    return replace(result, intervals=_intervals(result, *ends))
+        return result_of(slower, again, load=load, seed=seed, is_closed=users > 0).metrics
+
+    return replace(result, intervals=_intervals(result, metrics_at(-_Z90), metrics_at(_Z90)))
 
 
 def _scaled(z: float, steps: StepTimes) -> StepTimes:

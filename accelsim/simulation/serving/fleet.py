@@ -211,6 +211,7 @@ class Fleet:
             self._parked.append(request)
             return
         if place >= 0:
+            self.log.replica[request] = place
             replica = self.replicas[place]
             replica.submit(request, self.now_s)
             self._ready[place] = replica.ready_s

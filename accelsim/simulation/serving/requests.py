@@ -79,8 +79,14 @@ class RequestColumns:
 
 
 def _typed(code: str, column: NDArray[Any]) -> array[Any]:
-    kind = np.float64 if code == "d" else np.int64
-    return array(code, np.ascontiguousarray(column, dtype=kind).tobytes())
+    """A column as an array; whole numbers in 32 bits, which hold the longest."""
+    found = array(code)
+    found.frombytes(np.ascontiguousarray(column, dtype=code).view(np.uint8).data)
+    return found
+
+
+def _unwritten(count: int) -> array[float]:
+    return array("d", [math.nan]) * count
 
 
 class RequestLog:
@@ -94,18 +100,21 @@ class RequestLog:
         scheduled_s: First time a part of the request was in a batch.
         first_token_s: End of its prompt.
         finish_s: End of its last token.
+        replica: Place of the replica that has it, or had it last; below 0 before.
+        prompt_replica: The one that computed its prompt, of requests that went on elsewhere.
         rejected: Reasons by request that was refused.
     """
 
     def __init__(self, asked: RequestColumns) -> None:
-        blank = np.full(len(asked), np.nan)
+        count = len(asked)
         self.asked = asked
         self.arrival_s = _typed("d", asked.arrival_s)
-        self.prompt_tokens = _typed("q", asked.prompt_tokens)
-        self.output_tokens = _typed("q", asked.output_tokens)
-        self.scheduled_s = _typed("d", blank)
-        self.first_token_s = _typed("d", blank)
-        self.finish_s = _typed("d", blank)
+        self.prompt_tokens = _typed("i", asked.prompt_tokens)
+        self.output_tokens = _typed("i", asked.output_tokens)
+        self.scheduled_s, self.first_token_s = _unwritten(count), _unwritten(count)
+        self.finish_s = _unwritten(count)
+        self.replica = array("i", [-1]) * count
+        self.prompt_replica: dict[int, int] = {}
         self.rejected: dict[int, str] = {}
 
     def __len__(self) -> int:
@@ -114,8 +123,8 @@ class RequestLog:
     def of_prompts(self) -> RequestLog:
         """The same requests up to their first token, which is the end of them here."""
         found = copy(self)
-        found.output_tokens = array("q", [1]) * len(self)
-        found.finish_s = _typed("d", np.full(len(self), np.nan))
+        found.output_tokens = array("i", [1]) * len(self)
+        found.finish_s = _unwritten(len(self))
         return found
 
     def forget(self, request: int) -> None:
@@ -125,4 +134,4 @@ class RequestLog:
     def column(self, name: str) -> NDArray[Any]:
         """A column as a numpy array that shares its memory."""
         values = getattr(self, name)
-        return np.frombuffer(values, dtype=np.float64 if values.typecode == "d" else np.int64)
+        return np.frombuffer(values, dtype=values.typecode)

@@ -35,6 +35,12 @@ class SharedBlocks:
         """Whether any request has hashes."""
         return bool(self._owner)
 
+    def fill(self, count: int) -> None:
+        """Let the first `count` requests, where they are not taken yet, be without hashes."""
+        missing = count - len(self._groups)
+        self._groups += [NO_GROUP] * missing
+        self._depths += [0] * missing
+
     def add(self, requests: Iterable[Any]) -> None:
         """Take the hashes of requests; None for those without."""
         for hashes in requests:

@@ -123,9 +123,11 @@ class _Columns:
                 self._skip(reason, keep & wrong)
                 keep &= ~wrong
         self.count += int(keep.sum())
-        lengths = prompt[keep].astype(np.int64), output[keep].astype(np.int64)
+        lengths = prompt[keep].astype(np.int32), output[keep].astype(np.int32)
         self._parts.append((time_s[keep], *lengths))
-        self._blocks.add(hashes[place] for place in np.flatnonzero(keep).tolist())
+        if self._blocks.are_shared or any(hashes):
+            self._blocks.fill(self.count - int(keep.sum()))
+            self._blocks.add(hashes[place] for place in np.flatnonzero(keep).tolist())
 
     def _skip(self, reason: str, wrong: BoolArray) -> None:
         if wrong.any():
@@ -143,6 +145,7 @@ class _Columns:
         times = times[order] - times.min()
         columns = RequestColumns(times, prompts[order], outputs[order])
         if self._blocks.are_shared:
+            self._blocks.fill(self.count)
             group, tokens = self._blocks.columns(prompts)
             columns = replace(columns, prefix_group=group[order], prefix_tokens=tokens[order])
         return Trace(columns, dict(self.skips), self._has_times)

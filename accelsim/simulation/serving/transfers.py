@@ -73,6 +73,7 @@ class Transfers:
                 self._log.finish_s[request] = now_s
                 done.append(request)
                 continue
+            self._log.prompt_replica[request] = place
             start_s = max(now_s, self._free_s.get(place, 0.0))
             end_s = start_s + link.time_s(self._log.prompt_tokens[request])
             self._free_s[place] = end_s

@@ -1,11 +1,20 @@
 """Loads and step times that several tests of serving share."""
 
+import os
+
 import numpy as np
+from hypothesis import settings
 
 from accelsim.simulation.serving.fleet import ArrivalQueue, Fleet
 from accelsim.simulation.serving.requests import RequestColumns, RequestLog
 from accelsim.simulation.serving.routers import router
 from accelsim.simulation.serving.step_times import Curve, Surface, TabulatedSteps
+
+
+def cases(count):
+    """Cases of a law: so many, or twenty times as many where laws alone are run."""
+    is_long = os.environ.get("HYPOTHESIS_PROFILE") == "laws"
+    return settings(max_examples=count * (20 if is_long else 1))
 
 
 def table_steps(seed=0, *, overhead_s=1e-4):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from accelsim.errors import InvalidValueError
@@ -12,7 +12,7 @@ from accelsim.simulation.serving.prefix_cache import PrefixCache
 from accelsim.simulation.serving.schedulers.continuous import ContinuousBatching
 from accelsim.simulation.serving.schedulers.limits import BatchLimits
 
-from .scenarios import random_columns, run_fleet, table_steps
+from .scenarios import cases, random_columns, run_fleet, table_steps
 
 STEPS = table_steps(1)
 
@@ -62,7 +62,7 @@ def serve(scenario, kind=ContinuousBatching):
 
 
 @pytest.mark.law
-@settings(max_examples=100)
+@cases(40)
 @given(scenarios())
 def test_nothing_is_lost_and_no_block_leaks(scenario):
     log, fleet = serve(scenario)
@@ -88,7 +88,7 @@ def test_nothing_is_lost_and_no_block_leaks(scenario):
 
 
 @pytest.mark.law
-@settings(max_examples=100)
+@cases(40)
 @given(scenarios())
 def test_tokens_are_conserved(scenario):
     log, fleet = serve(scenario)
@@ -104,7 +104,7 @@ def test_tokens_are_conserved(scenario):
 
 
 @pytest.mark.law
-@settings(max_examples=40)
+@cases(30)
 @given(scenarios())
 def test_jumps_give_what_single_steps_give(scenario):
     fast, _ = serve(scenario)
@@ -114,10 +114,27 @@ def test_jumps_give_what_single_steps_give(scenario):
 
 
 @given(scenarios())
-@settings(max_examples=20)
+@cases(20)
 def test_the_same_load_gives_the_same_bits(scenario):
     first, again = serve(scenario)[0], serve(scenario)[0]
     assert first.finish_s.tobytes() == again.finish_s.tobytes()
+
+
+@pytest.mark.law
+@cases(8)
+@given(scenarios(), st.integers(0, 1000))
+def test_requests_that_come_faster_wait_longer(scenario, seed):
+    """The same requests at ten times the rate. A law of means: one that comes just after a step has
+    begun waits for the rest of it, so that of a few requests the faster may wait less.
+    """
+    limits = scenario[1]
+    columns = random_columns(seed, 150, rate=3.0, longest=80)
+    means = []
+    for pace in (1.0, 0.1, 0.01):
+        faster = replace(columns, arrival_s=columns.arrival_s * pace)
+        log, _ = serve((faster, limits, False, 0))
+        means.append(np.nanmean(log.column("first_token_s") - log.column("arrival_s")))
+    assert means == sorted(means)
 
 
 def test_a_request_alone_takes_its_steps():

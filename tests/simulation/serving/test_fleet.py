@@ -4,11 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from accelsim.errors import InvalidValueError
 from accelsim.simulation.serving.autoscaling import Autoscaler, ScalingPolicy
+from accelsim.simulation.serving.combined_steps import PipelinedSteps, SpeculativeSteps
 from accelsim.simulation.serving.fleet import ArrivalQueue, Fleet
 from accelsim.simulation.serving.outages import OutagePolicy, Outages
 from accelsim.simulation.serving.pools import Pool, PoolRouter, Route
@@ -18,10 +19,11 @@ from accelsim.simulation.serving.schedulers.continuous import ContinuousBatching
 from accelsim.simulation.serving.schedulers.limits import BatchLimits
 from accelsim.simulation.serving.transfers import CacheLink, Transfers
 
-from .scenarios import random_columns, table_steps
+from .scenarios import cases, random_columns, table_steps
 
 STEPS = table_steps(1)
 LINK = CacheLink(1e-3, 1e-5)
+KINDS_OF_STEPS = (STEPS, SpeculativeSteps(STEPS, 2.5, 4), PipelinedSteps(STEPS, 2, 256))
 
 
 def build(columns, *, parts=1, replicas=2, limits=None, most=None, start_s=0.0, blocks=4000):
@@ -70,7 +72,7 @@ def check(log, fleet):
 
 
 @pytest.mark.law
-@settings(max_examples=30)
+@cases(20)
 @given(st.integers(0, 1000), st.sampled_from([5.0, 200.0]), st.sampled_from([30, 4000]))
 def test_prompts_and_further_tokens_on_pools_of_their_own(seed, rate, blocks):
     columns = random_columns(seed, 40, rate=rate, longest=100)
@@ -102,7 +104,7 @@ def test_the_gap_after_the_first_token_holds_the_move():
 
 
 @pytest.mark.law
-@settings(max_examples=20)
+@cases(15)
 @given(st.integers(0, 1000), st.booleans(), st.sampled_from([1, 2]))
 def test_losses_lose_no_request(seed, is_spot, parts):
     columns = random_columns(seed, 60, rate=20.0, longest=100)
@@ -162,7 +164,7 @@ def test_users_go_on_after_a_refusal():
 
 
 @pytest.mark.law
-@settings(max_examples=30)
+@cases(20)
 @given(st.integers(0, 1000), st.booleans(), st.sampled_from([0, 5, 1000]))
 def test_swapped_caches_come_back(seed, mixed, host):
     columns = random_columns(seed, 25, rate=500.0, longest=80)
@@ -180,6 +182,67 @@ def test_swapped_caches_come_back(seed, mixed, host):
     if host == 1000:  # nothing that was generated is computed again
         whole = log.column("prompt_tokens").sum()
         assert replica.tally.prompt_tokens <= whole * (1 + replica.tally.preemption_count)
+
+
+@st.composite
+def fleets(draw):
+    """Two models on pools of plain, guessing or staged steps that scale and are lost."""
+    seed = draw(st.integers(0, 10_000))
+    steps = [draw(st.sampled_from(KINDS_OF_STEPS)) for _ in range(2)]
+    limits = BatchLimits(
+        max_tokens=256,
+        max_seqs=16,
+        blocks=draw(st.sampled_from([30, 4000])),
+        mixed=draw(st.booleans()),
+        reserve=draw(st.sampled_from(["part", "prompt", "sequence"])),
+    )
+    loss_s = draw(st.sampled_from([None, 0.3, 2.0]))
+    most = draw(st.sampled_from([None, 6]))
+    return seed, steps, limits, loss_s, draw(st.booleans()), most
+
+
+def serve_fleet(seed, steps, limits, loss_s, scales, most):
+    """Runs a drawn fleet."""
+    rng = np.random.default_rng(seed)
+    columns = random_columns(seed, 60, rate=40.0, longest=100, model=rng.integers(0, 2, 60))
+    log = RequestLog(columns)
+    pools, made = [], []
+    for own in steps:
+        pools.append(Pool(lambda own=own: ContinuousBatching(log, own, limits), 0.2))
+        pools[-1].members.append(len(made))
+        pools[-1].live.append(len(made))
+        made.append(pools[-1].make())
+    routes = [Route([pool], router("least-kv", log, None), most) for pool in pools]
+    choice = PoolRouter(log, routes, [None, None])
+    fleet = Fleet(log, made, choice, ArrivalQueue(log))
+    for place, pool in enumerate(pools):
+        if scales:
+            policy = ScalingPolicy("queue", 3.0, 1, 4, interval_s=0.3, hold_s=0.6)
+            fleet.controls.append(Autoscaler(policy, pool, choice, 0.05))
+        if loss_s is not None:
+            losses = OutagePolicy(loss_s, 0.05, is_spot=bool(place))
+            drawn = np.random.default_rng([seed, place])
+            fleet.controls.append(Outages(losses, pool, choice, drawn))
+    choice.refresh(fleet)
+    fleet.run()
+    return log, fleet
+
+
+@pytest.mark.law
+@cases(20)
+@given(fleets())
+def test_no_fleet_loses_a_request_and_each_is_the_same_again(drawn):
+    log, fleet = serve_fleet(*drawn)
+    check(log, fleet)
+    again, _ = serve_fleet(*drawn)
+    assert again.finish_s.tobytes() == log.finish_s.tobytes()
+    assert again.replica == log.replica
+    done = np.isfinite(log.column("finish_s"))
+    assert (log.column("replica")[done] >= 0).all()
+    arrival, finish = log.column("arrival_s")[done], log.column("finish_s")[done]
+    moments = np.sort(np.concatenate([arrival, finish]))  # Little's law, from empty to empty
+    inside = [((arrival <= t) & (t < finish)).sum() for t in moments[:-1]]
+    assert (inside * np.diff(moments)).sum() == pytest.approx((finish - arrival).sum())
 
 
 @pytest.mark.parametrize(
