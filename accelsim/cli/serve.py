@@ -181,6 +181,8 @@ def _trace(
     trace = read_trace(path, limit)
     for reason, count in trace.skips.items():
         output_writer.note(f"{path}: {count:,} rows skipped: {reason}")
+    if trace.unsorted_count:
+        output_writer.note(f"{path}: {trace.unsorted_count:,} rows out of order: sorted by time")
     if drawn is not None:
         return trace.at(drawn.times(len(trace.requests), RandomStreams(seed)))
     if not trace.has_times:

@@ -38,6 +38,15 @@ def test_a_trace_for_perfetto(run, tmp_path):
     assert any(event["ph"] == "C" for event in events)
 
 
+def test_each_replica_has_tracks_of_its_own(run, tmp_path):
+    path = tmp_path / "serve.json"
+    run(*BASE, "--replicas", "2", "--prefill-device", "h100-sxm-80gb", "--trace", str(path))
+    events = json.loads(path.read_text())["traceEvents"]
+    tracks = {event["args"]["name"].partition(" #")[0] for event in events if event["ph"] == "M"}
+    assert {f"replica {place}: further tokens" for place in (0, 1)} <= tracks
+    assert "replica 2: prompt" in tracks
+
+
 def test_rows_per_request(run, tmp_path):
     path = tmp_path / "requests.csv"
     run(*BASE, "--requests-out", str(path))

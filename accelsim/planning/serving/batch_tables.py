@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, NoReturn
 
 import numpy as np
 
 from accelsim.cost.idle import idle_power_w
 from accelsim.errors import DoesNotFitError, UnsupportedOperatorError
-from accelsim.planning.estimate_many import estimate_many
+from accelsim.planning.estimate import estimate
+from accelsim.planning.estimate_many import EstimateColumns, estimate_many
 from accelsim.planning.options import RunOptions
 from accelsim.planning.run import ResolvedRun
 from accelsim.simulation.serving.step_times import Curve, Surface, TabulatedSteps
@@ -41,14 +42,8 @@ def batch_tables(
     found = estimate_many(
         run.workload.name, run.device.name, options, shapes={"batch": at, "output_len": 0}
     )
-    reasons = [reason for reason in found["reason"].tolist() if reason]
-    if reasons and not found["fits"].all() and np.isfinite(found["latency_s"][0]):
-        capacity = run.device.memory.capacity_bytes.value
-        needed = float(found["memory_bytes"].max())
-        remedy = "Choose a smaller --max-seqs."
-        raise DoesNotFitError(run.device.name, "memory_bytes", needed, capacity, remedy)
-    if reasons:
-        raise UnsupportedOperatorError(run.device.name, run.workload.name, reasons[0])
+    if any(found["reason"]):
+        _refuse(run, options, found)
     idle_w = idle_power_w(run.device)
     latency_s = found["latency_s"]
     waits_s = latency_s - at / found["throughput_per_s"]
@@ -68,3 +63,14 @@ def batch_tables(
         idle_w=idle_w,
         log_sigma=spread,
     )
+
+
+def _refuse(run: ResolvedRun, options: RunOptions, found: EstimateColumns) -> NoReturn:
+    """Raise why batches cannot run: memory, or what `estimate` says of one item."""
+    needed = np.nanmax(np.append(found["memory_bytes"], 0.0))
+    capacity = run.device.memory.capacity_bytes.value
+    if needed > capacity:
+        remedy = "Choose a smaller --max-seqs, a smaller format, or a device with more memory."
+        raise DoesNotFitError(run.device.name, "memory_bytes", float(needed), capacity, remedy)
+    estimate(run.workload.name, run.device.name, options)
+    raise UnsupportedOperatorError(run.device.name, run.workload.name, str(max(found["reason"])))

@@ -383,7 +383,8 @@ class _Search:
             f"{name} {value:.3g} s" for name, value in (("TTFT", first), ("TPOT", further)) if value
         )
         allowed = f"targets that can be met: with little load {share:.1f} % do; medians {times}"
-        raise InvalidValueError("slo", self.plan.options.slo, allowed, "Choose a faster device.")
+        asked = str(self.plan.options.slo)
+        raise InvalidValueError("slo", asked, allowed, "Choose a faster device.")
 
     def _found(self, question: str, value: float, bound: float, best: ServingResult) -> Found:
         low, high = _wilson(best.slo_attainment_fraction or 0.0, best.requests)

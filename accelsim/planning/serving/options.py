@@ -59,6 +59,11 @@ class SloTargets:
         if not 0 < self.attainment_fraction <= 1:
             raise InvalidValueError("attainment_fraction", self.attainment_fraction, "0 to 1")
 
+    def __str__(self) -> str:
+        times = {"TTFT": self.ttft_s, "TPOT": self.tpot_s, "e2e": self.e2e_s}
+        parts = [f"{name} {time_s:.3g} s" for name, time_s in times.items() if time_s is not None]
+        return f"{', '.join(parts)} for {self.attainment_fraction:.0%} of the requests"
+
     @property
     def is_empty(self) -> bool:
         """Whether nothing is asked."""

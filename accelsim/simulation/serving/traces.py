@@ -47,11 +47,13 @@ class Trace:
         requests: Its requests, by arrival from 0.
         skips: Rows left out, by reason.
         has_times: Whether the file says when requests come.
+        unsorted_count: Rows earlier than the row before them, which are sorted in.
     """
 
     requests: RequestColumns
     skips: Mapping[str, int]
     has_times: bool = True
+    unsorted_count: int = 0
 
     def at(self, arrival_s: FloatArray) -> RequestColumns:
         """The requests at other times, ascending."""
@@ -108,6 +110,7 @@ class _Columns:
 
     def add(self, rows: Sequence[Row]) -> None:
         """Take rows: time, prompt, output and hashes of each."""
+        is_cut = np.array([row is _CUT for row in rows])
         times, prompts, outputs, hashes = zip(*rows, strict=True)
         self._has_times = times[0] is not _TIMELESS
         time_s = _seconds(times) if self._has_times else np.zeros(len(rows))
@@ -115,6 +118,7 @@ class _Columns:
         keep = np.ones(len(rows), dtype=bool)
         with np.errstate(invalid="ignore"):
             for reason, wrong in (
+                ("cut short, or not of the file's form", is_cut),
                 ("no time, or one below 0", ~((time_s >= 0) & np.isfinite(time_s))),
                 ("no length, or one below 0", ~((prompt >= 0) & (output >= 0))),
                 ("no tokens in or out", (prompt < 1) | (output < 1)),
@@ -140,7 +144,8 @@ class _Columns:
         )
         self._parts = []
         order: Any = slice(None)
-        if (np.diff(times) < 0).any():
+        unsorted_count = int((np.diff(times) < 0).sum())
+        if unsorted_count:
             order = np.argsort(times, kind="stable")
         times = times[order] - times.min()
         columns = RequestColumns(times, prompts[order], outputs[order])
@@ -148,7 +153,7 @@ class _Columns:
             self._blocks.fill(self.count)
             group, tokens = self._blocks.columns(prompts)
             columns = replace(columns, prefix_group=group[order], prefix_tokens=tokens[order])
-        return Trace(columns, dict(self.skips), self._has_times)
+        return Trace(columns, dict(self.skips), self._has_times, unsorted_count)
 
 
 def _numbers(values: Iterable[Any]) -> FloatArray:
@@ -174,6 +179,8 @@ def _seconds(values: Sequence[Any]) -> FloatArray:
 
 
 _TIMELESS: Final = object()
+#: A row that is none.
+_CUT: Final[Row] = (None, None, None, None)
 
 
 def _csv_rows(file: TextIO) -> Iterator[Row]:
@@ -191,7 +198,7 @@ def _csv_rows(file: TextIO) -> Iterator[Row]:
         if len(row) > max(places):
             yield _scaled(row[time], scale), row[prompt], row[output], None
         elif row:
-            yield None, None, None, None
+            yield _CUT
 
 
 def _scaled(value: Any, scale: float) -> Any:
@@ -209,8 +216,8 @@ def _json_lines(file: TextIO) -> Iterator[Row]:
         try:
             row = json.loads(line)
         except ValueError:
-            row = {}
-        yield _json_row(row if isinstance(row, dict) else {})
+            row = None
+        yield _json_row(row) if isinstance(row, dict) else _CUT
 
 
 def _json_row(row: Mapping[str, Any]) -> Row:

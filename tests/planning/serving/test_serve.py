@@ -5,7 +5,12 @@ import pytest
 
 import accelsim
 from accelsim import Arrivals, ServingOptions, SloTargets
-from accelsim.errors import DoesNotFitError, InvalidValueError, UnknownNameError
+from accelsim.errors import (
+    DoesNotFitError,
+    InvalidValueError,
+    UnknownNameError,
+    UnsupportedOperatorError,
+)
 from accelsim.simulation.serving.requests import RequestColumns
 
 CONTRACT = (
@@ -101,17 +106,52 @@ def test_vision_models_are_served_in_batches(device):
     assert (frame["scheduled_s"] - frame["arrival_s"]).max() <= 1.0001 * max(0.01, runs_s)
 
 
+@pytest.mark.parametrize(
+    ("model", "device", "host"),
+    [
+        ("ncf-ml-20m", "xeon-platinum-8380", None),
+        ("ncf-ml-20m", "tpu-v5e", None),
+        ("ncf-ml-20m", "alveo-u280", "xeon-platinum-8380"),
+        ("dlrm-criteo-kaggle", "t4", None),
+    ],
+)
+def test_recommenders_are_served_in_batches(model, device, host):
+    load = Arrivals(rate_per_s=3000, requests=300, prompt="1", output="0")
+    options = {"max_seqs": 32, "batch_window_s": 0.004, "intervals": False, "host": host}
+    result = accelsim.serve(model, device, load, **options)
+    assert result.completed == 300
+    assert result.queue_s["p50"] <= 0.005
+    batches = result.to_requests().groupby("scheduled_s").size()
+    assert 5 < batches.mean() <= 32
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "error", "words"),
+    [
+        ("ncf-ml-20m", "alveo-u280", UnsupportedOperatorError, "no such operator"),
+        ("dlrm-mlperf", "t4", DoesNotFitError, "memory_bytes"),
+    ],
+)
+def test_recommenders_that_cannot_run_are_refused(model, device, error, words):
+    with pytest.raises(error, match=words):
+        accelsim.serve(model, device, Arrivals(rate_per_s=10, requests=10))
+
+
 def test_engines_share_memory_out_by_their_own_rules():
     found = {
         engine: accelsim.serve(
             "llama-3.1-8b", "h100-sxm-80gb", one(64, 8), ServingOptions(engine=engine)
         ).plan
-        for engine in ("vllm", "vllm@0.6", "sglang", "tensorrt-llm")
+        for engine in (
+            *("vllm", "vllm@0.6", "sglang", "sglang@0.3"),
+            *("tensorrt-llm", "tensorrt-llm@0.11"),
+        )
     }
     capacity = accelsim.catalog.device("h100-sxm-80gb").memory.capacity_bytes.value
     for plan in found.values():
         held = plan["weight_bytes"] + plan["kv_cache_bytes"]
         assert 0.85 * capacity < held < 0.93 * capacity
+    assert found["tensorrt-llm@0.11"]["block_tokens"] == 64
     sglang = found["sglang"]
     held = sglang["weight_bytes"] + sglang["kv_cache_bytes"]
     assert held == pytest.approx(0.88 * capacity, rel=1e-5)

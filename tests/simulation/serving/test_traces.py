@@ -88,7 +88,12 @@ def test_rows_that_end_early_are_skipped(tmp_path):
     trace = read_trace(path)
     assert trace.requests.arrival_s.tolist() == [0.0, 2.0]
     assert trace.requests.prompt_tokens.tolist() == [20, 10]
-    assert sum(trace.skips.values()) == 3
+    assert trace.skips == {
+        "cut short, or not of the file's form": 1,
+        "no time, or one below 0": 1,
+        "no length, or one below 0": 1,
+    }
+    assert trace.unsorted_count == 1
 
 
 @pytest.mark.parametrize(
