@@ -75,6 +75,7 @@ def bench(used: CpuParameters | None = None, **changes) -> CpuMachine:
         "core_memory_bytes_per_s": 5e9,
         "last_level_bytes": 1e6,
         "weights_cold": False,
+        "splits_batches": False,
         "dispatch_s": 1e-6,
         "contraction_s": 2e-6,
         "conv_s": 3e-6,
@@ -117,6 +118,15 @@ def test_each_part_of_a_working_set_comes_from_where_it_lies(working_set, expect
     assert bench().level_s(np.array([working_set]), np.array([1e6]), ALL)[0] == pytest.approx(
         expected_s
     )
+
+
+def test_a_part_of_a_batch_takes_its_share_of_the_cache() -> None:
+    """Of 1 MB an eighth: 2 MB run in 16 parts, whose 1 kB of weights is read 16 times."""
+    machine = bench(parameters(part_cache_fraction=0.125), splits_batches=True)
+    found = costs(K.COPY, (1,), machine=machine, read=1e6, write=1e6, weights=1e3)
+    assert found.memory_s == pytest.approx((2e6 + 16e3) / 40e9)
+    assert found.bytes == pytest.approx(0.0)
+    assert found.time_s == pytest.approx(found.memory_s + 16e-6)  # each part starts anew
 
 
 def test_one_core_draws_less_from_memory_and_has_its_share_of_the_cache() -> None:

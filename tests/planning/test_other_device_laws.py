@@ -1,6 +1,7 @@
 """Laws of every CPU, FPGA and ASIC in the catalogue: more of the device is never slower."""
 
 from functools import lru_cache
+from itertools import pairwise
 
 import pytest
 from hypothesis import example, given, settings
@@ -18,6 +19,8 @@ MODELS = st.sampled_from(
 BATCHES = st.sampled_from([1, 3, 16, 64])
 RATIOS = st.floats(1.05, 4.0)
 CHIPS = [n for n in DEVICES if n not in CPUS]
+#: Of floating-point sums.
+NOISE = 1e-9
 RATES = ("matrix_flop_per_s", "matrix_sparse_flop_per_s", "vector_flop_per_s")
 
 
@@ -72,8 +75,8 @@ def check_faster(model, name, batch, changed):
     if base is None or not base.fits:
         return
     run = estimate(model, changed, batch=batch)
-    assert run.latency_s <= base.latency_s * 1.001
-    assert run.throughput_per_s >= base.throughput_per_s * 0.999
+    assert run.latency_s <= base.latency_s * (1 + NOISE)
+    assert run.throughput_per_s >= base.throughput_per_s * (1 - NOISE)
 
 
 @pytest.mark.parametrize("name", DEVICES)
@@ -93,17 +96,28 @@ def test_more_cores_are_never_slower(name, model, batch, ratio):
 
 
 @pytest.mark.parametrize("name", CPUS)
-@given(model=MODELS, exponent=st.integers(0, 6), precision=st.sampled_from([None, "fp32"]))
-@settings(max_examples=2, deadline=None)
-def test_a_cpu_loses_at_most_a_fifth_with_a_batch_twice_as_large(name, model, exponent, precision):
-    """Nor is it ever done sooner."""
-    small, large = (
-        estimate(model, name, batch=2**power, precision=precision)
-        for power in (exponent, exponent + 1)
+@given(
+    model=MODELS,
+    precision=st.sampled_from([None, "fp32", "int8"]),
+    mode=st.sampled_from(["inference", "training"]),
+)
+@settings(max_examples=1, deadline=None)
+def test_a_cpu_loses_at_most_a_fifth_of_its_best_throughput_with_the_batch(
+    name, model, precision, mode
+):
+    """Nor is a larger batch ever done sooner."""
+    asked = None if precision == "int8" and mode == "training" else precision
+    runs = (
+        estimate(model, name, batch=batch, precision=asked, mode=mode)
+        for batch in (1, 3, 17, 32, 300, 4000)
     )
-    if large.fits:
-        assert large.latency_s >= small.latency_s * (1 - 1e-9)
-        assert large.throughput_per_s >= 0.8 * small.throughput_per_s
+    fitting = [run for run in runs if run.fits]
+    for small, large in pairwise(fitting):
+        assert large.latency_s >= small.latency_s * (1 - NOISE)
+    for count, run in enumerate(fitting):
+        assert run.throughput_per_s >= 0.8 * max(
+            best.throughput_per_s for best in fitting[: count + 1]
+        )
 
 
 @pytest.mark.parametrize("name", CHIPS)
@@ -117,5 +131,5 @@ def test_a_chip_loses_at_most_a_fifth_with_a_larger_batch(name, model, batch, mo
     """Whether or not the batch fills its cores or its mapping."""
     small, large = (of_catalogue(model, name, size) for size in (batch, batch + more))
     if small is not None and large is not None and large.fits:
-        assert large.latency_s >= small.latency_s * (1 - 1e-9)
+        assert large.latency_s >= small.latency_s * (1 - NOISE)
         assert large.throughput_per_s >= 0.8 * small.throughput_per_s

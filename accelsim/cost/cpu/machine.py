@@ -15,12 +15,22 @@ from accelsim.frozen import dataclass
 from accelsim.hardware.profile import CpuProfile, MemoryLevel
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.operator import OperatorKind, Phase
 
 __all__ = ["CpuMachine", "cpu_machine"]
 
 #: Formats whose dot products and tiles are matrix units' work even where the vector units have
 #: them.
 _LIBRARY_FORMATS = (Dtype.FP32, Dtype.FP64, Dtype.TF32)
+
+#: Kinds that, in a backward pass and without weights, write a gradient summed over the batch.
+_SUM_OVER_A_BATCH = (
+    OperatorKind.GEMM,
+    OperatorKind.GROUPED_GEMM,
+    OperatorKind.CONV_BACKWARD_WEIGHT,
+    OperatorKind.REDUCTION,
+    OperatorKind.SCATTER,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +54,7 @@ class CpuMachine:
         core_memory_bytes_per_s: Most that one core draws from main memory.
         last_level_bytes: Capacity of the last cache; 0 without caches.
         weights_cold: Whether weights come from main memory.
+        splits_batches: Whether a batch that outgrows the caches runs in parts; see `part_count`.
         dispatch_s: Start of a memory-bound operator; contraction_s and conv_s of the others.
         contraction_s: See dispatch_s.
         conv_s: See dispatch_s.
@@ -64,6 +75,7 @@ class CpuMachine:
     core_memory_bytes_per_s: float
     last_level_bytes: float
     weights_cold: bool
+    splits_batches: bool
     dispatch_s: float
     contraction_s: float
     conv_s: float
@@ -124,26 +136,62 @@ class CpuMachine:
         time: FloatArray = moved_bytes * ((parts / cached).sum(axis=0) + missed / memory)
         return time
 
-    def _working_set(self, rows: Rows) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _operands(self, rows: Rows) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Bytes of a row's weights, of the gradients it sums over its batch, and of all else."""
         weights: FloatArray = rows.column("weight_bytes")
-        other = rows.bytes - weights
-        held = np.where(self.weights_cold, other, other + weights)
-        return weights, other, held
+        summed = np.zeros(len(rows))
+        if rows.kind in _SUM_OVER_A_BATCH:
+            is_gradient = (rows.column("phase") == Phase.BACKWARD) & (weights == 0)
+            summed = np.where(is_gradient, rows.column("write_bytes"), 0.0)
+        return weights, summed, rows.bytes - weights - summed
 
-    def traffic_s(self, rows: Rows, threads: FloatArray) -> FloatArray:
-        """Time of a row's operands: activations at their level, weights from memory where they are
-        cold, shape (k,).
+    def part_count(self, rows: Rows) -> FloatArray:
+        """Parts that a row's batch runs in, one after the other, shape (k,); not whole.
+
+        What serves large batches on a CPU splits them: OpenVINO's streams, the instances of
+        `torch.backends.xeon.run_cpu`, MLPerf's submissions; training sums gradients over the parts.
+        A part's operands take `part_cache_fraction` of the last cache, where the weights that each
+        part reads again cost less traffic than that saves. Measured throughput levels off with the
+        batch, it does not fall as memory's rate to the caches' (ResNets on two Xeons,
+        arXiv:2602.16858). Estimate; a machine's own calibration describes one process, which does
+        not split.
         """
-        weights, other, held = self._working_set(rows)
+        parts = np.ones(len(rows))
+        if not self.splits_batches:
+            return parts
+        *_, other = self._operands(rows)
+        asked = np.maximum(other / (self.values.part_cache_fraction * self.last_level_bytes), parts)
+        asked[np.isin(rows.column("phase"), (Phase.GRADIENT, Phase.OPTIMIZER))] = 1.0
+        fewer = self._missed_bytes(rows, asked) < self._missed_bytes(rows, parts)
+        return np.where(fewer, asked, parts)
+
+    def traffic_s(self, rows: Rows, threads: FloatArray, parts: FloatArray) -> FloatArray:
+        """Time of a row's operands: activations at their level, weights from memory where they are
+        cold, once for each part, shape (k,).
+        """
+        weights, summed, other = self._operands(rows)
+        held = self._held_bytes(rows, parts)
         weight_set = np.where(self.weights_cold, np.inf, held)
-        return self.level_s(held, other, threads) + self.level_s(weight_set, weights, threads)
+        return self.level_s(held, other + parts * summed, threads) + self.level_s(
+            weight_set, parts * weights, threads
+        )
 
     def main_memory_bytes(self, rows: Rows) -> FloatArray:
         """Bytes that come from or go to main memory, shape (k,)."""
-        weights, other, held = self._working_set(rows)
-        shares = self.resident_shares(held)
+        return self._missed_bytes(rows, self.part_count(rows))
+
+    def _held_bytes(self, rows: Rows, parts: FloatArray) -> FloatArray:
+        """Working set of a part of each row."""
+        weights, summed, other = self._operands(rows)
+        held: FloatArray = other / parts + summed + (0.0 if self.weights_cold else weights)
+        return held
+
+    def _missed_bytes(self, rows: Rows, parts: FloatArray) -> FloatArray:
+        weights, summed, other = self._operands(rows)
+        shares = self.resident_shares(self._held_bytes(rows, parts))
         missed = 1.0 - shares[-1] if len(shares) else np.ones(len(rows))
-        moved: FloatArray = missed * other + (1.0 if self.weights_cold else missed) * weights
+        weights_missed = 1.0 if self.weights_cold else missed
+        moved: FloatArray = missed * (other + parts * summed) + weights_missed * parts * weights
         return moved
 
     def page_fault_s(self, rows: Rows, threads: FloatArray) -> FloatArray:
@@ -222,6 +270,7 @@ def cpu_machine(
         core_memory_bytes_per_s=values.core_memory_bytes_per_s,
         last_level_bytes=last,
         weights_cold=bool(cold),
+        splits_batches=values.kernels is None and last > 0,
         dispatch_s=values.eager_dispatch_s if eager else values.graph_dispatch_s,
         contraction_s=values.eager_contraction_s if eager else values.graph_dispatch_s,
         conv_s=values.eager_conv_s if eager else values.graph_dispatch_s,

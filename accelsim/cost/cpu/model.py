@@ -42,8 +42,9 @@ __all__ = ["CpuParameters", "cost_cpu", "cpu_parameters", "supported_rows_cpu"]
 _K = OperatorKind
 FORMULAS: Formulas[CpuMachine, CpuParameters] = Formulas("cpu")
 _SIGMA = 0.4
-#: Steps of the search for the number of threads, and what each keeps of its interval.
-_SEARCH_STEPS = 20
+#: Steps of the search for the number of threads, to one of 512, and what each keeps of its
+#: interval.
+_SEARCH_STEPS = 17
 _GOLDEN = 0.618
 
 
@@ -158,7 +159,8 @@ def _best_threads(
     """Threads a library starts: where one more costs more to start than it saves, 1 to `most`.
 
     Time falls as work over threads, memory saturates and start-up grows with each: convex, so that
-    a golden-section search in the logarithm finds its least (Kiefer, Proc. AMS 4(3), 1953).
+    a golden-section search in the logarithm finds its least (Kiefer, Proc. AMS 4(3), 1953), and the
+    best whole number of threads lies beside it.
     """
     if machine.threads <= 1 or machine.values.fork_join_per_thread_s <= 0:
         return most
@@ -168,9 +170,12 @@ def _best_threads(
         outer = low + _GOLDEN * (high - low)
         falls = time_s(np.exp(inner)) > time_s(np.exp(outer))
         low, high = np.where(falls, inner, low), np.where(falls, high, outer)
-    best = np.exp(0.5 * (low + high))
-    for count in (np.ones_like(most), most):
-        best = np.where(time_s(count) <= time_s(best), count, best)
+    below = np.floor(np.exp(0.5 * (low + high)))
+    best, least_s = np.ones_like(most), time_s(np.ones_like(most))
+    for count in (*np.clip((below, below + 1.0), 1.0, most), most):
+        taken_s = time_s(count)
+        best = np.where(taken_s < least_s, count, best)
+        least_s = np.minimum(taken_s, least_s)
     return best
 
 
@@ -197,7 +202,8 @@ def _started(
         memory_s: Time of the operands on so many threads, where it is not the rows' traffic.
         fed: Threads that have arithmetic, where others only move operands.
     """
-    moved_s = partial(machine.traffic_s, rows) if memory_s is None else memory_s
+    parts = machine.part_count(rows)
+    moved_s = partial(machine.traffic_s, rows, parts=parts) if memory_s is None else memory_s
     sharing = threads if fed is None else fed
     work = compute * sharing
 
@@ -210,12 +216,12 @@ def _started(
 
     def time_s(count: FloatArray) -> FloatArray:
         longest: FloatArray = np.maximum(compute_s(count), traffic_s(count))
-        return longest + machine.fork_join_s(count)
+        return longest + parts * machine.fork_join_s(count)
 
     used = _best_threads(time_s, threads, machine)
     compute, traffic = compute_s(used), traffic_s(used)
     return RowCosts(
-        time_s=np.maximum(compute, traffic) + start_s + machine.fork_join_s(used),
+        time_s=np.maximum(compute, traffic) + parts * (start_s + machine.fork_join_s(used)),
         compute_s=compute,
         memory_s=traffic,
         flop=flop,
@@ -365,7 +371,7 @@ def _optimizer(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCos
     passes = values.optimizer_pass_ratio if eager else 1.0
 
     def memory_s(count: FloatArray) -> FloatArray:
-        return passes * machine.traffic_s(rows, count)
+        return passes * machine.traffic_s(rows, count, np.ones(len(rows)))
 
     start = machine.dispatch_s * np.maximum(rows["tensors"] if eager else 1.0, 1.0)
     costs = _started(rows, machine, lane * machine.threads / threads, flop, threads, 0.0, memory_s)
@@ -389,10 +395,11 @@ def _gather(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
     lines = np.ceil(row_bytes / 64.0) * rows["lookups"] * (2.0 if rows.kind == _K.SCATTER else 1.0)
     threads = _threads(rows["lookups"] * rows["width"], values.parallel_grain_count, machine)
     cold = row_bytes * rows["table_rows"] > machine.last_level_bytes
+    parts = machine.part_count(rows)
     waiting = np.where(cold, lines * values.memory_latency_s / values.outstanding_line_count, 0.0)
 
     def memory_s(count: FloatArray) -> FloatArray:
-        return machine.traffic_s(rows, count) + waiting / count
+        return machine.traffic_s(rows, count, parts) + waiting / count
 
     flop = rows.column("flop")
     compute = (
