@@ -36,6 +36,7 @@ IDEAL = {
     "unit_efficiency_fraction": 0.8,
     "vector_efficiency_fraction": 0.5,
     "softmax_efficiency_fraction": 0.25,
+    "requantise_operation_count": 6.0,
     "row_cycles": 40.0,
     "pooling_cycles_per_tap": 8.0,
     "fused_pooling_cycles_per_tap": 2.0,
@@ -91,6 +92,19 @@ def costs(kind, dims, *, machine=None, used=None, **columns) -> RowCosts:
 
 ALL = np.array([4.0])
 ONE = np.array([1.0])
+
+
+# -- what follows a product
+
+
+def test_joined_arithmetic_and_sums_of_8_bits_take_vector_time() -> None:
+    """64 x 64 sums, 8 FLOP behind each at half of 100 GFLOP/s, 6 operations of a lane in INT8."""
+    plain = costs(K.GEMM, (1, 64, 64, 64), flop=2 * 64**3)
+    graph = row(K.GEMM, (1, 64, 64, 64), flop=2 * 64**3, dtype=Dtype.INT8)
+    graph = replace(graph, epilogue_flop=np.array([8.0 * 64**2]))
+    joined = FORMULAS.evaluate(graph, bench(), parameters(), "bench")
+    more = 64**2 * (8 / 50e9 + 6 * 2 / 100e9)
+    assert joined.time_s - plain.time_s == pytest.approx(more)
 
 
 # -- memory

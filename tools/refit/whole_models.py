@@ -38,8 +38,10 @@ __all__ = ["refit_whole_models"]
 #: one adds; and of the errors that rows of one stack on one board share, and of each row. Chosen on
 #: the rows, each predicted with its board left out. Estimate.
 _SHARED, _OWN, _BOARD, _ROW = 0.08, 0.12, 0.18, 0.12
-#: Boards of a class from which on ratios are fitted; fewer keep the model's times.
-_LEAST_BOARDS: Final = 3
+#: Boards of a class from which on ratios are fitted, each scored by the others; fewer keep the
+#: model's times. From more on a spread is what these rows say.
+_LEAST_BOARDS: Final = 2
+_SPREAD_BOARDS: Final = 3
 #: Rows' worth of the class's spread in a stack's.
 _PRIOR_ROWS: Final = 6.0
 #: Spreads that no published row says: of CPUs the operators were measured under PyTorch, and the
@@ -234,5 +236,5 @@ def _spread(name: str, rows: Sequence[tuple[_Row, float]]) -> float:
     whole = float(beyond.mean())
     total = float(beyond[mine].sum()) + _PRIOR_ROWS * whole
     found = float(np.sqrt(total / (mine.sum() + _PRIOR_ROWS)))
-    few = len({row.board for row, _ in rows}) < _LEAST_BOARDS
+    few = len({row.board for row, _ in rows}) < _SPREAD_BOARDS
     return max(found, UNMEASURED_LOG_SIGMA) if few else found

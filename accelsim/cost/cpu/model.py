@@ -33,7 +33,7 @@ from accelsim.cost.cpu.machine import CpuMachine, cpu_machine
 from accelsim.cost.cpu.parameters import CpuParameters, cpu_parameters
 from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows, Tier
 from accelsim.hardware.profile import CpuProfile
-from accelsim.workloads.dtype import DTYPE_BYTES
+from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 
@@ -240,12 +240,31 @@ def _conversion_s(rows: Rows, machine: CpuMachine) -> FloatArray:
     return time
 
 
+def _epilogue_s(
+    rows: Rows, outputs: FloatArray, machine: CpuMachine, values: CpuParameters
+) -> FloatArray:
+    """Time of what a matrix kernel does to its results, on all threads.
+
+    Arithmetic joined to it runs at the rate of vector kernels. Sums of 8-bit products, still in
+    registers, become floats, are scaled, shifted, rounded, clipped and packed:
+    `requantise_operation_count` operations of each lane, where a multiply-add counts as two (oneDNN
+    developer guide, Quantization: scales, zero points and post-operations are applied in fp32).
+    """
+    sums = np.where(rows.column("dtype") == Dtype.INT8, outputs, 0.0)
+    rate = machine.vector_rate(rows)
+    joined = rows.epilogue_flop / (rate * values.vector_efficiency_fraction)
+    time: FloatArray = joined + sums * values.requantise_operation_count * 2.0 / rate
+    return time
+
+
 @FORMULAS.register(_K.GEMM, _K.BATCHED_GEMM, _K.GROUPED_GEMM)
 def _gemm(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
     shape = contraction(rows)
     rate = machine.checked(machine.gemm_rate, rows)
-    compute = _product_s(shape, rate, machine, values) + _conversion_s(rows, machine)
     fed = _gemm_threads(shape, machine, values)
+    outputs = shape.groups * shape.m * shape.n
+    epilogue = _epilogue_s(rows, outputs, machine, values) * machine.threads / fed
+    compute = _product_s(shape, rate, machine, values) + _conversion_s(rows, machine) + epilogue
     threads = np.maximum(fed, _threads(rows.bytes, 4.0 * values.parallel_grain_count, machine))
     return _started(rows, machine, compute, shape.flop, threads, machine.contraction_s, fed=fed)
 
@@ -269,6 +288,7 @@ def _conv(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
         rows, machine
     )
     threads = np.where(depthwise, channelwise, _gemm_threads(shape, machine, values))
+    compute += _epilogue_s(rows, outputs, machine, values) * machine.threads / threads
     return _started(rows, machine, compute, shape.flop, threads, machine.conv_s)
 
 

@@ -34,6 +34,8 @@ class CpuParameters:
         depthwise_efficiency_fraction: Share of vector peak of depthwise convolutions, 0 to 1.
         vector_efficiency_fraction: Share of FMA peak of elementwise and norm kernels, 0 to 1.
         softmax_efficiency_fraction: The same for softmax.
+        requantise_operation_count: Vector operations that bring a sum of 8-bit products into its
+            output's format.
         row_cycles: Cycles to start one row of a norm or softmax.
         pooling_cycles_per_tap: Cycles per window tap of the eager (scalar) pooling kernel.
         fused_pooling_cycles_per_tap: Cycles per tap of a vectorised one.
@@ -91,6 +93,7 @@ class CpuParameters:
     depthwise_efficiency_fraction: float
     vector_efficiency_fraction: float
     softmax_efficiency_fraction: float
+    requantise_operation_count: float
     row_cycles: float
     pooling_cycles_per_tap: float
     fused_pooling_cycles_per_tap: float
