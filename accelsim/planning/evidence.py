@@ -5,7 +5,8 @@ A run is like another of the same mode, number format and kind of model (`Settin
 says what the parameters come from, then how far runs like it on the same device were predicted, or,
 where none was measured there, those on other devices of its class, as ranges, or that there are
 none. No interval is narrower than the residuals of its class's runs of its setting; where fewer
-than `_LEAST_ROWS` were measured, of its mode and kind of model, of its mode, or of its class.
+than `_LEAST_ROWS` were measured, nor than those of its mode and kind of model, of its mode, or of
+its class.
 """
 
 from __future__ import annotations
@@ -127,17 +128,23 @@ def has_own_spread(device: DeviceProfile, tier: Tier) -> bool:
 def residual_log_sigma(device_class: str, setting: Setting, unseen_board: str = "") -> float:
     """Spread of ln(measured / predicted) of the class's runs like one; 0 where none was measured.
 
+    A group of few rows widens the spread of the next larger group, it does not narrow it.
+
     Args:
         device_class: Class of the device.
         setting: Of the run.
         unseen_board: Board whose rows must not count; none where empty.
     """
     spreads = shipped_evidence()["spreads"]
+    widest = 0.0
     for place in residual_places(device_class, setting):
         entry = spreads.get(place)
-        if entry is not None and entry["rows"] >= _LEAST_ROWS:
-            return float(entry["without"].get(unseen_board, entry["log_sigma"]))
-    return 0.0
+        if entry is None or (unseen_board and not entry["without"]):  # a group of one board
+            continue
+        widest = max(widest, float(entry["without"].get(unseen_board, entry["log_sigma"])))
+        if entry["rows"] >= _LEAST_ROWS:
+            break
+    return widest
 
 
 @lru_cache(maxsize=256)

@@ -5,6 +5,7 @@ are none; and that no interval is narrower than their residuals.
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import math
 import re
@@ -16,12 +17,15 @@ from rich.console import Console
 from accelsim import catalog
 from accelsim.cost.fitted import fitted_parameters
 from accelsim.datafile import data_root
+from accelsim.errors import AccelsimError
 from accelsim.planning import evidence as module
 from accelsim.planning.estimate import estimate
 from accelsim.planning.estimate_many import estimate_many
 from accelsim.planning.evidence import evidence, residual_log_sigma, shipped_evidence
 from accelsim.planning.likeness import Setting
 from accelsim.planning.simulate import simulate
+from accelsim.planning.training.estimate import train
+from accelsim.planning.training.trust import row_spreads
 from accelsim.report.accuracy_file import read_accuracy
 from accelsim.report.tables import estimate_view
 
@@ -46,8 +50,9 @@ DOCUMENT = {
     "spreads": {
         f"gpu {HALF}": {"rows": 15, "log_sigma": 0.3, "without": {"t4": 0.4}},
         "gpu inference * transformer": {"rows": 19, "log_sigma": 0.5, "without": {}},
-        "gpu * * *": {"rows": 30, "log_sigma": 0.6, "without": {}},
+        "gpu * * *": {"rows": 30, "log_sigma": 0.6, "without": {"t4": 0.6}},
         "gpu inference int8 transformer": {"rows": 2, "log_sigma": 0.01, "without": {}},
+        "gpu inference w8a16 transformer": {"rows": 2, "log_sigma": 0.7, "without": {}},
     },
 }
 
@@ -103,6 +108,9 @@ def test_a_spread_comes_from_the_nearest_setting_with_enough_rows():
     assert residual_log_sigma("gpu", HALF, "t4") == 0.4
     assert residual_log_sigma("gpu", Setting.of("inference", "int8", "transformer")) == 0.5
     assert residual_log_sigma("gpu", Setting.of("training", "fp32", "other")) == 0.6
+    few = Setting.of("inference", "w8a16", "transformer")  # two rows further off than all others
+    assert residual_log_sigma("gpu", few) == 0.7
+    assert residual_log_sigma("gpu", few, "t4") == 0.6  # of one board, which must not count
     assert residual_log_sigma("asic", HALF) == 0.0
 
 
@@ -142,6 +150,87 @@ def test_no_interval_is_narrower_than_the_residuals_of_its_like(device, model):
     overlay = None if result.tier == "spec" else fitted_parameters(device)
     assert evidence.measured_rows == (overlay.rows if overlay else 0)
     assert json.loads(result.to_json())["evidence"] == evidence.to_dict()
+
+
+#: A model of each kind, with what makes a run of it short.
+MODEL_OF_KIND = {
+    "convolution": ("resnet-50", {"batch": 8}),
+    "transformer": ("bert-base", {"batch": 8}),
+    "generation": ("llama-3.1-8b", {"batch": 1, "seq_len": 128, "output_len": 16}),
+    "other": ("dlrm-criteo-kaggle", {"batch": 64}),
+}
+#: Where several devices of a class train.
+NODES = {"gpu": "dgx-b200", "asic": "tpu-v3-host"}
+
+
+def log_sigma(metric):
+    return math.log(metric.high / metric.value) / Z90
+
+
+def answer_like(device_class, setting, boards):
+    """Spread of an answer of a setting on one of the boards that ran it."""
+    model, sizes = MODEL_OF_KIND[setting.model]
+    formats = ("bf16", "fp16") if setting.precision == "16-bit" else (setting.precision,)
+    refused = []
+    for board, precision in itertools.product(boards, formats):
+        try:
+            if setting.mode != "parallel-training":
+                asked = {"mode": setting.mode, "precision": precision, **sizes}
+                assert simulate(model, board, **asked).setting == setting
+                return log_sigma(estimate(model, board, **asked).metrics["latency_s"])
+            cluster = {"cluster": NODES[device_class], "precision": precision}
+            found = train(model, global_batch=512, check_memory=False, **cluster)
+            assert row_spreads(found.iteration).setting == setting
+            return log_sigma(found.metrics["iteration_s"])
+        except AccelsimError as error:
+            refused.append(str(error))
+    raise AssertionError(refused)
+
+
+@pytest.mark.parametrize("group", [key for key in shipped_evidence()["spreads"] if "*" not in key])
+def test_no_group_of_measured_runs_spreads_wider_than_the_answers_like_it(group):
+    """Boards whose overlay was fitted to whole networks have the spread of the runs scored so."""
+    device_class, *words = group.split()
+    setting = Setting(*words)
+    alike = [
+        line
+        for line in shipped_evidence()["runs"]
+        if (line["class"], line["setting"]) == (device_class, str(setting))
+    ]
+    boards = list(dict.fromkeys(line["profile"] for line in alike))
+    spread = shipped_evidence()["spreads"][group]["log_sigma"]
+    if device_class == "fpga":
+        spread = max(
+            -math.log1p(-line["p90"]) / Z90 for line in alike if line["suite"] == "dpu-boards"
+        )
+    assert answer_like(device_class, setting, boards) >= spread - 1e-9
+
+
+def test_no_power_spreads_wider_than_its_interval():
+    """Metered power of language models and of training on every board."""
+    suites = read_accuracy(data_root() / "calibration" / "ACCURACY.json")["suites"]
+    interval = log_sigma(estimate("llama-3.2-1b", "b200-sxm").metrics["average_power_w"])
+    groups = [*suites["serving-energy"]["groups"], *suites["training-power"]["groups"]]
+    powers = [g for g in groups if g["rows_answered"] and g.get("operator", "power") == "power"]
+    assert len(powers) > 2
+    for group in powers:
+        assert -math.log1p(-group["p90_ape_fraction"]) / Z90 <= interval, group
+
+
+@pytest.mark.parametrize("device_class", ["cpu", "gpu", "asic"])
+def test_every_device_cites_runs_of_its_own_where_there_are_any(device_class):
+    """And never one of another format, mode, kind of model or class."""
+    runs = [line for line in shipped_evidence()["runs"] if line["class"] == device_class]
+    names = [n for n in catalog.device_names() if catalog.device(n).device_class == device_class]
+    settings = {line["setting"] for line in shipped_evidence()["runs"]}
+    for name, setting in itertools.product(names, sorted(settings)):
+        found = evidence(name, device_class, "spec", (), Setting(*setting.split()))
+        alike = [line for line in runs if line["setting"] == setting]
+        own = [line for line in alike if line["profile"] == name.partition("@")[0]]
+        cited = own or alike
+        assert found.rows == sum(line["rows"] for line in cited), (name, setting)
+        scope = "this device" if own else "other devices" if alike else "none"
+        assert found.scope == scope, (name, setting)
 
 
 @pytest.mark.parametrize("model", ["resnet-50", "bert-base", "llama-3.2-1b"])
