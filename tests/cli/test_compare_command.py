@@ -13,6 +13,8 @@ from accelsim.catalog import DEVICE_GROUPS
 from accelsim.cli.demo import DEMO_DEVICES, DEMO_MODELS
 from accelsim.cli.selection import chosen_devices, chosen_modes
 from accelsim.errors import InvalidValueError, UnknownNameError
+from accelsim.planning.evidence import evidence
+from accelsim.planning.likeness import Setting
 
 PAIRS = ("compare", "resnet-50", "llama-3.1-70b", "--devices", "t4,epyc-9654", "--mode", "both")
 
@@ -211,6 +213,35 @@ def test_json_and_csv_name_the_winners_of_the_table(run):
     flat = run(*arguments, "--format", "csv").rows
     assert [row["best"] for row in flat] == [";".join(row["best"]) for row in rows]
     assert {row["wins.throughput_per_s"] for row in flat} <= {"", "1", "256", "1;256"}
+
+
+MODEL_OF_KIND = {"convolution": "resnet-50", "transformer": "bert-base", "other": "ncf-ml-20m"}
+
+
+def is_far(device, setting):
+    name = str(catalog.device(device).device_class)
+    found = evidence(device, name, "spec", (), setting)
+    return found.scope == "this device" and found.is_far
+
+
+#: Devices and settings of inference whose own measured runs are further off than 40 %.
+FAR = [
+    (name, precision, kind)
+    for name in catalog.device_names()
+    for precision in ("fp32", "16-bit", "int8")
+    for kind in MODEL_OF_KIND
+    if is_far(name, Setting("inference", precision, kind))
+]
+
+
+@pytest.mark.parametrize(("device", "precision", "kind"), FAR)
+def test_a_device_whose_like_is_far_off_never_leads_without_a_word(run, device, precision, kind):
+    asked = "bf16" if precision == "16-bit" else precision
+    slower = ("--devices", f"{device},core-i7-3820", "--precision", asked)
+    text = run("compare", MODEL_OF_KIND[kind], *slower).out
+    row = next(line for line in text.splitlines() if line.startswith(f"{device} "))
+    leads = "*" in row or "~" in row
+    assert (f"{device}: measured runs like this one were" in text) == leads
 
 
 def test_a_comparison_of_eager_and_compiled_runs_says_so(run):
