@@ -27,9 +27,10 @@ __all__ = ["SCRIPT_NAME", "parity_figure", "write_parity_pages"]
 #: The script that pages share.
 SCRIPT_NAME: Final = "plotly.min.js"
 #: Points of a page at most, shared by its devices; more make it slow to open.
-_MAX_POINTS: Final = 12_000
+_MAX_POINTS: Final = 6_000
 _SYMBOLS: Final = ("circle", "triangle-up", "square", "diamond")
-#: From this many points on the page draws on the graphics card.
+#: From this many points on marks are small and pale. All are drawn as vectors, since a browser may
+#: have no WebGL.
 _MANY: Final = 1_500
 _DIGITS: Final = 4
 _SQUARE: Final = {"scaleanchor": "x"}
@@ -89,8 +90,9 @@ def parity_figure(
     most = max(1, max_points // len(series))
     low, high = limits(series)
     is_time = score.suite.quantity.endswith(", s")
-    kind = "scattergl" if sum(min(len(one), most) for one in series) > _MANY else "scatter"
-    points = [_points(one, index, most, kind, is_time=is_time) for index, one in enumerate(series)]
+    is_dense = sum(min(len(one), most) for one in series) > _MANY
+    mark = {"size": 5, "opacity": 0.5} if is_dense else {"size": 8, "opacity": 0.8}
+    points = [_points(one, index, most, mark, is_time=is_time) for index, one in enumerate(series)]
     ratio = float(np.median(np.concatenate([one.high / one.predicted for one in series])))
     axis: dict[str, Any] = {
         "type": "log",
@@ -122,7 +124,9 @@ def parity_figure(
     return {"data": [_band(low, high, ratio), *points, _diagonal(low, high)], "layout": layout}
 
 
-def _points(one: Series, index: int, most: int, kind: str, *, is_time: bool) -> dict[str, Any]:
+def _points(
+    one: Series, index: int, most: int, mark: dict[str, Any], *, is_time: bool
+) -> dict[str, Any]:
     rows = one.sample(most)
     unit = "s" if is_time else ""
     error = 100 * float(np.median(np.abs(one.error)))
@@ -145,7 +149,7 @@ def _points(one: Series, index: int, most: int, kind: str, *, is_time: bool) -> 
         "<extra></extra>"
     )
     return {
-        "type": kind,
+        "type": "scatter",
         "mode": "markers",
         "name": escape(f"{one.device} ({len(one):,}, {error:.1f} %)"),
         "x": [_short(value) for value in one.measured[rows]],
@@ -155,8 +159,7 @@ def _points(one: Series, index: int, most: int, kind: str, *, is_time: bool) -> 
         "marker": {
             "color": COLOURS[index % len(COLOURS)],
             "symbol": _SYMBOLS[index // len(COLOURS) % len(_SYMBOLS)],
-            "size": 5 if kind == "scattergl" else 8,
-            "opacity": 0.5 if kind == "scattergl" else 0.8,
+            **mark,
         },
     }
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from accelsim.report.page import Cell, DataTable, Page, Section, axis, cell, figure, label
-from accelsim.report.parts import COLOURS, cut, joules, mapping_section
+from accelsim.report.parts import COLOURS, bars, cut, joules, mapping_section
 from accelsim.report.quantity import UNKNOWN, amount, decimal, duration, percent
 
 __all__ = ["exploration_page", "peaks_page"]
@@ -16,7 +16,6 @@ Row = Mapping[str, Any]
 
 _MOST_POINTS: Final = 5_000
 _MOST_BARS: Final = 40
-_MOST_PEAKS: Final = 60
 _rate: Final = partial(amount, unit="FLOP/s", small=False)
 
 
@@ -139,7 +138,7 @@ def _parts(front: Sequence[Row], ending: str, name: str, title: str, unit: str) 
     total = {"_j": "energy_j", "_mm2": "area_mm2"}[ending]
     shown = front[:_MOST_BARS]
     parts = [key for key in front[0] if key.endswith(ending) and key != total]
-    bars = [
+    stacks = [
         {
             "type": "bar",
             "name": label(part.removesuffix(ending).replace("_", " ")),
@@ -152,7 +151,7 @@ def _parts(front: Sequence[Row], ending: str, name: str, title: str, unit: str) 
     write = joules if unit == "J" else _area
     rows = [(_name(point), *(cell(point.get(part), write) for part in parts)) for point in front]
     titles = ("design", *(">" + part.removesuffix(ending).replace("_", " ") for part in parts))
-    drawn = figure(bars, barmode="stack", xaxis=axis(""), yaxis=axis(unit, exponentformat="SI"))
+    drawn = figure(stacks, barmode="stack", xaxis=axis(""), yaxis=axis(unit, exponentformat="SI"))
     text = f"The front, fastest first; {len(shown):,} of {len(front):,} drawn."
     return Section(name, title, DataTable(titles, cut(rows)), text, drawn)
 
@@ -165,19 +164,11 @@ def peaks_page(rows: Sequence[Row], command: str) -> Page:
         command: Command that makes the page again.
     """
     names = [f"{row['device']} {row['dtype']}" for row in rows]
-    bars = [
-        {
-            "type": "bar",
-            "name": words,
-            "x": [label(name) for name in names[:_MOST_PEAKS]],
-            "y": values[:_MOST_PEAKS],
-            "marker": {"color": colour},
-        }
-        for words, values, colour in (
-            ("quoted", [row["quoted_flop_per_s"] for row in rows], COLOURS[0]),
-            ("array, count and clock", [row["derived_flop_per_s"] for row in rows], COLOURS[1]),
-        )
-    ]
+    series = {
+        "quoted": [row["quoted_flop_per_s"] for row in rows],
+        "array, count and clock": [row["derived_flop_per_s"] for row in rows],
+    }
+    drawn = bars(names, series, "FLOP/s", type="log", exponentformat="SI")
     cells: list[tuple[str | Cell, ...]] = [
         (
             name,
@@ -189,10 +180,8 @@ def peaks_page(rows: Sequence[Row], command: str) -> Page:
         for name, row in zip(names, rows, strict=True)
     ]
     titles = ("device", ">quoted", ">derived", ">differs", "why")
-    layout = {"xaxis": axis(""), "yaxis": axis("FLOP/s", type="log", exponentformat="SI")}
-    drawn = figure(bars, barmode="group", **layout)
     table = DataTable(titles, cut(cells))
-    section = Section("peaks", "Quoted and derived peaks", table, "", drawn)
+    section = Section("peaks", "Quoted and derived peaks", table, "The first are drawn.", drawn)
     differing = sum(bool(row["differs"]) for row in rows)
     decision = f"{differing} of {len(rows)} quoted peaks differ from array, count and clock."
     return Page("Peaks of ASICs", (decision,), (section,), command)

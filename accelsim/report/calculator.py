@@ -27,6 +27,9 @@ _SECONDS_PER_HOUR: Final = 3600.0
 #: Loads of the lines: a hundredth to a hundred times the one asked for.
 _DECADES: Final = 2.0
 _LOADS: Final = 121
+#: Pixels of the figure without its legend, and of a line of it.
+_HEIGHT: Final = 400
+_LEGEND_HEIGHT: Final = 20
 #: Options of a figure that a reader can tell apart.
 _MOST_OPTIONS: Final = 24
 
@@ -117,6 +120,7 @@ def calculator_section(
     traces.append(now | {"line": {"dash": "dot", "color": "#7f8a94"}, "hoverinfo": "skip"})
     drawn = figure(
         traces,
+        height=_HEIGHT + _LEGEND_HEIGHT * len(shown),
         xaxis=axis(f"{unit} per second", type="log", exponentformat="SI"),
         yaxis=axis("USD a month", type="log"),
     )

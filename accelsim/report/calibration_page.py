@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from accelsim.report.page import Cell, DataTable, Page, Section, axis, cell, figure, label
-from accelsim.report.parts import COLOURS, cut, mapping_section
+from accelsim.report.parts import COLOURS, bars, cut, mapping_section
 from accelsim.report.quantity import duration, percent, whole
 
 if TYPE_CHECKING:
@@ -33,19 +33,10 @@ def fit_page(
         command: Command that makes the page again.
     """
     names = [f"{row['family']} {row['dtype']} {row['threads'] or ''}".rstrip() for row in errors]
-    bars = [
-        {
-            "type": "bar",
-            "name": words,
-            "x": [label(name) for name in names],
-            "y": [100 * row[field] for row in errors],
-            "marker": {"color": colour},
-        }
-        for words, field, colour in (
-            ("median", "median_fraction", COLOURS[0]),
-            ("p90", "p90_fraction", COLOURS[1]),
-        )
-    ]
+    series = {
+        words: [100 * row[field] for row in errors]
+        for words, field in (("median", "median_fraction"), ("p90", "p90_fraction"))
+    }
     rows: list[tuple[str | Cell, ...]] = [
         (
             name,
@@ -57,7 +48,7 @@ def fit_page(
         )
         for name, row in zip(names, errors, strict=True)
     ]
-    drawn = figure(bars, barmode="group", xaxis=axis(""), yaxis=axis("error, %"))
+    drawn = bars(names, series, "error, %")
     titles = ("operators, format, threads", ">rows", ">MAPE", ">median", ">p90")
     text = "Operators that took no part in the fit: predicted over measured."
     sections = (

@@ -47,7 +47,7 @@ _COLUMNS: Final = (
 )
 #: Points of a figure at most; those of the front are always drawn.
 _MOST_POINTS: Final = 5_000
-#: From this many points on names are shown by the pointer alone, on the graphics card.
+#: From this many points on names are shown by the pointer alone.
 _MANY: Final = 60
 _MOST_NAMES: Final = 20
 _LIFE_YEARS: Final = 3.0
@@ -226,7 +226,7 @@ def _points(
     """Marks whose area grows with the energy, up to the largest of the figure."""
     energies = [row["energy_per_sample_j"] for row in rows]
     return {
-        "type": "scatter" if is_named else "scattergl",
+        "type": "scatter",
         "mode": "markers+text" if is_named else "markers",
         "name": name,
         "x": [row["latency_s"] for row in rows],

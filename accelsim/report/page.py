@@ -185,15 +185,12 @@ def label(text: str) -> str:
 
 
 def figure(data: Sequence[dict[str, Any]], **layout: Any) -> dict[str, Any]:
-    """A figure in the colours of the page; the legend of bars stands above, as their names take the
-    room below.
+    """A figure in the colours of the page.
 
     Args:
         data: Traces.
         layout: What differs from the page's own layout.
     """
-    below: dict[str, Any] = {"orientation": "h", "y": -0.18}
-    above: dict[str, Any] = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
     own = {
         "template": "none",
         "paper_bgcolor": _TRANSPARENT,
@@ -202,7 +199,7 @@ def figure(data: Sequence[dict[str, Any]], **layout: Any) -> dict[str, Any]:
         "margin": {"t": 20, "r": 15, "b": 50, "l": 60},
         "hovermode": "closest",
         "modebar": {"bgcolor": _TRANSPARENT},
-        "legend": above if any(trace["type"] == "bar" for trace in data) else below,
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
     }
     return {"data": list(data), "layout": own | layout}
 

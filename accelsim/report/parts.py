@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "COLOURS",
     "MAX_ROWS",
+    "bars",
     "cut",
     "joules",
     "mapping_section",
@@ -143,6 +144,38 @@ def cut(rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
     return [*rows[:MAX_ROWS], (f"{len(rows) - MAX_ROWS:,} more", *[""] * (width - 1))]
 
 
+def bars(
+    names: Sequence[str], series: Mapping[str, Sequence[float | None]], title: str, **of_axis: Any
+) -> dict[str, Any]:
+    """A figure of bars that lie, so that long names can be read: the first of them.
+
+    Args:
+        names: What each bar is of.
+        series: Values by what they are; a colour for each.
+        title: What the values are, with their unit.
+        of_axis: What differs from the page's own axis.
+    """
+    shown = [label(name) for name in names[:_MAX_BARS]]
+    traces = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": words,
+            "y": shown,
+            "x": list(values[:_MAX_BARS]),
+            "marker": {"color": colour},
+        }
+        for (words, values), colour in zip(series.items(), COLOURS, strict=False)
+    ]
+    return figure(
+        traces,
+        barmode="group",
+        height=160 + (12 + 12 * len(series)) * len(shown),
+        xaxis=axis(title, **of_axis),
+        yaxis=axis("", autorange="reversed"),
+    )
+
+
 def shares_section(
     name: str, title: str, parts: Mapping[str, float | None], write: Any, text: str = ""
 ) -> Section:
@@ -162,20 +195,8 @@ def shares_section(
         (_part_words(key), cell(value, write), cell((value or 0.0) / total, percent))
         for key, value in ordered
     ]
-    bars: dict[str, Any] = {
-        "type": "bar",
-        "orientation": "h",
-        "y": [label(_part_words(key)) for key, _ in ordered[:_MAX_BARS]],
-        "x": [100 * (value or 0.0) / total for _, value in ordered[:_MAX_BARS]],
-        "marker": {"color": COLOURS[0]},
-    }
-    drawn = figure(
-        [bars],
-        height=140 + 26 * min(len(ordered), _MAX_BARS),
-        xaxis=axis("share, %"),
-        yaxis=axis("", autorange="reversed"),
-        showlegend=False,
-    )
+    parts_of = [100 * (value or 0.0) / total for _, value in ordered]
+    drawn = bars([_part_words(key) for key, _ in ordered], {"share": parts_of}, "share, %")
     table = DataTable(("part", ">amount", ">share"), cut(rows))
     return Section(name, title, table, text, drawn if ordered else None)
 

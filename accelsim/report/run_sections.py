@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from accelsim.report.page import Cell, DataTable, Section, axis, cell, figure, label
-from accelsim.report.parts import COLOURS, cut, joules
+from accelsim.report.parts import COLOURS, bars, cut, joules
 from accelsim.report.quantity import amount, duration, number, percent, usd, whole
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ __all__ = ["accuracy_section", "changes_section", "knee_section", "offers_sectio
 _SECONDS_PER_HOUR: Final = 3600.0
 #: Faster part of the device in a change: its time shrinks as much where it limits.
 _FASTER: Final = 1.2
-_MOST_BARS: Final = 40
 
 
 def knee_section(curve: Sequence[Mapping[str, Any]], knee: int | None) -> Section:
@@ -79,7 +78,7 @@ def changes_section(
         bound_s: Seconds of operators by what limits them, for a faster part of the device.
     """
     rows: list[tuple[str | Cell, ...]] = []
-    bars: list[tuple[str, float]] = []
+    ratios: dict[str, float | None] = {}
     for change in changes:
         one = change.estimate
         if one is None or one.throughput_per_s is None:
@@ -96,28 +95,18 @@ def changes_section(
                 "",
             )
         )
-        bars.append((change.words, ratio or 0.0))
+        ratios[change.words] = ratio or 0.0
     total = sum(bound_s.values())
     for name, seconds in bound_s.items():
         words = f"{name.replace('_', ' ')} {100 * (_FASTER - 1):.0f} % faster"
         ratio = 1 / (1 - seconds / total * (1 - 1 / _FASTER)) if total else 1.0
         shown = cell(ratio, lambda value: f"x {value:.2f}")
         rows.append((words, shown, "", "", "", "first order, from the time it limits"))
-        bars.append((words, ratio))
-    bar: dict[str, Any] = {
-        "type": "bar",
-        "orientation": "h",
-        "y": [label(words) for words, _ in bars],
-        "x": [ratio for _, ratio in bars],
-    }
-    layout = {
-        "height": 140 + 26 * len(bars),
-        "xaxis": axis("throughput over this run's"),
-        "yaxis": axis("", autorange="reversed"),
-    }
+        ratios[words] = ratio
     titles = ("change", ">throughput", ">time", ">energy per sample", ">$/1,000", "note")
     text = "One thing changed at a time; options are predicted again."
-    drawn = figure([bar], **layout) if bars else None
+    title = "throughput over this run's"
+    drawn = bars(list(ratios), {"throughput": list(ratios.values())}, title) if ratios else None
     return Section("sensitivity", "What a change would do", DataTable(titles, rows), text, drawn)
 
 
@@ -223,18 +212,17 @@ def accuracy_section(devices: Iterable[str]) -> Section | None:
         )
         for row in found
     ]
-    bars = [
-        {
-            "type": "bar",
-            "name": name,
-            "x": [label(words[0] + " " + words[1]) for words in rows[:_MOST_BARS]],
-            "y": [None if row[field] is None else 100 * row[field] for row in found[:_MOST_BARS]],
-        }
+    wholes = [row for row in found if row["group"] == "all"] or found
+    series = {
+        name: [None if row[field] is None else 100 * row[field] for row in wholes]
         for name, field in (("median error", "median_ape_fraction"), ("p90", "p90_ape_fraction"))
-    ]
-    drawn = figure(bars, barmode="group", xaxis=axis(""), yaxis=axis("error, %"))
+    }
+    names = [f"{row['device']}, {row['suite']}" for row in wholes]
+    drawn = bars(names, series, "error, %")
     titles = ("device", "rows", ">count", ">median error", ">p90", ">in the 90 % interval")
-    text = "Predicted against measured, as scored for this version; devices without rows left out."
-    text += f" The first {_MOST_BARS} are drawn." if len(found) > _MOST_BARS else ""
+    text = (
+        "Predicted against measured, as scored for this version; devices without rows left out. "
+        "The figure has the suites, the table their models and operators, too."
+    )
     title = "How far predictions were from measurements"
     return Section("accuracy", title, DataTable(titles, cut(rows)), text, drawn)

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from accelsim.report.accuracy import score_rows
-from accelsim.report.page import DataTable, Page, Section, axis, cell, figure, label
-from accelsim.report.parts import COLOURS, cut, rows_section
+from accelsim.report.page import DataTable, Page, Section, cell, figure
+from accelsim.report.parts import bars, cut, rows_section
 from accelsim.report.quantity import percent
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ _FIELDS: Final = {
 }
 #: Rows of all suites together that parity figures draw.
 _MOST_POINTS: Final = 20_000
+_MOST_OF_ONE: Final = 6_000
 
 
 def score_page(
@@ -98,23 +99,15 @@ def _named(row: Mapping[str, Any]) -> str:
 
 
 def _suites(rows: list[dict[str, Any]]) -> Section:
-    bars = [
-        {
-            "type": "bar",
-            "name": words,
-            "x": [label(_named(row)) for row in rows],
-            "y": [None if row[field] is None else 100 * row[field] for row in rows],
-            "marker": {"color": colour},
-        }
-        for (field, words), colour in zip(
-            (item for item in _FIELDS.items() if item[0] != "max_ape_fraction"),
-            COLOURS,
-            strict=False,
-        )
-    ]
+    wholes = [row for row in rows if row["group"] in {"", "all"} and row["rows_answered"]]
+    series = {
+        words: [None if row[field] is None else 100 * row[field] for row in wholes]
+        for field, words in _FIELDS.items()
+        if field != "max_ape_fraction"
+    }
     cells = [(_named(row), *(cell(row[field], percent) for field in _FIELDS)) for row in rows]
     titles = ("suite", *(f">{words}" for words in _FIELDS.values()))
-    drawn = figure(bars, barmode="group", xaxis=axis(""), yaxis=axis("%", type="log"))
+    drawn = bars([row["suite"] for row in wholes], series, "%", type="log")
     return Section("suites", "Errors by suite", DataTable(titles, cut(cells)), "", drawn)
 
 
@@ -124,7 +117,7 @@ def _parity(board: Scoreboard) -> list[Section]:
     from accelsim.report.parity import parity_series, sampling_note, title
 
     answered = [(score, series) for score in board.suites if (series := parity_series(score))]
-    most = _MOST_POINTS // max(len(answered), 1)
+    most = min(_MOST_OF_ONE, _MOST_POINTS // max(len(answered), 1))
     found = []
     for score, series in answered:
         drawn = parity_figure(score, series, most)

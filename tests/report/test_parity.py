@@ -131,9 +131,9 @@ def test_pages_share_one_script_that_is_not_written_again(tmp_path):
 
 
 def test_large_suites_are_thinned_and_say_so(page):
-    text = page(part(count=13_000), name="gpu-operators")
-    assert "12,000 of 13,000 rows drawn" in text
-    assert '"scattergl"' in text
+    text = page(part(count=7_000), name="gpu-operators")
+    assert "6,000 of 7,000 rows drawn" in text
+    assert '"scattergl"' not in text  # a browser may have no WebGL
 
 
 def test_names_of_data_files_are_text_on_a_page(page):

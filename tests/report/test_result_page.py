@@ -61,6 +61,7 @@ def test_many_points_are_drawn_within_limits():
     section = page.sections[0]
     drawn = sum(len(trace["x"]) for trace in section.figure["data"])
     assert drawn <= 5_100
+    assert {trace["type"] for trace in section.figure["data"]} == {"scatter"}  # needs no WebGL
     assert len(section.table.rows) == 201
     assert "11,800 more" in section.table.rows[-1][0]
     assert "not drawn" in section.text
@@ -137,7 +138,7 @@ def test_the_page_of_designs_has_the_front_and_what_its_energy_goes_to():
 def test_the_page_of_peaks_draws_both():
     rows = [peak.to_dict() for peak in asic_peaks(["tpu-v4"])]
     (section,) = result_page(rows, "").sections
-    quoted, derived = (trace["y"] for trace in section.figure["data"])
+    quoted, derived = (trace["x"] for trace in section.figure["data"])
     assert quoted == [row["quoted_flop_per_s"] for row in rows]
     assert derived == pytest.approx(quoted, rel=0.02)
 
