@@ -8,9 +8,7 @@ from accelsim.errors import AccelsimError
 from accelsim.planning.estimate_many import estimate_many
 
 BATCHES = (1, 2, 3, 4, 8, 16, 17, 32, 33, 64, 128, 512, 2048)
-#: Kernels of small batches are held to those of larger ones at a few sizes, between which tables of
-#: measured kernels may still dip.
-NOISE = 0.002
+ROUNDING = 1e-9
 
 
 def boards() -> list[str]:
@@ -22,7 +20,7 @@ def falls(latency_s: np.ndarray, throughput_per_s: np.ndarray) -> list[str]:
     """What of a batch sweep breaks a law; runs without figures are NaN and come last."""
     known = np.isfinite(latency_s)
     time_s, rate = latency_s[known], throughput_per_s[known]
-    found = ["latency"] if (time_s[1:] < time_s[:-1] * (1 - NOISE)).any() else []
+    found = ["latency"] if (time_s[1:] < time_s[:-1] * (1 - ROUNDING)).any() else []
     return found + ["throughput"] * bool((rate < 0.8 * np.maximum.accumulate(rate)).any())
 
 

@@ -83,6 +83,32 @@ OPERATIONS = [
         19.36,
         0.04,
     ),
+    # Ultralytics' table of YOLOv5 (release 6.0), and the zoo's OFA-yolo, which is as large as its
+    # middle one; YOLOX's table.
+    (
+        "edge-detector",
+        {"network": "yolo-v5", "classes": 80, "width_multiplier": 0.25, "depth_multiplier": 0.33},
+        (640, 640),
+        4.5,
+        0.01,
+    ),
+    (
+        "edge-detector",
+        {"network": "yolo-v5", "classes": 80, "width_multiplier": 0.75, "depth_multiplier": 0.67},
+        (640, 640),
+        48.88,
+        0.001,
+    ),
+    ("edge-detector", {"network": "yolo-v5", "classes": 80}, (640, 640), 109.1, 0.002),
+    (
+        "edge-detector",
+        {"network": "yolo-x", "classes": 80, "width_multiplier": 0.75, "depth_multiplier": 0.67},
+        (640, 640),
+        73.8,
+        0.005,
+    ),
+    # pruned by 0.3 to 189.7
+    ("edge-detector", {"network": "openpose"}, (368, 368), 189.7 / 0.7, 0.02),
     # Redmon's table of YOLOv3 at 416 pixels: 65.86 and 5.56 Bn.
     ("darknet", {"version": "3", "classes": 80}, (416, 416), 65.86, 0.0002),
     ("darknet", {"version": "3-tiny", "classes": 80}, (416, 416), 5.56, 0.002),
@@ -95,6 +121,9 @@ def test_operations_are_those_of_the_published_name(family, parameters, size, gf
     assert flop / 1e9 == pytest.approx(gflop, rel=tolerance)
 
 
+SALSANEXT = {"network": "salsanext", "classes": 20, "image_channels": 5}
+
+
 # Parameters: Ultralytics' yolov3 and yolov3-tiny; TF-Slim's and torchvision's MobileNets; SSD300 of
 # VOC in PyTorch, whose biases are normalisations here.
 @pytest.mark.parametrize(
@@ -104,6 +133,8 @@ def test_operations_are_those_of_the_published_name(family, parameters, size, gf
         ("darknet", {"version": "3-tiny", "classes": 80}, (416, 416), 8_852_366, 0),
         ("edge-detector", {"network": "ssd-vgg", "classes": 21}, (300, 300), 26_285_486, 1e-4),
         ("edge-classifier", {"network": "mobilenet-v2"}, (224, 224), 3_504_872, 0),
+        # Cortinhal et al., ISVC 2020, table 1
+        ("edge-segmenter", SALSANEXT, (64, 2048), 6.73e6, 0.01),
         (
             "edge-classifier",
             {"network": "mobilenet-v1", "width_multiplier": 0.25, "classes": 1001},

@@ -54,13 +54,17 @@ _LIGHT_FLOP = 10.0
 _MOST_TAPS, _MOST_INPUTS, _SPARSE = 400, 7, 15
 #: Operators whose axes are dimensions as they are.
 _PLAIN = frozenset({"gemm", "batched_gemm", "rows"})
-#: Side that grows with a batch, and sizes up to which a smaller one is filled where it took longer
-#: than they: libraries pad, and tables of kernels scatter; what a board's relatives gain with more
+#: Sides that grow with a batch. A smaller one is filled up to a larger where it took longer than
+#: that: libraries pad, and tables of kernels scatter; what a board's relatives gain with more
 #: sequences begins at another number of cores.
-_FILLED: Mapping[OperatorKind, tuple[str, tuple[float, ...]]] = {
-    **dict.fromkeys((_K.ATTENTION, _K.BATCHED_GEMM), ("batch", (2, 3, 4, 6, 8, 16, 32, 48, 64))),
-    _K.GEMM: ("m", (2, 3, 4, 5, 6, 8, 12, 16)),
+_FILLED: Mapping[OperatorKind, str] = {
+    **dict.fromkeys((_K.ATTENTION, _K.BATCHED_GEMM), "batch"),
+    **dict.fromkeys((_K.GEMM, _K.GROUPED_GEMM), "m"),
 }
+#: Sizes to fill up to, eight an octave.
+_FILLED_SIZES = np.unique(
+    [2.0**octave * part // 8 for octave in range(1, 11) for part in range(8, 17)]
+)
 #: What grows with it.
 _GROW = frozenset({"flop", "read_bytes", "write_bytes"})
 Formula = Callable[[Rows, "GpuMachine", "GpuParameters"], RowCosts]
@@ -170,17 +174,33 @@ def _stream_names(rows: Rows) -> Naming:
     return [(inputs, _MOST_INPUTS + 1), (is_heavy, 2)], name
 
 
-def _attention_names(rows: Rows) -> Naming:
-    dtype, latent = rows.column("dtype"), rows["latent"]
-    query = DTYPE_BYTES[dtype] * rows["batch"] * rows["heads"] * rows["q_len"] * rows["head_dim"]
+def _sequence_reads(rows: Rows) -> tuple[FloatArray, FloatArray]:
+    """Bytes of the queries, and elements of keys and values, that the sequences of attention rows
+    bring each for itself; shape (r,) each.
+    """
+    query = (
+        DTYPE_BYTES[rows.column("dtype")]
+        * rows["batch"]
+        * rows["heads"]
+        * rows["q_len"]
+        * rows["head_dim"]
+    )
     seen = np.where(
         rows["window"] > 0,
         np.minimum(rows["kv_len"], rows["q_len"] + rows["window"]),
         rows["kv_len"],
     )
+    latent = rows["latent"]
     width = np.where(latent > 0, latent, rows["kv_heads"] * (rows["head_dim"] + rows["value_dim"]))
-    stored = np.maximum(rows["batch"] * seen * width, 1.0)
+    return query, np.maximum(rows["batch"] * seen * width, 1.0)
+
+
+def _attention_names(rows: Rows) -> Naming:
+    dtype, latent = rows.column("dtype"), rows["latent"]
+    query, stored = _sequence_reads(rows)
     bits = np.round(8.0 * (rows.column("read_bytes") - query) / stored)
+    if rows.kind == _K.ATTENTION:  # what all sequences share, a bias, is no part of the cache
+        bits = np.minimum(bits, 8.0 * DTYPE_BYTES[dtype])
     is_decode = (rows["q_len"] <= _DECODE_QUERIES) & (rows["kv_len"] > rows["q_len"])
     # Latent attention has narrower values than keys where it is expanded, and one row for both
     # where it is absorbed.
@@ -223,35 +243,60 @@ def with_surfaces(formula: Formula) -> Formula:
         found = _on_surfaces(costs, rows, machine, parameters)
         if conditions is not None or rows.kind not in _FILLED:
             return found
-        side, sizes = _FILLED[rows.kind]
-        time_s = found.time_s.copy()
-        for size in sizes:
-            small = np.flatnonzero(rows[side] < size)
-            if small.size:
-                more = _FilledRows(rows.graph, rows.index[small], rows.kind, side, size)
-                whole = _on_surfaces(formula(more, machine, parameters), more, machine, parameters)
-                time_s[small] = np.minimum(time_s[small], whole.time_s)
-        return _within(found, time_s)
+        return _within(found, _least_filled_s(formula, found.time_s, rows, machine, parameters))
 
     return with_measured_shape
 
 
+def _least_filled_s(
+    formula: Formula,
+    time_s: FloatArray,
+    rows: Rows,
+    machine: GpuMachine,
+    parameters: GpuParameters,
+) -> FloatArray:
+    """The least of r rows' own times and those of the same rows filled up, shape (r,)."""
+    side = _FILLED[rows.kind]
+    alike = np.stack([time_s, rows[side], rows.bytes, rows.column("flop")], axis=1)
+    _, own, place = np.unique(alike, axis=0, return_index=True, return_inverse=True)
+    first = np.searchsorted(_FILLED_SIZES, rows[side][own], side="right")
+    count = len(_FILLED_SIZES) - first
+    starts = np.cumsum(count) - count
+    row, grows = np.repeat(own, count), count > 0
+    if not row.size:
+        return time_s
+    size = _FILLED_SIZES[np.repeat(first - starts, count) + np.arange(len(row))]
+    more = _FilledRows(rows.graph, rows.index[row], rows.kind, side, size)
+    filled = _on_surfaces(formula(more, machine, parameters), more, machine, parameters)
+    least_s = time_s[own]
+    shortest_s = np.minimum.reduceat(filled.time_s, starts[grows])
+    least_s[grows] = np.minimum(least_s[grows], shortest_s)
+    every: FloatArray = least_s[place.ravel()]
+    return every
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _FilledRows(Rows):
-    """Rows with one side filled up to a size."""
+    """Rows with one side filled up to a size each, shape (r,)."""
 
-    side: str = ""
-    size: float = 1.0
+    side: str
+    size: FloatArray
 
     def __getitem__(self, dimension: str) -> FloatArray:
         found = Rows.__getitem__(self, dimension)
-        return np.full(len(self), self.size) if dimension == self.side else found
+        return self.size if dimension == self.side else found
 
     def column(self, name: str) -> Any:
         found = Rows.column(self, name)
         if name not in _GROW:
             return found
-        return found * self.size / np.maximum(Rows.__getitem__(self, self.side), 1.0)
+        own = Rows(self.graph, self.index, self.kind)
+        grown = self.size / np.maximum(own[self.side], 1.0)
+        if name == "read_bytes" and self.kind == _K.ATTENTION:
+            query, stored = _sequence_reads(own)
+            apart = np.minimum(found, query + stored * DTYPE_BYTES[own.column("dtype")])
+            return found + apart * (grown - 1.0)
+        return found * grown
 
 
 def _within(costs: RowCosts, time_s: FloatArray) -> RowCosts:

@@ -247,6 +247,12 @@ def _fold(b: GraphBuilder, x: Tensor, step: LayerStep) -> Tensor:
     return b.copy(x, shape=(batch, 4 * channels, height // 2, width // 2), name="reorganise")
 
 
+def _spread(b: GraphBuilder, x: Tensor, step: LayerStep) -> Tensor:
+    del step
+    batch, channels, height, width = x.shape
+    return b.copy(x, shape=(batch, channels // 4, 2 * height, 2 * width), name="depth_to_space")
+
+
 def _scaled_norm(b: GraphBuilder, x: Tensor, step: LayerStep) -> Tensor:
     """L2 normalisation over channels with a learned scale."""
     del step
@@ -272,7 +278,7 @@ _OTHERS: Mapping[str, Callable[[GraphBuilder, Tensor, LayerStep], Tensor]] = {
     "up": lambda b, x, step: b.upsample(x, step.window[0]),
     "half": _half,
     "fold": _fold,
-    "spread": lambda b, x, _: b.copy(x, name="depth_to_space"),
+    "spread": _spread,
     "flat": lambda b, x, _: b.view(x, x.shape[0], prod(x.shape[1:])),
     "linear": lambda b, x, step: b.linear(x, step.channels(x)),
     "raise": _raise,

@@ -191,6 +191,8 @@ class EdgeDetectorParameters(RectangleParameters):
 
     Attributes:
         network: Which one.
+        width_multiplier: Scale of a YOLO's channel counts.
+        depth_multiplier: Scale of its block repeats.
     """
 
     network: Literal[
@@ -204,13 +206,35 @@ class EdgeDetectorParameters(RectangleParameters):
         "ssd-resnet-50-fpn",
         "superpoint",
         "ultrafast-lane",
+        "openpose",
+        "yolo-v5",
+        "yolo-x",
     ]
+    width_multiplier: Multiplier = 1.0
+    depth_multiplier: Multiplier = 1.0
+
+
+def _yolo_sizes(p: EdgeDetectorParameters) -> dict[str, Any]:
+    """Channels c64, c128, ..., and block repeats n3, n6, n9 of a YOLO's stages.
+
+    YOLOX has as many blocks in its second stage as in its third.
+    """
+    sizes: dict[str, Any] = {
+        f"c{base}": -int(-base * p.width_multiplier // 8) * 8 for base in (64, 128, 256, 512, 1024)
+    }
+    middle = {6: 9} if p.network == "yolo-x" else {}
+    for base in (3, 6, 9):
+        blocks = round(middle.get(base, base) * p.depth_multiplier)
+        sizes[f"n{base}"] = max(1, blocks)
+    return sizes
 
 
 @family("edge-detector", EdgeDetectorParameters)
 def write_edge_detector(b: GraphBuilder, p: EdgeDetectorParameters, shape: PassShape) -> None:
     """Backbone and heads."""
     values = _scaled() | {"classes": p.classes, "outputs": p.classes + 4} | _PADDED_POOLS
+    if p.network.startswith("yolo"):
+        values |= _yolo_sizes(p) | {"outputs": 3 * (p.classes + 5)}
     write_network(b, rectangle_input(b, p, shape), p.network, _BACKBONES, **values)
 
 
@@ -224,7 +248,7 @@ class EdgeSegmenterParameters(RectangleParameters):
             level they raise to.
     """
 
-    network: Literal["erfnet", "semantic-fpn", "deeplab-mobilenet-v2", "sesr", "unet"]
+    network: Literal["erfnet", "semantic-fpn", "deeplab-mobilenet-v2", "sesr", "unet", "salsanext"]
     base_channels: Depth = 16
     raised_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
 
