@@ -47,14 +47,17 @@ class StackPath(FrozenModel, strict=False):
 
     Attributes:
         launch: Eager issues operators one after the other from the host; graph and compiled replay
-            them with one launch.
+            them with one launch; compiled calls are issued from the host.
+        library_call_us: Host time of compiled calls for each kernel of a library, and the generated
+            ones around it.
         fuses: What elementwise operators are joined with: nothing, each other and reductions
             ("pointwise"), or also the matrix products and convolutions before them ("epilogues").
         source: Where that is documented.
     """
 
-    launch: Literal["eager", "graph", "compiled"]
+    launch: Literal["eager", "graph", "compiled", "compiled-calls"]
     fuses: Literal["nothing", "pointwise", "epilogues"]
+    library_call_us: Annotated[float, Field(gt=0.0, le=1000.0)] | None = None
     source: _Source
 
 

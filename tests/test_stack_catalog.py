@@ -21,7 +21,7 @@ def test_the_named_stacks_are_there_and_read():
 
 def test_only_pytorch_has_modes():
     modes = {n: set(stack_catalog.stack(n).paths) for n in stack_catalog.stack_names()}
-    assert modes.pop("pytorch") == {"eager", "graph", "compiled"}
+    assert modes.pop("pytorch") == {"eager", "graph", "compiled", "compiled-calls"}
     assert all(len(paths) == 1 for paths in modes.values())
 
 

@@ -21,6 +21,7 @@ from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import (
     COLLECTIVE_KINDS,
+    CONTRACTION_KINDS,
     DIMENSIONS,
     TRANSFER_KINDS,
     OperatorKind,
@@ -50,6 +51,8 @@ _PLACE: Final = np.array(
 )
 #: Formats whose convolutions have a layout that is faster than others: those of matrix cores.
 _LAID_OUT_BYTES: Final = 2.0
+#: Operators that a compiler which generates kernels leaves to libraries.
+_LIBRARY_CALLS: Final = [int(kind) for kind in (*CONTRACTION_KINDS, OperatorKind.EMBEDDING_BAG)]
 _PRODUCT_SIDES: Final = [DIMENSIONS[OperatorKind.GEMM].index(side) for side in ("m", "n", "k")]
 
 
@@ -77,6 +80,8 @@ class StackEffect:
         decode: Time of every operator of a decode step over the model's.
         layout: Time of convolutions of 16 bits and less over the fastest layout's.
         host: Time to issue an operator over the class's.
+        library_call_s: Time to call a library's kernel and the generated ones around it; None where
+            operators are issued one by one, or replayed.
         log_sigma: Spread of ln(true / predicted) of whole networks.
         matrix_vector: Its kernels for few rows; None where it calls the library's.
         sums_ratio: Arithmetic time of products in 16 bits over the class's, by the format of sums.
@@ -88,6 +93,7 @@ class StackEffect:
     decode: float = 1.0
     layout: float = 1.0
     host: float = 1.0
+    library_call_s: float | None = None
     log_sigma: float = 0.0
     matrix_vector: MatrixVector | None = None
     sums_ratio: float = 1.0
@@ -133,9 +139,22 @@ def on_stack(
         time_s=own.time_s * ratio,
         compute_s=own.compute_s * ratio,
         memory_s=own.memory_s * ratio,
-        dispatch_s=own.dispatch_s * effect.host,
+        dispatch_s=_issued_s(own.dispatch_s * effect.host, graph, effect),
         context_log_sigma=float(np.hypot(own.context_log_sigma, effect.log_sigma)),
     )
+
+
+def _issued_s(eager_s: FloatArray, graph: OperatorGraph, effect: StackEffect) -> FloatArray:
+    """Time to issue each row, no more than eager code takes; shape (n,).
+
+    Estimate: the wrapper of a compiled network takes its time for each call of a library, with the
+    generated kernels in between.
+    """
+    if effect.library_call_s is None:
+        return eager_s
+    called = np.isin(graph.kind, _LIBRARY_CALLS)
+    issued: FloatArray = np.where(called, np.minimum(eager_s, effect.library_call_s), 0.0)
+    return issued
 
 
 def _with_sums(table: CostTable, graph: OperatorGraph, ratio: float) -> CostTable:

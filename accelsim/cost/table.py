@@ -67,6 +67,7 @@ class Execution(StrEnum):
     EAGER = "eager"
     GRAPH = "graph"  # captured once, replayed with one launch
     COMPILED = "compiled"  # captured, with elementwise chains fused
+    COMPILED_CALLS = "compiled-calls"  # fused alike, but each kernel is called by the host
 
 
 @dataclass(frozen=True, slots=True, eq=False)

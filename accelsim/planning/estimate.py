@@ -85,7 +85,7 @@ class Estimate(Result):
         precision: Precision policy.
         mode: "inference" or "training".
         stack: Software that runs it.
-        execution: "eager", "graph" or "compiled".
+        execution: "eager", "graph", "compiled" or "compiled-calls".
         layout: Layout of its convolutions; empty where there are none, or the stack chooses.
         latency_s: One batch alone, from its copy to the device to its result: a training step, a
             forward pass, or prefill and all generated tokens.

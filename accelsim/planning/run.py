@@ -129,9 +129,16 @@ class ResolvedRun:
             self.stack.ratios(*asked),
             layout=1.0 if layout is None else layout.time_ratio,
             host=self.stack.version.gpu_host_ratio if asked[0] == "gpu" else 1.0,
+            library_call_s=self.library_call_s,
             log_sigma=self.stack.log_sigma(*asked),
             **_own_kernels(self.stack, self.device),
         )
+
+    @property
+    def library_call_s(self) -> float | None:
+        """Host time for each kernel of a library that a compiled network calls; None elsewhere."""
+        time_us = self.stack_path.library_call_us
+        return None if time_us is None else time_us * 1e-6
 
     @property
     def available_bytes(self) -> float:
@@ -513,6 +520,8 @@ def _execution(options: ModelOptions, stack: Stack, device: DeviceProfile) -> Ex
         return Execution(usual.launch)
     if value not in list(Execution):
         raise InvalidValueError("execution", value, "one of " + ", ".join(Execution))
+    if value == Execution.COMPILED_CALLS and not isinstance(device, GpuProfile):
+        value = Execution.COMPILED  # calls take their time on GPUs alone
     if value in stack.paths:
         return Execution(stack.paths[value].launch)
     if value in stack.version.lacks_paths:

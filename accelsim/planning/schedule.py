@@ -60,12 +60,13 @@ def device_settings(
         is_decode: Whether the host waits for each step's token and copies no input.
     """
     on_host, is_fpga = device.device_class == "cpu", device.device_class == "fpga"
+    is_called = execution is Execution.COMPILED_CALLS
     link, limit = device.host_link, device.power.limit_w
     shares_memory = on_host or (is_fpga and link is None)
     link_rate = _DEFAULT_HOST_LINK_BYTES_PER_S if link is None else link.bandwidth_bytes_per_s.value
     return {
         # the host works beside an overlay
-        "execution": Execution.EAGER if is_fpga else execution,
+        "execution": Execution.EAGER if is_fpga or is_called else execution,
         "graph_launch_s": _GRAPH_LAUNCH_S if device.device_class == "gpu" else None,
         "is_asynchronous": not on_host,
         "synchronize": is_decode,

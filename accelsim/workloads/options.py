@@ -25,8 +25,8 @@ class ModelOptions:
         kv_format: Format of cached keys and values; the precision's where None.
         stack: Software that runs it (`accelsim.stack_catalog`): pytorch, tensorrt, vllm ...; the
             device's usual one where None.
-        execution: Mode of PyTorch: "eager", "graph" or "compiled"; eager where None. Other stacks
-            have none.
+        execution: Mode of PyTorch: "eager", "graph", "compiled" (with graphs) or "compiled-calls"
+            (without); eager where None. Other stacks have none.
         layout: Of convolutions, where the stack lets one choose: "channels_last" or "nchw"; the
             stack's usual one where None.
         fused_attention: False writes attention scores to memory, as eager code without a fused

@@ -97,7 +97,7 @@ def cost_gpu(
         graph: Operators.
         device: GPU profile.
         execution: Eager (the framework issues each row), graph-captured or compiled (the device
-            replays them).
+            replays them); compiled calls are issued as eager ones, at most.
         parameters: Class-wide ones where None; the result is of their tier.
 
     Returns:
@@ -148,7 +148,7 @@ def _dispatch_s(
     graph: OperatorGraph, execution: Execution, parameters: GpuParameters
 ) -> FloatArray:
     """Time to issue each row, by class of operator, or the gap of a replayed graph."""
-    if execution is not Execution.EAGER:
+    if execution not in {Execution.EAGER, Execution.COMPILED_CALLS}:
         return np.full(len(graph), parameters.dispatch.graph_gap_s)
     by_kind = np.full(_KIND_COUNT, parameters.dispatch.elementwise_s)
     for kind, name in _ISSUED.items():
