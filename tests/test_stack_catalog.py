@@ -66,7 +66,7 @@ def test_a_file_under_another_name_is_refused(tmp_path, monkeypatch):
 def test_a_version_says_what_it_lacks():
     usual, old = stack_catalog.stack("pytorch"), stack_catalog.stack("PyTorch@1.13")
     assert (usual.label, old.label) == ("pytorch", "pytorch@1.13")
-    assert set(usual.paths) - set(old.paths) == {"compiled"}
+    assert set(usual.paths) - set(old.paths) == {"compiled", "compiled-calls"}
     assert stack_catalog.stack(f"pytorch@{usual.version.version}").label == "pytorch"
     assert stack_catalog.stack("llama-cpp@b2700").paths["engine"].launch == "eager"
 
