@@ -139,7 +139,8 @@ def sram_energy_per_byte_j(
 def power_limited_clock_fraction(
     dynamic_w: ArrayLike,
     static_w: ArrayLike,
-    limit_w: float,
+    limit_w: ArrayLike,
+    floor: float = VOLTAGE_FLOOR_FRACTION,
 ) -> FloatArray:
     """Clock, over the highest clock, at which static + dynamic power meets the limit, with a
     dynamic power of f V(f)^2.
@@ -150,6 +151,7 @@ def power_limited_clock_fraction(
         dynamic_w: Dynamic power the work would draw at the highest clock, W, >= 0.
         static_w: Power that does not depend on the work, W, >= 0.
         limit_w: Board or package limit, W.
+        floor: Lowest voltage over that of the highest clock.
 
     Returns:
         Fraction in [MINIMUM_CLOCK_FRACTION, 1], broadcast shape; 1 where the limit does not bind.
@@ -159,7 +161,6 @@ def power_limited_clock_fraction(
     )
     room = np.maximum(limit_w - static, 0.0) / np.maximum(dynamic, 1e-30)
     room = np.minimum(room, 1.0)
-    floor = VOLTAGE_FLOOR_FRACTION
     clock = np.where(room >= floor**3, np.cbrt(room), room / floor**2)
     limited: FloatArray = np.clip(clock, MINIMUM_CLOCK_FRACTION, 1.0)
     return limited

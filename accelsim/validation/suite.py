@@ -262,4 +262,5 @@ _MODULES = (
     "serving_energy",
     "serving_layers",
     "serving_mlperf",
+    "power_cap",
 )

@@ -1,0 +1,146 @@
+"""Suite `power-cap`: what a power limit does to training runs on V100 and P100.
+
+Zeus' sweep (You et al., NSDI 2023) meters epochs of one run under falling limits. Times count
+relative to the run's highest limit, power and energy as they are; what is asked is how a run whose
+mean power at its highest limit is known answers a lower one. The board's response
+(`accelsim.cost.power_cap`) is fitted to the other networks on the same board, never to a row's own
+network; its spread is that of the rows it was fitted to. Limits above a run's own power do not bind
+and are not asked, nor is the highest limit, which the others are relative to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import astuple
+from typing import Any, Final
+
+import numpy as np
+
+from accelsim.cost.power_cap import CapResponse, capped_run
+from accelsim.validation.data_folder import DataFolder, Table, schema
+from accelsim.validation.figure_rows import FigureRow, figure_batches
+from accelsim.validation.quantity_batches import QUANTITY
+from accelsim.validation.suite import Batch, register_suite
+from accelsim.workloads.graph import BoolArray, FloatArray
+
+__all__ = ["CAP_SCHEMA", "fitted_response"]
+
+CAP_SCHEMA: Final = schema("power/zeus_power_limit_curves.csv.gz")
+_RUN: Final = ("gpu", "dataset", "network", "batch_size", "optimizer")
+#: A V100's figures to start from, and the range each may have.
+_START: Final = CapResponse(0.97, 40.0, 0.7, 230.0, 0.5, 0.8)
+_LEAST: Final = (0.7, 20.0, 0.1, 150.0, 0.0, 0.4)
+_MOST: Final = (1.05, 80.0, 1.0, 300.0, 1.0, 0.99)
+#: Relative error from which a row pulls the fit no harder.
+_OUTLIER: Final = 0.05
+_ABOVE: Final = "its limit is above the power of the run without one"
+_TOP: Final = "the highest limit of its run, which the others are relative to"
+
+
+@register_suite(
+    "power-cap",
+    "training under a power limit: time, power and energy, networks left out",
+    (CAP_SCHEMA,),
+    "operator",
+    quantity=QUANTITY,
+    has_best_alone=True,
+)
+def load(folder: DataFolder) -> list[Batch]:
+    """Time, power and energy of each row."""
+    table = folder.table(CAP_SCHEMA)
+    return [] if table is None else figure_batches(_rows(_Runs(table)))
+
+
+class _Runs:
+    """Rows beside the highest limit of their run.
+
+    Args:
+        table: Zeus' sweep.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        words = [str(cells) for cells in zip(*(table[name] for name in _RUN), strict=True)]
+        run = np.unique(words, return_inverse=True)[1]
+        order = np.lexsort((table["power_limit"], run))
+        last = order[np.append(np.diff(run[order]) != 0, True)]
+        top = last[run]
+        self.limit_w: FloatArray = table["power_limit"]
+        self.uncapped_w: FloatArray = table["average_power"][top]
+        self.time_ratio: FloatArray = table["time_per_epoch"] / table["time_per_epoch"][top]
+        self.power_w: FloatArray = table["average_power"]
+        self.is_top: BoolArray = top == np.arange(len(top))
+        self.binds: BoolArray = ~self.is_top & (self.limit_w < self.uncapped_w)
+
+    def measured(self, rows: BoolArray) -> FloatArray:
+        """Time ratio, power and their product of rows, shape (3, n)."""
+        time, power = self.time_ratio[rows], self.power_w[rows]
+        return np.stack([time, power, time * power])
+
+    def predicted(self, rows: BoolArray, response: CapResponse) -> FloatArray:
+        """The same as a response has them."""
+        time, power = capped_run(self.uncapped_w[rows], self.limit_w[rows], response)
+        return np.stack([time, power, time * power])
+
+
+def fitted_response(runs: _Runs, rows: BoolArray) -> CapResponse:
+    """The response with the least errors of time and power, outliers damped.
+
+    Args:
+        runs: Rows.
+        rows: Those to fit.
+    """
+    from scipy.optimize import least_squares
+
+    measured = np.log(runs.measured(rows)[:2])
+
+    def errors(values: FloatArray) -> FloatArray:
+        off: FloatArray = np.log(runs.predicted(rows, CapResponse(*values))[:2]) - measured
+        return off.ravel()
+
+    bounds = (_LEAST, _MOST)
+    found = least_squares(errors, astuple(_START), bounds=bounds, loss="soft_l1", f_scale=_OUTLIER)
+    return CapResponse(*map(float, found.x))
+
+
+def _rows(runs: _Runs) -> Iterator[FigureRow]:
+    gpus, networks = np.asarray(runs.table["gpu"]), np.asarray(runs.table["network"])
+    for gpu in np.unique(gpus).tolist():
+        for network in np.unique(networks).tolist():
+            own = (gpus == gpu) & (networks == network)
+            asked = own & runs.binds
+            others = (gpus == gpu) & (networks != network) & runs.binds
+            if asked.any() and others.any():
+                yield from _answered(runs, asked, fitted_response(runs, others), others)
+            yield from _unasked(runs, own & ~runs.binds)
+
+
+def _answered(
+    runs: _Runs, asked: BoolArray, response: CapResponse, others: BoolArray
+) -> Iterator[FigureRow]:
+    measured, predicted = runs.measured(asked), runs.predicted(asked, response)
+    off = np.log(runs.predicted(others, response) / runs.measured(others))
+    sigma = np.sqrt((off**2).mean(axis=1))
+    for column, place in enumerate(np.flatnonzero(asked).tolist()):
+        for of, quantity in enumerate(("time", "power", "energy")):
+            yield FigureRow(
+                **_named(runs, place),
+                group=quantity,
+                measured=float(measured[of, column]),
+                predicted=float(predicted[of, column]),
+                log_sigma=float(sigma[of]),
+                views=frozenset((f"{quantity}: {runs.table['network'][place]}",)),
+            )
+
+
+def _unasked(runs: _Runs, rows: BoolArray) -> Iterator[FigureRow]:
+    for place in np.flatnonzero(rows).tolist():
+        refusal = _TOP if runs.is_top[place] else _ABOVE
+        power = float(runs.power_w[place])
+        yield FigureRow(**_named(runs, place), group="power", measured=power, refusal=refusal)
+
+
+def _named(runs: _Runs, place: int) -> dict[str, Any]:
+    words = {name: runs.table[name][place] for name in _RUN}
+    run = "{network} on {dataset}, batch {batch_size:g}, {optimizer}".format(**words)
+    return {"device": str(words["gpu"]), "label": f"{run}, {runs.limit_w[place]:g} W"}
