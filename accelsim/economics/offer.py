@@ -26,7 +26,13 @@ PriceKind = Literal["on_demand", "spot", "committed_1y", "committed_3y"]
 PRICE_KINDS: Final[tuple[PriceKind, ...]] = get_args(PriceKind)
 #: Largest price accepted for one instance; a pod of 6,144 TPU chips costs 26,000 USD per hour.
 LARGEST_USD_PER_HOUR: Final = 1e6
+#: In the name of an instance whose accelerators are billed beside their host.
+_ATTACHED: Final = "+"
 _PRICES: Final = tuple(f"{kind}_usd_per_hour" for kind in PRICE_KINDS)
+_COUNTS: Final = (
+    *("device_count", "vcpu_count", "vcpus_per_core", "memory_bytes"),
+    *("disk_gb", "minimum_billing_s"),
+)
 _OWN_PRICE: Final = "Leave an unknown price empty."
 _OWN_COUNT: Final = "Leave an unknown one empty."
 
@@ -80,6 +86,8 @@ class Offer:
         as_of: ISO 8601 date, month, year or interval of the on-demand price.
         spot_as_of: The same for the spot price.
         note: What a reader should know.
+        disk_gb: Disk in the price, 10⁹ bytes; None if unknown.
+        minimum_billing_s: Least time billed; None if unknown.
 
     Raises:
         InvalidValueError: If a price or count is not a finite number > 0, or spot exceeds
@@ -103,6 +111,8 @@ class Offer:
     as_of: str = ""
     spot_as_of: str = ""
     note: str = ""
+    disk_gb: float | None = None
+    minimum_billing_s: float | None = None
 
     def __post_init__(self) -> None:
         spot, on_demand = self.spot_usd_per_hour, self.on_demand_usd_per_hour
@@ -114,7 +124,7 @@ class Offer:
         if spot is not None and on_demand is not None and spot > on_demand:
             allowed = f"at most the on-demand price, {on_demand:g}"
             raise InvalidValueError("spot_usd_per_hour", spot, allowed, _OWN_PRICE)
-        for name in ("device_count", "vcpu_count", "vcpus_per_core", "memory_bytes"):
+        for name in _COUNTS:
             count = getattr(self, name)
             if count is not None and not 0 < count < math.inf:
                 raise InvalidValueError(name, count, "a finite number > 0", _OWN_COUNT)
@@ -136,6 +146,20 @@ class Offer:
     def is_cpu(self) -> bool:
         """Whether the instance has no accelerator, so that its unit is the vCPU."""
         return self.device_count is None
+
+    @property
+    def host(self) -> str | None:
+        """Whether the host was priced with its accelerators (included) or beside them (attached);
+        None of a CPU instance.
+        """
+        if self.is_cpu:
+            return None
+        return "attached" if _ATTACHED in self.instance else "included"
+
+    @property
+    def basis(self) -> str:
+        """What `usd_per_unit_hour` is of."""
+        return "vCPU" if self.is_cpu else "device"
 
     @property
     def unit_count(self) -> float | None:

@@ -40,11 +40,14 @@ COLUMNS: Final = (
     "as_of",
     "spot_as_of",
     "note",
+    "disk_gb",
+    "minimum_billing_s",
 )
 _KNOWN_COLUMNS: Final = frozenset(COLUMNS)
 _PRICE_COLUMNS: Final = frozenset(column for column in COLUMNS if column.endswith("_usd_per_hour"))
 _NUMBER_COLUMNS: Final = _PRICE_COLUMNS | {
-    *("device_count", "vcpu_count", "vcpus_per_core", "host_memory_gib")
+    *("device_count", "vcpu_count", "vcpus_per_core", "host_memory_gib"),
+    *("disk_gb", "minimum_billing_s"),
 }
 _MAX_BYTES: Final = 5_000_000
 _GIB: Final = 1024.0**3

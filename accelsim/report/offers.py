@@ -31,6 +31,11 @@ OFFER_COLUMNS: Final = (
     *_PRICES,
     "kind",
     "usd_per_unit_hour",
+    "basis",
+    "currency",
+    "host",
+    "disk_gb",
+    "minimum_billing_s",
     "as_of",
     "spot_as_of",
     "age_days",
@@ -81,7 +86,7 @@ def _known_kind(offer: Offer) -> PriceKind:
 
 def _offer_row(offer: Offer, kind: PriceKind) -> dict[str, Any]:
     row = {name: getattr(offer, name, None) for name in OFFER_COLUMNS}
-    row |= {"offer": offer.offer_id, "kind": kind}
+    row |= {"offer": offer.offer_id, "kind": kind, "currency": "USD"}
     row["usd_per_unit_hour"] = offer.usd_per_unit_hour(kind)
     age = age_days(offer.dated(kind), datetime.now(UTC).date())
     row |= {"age_days": age, "is_stale": age is not None and age > STALE_DAYS}

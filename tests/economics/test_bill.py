@@ -47,6 +47,49 @@ CASES = {
         100 * 3600.0,
         1000.0,
     ),
+    # 61 s at a minimum of 60 s, by the minute: 2 min of 3.60
+    "steps beyond the minimum": (
+        Bill(usd_per_hour=3.6, minimum_s=60, granularity_s=60),
+        61.0,
+        None,
+        0.12,
+    ),
+    # 8 h at 98.32 USD by the second, not a cent more: 786.56
+    "whole hours": (Bill(usd_per_hour=98.32, granularity_s=3600), 8 * 3600.0, None, 786.56),
+    # 2 TB out at 0.09, and 1 TB of disk for a day at 0.10: 180 + 1000 x 0.1 x 24 / 730.5
+    "egress of a result": (
+        Bill(
+            usd_per_hour=0.0,
+            egress_gb=2000,
+            egress_usd_per_gb=0.09,
+            storage_gb=1000,
+            storage_usd_per_gb_month=0.10,
+        ),
+        3600.0,
+        86_400.0,
+        183.29,
+    ),
+    # 16 spot nodes at 3.50 for 10 h, one preempted every 5 h, 30 min lost: 16 x 3.5 x 11
+    "spot of many nodes": (
+        Bill(usd_per_hour=3.5, instance_count=16, preemption_mtbf_s=18_000, lost_s=1800),
+        36_000.0,
+        None,
+        616.0,
+    ),
+    # spot by the hour: 10 h and two preemptions of 15 min are 11 h
+    "spot by the hour": (
+        Bill(usd_per_hour=4.0, granularity_s=3600, preemption_mtbf_s=18_000, lost_s=900),
+        36_000.0,
+        None,
+        44.0,
+    ),
+    # 2 of 2 nodes committed at 1.20 for a month of 730.5 h, used for 100 h: 2 x 1.2 x 730.5
+    "a commitment that is hardly used": (
+        Bill(usd_per_hour=2.0, instance_count=2, committed_count=2, committed_usd_per_hour=1.2),
+        360_000.0,
+        730.5 * 3600,
+        1753.2,
+    ),
     "nothing used": (Bill(usd_per_hour=5.0, minimum_s=60), 0.0, None, 0.0),
 }
 

@@ -14,12 +14,15 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from accelsim.economics.feeds.rows import PRICE_FIELDS, FeedRow, Finding, RefusedRowError, clean_row
 from accelsim.economics.offer import Offer
+from accelsim.economics.price import prices_folder
+from accelsim.economics.price_file import csv_rows
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import dataclass
 
@@ -317,7 +320,16 @@ def _offer(row: FeedRow) -> Offer:
         as_of=_iso(text.get("as_of", "")),
         spot_as_of=spot_as_of,
         note=text.get("note", ""),
+        disk_gb=number["disk_gb"] or None,
+        minimum_billing_s=number["minimum_billing_s"] or _billing().get(text["provider"]),
     )
+
+
+@cache
+def _billing() -> Mapping[str, float]:
+    """Least time billed by provider, with its source in ``billing.csv``."""
+    rows = csv_rows(prices_folder() / "billing.csv")
+    return {row["provider"]: float(row["minimum_billing_s"]) for _, row in rows}
 
 
 def _iso(as_of: str) -> str:

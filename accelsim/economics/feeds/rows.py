@@ -36,7 +36,10 @@ PRICE_FIELDS: Final = (
     "committed_1y_usd_per_hour",
     "committed_3y_usd_per_hour",
 )
-_COUNT_FIELDS: Final = ("device_count", "vcpu_count", "host_memory_gib")
+_COUNT_FIELDS: Final = (
+    *("device_count", "vcpu_count", "host_memory_gib"),
+    *("disk_gb", "minimum_billing_s"),
+)
 _TPU_SENTINEL_USD: Final = 700.0
 _COMMITTED = re.compile(r"1y=([0-9.]+) 3y=([0-9.]+) USD/h \(month/730\)")
 _AZURE_SIZE = re.compile(r"Standard_[A-Z]+(\d+)[a-z]*_v\d+")
