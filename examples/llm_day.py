@@ -1,4 +1,10 @@
-"""A day of chat: Llama-3.1-8B on H100s that come and go with the load, against a fixed number."""
+"""A day of chat: Llama-3.1-8B on a fleet for its peak, and on H100s that come and go with the load.
+
+`llm_day.yaml` asks which fleet carries the peak; then the day is simulated with fixed numbers of
+replicas and with autoscaling.
+"""
+
+from pathlib import Path
 
 import accelsim
 from accelsim.simulation.serving.autoscaling import ScalingPolicy
@@ -15,7 +21,9 @@ DAY = accelsim.Arrivals(
 
 
 def main() -> None:
-    """Print latency, energy and cost; the day is 10 minutes long, to be quick."""
+    """Print the fleet of the peak; latency, energy and cost of a day of 10 minutes, to be quick."""
+    peak = accelsim.plan(Path(__file__).with_suffix(".yaml"))
+    print(peak.reason)
     policy = ScalingPolicy("utilisation", 0.6, 1, 6, interval_s=5.0, hold_s=20.0)
     cases = (("1 replica", 1, None), ("3 replicas", 3, None), ("1 to 6", 2, policy))
     print(f"{'replicas':11} {'p99 TTFT':>9} {'p99 TPOT':>9} {'energy':>9} {'$/1M tokens':>11}")

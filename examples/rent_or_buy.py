@@ -2,8 +2,11 @@
 
 Price of the node: 8 H100 with 400 Gb/s network cards, 310,000 to 317,000 USD (quotes, August 2024,
 Thinkmate); 10.2 kW at full load (NVIDIA DGX H100 datasheet); electricity 0.10 USD/kWh, PUE 1.3,
-space 150 USD a kW and month and half an engineer are estimates.
+space 150 USD a kW and month and half an engineer are estimates. `rent_or_buy.yaml` asks the same of
+20 fine-tunings a month.
 """
+
+from pathlib import Path
 
 import accelsim
 from accelsim.economics.ownership import OwnedHardware, rent_or_buy_fraction
@@ -37,6 +40,7 @@ def main() -> None:
         share = rent_or_buy_fraction(NODE, rent)
         pays = "renting is cheaper at any" if share is None else f"owning pays from {share:.0%} on"
         print(f"{quote.quote_id}: {rent:.2f} $ an hour; {pays}")
+    print(accelsim.plan(Path(__file__).with_suffix(".yaml")).reason)
 
 
 if __name__ == "__main__":

@@ -25,4 +25,4 @@ def test_questions_are_valid(path):
 
 def test_there_are_examples():
     assert len(list(EXAMPLES.glob("*.py"))) >= 16
-    assert len(list(EXAMPLES.glob("*.yaml"))) >= 9
+    assert len(list(EXAMPLES.glob("*.yaml"))) >= 11

@@ -9,12 +9,11 @@ it is, so that one metered run predicts all limits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from accelsim.cost.power import power_limited_clock_fraction
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import dataclass
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["CapResponse", "capped_run"]

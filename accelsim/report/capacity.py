@@ -39,12 +39,13 @@ def capacity_view(result: CapacityPlan) -> RenderableType:
 
 def _cells(fleet: FleetAnswer) -> tuple[str, ...]:
     carbon, energy = fleet.carbon_kgco2e_per_month, fleet.energy_j_per_month
+    deadlines = fleet.deadline_probability
     return (
         _words([offer.to_dict() for offer in fleet.offers]),
         f"{fleet.cost_usd_per_month:,.2f}",
         UNKNOWN if energy is None else f"{energy / 3.6e6:,.0f} kWh",
         UNKNOWN if carbon is None else amount(carbon * 1e3, "g"),
-        percent(min(fleet.slo_probability, fleet.deadline_probability or 1.0)),
+        percent(min(fleet.slo_probability, 1.0 if deadlines is None else deadlines)),
         percent(fleet.headroom_fraction),
     )
 

@@ -4,9 +4,12 @@ import math
 from copy import deepcopy
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import accelsim
 from accelsim.errors import InputError, ProfileError
+from accelsim.planning.capacity.plan import _Planner, _Question
 from accelsim.planning.capacity.scenario import TEMPLATE, load_scenario
 
 SMALL = {
@@ -51,7 +54,10 @@ def test_the_answer_has_the_promised_keys(answered):
     assert best.keys() == {
         *("offers", "cost_usd_per_month", "energy_j_per_month", "carbon_kgco2e_per_month"),
         *("slo_probability", "deadline_probability", "headroom_fraction"),
+        "embodied_kgco2e_per_month",
     }
+    low, high = best["embodied_kgco2e_per_month"]
+    assert 0 < low < high  # making each instance and its accelerators, a month of four years
     assert best["offers"][0].keys() == {"offer", "device", "count", "cost_usd_per_month"}
     costs = [best["cost_usd_per_month"]]
     costs += [fleet["cost_usd_per_month"] for fleet in answer["alternatives"]]
@@ -97,6 +103,7 @@ def test_less_energy_costs_no_less(answered):
         ("services", "latency_p99_fortnights", 1, "latency_p99_fortnights"),
         ("services", "model", "resnet-5000", "resnet-5000"),
         ("services", "requests_per_s", -1.0, "requests_per_s"),
+        ("services", "latency_p99_ms", None, "latency_p99_s"),
         ("services", "run", {"batch": 4}, "batch"),
         ("services", "run", {"bacth": 4}, "bacth"),
         ("candidates", "regions", ["moon-*"], "moon-"),
@@ -105,6 +112,7 @@ def test_less_energy_costs_no_less(answered):
         ("candidates", "devices", ["zcu102"], "zcu102"),
         ("candidates", "kinds", ["stolen"], "stolen"),
         ("constraints", "quota", {"nobody": 1}, "nobody"),
+        ("candidates", "max_usd_per_hour", 1e-6, "at least one offer with a price"),
         (None, "objective", "time", "time needs"),
         (None, "services", [], "at least one"),
         (
@@ -215,6 +223,41 @@ def test_preemptions_make_spot_slower_and_less_sure(done):
     assert times[0]["bert"] != times[1]["bert"]
 
 
+def test_a_commitment_and_hardware_of_ones_own_are_paid_as_they_are(done):
+    """A run on demand by the second, a month of a commitment whole, one's own by the hour used."""
+    scenario = {**JOBS, "reliability": {}, "batch_jobs": [], "draws": 2}
+    node = {"name": "node", "device": "a100-sxm-40gb", "device_count": 8, "price_usd": 1000.0}
+    node |= {"life_years": 4, "busy_power_w": 1000.0, "electricity_usd_per_kwh": 0.1}
+    scenario["candidates"] = {
+        **JOBS["candidates"],
+        "devices": ["a100-sxm-40gb"],
+        "providers": ["gcp"],
+        "counts": [1],
+        "kinds": ["on_demand", "committed_1y"],
+        "owned": [{**node, "used_fraction": 0.5}],
+    }
+    plan = accelsim.plan(scenario)
+    best = plan.recommended.placement[0]
+    assert best["offer"] == "owned/site/node"
+    usd_per_hour = (1000 / 4 / 8766 + 0.1 * 0.5) / 0.5
+    assert best["cost_usd"] == pytest.approx(
+        best["count"] * usd_per_hour * best["time_s"] / 3600, rel=1e-3
+    )
+    rented = plan.alternatives[0]
+    assert not rented.offers[0].offer.startswith("owned")
+    committed = {**scenario["candidates"], "kinds": ["committed_1y"], "owned": []}
+    bound = accelsim.plan({**scenario, "candidates": committed}).recommended
+    price = accelsim.PriceBook.load().find(bound.offers[0].offer).instance_usd_per_hour
+    assert bound.cost_usd_per_month == pytest.approx(bound.offers[0].count * price * 730.5)
+
+
+def test_prices_of_two_dates_are_flagged(answered, monkeypatch):
+    from accelsim.planning.capacity import plan
+
+    monkeypatch.setattr(plan, "is_mixed", lambda dates: len(list(dates)) > 0)
+    assert any("are compared" in warning for warning in accelsim.plan(SMALL).warnings)
+
+
 def test_less_time_costs_no_less_and_contradictions_are_named(done):
     fast = accelsim.plan({**JOBS, "objective": "time"}).recommended
     assert sum(p["time_s"] for p in fast.placement) <= sum(
@@ -238,6 +281,54 @@ def test_instances_that_fail_need_others_beside_them(answered):
 def test_the_fastest_to_answer_costs_no_less(answered):
     fast = accelsim.plan({**SMALL, "objective": "latency"}).recommended
     assert fast.cost_usd_per_month >= answered.recommended.cost_usd_per_month
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    model=st.sampled_from(["resnet-18", "mobilenet-v2"]),
+    rate=st.floats(1, 1e5),
+    limit_s=st.floats(1e-4, 10),
+    devices=st.lists(st.sampled_from(["t4", "l4", "a10g", "graviton3"]), min_size=1, max_size=3),
+    redundancy=st.integers(0, 2),
+    budget=st.none() | st.floats(1, 1e6),
+    discount=st.floats(0, 0.9),
+    goal=st.sampled_from(["cost", "energy", "carbon", "latency"]),
+)
+def test_random_scenarios_are_answered_and_rise_with_load_and_price(
+    model, rate, limit_s, devices, redundancy, budget, discount, goal
+):
+    """No crash, no negative figure; twice the load or a discount taken back is never cheaper."""
+    service = {"name": "s", "model": model, "requests_per_s": rate, "latency_p99_s": limit_s}
+    scenario = {
+        "name": "random",
+        "objective": goal,
+        "services": [service],
+        "candidates": {"devices": devices, "providers": ["aws"], "regions": ["us-east-1"]},
+        "constraints": {"redundancy": redundancy, "budget_usd_per_month": budget},
+        "draws": 1,
+    }
+    best = accelsim.plan(scenario).recommended
+    if best is None:
+        return
+    figures = [best.cost_usd_per_month, best.energy_j_per_month, best.carbon_kgco2e_per_month]
+    assert all(figure is None or figure >= 0 for figure in figures)
+    assert 0 <= best.slo_probability <= 1
+    assert best.headroom_fraction >= -1e-6
+    if goal != "cost" or budget is not None:
+        return
+    more = {**scenario, "services": [{**service, "requests_per_s": 2 * rate}]}
+    cheaper = {**scenario["candidates"], "discounts": {"aws": discount}}
+    less = {**scenario, "candidates": cheaper}
+    planned = [best_cost(one) for one in (less, scenario, more)]
+    assert planned[0] <= planned[1] * (1 + 2e-4)
+    assert planned[1] <= planned[2] * (1 + 2e-4)
+
+
+def best_cost(scenario):
+    """Least cost at the probability asked for, before the draws may ask for more."""
+    planner = _Planner(load_scenario(scenario))
+    fleet, problem = planner._best(_Question(0.9))
+    return fleet.uses(problem.objective)
 
 
 def test_sensitivity_is_of_price_load_speed_and_model_error(answered):

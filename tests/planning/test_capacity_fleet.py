@@ -12,13 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim.errors import InvalidValueError
-from accelsim.planning.capacity.fleet import (
-    Amount,
-    FleetProblem,
-    _silent,
-    irreducible_conflict,
-    solve,
-)
+from accelsim.planning.capacity import search
+from accelsim.planning.capacity.fleet import Amount, FleetProblem, _silent
+from accelsim.planning.capacity.search import irreducible_conflict, solve
 
 NONE = np.zeros((1, 3))
 PRICES = st.lists(st.integers(1, 40), min_size=3, max_size=3)
@@ -158,10 +154,38 @@ def test_a_search_that_stopped_is_not_taken_for_no_fleet_or_the_best(monkeypatch
         scipy.optimize, "milp", lambda *a, **k: SimpleNamespace(x=found(*a, **k).x, status=status)
     )
     stopped = solve(asked)
-    assert whole.is_proven
-    assert not stopped.is_proven
+    assert whole.gap_fraction == 0
+    assert stopped.gap_fraction > 0
     monkeypatch.setattr(
         scipy.optimize, "milp", lambda *_, **__: SimpleNamespace(x=None, status=status)
     )
     with pytest.raises(InvalidValueError, match="candidates"):
         solve(asked)
+
+
+def joined(services, offers, ratio, redundancy):
+    """Many services whose power is limited to a share of the cheapest fleet's."""
+    generator = np.random.default_rng(services)
+    rate = generator.uniform(10, 1000, (services, offers))
+    price = rate.max(axis=0) * generator.uniform(0.5, 2, offers) / 100
+    demand = generator.uniform(100, 3000, services)
+    per_load = generator.uniform(0, 1, (services, offers))
+    power = Amount(generator.uniform(50, 500, offers), per_load)
+    cost = Amount(price, np.zeros((services, offers)))
+    free = FleetProblem(demand, rate, cost, {}, redundancy)
+    limit = ratio * solve(free).uses(power)
+    return replace(free, limits={"power": replace(power, limit=limit)})
+
+
+@pytest.mark.parametrize("redundancy", [0, 1])
+def test_many_services_under_a_limit_are_as_good_as_in_one_programme(monkeypatch, redundancy):
+    asked = joined(4, 8, 0.9, redundancy)
+    whole = solve(asked)
+    monkeypatch.setattr(search, "_LARGE", 1)
+    apart = solve(asked)
+    assert apart.gap_fraction == 0
+    assert apart.uses(asked.objective) <= whole.uses(asked.objective) * 1.01
+    assert apart.uses(asked.limits["power"]) <= asked.limits["power"].limit * (1 + 1e-6)
+    assert apart.load_per_s.sum(axis=1) == pytest.approx(asked.demand_per_s, rel=1e-6)
+    limit = replace(asked.limits["power"], limit=1e-3)
+    assert solve(replace(asked, limits={"power": limit})) is None

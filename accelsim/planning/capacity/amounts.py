@@ -12,7 +12,7 @@ import numpy as np
 
 from accelsim.economics.result import HOURS_PER_YEAR
 from accelsim.frozen import dataclass
-from accelsim.planning.capacity.candidates import Candidate, DeviceAnswer
+from accelsim.planning.capacity.candidates import Candidate, ServiceAnswer
 from accelsim.planning.capacity.fleet import Amount
 from accelsim.planning.capacity.jobs import Way
 from accelsim.planning.capacity.scenario import Scenario
@@ -47,7 +47,7 @@ class Uses:
 
     scenario: Scenario
     offers: Sequence[Candidate]
-    answers: Mapping[tuple[int, str], DeviceAnswer]
+    answers: Mapping[tuple[int, str], ServiceAnswer]
 
     def amounts(
         self, rate: FloatArray, open_ways: Sequence[Way], demand: FloatArray
@@ -61,7 +61,8 @@ class Uses:
         column = np.array([way.column for way in open_ways], dtype=np.int64)
         count = np.array([float(way.count) for way in open_ways])
         runs = np.array([self.scenario.jobs[way.job].runs_per_month for way in open_ways])
-        usd = runs * np.array([way.cost_usd(offers[way.column]) for way in open_ways])
+        ways = zip(open_ways, runs.tolist(), strict=True)
+        usd = runs * np.array([way.cost_usd(offers[way.column], often) for way, often in ways])
         power = runs * np.array([self._energy_j(way) for way in open_ways]) / SECONDS_PER_MONTH
         carbon = power * per_w[column]
         time = np.array([way.time_s for way in open_ways])
@@ -88,7 +89,7 @@ class Uses:
             for column, offer in enumerate(self.offers):
                 found = self.answers.get((place, offer.device))
                 if found is not None:
-                    seconds[place, column] = found.times.time_s[0] / demand[place]
+                    seconds[place, column] = found.alone_s / demand[place]
         least = (seconds * demand[:, None]).min(where=seconds > 0, initial=math.inf)
         tie = _TIE * least / price.max() if math.isfinite(least) else 0.0
         return Amount(price * tie, seconds)
@@ -107,7 +108,7 @@ class Uses:
                 found = self.answers.get((place, offer.device))
                 if found is None or found.idle_w is None or not found.has_energy:
                     continue
-                one = rate[place, column] / offer.device_count
+                one = rate[place, column] * found.ranks / offer.device_count
                 share = service.mean_load_fraction * offer.pue_ratio
                 idle[column] = found.idle_w * offer.device_count * offer.pue_ratio
                 dynamic[place, column] = found.dynamic_j_at(one) * share

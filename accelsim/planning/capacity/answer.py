@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import accelsim
 from accelsim.frozen import dataclass
+from accelsim.planning.capacity.candidates import OWNED
 from accelsim.planning.capacity.scenario import Constraints, Scenario
 from accelsim.result import Metric, Provenance, Result
 
@@ -50,6 +51,8 @@ class FleetAnswer:
         placement: Service, offer, instances, requests per second; job, offer, instances, time.
         deadline_probability: Share of the draws in which every job keeps its deadline; None where
             there are none.
+        embodied_kgco2e_per_month: Carbon of making the hardware, spread over its life by the time
+            used: least and most, each instance counted as a server.
     """
 
     offers: tuple[OfferCount, ...]
@@ -60,11 +63,12 @@ class FleetAnswer:
     headroom_fraction: float
     placement: tuple[Mapping[str, Any], ...]
     deadline_probability: float | None = None
+    embodied_kgco2e_per_month: tuple[float, float] = (0.0, 0.0)
 
     @property
-    def devices(self) -> tuple[str, ...]:
-        """Devices of its offers."""
-        return tuple(offer.device for offer in self.offers)
+    def choices(self) -> tuple[str, ...]:
+        """What is left out to see what else would do: devices, and hardware of one's own."""
+        return tuple(o.offer if o.offer.startswith(OWNED) else o.device for o in self.offers)
 
     @property
     def objectives(self) -> tuple[float, float, float]:
@@ -89,6 +93,7 @@ class FleetAnswer:
             "cost_usd_per_month": self.cost_usd_per_month,
             "energy_j_per_month": self.energy_j_per_month,
             "carbon_kgco2e_per_month": self.carbon_kgco2e_per_month,
+            "embodied_kgco2e_per_month": list(self.embodied_kgco2e_per_month),
             "slo_probability": self.slo_probability,
             "deadline_probability": self.deadline_probability,
             "headroom_fraction": self.headroom_fraction,
@@ -145,7 +150,10 @@ class CapacityPlan(Result):
         if best is None:
             return {}
         figures = best.to_dict()
-        return {name: Metric(figures[name]) for name in figures if name != "offers"}
+        low, high = best.embodied_kgco2e_per_month
+        embodied = {"embodied_kgco2e_per_month": Metric(None, low, high)}
+        listed = {"offers", *embodied}
+        return {name: Metric(figures[name]) for name in figures if name not in listed} | embodied
 
     def figures(self) -> dict[str, Any]:
         """The answer in plain values."""
@@ -179,8 +187,9 @@ def reason(scenario: Scenario, best: FleetAnswer, others: Sequence[FleetAnswer])
     goal = {"energy": "least in energy", "carbon": "least in carbon"}
     goal |= {"cost": "cheapest", "latency": "fastest to answer", "time": "fastest to be done"}
     loads = [
-        f"carries {service.requests_per_s:,.0f} requests/s of {service.model} within "
-        f"{service.latency_p99_s * 1e3:,.0f} ms at p99"
+        f"carries {service.requests_per_s:,.0f} requests/s of {service.model} "
+        + " and ".join(f"{words} {limit * 1e3:,.0f} ms" for _, words, limit in service.limits)
+        + " at p99"
         for service in scenario.services
     ]
     loads += [f"does {job.name} within {job.deadline_s / 3600:,.3g} h" for job in scenario.jobs]
@@ -189,7 +198,8 @@ def reason(scenario: Scenario, best: FleetAnswer, others: Sequence[FleetAnswer])
     odds = [f"{name} holds in {share:.0%}" for name, share in held.items() if share is not None]
     text = (
         f"{_words(best)} is the {goal[scenario.objective]} fleet that {', '.join(loads)}: "
-        f"{best.cost_usd_per_month:,.0f} USD a month, {_kwh(best)}. "
+        f"{best.cost_usd_per_month:,.0f} USD a month, {_kwh(best)}, and "
+        f"{_embodied(best)} for making the hardware. "
         f"It has {best.headroom_fraction:.0%} headroom, and {', '.join(odds)} "
         f"of {scenario.draws} draws of model error, arrivals and failures."
     )
@@ -223,6 +233,11 @@ def doubts(recommended: FleetAnswer, scenario: Scenario) -> tuple[str, ...]:
 
 def _words(fleet: FleetAnswer) -> str:
     return " + ".join(f"{offer.count} x {offer.device} ({offer.offer})" for offer in fleet.offers)
+
+
+def _embodied(fleet: FleetAnswer) -> str:
+    low, high = fleet.embodied_kgco2e_per_month
+    return f"{low:,.0f} to {high:,.0f} kg CO2e"
 
 
 def _kwh(fleet: FleetAnswer) -> str:

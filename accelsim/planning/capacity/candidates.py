@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -18,13 +18,17 @@ from accelsim.economics.price import PriceBook
 from accelsim.errors import InputError, InvalidValueError, UnknownNameError
 from accelsim.frozen import dataclass
 from accelsim.hardware.profile import CpuProfile, DeviceProfile
-from accelsim.planning.capacity.batch_queue import BatchTimes
-from accelsim.planning.capacity.scenario import BatchJob, Candidates, Service
+from accelsim.planning.capacity.batch_queue import BatchTimes, largest_rate_per_s, latencies_s
+from accelsim.planning.capacity.scenario import BatchJob, Candidates, Owned, Service
 from accelsim.planning.estimate_many import estimate_many
 
-__all__ = ["Candidate", "DeviceAnswer", "candidates", "device_answer"]
+__all__ = ["OWNED", "Candidate", "DeviceAnswer", "ServiceAnswer", "candidates", "device_answer"]
 
+#: Provider of hardware of one's own.
+OWNED: Final = "owned"
 _CLASSES: Final = ("cpu", "gpu", "fpga", "asic", "tpu")
+#: Requests of one draw; 10 lie beyond the 99th percentile.
+_DRAWN_REQUESTS: Final = 1000
 #: Two-sided 90 % interval: its end is this many standard deviations from the middle.
 _Z90: Final = 1.6448536269514722
 
@@ -49,22 +53,113 @@ class Candidate:
     kgco2e_per_kwh: float | None
     is_resident: bool = True
 
+    @property
+    def accelerator_count(self) -> int:
+        """Accelerators of the instance; 0 of a CPU."""
+        is_cpu = isinstance(catalog.device(self.device), CpuProfile)
+        return 0 if is_cpu else self.device_count
+
+    @property
+    def choice(self) -> str:
+        """What is left out to see what else would do: its device, or hardware of one's own."""
+        return self.quote.quote_id if self.quote.offer.provider == OWNED else self.device
+
+
+class ServiceAnswer(Protocol):
+    """How a replica on one or several devices answers one service.
+
+    Times are those of the model times a factor: the quantile of its error that is planned for, or
+    the error of a draw.
+    """
+
+    @property
+    def ranks(self) -> int:
+        """Devices of a replica."""
+
+    @property
+    def log_sigma(self) -> float:
+        """Spread of ln(true / predicted)."""
+
+    @property
+    def alone_s(self) -> float:
+        """Time of a request alone."""
+
+    @property
+    def idle_w(self) -> float | None:
+        """Power of one device without load; None where unknown."""
+
+    @property
+    def has_energy(self) -> bool:
+        """Whether its energy is known."""
+
+    def dynamic_j_at(self, rate_per_s: float) -> float:
+        """Energy of a request on top of idle power, at a load of a replica."""
+
+    def bound_per_s(self, factor: float) -> float:
+        """Upper bound of the requests per second that a replica carries within the limits."""
+
+    def carried_per_s(self, factor: float, generator: np.random.Generator) -> float:
+        """Requests per second that 99 % of are in time, of a simulated replica."""
+
+    def late_share(
+        self, rate_per_s: float, planned: float, factor: float, generator: np.random.Generator
+    ) -> float:
+        """Share of the answers that come late, of a simulated replica.
+
+        Args:
+            rate_per_s: Poisson rate of the replica.
+            planned: Factor that its batches were chosen for.
+            factor: Factor of this draw.
+            generator: Draws the requests.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceAnswer:
-    """How one device answers one service.
+    """How one device answers one service, or samples of a job, in batches.
 
     Attributes:
         times: Time of its batches, median.
         log_sigma: Spread of ln(true / predicted).
         idle_w: Power without load; None where unknown.
         dynamic_j: Energy of a sample on top, by batch size; NaN where unknown.
+        limit_s: Latency that 99 % of the requests keep.
     """
 
     times: BatchTimes
     log_sigma: float
     idle_w: float | None
     dynamic_j: tuple[float, ...]
+    limit_s: float = math.inf
+
+    @property
+    def ranks(self) -> int:
+        """A replica is a device."""
+        return 1
+
+    @property
+    def alone_s(self) -> float:
+        """Time of a batch of one."""
+        return self.times.time_s[0]
+
+    def bound_per_s(self, factor: float) -> float:
+        """Back to back, in batches that can be waited for once; see `ServiceAnswer`."""
+        batch = self.times.within(self.limit_s / factor)
+        return self.times.saturated_rate_per_s(batch) / factor
+
+    def carried_per_s(self, factor: float, generator: np.random.Generator) -> float:
+        """Of a queue of greedy batches; see `ServiceAnswer`."""
+        limit = self.limit_s / factor
+        return largest_rate_per_s(self.times, limit, self.times.within(limit), generator) / factor
+
+    def late_share(
+        self, rate_per_s: float, planned: float, factor: float, generator: np.random.Generator
+    ) -> float:
+        """Of a queue of greedy batches; see `ServiceAnswer`."""
+        arrivals = np.cumsum(generator.exponential(size=_DRAWN_REQUESTS)) / rate_per_s
+        times = self.times.up_to(self.times.within(self.limit_s / planned))
+        by_size = [factor * time for time in times]
+        return float(np.mean(latencies_s(arrivals, by_size) > self.limit_s))
 
     @property
     def has_energy(self) -> bool:
@@ -89,7 +184,8 @@ def candidates(
         asked: Devices, providers, regions and price kinds.
         basis: Of carbon: location or market.
         residency: Patterns of regions where all must be; empty for any.
-        keeps_kinds: Whether a dearer price kind stays beside a cheaper one, as it fails less.
+        keeps_kinds: Whether a dearer price kind stays beside a cheaper one, as it fails less or is
+            not paid for when it is not used.
 
     Raises:
         InvalidValueError: If nothing matches; names the filter that leaves nothing.
@@ -112,6 +208,7 @@ def candidates(
     if unpriced:
         kinds = " or ".join(asked.kinds)
         left_out.append(f"no {kinds} price is known there of {', '.join(unpriced)}")
+    found += [_owned(one) for one in asked.owned]
     if not found:
         raise InvalidValueError(
             "candidates",
@@ -121,6 +218,25 @@ def candidates(
         )
     found = [replace(c, is_resident=_is_in(c, residency)) for c in found]
     return _undominated(found, keeps_kinds), left_out
+
+
+def _owned(asked: Owned) -> Candidate:
+    """Hardware of one's own as an offer, at its cost per hour of work."""
+    hardware = asked.hardware
+    cost = hardware.cost(asked.used_fraction).usd_per_used_hour
+    name = catalog.device(asked.device).name
+    offer = Offer(
+        provider=OWNED,
+        region=asked.region,
+        instance=asked.name,
+        source="the scenario",
+        device=name,
+        device_count=asked.device_count,
+        on_demand_usd_per_hour=cost,
+    )
+    return Candidate(
+        Quote(offer), name, asked.device_count, hardware.pue_ratio, asked.kgco2e_per_kwh
+    )
 
 
 def _is_in(one: Candidate, residency: Sequence[str]) -> bool:
@@ -221,14 +337,16 @@ def device_answer(service: Service | BatchJob, device: str) -> DeviceAnswer | st
     fits = np.isfinite(columns["latency_s"])
     if not fits[0]:
         return str(columns["reason"][0])
-    return _answer(catalog.device(device), {name: columns[name][fits] for name in columns})
+    limit_s = service.latency_p99_s if isinstance(service, Service) else None
+    known = {name: columns[name][fits] for name in columns}
+    return _answer(catalog.device(device), known, limit_s or math.inf)
 
 
-def _answer(device: DeviceProfile, columns: Mapping[str, Any]) -> DeviceAnswer:
+def _answer(device: DeviceProfile, columns: Mapping[str, Any], limit_s: float) -> DeviceAnswer:
     latency = np.maximum.accumulate(columns["latency_s"])
     spread = np.log(columns["latency_high_s"] / columns["latency_s"]).max() / _Z90
     idle_w = idle_power_w(device)
     idle_j = (math.nan if idle_w is None else idle_w) / columns["throughput_per_s"]
     dynamic = np.maximum(columns["energy_per_sample_j"] - idle_j, 0.0)
     times = BatchTimes(tuple(columns["batch"].tolist()), tuple(latency.tolist()))
-    return DeviceAnswer(times, float(spread), idle_w, tuple(dynamic.tolist()))
+    return DeviceAnswer(times, float(spread), idle_w, tuple(dynamic.tolist()), limit_s)

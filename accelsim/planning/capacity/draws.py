@@ -9,8 +9,7 @@ from typing import Final
 import numpy as np
 
 from accelsim.frozen import dataclass
-from accelsim.planning.capacity.batch_queue import latencies_s
-from accelsim.planning.capacity.candidates import Candidate, DeviceAnswer
+from accelsim.planning.capacity.candidates import Candidate, ServiceAnswer
 from accelsim.planning.capacity.fleet import Fleet
 from accelsim.planning.capacity.jobs import Way
 from accelsim.planning.capacity.scenario import Scenario
@@ -20,8 +19,6 @@ from accelsim.workloads.graph import FloatArray
 __all__ = ["Draws"]
 
 _QUANTILE: Final = 0.99
-#: Requests of one draw; 10 lie beyond the 99th percentile.
-_DRAWN_REQUESTS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +29,13 @@ class Draws:
         scenario: The question.
         offers: Its offers.
         answers: How devices answer services.
-        batches: Largest batch of each pair of service and device that is used.
+        planned: Time over the predicted one that each pair of service and device is planned for.
     """
 
     scenario: Scenario
     offers: Sequence[Candidate]
-    answers: Mapping[tuple[int, str], DeviceAnswer]
-    batches: Mapping[tuple[int, str], int]
+    answers: Mapping[tuple[int, str], ServiceAnswer]
+    planned: Mapping[tuple[int, str], float]
 
     def slo_probability(self, fleet: Fleet) -> float:
         """Share of the draws in which each service keeps its limit: the error of each device's
@@ -107,15 +104,12 @@ class Draws:
     ) -> float:
         """Share of the answers of one replica that come late, at the load of all of its kind."""
         place, column = pair
-        offer, service = self.offers[column], self.scenario.services[place]
+        offer = self.offers[column]
         found = self.answers[place, offer.device]
         factor = math.exp(found.log_sigma * self._model_error(offer.device, draw))
-        rate = rate_per_s / (self._up(fleet, pair, draw) * offer.device_count)
+        rate = rate_per_s / (self._up(fleet, pair, draw) * (offer.device_count // found.ranks))
         if rate == 0:
             return 0.0
         streams = RandomStreams(self.scenario.seed)
         generator = streams.stream("checked arrivals", draw, place, column)
-        arrivals = np.cumsum(generator.exponential(size=_DRAWN_REQUESTS)) / rate
-        times = found.times.up_to(self.batches[place, offer.device])
-        by_size = [factor * time for time in times]
-        return float(np.mean(latencies_s(arrivals, by_size) > service.latency_p99_s))
+        return found.late_share(rate, self.planned[place, offer.device], factor, generator)

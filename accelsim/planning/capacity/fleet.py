@@ -11,8 +11,6 @@ the ways z it can be done:
               amounts of x, q and z     within their limits
 
 solved by HiGHS (Huangfu & Hall, Mathematical Programming Computation 10, 2018) through scipy.
-Services and jobs meet in the limits alone: where the best fleets of each, found one by one, keep
-all limits together, they are the best together, too.
 """
 
 from __future__ import annotations
@@ -32,15 +30,13 @@ from accelsim.errors import InvalidValueError
 from accelsim.frozen import dataclass
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
-__all__ = ["Amount", "Fleet", "FleetProblem", "irreducible_conflict", "solve"]
+__all__ = ["GAP", "TOLERANCE", "Amount", "Fleet", "FleetModel", "FleetProblem"]
 
-_GAP: Final = 1e-4
-#: Of programmes of many pairs, whose last hundredth takes most of the time.
-_LARGE_GAP: Final = 1e-2
-_LARGE: Final = 500
+#: Gap that a search ends at.
+GAP: Final = 1e-4
 _TIME_LIMIT_S: Final = 20.0
 _OPTIONS: Final = {"disp": False, "time_limit": _TIME_LIMIT_S}
-_TOLERANCE: Final = 1e-6
+TOLERANCE: Final = 1e-6
 #: `scipy.optimize.milp`: solved, and shown to have no solution; all else is a search that stopped.
 _SOLVED: Final = 0
 _INFEASIBLE: Final = 2
@@ -115,90 +111,20 @@ class Fleet:
         count: Instances, shape (services, offers).
         load_per_s: Requests per second, the same shape.
         ways: Ways taken, one for each job, shape (jobs,).
-        is_proven: Whether no other is better by more than the search's tolerance; False where the
-            search stopped at its time limit.
+        gap_fraction: By how much another could be better at most, beyond the search's tolerance,
+            where it stopped at its time limit.
     """
 
     count: FloatArray
     load_per_s: FloatArray
     ways: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    is_proven: bool = True
+    gap_fraction: float = 0.0
 
     def uses(self, amount: Amount) -> float:
         """How much of an amount it uses."""
         idle = self.count.sum(axis=0) @ amount.per_instance
         of_ways = amount.per_way[self.ways].sum() if len(self.ways) else 0.0
         return float(idle + (self.load_per_s * amount.per_load).sum() + of_ways)
-
-
-def solve(problem: FleetProblem, without: Collection[str] = ()) -> Fleet | None:
-    """The best fleet, its load spread as evenly as the limits allow; None where there is none.
-
-    Args:
-        problem: The problem.
-        without: Names of limits left out; "redundancy" is one.
-
-    Raises:
-        InvalidValueError: If the search stopped before it found a fleet or showed there is none.
-    """
-    if not problem.can_be_done:
-        return None
-    fleet = _apart(problem, without)
-    if fleet is not None and _keeps(fleet, problem, without):
-        return fleet
-    if fleet is None and not problem.limits:
-        return None
-    model = _Model.of(problem, without)
-    found = model.best()
-    return None if found is None else model.fleet(found)
-
-
-def _apart(problem: FleetProblem, without: Collection[str]) -> Fleet | None:
-    """The best fleets of each service and the best way of each job, without limits."""
-    fleets = []
-    for place in range(len(problem.demand_per_s)):
-        model = _Model.of(problem.service(place, without), ())
-        found = model.best()
-        if found is None:
-            return None
-        fleets.append(model.fleet(found))
-    cost = problem.objective.per_way
-    ways = [
-        of_job[cost[of_job].argmin()]
-        for of_job in (np.flatnonzero(problem.job == place) for place in range(problem.job_count))
-    ]
-    empty = np.zeros((0, problem.rate_per_s.shape[1]))
-    return Fleet(
-        np.concatenate([empty, *(fleet.count for fleet in fleets)]),
-        np.concatenate([empty, *(fleet.load_per_s for fleet in fleets)]),
-        np.array(ways, dtype=np.int64),
-        all(fleet.is_proven for fleet in fleets),
-    )
-
-
-def _keeps(fleet: Fleet, problem: FleetProblem, without: Collection[str]) -> bool:
-    return all(
-        amount.limit is None
-        or name in without
-        or fleet.uses(amount) <= amount.limit * (1 + _TOLERANCE) + _TOLERANCE
-        for name, amount in problem.limits.items()
-    )
-
-
-def irreducible_conflict(problem: FleetProblem) -> tuple[str, ...]:
-    """Limits that no fleet keeps together, each of them needed for that: what is left of all when
-    every limit is dropped whose removal leaves the problem infeasible (the deletion filter;
-    Chinneck & Dravnieks, ORSA Journal on Computing 3, 1991).
-
-    Args:
-        problem: A problem without a fleet.
-    """
-    names = [*problem.limits, *(["redundancy"] if problem.redundancy else [])]
-    dropped: list[str] = []
-    for name in names:
-        if solve(problem, (*dropped, name)) is None:
-            dropped.append(name)
-    return tuple(name for name in names if name not in dropped)
 
 
 def _worth_asking(problem: FleetProblem) -> BoolArray:
@@ -246,7 +172,13 @@ def _silent() -> Iterator[None]:
             os.close(kept)
 
 
-class _Model:
+def _gap(done: Any) -> float:
+    """Gap of a search that stopped; 1 where it says none."""
+    gap = getattr(done, "mip_gap", None)
+    return 1.0 if gap is None or not math.isfinite(gap) else max(float(gap), GAP)
+
+
+class FleetModel:
     """Matrices of a problem: columns are x, q and y of the pairs that can serve, then z; loads and
     rates are in shares of the service's demand, so that all coefficients are near 1.
     """
@@ -258,14 +190,20 @@ class _Model:
         self.rate = problem.rate_per_s[self.service, self.offer] / self.demand
         self.size = len(self.rate)
         self.width = 3 * self.size + len(problem.job)
-        self.most = np.ceil(1 / self.rate - _TOLERANCE) + redundancy
+        self.most = np.ceil(1 / self.rate - TOLERANCE) + redundancy
         self.rows: list[Any] = []
         self.low: list[FloatArray] = []
         self.high: list[FloatArray] = []
-        self.is_proven = True
+        self.gap_fraction = 0.0
 
     @classmethod
-    def of(cls, problem: FleetProblem, without: Collection[str]) -> _Model:
+    def of(cls, problem: FleetProblem, without: Collection[str]) -> FleetModel:
+        """The model of a problem.
+
+        Args:
+            problem: The problem.
+            without: Names of limits left out; "redundancy" is one.
+        """
         model = cls(problem, 0 if "redundancy" in without else problem.redundancy)
         model._carry()
         if model.redundancy:
@@ -275,7 +213,7 @@ class _Model:
             model._add([None, None, None, rows], 1.0, 1.0)
         for name, amount in problem.limits.items():
             if name not in without and amount.limit is not None:
-                scale = max(amount.limit, _TOLERANCE)
+                scale = max(amount.limit, TOLERANCE)
                 row = model.coefficients(amount)[None] / scale
                 model._add(np.split(row, model._edges, axis=1), -math.inf, amount.limit / scale)
         return model
@@ -291,17 +229,24 @@ class _Model:
         of_ways = amount.per_way if len(amount.per_way) else np.zeros(len(self.problem.job))
         return np.concatenate([idle, load, 0 * idle, of_ways])
 
-    def best(self) -> FloatArray | None:
+    def best(self, gap: float = GAP) -> FloatArray | None:
+        """The columns of the best fleet; None where there is none.
+
+        Args:
+            gap: Relative gap that the search ends at.
+
+        Raises:
+            InvalidValueError: If it stopped before it found one or showed there is none.
+        """
         from scipy.optimize import Bounds, LinearConstraint, milp
 
         size, ways = self.size, len(self.problem.job)
         objective = self.coefficients(self.problem.objective)
         most = [self.most, np.full(size, np.inf), np.ones(size + ways)]
-        gap = _LARGE_GAP if size + ways > _LARGE else _GAP
         matrix, low, high = self._constraints()
         with _silent():
             done = milp(
-                objective / max(objective.max(initial=0.0), _TOLERANCE),
+                objective / max(objective.max(initial=0.0), TOLERANCE),
                 integrality=np.repeat([1, 0, 1, 1], [size, size, size, ways]),
                 bounds=Bounds(0, np.concatenate(most)),
                 constraints=LinearConstraint(matrix, low, high),
@@ -310,8 +255,31 @@ class _Model:
         if done.x is None and done.status != _INFEASIBLE:
             allowed = f"few enough to be searched in {_TIME_LIMIT_S:g} s"
             raise InvalidValueError("candidates", size, allowed, "Name fewer devices or regions.")
-        self.is_proven = done.status in {_SOLVED, _INFEASIBLE}
+        self.gap_fraction = 0.0 if done.status in {_SOLVED, _INFEASIBLE} else _gap(done)
         return None if done.x is None else np.asarray(done.x)
+
+    def prices(self, limits: int) -> FloatArray | None:
+        """Prices of the last so many rows, in the objective for one more of each, where instances
+        may be fractions; None where even those keep no limits.
+
+        Args:
+            limits: Rows.
+        """
+        from scipy.optimize import linprog
+
+        matrix, low, high = self._constraints()
+        is_equal, is_most = low == high, np.isneginf(low)
+        signs = np.where(is_most, 1.0, -1.0)[~is_equal]
+        most = np.where(is_most, high, -low)[~is_equal]
+        done = linprog(
+            self.coefficients(self.problem.objective),
+            matrix[~is_equal] * signs[:, None],
+            most,
+            matrix[is_equal],
+            high[is_equal],
+            method="highs",
+        )
+        return np.maximum(-done.ineqlin.marginals[-limits:], 0.0) if done.success else None
 
     def fleet(self, found: FloatArray) -> Fleet:
         """Whole instances of a solution, their load spread evenly."""
@@ -322,7 +290,7 @@ class _Model:
         load[self.service, self.offer] = self._even_load(whole, found) * self.demand
         taken = np.flatnonzero(found[3 * self.size :] > 0.5)
         ways = taken[np.argsort(self.problem.job[taken])]
-        return Fleet(count, load, ways, self.is_proven)
+        return Fleet(count, load, ways, self.gap_fraction)
 
     def _even_load(self, whole: FloatArray, found: FloatArray) -> FloatArray:
         """Load in proportion to what the instances carry; the solution's own where that would
@@ -333,9 +301,9 @@ class _Model:
         load = carried / by_service
         even = np.concatenate([whole, load, found[2 * self.size :]])
         matrix, _, high = self._constraints()
-        keeps = (matrix @ even <= high * (1 + _TOLERANCE) + _TOLERANCE).all()
+        keeps = (matrix @ even <= high * (1 + TOLERANCE) + TOLERANCE).all()
         objective = self.coefficients(self.problem.objective)
-        is_best = objective @ even <= objective @ found * (1 + _TOLERANCE)
+        is_best = objective @ even <= objective @ found * (1 + TOLERANCE)
         return load if keeps and is_best else found[self.size : 2 * self.size]
 
     def _constraints(self) -> tuple[Any, FloatArray, FloatArray]:

@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 
 from accelsim.economics.bill import billed_usd
+from accelsim.economics.result import HOURS_PER_YEAR
 from accelsim.errors import InputError
 from accelsim.frozen import dataclass
 from accelsim.planning.capacity.candidates import Candidate, device_answer
@@ -81,9 +82,15 @@ class Way:
         failures = 0 if self.mtbf_s is None else generator.poisson(work / self.mtbf_s)
         return work + failures * self.lost_s
 
-    def cost_usd(self, offer: Candidate) -> float:
-        """Price of one run, by the second."""
-        return self.count * billed_usd(offer.quote.instance_usd_per_hour, self.time_s)
+    def cost_usd(self, offer: Candidate, runs_per_month: float) -> float:
+        """Price of one run: by the second, or its share of a commitment, which is paid for all of
+        the month.
+        """
+        hourly = offer.quote.instance_usd_per_hour
+        if offer.quote.kind.startswith("committed"):
+            return self.count * hourly * HOURS_PER_YEAR / 12 / runs_per_month
+        least_s = offer.quote.offer.minimum_billing_s or 0.0
+        return self.count * billed_usd(hourly, self.time_s, minimum_s=least_s)
 
 
 def ways(scenario: Scenario, offers: Sequence[Candidate]) -> tuple[list[Way], list[str]]:

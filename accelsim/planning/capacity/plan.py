@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from accelsim.economics.carbon import embodied_kgco2e
 from accelsim.economics.dates import is_mixed
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import dataclass
@@ -37,22 +38,13 @@ from accelsim.planning.capacity.answer import (
     doubts,
     reason,
 )
-from accelsim.planning.capacity.batch_queue import largest_rate_per_s
-from accelsim.planning.capacity.candidates import (
-    Candidate,
-    DeviceAnswer,
-    candidates,
-    device_answer,
-)
+from accelsim.planning.capacity.candidates import Candidate, ServiceAnswer, candidates
 from accelsim.planning.capacity.draws import Draws
-from accelsim.planning.capacity.fleet import (
-    Fleet,
-    FleetProblem,
-    irreducible_conflict,
-    solve,
-)
+from accelsim.planning.capacity.fleet import Fleet, FleetProblem
 from accelsim.planning.capacity.jobs import Way, ways
 from accelsim.planning.capacity.scenario import Scenario, load_scenario
+from accelsim.planning.capacity.search import irreducible_conflict, solve
+from accelsim.planning.capacity.token_service import service_answer
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.workload_catalog import workload
 from accelsim.workloads.graph import FloatArray
@@ -75,7 +67,7 @@ class _Question:
     Attributes:
         probability: That limits of time hold.
         load: Of each service (or of all), and of jobs where it is one number, over the scenario's.
-        without: Devices left out.
+        without: Devices, and hardware of one's own, left out.
         goal: Objective in place of the scenario's.
         efficiency: Speed of all devices over the predicted one.
         error: Spread of the model's error over the known one.
@@ -119,10 +111,10 @@ class _Planner:
     scenario: Scenario
     offers: list[Candidate] = field(init=False)
     left_out: list[str] = field(init=False)
-    answers: dict[tuple[int, str], DeviceAnswer] = field(default_factory=dict)
+    answers: dict[tuple[int, str], ServiceAnswer] = field(default_factory=dict)
     refined: dict[tuple[int, str, float], float] = field(default_factory=dict)
     ways: list[Way] = field(init=False)
-    is_proven: bool = True
+    gap_fraction: float = 0.0
 
     def __post_init__(self) -> None:
         limits = self.scenario.constraints
@@ -130,13 +122,19 @@ class _Planner:
             self.scenario.candidates,
             limits.carbon_basis,
             limits.residency,
-            self.scenario.reliability.spot_mtbf_s is not None,
+            self._keeps_kinds(),
         )
         self._need_carbon()
         self._check_quota()
         self._score()
         self.ways, without_way = ways(self.scenario, self.offers)
         self.left_out += without_way
+
+    def _keeps_kinds(self) -> bool:
+        """Whether price kinds differ in more than the price."""
+        is_committed = any(kind.startswith("committed") for kind in self.scenario.candidates.kinds)
+        fails = self.scenario.reliability.spot_mtbf_s is not None
+        return fails or (is_committed and bool(self.scenario.jobs))
 
     @property
     def _wanted(self) -> float:
@@ -197,7 +195,7 @@ class _Planner:
         needs_energy |= self._decides("carbon", limits.carbon_kgco2e_per_month)
         for place, service in enumerate(self.scenario.services):
             for device in dict.fromkeys(offer.device for offer in self.offers):
-                found = device_answer(service, device)
+                found = service_answer(service, device)
                 if isinstance(found, str):
                     self.left_out.append(f"{device}, {service.name}: {found}")
                 elif needs_energy and not found.has_energy:
@@ -206,22 +204,17 @@ class _Planner:
                     self.answers[place, device] = found
 
     def _rate_per_s(self, place: int, device: str, factor: float) -> float:
-        """Upper bound of what one device carries, or the simulated rate once there is one."""
+        """Upper bound of what one replica carries, or the simulated rate once there is one."""
         known = self.refined.get((place, device, factor))
         if known is not None:
             return known
         found = self.answers.get((place, device))
-        if found is None:
-            return 0.0
-        batch = found.times.within(self.scenario.services[place].latency_p99_s / factor)
-        return found.times.saturated_rate_per_s(batch) / factor
+        return 0.0 if found is None else found.bound_per_s(factor)
 
     def _refine(self, place: int, device: str, factor: float) -> None:
-        found, service = self.answers[place, device], self.scenario.services[place]
-        limit = service.latency_p99_s / factor
         generator = RandomStreams(self.scenario.seed).stream("arrivals", place)
-        rate = largest_rate_per_s(found.times, limit, found.times.within(limit), generator)
-        self.refined[place, device, factor] = rate / factor
+        carried = self.answers[place, device].carried_per_s(factor, generator)
+        self.refined[place, device, factor] = carried
 
     def _factor(self, place: int, device: str, asked: _Question) -> float:
         """Time at a quantile of the model's error over the predicted time."""
@@ -232,6 +225,11 @@ class _Planner:
         quantile = NormalDist().inv_cdf(asked.probability) * sigma * asked.error
         return math.exp(quantile) / asked.efficiency
 
+    def _replicas(self, place: int, offer: Candidate) -> int:
+        """Replicas of a service that an instance holds."""
+        found = self.answers.get((place, offer.device))
+        return 0 if found is None else offer.device_count // found.ranks
+
     def _problem(self, asked: _Question) -> FleetProblem:
         """The programme under the rates known by now."""
         services = self.scenario.services
@@ -239,10 +237,10 @@ class _Planner:
         rate = np.zeros((len(services), len(self.offers)))
         for place in range(len(services)):
             for column, offer in enumerate(self.offers):
-                if offer.device not in asked.without:
+                if offer.choice not in asked.without:
                     factor = self._factor(place, offer.device, asked)
                     one = self._rate_per_s(place, offer.device, factor)
-                    rate[place, column] = one * offer.device_count
+                    rate[place, column] = one * self._replicas(place, offer)
         open_ways = self._open_ways(asked)
         amounts = self._uses.amounts(rate, open_ways, demand)
         limits = {name: amount for name, amount in amounts.items() if amount.limit is not None}
@@ -262,7 +260,7 @@ class _Planner:
         return [
             way
             for way in (one.at(asked.work) for one in self.ways)
-            if self.offers[way.column].device not in asked.without
+            if self.offers[way.column].choice not in asked.without
             and way.time_at_s(asked.probability, asked.error) <= jobs[way.job].deadline_s
         ]
 
@@ -277,7 +275,7 @@ class _Planner:
             keys = [(int(p), device, self._factor(p, device, asked)) for p, device in used]
             new = [key for key in keys if key not in self.refined]
             if not new:
-                self.is_proven &= fleet.is_proven
+                self.gap_fraction = max(self.gap_fraction, fleet.gap_fraction)
                 return fleet, problem
             for key in sorted(new):
                 self._refine(*key)
@@ -299,10 +297,10 @@ class _Planner:
     def _alternatives(self, best: FleetAnswer) -> list[FleetAnswer]:
         """The best fleets without the devices of those before."""
         found: list[FleetAnswer] = []
-        without = best.devices
+        without = best.choices
         while len(found) < _ALTERNATIVES and (answer := self._checked(without)) is not None:
             found.append(answer)
-            without = without + answer.devices
+            without = without + answer.choices
         return found
 
     def _extremes(self) -> list[FleetAnswer]:
@@ -361,7 +359,7 @@ class _Planner:
         for way in (open_ways[place] for place in fleet.ways):
             runs = self.scenario.jobs[way.job].runs_per_month
             count, usd = found.get(way.column, (0, 0.0))
-            more = way.cost_usd(self.offers[way.column]) * runs
+            more = way.cost_usd(self.offers[way.column], runs) * runs
             found[way.column] = (count + way.count, usd + more)
         return [
             OfferCount(self.offers[c].quote.quote_id, self.offers[c].device, count, float(usd))
@@ -393,7 +391,23 @@ class _Planner:
             headroom_fraction=float(min(headroom)),
             placement=(*self._placement(fleet), *self._job_placement(taken)),
             deadline_probability=draws.deadline_probability(taken),
+            embodied_kgco2e_per_month=self._embodied(fleet, taken),
         )
+
+    def _embodied(self, fleet: Fleet, taken: Sequence[Way]) -> tuple[float, float]:
+        """Carbon of making instances, those of services held all month, those of jobs as long as
+        they run.
+        """
+        counts = fleet.count.sum(axis=0)
+        held = [(c, counts[c] * SECONDS_PER_MONTH) for c in np.flatnonzero(counts).tolist()]
+        for way in taken:
+            runs = self.scenario.jobs[way.job].runs_per_month
+            held.append((way.column, way.count * way.time_s * runs))
+        shares = [
+            embodied_kgco2e(1, self.offers[column].accelerator_count, seconds)
+            for column, seconds in held
+        ]
+        return sum(low for low, _ in shares), sum(high for _, high in shares)
 
     def _spare(self, taken: Sequence[Way], asked: _Question) -> list[float]:
         """Work that each job could have more, within its deadline."""
@@ -408,7 +422,9 @@ class _Planner:
                 "offer": self.offers[way.column].quote.quote_id,
                 "count": way.count,
                 "time_s": way.time_s,
-                "cost_usd": way.cost_usd(self.offers[way.column]),
+                "cost_usd": way.cost_usd(
+                    self.offers[way.column], self.scenario.jobs[way.job].runs_per_month
+                ),
             }
             for way in taken
         )
@@ -426,20 +442,14 @@ class _Planner:
 
     def _draws(self, planned: float) -> Draws:
         """Batches are as large as `planned`, the probability planned for, allows."""
-        batches = {
-            (place, device): found.times.within(
-                self.scenario.services[place].latency_p99_s
-                / self._factor(place, device, _Question(planned))
-            )
-            for (place, device), found in self.answers.items()
-        }
-        return Draws(self.scenario, self.offers, self.answers, batches)
+        factors = {pair: self._factor(*pair, _Question(planned)) for pair in self.answers}
+        return Draws(self.scenario, self.offers, self.answers, factors)
 
     def _conflicts(self, problem: FleetProblem) -> tuple[str, ...]:
         """Constraints that cannot hold together, none of which can be left out."""
         services = self.scenario.services
         alone = [
-            f"services.{service.name}.latency_p99_s"
+            f"services.{service.name}.{service.limits[0][0]}"
             for place, service in enumerate(services)
             if not problem.rate_per_s[place].any()
         ]
@@ -456,9 +466,10 @@ class _Planner:
         energy = "energy and carbon are of the devices and the site; hosts are not counted"
         dates = {offer.quote.offer.dated(offer.quote.kind) for offer in self.offers}
         mixed = f"prices of {min(filter(None, dates), default='')} and {max(dates)} are compared"
-        stopped = "a search stopped at its time limit: a better fleet than one shown may exist"
+        better = f"a fleet better by up to {self.gap_fraction:.1%} than one shown may exist"
+        stopped = f"a search stopped at its time limit: {better}"
         left_out = (f"left out: {reason}" for reason in self.left_out)
-        flagged = ((mixed, is_mixed(dates)), (stopped, not self.is_proven))
+        flagged = ((mixed, is_mixed(dates)), (stopped, self.gap_fraction > 0))
         return (energy, *(words for words, is_so in flagged if is_so), *left_out)
 
 

@@ -8,6 +8,7 @@ Read from a YAML or JSON file by pydantic, the boundary; unit suffixes are those
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -15,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from accelsim.datafile import read_mapping, validated
 from accelsim.economics.offer import LARGEST_USD_PER_HOUR, PriceKind, price_kind
+from accelsim.economics.ownership import OwnedHardware
 from accelsim.errors import ProfileError
 from accelsim.planning.options import PriceKeywords, RunKeywords
 from accelsim.units import to_si
@@ -25,6 +27,7 @@ __all__ = [
     "Candidates",
     "Constraints",
     "Objective",
+    "Owned",
     "Reliability",
     "Scenario",
     "Service",
@@ -57,6 +60,13 @@ services:
     max_batch: 128           # largest batch a device may take at once
     run:                     # fields of accelsim.estimate: precision, stack, execution ...
       execution: compiled
+    # of a language model; latency_p99_ms is then of the whole answer, or left out:
+    # prompt: lognormal:600:0.8  # lengths in tokens, as for accelsim serve
+    # output: lognormal:160:0.6
+    # ttft_p99_ms: 500
+    # tpot_p99_ms: 30
+    # tp: 1                    # devices of a replica
+    # engine: vllm
 
 # training_jobs:
 #   - name: nightly-bert
@@ -81,6 +91,9 @@ candidates:
   counts: [1, 2, 4, 8]            # instances that a job may take
   # discounts: {aws: 0.2}         # share off the list prices of a provider
   # max_usd_per_hour: 20          # of an instance
+  # owned:                        # hardware of one's own, at its cost per hour of work
+  #   - {name: node, device: h100-sxm-80gb, device_count: 8, used_fraction: 0.8, life_years: 4,
+  #      price_usd: 313500, busy_power_kw: 10.2, electricity_usd_per_kwh: 0.1, pue_ratio: 1.3}
 
 # reliability:                    # none of it: nothing fails
 #   instance_mtbf_hours: 5000     # mean time between failures of an instance
@@ -131,6 +144,13 @@ class Service(_Model):
         growth_fraction_per_month: Growth of the load, compound.
         latency_p99_s: Limit that 99 % of the requests keep.
         max_batch: Largest batch.
+        prompt: Lengths of prompts in tokens, as `accelsim.serve` takes them; those of a model that
+            generates are its usual ones where None.
+        output: Lengths of outputs.
+        ttft_p99_s: Limit of the time to the first token.
+        tpot_p99_s: Limit of the mean time of a further token.
+        tp: Devices of a replica that generates, sharing heads and columns.
+        engine: What serves a model that generates.
         run: Keywords of `accelsim.estimate`.
     """
 
@@ -139,14 +159,36 @@ class Service(_Model):
     requests_per_s: float = Field(gt=0, le=_LARGEST_RATE)
     mean_load_fraction: float = Field(default=1.0, gt=0, le=1)
     growth_fraction_per_month: float = Field(default=0.0, ge=-0.9, le=10)
-    latency_p99_s: float = Field(gt=0, le=86_400)
+    latency_p99_s: float | None = Field(default=None, gt=0, le=86_400)
     max_batch: int = Field(default=128, ge=1, le=4096)
+    prompt: str | None = None
+    output: str | None = None
+    ttft_p99_s: float | None = Field(default=None, gt=0, le=86_400)
+    tpot_p99_s: float | None = Field(default=None, gt=0, le=86_400)
+    tp: int = Field(default=1, ge=1, le=64)
+    engine: str | None = None
     run: Mapping[str, Any] = Field(default_factory=dict)
 
     @field_validator("run")
     @classmethod
     def _is_no_plan(cls, run: Mapping[str, Any]) -> Mapping[str, Any]:
         return _unplanned(run)
+
+    @model_validator(mode="after")
+    def _has_limit(self) -> Service:
+        if not self.limits:
+            raise ValueError("latency_p99_s (or ttft_p99_s or tpot_p99_s of tokens) is needed")
+        return self
+
+    @property
+    def limits(self) -> tuple[tuple[str, str, float], ...]:
+        """Limits that 99 % of the requests keep: field, words, seconds."""
+        named = (
+            ("latency_p99_s", "within", self.latency_p99_s),
+            ("ttft_p99_s", "with first tokens within", self.ttft_p99_s),
+            ("tpot_p99_s", "with a token every", self.tpot_p99_s),
+        )
+        return tuple((field, what, limit) for field, what, limit in named if limit is not None)
 
 
 class _Job(_Model):
@@ -236,8 +278,54 @@ class Reliability(_Model):
         return 1.0 if mtbf is None else mtbf / (mtbf + self.repair_s)
 
 
+class Owned(_Model):
+    """Hardware of one's own.
+
+    Attributes:
+        name: Its name in the answer.
+        device: Device in it.
+        device_count: How many.
+        used_fraction: Share of the time that it works, over which its cost is spread.
+        region: Where it is; for residency.
+        kgco2e_per_kwh: Of its electricity; None where unknown.
+        price_usd: Paid at the start; the other figures are those of
+            `accelsim.economics.ownership.OwnedHardware`.
+        life_years: Years of service.
+        busy_power_w: Power at work.
+        idle_power_w: Power at rest.
+        electricity_usd_per_kwh: Energy price.
+        pue_ratio: Overhead of the site, cooling in it.
+        residual_fraction: Of the price, what it is sold for at the end.
+        space_usd_per_kw_month: Rent of the room by kW of busy power.
+        staff_usd_per_year: People.
+    """
+
+    name: str = Field(min_length=1, max_length=100)
+    device: str = Field(min_length=1)
+    device_count: int = Field(default=1, ge=1, le=10_000)
+    used_fraction: float = Field(default=1.0, gt=0, le=1)
+    region: str = Field(default="site", min_length=1, max_length=100)
+    kgco2e_per_kwh: float | None = Field(default=None, ge=0, le=10)
+    price_usd: float = Field(gt=0, le=1e12)
+    life_years: float = Field(gt=0, le=100)
+    busy_power_w: float = Field(ge=0, le=1e9)
+    idle_power_w: float = Field(default=0.0, ge=0, le=1e9)
+    electricity_usd_per_kwh: float = Field(ge=0, le=100)
+    pue_ratio: float = Field(default=1.0, ge=1, le=10)
+    residual_fraction: float = Field(default=0.0, ge=0, le=1)
+    space_usd_per_kw_month: float = Field(default=0.0, ge=0, le=1e6)
+    staff_usd_per_year: float = Field(default=0.0, ge=0, le=1e12)
+
+    @property
+    def hardware(self) -> OwnedHardware:
+        """What owning it costs."""
+        return OwnedHardware(
+            **{part.name: getattr(self, part.name) for part in fields(OwnedHardware)}
+        )
+
+
 class Candidates(_Model):
-    """What may be rented.
+    """What may be rented, or is one's own.
 
     Attributes:
         devices: Device names, or the classes cpu, gpu, fpga, asic, and tpu.
@@ -247,6 +335,7 @@ class Candidates(_Model):
         counts: Instances that a job may take.
         discounts: Share taken off the prices of a provider.
         max_usd_per_hour: Most that an instance may cost.
+        owned: Hardware of one's own, whatever devices, providers and regions are named.
     """
 
     devices: tuple[str, ...] = Field(default=("cpu", "gpu", "fpga", "asic"), min_length=1)
@@ -256,6 +345,7 @@ class Candidates(_Model):
     counts: tuple[int, ...] = Field(default=(1, 2, 4, 8), min_length=1, max_length=50)
     discounts: Mapping[str, Annotated[float, Field(ge=0, lt=1)]] = Field(default_factory=dict)
     max_usd_per_hour: float | None = Field(default=None, gt=0, le=LARGEST_USD_PER_HOUR)
+    owned: tuple[Owned, ...] = Field(default=(), max_length=100)
 
     @field_validator("counts")
     @classmethod
@@ -264,7 +354,7 @@ class Candidates(_Model):
             raise ValueError("expected whole numbers from 1 to 100,000")
         return tuple(sorted(set(counts)))
 
-    @field_validator("devices", "providers", "regions", "kinds", "counts", mode="before")
+    @field_validator("devices", "providers", "regions", "kinds", "counts", "owned", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
         return tuple(value) if isinstance(value, list) else value
