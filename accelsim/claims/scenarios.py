@@ -10,6 +10,7 @@ readings there are.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -24,7 +25,14 @@ from accelsim.datafile import read_yaml
 from accelsim.errors import InputError, UnknownNameError
 from accelsim.hardware.sourced import FrozenModel
 
-__all__ = ["ClaimScenario", "claim_ids", "claim_scenario", "run_claim", "scenario_figure"]
+__all__ = [
+    "ClaimScenario",
+    "claim_ids",
+    "claim_scenario",
+    "run_claim",
+    "scenario_figure",
+    "timed_claim",
+]
 
 _FILE: Final = Path(__file__).with_name("scenarios.yaml")
 _DEVICE: Final = "device."
@@ -80,20 +88,31 @@ def claim_scenario(name: str) -> ClaimScenario:
     return found
 
 
-@cache
 def run_claim(name: str) -> JudgedClaim:
     """Run a claim's scenario and judge it; once in a process.
 
     Raises:
         UnknownNameError: If there is no such claim.
     """
+    return timed_claim(name.upper())[0]
+
+
+@cache
+def timed_claim(name: str) -> tuple[JudgedClaim, float]:
+    """A claim as `run_claim` judges it, and the seconds of the processor that it took.
+
+    Raises:
+        UnknownNameError: If there is no such claim.
+    """
+    start = time.process_time()
     claim = claim_scenario(name)
     readings = [reading for one in claim.readings for reading in _readings(one)]
     if claim.check is not None:
         from accelsim.claims.checks import CHECKS
 
         readings += CHECKS[claim.check]()
-    return judge(name.upper(), claim.title, claim.source, readings, claim.reason)
+    judged = judge(name.upper(), claim.title, claim.source, readings, claim.reason)
+    return judged, time.process_time() - start
 
 
 def _readings(one: ReadingScenario) -> Iterator[Reading]:

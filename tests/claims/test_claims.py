@@ -7,7 +7,7 @@ import pytest
 import accelsim
 from accelsim.claims.checks import CHECKS
 from accelsim.claims.claim import Reading, Verdict, judge
-from accelsim.claims.scenarios import claim_ids, claim_scenario, run_claim
+from accelsim.claims.scenarios import claim_ids, claim_scenario, run_claim, timed_claim
 from accelsim.errors import InputError, UnknownNameError
 from accelsim.planning.options import options_and_price
 from accelsim.planning.run import resolve
@@ -57,6 +57,13 @@ def test_a_reservation_stays_in_every_verdict(readings, verdict):
 def test_claims_measured_where_they_run_say_so():
     for name in ("S20", "S23", "S66"):
         assert "measured on this machine now" in claim_scenario(name).reason
+
+
+def test_the_time_of_the_gallery_is_that_of_its_claims_also_where_they_have_run(monkeypatch):
+    monkeypatch.setattr("accelsim.claims.scenarios.claim_ids", lambda: ("S05", "S10", "S66"))
+    taken = [timed_claim(name)[1] for name in ("S05", "S10")]
+    assert min(taken) > 0
+    assert CHECKS["gallery"]()[1].simulated == pytest.approx(sum(taken))
 
 
 def test_published_points_that_cannot_be_held_against_a_run_are_named():
