@@ -120,6 +120,25 @@ def test_a_cpu_loses_at_most_a_fifth_of_its_best_throughput_with_the_batch(
         )
 
 
+@pytest.mark.parametrize("name", CPUS)
+@given(
+    model=st.sampled_from(["mobilenet-v2", "resnet-50", "bert-base", "ncf-ml-20m"]),
+    batch=BATCHES,
+    mode=st.sampled_from(["inference", "training"]),
+)
+@example(model="bert-base", batch=4, mode="training")
+@settings(max_examples=1, deadline=None)
+def test_a_compiled_network_is_never_slower_on_a_cpu(name, model, batch, mode):
+    """Than one replayed, nor that than an eager one."""
+    eager, replayed, compiled = (
+        estimate(model, name, batch=batch, mode=mode, execution=way)
+        for way in ("eager", "graph", "compiled")
+    )
+    if eager.fits:
+        assert compiled.latency_s <= replayed.latency_s * (1 + NOISE)
+        assert replayed.latency_s <= eager.latency_s * (1 + NOISE)
+
+
 @pytest.mark.parametrize("name", CHIPS)
 @given(
     model=st.sampled_from(["mobilenet-v2", "resnet-50", "bert-base", "gpt2"]),

@@ -28,7 +28,6 @@ _SUM_OVER_A_BATCH = (
     OperatorKind.GEMM,
     OperatorKind.GROUPED_GEMM,
     OperatorKind.CONV_BACKWARD_WEIGHT,
-    OperatorKind.REDUCTION,
     OperatorKind.SCATTER,
 )
 
