@@ -37,6 +37,7 @@ __all__ = [
     "estimate_lines",
     "estimate_view",
     "plain_table",
+    "stack_words",
     "tier_words",
 ]
 
@@ -195,7 +196,7 @@ def _items(e: Estimate) -> str:
 
 
 def _run_words(e: Estimate) -> str:
-    stack = " ".join(filter(None, [_stack_words(e), e.layout]))
+    stack = " ".join(filter(None, [stack_words(e.stack, e.execution), e.layout]))
     words = [e.mode, f"batch {e.batch:,}", e.precision, stack]
     if e.seq_len:
         words.append(
@@ -470,7 +471,7 @@ def _notes(estimates: Sequence[Estimate], winners: Leaders) -> list[str]:
     """Which stacks ran, how wide intervals of times are, and which leaders' like are far off."""
     by_stack: dict[str, list[str]] = {}
     for e in estimates:
-        by_stack.setdefault(_stack_words(e), []).append(e.device)
+        by_stack.setdefault(stack_words(e.stack, e.execution), []).append(e.device)
     if not by_stack:
         return []
     names = [f"{stack} on {', '.join(devices)}" for stack, devices in by_stack.items()]
@@ -482,10 +483,9 @@ def _notes(estimates: Sequence[Estimate], winners: Leaders) -> list[str]:
     return lines + [f"{e.device}: {e.warnings[-1]}" for e in far]
 
 
-def _stack_words(e: Estimate) -> str:
-    """The stack, with its mode where it has several."""
-    is_pytorch = e.stack.partition("@")[0] == "pytorch"
-    return f"{e.stack} {e.execution}" if is_pytorch else e.stack
+def stack_words(stack: str, execution: str) -> str:
+    """A stack, with its mode where it has several."""
+    return f"{stack} {execution}" if stack.partition("@")[0] == "pytorch" else stack
 
 
 def _marked(column: _Column, e: Estimate, winners: Leaders) -> Text:

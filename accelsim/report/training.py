@@ -13,6 +13,7 @@ from rich.text import Text
 from accelsim.report.listing import Listing, pairs
 from accelsim.report.offers import offer_words
 from accelsim.report.quantity import UNKNOWN, amount, duration, number, percent, usd
+from accelsim.report.tables import stack_words
 
 if TYPE_CHECKING:
     from accelsim.planning.training.estimate import TrainingEstimate
@@ -48,11 +49,12 @@ def _figures(result: TrainingEstimate, plan: str) -> list[tuple[str, str]]:
     microbatches = shown["microbatch_count"]
     count = f"{microbatches:,} microbatch" + ("" if microbatches == 1 else "es")
     parts = f"{shown['global_batch']:,} samples{tokens}, {count}"
+    stack, execution = (str(result.inputs[name]) for name in ("stack", "execution"))
     low, high = duration(result.iteration_low_s), duration(result.iteration_high_s)
     level = percent(result.interval_level)
     lines = [
         ("plan", plan),
-        ("iteration", f"{parts}, {result.precision}"),
+        ("iteration", f"{parts}, {result.precision}, {stack_words(stack, execution)}"),
         ("time", f"{duration(result.iteration_s)} ({level} between {low} and {high})"),
         ("goes to", _parts(result.time_s, result.iteration_s)),
         ("throughput", _throughput(result)),
