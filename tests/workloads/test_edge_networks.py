@@ -121,9 +121,6 @@ def test_operations_are_those_of_the_published_name(family, parameters, size, gf
     assert flop / 1e9 == pytest.approx(gflop, rel=tolerance)
 
 
-SALSANEXT = {"network": "salsanext", "classes": 20, "image_channels": 5}
-
-
 # Parameters: Ultralytics' yolov3 and yolov3-tiny; TF-Slim's and torchvision's MobileNets; SSD300 of
 # VOC in PyTorch, whose biases are normalisations here.
 @pytest.mark.parametrize(
@@ -133,8 +130,6 @@ SALSANEXT = {"network": "salsanext", "classes": 20, "image_channels": 5}
         ("darknet", {"version": "3-tiny", "classes": 80}, (416, 416), 8_852_366, 0),
         ("edge-detector", {"network": "ssd-vgg", "classes": 21}, (300, 300), 26_285_486, 1e-4),
         ("edge-classifier", {"network": "mobilenet-v2"}, (224, 224), 3_504_872, 0),
-        # Cortinhal et al., ISVC 2020, table 1
-        ("edge-segmenter", SALSANEXT, (64, 2048), 6.73e6, 0.01),
         (
             "edge-classifier",
             {"network": "mobilenet-v1", "width_multiplier": 0.25, "classes": 1001},

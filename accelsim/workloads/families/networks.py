@@ -248,7 +248,7 @@ class EdgeSegmenterParameters(RectangleParameters):
             level they raise to.
     """
 
-    network: Literal["erfnet", "semantic-fpn", "deeplab-mobilenet-v2", "sesr", "unet", "salsanext"]
+    network: Literal["erfnet", "semantic-fpn", "deeplab-mobilenet-v2", "sesr", "unet"]
     base_channels: Depth = 16
     raised_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
 
