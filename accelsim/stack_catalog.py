@@ -52,11 +52,13 @@ class StackPath(FrozenModel, strict=False):
             ones around it.
         fuses: What elementwise operators are joined with: nothing, each other and reductions
             ("pointwise"), or also the matrix products and convolutions before them ("epilogues").
+        lays_out: Whether it chooses the layout of convolutions itself, whatever its input's.
         source: Where that is documented.
     """
 
     launch: Literal["eager", "graph", "compiled", "compiled-calls"]
     fuses: Literal["nothing", "pointwise", "epilogues"]
+    lays_out: bool = False
     library_call_us: Annotated[float, Field(gt=0.0, le=1000.0)] | None = None
     source: _Source
 
@@ -65,12 +67,18 @@ class Layout(FrozenModel, strict=False):
     """Order of a feature map's dimensions in memory.
 
     Attributes:
-        time_ratio: Time of convolutions in formats of 16 bits and less over the fastest layout's.
+        transform_us: Least time to turn a map into the layout of the matrix cores' convolutions, or
+            back; None where it is that.
         source: Where it comes from.
     """
 
-    time_ratio: _Ratio
+    transform_us: Annotated[float, Field(ge=0.0, le=1000.0)] | None = None
     source: _Source
+
+    @property
+    def transform_s(self) -> float | None:
+        """The least time in seconds."""
+        return None if self.transform_us is None else self.transform_us * 1e-6
 
 
 class OwnKernels(FrozenModel, strict=False):

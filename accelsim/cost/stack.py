@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from accelsim.cost.residual import group_of
 from accelsim.cost.table import CostTable
 from accelsim.frozen import dataclass
-from accelsim.workloads.dtype import DTYPE_BYTES
+from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import (
     COLLECTIVE_KINDS,
     CONTRACTION_KINDS,
+    CONV_KINDS,
     DIMENSIONS,
     TRANSFER_KINDS,
     OperatorKind,
@@ -53,6 +54,11 @@ _PLACE: Final = np.array(
 _LAID_OUT_BYTES: Final = 2.0
 #: Operators that a compiler which generates kernels leaves to libraries.
 _LIBRARY_CALLS: Final = [int(kind) for kind in (*CONTRACTION_KINDS, OperatorKind.EMBEDDING_BAG)]
+_CONVOLUTIONS: Final = [int(kind) for kind in CONV_KINDS]
+_WINDOW, _STRIDE, _GROUPS = (
+    [DIMENSIONS[OperatorKind.CONV].index(name) for name in names]
+    for names in (("kernel_d", "kernel_h", "kernel_w"), ("stride",), ("groups",))
+)
 _PRODUCT_SIDES: Final = [DIMENSIONS[OperatorKind.GEMM].index(side) for side in ("m", "n", "k")]
 
 
@@ -78,7 +84,8 @@ class StackEffect:
         product: Time of matrix products, attention and recurrent cells over the model's.
         memory: Time of all else over the model's.
         decode: Time of every operator of a decode step over the model's.
-        layout: Time of convolutions of 16 bits and less over the fastest layout's.
+        transform_s: Least time to turn a feature map's layout into that of the matrix cores'
+            convolutions and back, each; None where maps are laid out so.
         host: Time to issue an operator over the class's.
         library_call_s: Time to call a library's kernel and the generated ones around it; None where
             operators are issued one by one, or replayed.
@@ -91,7 +98,7 @@ class StackEffect:
     product: float = 1.0
     memory: float = 1.0
     decode: float = 1.0
-    layout: float = 1.0
+    transform_s: float | None = None
     host: float = 1.0
     library_call_s: float | None = None
     log_sigma: float = 0.0
@@ -122,26 +129,43 @@ def on_stack(
         effect: What the stack does.
         is_decode: Whether the rows are of a decode step.
     """
-    kind, dtype = graph.kind, graph.dtype
+    kind = graph.kind
     by_family = [effect.convolution, effect.product, effect.memory]
     if is_decode:
         by_family = [effect.decode] * len(by_family)
     ratio: FloatArray = np.array([1.0, *by_family])[_PLACE[kind]]
-    laid_out = (_PLACE[kind] == _ORDER.index("convolution")) & (
-        DTYPE_BYTES[dtype] <= _LAID_OUT_BYTES
-    )
-    ratio = np.where(laid_out, ratio * effect.layout, ratio)
     own = _with_sums(table, graph, effect.sums_ratio)
     if effect.matrix_vector is not None:
         own = _with_matrix_vector(own, graph, effect.matrix_vector)
+    turned_s = _turned_s(own, graph, effect.transform_s)
     return replace(
         own,
-        time_s=own.time_s * ratio,
+        time_s=own.time_s * ratio + turned_s,
         compute_s=own.compute_s * ratio,
-        memory_s=own.memory_s * ratio,
+        memory_s=own.memory_s * ratio + turned_s,
         dispatch_s=_issued_s(own.dispatch_s * effect.host, graph, effect),
         context_log_sigma=float(np.hypot(own.context_log_sigma, effect.log_sigma)),
     )
+
+
+def _turned_s(table: CostTable, graph: OperatorGraph, transform_s: float | None) -> FloatArray:
+    """Time to turn the maps that a convolution of matrix cores reads and writes, shape (n,).
+
+    Two kernels that read and write their map once. Windows of one position that do not stride
+    multiply maps as they are, as do convolutions of single channels.
+    """
+    if transform_s is None:
+        return np.zeros(len(graph))
+    window, stride, groups = (
+        graph.dims[:, places].prod(axis=1) for places in (_WINDOW, _STRIDE, _GROUPS)
+    )
+    is_laid_out = (DTYPE_BYTES[graph.dtype] <= _LAID_OUT_BYTES) | (graph.dtype == Dtype.TF32)
+    turned = np.isin(graph.kind, _CONVOLUTIONS) & is_laid_out & (groups == 1)
+    turned &= (window > 1) | (stride > 1)
+    byte_s = table.memory_s / np.maximum(table.bytes, 1.0)
+    moved = 2.0 * (graph.read_bytes + graph.write_bytes)
+    found: FloatArray = np.where(turned, 2.0 * transform_s + moved * byte_s, 0.0)
+    return found
 
 
 def _issued_s(eager_s: FloatArray, graph: OperatorGraph, effect: StackEffect) -> FloatArray:

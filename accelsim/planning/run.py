@@ -124,10 +124,10 @@ class ResolvedRun:
     def stack_effect(self) -> StackEffect:
         """What the stack does to the costs of its operators."""
         asked = (str(self.device.device_class), self.mode, self.unseen_board)
-        layout = self.stack.layouts.get(self.layout)
+        layout = None if self.stack_path.lays_out else self.stack.layouts.get(self.layout)
         return StackEffect.of(
             self.stack.ratios(*asked),
-            layout=1.0 if layout is None else layout.time_ratio,
+            transform_s=None if layout is None else layout.transform_s,
             host=self.stack.version.gpu_host_ratio if asked[0] == "gpu" else 1.0,
             library_call_s=self.library_call_s,
             log_sigma=self.stack.log_sigma(*asked),

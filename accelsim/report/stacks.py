@@ -136,7 +136,9 @@ def _way_cells(way: tuple[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _layout_cells(layout: tuple[str, Mapping[str, Any]]) -> list[str]:
-    return [layout[0], f"x{layout[1]['time_ratio']:g}", layout[1]["source"]]
+    turned_us = layout[1]["transform_us"]
+    cost = "" if turned_us is None else f"turns maps, from {turned_us:g} us"
+    return [layout[0], cost, layout[1]["source"]]
 
 
 def _ratio(entry: Mapping[str, Any]) -> list[str]:

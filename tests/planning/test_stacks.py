@@ -86,13 +86,17 @@ def test_inductor_leaves_library_convolutions_alone():
 
 
 def test_rows_of_images_before_channels_cost_convolutions():
-    for execution in ("eager", "compiled"):
+    """Maps are turned around eager convolutions with windows; a compiler lays them out itself.
+
+    Whole networks take 8 to 35 % longer (PyTorch tutorial, Channels last memory format).
+    """
+    for execution, least, most in (("eager", 1.08, 1.35), ("compiled", 1.0, 1.0)):
         run = {**GPU, "batch": 256, "execution": execution}
         first, last = (
             estimate("resnet-50", **run, layout=layout).latency_s
             for layout in ("channels_last", "nchw")
         )
-        assert 1.05 < last / first < 1.3
+        assert least <= last / first <= most
     assert estimate("bert-base", "t4").layout == ""
 
 
