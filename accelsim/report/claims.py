@@ -117,7 +117,7 @@ def _flag_words(name: str, value: Any) -> list[str]:
     flag = f"--{name.replace('_', '-')}"
     if flag == "--fused-attention":
         return [] if value else ["--unfused-attention"]
-    if isinstance(value, bool):
+    if value is None or isinstance(value, bool):
         return [flag] if value else []
     return [_FLAGS.get(flag, flag), str(value)]
 
