@@ -29,22 +29,6 @@ if TYPE_CHECKING:
     from accelsim.hardware.profile import CpuProfile
     from accelsim.workloads.graph import OperatorGraph
 
-__all__ = [
-    "Z90",
-    "CheckCase",
-    "CheckResult",
-    "MeasurementError",
-    "Prediction",
-    "check_list",
-    "drift",
-    "freeze",
-    "measure_model",
-    "model_graph",
-    "predict",
-    "read_frozen",
-    "summary",
-]
-
 #: Standard deviations of a normal distribution that hold 90 %.
 Z90: Final = 1.6448536269514722
 #: A model is run in at least so many fresh processes where the first shows page faults or repeats

@@ -9,8 +9,6 @@ from typing import Any
 
 from accelsim.calibration.check import CheckResult, summary
 
-__all__ = ["report_markdown"]
-
 
 def report_markdown(
     environment: Mapping[str, Any],

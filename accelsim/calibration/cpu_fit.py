@@ -36,17 +36,6 @@ from accelsim.frozen import dataclass
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, TextArray
 
-__all__ = [
-    "FOLDS",
-    "KernelRows",
-    "at_one_speed",
-    "compiled_call_s",
-    "cross_validate",
-    "fit_kernels",
-    "kernel_rows",
-    "recurrent_call_s",
-]
-
 FOLDS = 5
 _PAGE_FAULT_BYTES = 32.0 * 2**20
 _PAGE_BYTES = 4096.0

@@ -14,15 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = [
-    "Meter",
-    "NvmlMeter",
-    "RaplMeter",
-    "energy_per_call_j",
-    "find_meter",
-    "nvml_facts",
-]
-
 #: Calls issued ahead of the device: its queue holds a thousand, which may take minutes.
 _CALLS_AHEAD: Final = 16
 

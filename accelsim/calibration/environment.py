@@ -19,8 +19,6 @@ from typing import Any, Final
 
 from accelsim.calibration.measurement.memory import field_bytes
 
-__all__ = ["describe", "differences", "environment_hash", "machine_name"]
-
 #: Facts that must be the same for two runs to be comparable; the others are recorded only.
 STABLE: Final = (
     "device",

@@ -11,8 +11,6 @@ from typing import Any
 
 from accelsim.errors import OutputError
 
-__all__ = ["write_json", "write_text"]
-
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
     """Write a document, whole or not at all.

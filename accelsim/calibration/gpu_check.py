@@ -23,8 +23,6 @@ from accelsim.workloads.fusion import fuse_elementwise
 if TYPE_CHECKING:
     from accelsim.calibration.gpu_fit import GpuCalibration
 
-__all__ = ["freeze_gpu", "gpu_check_list", "predict_gpu"]
-
 #: Spread of ln(true / predicted) that all operators of one model share and no operator measurement
 #: shows, by execution: what the host takes between calls is of a model, not of its operators.
 #: Whole models on an H100 (``calibration/runs/nvidia-h100-80gb``).

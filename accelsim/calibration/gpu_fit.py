@@ -43,8 +43,6 @@ from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray
 
-__all__ = ["GpuCalibration", "fit_gpu_run", "gpu_profile", "shipped_parameters"]
-
 _FOLDS: Final = 5
 _FEWEST_ROWS: Final = 100
 #: A call whose kernel takes less than this part of its time is bound by the host.

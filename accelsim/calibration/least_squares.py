@@ -12,8 +12,6 @@ import numpy as np
 
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["fit_nonnegative"]
-
 
 def fit_nonnegative(
     terms: FloatArray,

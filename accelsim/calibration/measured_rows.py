@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from accelsim.calibration.run_file import Measurement
     from accelsim.workloads.graph import OperatorGraph
 
-__all__ = ["MeasuredRow", "is_size", "measured_graph"]
-
 _LARGEST = 2**53
 
 

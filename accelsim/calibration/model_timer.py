@@ -26,8 +26,6 @@ from accelsim.calibration.measurement.operators import Pool, build_calls, torch_
 from accelsim.calibration.measurement.session import REFERENCE
 from accelsim.calibration.measurement.timing import CpuTimer, CudaTimer, Timer, Timing
 
-__all__ = ["main", "reference_s", "time_model"]
-
 #: Calls before the first that counts: the heap takes a few to settle; long ones are not repeated as
 #: often.
 _WARM_UP_CALLS, _FEWEST_WARM_UP_CALLS, _WARM_UP_S = 5, 2, 0.5

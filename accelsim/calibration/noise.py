@@ -10,8 +10,6 @@ from typing import Final
 from accelsim.calibration.run_file import CalibrationRun
 from accelsim.errors import InvalidValueError
 
-__all__ = ["disturbed_fraction", "machine_noise", "reference_s", "refuse_noise"]
-
 #: Spread of the reference operator above which a machine is too busy to fit: its noise would exceed
 #: the model's error.
 BUSIEST_FRACTION: Final = 0.25

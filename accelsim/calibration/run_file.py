@@ -23,8 +23,6 @@ from accelsim.calibration.measurement.case import CASE_VERSION, Case
 from accelsim.errors import InvalidValueError, OutputError, ProfileError
 from accelsim.frozen import dataclass
 
-__all__ = ["SCHEMA", "CalibrationRun", "Measurement", "RunFile", "calibration_lock", "read_run"]
-
 SCHEMA: Final = "accelsim-calibration-run"
 VERSION: Final = 2
 _HASH_DIGITS: Final = 16

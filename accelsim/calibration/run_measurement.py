@@ -23,16 +23,6 @@ if TYPE_CHECKING:
     from accelsim.calibration.measurement.case import Case
     from accelsim.calibration.measurement.session import Progress, Session
 
-__all__ = [
-    "MeasureSettings",
-    "main",
-    "measure",
-    "parse_budget_s",
-    "parse_formats",
-    "parse_threads",
-    "require_torch",
-]
-
 _FORMATS: Final = {"cpu": ("fp32", "bf16", "fp16"), "cuda": ("fp32", "tf32", "bf16", "fp16")}
 #: First generation with TF32 and BF16 products: Ampere. Older boards emulate BF16, which says
 #: nothing of their formats.

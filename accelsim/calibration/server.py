@@ -23,8 +23,6 @@ from accelsim.frozen import dataclass
 from accelsim.simulation.serving.fitted_steps import StepColumns
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["STEP_COLUMNS", "ServerRun", "read_benchmark", "read_step_times", "write_step_times"]
-
 #: Columns of a file of step times; the last may be empty.
 STEP_COLUMNS: Final = (
     *("prefill_tokens", "prefill_context_sum", "decode_count", "decode_context_sum"),

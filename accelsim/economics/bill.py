@@ -10,8 +10,6 @@ from accelsim.economics.result import HOURS_PER_YEAR
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import dataclass
 
-__all__ = ["Bill", "BillCost", "billed_usd"]
-
 _SECONDS_PER_HOUR: Final = 3600.0
 _SECONDS_PER_MONTH: Final = HOURS_PER_YEAR / 12 * _SECONDS_PER_HOUR
 

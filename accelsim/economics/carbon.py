@@ -17,14 +17,6 @@ from accelsim.economics.price_file import csv_rows
 from accelsim.economics.result import HOURS_PER_YEAR
 from accelsim.errors import InvalidValueError
 
-__all__ = [
-    "CarbonBasis",
-    "carbon_kgco2e",
-    "embodied_kgco2e",
-    "grid_kgco2e_per_kwh",
-    "pue_ratio",
-]
-
 CarbonBasis = Literal["location", "market"]
 _JOULE_PER_KWH: Final = 3.6e6
 _GRAM_PER_KG: Final = 1e3

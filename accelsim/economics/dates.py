@@ -8,8 +8,6 @@ from typing import Final
 
 from accelsim.economics.offer import first_day
 
-__all__ = ["STALE_DAYS", "age_days", "is_mixed"]
-
 #: Age from which a price is called stale: clouds change list prices of accelerators about once a
 #: year (an estimate).
 STALE_DAYS: Final = 365

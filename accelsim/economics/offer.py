@@ -19,8 +19,6 @@ from typing import Final, Literal, get_args
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import dataclass
 
-__all__ = ["PRICE_KINDS", "Offer", "PriceKind", "Quote", "first_day", "price_kind"]
-
 PriceKind = Literal["on_demand", "spot", "committed_1y", "committed_3y"]
 #: Price kinds in the order they are shown.
 PRICE_KINDS: Final[tuple[PriceKind, ...]] = get_args(PriceKind)

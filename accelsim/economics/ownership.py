@@ -15,8 +15,6 @@ from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import dataclass
 
-__all__ = ["OwnedHardware", "OwnershipCost", "rent_or_buy_fraction"]
-
 _MONTHS_PER_YEAR: Final = 12
 _FRACTIONS: Final = frozenset(("residual_fraction",))
 

@@ -23,8 +23,6 @@ from accelsim.economics.offer import PRICE_KINDS, Offer, PriceKind, Quote, first
 from accelsim.economics.price_file import csv_rows, offers_of, read_offers
 from accelsim.errors import InvalidValueError, UnknownNameError
 
-__all__ = ["PRICE_PATH_VARIABLE", "PriceBook", "parse_discounts", "prices_folder"]
-
 #: Environment variable with price files of the user's, separated like ``PATH``.
 PRICE_PATH_VARIABLE: Final = "ACCELSIM_PRICE_PATH"
 _LIST_THEM: Final = "List them with: accelsim offers list"

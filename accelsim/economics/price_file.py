@@ -19,8 +19,6 @@ from accelsim.datafile import read_mapping, read_text
 from accelsim.economics.offer import Offer
 from accelsim.errors import InvalidValueError, ProfileError
 
-__all__ = ["COLUMNS", "csv_rows", "offers_of", "read_offers"]
-
 #: Columns of a price file, in order.
 COLUMNS: Final = (
     "provider",

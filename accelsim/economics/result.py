@@ -13,14 +13,6 @@ import numpy as np
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.graph import FloatArray
 
-__all__ = [
-    "HOURS_PER_YEAR",
-    "electricity_usd_per_hour",
-    "usd_per_1000_inferences",
-    "usd_per_epoch",
-    "usd_per_million_tokens",
-]
-
 #: Hours of a Julian year, 365.25 days.
 HOURS_PER_YEAR: Final = 8766.0
 SECONDS_PER_HOUR: Final = 3600.0

@@ -16,8 +16,6 @@ from accelsim.frozen import dataclass
 from accelsim.hardware.fabric import PLAIN, Fabric
 from accelsim.hardware.interconnect import Topology
 
-__all__ = ["Cluster", "Fleet", "Node", "Pool", "Tier"]
-
 
 @dataclass(frozen=True, slots=True)
 class Node:

@@ -18,8 +18,6 @@ from accelsim.hardware.profile import GpuProfile, HostLink, MemoryLevel, PowerSp
 from accelsim.hardware.sourced import Positive, PositiveCount, SourceKind
 from accelsim.workloads.dtype import Dtype
 
-__all__ = ["device_document", "estimated_gpu_profile", "reference_board"]
-
 #: A catalogued board of each compute capability: class data, key `compute_capability_boards`.
 _BOARDS_FILE: Final = "calibration/class/gpu-boards.yaml"
 _NEEDED: Final = (

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from accelsim.frozen import dataclass
 
-__all__ = ["PLAIN", "Fabric", "Protocol"]
-
 
 @dataclass(frozen=True, slots=True)
 class Protocol:

@@ -16,18 +16,6 @@ from pydantic import Field, model_validator
 from accelsim.hardware.profile import with_citations
 from accelsim.hardware.sourced import FrozenModel, Positive, PositiveCount, Sourced
 
-__all__ = [
-    "ClusterProfile",
-    "FabricProfile",
-    "FabricsProfile",
-    "Link",
-    "NodeProfile",
-    "TierProfile",
-    "TierShape",
-    "Topology",
-    "parse_interconnect",
-]
-
 Topology = Literal[
     "all_to_all",  # every pair has a link of its own; a device's bandwidth is split over its peers
     "switch",  # one non-blocking switch, or several in parallel

@@ -21,15 +21,6 @@ from accelsim.hardware.slice import SliceSpec, slice_device
 from accelsim.hardware.sourced import Positive, PositiveCount, SourceKind, value_of
 from accelsim.workloads.dtype import Dtype
 
-__all__ = [
-    "CpuFacts",
-    "local_cpu_facts",
-    "local_cpu_profile",
-    "local_gpu_names",
-    "name_candidates",
-    "parse_cpuinfo",
-]
-
 _OS = "operating system of this machine"
 _GENERIC_CLOCK_HZ = 2.0e9
 #: Bits, ports and name of the vector unit by the flag that tells of it, widest first.

@@ -22,8 +22,6 @@ from accelsim.frozen import dataclass
 from accelsim.hardware.cluster import Cluster, Tier
 from accelsim.hardware.fabric import Fabric
 
-__all__ = ["Level", "Placement", "RankGroup", "place"]
-
 Ranks = NDArray[np.int64]
 
 

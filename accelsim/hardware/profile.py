@@ -18,27 +18,6 @@ from accelsim.hardware.sourced import FrozenModel, Positive, PositiveCount, Sour
 from accelsim.units import to_si
 from accelsim.workloads.dtype import Dtype
 
-__all__ = [
-    "DEVICE_NAME",
-    "AsicProfile",
-    "ComputeArray",
-    "Conflict",
-    "CpuProfile",
-    "Dataflow",
-    "DeviceClass",
-    "DeviceProfile",
-    "DpuCore",
-    "FpgaProfile",
-    "GpuProfile",
-    "HostLink",
-    "MemoryLevel",
-    "PowerSpec",
-    "Rates",
-    "parse_device",
-    "with_citations",
-]
-
-
 #: Kebab-case names; ``local/...`` for this machine's own devices, ``...@...`` for slices.
 DEVICE_NAME = r"^(?:local/)?[a-z0-9](?:[a-z0-9.+-]*[a-z0-9+])?(?:@[a-z0-9.=]+)?$"
 

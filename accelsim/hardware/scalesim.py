@@ -18,8 +18,6 @@ from accelsim.frozen import dataclass
 from accelsim.hardware.profile import AsicProfile, Dataflow, parse_device
 from accelsim.workloads.dtype import Dtype
 
-__all__ = ["DATAFLOWS", "ScaleSimConfig", "parse_scalesim_config", "read_scalesim_config"]
-
 _MAX_BYTES: Final = 100_000
 #: Short names of the dataflows, as SCALE-Sim spells them.
 DATAFLOWS: Final = {

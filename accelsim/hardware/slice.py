@@ -32,8 +32,6 @@ from accelsim.hardware.profile import (
 from accelsim.hardware.sourced import FrozenModel, Positive, PositiveCount, SourceKind, value_of
 from accelsim.workloads.dtype import Dtype
 
-__all__ = ["SliceFile", "SliceSpec", "parse_slice_syntax", "slice_device"]
-
 #: SMs of one MIG compute slice (NVIDIA MIG User Guide, tables of supported profiles), by
 #: architecture.
 _MIG_SM_COUNT: Mapping[str, int] = {"Ampere": 14, "Hopper": 16}

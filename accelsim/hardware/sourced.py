@@ -13,8 +13,6 @@ from typing import Annotated, Any, Final, Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-__all__ = ["FrozenModel", "Positive", "PositiveCount", "SourceKind", "Sourced", "value_of"]
-
 T = TypeVar("T")
 D = TypeVar("D")
 

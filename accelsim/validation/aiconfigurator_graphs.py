@@ -29,8 +29,6 @@ from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, concatenate
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["KernelGraph", "kernel_graphs"]
-
 #: Widths of a query or key head, and of a value head, of DeepSeek-V3's latent attention: expanded
 #: (128 without positions, 64 with rotary ones; 128) and absorbed (the 512 of the latent and those
 #: 64; 512).

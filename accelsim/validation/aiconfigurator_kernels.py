@@ -33,8 +33,6 @@ from accelsim.validation.gpu_operators import labels
 from accelsim.validation.names import gpu_of
 from accelsim.validation.suite import Batch, Prediction, refused_batch, register_suite
 
-__all__ = ["GROUPS"]
-
 #: Operator names of the kinds.
 GROUPS = {
     "gemm": "gemm",

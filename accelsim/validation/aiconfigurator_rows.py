@@ -30,22 +30,6 @@ from accelsim.validation.split import HELD_OUT_SHARE, held_out_rows
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
-__all__ = [
-    "BACKENDS",
-    "EAGER_SYSTEMS",
-    "FORMATS",
-    "KINDS",
-    "SYSTEMS",
-    "KernelRows",
-    "NumberFormat",
-    "format_names",
-    "package_root",
-    "preferred_rows",
-    "read_kernels",
-    "unknown_systems",
-    "versions",
-]
-
 _PACKAGE: Final = published("aiconfigurator")
 #: Systems the package has kernels of; `validation.names` says which device each is.
 SYSTEMS: Final[Sequence[str]] = _PACKAGE["systems"]

@@ -27,8 +27,6 @@ from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.model import PassShape
 
-__all__ = ["NETWORKS_SCHEMA"]
-
 NETWORKS_SCHEMA = schema("asic/networks.csv")
 
 

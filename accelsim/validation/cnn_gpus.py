@@ -39,8 +39,6 @@ from accelsim.workloads.graph import BoolArray
 from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import Phase
 
-__all__ = ["EXAMPLES_SCHEMA", "MEASUREMENTS_SCHEMA"]
-
 MEASUREMENTS_SCHEMA = schema("claims/reference_measurements.csv")
 EXAMPLES_SCHEMA = schema("training/nvidia_deeplearningexamples.csv.gz")
 #: What names a table among the examples.

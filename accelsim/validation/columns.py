@@ -23,21 +23,6 @@ from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
 from accelsim.workloads.operator import ATTENTION_KINDS, MAX_DIMENSIONS, OperatorKind, Phase
 
-__all__ = [
-    "ELEMENTWISE",
-    "FLOP_PER_ELEMENT",
-    "TWO_INPUTS",
-    "attention_graph",
-    "conv_graph",
-    "correlated_log_sigma",
-    "gemm_graph",
-    "graph_of_columns",
-    "issued_time_s",
-    "recurrent_graph",
-    "roofline_s",
-    "vector_graph",
-]
-
 _K = OperatorKind
 #: FLOP per element of operators on vectors: an exponential or logarithm counts as its polynomial.
 FLOP_PER_ELEMENT = {"pow": 20, "powu": 20, "gelu": 8, "tanh": 6, "softmax": 6, "ln": 8}

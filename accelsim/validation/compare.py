@@ -16,8 +16,6 @@ from typing import Any, Final
 
 from accelsim.validation.metrics import INTERVAL_LEVEL
 
-__all__ = ["uncompared_suites", "worse_figures"]
-
 #: A figure that differs by less than this is not worse: rounding and other versions of numpy.
 _FLOOR: Final = 0.002
 _Z: Final = 1.96

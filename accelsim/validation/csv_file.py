@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-__all__ = ["FileRefusedError", "read_records"]
-
 #: Largest table read, bytes after decompression; a gzip bomb ends here. Ten times the largest of
 #: the reference tables.
 MAX_TABLE_BYTES = 128_000_000

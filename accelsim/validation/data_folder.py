@@ -31,19 +31,6 @@ from accelsim.frozen import dataclass
 from accelsim.validation.csv_file import FileRefusedError, read_records
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, TextArray
 
-__all__ = [
-    "WRONG_UNIT",
-    "Column",
-    "DataFolder",
-    "DataProblem",
-    "Schema",
-    "Table",
-    "data_folder",
-    "published",
-    "schema",
-    "schema_of",
-]
-
 #: Why a row is refused whose figure is in another unit than the one asked.
 WRONG_UNIT = "bad data: wrong unit"
 _UNITS = ("ns", "us", "ms", "s", "sec", "seconds", "cycles", "w", "j", "bytes", "gbps")

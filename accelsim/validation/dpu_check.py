@@ -19,20 +19,6 @@ import numpy as np
 from accelsim.datafile import data_root
 from accelsim.frozen import dataclass
 
-__all__ = [
-    "SLIPS_FILE",
-    "SLIP_FIELDS",
-    "DpuRow",
-    "Finding",
-    "bare_core",
-    "bare_name",
-    "check_rates",
-    "check_rows",
-    "release_order",
-    "slip_key",
-    "stated_operations",
-]
-
 #: Rates far from what everything else says, found once (`tools.refit.dpu_slips`), beside the
 #: published tables; and its columns.
 SLIPS_FILE = "dpu_slips.csv"

@@ -21,8 +21,6 @@ from accelsim.validation.dpu_fit import family_folds, fit_rates
 from accelsim.validation.dpu_prediction import DpuRuns, join_known
 from accelsim.workloads.graph import BoolArray, FloatArray
 
-__all__ = ["engine_of", "fit_engine", "join_engines", "predict_engines"]
-
 #: (PP, ICP, OCP) of an engine: 2,048 and 4,096 multiply-adds per cycle (AMD PG367; PG389, 32 AI
 #: engines, also for PG403).
 _PARALLELISM = {

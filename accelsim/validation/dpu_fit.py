@@ -16,8 +16,6 @@ import numpy as np
 from accelsim.cost.fpga.network import DpuNetworks, DpuRates, thread_times_s
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["FOLDS", "family_folds", "fit_rates"]
-
 #: Groups of families; each is predicted with rates fitted to the other groups.
 FOLDS = 10
 #: Residual from which the loss grows linearly: most are larger, so that the fit is one of medians.

@@ -26,8 +26,6 @@ from accelsim.workloads.families import load_family
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.model import PassShape
 
-__all__ = ["KnownNetwork", "known_network", "network_family"]
-
 #: Operations over the layers' FLOP that tell a count of multiply-adds.
 _HALF = (0.45, 0.54)
 #: Operations below this share of the layers' FLOP, in a name with a ratio, tell a pruned network.

@@ -31,8 +31,6 @@ from accelsim.validation.dpu_fit import FOLDS, family_folds, fit_rates
 from accelsim.validation.dpu_networks import KnownNetwork
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, TextArray
 
-__all__ = ["FITTED_CORE", "DpuRuns", "join_runs", "predict_fallback", "predict_layers"]
-
 #: Core whose rows the rates are fitted to; other sizes are predicted unseen.
 FITTED_CORE = "DPUCZDX8G_B4096"
 

@@ -17,8 +17,6 @@ from accelsim.validation.names import device_of
 from accelsim.validation.score import Scoreboard
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["evidence_dict"]
-
 _COVERED = 0.9
 
 

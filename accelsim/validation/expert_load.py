@@ -15,8 +15,6 @@ import numpy as np
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["busiest_device_load", "routing_exponent"]
-
 _PREFIX = "power_law_"
 #: Ways of dealing the experts to devices that are averaged, and the seed they come from.
 _DEALS, _SEED = 16, 0

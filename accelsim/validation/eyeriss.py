@@ -29,8 +29,6 @@ from accelsim.validation.quantity_batches import QUANTITY, quantity_batch
 from accelsim.validation.suite import Batch, refused_batch, register_suite
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["NETWORKS", "SCHEMA", "network_runs", "vgg_prediction"]
-
 SCHEMA: Final = schema("asic/eyeriss.csv")
 #: The spread of all figures on AlexNet is 6 %.
 _SIGMA: Final = 0.08

@@ -12,8 +12,6 @@ from accelsim.frozen import dataclass
 from accelsim.validation.names import device_of
 from accelsim.validation.suite import Batch, Prediction, fixed_prediction, refused_batch
 
-__all__ = ["FigureRow", "answered", "figure_batches"]
-
 
 @dataclass(frozen=True, slots=True)
 class FigureRow:

@@ -10,8 +10,6 @@ from pathlib import Path, PurePosixPath
 
 from accelsim.validation.data_folder import DataFolder, Schema
 
-__all__ = ["misplaced_hint", "unread_notes"]
-
 #: How alike two file names are that are taken for one misspelt.
 _ALIKE = 0.75
 

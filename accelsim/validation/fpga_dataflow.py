@@ -32,8 +32,6 @@ from accelsim.hardware.sourced import Sourced
 from accelsim.validation.data_folder import DataFolder, Table, published, schema
 from accelsim.validation.suite import Batch, Prediction, refused_batch, register_suite
 
-__all__ = ["SCHEMA", "dense_nodes", "network_nodes"]
-
 SCHEMA = schema("fpga/dataflow_designs.csv")
 #: ln standard deviation of the rate of a known folding: what designs lose to filling their buffers,
 #: and rounding.

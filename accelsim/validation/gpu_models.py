@@ -35,15 +35,6 @@ from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, TextArray
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = [
-    "LABEL_SCHEMA",
-    "LIST_SCHEMA",
-    "Run",
-    "issue_order",
-    "lowered_operators",
-    "operator_runs",
-]
-
 _K = OperatorKind
 _KINDS = {
     "linear": _K.GEMM,

@@ -39,15 +39,6 @@ from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, TextArray
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = [
-    "CONV_SCHEMA",
-    "DEEPBENCH_SCHEMA",
-    "GEMM_SCHEMA",
-    "VECTOR_SCHEMA",
-    "KernelPrediction",
-]
-
-
 GEMM_SCHEMA = schema("gpu_kernels/ops_gemm.csv.gz")
 VECTOR_SCHEMA = schema("gpu_kernels/ops_vec.csv.gz")
 CONV_SCHEMA = schema("gpu_kernels/ops_conv.csv.gz")

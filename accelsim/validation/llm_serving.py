@@ -43,8 +43,6 @@ from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.model import PassShape, Workload
 from accelsim.workloads.operator import Phase
 
-__all__ = ["SERVING_SCHEMA"]
-
 _DIVISIONS = ("tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
 SERVING_SCHEMA = schema("serving/measured_ttft_tpot_h200.csv")
 #: Share of the memory a serving engine takes by default (vLLM's gpu_memory_utilization).

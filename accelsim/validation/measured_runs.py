@@ -17,8 +17,6 @@ from accelsim.hardware.profile import DeviceProfile
 from accelsim.hardware.sourced import Sourced, SourceKind
 from accelsim.validation.suite import Batch, predict_each, refused_batch
 
-__all__ = ["MeasuredRun", "RunModel", "run_batches"]
-
 #: End of a label, and name of its view: rows of one network over its batch sizes.
 _SWEEP: Final = "batch sweep"
 

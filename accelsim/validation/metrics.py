@@ -18,19 +18,6 @@ from numpy.typing import NDArray
 from accelsim.frozen import dataclass
 from accelsim.workloads.graph import FloatArray
 
-__all__ = [
-    "INTERVAL_LEVEL",
-    "Z_LEVEL",
-    "Figures",
-    "absolute_errors",
-    "figures",
-    "interval_s",
-    "kendall_tau",
-    "knee_batch",
-    "quantile_noise",
-    "ranking_tau",
-]
-
 #: Share of rows a prediction interval should cover.
 INTERVAL_LEVEL = 0.9
 #: Quantile of the normal distribution that leaves half of the rest on each side.

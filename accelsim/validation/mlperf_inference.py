@@ -43,8 +43,6 @@ from accelsim.validation.throughput import (
 from accelsim.workloads.dtype import PRECISIONS, Dtype, Precision
 from accelsim.workloads.model import PassShape
 
-__all__ = ["MLPERF_SCHEMA", "mlperf_runs"]
-
 MLPERF_SCHEMA = schema("serving/mlperf_inference.csv")
 _ASKED = (
     *("round", "accelerator", "host_cpu", "model", "unit", "valid"),

@@ -18,16 +18,6 @@ from accelsim.hardware.profile import DeviceProfile, GpuProfile
 from accelsim.validation.data_folder import DataFolder, DataProblem, Table, published
 from accelsim.workloads.model import Workload
 
-__all__ = [
-    "device_names",
-    "device_of",
-    "device_refusal",
-    "gpu_of",
-    "model_names",
-    "note_unknown_devices",
-    "workload_of",
-]
-
 
 def _key(name: str) -> str:
     return " ".join(name.lower().split())

@@ -30,8 +30,6 @@ from accelsim.validation.names import device_of, note_unknown_devices, workload_
 from accelsim.validation.scored_rows import ScoredRows
 from accelsim.validation.suite import Batch, register_suite
 
-__all__ = ["PREDICTED_S", "PUBLISHED_SCHEMA", "PublishedRun", "published_rows"]
-
 PUBLISHED_SCHEMA = schema("published/single_device.csv")
 #: A prediction further off than this, either way, misleads.
 _FAR: Final = 1.5

@@ -16,8 +16,6 @@ from accelsim.hardware.profile import DeviceProfile
 from accelsim.validation.suite import Batch, Prediction, fixed_prediction
 from accelsim.workloads.graph import FloatArray, TextArray
 
-__all__ = ["QUANTITY", "quantity_batch"]
-
 #: What the axes of a plot show where a suite has several quantities.
 QUANTITY = "value, each quantity in its unit"
 

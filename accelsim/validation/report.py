@@ -17,8 +17,6 @@ from accelsim.validation.score import GroupScore, Scoreboard, SuiteScore
 from accelsim.validation.scored_rows import ScoredRows
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["markdown", "row_columns", "row_names", "row_records", "scoreboard_dict"]
-
 _ROW_HEAD = ("suite", "device", "profile")
 _ROW_TAIL = (
     "configuration",

@@ -26,8 +26,6 @@ from accelsim.workloads.model import PassShape, Workload
 from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind, Phase
 from accelsim.workloads.training import OPTIMIZERS, training_graph
 
-__all__ = ["TRAINING_STEP", "ModelRun", "run_roofline_s", "run_time_s"]
-
 _IS_CONTRACTION = np.isin(np.arange(max(OperatorKind) + 1), list(CONTRACTION_KINDS))
 #: A step with its weight update.
 TRAINING_STEP = (Phase.FORWARD, Phase.BACKWARD, Phase.GRADIENT, Phase.OPTIMIZER)

@@ -8,8 +8,6 @@ from accelsim.workloads.graph import BoolArray, FloatArray, TextArray
 #: Columns of times.
 TIMES = ("predicted_s", "measured_s", "low_s", "high_s", "roofline_s")
 
-__all__ = ["TIMES", "ScoredRows", "Step"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoredRows:

@@ -32,8 +32,6 @@ from accelsim.workloads.dtype import Precision
 from accelsim.workloads.model import Workload
 from accelsim.workloads.options import ModelOptions
 
-__all__ = ["Load", "Ranks", "Served", "TokenTimes", "closed_loop", "plan_of", "simulated", "split"]
-
 _BATCH_TOKENS: Final = 8192
 _MOST_SEQS: Final = 1024
 #: Sequences of the benchmarks are shorter.

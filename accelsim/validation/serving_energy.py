@@ -29,8 +29,6 @@ from accelsim.validation.served_systems import Ranks, Served, plan_of
 from accelsim.validation.serving_tokens import served_precision, served_workload
 from accelsim.validation.suite import Batch, register_suite
 
-__all__ = ["ENERGY_SCHEMA", "steady_state"]
-
 ENERGY_SCHEMA: Final = schema("power/mlenergy_llm.csv")
 _FACTS: Final[Mapping[str, Any]] = published("serving_systems")
 _QUANTITIES: Final = {

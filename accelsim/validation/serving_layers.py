@@ -37,8 +37,6 @@ from accelsim.workloads.graph import FloatArray, OperatorGraph, TextArray, conca
 from accelsim.workloads.model import Workload
 from accelsim.workloads.options import ModelOptions
 
-__all__ = ["A6000", "SPLITWISE", "TPU_ATTENTION", "TPU_LAYERS"]
-
 SPLITWISE: Final = schema("serving/splitwise_a100.csv")
 TPU_LAYERS: Final = schema("serving/tpu_v6e_layers.csv.gz")
 TPU_ATTENTION: Final = schema("serving/tpu_v6e_attention.csv.gz")

@@ -28,8 +28,6 @@ from accelsim.validation.suite import Batch, register_suite
 from accelsim.validation.throughput import Throughput, batch_times_s
 from accelsim.validation.tiers import choose
 
-__all__ = ["server_over_offline"]
-
 #: Latency that 99 % of the samples keep, s, by benchmark.
 _LIMITS_S: Final[Mapping[str, float]] = published("mlperf_tasks")["server_limits_s"]
 _KEY: Final = ("round", "submitter", "system", "accelerator", "model", "framework")

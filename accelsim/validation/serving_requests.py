@@ -31,8 +31,6 @@ from accelsim.validation.suite import Batch, register_suite
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.options import ModelOptions
 
-__all__ = ["REQUESTS_SCHEMA"]
-
 REQUESTS_SCHEMA: Final = schema("serving/vllm_requests_measured.csv")
 _CARDS: Final[Mapping[str, str]] = published("serving_systems")["cards"]
 _MAX_SEQS: Final = 128

@@ -38,8 +38,6 @@ from accelsim.workloads.dtype import Precision
 from accelsim.workloads.dtype import precision as find_precision
 from accelsim.workloads.model import Workload
 
-__all__ = ["TOKENS_SCHEMA", "layout", "served_precision", "served_workload"]
-
 TOKENS_SCHEMA: Final = schema("serving/measured_ttft_tpot_h200.csv")
 _FACTS: Final[Mapping[str, Any]] = published("serving_systems")
 _USERS: Final = re.compile(r"silicon_concurrency=(\d+)")

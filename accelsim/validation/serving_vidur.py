@@ -29,17 +29,6 @@ from accelsim.validation.quantity_batches import QUANTITY, quantity_batch
 from accelsim.validation.suite import Batch, refused_batch, register_suite
 from accelsim.workloads.graph import FloatArray
 
-__all__ = [
-    "ATTENTION",
-    "LAYERS",
-    "LIMITS",
-    "RUNS",
-    "figures",
-    "kernel_steps",
-    "requests",
-    "simulated",
-]
-
 LAYERS: Final = schema("serving/vidur_mlp_a100.csv")
 ATTENTION: Final = schema("serving/vidur_run_llama3_8b_a100_attention_input.csv")
 _RUN: Final = "serving/vidur_run_llama3_8b_a100_conv_qps6.45_{}_requests.csv"

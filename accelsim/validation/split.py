@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from accelsim.workloads.graph import BoolArray
 
-__all__ = ["HELD_OUT_SHARE", "held_out_mask", "held_out_rows"]
-
 #: Share of shapes kept from every fit.
 HELD_OUT_SHARE = 0.2
 _BUCKETS = 1000

@@ -15,8 +15,6 @@ from typing import Any
 
 from accelsim.datafile import data_root, read_mapping
 
-__all__ = ["stack_ratio"]
-
 
 def stack_ratio(stack: str, device: str) -> float:
     """Measured over modelled time of a software stack, from devices other than this; 1 where

@@ -21,19 +21,6 @@ from accelsim.validation.data_folder import DataFolder, Schema
 from accelsim.validation.split import HELD_OUT_SHARE
 from accelsim.workloads.graph import BoolArray, FloatArray, TextArray
 
-__all__ = [
-    "Batch",
-    "Predict",
-    "Prediction",
-    "Suite",
-    "fixed_prediction",
-    "predict_each",
-    "refused_batch",
-    "register_suite",
-    "suite",
-    "suites",
-]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prediction:

@@ -26,8 +26,6 @@ from accelsim.validation.quantity_batches import QUANTITY, quantity_batch
 from accelsim.validation.suite import Batch, refused_batch, register_suite
 from accelsim.workloads.graph import FloatArray, TextArray
 
-__all__ = ["EXACT_FRACTION", "mismatches"]
-
 #: Figures this close are equal: the tables hold percentages of 15 to 17 digits.
 EXACT_FRACTION: Final = 1e-9
 _DATAFLOWS: Final = {

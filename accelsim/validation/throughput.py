@@ -31,9 +31,6 @@ from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.model import PassShape, Workload
 from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind
 
-__all__ = ["Stage", "Throughput", "batch_times_s", "sample_time_s", "throughput_roofline_s"]
-
-
 #: Scores leave an engine at 16 bits: a sigmoid at 8 would tie most of them.
 _SCORE_BYTES = 2.0
 

@@ -25,8 +25,6 @@ from accelsim.errors import InvalidValueError
 from accelsim.frozen import dataclass
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
 
-__all__ = ["TIERS", "Choice", "TierName", "chips_of", "choose", "tier_name"]
-
 TierName = Literal["best", "spec", "fitted", "measured"]
 TIERS: Final = get_args(TierName)
 

@@ -43,15 +43,6 @@ from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import precision
 from accelsim.workloads.graph import FloatArray, OperatorGraph, TextArray
 
-__all__ = [
-    "APPLICATIONS",
-    "Application",
-    "application_graph",
-    "application_power_w",
-    "application_tops",
-    "from_counters",
-]
-
 APPS: Final = schema("asic/tpuv1_apps.csv")
 PLATFORMS: Final = schema("asic/tpuv1_platforms.csv")
 PER_WATT: Final = schema("asic/tpuv1_perf_per_watt.csv")

@@ -32,8 +32,6 @@ from accelsim.validation.suite import (
 )
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["SCHEMA", "AllReduces", "is_held_out", "measured_all_reduces"]
-
 SCHEMA: Final = schema("training/nccl_allreduce.csv.gz")
 SCALING_SCHEMA: Final = schema("training/collectives_scaling.csv")
 #: Node and device by name in the table.

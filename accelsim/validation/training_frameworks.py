@@ -33,8 +33,6 @@ from accelsim.validation.training_plans import (
 )
 from accelsim.workloads.model import Workload
 
-__all__ = ["BRIDGE_SCHEMA", "FSDP_SCHEMA", "MAXTEXT_SCHEMA"]
-
 FSDP_SCHEMA: Final = schema("training/llm_foundry_mpt.csv")
 DIMENSIONS_SCHEMA: Final = schema("training/model_dims.csv")
 MAXTEXT_SCHEMA: Final = schema("training/maxtext_mfu.csv")

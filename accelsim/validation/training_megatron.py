@@ -32,8 +32,6 @@ from accelsim.validation.training_plans import (
     planned_batches,
 )
 
-__all__ = ["MULTI_SCHEMA", "SINGLE_SCHEMA"]
-
 SINGLE_SCHEMA: Final = schema("training/vtrain_single_node.csv")
 MULTI_SCHEMA: Final = schema("training/vtrain_multi_node.csv")
 KORTHIKANTI_SCHEMA: Final = schema("training/korthikanti_2022.csv")

@@ -39,8 +39,6 @@ from accelsim.validation.suite import (
 )
 from accelsim.validation.training_plans import PlannedRow, PlannedRun, iteration_of
 
-__all__ = ["PAIRS_SCHEMA", "POWER_SCHEMA", "TIMES_SCHEMA"]
-
 EXAMPLES_SCHEMA: Final = schema("training/nvidia_deeplearningexamples.csv.gz")
 PAIRS_SCHEMA: Final = schema("training/mlperf_scaling_pairs.csv")
 TIMES_SCHEMA: Final = schema("training/mlperf_time_to_train.csv.gz")

@@ -34,8 +34,6 @@ from accelsim.validation.suite import (
 )
 from accelsim.validation.systolic import EXACT_FRACTION, mismatches
 
-__all__ = ["oracle"]
-
 ORACLES: Final = schema("training/closed_form_oracles.csv")
 _SCALES: Final = {"GiB": 2.0**30, "GB(1e9)": 1e9}
 #: Closed forms hold on any device; the scores ask for one.

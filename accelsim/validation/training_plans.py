@@ -30,16 +30,6 @@ from accelsim.validation.suite import Batch, Prediction, fixed_prediction, refus
 from accelsim.workloads.model import Workload
 from accelsim.workloads.spec import parse_workload
 
-__all__ = [
-    "PlannedRow",
-    "PlannedRun",
-    "decoder",
-    "gpt",
-    "iteration_of",
-    "model_flop",
-    "planned_batches",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:

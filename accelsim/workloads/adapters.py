@@ -21,8 +21,6 @@ from accelsim.workloads.graph import IntArray, OperatorGraph, concatenate
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.training import Optimizer, optimizer_graph, word_loss_graph
 
-__all__ = ["adapter_step", "is_adapter"]
-
 _MARK: Final = ".lora_"
 _OF_WEIGHTS: Final = (".grad_weight", ".grad_bias")
 

@@ -22,8 +22,6 @@ from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
 
-__all__ = ["ForwardRows", "RowBlock", "backward_graph", "row_dims", "rows_graph"]
-
 _K = OperatorKind
 
 

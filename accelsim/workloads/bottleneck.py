@@ -19,8 +19,6 @@ from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import DIMENSIONS, OperatorKind
 
-__all__ = ["fuse_bottlenecks", "skip_unread_pixels"]
-
 _CONV = OperatorKind.CONV
 _PLACE = {name: index for index, name in enumerate(DIMENSIONS[OperatorKind.CONV])}
 

@@ -20,8 +20,6 @@ from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, compressed_rows
 from accelsim.workloads.operator import OperatorKind, Phase
 
-__all__ = ["elide_copies"]
-
 _GATHERS = (OperatorKind.EMBEDDING, OperatorKind.EMBEDDING_BAG)
 #: Operands of one product that fit beside each other in the shared memory of an SM (CUDA C++
 #: Programming Guide: 64 KiB or more since compute capability 7.0).

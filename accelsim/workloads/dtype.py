@@ -20,19 +20,6 @@ from numpy.typing import NDArray
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.frozen import dataclass
 
-__all__ = [
-    "DTYPE_BYTES",
-    "PRECISIONS",
-    "USUALLY_KEPT",
-    "BlockFormat",
-    "Dtype",
-    "Precision",
-    "StoredFormat",
-    "block_format",
-    "precision",
-    "weight_format",
-]
-
 
 class Dtype(IntEnum):
     """Number formats, by code (the code indexes `DTYPE_BYTES`)."""

@@ -6,17 +6,6 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = [
-    "Count",
-    "Counts",
-    "Depth",
-    "FamilyParameters",
-    "ImageParameters",
-    "Multiplier",
-    "Natural",
-    "Rows",
-]
-
 #: A width or a number of things.
 Count = Annotated[int, Field(ge=1, le=2**24)]
 #: The same where there may be none.

@@ -17,8 +17,6 @@ import numpy as np
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, compressed_rows
 from accelsim.workloads.operator import CONTRACTION_KINDS, OWN_STATISTICS, OperatorKind, Phase
 
-__all__ = ["fuse_elementwise"]
-
 _K = OperatorKind
 #: Kinds that take an elementwise epilogue: not the gradient of a filter, which goes to the
 #: optimizer.

@@ -35,16 +35,6 @@ from accelsim.workloads.variant import (
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "BoolArray",
-    "FloatArray",
-    "IntArray",
-    "OperatorGraph",
-    "TextArray",
-    "compressed_rows",
-    "concatenate",
-]
-
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]

@@ -26,8 +26,6 @@ from accelsim.workloads.row_writer import RowEntry, Written
 from accelsim.workloads.sharding import WHOLE, Shard
 from accelsim.workloads.sizes import ScenariosPart, Sizes
 
-__all__ = ["LoweredBatch", "ShapeColumns", "lower"]
-
 _SIZES = tuple(f.name for f in fields(PassShape))
 #: A row that a layer launches so often is still told from the same of the layer before.
 _MOST_IN_LAYER = 4

@@ -27,8 +27,6 @@ from accelsim.workloads.sharding import WHOLE, Shard
 if TYPE_CHECKING:
     from accelsim.workloads.capture.captured import CapturedModel
 
-__all__ = ["FAMILIES", "Family", "Lowered", "PassShape", "Published", "Workload", "family"]
-
 
 @dataclass(frozen=True, slots=True)
 class PassShape:

@@ -13,24 +13,6 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
-__all__ = [
-    "ATTENTION_KINDS",
-    "COLLECTIVE_KINDS",
-    "CONTRACTION_KINDS",
-    "CONV_KINDS",
-    "DIMENSIONS",
-    "IN_PLACE",
-    "MAX_DIMENSIONS",
-    "OWN_STATISTICS",
-    "RECURRENT_GATES",
-    "RECURRENT_KINDS",
-    "SORTED_WIDTH",
-    "TRANSFER_KINDS",
-    "OperatorKind",
-    "Phase",
-]
-
-
 #: Ending of the name of a captured operator that overwrites what it reads, or adds rows to what is
 #: there.
 IN_PLACE: Final = ".in_place"

@@ -9,8 +9,6 @@ from accelsim.frozen import dataclass
 from accelsim.workloads.dtype import Precision, StoredFormat, weight_format
 from accelsim.workloads.dtype import precision as find_precision
 
-__all__ = ["ModelOptions"]
-
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:

@@ -5,8 +5,6 @@ Estimates: the polynomial and special-function counts of the usual kernels.
 
 from __future__ import annotations
 
-__all__ = ["POINTWISE_FLOP"]
-
 _FLOP_OF_NAMES = {
     2: """relu6 hardtanh leaky_relu _prelu_kernel rsqrt addcmul addcdiv native_dropout
         _fused_dropout""",

@@ -17,8 +17,6 @@ from accelsim.errors import InvalidValueError
 from accelsim.workloads.graph import BoolArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
 
-__all__ = ["ATTENTION_INSIDE", "layer_of", "recomputed"]
-
 #: Rows whose kept activations selective recomputation makes again.
 ATTENTION_INSIDE = (int(OperatorKind.SOFTMAX), int(OperatorKind.BATCHED_GEMM))
 

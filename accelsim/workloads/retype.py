@@ -10,8 +10,6 @@ from accelsim.workloads.dtype import PRECISIONS, Dtype, Precision
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import Phase
 
-__all__ = ["precision_of", "retype"]
-
 
 def precision_of(graph: OperatorGraph) -> Precision:
     """The precision policy a graph was written in, read off its dtypes (optimizer rows aside).

@@ -28,9 +28,6 @@ from accelsim.workloads.operator import (
 )
 from accelsim.workloads.sharding import WHOLE, ParallelGroup, Shard
 
-__all__ = ["RowEntry", "RowWriter", "Tensor", "Written"]
-
-
 #: Formats trained under `torch.autocast`. FP16 is a network halved as a whole, with FP32 weights
 #: at the optimizer alone (Micikevicius et al., arXiv:1710.03740; Apex O2): with what it keeps,
 #: eight published BERT trainings fill 84 to 96 % of their boards, and autocast would not fit.

@@ -23,8 +23,6 @@ from accelsim.workloads.dtype import precision as find_precision
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["parse_scalesim_topology", "read_scalesim_topology"]
-
 _MAX_BYTES: Final = 1_000_000
 _LARGEST: Final = 10**7
 _CONV: Final = (

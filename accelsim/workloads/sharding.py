@@ -15,8 +15,6 @@ from enum import IntEnum
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import dataclass
 
-__all__ = ["WHOLE", "ParallelGroup", "Shard", "Stage", "split_evenly", "stage_layers"]
-
 
 class ParallelGroup(IntEnum):
     """Which ranks a collective joins; the code is the third dimension of its row."""

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from accelsim.workloads.graph import BoolArray, IntArray
 
-__all__ = ["ScenariosPart", "Sizes"]
-
 
 class ScenariosPart(Exception):  # noqa: N818  (asks for a split, is no error)
     """Scenarios answer a question of the code differently.

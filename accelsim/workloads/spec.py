@@ -18,8 +18,6 @@ from accelsim.workloads.checkpoints.quantization import published_precision
 from accelsim.workloads.families import load_family
 from accelsim.workloads.model import Family, PassShape, Published, Workload
 
-__all__ = ["NAME_PATTERN", "PublishedSpec", "ShapeSpec", "WorkloadSpec", "parse_workload"]
-
 #: Names are kebab-case; dots belong to version numbers ("llama-3.1-8b").
 NAME_PATTERN = r"^[a-z0-9]+(?:[-.][a-z0-9]+)*$"
 _DEFAULT_TOLERANCE = 0.005

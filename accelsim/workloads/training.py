@@ -22,17 +22,6 @@ from accelsim.workloads.dtype import Dtype, Precision
 from accelsim.workloads.graph import OperatorGraph, concatenate
 from accelsim.workloads.operator import OperatorKind, Phase
 
-__all__ = [
-    "OPTIMIZERS",
-    "Optimizer",
-    "idle_parameter_count",
-    "optimizer",
-    "optimizer_graph",
-    "training_graph",
-    "untouched_parameter_count",
-    "word_loss_graph",
-]
-
 _K = OperatorKind
 
 

@@ -19,17 +19,6 @@ from numpy.typing import NDArray
 from accelsim.frozen import dataclass
 from accelsim.workloads.operator import IN_PLACE, OWN_STATISTICS
 
-__all__ = [
-    "Trait",
-    "Variant",
-    "codes_with_label",
-    "codes_with_operation",
-    "codes_with_trait",
-    "variant",
-    "variant_codes",
-    "variant_texts",
-]
-
 
 class Trait(IntFlag):
     """What is special about a row."""

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from accelsim.errors import InvalidValueError
 
-__all__ = ["per_axis", "pooled_size", "three_axes", "transposed_size", "window_outputs"]
-
 
 def per_axis(value: int | Sequence[int], rank: int) -> tuple[int, ...]:
     """One value for each of `rank` axes, where one stands for all of them."""

@@ -13,24 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = [
-    "CHECK_MODELS",
-    "Attention",
-    "ConvNorm",
-    "Factory",
-    "Inputs",
-    "Made",
-    "Mlp",
-    "PreNorm",
-    "Residual",
-    "images",
-    "in_format",
-    "perceptron",
-    "pooled_head",
-    "registered",
-    "token_ids",
-]
-
 Inputs = tuple[Tensor, ...]
 #: A module and example inputs.
 Made = tuple[nn.Module, Inputs]

@@ -21,8 +21,6 @@ from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["Cell", "TimedKernels", "chip_of", "limited", "unchained"]
-
 
 def unchained(graph: OperatorGraph, rows: Any) -> OperatorGraph:
     """Some rows of a graph, without dependencies: measurements apart from each other."""

@@ -10,8 +10,6 @@ import numpy as np
 from accelsim.calibration.fit.cells import Cell
 from accelsim.datafile import data_root, read_mapping
 
-__all__ = ["FIT", "dispatch_times"]
-
 #: The sections `stages` and `issue_times` of ``calibration/class/gpu-fit.yaml``.
 FIT: Mapping[str, Any] = read_mapping(data_root() / "calibration" / "class" / "gpu-fit.yaml")
 

@@ -26,17 +26,6 @@ from accelsim.frozen import dataclass
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import CONTRACTION_KINDS, CONV_KINDS, OperatorKind
 
-__all__ = [
-    "STAGES",
-    "Stage",
-    "StageFit",
-    "determined",
-    "energy_starts",
-    "fit_stage",
-    "log_residual",
-    "page_walk_loss",
-]
-
 #: Shares of the shortest rows' time that the start value of the time to issue a row lies between.
 _ISSUE_SHARES = (0.3, 1.0)
 #: Contraction lengths below and above which plain GEMMs of early boards do not and do walk pages.

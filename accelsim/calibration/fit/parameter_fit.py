@@ -19,8 +19,6 @@ from accelsim.calibration.fit.gpu import (
 from accelsim.calibration.overlay import as_written
 from accelsim.cost.gpu import GpuMachine, GpuParameters
 
-__all__ = ["fit_parameters", "is_throttled"]
-
 #: Draw of FP32 arithmetic at its peak, over the power limit, from which on a board is taken as
 #: throttled.
 _THROTTLED = 1.5

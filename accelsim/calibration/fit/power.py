@@ -20,8 +20,6 @@ from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import CONTRACTION_KINDS
 
-__all__ = ["fit_power", "power_w"]
-
 #: Ranges and firmness (in ln) of what the rows determine.
 _PRIORS: Final = {
     "power.active_static_fraction": Prior(0.005, 0.5, 1.0),

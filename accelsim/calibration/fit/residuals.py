@@ -28,20 +28,6 @@ from accelsim.cost.residual import (
 from accelsim.frozen import dataclass
 from accelsim.workloads.graph import BoolArray, FloatArray
 
-__all__ = [
-    "FEWEST_LONG",
-    "P90",
-    "FamilyPart",
-    "cell_weight",
-    "drawn",
-    "family_parts",
-    "family_residuals",
-    "of_enough_rows",
-    "pooled_residual",
-    "quantile",
-    "row_sigmas",
-]
-
 #: The 90th percentile of a normal distribution's absolute value, in standard deviations.
 P90 = 1.645
 #: The median of a normal distribution's absolute value, in standard deviations.

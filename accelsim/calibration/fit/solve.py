@@ -17,8 +17,6 @@ import numpy as np
 from accelsim.frozen import dataclass
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["Prior", "Solution", "robust", "solve"]
-
 #: ln-residual beyond which a row counts by its distance.
 _SCALE = 0.1
 #: Rows one unit of prior stands against: a parameter one prior deviation away costs as much as 5 %

@@ -28,8 +28,6 @@ from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.training import OPTIMIZERS, optimizer_graph
 
-__all__ = ["captured_row", "case_graph", "has_row"]
-
 #: Families of a framework and a link rather than of a graph.
 _WITHOUT_ROW: Final = frozenset({"framework", "transfer"})
 #: Operators that the meta device does not know, and what moves and computes the same.

@@ -11,8 +11,6 @@ from dataclasses import field
 
 from accelsim.frozen import dataclass
 
-__all__ = ["CASE_VERSION", "Case"]
-
 CASE_VERSION = 2
 
 

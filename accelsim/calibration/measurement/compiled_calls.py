@@ -18,8 +18,6 @@ from torch.nn import functional
 
 from accelsim.calibration.measurement.operands import Call, Operands, builds
 
-__all__ = ["COMPILED_OPERATORS", "why_not_compiled"]
-
 #: Compilations kept of one function: columns, formats and thread counts each need their own.
 _MOST_COMPILATIONS: Final = 64
 #: Operators of this module that are timed as kernels.

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-__all__ = ["captured", "rotated", "tf32_products"]
-
 Call = Callable[[], Any]
 
 #: Operands of all calls of a case together, well past any last-level cache (H200: 50 MB, MI300X:

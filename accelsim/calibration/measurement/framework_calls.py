@@ -6,8 +6,6 @@ import torch
 
 from accelsim.calibration.measurement.operands import Call, Operands, builds
 
-__all__: list[str] = []
-
 
 @builds("adamw", "adamw_idle", "sgd")
 def _update(source: Operands) -> Call:

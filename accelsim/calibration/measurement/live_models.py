@@ -12,8 +12,6 @@ from accelsim.calibration.check_models import CHECK_MODELS
 from accelsim.calibration.check_models.parts import PreNorm, token_ids
 from accelsim.calibration.measurement.live_tensors import Checkpointed, peak_live_bytes
 
-__all__ = ["peak_of_gpt", "peak_of_resnet"]
-
 _CLASSES = 1000
 
 

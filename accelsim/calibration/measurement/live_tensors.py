@@ -19,8 +19,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
-__all__ = ["Checkpointed", "peak_live_bytes"]
-
 
 class Checkpointed(nn.Module):
     """A module whose activations are computed again in the backward pass."""

@@ -7,8 +7,6 @@ from torch.nn import functional
 
 from accelsim.calibration.measurement.operands import Call, Operands, builds
 
-__all__: list[str] = []
-
 _ATEN = torch.ops.aten
 
 # -- attention

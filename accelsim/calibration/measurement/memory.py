@@ -13,8 +13,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["available_bytes", "field_bytes", "memory_limit"]
-
 #: Share of the available memory a session takes at most; the rest is for page tables and other
 #: programs.
 _SHARE: Final = 0.9

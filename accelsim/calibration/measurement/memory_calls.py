@@ -9,8 +9,6 @@ from torch.nn import functional
 
 from accelsim.calibration.measurement.operands import Call, Operands, builds
 
-__all__: list[str] = []
-
 _ATEN = torch.ops.aten
 _ROWS, _LINE = "rows columns", "elements"
 _IMAGE, _WANTED = "batch channels side side", "indices: table lookups"

@@ -21,20 +21,6 @@ import torch
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.plan import pairs, product_of
 
-__all__ = [
-    "BUILDERS",
-    "COLD_BYTES",
-    "DTYPES",
-    "MOST_COPIES",
-    "Builder",
-    "Call",
-    "Operands",
-    "Pool",
-    "builds",
-    "read_calls",
-    "torch_dtype",
-]
-
 Call = Callable[[], Any]
 
 #: Formats by label.

@@ -21,8 +21,6 @@ from typing import Final
 
 from accelsim.frozen import dataclass
 
-__all__ = ["Plan", "Shape", "halton", "pairs", "product_of", "read_plans"]
-
 Shape = dict[str, int]
 _TABLE: Final = Path(__file__).with_name("operators.csv")
 _BASES: Final = (2, 3, 5, 7, 11, 13, 17, 19)

@@ -13,8 +13,6 @@ from typing import Any, Final
 from accelsim.calibration.energy import Meter, energy_per_call_j
 from accelsim.calibration.measurement.case import Case
 
-__all__ = ["energy_of_graph", "power_suite"]
-
 _WARM_UP_S, _READ_S = 0.7, 1.2
 #: Sides of products: small ones leave room below the power limit.
 _PRODUCTS: Final = (

@@ -33,8 +33,6 @@ from accelsim.calibration.run_file import Measurement, RunFile
 from accelsim.errors import OutputError
 from accelsim.frozen import dataclass
 
-__all__ = ["REFERENCE", "Progress", "Session"]
-
 #: Dimensions that an out-of-memory case halves, in this order of preference.
 _SHRINKABLE: Final = ("batch", "rows", "m", "elements", "lookups", "parameters", "n")
 #: What is timed again and again on a CPU, long enough that clock resolution does not show; on a

@@ -16,8 +16,6 @@ from typing import Final
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.plan import Plan, read_plans
 
-__all__ = ["UNCAPTURED_OPERATORS", "compiled_suite", "has_matrix_products", "operator_suite"]
-
 #: Operators that a graph cannot hold: the backward pass runs on the stream of its forward pass,
 #: optimizers count their steps on the host, and copies from and to the host wait for it.
 UNCAPTURED_OPERATORS: Final = frozenset(

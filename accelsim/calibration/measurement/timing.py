@@ -22,8 +22,6 @@ from typing import Any, Protocol
 
 from accelsim.frozen import dataclass
 
-__all__ = ["CpuTimer", "CudaTimer", "Timer", "Timing"]
-
 Call = Callable[[], Any]
 
 

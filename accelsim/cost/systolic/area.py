@@ -24,8 +24,6 @@ from accelsim.hardware.sourced import FrozenModel, SourceKind
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["AreaCoefficients", "area_coefficients"]
-
 _MM2_PER_UM2: Final = 1e-6
 #: Scratchpads are built of banks of at most this size, as for energy.
 _LARGEST_BANK_BYTES: Final = 1048576.0

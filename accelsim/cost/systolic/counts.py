@@ -23,15 +23,6 @@ from accelsim.frozen import dataclass
 from accelsim.hardware.profile import Dataflow
 from accelsim.workloads.graph import FloatArray
 
-__all__ = [
-    "PARTIAL_SUM_BITS",
-    "ArrayCounts",
-    "Compatibility",
-    "access_bits",
-    "array_counts",
-    "moving_bits",
-]
-
 Compatibility = Literal["", "scalesim"]
 #: Width of a partial sum, whatever the operands' (Jouppi et al., ISCA 2017, section 2: 32-bit
 #: accumulators).

@@ -19,16 +19,6 @@ from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import Dataflow
 from accelsim.workloads.graph import FloatArray
 
-__all__ = [
-    "Folding",
-    "folding",
-    "memory_traffic_bytes",
-    "pipelined_cycles",
-    "row_stationary_active_pes",
-    "systolic_cycles",
-]
-
-
 #: Which of M, N and K lies down the array, across it, and streams through it.
 _SIDES: Final = {
     Dataflow.OUTPUT_STATIONARY: (0, 1, 2),

@@ -28,8 +28,6 @@ from accelsim.hardware.profile import MOST_MULTIPLY_ADDERS, Dataflow
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["ArrayDesign", "DesignCosts", "design_costs", "refuse_small_scratchpads"]
-
 _LARGEST_SIDE = 65536
 #: Beyond any circuit (a fast ring oscillator).
 _FASTEST_CLOCK_HZ = 1e12

@@ -22,8 +22,6 @@ from accelsim.hardware.sourced import FrozenModel, SourceKind
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["ENERGY_FILE", "Coefficient", "EnergyCoefficients", "energy_coefficients"]
-
 ENERGY_FILE: Final = "asic-energy"
 _PJ: Final = 1e-12
 #: Scratchpads are built of banks: a larger one costs a bank's access and the way to it.

@@ -27,16 +27,6 @@ from accelsim.workloads.operator import (
     Phase,
 )
 
-__all__ = [
-    "TRAINING_PHASES",
-    "AsicMachine",
-    "SystolicParameters",
-    "asic_machine",
-    "sparse_parameters",
-    "systolic_parameters",
-]
-
-
 #: Kinds that know the samples of a batch, and the column of `DIMENSIONS` that has them: "batch", or
 #: "m" of products alone.
 _SAMPLES: Final = (

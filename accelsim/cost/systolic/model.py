@@ -57,8 +57,6 @@ from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import CONTRACTION_KINDS, CONV_KINDS, OperatorKind
 
-__all__ = ["cost_systolic", "supported_rows_systolic"]
-
 _K = OperatorKind
 FORMULAS: Formulas[AsicMachine, SystolicParameters] = Formulas("asic")
 #: Root mean square of ln(measured over predicted) of whole networks, each of seven chips counting

@@ -17,8 +17,6 @@ from accelsim.frozen import dataclass
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import CONV_KINDS, OperatorKind
 
-__all__ = ["Products", "all_products", "lower_to_products", "pack_groups"]
-
 _K = OperatorKind
 _ATTENTION = {_K.ATTENTION, _K.ATTENTION_BACKWARD}
 _RECURRENT = {_K.RNN, _K.LSTM, _K.GRU}

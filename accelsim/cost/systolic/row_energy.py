@@ -32,8 +32,6 @@ from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind
 
-__all__ = ["ENERGY_PARTS", "row_energy_parts_j"]
-
 #: Parts of the dynamic energy, in the order of the data's way back from main memory.
 ENERGY_PARTS: Final = ("mac", "register", "wire", "sram", "dram", "vector")
 _Parts = dict[str, FloatArray]

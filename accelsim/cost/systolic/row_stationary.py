@@ -24,14 +24,6 @@ from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.frozen import dataclass
 from accelsim.workloads.graph import FloatArray
 
-__all__ = [
-    "ConvLayer",
-    "RowStationaryChip",
-    "RowStationaryRun",
-    "row_stationary_chip",
-    "row_stationary_run",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class RowStationaryChip:

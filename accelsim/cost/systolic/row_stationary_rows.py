@@ -17,8 +17,6 @@ from accelsim.cost.systolic.row_stationary import (
 )
 from accelsim.cost.table import Rows
 
-__all__ = ["row_stationary_runs"]
-
 _IMAGE_CHANNELS: Final = 3
 
 

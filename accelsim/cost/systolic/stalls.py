@@ -24,8 +24,6 @@ from accelsim.frozen import dataclass
 from accelsim.hardware.profile import Dataflow
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["StalledRun", "stalled_run", "tile_words"]
-
 #: Places of operands in all columns of words.
 _INPUTS, _WEIGHTS, _OUTPUTS = range(3)
 #: What is fetched again in every column fold, and what in every row fold.

@@ -23,16 +23,6 @@ from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind, Phase
 
-__all__ = [
-    "batch_parts",
-    "contraction_bytes",
-    "in_parts",
-    "parts_bytes",
-    "saved_bytes",
-    "stored_weight_bytes",
-    "weight_density",
-]
-
 _PLACE_BITS: Final = 2.0
 _BATCHED: Final = (OperatorKind.BATCHED_GEMM, OperatorKind.GROUPED_GEMM)
 

@@ -26,8 +26,6 @@ from accelsim.economics.price_file import csv_rows
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import dataclass
 
-__all__ = ["DeviceRule", "Ingested", "ingest"]
-
 _DECIMAL_SLIP: Final = 10.0
 _LICENCE_RATIO: Final = 1.25
 _FEWEST_PEERS: Final = 3

@@ -14,8 +14,6 @@ from accelsim.economics.offer import Offer
 from accelsim.economics.price_file import COLUMNS, csv_rows
 from accelsim.errors import ProfileError
 
-__all__ = ["findings_csv", "offers_csv", "read_regions", "read_rules"]
-
 _FINDING_COLUMNS: Final = (
     "action",
     "provider",

@@ -18,8 +18,6 @@ from typing import Final
 
 from accelsim.frozen import dataclass
 
-__all__ = ["FIELD_ALIASES", "FeedRow", "Finding", "RefusedRowError", "clean_row"]
-
 #: Column names of public feeds -> ours.
 FIELD_ALIASES: Final[Mapping[str, str]] = {
     "instance_type": "instance",

@@ -14,8 +14,6 @@ from accelsim.economics.feeds.price_lists import read_regions, read_rules
 from accelsim.economics.price import prices_folder
 from accelsim.errors import ProfileError
 
-__all__ = ["import_offers"]
-
 _SKYPILOT: Final = "skypilot:"
 #: Columns of SkyPilot's catalogue -> a feed's.
 _COLUMNS: Final = {

@@ -22,22 +22,6 @@ from accelsim.frozen import dataclass
 from accelsim.workloads.operator import RECURRENT_GATES, OperatorKind
 from accelsim.workloads.window import three_axes
 
-__all__ = [
-    "FORMULAS",
-    "Call",
-    "Formula",
-    "Kernel",
-    "Operand",
-    "attention_kernel",
-    "formula",
-    "inner_tensor",
-    "lies_together",
-    "made_contiguous",
-    "names",
-    "recurrent_kernel",
-    "whole",
-]
-
 _K = OperatorKind
 #: Backward attention recomputes the scores: five products for the forward's two (Dao 2022, section
 #: 3).

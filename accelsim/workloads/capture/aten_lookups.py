@@ -13,8 +13,6 @@ from typing import Final
 from accelsim.workloads.capture.aten import Call, Kernel, Operand, formula, lies_together
 from accelsim.workloads.operator import SORTED_WIDTH, OperatorKind
 
-__all__: list[str] = []
-
 _K = OperatorKind
 #: Operators whose index has a place for each element.
 _OF_ELEMENTS: Final = frozenset({"scatter", "scatter_add", "scatter_reduce"})

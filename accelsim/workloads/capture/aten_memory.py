@@ -25,15 +25,6 @@ from accelsim.workloads.capture.aten import (
 from accelsim.workloads.operator import OWN_STATISTICS, OperatorKind
 from accelsim.workloads.pointwise import POINTWISE_FLOP
 
-__all__ = [
-    "CONTRACTION_MARKS",
-    "FREE",
-    "across",
-    "by_bytes",
-    "elementwise",
-    "rows_of",
-]
-
 _K = OperatorKind
 #: Names that mark an operator as matrix arithmetic: unknown ones are refused, never priced by bytes
 #: alone.

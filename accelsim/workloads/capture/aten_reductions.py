@@ -16,8 +16,6 @@ from accelsim.workloads.capture.aten_memory import across, elementwise, rows_of
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.pointwise import POINTWISE_FLOP
 
-__all__: list[str] = []
-
 _K = OperatorKind
 
 #: Reductions whose loop depends on whether the innermost axis stays, and the place of their axes.

@@ -21,8 +21,6 @@ from accelsim.workloads.operator import OperatorKind, Phase
 if TYPE_CHECKING:
     from accelsim.workloads.capture.recorder import Row
 
-__all__ = ["merge_attention"]
-
 _K = OperatorKind
 _BETWEEN = frozenset({_K.ELEMENTWISE, _K.COPY, _K.SCATTER})
 _MOST_ROWS = 16  # between softmax and product; more is not attention

@@ -36,19 +36,6 @@ from accelsim.workloads.training import idle_parameter_count, optimizer, optimiz
 if TYPE_CHECKING:
     from accelsim.workloads.model import PassShape, Workload
 
-__all__ = [
-    "BYTE_COLUMNS",
-    "CapturedGraph",
-    "CapturedModel",
-    "CapturedPass",
-    "captured_forward",
-    "captured_training",
-    "load_captured",
-    "save_captured",
-    "stored_bytes",
-    "weight_widths",
-]
-
 _FORMAT, _VERSION = "accelsim-workload", 1
 #: Byte columns of a graph, in the order of the columns of `CapturedGraph.fixed_bytes`.
 BYTE_COLUMNS = ("read_bytes", "write_bytes", "weight_bytes", "saved_bytes")

@@ -17,22 +17,6 @@ from accelsim.workloads.capture.aten import names
 from accelsim.workloads.capture.meta_module import tensors_in
 from accelsim.workloads.pointwise import POINTWISE_FLOP
 
-__all__ = [
-    "KNOWN_ELEMENTS",
-    "REFUSED",
-    "UNKNOWABLE",
-    "as_laid_out",
-    "data_sized",
-    "is_composite",
-    "is_pointwise_name",
-    "main_dtype",
-    "scalar_draw",
-    "tensor_arguments",
-    "tensor_parts",
-    "too_large",
-    "wide_grouped_product",
-]
-
 #: Operators refused by name, with what to do instead.
 REFUSED = {
     "_pack_padded_sequence": "packs sequences into a layout that is data. Pass padded sequences "

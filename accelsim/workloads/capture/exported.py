@@ -22,8 +22,6 @@ from accelsim.workloads.capture.meta_module import brief, tensors_in
 if TYPE_CHECKING:
     from accelsim.workloads.capture.recorder import Recorder
 
-__all__ = ["export_graph", "replay"]
-
 #: Operators that read one value.
 _READS = frozenset({torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default})  # noqa: SLF001
 

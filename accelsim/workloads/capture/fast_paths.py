@@ -26,8 +26,6 @@ from accelsim.workloads.operator import OperatorKind
 if TYPE_CHECKING:
     from accelsim.workloads.capture.recorder import Recorder
 
-__all__ = ["FAST_PATHS", "admitted"]
-
 _ATEN = torch.ops.aten
 #: Elements of a head of which fused kernels of a GPU take multiples (cuda/attention.cu).
 _FUSED_WIDTH = 8

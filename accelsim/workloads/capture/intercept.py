@@ -34,8 +34,6 @@ from accelsim.workloads.capture.recorder import Recorder
 from accelsim.workloads.capture.stepped_layers import stepped
 from accelsim.workloads.operator import RECURRENT_GATES, OperatorKind
 
-__all__ = ["Interceptor"]
-
 _RECURRENT = {
     "lstm": OperatorKind.LSTM,
     "gru": OperatorKind.GRU,

@@ -18,20 +18,6 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 
 from accelsim.errors import CaptureError
 
-__all__ = [
-    "AcceleratorOnMeta",
-    "Inputs",
-    "Known",
-    "batch_size",
-    "brief",
-    "made",
-    "meta_copy",
-    "meta_inputs",
-    "resolve",
-    "scaled_inputs",
-    "tensors_in",
-]
-
 #: Positional and keyword arguments of one call.
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 #: Meta tensors with the real tensors they stand for.

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from accelsim.workloads.capture.meta_module import Inputs, Known
     from accelsim.workloads.capture.recorder import Recorder, Row
 
-__all__ = ["capture", "capture_target"]
-
 
 def capture(
     module: torch.nn.Module | Callable[[], Any],

@@ -11,8 +11,6 @@ from math import prod
 from accelsim.workloads.capture.aten import Kernel, Operand
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["is_strided", "with_runs"]
-
 
 def is_strided(kernel: Kernel) -> bool:
     """Whether an elementwise operator or a copy walks one of its operands against that operand's

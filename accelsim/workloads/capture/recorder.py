@@ -50,8 +50,6 @@ from accelsim.workloads.capture.meta_module import tensors_in
 from accelsim.workloads.capture.operand_layout import is_strided, with_runs
 from accelsim.workloads.operator import IN_PLACE, OperatorKind, Phase
 
-__all__ = ["DataDependentError", "Recorder", "Row"]
-
 _OUTSIDE = -1
 
 

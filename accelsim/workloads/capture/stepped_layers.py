@@ -9,8 +9,6 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional
 
-__all__ = ["stepped"]
-
 
 def stepped(
     name: str,

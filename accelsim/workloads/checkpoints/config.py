@@ -11,8 +11,6 @@ from typing import Any
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import dataclass
 
-__all__ = ["CheckpointConfig", "Parameters"]
-
 #: Family parameters as a workload file would give them.
 Parameters = dict[str, Any]
 

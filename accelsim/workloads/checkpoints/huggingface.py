@@ -20,8 +20,6 @@ from accelsim.workloads.checkpoints.quantization import published_precision
 from accelsim.workloads.families import load_family
 from accelsim.workloads.model import PassShape, Workload
 
-__all__ = ["MODEL_TYPES", "workload_from_config"]
-
 #: Supported ``model_type`` values.
 MODEL_TYPES = model_types()
 

@@ -10,8 +10,6 @@ from accelsim.datafile import data_root, read_yaml
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.checkpoints.config import CheckpointConfig, Parameters
 
-__all__ = ["ModelType", "model_types", "read_parameters"]
-
 ModelType = Mapping[str, Any]
 
 #: End of an architecture's class name, and the head it puts on the encoder.

@@ -24,8 +24,6 @@ from accelsim.workloads.dtype import (
     precision,
 )
 
-__all__ = ["published_precision"]
-
 _FIELD: Final = "quantization_config"
 _REMEDY: Final = f"Take {_FIELD} out to run the model in 16 bits."
 #: Longest list of modules, and longest name of one.

@@ -19,16 +19,6 @@ from accelsim.workloads.families.module_names import LayerNames
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.sharding import ParallelGroup, split_evenly
 
-__all__ = [
-    "LatentAttention",
-    "MultiHeadAttention",
-    "cross_attention",
-    "enter_split",
-    "latent_attention",
-    "leave_split",
-    "self_attention",
-]
-
 _K = OperatorKind
 _CACHING = frozenset({Phase.PREFILL, Phase.DECODE})
 #: Multiply by cosine, multiply the rotated half by sine, add (Su et al. 2021, RoFormer, equation

@@ -13,8 +13,6 @@ from accelsim.workloads.families.transformer import normalise
 from accelsim.workloads.family_parameters import Count, Counts, ImageParameters
 from accelsim.workloads.model import PassShape, family
 
-__all__ = ["ConvNextParameters"]
-
 _KERNEL = 7
 _EXPANSION = 4
 

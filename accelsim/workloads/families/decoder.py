@@ -37,15 +37,6 @@ from accelsim.workloads.model import PassShape, family
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.sharding import ParallelGroup, stage_layers
 
-__all__ = [
-    "Activation",
-    "DecoderParameters",
-    "GatedDeltaParameters",
-    "LatentParameters",
-    "MixtureParameters",
-    "write_decoder",
-]
-
 Activation = Literal["gelu", "gelu_new", "relu", "silu"]
 
 

@@ -18,8 +18,6 @@ from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.family_parameters import Count, FamilyParameters, Natural
 from accelsim.workloads.model import PassShape, family
 
-__all__ = ["LatentDecoderParameters", "LatentDiffusionParameters"]
-
 _LATENT_FACTOR = 8  # pixels per latent, each way
 _GROUPS = 32
 

@@ -25,8 +25,6 @@ from accelsim.workloads.families.transformer import (
 from accelsim.workloads.family_parameters import Count, FamilyParameters
 from accelsim.workloads.model import PassShape, family
 
-__all__ = ["DualEncoderParameters"]
-
 
 class ImageTower(StackParameters):
     """The encoder of images.

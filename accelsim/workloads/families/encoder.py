@@ -32,8 +32,6 @@ from accelsim.workloads.family_parameters import (
 )
 from accelsim.workloads.model import PassShape, family
 
-__all__ = ["EncoderParameters", "VisionTransformerParameters", "encoder_layer", "write_encoder"]
-
 
 class StackParameters(FamilyParameters):
     """What every encoder stack has."""

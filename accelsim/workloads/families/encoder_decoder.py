@@ -31,8 +31,6 @@ from accelsim.workloads.family_parameters import Count, Depth, FamilyParameters,
 from accelsim.workloads.model import PassShape, family
 from accelsim.workloads.operator import Phase
 
-__all__ = ["EncoderDecoderParameters", "encoder_states", "target_lengths", "write_encoder_decoder"]
-
 
 class EncoderDecoderParameters(FamilyParameters):
     """Parameters of a text-to-text model.

@@ -13,8 +13,6 @@ from accelsim.workloads.families.vision import ResNetParameters, image_input, re
 from accelsim.workloads.family_parameters import Count
 from accelsim.workloads.model import PassShape, family
 
-__all__ = ["RetinaNetParameters"]
-
 
 class RetinaNetParameters(ResNetParameters):
     """RetinaNet; `classes` counts the background where the training did.

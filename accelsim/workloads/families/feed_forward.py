@@ -18,9 +18,6 @@ from accelsim.workloads.families.module_names import LayerNames
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.sharding import ParallelGroup, split_evenly
 
-__all__ = ["FeedForward", "Mixture", "active_experts", "feed_forward", "mixture"]
-
-
 _K = OperatorKind
 
 

@@ -47,18 +47,6 @@ from accelsim.workloads.family_parameters import Count, FamilyParameters
 from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = [
-    "Backbone",
-    "LayerStep",
-    "RectangleParameters",
-    "Writer",
-    "chain",
-    "layer",
-    "layer_steps",
-    "rectangle_input",
-    "write_network",
-]
-
 _WORD = re.compile(
     r"(?:(pool|avg|gap|up|half|fold|spread|flat|l2|bn|relu|dw)"
     r"|(?:(linear|raise):)?((?:\d+|in)(?:\*(?:\d+|in))*))"

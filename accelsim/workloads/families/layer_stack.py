@@ -19,8 +19,6 @@ from accelsim.workloads.family_parameters import Count, Counts, Depth, FamilyPar
 from accelsim.workloads.model import PassShape, family
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["Layer", "LayersParameters"]
-
 Activation = Literal["relu", "relu6", "leaky_relu", "sigmoid", "tanh", "silu", "gelu", "hardswish"]
 
 

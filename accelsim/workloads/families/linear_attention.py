@@ -19,8 +19,6 @@ from accelsim.workloads.families.attention_layers import enter_split, leave_spli
 from accelsim.workloads.operator import Phase
 from accelsim.workloads.sharding import split_evenly
 
-__all__ = ["GatedDelta", "StateSpace", "gated_delta", "state_space"]
-
 #: Tokens of a chunk in the published kernels (flash-linear-attention; mamba_ssm).
 _DELTA_CHUNK = 64
 _STATE_SPACE_CHUNK = 256

@@ -17,14 +17,6 @@ from accelsim.workloads.families.vision import conv_norm, image_input
 from accelsim.workloads.family_parameters import ImageParameters, Multiplier
 from accelsim.workloads.model import PassShape, family
 
-__all__ = [
-    "EfficientNetParameters",
-    "MobileNetParameters",
-    "MobileNetV3Parameters",
-    "mobilenet_v1_maps",
-    "round_channels",
-]
-
 
 def round_channels(channels: float, divisor: int = 8) -> int:
     """Nearest multiple of `divisor`, but never more than 10 % below `channels` (Sandler et al.

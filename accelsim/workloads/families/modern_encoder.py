@@ -23,8 +23,6 @@ from accelsim.workloads.families.transformer import (
 from accelsim.workloads.family_parameters import Count, Natural
 from accelsim.workloads.model import PassShape, family
 
-__all__ = ["ModernEncoderParameters"]
-
 
 class ModernEncoderParameters(StackParameters):
     """Parameters of a ModernBERT encoder.

@@ -11,8 +11,6 @@ from dataclasses import replace
 
 from accelsim.frozen import dataclass
 
-__all__ = ["LAYER_NAMES", "LAYOUTS", "LayerNames", "Layout"]
-
 
 @dataclass(frozen=True, slots=True)
 class LayerNames:

@@ -28,16 +28,6 @@ from accelsim.workloads.families.vision import classify, image_input
 from accelsim.workloads.family_parameters import Depth, ImageParameters, Multiplier
 from accelsim.workloads.model import PassShape, family
 
-__all__ = [
-    "DarknetParameters",
-    "EdgeClassifierParameters",
-    "EdgeDetectorParameters",
-    "EdgeSegmenterParameters",
-    "InceptionVariantParameters",
-    "SquareParameters",
-    "SsdParameters",
-]
-
 _BACKBONES: dict[str, Backbone] = {
     "mobilenet-v1": mobilenet_v1_maps,
     "residual": named_residual_maps,

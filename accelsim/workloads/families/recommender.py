@@ -16,8 +16,6 @@ from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.family_parameters import Count, Counts, FamilyParameters, Rows
 from accelsim.workloads.model import PassShape, family
 
-__all__ = ["CollaborativeFilteringParameters", "DlrmParameters"]
-
 
 class DlrmParameters(FamilyParameters):
     """A deep learning recommendation model.

@@ -18,13 +18,6 @@ from accelsim.workloads.family_parameters import Count, Depth, FamilyParameters
 from accelsim.workloads.model import PassShape, family
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = [
-    "RecurrentLayer",
-    "RecurrentParameters",
-    "SpeechTransducerParameters",
-    "TranslatorParameters",
-]
-
 
 class RecurrentLayer(FamilyParameters):
     """One layer.

@@ -24,8 +24,6 @@ from accelsim.workloads.families.image_network import (
 from accelsim.workloads.families.vision import Depths, classify
 from accelsim.workloads.model import PassShape, family
 
-__all__ = ["ResidualVariantParameters", "SphereFaceParameters", "named_residual_maps"]
-
 
 class ResidualVariantParameters(RectangleParameters):
     """A residual network.

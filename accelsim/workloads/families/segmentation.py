@@ -15,8 +15,6 @@ from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.family_parameters import Depth, ImageParameters
 from accelsim.workloads.model import PassShape, family
 
-__all__ = ["UnetParameters"]
-
 
 class UnetParameters(ImageParameters):
     """A U-Net.

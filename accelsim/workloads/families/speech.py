@@ -30,8 +30,6 @@ from accelsim.workloads.family_parameters import Count, Counts, Depth, FamilyPar
 from accelsim.workloads.model import PassShape, family
 from accelsim.workloads.operator import Phase
 
-__all__ = ["Wav2Vec2Parameters", "WhisperParameters", "write_wav2vec2", "write_whisper"]
-
 
 class WhisperParameters(FamilyParameters):
     """Parameters of a Whisper model.

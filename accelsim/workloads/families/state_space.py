@@ -16,8 +16,6 @@ from accelsim.workloads.family_parameters import Count, Depth, FamilyParameters
 from accelsim.workloads.model import PassShape, family
 from accelsim.workloads.operator import Phase
 
-__all__ = ["StateSpaceParameters"]
-
 
 class StateSpaceParameters(FamilyParameters):
     """Parameters of a Mamba-2 model.

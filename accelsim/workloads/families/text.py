@@ -11,8 +11,6 @@ from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.family_parameters import Count, Counts, FamilyParameters
 from accelsim.workloads.model import PassShape, family
 
-__all__ = ["MeanEmbeddingParameters", "TextCnnParameters"]
-
 
 class TextCnnParameters(FamilyParameters):
     """A convolutional sentence classifier.

@@ -32,17 +32,6 @@ from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import Phase
 from accelsim.workloads.sharding import split_evenly
 
-__all__ = [
-    "TransformerLayer",
-    "held_tokens",
-    "held_vocabulary",
-    "new_token_count",
-    "normalise",
-    "token_ids",
-    "transformer_layer",
-    "transformer_layers",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class TransformerLayer:

@@ -14,8 +14,6 @@ from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.family_parameters import Count, FamilyParameters
 from accelsim.workloads.model import PassShape, family
 
-__all__ = ["BoostedTreesParameters"]
-
 
 class BoostedTreesParameters(FamilyParameters):
     """An ensemble of boosted trees.

@@ -15,16 +15,6 @@ from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.family_parameters import Depth, ImageParameters
 from accelsim.workloads.model import PassShape, family
 
-__all__ = [
-    "DenseNetParameters",
-    "Depths",
-    "ResNetParameters",
-    "classify",
-    "conv_norm",
-    "image_input",
-    "residual_stages",
-]
-
 #: Blocks of each stage.
 Depths = Annotated[tuple[Depth, ...], Field(strict=False, min_length=1, max_length=8)]
 

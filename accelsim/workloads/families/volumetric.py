@@ -15,8 +15,6 @@ from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.family_parameters import Count, FamilyParameters
 from accelsim.workloads.model import PassShape, family
 
-__all__ = ["VolumetricUnetParameters"]
-
 _Edge = Annotated[int, Field(ge=8, le=4096)]
 
 

@@ -16,8 +16,6 @@ from accelsim.workloads.families.vision import image_input
 from accelsim.workloads.family_parameters import ImageParameters, Multiplier
 from accelsim.workloads.model import PassShape, family
 
-__all__ = ["YoloV8Parameters"]
-
 
 class YoloV8Parameters(ImageParameters):
     """YOLOv8.
