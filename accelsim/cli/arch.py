@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -35,72 +35,27 @@ def _group() -> None:
     """Explore designs of matrix arrays (systolic ASICs)."""
 
 
-@arch.command()
+@arch.command("sweep")
 @with_output
-def sweep(
+def arch_sweep(
     output: ResultWriter,
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="Workload, or a SCALE-Sim topology (.csv).")
-    ],
-    array: Annotated[
-        str, typer.Option("--array", metavar="RxC,...", help="Array shapes, such as 16x16,32x64.")
-    ] = "16x16,32x32,64x64,128x128,256x256",
-    dataflow: Annotated[
-        str, typer.Option("--dataflow", metavar="D,...", help="os, ws, is.")
-    ] = "os,ws,is",
-    sram: Annotated[
-        str,
-        typer.Option(
-            "--sram",
-            metavar="KIB,...",
-            help="Scratchpad per operand, or inputs/weights/outputs, in KiB.",
-        ),
-    ] = "1024/1024/512",
-    bandwidth: Annotated[
-        str | None,
-        typer.Option(
-            "--bandwidth", metavar="GB/S,...", help="Of main memory, in GB/s; 100 if none."
-        ),
-    ] = None,
-    config: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--config",
-            metavar="FILE",
-            help="SCALE-Sim configuration, instead of array to --sram; repeatable.",
-        ),
-    ] = None,
-    count: Annotated[str, typer.Option("--count", metavar="N,...", help="Arrays per chip.")] = "1",
-    clock_mhz: Annotated[float, typer.Option("--clock-mhz", help="Array clock.")] = 1000.0,
-    batch: Annotated[int, typer.Option("--batch", help="Samples per pass.")] = 1,
+    model: str,
+    array: str = "16x16,32x32,64x64,128x128,256x256",
+    dataflow: str = "os,ws,is",
+    sram: str = "1024/1024/512",
+    bandwidth: str | None = None,
+    config: list[Path] | None = None,
+    count: str = "1",
+    clock_mhz: float = 1000.0,
+    batch: int = 1,
     seq_len: int | None = None,
-    precision: Annotated[
-        str,
-        typer.Option(
-            "--precision", metavar="NAME", help="Operands: int8, int16, bf16, fp16 or fp32."
-        ),
-    ] = "int8",
-    process_nm: Annotated[float, typer.Option("--process-nm", help="Node of the chip.")] = 7.0,
-    memory: Annotated[
-        str, typer.Option("--memory", metavar="NAME", help="DDR3, DDR4, LPDDR4, GDDR6 or HBM2.")
-    ] = "HBM2",
-    pipelined: Annotated[
-        bool, typer.Option("--pipelined", help="Folds overlap their fills, as in TPUs.")
-    ] = False,
-    density: Annotated[
-        float, typer.Option("--weight-density", help="Non-zero share of structured sparse weights.")
-    ] = 1.0,
-    objectives: Annotated[
-        str | None,
-        typer.Option(
-            "--objectives",
-            metavar="O,...",
-            help="Of the Pareto front: latency, energy, area, elements, dram.",
-        ),
-    ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Show all designs, not only the best.")
-    ] = False,
+    precision: str = "int8",
+    process_nm: float = 7.0,
+    memory: str = "HBM2",
+    pipelined: bool = False,
+    density: float = 1.0,
+    objectives: str | None = None,
+    everything: bool = False,
 ) -> None:
     """Latency, energy and area of MODEL on every combination of array, dataflow, scratchpad and
     bandwidth.
@@ -142,13 +97,11 @@ def sweep(
     )
 
 
-@arch.command()
+@arch.command("peaks")
 @with_output
-def peaks(
+def arch_peaks(
     output: ResultWriter,
-    devices: Annotated[
-        list[str] | None, typer.Argument(metavar="[DEVICE...]", help="ASICs; all if none.")
-    ] = None,
+    devices: list[str] | None = None,
 ) -> None:
     """Quoted peaks of ASICs beside those derived from array, count and clock."""
     from accelsim.planning.peaks import asic_peaks

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from accelsim.cli.entry import INTERRUPTED
+from accelsim.cli.options import with_help
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import check_report, command_text
 
@@ -34,52 +35,22 @@ calibrate = typer.Typer(
     invoke_without_command=True,
 )
 
-_OutOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--out", metavar="DIR", help="Folder for run and overlays; your configuration if left out."
-    ),
-]
-_ReportOption = Annotated[
-    Path | None,
-    typer.Option("--report", metavar="FILE", help="Also write a page (HTML): figures and data."),
-]
-_ForceOption = Annotated[bool, typer.Option("--force", help="Let --report replace a page.")]
-
 
 @calibrate.callback(invoke_without_command=True)
-def run(
+@with_help
+def calibrate_run(
     context: typer.Context,
-    device: Annotated[str, typer.Option("--device", metavar="NAME", help="cpu or cuda:N.")] = "cpu",
-    threads: Annotated[
-        str, typer.Option("--threads", metavar="N,M", help="Thread counts; 1 and all if left out.")
-    ] = "",
-    dtypes: Annotated[
-        str,
-        typer.Option("--dtypes", metavar="NAMES", help="As fp32,bf16; the fast ones if left out."),
-    ] = "",
-    budget: Annotated[
-        str, typer.Option("--budget", metavar="TIME", help="Time to measure: 60s, 6m.")
-    ] = "6m",
-    out: _OutOption = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
-    from_run: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="FILE", help="Fit this run file instead of measuring."),
-    ] = None,
-    name: Annotated[
-        str,
-        typer.Option(
-            "--name",
-            metavar="DEVICE",
-            help="Device the run describes; needed for another machine's.",
-        ),
-    ] = "",
-    despite_noise: Annotated[
-        bool, typer.Option("--despite-noise", help="Fit although the machine was busy.")
-    ] = False,
-    report: _ReportOption = None,
-    force: _ForceOption = False,
+    device: str = "cpu",
+    threads: str = "",
+    dtypes: str = "",
+    budget: str = "6m",
+    out: Path | None = None,
+    resume: bool = False,
+    from_run: Path | None = None,
+    name: str = "",
+    despite_noise: bool = False,
+    report: Path | None = None,
+    force: bool = False,
 ) -> None:
     """Measure this machine's operators and fit its cost model; then: accelsim calibrate check."""
     if context.invoked_subcommand is not None:
@@ -235,21 +206,13 @@ def _write_profile(profile: GpuProfile, folder: Path) -> Path:
 
 
 @calibrate.command("server")
-def server(
-    benchmark: Annotated[
-        Path,
-        typer.Option(
-            "--from", metavar="FILE", help="JSON of vllm bench serve --save-result --save-detailed."
-        ),
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="CSV of step times to write.")
-    ] = Path("step_times.csv"),
-    max_batch_tokens: Annotated[
-        int, typer.Option("--max-batch-tokens", help="The server's max_num_batched_tokens.")
-    ] = 8192,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
-    report: _ReportOption = None,
+@with_help
+def calibrate_server(
+    benchmark: Path,
+    out: Path = Path("step_times.csv"),
+    max_batch_tokens: int = 8192,
+    force: bool = False,
+    report: Path | None = None,
 ) -> None:
     """Step times of a server from its benchmark; then: accelsim serve --step-times FILE."""
     from accelsim.calibration.server import read_benchmark, write_step_times
@@ -277,14 +240,13 @@ def server(
 
 
 @calibrate.command("check")
-def check(
-    out: _OutOption = None,
-    budget: Annotated[float, typer.Option("--seconds", help="Time to spend on each model.")] = 1.0,
-    heap: Annotated[
-        str, typer.Option(help="CPU: default, kept (the allocator keeps what is freed) or both.")
-    ] = "both",
-    report: _ReportOption = None,
-    force: _ForceOption = False,
+@with_help
+def calibrate_check(
+    out: Path | None = None,
+    budget: float = 1.0,
+    heap: str = "both",
+    report: Path | None = None,
+    force: bool = False,
 ) -> None:
     """Measure whole models against the frozen predictions; exits with 1 if the machine drifted."""
     from accelsim.calibration import calibrate as library

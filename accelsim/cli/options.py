@@ -8,9 +8,9 @@ them; several commands share them, so that their types and defaults stand in the
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from inspect import Parameter
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -60,17 +60,17 @@ def _table() -> Mapping[tuple[str, str], Mapping[str, str]]:
 
 
 def described(command: str, parameter: Parameter) -> Parameter:
-    """A parameter with what the command line says of it; as it is where it says so itself.
+    """A parameter with what the command line says of it.
 
     Args:
         command: Name of the command's function.
-        parameter: Its parameter, with a row of its own or with that of ``run``.
+        parameter: Its parameter, with a row of its own or with that of ``run``; as it is where it
+            has neither.
     """
-    keyword = parameter.replace(kind=Parameter.KEYWORD_ONLY)
-    if hasattr(parameter.annotation, "__metadata__"):
+    keyword, table = parameter.replace(kind=Parameter.KEYWORD_ONLY), _table()
+    row = table.get((command, parameter.name)) or table.get((_RUN, parameter.name))
+    if row is None:
         return keyword
-    table = _table()
-    row = table.get((command, parameter.name)) or table[_RUN, parameter.name]
     make = typer.Option if row["flags"] else typer.Argument
     about = make(
         *row["flags"].split(),
@@ -79,6 +79,19 @@ def described(command: str, parameter: Parameter) -> Parameter:
         autocompletion=_COMPLETIONS.get(parameter.name),
     )
     return keyword.replace(annotation=Annotated[parameter.annotation, about])
+
+
+def with_help(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command its options' help."""
+    own = signature(command, eval_str=True).parameters.values()
+    return with_options(command, [described(command.__name__, option) for option in own])
+
+
+def with_options(command: Callable[..., None], options: Sequence[Parameter]) -> Callable[..., None]:
+    """Let a command take these options."""
+    command.__annotations__ = {option.name: option.annotation for option in options}
+    command.__signature__ = Signature(options)  # type: ignore[attr-defined]
+    return command
 
 
 def run_parameters() -> list[Parameter]:

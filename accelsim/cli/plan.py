@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
+from accelsim.cli.options import with_help
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
 
@@ -24,9 +24,10 @@ def plan(output: ResultWriter, scenario: Path) -> None:
     output.emit(result.to_dict(), lambda: capacity_view(result), rows=fleet_rows(result))
 
 
+@with_help
 def init(
-    out: Annotated[Path, typer.Argument(metavar="FILE", help="File to write.")],
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    out: Path,
+    force: bool = False,
 ) -> None:
     """Write a commented scenario to start from."""
     from accelsim.planning.capacity.scenario import TEMPLATE

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
+from accelsim.cli.options import with_help
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import check_report, command_text
 
 __all__ = ["report"]
 
 
+@with_help
 def report(
-    results: Annotated[
-        list[Path],
-        typer.Argument(metavar="RESULT...", help="Files of --format json, or folders of a sweep."),
-    ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Page to write (HTML).")],
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    results: list[Path],
+    out: Path,
+    force: bool = False,
 ) -> None:
     """Write one page from saved results: JSON of any command, or the folder of a sweep."""
     from accelsim.report.page import write_page

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
-from inspect import Signature, signature
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -205,9 +205,7 @@ def with_output(command: Callable[..., None]) -> Callable[..., None]:
 
     parameters = [opt.described(command.__name__, option) for option in (*own, *of_run)]
     parameters += [opt.described("output", option) for option in of_writer.values()]
-    run.__annotations__ = {option.name: option.annotation for option in parameters}
-    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    return run
+    return opt.with_options(run, parameters)
 
 
 def _named_format(writer: ResultWriter) -> ResultWriter:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
+from accelsim.cli.options import with_help
 from accelsim.cli.report_file import check_report, command_text
 
 if TYPE_CHECKING:
@@ -17,28 +18,15 @@ if TYPE_CHECKING:
 __all__ = ["sweep"]
 
 
+@with_help
 def sweep(
-    spec: Annotated[Path, typer.Argument(metavar="SPEC", help="Sweep (YAML or JSON).")],
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Folder of the results; gone on with.")
-    ],
-    workers: Annotated[
-        int | None, typer.Option("--workers", help="Processes; as many as CPUs if none.")
-    ] = None,
-    executor: Annotated[
-        str,
-        typer.Option(
-            "--executor", metavar="WHERE", help="local, or dask://HOST:PORT of a cluster."
-        ),
-    ] = "local",
-    report: Annotated[
-        Path | None,
-        typer.Option("--report", metavar="FILE", help="Also write a page of the points (HTML)."),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Let --report replace a page.")] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print nothing but the result.")
-    ] = False,
+    spec: Path,
+    out: Path,
+    workers: int | None = None,
+    executor: str = "local",
+    report: Path | None = None,
+    force: bool = False,
+    quiet: bool = False,
 ) -> None:
     """Answer all points of a sweep, kept as Parquet; run again, it goes on where it stopped."""
     from accelsim.cli.progress import progress_bar
