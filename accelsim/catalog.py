@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from accelsim.datafile import FileStamp, data_root, file_stamp, name_key, read_mapping, validated
 from accelsim.errors import InvalidValueError, ProfileError, UnknownNameError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, parse_device
 from accelsim.units import to_si
 
@@ -143,7 +143,7 @@ def detect_local_devices() -> list[DeviceProfile]:
     return found
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _Identical:
     """A profile compared by identity, as a key of what is made of it."""
 

@@ -12,30 +12,40 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, TypeVar, dataclass_transform, overload
 
-__all__ = ["dataclass"]
+_T = TypeVar("_T")
 
 
-def _dataclass(cls: type | None = None, /, *, frozen: bool = False, **options: Any) -> Any:
-    """`dataclasses.dataclass`, quicker where the class is frozen; its options, fields and functions
-    (`replace`, `fields`, `asdict`) are those of the standard library. All fields of a frozen class
-    are parameters of its constructor.
+@overload
+def frozen(cls: type[_T], /) -> type[_T]: ...
+@overload
+def frozen(
+    *, slots: bool = ..., eq: bool = ..., repr: bool = ..., kw_only: bool = ...
+) -> Callable[[type[_T]], type[_T]]: ...
+@dataclass_transform(frozen_default=True)
+def frozen(cls: Any = None, /, **options: Any) -> Any:
+    """A frozen dataclass with slots; options, fields and functions (`replace`, `fields`, `asdict`)
+    are those of the standard library. All fields are parameters of the constructor.
     """
-    define: Any = partial(_frozen if frozen else dataclasses.dataclass, **options)
-    return define if cls is None else define(cls)
+    if cls is None:
+        return partial(frozen, **options)
+    return _frozen(cls, **options)
 
 
-if TYPE_CHECKING:
-    from dataclasses import dataclass
-else:
-    dataclass = _dataclass
-
-
-def _frozen(cls: type, *, eq: bool = True, repr: bool = True, **options: Any) -> type:  # noqa: A002
+def _frozen(
+    cls: type,
+    *,
+    slots: bool = True,
+    eq: bool = True,
+    repr: bool = True,  # noqa: A002
+    **options: Any,
+) -> type:
     """A frozen class of the fields of a plain one."""
     cls.__doc__ = cls.__doc__ or cls.__name__  # else it is made of a signature
-    made: type = dataclasses.dataclass(cls, init=False, repr=False, eq=False, **options)
+    made: type = dataclasses.dataclass(
+        cls, init=False, repr=False, eq=False, slots=slots, **options
+    )
     methods = {"__init__": _constructor(made), **_FROZEN}
     methods |= {"__repr__": _text} if repr else {}
     methods |= _compared(made) if eq else {}

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +29,7 @@ UNIT_SUFFIXES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Metric:
     """A figure and how sure it is.
 
@@ -47,10 +47,10 @@ class Metric:
 
     def to_dict(self) -> dict[str, float | None]:
         """Value, low, high and level."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Provenance:
     """What a result was made with.
 
@@ -82,7 +82,7 @@ def _digest(part: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Difference:
     """One figure of two results.
 

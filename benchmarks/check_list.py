@@ -101,7 +101,7 @@ def priced_kernels(calibration: Calibration) -> FittedKernels:
 
 
 def check_case(row: Mapping[str, Any]) -> CheckCase:
-    return CheckCase(**{name: row[name] for name in CheckCase.__slots__})
+    return CheckCase(**{name: row[name] for name in CheckCase.__dataclass_fields__})
 
 
 def results_of(

@@ -33,7 +33,7 @@ from accelsim.cost.cpu.fitted_kernels import FittedKernels
 from accelsim.cost.fitted import FittedParameters
 from accelsim.cost.residual import FamilyResidual
 from accelsim.errors import InvalidValueError, OutputError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.units import to_si
 from accelsim.workloads.graph import FloatArray
 
@@ -53,7 +53,7 @@ __all__ = [
 _DEFAULT_CACHES: Final = (32.0 * 2**10, 2.0**20, 32.0 * 2**20)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Calibration:
     """A fitted CPU.
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from accelsim.errors import AccelsimError, InvalidValueError, ProfileError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 if TYPE_CHECKING:
     from accelsim.cost.cpu.parameters import CpuParameters
@@ -50,7 +50,7 @@ _QUIET_FRACTION: Final = 0.05
 _NETWORKS: Final = Path(__file__).with_name("check_list.csv")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckCase:
     """One run of one model.
 
@@ -86,7 +86,7 @@ class CheckCase:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Prediction:
     """What was said before measuring; the energy of one run is None where it is not predicted."""
 
@@ -98,7 +98,7 @@ class Prediction:
     energy_j: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckResult:
     """A prediction and what was measured; `measured_s` is None where the model could not run, with
     the reason.
@@ -370,8 +370,10 @@ def read_frozen(document: Mapping[str, Any], path: str) -> list[Prediction]:
     try:
         return [
             Prediction(
-                CheckCase(**{name: row[name] for name in CheckCase.__slots__ if name in row}),
-                **{name: row[name] for name in Prediction.__slots__ if name in row},
+                CheckCase(
+                    **{name: row[name] for name in CheckCase.__dataclass_fields__ if name in row}
+                ),
+                **{name: row[name] for name in Prediction.__dataclass_fields__ if name in row},
             )
             for row in document["predictions"]
         ]

@@ -32,7 +32,7 @@ from accelsim.cost.cpu.threads import (
     shared_work,
     thread_terms,
 )
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, TextArray
 
@@ -81,7 +81,7 @@ _LEAST_S = 1e-9
 _MOST_FAULTS = 0.9
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class KernelRows:
     """Measured cases with what the fit needs of them; n rows.
 

@@ -37,7 +37,7 @@ from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.table import Execution
 from accelsim.datafile import data_root
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.driver_gpu import estimated_gpu_profile, reference_board
 from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.dtype import Dtype
@@ -50,7 +50,7 @@ _HOST_BOUND: Final = 0.5
 _BYTES_PER_ELEMENT: Final = 4.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class GpuCalibration:
     """A fitted GPU.
 

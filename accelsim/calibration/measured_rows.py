@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 if TYPE_CHECKING:
     from accelsim.calibration.run_file import Measurement
@@ -24,7 +24,7 @@ def is_size(value: object) -> bool:
     return is_whole and 0 <= value < _LARGEST  # type: ignore[operator]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MeasuredRow:
     """One operator as a captured graph has it.
 
@@ -94,7 +94,7 @@ def measured_graph(measurements: Sequence[Measurement]) -> OperatorGraph:
 
     rows = [m.row for m in measurements if m.row is not None]
     columns: dict[str, Any] = {
-        name: [getattr(row, name) for row in rows] for name in MeasuredRow.__slots__
+        name: [getattr(row, name) for row in rows] for name in MeasuredRow.__dataclass_fields__
     }
     widths = [len(DIMENSIONS[OperatorKind[row.kind.upper()]]) for row in rows]
     columns["dims"] = [

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Final, Self
 from accelsim.calibration.measured_rows import MeasuredRow, is_size
 from accelsim.calibration.measurement.case import CASE_VERSION, Case
 from accelsim.errors import InvalidValueError, OutputError, ProfileError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 SCHEMA: Final = "accelsim-calibration-run"
 VERSION: Final = 2
@@ -31,7 +31,7 @@ _LONGEST_LINE: Final = 1_000_000
 _LONGEST_S: Final = 1e6
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Measurement:
     """One row of a run.
 
@@ -100,7 +100,7 @@ class Measurement:
             self.row.check()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CalibrationRun:
     """A whole run file.
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from accelsim.errors import AccelsimError, InvalidValueError, MissingDependencyError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 if TYPE_CHECKING:
     from accelsim.calibration.measurement.case import Case
@@ -35,7 +35,7 @@ _LEAST_COMPILED_S: Final = 240.0
 _REPORT_S: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MeasureSettings:
     """What to measure.
 

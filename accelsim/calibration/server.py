@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from accelsim.errors import InvalidValueError, ProfileError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.simulation.serving.fitted_steps import StepColumns
 from accelsim.workloads.graph import FloatArray, IntArray
 
@@ -35,7 +35,7 @@ _JITTER_S: Final = 1e-3
 _LARGEST_BYTES: Final = 1 << 31
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServerRun:
     """Steps of a benchmark.
 
@@ -121,7 +121,7 @@ def read_benchmark(path: Path, max_batch_tokens: int = 8192) -> ServerRun:
     return ServerRun(found, len(requests), dict(skips))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _Request:
     prompt: int
     token_s: FloatArray  # when each token came

@@ -16,7 +16,7 @@ from enum import StrEnum
 from math import isclose, isfinite
 from typing import Any, Final
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 __all__ = ["EXACT", "JudgedClaim", "Reading", "Verdict", "judge"]
 
@@ -33,7 +33,7 @@ class Verdict(StrEnum):
     NOT_CHECKABLE = "not checkable"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reading:
     """One quantity of a claim.
 
@@ -100,7 +100,7 @@ class Reading:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JudgedClaim:
     """A claim with its verdict.
 

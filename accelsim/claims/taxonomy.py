@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 __all__ = ["DISTRIBUTED", "SHARED", "TAXONOMY", "Way"]
 
@@ -16,7 +16,7 @@ SHARED: Final = "shared memory"
 DISTRIBUTED: Final = "distributed memory"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Way:
     """A leaf of the tree.
 

@@ -353,7 +353,7 @@ def _times(rows: list[dict[str, Any]]) -> dict[Any, float]:
     from accelsim.calibration.check import CheckCase
 
     return {
-        tuple(row.get(name) for name in CheckCase.__slots__): row["measured_s"]
+        tuple(row.get(name) for name in CheckCase.__dataclass_fields__): row["measured_s"]
         for row in rows
         if row["measured_s"] is not None
     }

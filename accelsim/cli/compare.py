@@ -127,9 +127,9 @@ def emit_comparison(
         for row in rows
     ]
     parts = {
-        "memory": MemoryFootprint.__slots__,
+        "memory": MemoryFootprint.__dataclass_fields__,
         "energy_parts_j": (*ENERGY_PARTS, "clock", "host", "static"),
-        "evidence": Evidence.__slots__,
+        "evidence": Evidence.__dataclass_fields__,
     }
     scalars = [name for name in FIGURES if name not in {*parts, "operators"}]
     nested = [f"{name}.{part}" for name, own in parts.items() for part in own]

@@ -17,7 +17,7 @@ import typer
 from accelsim.cli import options as opt
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import check_report, command_text
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.report.formats import OutputFormat
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _OTHER_FORMATS: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResultWriter:
     """Writes one result.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 if TYPE_CHECKING:
     from accelsim.validation import Scoreboard
@@ -19,7 +19,7 @@ REPORT_NAME: Final = "ACCURACY"
 _PLOTTER: Final = "plotly"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScoreFiles:
     """What is asked for.
 

@@ -20,7 +20,7 @@ from accelsim.cost.power import (
     sram_energy_per_byte_j,
 )
 from accelsim.cost.table import CostTable, RowCosts, Tier, bound_of
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 
@@ -31,7 +31,7 @@ __all__ = ["EnergyRates", "assemble_table", "energy_rates"]
 _BANK_BYTES = 1e6
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class EnergyRates:
     """Dynamic energy per unit of work.
 

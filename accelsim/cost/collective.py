@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.cluster import Cluster
 from accelsim.hardware.fabric import Protocol
 from accelsim.hardware.placement import Level, Placement, RankGroup, place
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tiers:
     """The levels of a placement as columns, nearest first.
 
@@ -106,7 +106,7 @@ class Tiers:
         return np.ceil(np.log2(self.fanout))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AlphaBeta:
     """An algorithm on a placement: its cost is linear in the payload.
 
@@ -134,7 +134,7 @@ class AlphaBeta:
         return self.sent_share / self.bandwidth_bytes_per_s
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CollectiveCosts:
     """One collective at many payloads.
 
@@ -423,7 +423,7 @@ def collective_costs(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Choices:
     """The algorithms and protocols open to a group, as rows: totals, and per level."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from accelsim.cost.table import Rows
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import CONV_KINDS, RECURRENT_GATES, OperatorKind
 
@@ -30,7 +30,7 @@ __all__ = [
 _K = OperatorKind
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Contraction:
     """`groups` products of (m x k) by (k x n); each column has shape (r,)."""
 
@@ -113,7 +113,7 @@ def visible_pairs(
     return np.where(causal > 0, triangle, q_len * limit)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Attention:
     """The products of attention rows; columns of shape (r,).
 
@@ -153,7 +153,7 @@ def attention_products(rows: Rows) -> Attention:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Recurrence:
     """A recurrent layer: one product over all steps' inputs, then `steps` dependent products;
     columns of shape (r,).

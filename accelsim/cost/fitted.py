@@ -23,7 +23,7 @@ from accelsim.cost.surface_file import SurfaceFile
 from accelsim.cost.table import Tier
 from accelsim.datafile import FileStamp, data_root, file_stamp, read_mapping
 from accelsim.errors import ProfileError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 __all__ = [
     "FittedParameters",
@@ -36,7 +36,7 @@ E = TypeVar("E")
 _TEXTS = ("device", "device_class", "date")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class FittedParameters:
     """An overlay of one device; equal to itself alone, so that what is made of it can be kept.
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
 from accelsim.workloads.dtype import Precision
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -38,7 +38,7 @@ _CONTEXT_BYTES: Final = 512.0 * 1024**2
 _FRAGMENTATION_FRACTION: Final = 0.02
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemoryFootprint:
     """Bytes a run holds at its peak, by use."""
 

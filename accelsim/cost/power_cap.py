@@ -13,13 +13,13 @@ import numpy as np
 
 from accelsim.cost.power import power_limited_clock_fraction
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["CapResponse", "capped_run"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CapResponse:
     """How a board answers a limit.
 

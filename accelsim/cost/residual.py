@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.errors import ProfileError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import (
@@ -78,7 +78,7 @@ MATRIX_CORES = "matrix-cores"
 _PATH_KINDS = frozenset({*PRODUCT_KINDS, OperatorKind.GROUPED_GEMM, *CONV_KINDS})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FamilyResidual:
     """Residuals of one operator family.
 
@@ -144,7 +144,7 @@ _NUMBERS = (
 LONG_S = 5e-4
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class RowSpread:
     """Spread of each row of a graph; every column has shape (n,).
 

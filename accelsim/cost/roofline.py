@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
@@ -77,7 +77,7 @@ def main_memory_bandwidth_bytes_per_s(device: DeviceProfile) -> float:
     return bandwidth
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Roofline:
     """Peak rate per format and main-memory bandwidth.
 

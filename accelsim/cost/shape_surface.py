@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from accelsim.cost.residual import IN_MODEL_LOG_SIGMA, SIGMA_PER_DECADE
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray, IntArray
 
 __all__ = ["LazySurfaces", "Surface", "surface_from_thousandths"]
@@ -29,7 +29,7 @@ _STEP = 1e-3
 _DECADES_PER_DOUBLING = 0.30103
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Surface:
     """ln(measured / modelled) over log2 sizes: a grid over all axes, or a sum of grids over some of
     them each.

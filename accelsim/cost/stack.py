@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from accelsim.cost.residual import group_of
 from accelsim.cost.table import CostTable
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import (
@@ -62,7 +62,7 @@ _WINDOW, _STRIDE, _GROUPS = (
 _PRODUCT_SIDES: Final = [DIMENSIONS[OperatorKind.GEMM].index(side) for side in ("m", "n", "k")]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MatrixVector:
     """Kernels of a stack's own for products of few rows with weights, on one device.
 
@@ -75,7 +75,7 @@ class MatrixVector:
     weight_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StackEffect:
     """What a stack does to the costs of a graph on one class of devices.
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 
@@ -70,7 +70,7 @@ class Execution(StrEnum):
     COMPILED_CALLS = "compiled-calls"  # fused alike, but each kernel is called by the host
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class CostTable:
     """Costs of each operator on one device; n rows, in graph order.
 
@@ -184,7 +184,7 @@ class CostModel(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Rows:
     """The rows of one kind, as a formula sees them; k rows.
 
@@ -241,7 +241,7 @@ class Rows:
         return found
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class RowCosts:
     """What a formula returns for its k rows; every column has shape (k,).
 

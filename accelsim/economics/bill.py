@@ -8,7 +8,7 @@ from typing import Final
 
 from accelsim.economics.result import HOURS_PER_YEAR
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 _SECONDS_PER_HOUR: Final = 3600.0
 _SECONDS_PER_MONTH: Final = HOURS_PER_YEAR / 12 * _SECONDS_PER_HOUR
@@ -41,7 +41,7 @@ def billed_usd(
     return usd_per_hour * steps * granularity_s / _SECONDS_PER_HOUR if used_s else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class BillCost:
     """Parts of a bill, USD.
 
@@ -65,7 +65,7 @@ class BillCost:
         return float(sum(getattr(self, part.name) for part in fields(self)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Bill:
     """Terms of a bill.
 

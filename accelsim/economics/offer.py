@@ -17,7 +17,7 @@ from datetime import date
 from typing import Final, Literal, get_args
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 PriceKind = Literal["on_demand", "spot", "committed_1y", "committed_3y"]
 #: Price kinds in the order they are shown.
@@ -60,7 +60,7 @@ def first_day(as_of: str) -> date | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Offer:
     """One instance type of one provider in one region, with its prices.
 
@@ -190,7 +190,7 @@ class Offer:
         return None if price is None or count is None else price / count
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Quote:
     """An offer at one price kind whose price is known.
 

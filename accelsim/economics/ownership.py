@@ -13,13 +13,13 @@ from typing import Final
 
 from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 _MONTHS_PER_YEAR: Final = 12
 _FRACTIONS: Final = frozenset(("residual_fraction",))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class OwnershipCost:
     """What owned hardware costs over its life, USD.
 
@@ -48,7 +48,7 @@ class OwnershipCost:
         return self.total_usd / self.used_hours if self.used_hours else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class OwnedHardware:
     """Hardware one buys, and where it stands.
 

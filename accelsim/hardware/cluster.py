@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.fabric import PLAIN, Fabric
 from accelsim.hardware.interconnect import Topology
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Node:
     """A server.
 
@@ -47,7 +47,7 @@ class Node:
     host_power_w: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tier:
     """One tier of links.
 
@@ -88,7 +88,7 @@ class Tier:
         return self.bandwidth_bytes_per_s * self.achieved_fraction
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cluster:
     """Equal nodes under ordered tiers.
 
@@ -180,7 +180,7 @@ class Cluster:
         return replace(self, tiers=(*self.tiers[:own], *shared))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pool:
     """Equal devices of a fleet.
 
@@ -202,7 +202,7 @@ class Pool:
         return cls(name, cluster.device_name, cluster.device_count, cluster)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fleet:
     """Pools of different devices.
 

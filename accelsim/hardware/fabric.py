@@ -8,10 +8,10 @@ memory, which takes time beside the wire (the gamma of Thakur et al., IJHPCA 19(
 
 from __future__ import annotations
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Protocol:
     """One way to send.
 
@@ -31,7 +31,7 @@ class Protocol:
 _ANY = Protocol()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fabric:
     """A class of links with its library.
 

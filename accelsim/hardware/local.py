@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import CpuProfile, MemoryLevel
 from accelsim.hardware.slice import SliceSpec, slice_device
 from accelsim.hardware.sourced import Positive, PositiveCount, SourceKind, value_of
@@ -35,7 +35,7 @@ _VECTOR_UNITS = {
 _VENDORS = {"AuthenticAMD": "AMD", "GenuineIntel": "Intel"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CpuFacts:
     """A CPU as the operating system describes it.
 

@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.cluster import Cluster, Tier
 from accelsim.hardware.fabric import Fabric
 
 Ranks = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RankGroup:
     """The devices that take part in a collective.
 
@@ -70,7 +70,7 @@ class RankGroup:
         return np.arange(self.size, dtype=np.int64) * self.stride
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Level:
     """What a rank of a group gets at one tier that the group crosses.
 
@@ -107,7 +107,7 @@ class Level:
     is_any_to_any: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Placement:
     """A group in a cluster.
 
@@ -143,7 +143,7 @@ def place(group: RankGroup, cluster: Cluster) -> Placement:
     return Placement(group.size, levels, cluster.warnings)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Reach:
     """Shares of a device's bandwidth that its rank gets, and the steps of a ring."""
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from accelsim.datafile import read_text
 from accelsim.errors import InvalidValueError, ProfileError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import AsicProfile, Dataflow, parse_device
 from accelsim.workloads.dtype import Dtype
 
@@ -35,7 +35,7 @@ _WHOLE: Final = {
 _LARGEST: Final = 10**7
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScaleSimConfig:
     """One configuration.
 

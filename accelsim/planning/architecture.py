@@ -34,7 +34,7 @@ from accelsim.errors import (
     MissingCoefficientError,
     UnknownNameError,
 )
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import Dataflow
 from accelsim.hardware.scalesim import DATAFLOWS, ScaleSimConfig
 from accelsim.workloads.dtype import Dtype
@@ -67,7 +67,7 @@ _MOST_DESIGNS: Final = 100_000
 _LARGEST_BATCH: Final = 1_048_576
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DesignPoint:
     """One design and what the model costs on it.
 
@@ -115,7 +115,7 @@ class DesignPoint:
         return shape | own | parts
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ArchitectureSweep:
     """A model on every design.
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Unpack
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.compare import compare, tied_devices
 from accelsim.planning.estimate import Estimate
@@ -25,7 +25,7 @@ __all__ = ["DEFAULT_BATCHES", "BatchWinners", "Win", "batch_winners"]
 DEFAULT_BATCHES: Final = (1, 8, 64, 512)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Win:
     """The best device of one figure, the figure, and whether it wins beyond the intervals.
 
@@ -40,7 +40,7 @@ class Win:
     is_tied: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BatchWinners:
     """The best devices at one batch; None where no device has the figure.
 

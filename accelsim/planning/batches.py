@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Unpack
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.estimate import Estimate, estimate
 from accelsim.planning.options import EstimateKeywords, PriceChoice, RunOptions, options_and_price
@@ -26,7 +26,7 @@ __all__ = ["BatchCurve", "estimate_batches", "largest_batch"]
 _LARGEST: Final = 1_048_576
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BatchCurve:
     """Estimates of one model on one device at several batches.
 

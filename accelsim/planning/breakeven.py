@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.estimate import Estimate
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
 _LARGEST: Final = 1e15
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeploymentOption:
     """One way to serve a demand.
 
@@ -80,7 +80,7 @@ class DeploymentOption:
         return units * (self.unit_usd + energy)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BreakevenPoint:
     """Where an option becomes cheaper than the reference.
 

@@ -20,7 +20,7 @@ from accelsim.errors import (
     UnknownNameError,
     UnsupportedOperatorError,
 )
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.estimate import NESTED, Estimate, estimate
 from accelsim.planning.options import (
@@ -80,7 +80,7 @@ COMPILED_FIGURES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ComparisonRow:
     """One pair: its estimate, or why there is none.
 
@@ -114,7 +114,7 @@ class ComparisonRow:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Comparison:
     """Estimates of several models on several devices."""
 

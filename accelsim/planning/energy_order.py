@@ -15,7 +15,7 @@ from typing import Final
 
 from accelsim import catalog
 from accelsim.errors import UnknownNameError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.estimate import Estimate
 
 __all__ = ["LITERATURE_ORDER", "ClassEnergy", "class_energies", "energy_order_text"]
@@ -24,7 +24,7 @@ __all__ = ["LITERATURE_ORDER", "ClassEnergy", "class_energies", "energy_order_te
 LITERATURE_ORDER: Final = ("asic", "fpga", "gpu", "cpu")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClassEnergy:
     """The most frugal device of a class."""
 

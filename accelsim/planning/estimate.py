@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import field, fields, replace
+from dataclasses import asdict, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
 
 from accelsim.economics.result import usd_per_1000_inferences, usd_per_epoch, usd_per_million_tokens
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.evidence import Evidence, evidence
 from accelsim.planning.options import (
@@ -73,7 +73,7 @@ _METRICS: Final = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen(repr=False)
 class Estimate(Result):
     """What a run takes; unknown figures are None, and all times are None where the model does not
     fit.
@@ -256,9 +256,7 @@ class Estimate(Result):
         values["evidence"] = None if self.evidence is None else self.evidence.to_dict()
         parts = self.energy_parts_j
         values["energy_parts_j"] = None if parts is None else dict(parts)
-        values["operators"] = [
-            {name: getattr(share, name) for name in share.__slots__} for share in self.operators
-        ]
+        values["operators"] = [asdict(share) for share in self.operators]
         return values
 
     def cost_of_samples_usd(self, sample_count: float) -> float | None:
@@ -364,7 +362,7 @@ def _estimate(run: ResolvedRun, passes: RunPasses, price: DevicePrice) -> Estima
         usd_per_hour=price.usd_per_hour,
         price_as_of=price.as_of or None,
         parameter_count=passes.parameter_count,
-        memory={name: getattr(passes.memory, name) for name in passes.memory.__slots__},
+        memory=asdict(passes.memory),
         seq_len=run.seq_len,
         output_len=run.output_len,
         steps=run.steps if run.workload.family is not None and run.workload.family.steps else 0,

@@ -22,7 +22,7 @@ from accelsim.cost.stack import on_stack
 from accelsim.cost.table import CostTable, Tier
 from accelsim.economics.result import usd_per_1000_inferences, usd_per_million_tokens
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
 from accelsim.planning.estimate import estimate
 from accelsim.planning.evidence import has_own_spread, residual_log_sigma
@@ -81,7 +81,7 @@ _CHUNK: Final = 1024
 _LEFT_OUT: Final = -1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class EstimateColumns:
     """Estimates of n runs, in the order they were asked for.
 
@@ -286,7 +286,7 @@ def _short(missing_bytes: float) -> str:
     return f"does not fit: {missing_bytes / 1e9:,.1f} GB short"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _PassColumns:
     """One pass in every scenario of a chunk: how often it runs, and its lowered batches."""
 

@@ -22,7 +22,7 @@ from accelsim.cost.fitted import calibration_folders, fitted_parameters
 from accelsim.cost.table import Tier
 from accelsim.datafile import data_root, read_json
 from accelsim.errors import InputError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.likeness import Setting
 
@@ -49,7 +49,7 @@ _SHOWN_BOARDS: Final = 3
 _CHECK: Final = "calibrate check"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Evidence:
     """What is known of predictions like this one.
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from accelsim import catalog
 from accelsim.cost.memory import available_bytes
 from accelsim.errors import InputError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.passes import RunPasses, run_passes
 from accelsim.planning.run import ResolvedRun
@@ -35,7 +35,7 @@ _WORDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FittingChange:
     """One change that makes a run fit.
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.dtype import Precision
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import ATTENTION_KINDS, CONV_KINDS, OperatorKind
@@ -28,7 +28,7 @@ _CONVOLUTIONAL: Final = 0.5
 _HALF: Final = {"fp16": "16-bit", "bf16": "16-bit"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Setting:
     """Mode, format and kind of model of a run.
 

@@ -14,7 +14,7 @@ from dataclasses import field, fields, replace
 from typing import Any, Final, TypedDict
 
 from accelsim.cost.table import Execution
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.workloads.dtype import Precision
 from accelsim.workloads.options import ModelOptions
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunShape:
     """Sizes of a run; the workload's own where None.
 
@@ -53,7 +53,7 @@ class RunShape:
     steps: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TrainingOptions:
     """How a model is trained.
 
@@ -73,7 +73,7 @@ class TrainingOptions:
     lora_rank: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunOptions:
     """Everything that decides a run besides the model and the device.
 
@@ -99,7 +99,7 @@ class RunOptions:
     heap: str = "default"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PriceChoice:
     """Which price a device is paid at.
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from accelsim.cost.memory import MemoryFootprint, inference_footprint, training_footprint
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.run import ResolvedRun
 from accelsim.workloads.adapters import adapter_step
 from accelsim.workloads.fusion import fuse_elementwise
@@ -40,7 +40,7 @@ _step = lru_cache(maxsize=64)(training_graph)
 _fused = lru_cache(maxsize=64)(fuse_elementwise)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Pass:
     """One graph and how many times it runs.
 
@@ -55,7 +55,7 @@ class Pass:
     repeats: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class RunPasses:
     """Passes of one iteration with its memory and model FLOP."""
 
@@ -111,7 +111,7 @@ def _lower(run: ResolvedRun, phase: Phase, **changes: int) -> Lowered:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class TrainingStep:
     """Rows of one training step of a part of the batch.
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from accelsim import catalog
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import AsicProfile
 
 __all__ = ["AsicPeak", "asic_peaks"]
@@ -26,7 +26,7 @@ _ROUNDING_FRACTION: Final = 0.012
 _RATES: Final = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AsicPeak:
     """One format of one chip.
 

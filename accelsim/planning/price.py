@@ -13,14 +13,14 @@ from numbers import Real
 from accelsim.economics.offer import Quote
 from accelsim.economics.price import PriceBook, parse_discounts
 from accelsim.errors import InvalidValueError, OverBudgetError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
 from accelsim.planning.options import PriceChoice
 
 __all__ = ["DevicePrice", "device_price"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DevicePrice:
     """Price of one device; None where unknown.
 

@@ -21,7 +21,7 @@ from accelsim.cost.registry import HEAPS
 from accelsim.cost.stack import MatrixVector, StackEffect
 from accelsim.cost.table import Execution
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceProfile, GpuProfile
 from accelsim.planning.options import RunKeywords, RunOptions, run_options
 from accelsim.result import Provenance
@@ -57,7 +57,7 @@ _PREFERRED: Final = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(slots=False, eq=False)
 class ResolvedRun:
     """Everything one estimate depends on: names looked up, defaults filled in.
 

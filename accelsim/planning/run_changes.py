@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from accelsim.errors import InputError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.estimate import Estimate, estimate
 from accelsim.planning.options import PriceChoice, RunOptions, run_options
@@ -32,7 +32,7 @@ _PRECISIONS: Final = ("fp32", "bf16", "fp16", "fp8", "int8")
 _EXECUTIONS: Final = ("eager", "graph", "compiled")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunChange:
     """A run with one thing changed.
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from accelsim.cost.background import background_power_w
 from accelsim.cost.table import Bound, CostTable, Execution
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.simulation.device_settings import (
     DeviceRows,
     DeviceSettings,
@@ -95,7 +95,7 @@ def device_time_s(table: CostTable, settings: Mapping[str, Any]) -> FloatArray:
     return time_s if is_eager and settings["is_asynchronous"] else time_s + table.dispatch_s
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PassResult:
     """What a device takes for a pass; see `accelsim.simulation.device.SimulationResult`, which it
     equals to rounding.
@@ -152,7 +152,7 @@ def _demand_s(schedule: Schedule, rows: DeviceRows, settings: DeviceSettings) ->
     }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Schedule:
     """Iterations of one pass on a device with one stream, in s scenarios; shape (s,) each.
 

@@ -24,7 +24,7 @@ from accelsim.cost.residual import run_log_sigma
 from accelsim.cost.stack import StackEffect, on_stack
 from accelsim.cost.table import Bound, CostTable, Execution, Tier
 from accelsim.errors import DoesNotFitError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.evidence import has_own_spread, residual_log_sigma
 from accelsim.planning.likeness import Setting, setting_of
@@ -62,7 +62,7 @@ _TOP_OPERATORS: Final = 10
 _STEPS: Final = ("time_s", "value")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OperatorShare:
     """One operator's device time in an iteration, and its share of the iteration's time."""
 
@@ -73,7 +73,7 @@ class OperatorShare:
     share_fraction: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class SimulatedPass:
     """A pass with its costs and its simulation.
 
@@ -94,7 +94,7 @@ class SimulatedPass:
     input_bytes: float
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@frozen(slots=False, eq=False, repr=False)
 class Simulation(Result):
     """What one run does on one device, operator by operator.
 
@@ -413,7 +413,7 @@ def _simulated_pass(
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _Same:
     """A value compared by identity, as a key of results that depend on it."""
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from accelsim.economics.result import HOURS_PER_YEAR
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.report.page import DataTable, Section, axis, cell, figure, label
 from accelsim.report.quantity import number, percent, usd, whole
 
@@ -34,7 +34,7 @@ _LEGEND_HEIGHT: Final = 20
 _MOST_OPTIONS: Final = 24
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoadOption:
     """A way to carry a load.
 
@@ -51,7 +51,7 @@ class LoadOption:
     fixed_usd_per_month: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoadCost:
     """What an option takes for a load.
 

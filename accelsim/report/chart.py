@@ -7,14 +7,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.report.formats import visible
 from accelsim.report.output import write_file
 
 __all__ = ["Bars", "check_chart", "write_chart"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bars:
     """Bars of one figure.
 

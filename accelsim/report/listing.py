@@ -15,7 +15,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 __all__ = ["Listing", "pairs", "plain_table"]
 
@@ -50,7 +50,7 @@ def plain_table(
     return table
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Listing:
     """Rows of text under headers.
 

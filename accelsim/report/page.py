@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from accelsim import __version__
 from accelsim.errors import MissingDependencyError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.report.figure import html_fragment
 from accelsim.report.formats import visible
 from accelsim.report.output import write_text
@@ -38,7 +38,7 @@ _GRID: Final = "#d5dce2"
 _HEIGHT: Final = 460
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cell:
     """A number of a table.
 
@@ -56,7 +56,7 @@ def cell(value: float | None, words: Callable[[float | None], str]) -> Cell:
     return Cell(words(value), value)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DataTable:
     """What a figure shows, in numbers.
 
@@ -69,7 +69,7 @@ class DataTable:
     rows: Sequence[Sequence[str | Cell]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Section:
     """A part of a page: a table, and the figure drawn from it.
 
@@ -91,7 +91,7 @@ class Section:
     calculator: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Page:
     """A report.
 

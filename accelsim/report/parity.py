@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import IntArray, TextArray
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _SEED: Final = 0
 _MARGIN: Final = 1.5
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Series:
     """Answered rows of one device; n rows.
 

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from accelsim.economics.offer import first_day
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.report.listing import Listing, pairs, plain_table
 from accelsim.report.offers import offer_words
 from accelsim.report.quantity import UNKNOWN, amount, dated_words, duration, number, percent, usd
@@ -303,7 +303,7 @@ def _operators(e: Estimate) -> Listing:
     return Listing.of("~largest operators | kind | >time | >share | limited by", rows, gap=2)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Column:
     """A figure of a comparison; `best` names the field whose best is marked."""
 

@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.report.listing import Listing, plain_table
 from accelsim.report.quantity import amount, number, percent
 from accelsim.workloads.dtype import PRECISIONS
@@ -36,7 +36,7 @@ _PATH_DEPTH = 2
 _SUMMED = ("flop", "bytes", "weight_bytes")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FigureCheck:
     """A published figure and ours.
 
@@ -68,7 +68,7 @@ class FigureCheck:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
-        own = {name: getattr(self, name) for name in self.__slots__}
+        own = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return own | {"difference_fraction": self.difference_fraction, "agrees": self.agrees}
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from simpy.events import Event
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.simulation.clock import Clock
 from accelsim.simulation.resources import Server
 from accelsim.simulation.timeline import CodeArray
@@ -32,7 +32,7 @@ _HAS_ENDED = -1  # in place of how many events a row waits for
 _NO_FOLLOWER, _SEVERAL = -1, -2  # in place of the one row that waits for a row
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class TaskColumns:
     """Tasks for servers, one a row, n of them, in the order in which they are submitted.
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from accelsim.cost.table import Bound, Execution
 from accelsim.errors import DoesNotFitError, InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.simulation.power_cap import cap_power
 from accelsim.workloads.graph import FloatArray, IntArray
 
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class DeviceRows:
     """What one iteration runs; n rows in launch order.
 
@@ -54,7 +54,7 @@ class DeviceRows:
     occupancy: FloatArray | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class DeviceSettings:
     """How the iterations are run.
 

@@ -13,12 +13,12 @@ from numbers import Integral
 import numpy as np
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 __all__ = ["RandomStreams"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RandomStreams:
     """Streams of one seed.
 

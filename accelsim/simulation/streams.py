@@ -15,13 +15,13 @@ import itertools
 
 import numpy as np
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray, IntArray
 
 __all__ = ["Segment", "dependency_levels", "spread_over_streams"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Segment:
     """Rows that run back to back on one stream after all segments of the previous stage.
 

@@ -16,7 +16,7 @@ import numpy as np
 from simpy.events import Event
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.simulation.clock import Clock
 from accelsim.workloads.graph import FloatArray, IntArray
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Job", "RowDependency", "Task", "back_to_back_end_s", "check_task"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class RowDependency:
     """Row i of a task may start once row `rows[i]` of another job has ended: a stream fed by a host
     thread.
@@ -47,7 +47,7 @@ class RowDependency:
         return ends if self.rows is None else ends[self.rows]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Task:
     """A piece of work for one resource.
 

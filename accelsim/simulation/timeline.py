@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from accelsim.errors import InvalidValueError, UnknownNameError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ CodeArray = NDArray[np.int32]
 _COLUMNS = ("resource", "name", "category", "start_s", "end_s", "energy_j")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class StepFunction:
     """A piecewise constant quantity: `value[i]` holds from `time_s[i]` until `time_s[i + 1]`, the
     last one for ever.
@@ -67,7 +67,7 @@ class StepFunction:
         return StepFunction(np.concatenate(times), np.tile(self.value[is_within], count))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Timeline:
     """Rows that ran, n of them, in no particular order.
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.capacity.answer import FleetAnswer
 from accelsim.planning.estimate_many import SHAPE_COLUMNS, empty_columns, estimate_many
 from accelsim.planning.serving.result import PERCENTILES, ServingResult
@@ -33,7 +33,7 @@ _DISTRIBUTION: Final = ("mean", *(f"p{percent:g}" for percent in PERCENTILES))
 _NAMED: Final = frozenset(("model", "device", *SHAPE_COLUMNS))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Batch:
     """Points to be answered together.
 
@@ -50,7 +50,7 @@ class Batch:
     asked: Mapping[str, bool]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """A finished batch.
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import accelsim
 from accelsim.errors import InvalidValueError, MissingDependencyError, OutputError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 __all__ = ["LOCAL", "LOST", "Workers", "worker_pool"]
 
@@ -22,7 +22,7 @@ _DASK: Final = "dask://"
 _CONNECT_S: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Workers:
     """Who takes batches.
 

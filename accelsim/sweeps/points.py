@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.estimate_many import SHAPE_COLUMNS
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.sweeps.spec import Range, Scalar, SweepSpec
@@ -31,7 +31,7 @@ KEY_BYTES: Final = 16
 _LARGEST: Final = 2**62
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class PointGroup:
     """Points that differ in their sizes alone.
 

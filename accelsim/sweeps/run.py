@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from accelsim.errors import InvalidValueError, OutputError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.sweeps.batch import Batch, Part, asked_columns, compute
 from accelsim.sweeps.content import content_hashes
 from accelsim.sweeps.executors import LOCAL, LOST, Workers, worker_pool
@@ -43,7 +43,7 @@ _TRIES: Final = 3
 _FIRST: Final = {"estimate": 64, "train": 4, "serve": 1, "plan": 1}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SweepResult:
     """What a sweep did.
 
@@ -146,7 +146,7 @@ class _Before:
         return new
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _Todo:
     """Distinct points that are not finished.
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from accelsim.cost.gpu.gpu_parameters import GpuParameters, LoopConditions
 from accelsim.cost.table import CostTable
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import GpuProfile
 from accelsim.validation.aiconfigurator_rows import FORMATS, KernelRows, format_names
 from accelsim.validation.columns import attention_graph, gemm_graph, graph_of_columns, vector_graph
@@ -59,7 +59,7 @@ _UNGATED_SIZES = ((2688, 1856), (1024, 2688), (4096, 2688), (2048, 5120), (8192,
 _WHOLE_BATCH_KERNELS = ("triton", "marlin", "fused_moe")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class KernelGraph:
     """Rows of one number format as a graph.
 

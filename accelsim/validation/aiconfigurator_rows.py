@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from accelsim.datafile import read_mapping
 from accelsim.errors import MissingDependencyError, ProfileError, UnknownNameError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.validation.data_folder import published
 from accelsim.validation.split import HELD_OUT_SHARE, held_out_rows
 from accelsim.workloads.dtype import Dtype
@@ -46,7 +46,7 @@ BACKENDS: Final = ("trtllm", "vllm", "sglang")
 _LAYER_BACKENDS: Final = ("vllm", "trtllm", "sglang")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NumberFormat:
     """What a kernel multiplies in and how its weights are stored.
 
@@ -72,7 +72,7 @@ FORMATS: Final[Mapping[str, NumberFormat]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Kind:
     """Where a kind's table lies and which columns it has."""
 
@@ -98,7 +98,7 @@ KINDS: Final[Mapping[str, _Kind]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class KernelRows:
     """Measured kernels of one kind on one system; n rows.
 

@@ -14,7 +14,7 @@ from typing import Any
 from accelsim.cost.registry import operator_costs
 from accelsim.cost.table import Execution
 from accelsim.errors import UnknownNameError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.likeness import Setting, setting_of
 from accelsim.validation.columns import correlated_log_sigma, roofline_s
@@ -30,7 +30,7 @@ from accelsim.workloads.model import PassShape
 NETWORKS_SCHEMA = schema("asic/networks.csv")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _Run:
     """What one row ran: its graph, samples, the bytes its input sends over the link before it
     starts, and its mode, format and kind.

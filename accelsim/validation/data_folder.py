@@ -16,7 +16,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from accelsim.datafile import data_root, read_yaml
 from accelsim.errors import InputError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.validation.csv_file import FileRefusedError, read_records
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, TextArray
 
@@ -47,7 +47,7 @@ Kind = Literal["text", "name", "number", "count", "time"]
 Mask = BoolArray
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Column:
     """One column; a file may leave the cells of an optional one empty.
 
@@ -69,7 +69,7 @@ class Column:
     largest: float = _LARGEST
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Schema:
     """What a file must look like.
 
@@ -132,7 +132,7 @@ def published(name: str) -> Mapping[str, Any]:
     return read_yaml(data_root() / "calibration" / "published" / f"{name}.yaml")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DataProblem:
     """Something wrong in a data file.
 
@@ -159,7 +159,7 @@ class DataProblem:
         return f"{', '.join(place)}: {self.detail}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Table:
     """Columns of the rows that can be used.
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 
 from accelsim.datafile import data_root
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 #: Rates far from what everything else says, found once (`tools.refit.dpu_slips`), beside the
 #: published tables; and its columns.
@@ -36,7 +36,7 @@ _ROUNDING = 1.001
 _OPERATIONS = re.compile(r"_(\d+(?:\.\d+)?)([GM])(?:_[\d.]+)?$")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DpuRow:
     """One row of a table.
 

@@ -17,7 +17,7 @@ from typing import Any
 from accelsim.cost.fpga.host_tasks import HostTask
 from accelsim.cost.fpga.network_layers import LayerColumns, layer_columns, network_flop, pruned_to
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.validation.data_folder import published
 from accelsim.workload_catalog import workload
 from accelsim.workloads.builder import GraphBuilder
@@ -37,7 +37,7 @@ _RATIO = re.compile(r"_0\.\d+(?:_|$)")
 _WIDTH_RATIO = re.compile(r"mobilenet", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class KnownNetwork:
     """A network whose layers are known.
 

@@ -25,7 +25,7 @@ from accelsim.cost.fpga.network import (
     thread_times_s,
 )
 from accelsim.cost.fpga.network_rates import shipped_rates
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.validation.dpu_check import DpuRow, bare_core
 from accelsim.validation.dpu_fit import FOLDS, family_folds, fit_rates
 from accelsim.validation.dpu_networks import KnownNetwork
@@ -49,7 +49,7 @@ _WIDE_MEMORY = "ZCU102 (0432055-04)"
 _LEAST_ROWS = 20
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class DpuRuns:
     """Rows of a table with what is known of their networks.
 

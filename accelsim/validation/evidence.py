@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.evidence import residual_places
 from accelsim.planning.likeness import Setting
 from accelsim.validation.metrics import Z_LEVEL
@@ -20,7 +20,7 @@ from accelsim.workloads.graph import FloatArray
 _COVERED = 0.9
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _Runs:
     """Runs of one suite on one board in one setting, with ln(measured / predicted)."""
 

@@ -8,12 +8,12 @@ from dataclasses import field, replace
 import numpy as np
 
 from accelsim.errors import AccelsimError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.validation.names import device_of
 from accelsim.validation.suite import Batch, Prediction, fixed_prediction, refused_batch
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FigureRow:
     """One measured row.
 

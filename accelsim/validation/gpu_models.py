@@ -17,7 +17,7 @@ import numpy as np
 from accelsim.cost.gpu import cost_gpu
 from accelsim.datafile import data_root
 from accelsim.errors import UnknownNameError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import GpuProfile
 from accelsim.planning.likeness import Setting
 from accelsim.validation.columns import (
@@ -52,7 +52,7 @@ LABEL_SCHEMA = schema("gpu_kernels/e2e_labels.csv")
 LIST_SCHEMA = schema("gpu_kernels/e2e_opgraphs.csv.gz")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Run:
     """Operators of one workload.
 

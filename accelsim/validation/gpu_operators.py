@@ -22,7 +22,7 @@ from accelsim.cost.gpu import GpuParameters, cost_gpu
 from accelsim.cost.gpu.gpu_parameters import LoopConditions
 from accelsim.cost.table import CostTable, Execution
 from accelsim.errors import UnknownNameError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.validation.columns import (
     ELEMENTWISE,
     conv_graph,
@@ -68,7 +68,7 @@ def labels(*columns: Any) -> TextArray:
     return result
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Operators:
     """How rows of a table are predicted.
 
@@ -129,7 +129,7 @@ def _views(group: TextArray, measured_s: FloatArray) -> tuple[tuple[str, BoolArr
     return (("elementwise > 0.1 ms", long),) if long.any() else ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class KernelPrediction(TimedKernels):
     """What the timers of a table read, predicted row by row.
 

@@ -28,7 +28,7 @@ from accelsim.cost.gpu import cost_gpu
 from accelsim.cost.memory import available_bytes
 from accelsim.cost.table import Execution
 from accelsim.errors import InvalidValueError, UnknownNameError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import GpuProfile
 from accelsim.planning.likeness import Setting
 from accelsim.validation.columns import correlated_log_sigma, roofline_s
@@ -53,7 +53,7 @@ _MEMORY_SHARE = 0.9
 _SERVER_LOG_SIGMA, _ANY_SERVER_LOG_SIGMA = {"vllm": 0.21, "trtllm": 0.25, "sglang": 0.23}, 0.23
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Load:
     """Requests in flight with the lengths of their prompts and answers."""
 
@@ -62,7 +62,7 @@ class _Load:
     answer: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Served:
     """A model, the formats of its checkpoint, its load, and the software that serves it."""
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from accelsim.errors import UnknownNameError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.hardware.sourced import Sourced, SourceKind
 from accelsim.validation.suite import Batch, predict_each, refused_batch
@@ -21,7 +21,7 @@ from accelsim.validation.suite import Batch, predict_each, refused_batch
 _SWEEP: Final = "batch sweep"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MeasuredRun:
     """One row.
 
@@ -50,7 +50,7 @@ class MeasuredRun:
         return replace(self, run=None, refusal=reason)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunModel:
     """How runs are predicted on a device.
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray
 
 #: Share of rows a prediction interval should cover.
@@ -26,7 +26,7 @@ _MIN_RANKED = 3
 _KNEE = 0.9
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Figures:
     """Accuracy of one group of rows; fractions of the measured time, None where there are no rows.
 

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from accelsim.errors import UnknownNameError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.validation.data_folder import WRONG_UNIT, DataFolder, Table, published, schema
 from accelsim.validation.measured_runs import MeasuredRun, RunModel, run_batches
@@ -51,7 +51,7 @@ _ASKED = (
 _UNITS = ("samples/s", "tokens/s")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Task:
     """How a benchmark's sample maps to a workload.
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from accelsim.errors import AccelsimError, UnknownNameError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.likeness import Setting, setting_of
 from accelsim.planning.options import ModelOptions, RunOptions, RunShape, TrainingOptions
@@ -36,7 +36,7 @@ _FAR: Final = 1.5
 _ALL: Final = "all"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class PublishedRun:
     """What a row ran, and which of its times was measured.
 

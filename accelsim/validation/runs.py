@@ -14,7 +14,7 @@ import numpy as np
 
 from accelsim.cost.registry import operator_costs
 from accelsim.cost.table import CostTable, Execution
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.likeness import Setting, setting_of
 from accelsim.validation.columns import correlated_log_sigma, issued_time_s, roofline_s
@@ -31,7 +31,7 @@ _IS_CONTRACTION = np.isin(np.arange(max(OperatorKind) + 1), list(CONTRACTION_KIN
 TRAINING_STEP = (Phase.FORWARD, Phase.BACKWARD, Phase.GRADIENT, Phase.OPTIMIZER)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelRun:
     """One configuration of a workload.
 

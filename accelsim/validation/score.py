@@ -24,7 +24,7 @@ from accelsim.errors import (
     MissingDependencyError,
     UnknownNameError,
 )
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.validation.data_folder import DataFolder, DataProblem, Schema, data_folder
 from accelsim.validation.folder_hints import misplaced_hint, unread_notes
@@ -49,7 +49,7 @@ class Fits(Protocol):
         """Parameters fitted to a device's rows in the folder; None where it has too few."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class GroupScore:
     """Accuracy of one operator or model on one device."""
 
@@ -63,7 +63,7 @@ class GroupScore:
     is_view: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class SuiteScore:
     """Accuracy of one suite.
 
@@ -93,7 +93,7 @@ class SuiteScore:
     rows: tuple[ScoredRows, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Scoreboard:
     """Everything one validation found.
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import BoolArray, FloatArray, TextArray
 
 #: Columns of times.
 TIMES = ("predicted_s", "measured_s", "low_s", "high_s", "roofline_s")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class ScoredRows:
     """Rows of one batch with what was predicted; n rows.
 
@@ -51,7 +51,7 @@ class ScoredRows:
         return len(self.measured_s)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """How far a validation has come.
 

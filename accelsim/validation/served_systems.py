@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from accelsim import catalog
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.options import RunOptions
 from accelsim.planning.serving.measures import RequestTimes
 from accelsim.planning.serving.options import ServingOptions
@@ -42,7 +42,7 @@ _PER_USER: Final = 10
 _ROUNDS: Final = 60
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ranks:
     """How one replica's devices share a model.
 
@@ -62,7 +62,7 @@ class Ranks:
         return self.tp * self.dp
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Served:
     """A model on one replica.
 
@@ -81,7 +81,7 @@ class Served:
     ranks: Ranks = Ranks()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Load:
     """A closed loop.
 
@@ -96,7 +96,7 @@ class Load:
     output: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TokenTimes:
     """Times of a closed loop.
 

@@ -20,7 +20,7 @@ from accelsim import catalog
 from accelsim.cost.registry import operator_costs
 from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s
 from accelsim.cost.table import Execution
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.options import RunOptions
 from accelsim.planning.serving.options import ServingOptions
@@ -78,7 +78,7 @@ def load(folder: DataFolder) -> list[Batch]:
     return batches
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Stages:
     """Rows whose operators run one after the other: all first ones, all second ones, and so on."""
 

@@ -27,7 +27,7 @@ from typing import Any, Final
 import numpy as np
 
 from accelsim.errors import InvalidValueError, UnknownNameError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.validation.data_folder import DataFolder, published, schema
 from accelsim.validation.figure_rows import FigureRow, answered, figure_batches
 from accelsim.validation.names import device_of, note_unknown_devices, workload_of
@@ -120,7 +120,7 @@ def _users(cells: Mapping[str, Any]) -> int:
     return int(np.nan_to_num(cells["batch_size"]))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _System:
     """One row's system."""
 

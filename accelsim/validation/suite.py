@@ -15,14 +15,14 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack
 import numpy as np
 
 from accelsim.errors import InvalidValueError, UnknownNameError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.validation.data_folder import DataFolder, Schema
 from accelsim.validation.split import HELD_OUT_SHARE
 from accelsim.workloads.graph import BoolArray, FloatArray, TextArray
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Prediction:
     """Times of one batch.
 
@@ -39,7 +39,7 @@ class Prediction:
 Predict = Callable[[Any | None], Prediction]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Batch:
     """Measured rows of one device.
 
@@ -118,7 +118,7 @@ def predict_each(
     return predict
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Suite:
     """A named set of measured rows.
 

@@ -19,7 +19,7 @@ from accelsim.cost.memory import available_bytes, live_bytes
 from accelsim.cost.registry import operator_costs
 from accelsim.cost.table import CostTable, Execution
 from accelsim.errors import UnsupportedOperatorError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
 from accelsim.planning.likeness import Setting, setting_of
 from accelsim.validation.columns import correlated_log_sigma, graph_of_columns, roofline_s
@@ -35,7 +35,7 @@ from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind
 _SCORE_BYTES = 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stage:
     """A network that runs for every batch.
 
@@ -50,7 +50,7 @@ class Stage:
     repeats: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Throughput:
     """Samples that pass through some networks, as many at a time as is fastest.
 

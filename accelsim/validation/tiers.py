@@ -22,14 +22,14 @@ from accelsim.cost.gpu.relatives import with_relative_surfaces
 from accelsim.cost.table import Tier
 from accelsim.datafile import data_root
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
 
 TierName = Literal["best", "spec", "fitted", "measured"]
 TIERS: Final = get_args(TierName)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Choice:
     """Parameters of one device at one tier.
 

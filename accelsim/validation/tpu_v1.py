@@ -34,7 +34,7 @@ from accelsim import catalog
 from accelsim.cost.idle import idle_power_w
 from accelsim.cost.systolic import cost_systolic
 from accelsim.cost.table import CostTable
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import AsicProfile
 from accelsim.validation.data_folder import DataFolder, Table, published, schema
 from accelsim.validation.quantity_batches import QUANTITY, quantity_batch
@@ -54,7 +54,7 @@ _APPLICATION_COUNT: Final = 6
 _SIDE: Final = 256
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Application:
     """One row of table 1.
 

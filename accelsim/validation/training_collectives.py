@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from accelsim.cluster_catalog import cluster
 from accelsim.cost.collective import collective_costs
 from accelsim.errors import UnknownNameError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.placement import RankGroup
 from accelsim.validation.data_folder import DataFolder, Table, schema
 from accelsim.validation.gpu_operators import DEEPBENCH_SCHEMA
@@ -42,7 +42,7 @@ _NO_SYSTEM: Final = "the row names no system"
 _NO_ALL_REDUCE: Final = "scaling of a network's training, no collective"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class AllReduces:
     """Measured all-reduces of one kind of node, n rows.
 

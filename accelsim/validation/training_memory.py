@@ -17,7 +17,7 @@ import numpy as np
 
 from accelsim.catalog import device
 from accelsim.errors import MissingDependencyError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.training.estimate import train
 from accelsim.validation.data_folder import DataFolder
 from accelsim.validation.names import workload_of
@@ -32,7 +32,7 @@ _IMAGES: Final = ((4, 96), (16, 64))
 _LOG_SIGMA: Final = 0.03
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Case:
     """A training step: its model, and what the two sides are asked with."""
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from accelsim.cluster_catalog import cluster
 from accelsim.errors import AccelsimError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.training.estimate import iteration_energy_j
 from accelsim.planning.training.plan import ParallelismPlan, parse_plan, plan_on
 from accelsim.planning.training.trust import iteration_log_sigma, row_spreads
@@ -50,7 +50,7 @@ _RATIO_LOG_SIGMA: Final = 0.08
 _POWER_LOG_SIGMA: Final = 0.1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Figure:
     """One row with its prediction; `row.measured_s` is in the suite's quantity, `setting` that of
     iterations whose time is asked.

@@ -17,7 +17,7 @@ import numpy as np
 
 from accelsim import catalog
 from accelsim.errors import AccelsimError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.cluster import Cluster
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.options import RunOptions, run_options
@@ -31,7 +31,7 @@ from accelsim.workloads.model import Workload
 from accelsim.workloads.spec import parse_workload
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlannedRun:
     """One iteration of a model on devices.
 
@@ -59,7 +59,7 @@ class PlannedRun:
         return catalog.device(self.device or (self.cluster.device_name if self.cluster else ""))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlannedRow:
     """One measured row.
 
@@ -177,7 +177,7 @@ def planned_batches(rows: Iterable[PlannedRow]) -> list[Batch]:
     return [_batch(own) for own in parts.values()]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Predicted:
     """A row with what is predicted of it."""
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.builder import DROPOUT
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
@@ -25,7 +25,7 @@ from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
 _K = OperatorKind
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class RowBlock:
     """Gradient rows of some forward rows `source`; `step` orders the rows of one forward row."""
 
@@ -104,7 +104,7 @@ def row_dims(*columns: IntArray) -> IntArray:
     return dims
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class ForwardRows:
     """Some forward rows and their columns."""
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError, UnknownNameError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 
 class Dtype(IntEnum):
@@ -57,7 +57,7 @@ DTYPE_BYTES: NDArray[np.float64] = np.array(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BlockFormat:
     """A format of weights with what each block of them shares, or a mixture of such formats.
 
@@ -92,7 +92,7 @@ def block_format(label: str, bits: float, shared_bits: float, block: float) -> B
     return BlockFormat(label, bits + shared_bits / block)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Precision:
     """Which format each part of a model uses.
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.operator import (
     CONTRACTION_KINDS,
@@ -47,7 +47,7 @@ _IS_CONTRACTION[list(CONTRACTION_KINDS)] = True
 _FEWEST_DIMENSIONS = {OperatorKind.COPY: 1, OperatorKind.OPTIMIZER: 3}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class OperatorGraph:
     """Operators of one run, in launch order; n rows.
 

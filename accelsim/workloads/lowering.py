@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import PRECISIONS, Precision
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
@@ -32,7 +32,7 @@ _MOST_IN_LAYER = 4
 _LOOKUPS = (OperatorKind.EMBEDDING, OperatorKind.EMBEDDING_BAG)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class ShapeColumns:
     """Sizes of one pass in each scenario, shape (scenarios,) each; see `PassShape`."""
 
@@ -71,7 +71,7 @@ def _size(column: IntArray) -> int:
     return first if (column == first).all() else cast("int", Sizes(column))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class LoweredBatch:
     """One pass in s scenarios that have the same operators: r launched rows, d of them distinct.
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import Precision
 from accelsim.workloads.graph import OperatorGraph
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from accelsim.workloads.capture.captured import CapturedModel
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PassShape:
     """Sizes of one run.
 
@@ -52,7 +52,7 @@ class PassShape:
 
 
 #: A family: parameters model and the function that writes its layers.
-@dataclass(frozen=True, slots=True)
+@frozen
 class Family:
     """A model family.
 
@@ -112,7 +112,7 @@ def family(
     return register
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Published:
     """A published figure the model must agree with."""
 
@@ -123,7 +123,7 @@ class Published:
     tolerance_fraction: float = 0.005
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Lowered:
     """A graph with the model-wide counts its memory depends on.
 
@@ -143,7 +143,7 @@ class Lowered:
     kv_bytes_per_token: float
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(slots=False, eq=False)
 class Workload:
     """A model and its default run.
 

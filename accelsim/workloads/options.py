@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.dtype import Precision, StoredFormat, weight_format
 from accelsim.workloads.dtype import precision as find_precision
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelOptions:
     """How a model is represented and issued.
 

@@ -17,7 +17,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.dtype import Dtype, Precision, StoredFormat
 from accelsim.workloads.graph import IntArray, OperatorGraph
 from accelsim.workloads.operator import (
@@ -36,7 +36,7 @@ _MIXED = frozenset({"bf16"})
 _PROMOTING = frozenset({OperatorKind.ELEMENTWISE, OperatorKind.COPY, OperatorKind.REDUCTION})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tensor:
     """A shape, the row that produced it (-1: an input of the model) and a storage identity."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 
 class ParallelGroup(IntEnum):
@@ -32,7 +32,7 @@ class ParallelGroup(IntEnum):
         return self.name.lower()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stage:
     """A pipeline stage.
 
@@ -55,7 +55,7 @@ class Stage:
         return self.index == self.count - 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shard:
     """One rank's part of a model.
 

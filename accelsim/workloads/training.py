@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from accelsim.errors import UnknownNameError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.backward import (
     ForwardRows,
     RowBlock,
@@ -25,7 +25,7 @@ from accelsim.workloads.operator import OperatorKind, Phase
 _K = OperatorKind
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Optimizer:
     """An update rule.
 

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.operator import IN_PLACE, OWN_STATISTICS
 
 
@@ -67,7 +67,7 @@ _COMPOSED: Final = (
 _WHOLE: Final = frozenset(f"{name}.across" for name in _SOFTMAX)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Variant:
     """A version of an operator.
 

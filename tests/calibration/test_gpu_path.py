@@ -185,7 +185,7 @@ def test_calibrate_fits_freezes_checks_and_other_commands_use_it(
         if case.execution == "compiled":
             raise check.MeasurementError(f"{case.key}: no triton")
         timing, energy_j = model_timer.time_model(
-            {name: getattr(case, name) for name in case.__slots__}
+            {name: getattr(case, name) for name in case.__dataclass_fields__}
             | {"budget_s": 0.01, "device": device}
         )
         return timing.time_s, timing.noise_fraction, energy_j, None

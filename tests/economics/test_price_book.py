@@ -281,7 +281,7 @@ def test_share_refuses_impossible_counts(count):
     ],
 )
 def test_offer_refuses_values_outside_their_range(changes):
-    fields = {name: getattr(SMALL, name) for name in Offer.__slots__}
+    fields = {name: getattr(SMALL, name) for name in Offer.__dataclass_fields__}
     with pytest.raises(InvalidValueError, match=next(iter(changes))):
         Offer(**{**fields, **changes})
 

@@ -106,7 +106,7 @@ def _trace(folder: Path, text: str) -> object:
 
 
 def _arrivals(folder: Path, text: str) -> object:
-    load = Arrivals(**_known(text, Arrivals.__slots__))
+    load = Arrivals(**_known(text, Arrivals.__dataclass_fields__))
     return load.columns(RandomStreams(0)) if load.requests * load.turns <= 100 else load
 
 

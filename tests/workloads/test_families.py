@@ -24,7 +24,7 @@ SAMPLE = sorted(
 
 def lower(name, batch=1, precision=FP32, **sizes):
     model = workload(name)
-    default = {field: getattr(model.default, field) for field in PassShape.__slots__}
+    default = {field: getattr(model.default, field) for field in PassShape.__dataclass_fields__}
     return model.lower(PassShape(**{**default, "batch": batch, **sizes}), precision)
 
 

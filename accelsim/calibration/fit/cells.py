@@ -16,7 +16,7 @@ import numpy as np
 from accelsim.cost.gpu import GpuParameters, cost_gpu
 from accelsim.cost.table import CostTable, Execution
 from accelsim.datafile import data_root, read_mapping
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
@@ -32,7 +32,7 @@ def unchained(graph: OperatorGraph, rows: Any) -> OperatorGraph:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class TimedKernels:
     """Kernels, each on its own: the time to issue it and the time it runs.
 
@@ -84,7 +84,7 @@ class TimedKernels:
         return cost_gpu(self.graph, self.profile, self.execution, parameters)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Cell:
     """Rows of one operator on one device in one data set; n rows.
 

@@ -22,7 +22,7 @@ from accelsim.calibration.fit.solve import Prior, Solution, solve
 from accelsim.cost.gpu import GpuMachine, GpuParameters
 from accelsim.cost.gpu.machine import memory_efficiency_name
 from accelsim.cost.table import CostTable
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import CONTRACTION_KINDS, CONV_KINDS, OperatorKind
 
@@ -37,7 +37,7 @@ _GRADIENTS = {OperatorKind.CONV_BACKWARD_DATA, OperatorKind.CONV_BACKWARD_WEIGHT
 _ENERGIES = ("power.vector_energy_overhead", "power.matrix_energy_overhead")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stage:
     """Parameters fitted together.
 
@@ -113,7 +113,7 @@ def _log_ratio(
     return np.log(cell.measured_s / cell.kernels.call_s(costs, parameters, issue_s))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StageFit:
     """Result of one stage.
 

@@ -25,7 +25,7 @@ from accelsim.cost.residual import (
     group_of,
     path_of,
 )
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import BoolArray, FloatArray
 
 #: The 90th percentile of a normal distribution's absolute value, in standard deviations.
@@ -45,7 +45,7 @@ _LIMITED_GROUPS = frozenset({"product", "convolution", "gradient"})
 _PRIOR_CHIPS = 4.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class FamilyPart:
     """Residuals of the rows of one family in one cell.
 

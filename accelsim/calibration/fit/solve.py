@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray
 
 #: ln-residual beyond which a row counts by its distance.
@@ -25,7 +25,7 @@ _PRIOR_WEIGHT = 0.05
 _STEP = 3e-3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Prior:
     """Range of a parameter and how firmly it stays at its centre.
 
@@ -42,7 +42,7 @@ class Prior:
     needs: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Solution:
     """What a fit found.
 

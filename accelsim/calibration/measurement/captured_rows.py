@@ -137,7 +137,9 @@ def _update(operator: str, sizes: dict[str, int], dtype: str) -> MeasuredRow:
         count, sizes["tensors"], policy, OPTIMIZERS[operator.removesuffix("_idle")], idle
     )
     columns = graph.to_dict()
-    return MeasuredRow.from_dict({name: columns[name][0] for name in MeasuredRow.__slots__})
+    return MeasuredRow.from_dict(
+        {name: columns[name][0] for name in MeasuredRow.__dataclass_fields__}
+    )
 
 
 class _Shapes(Pool):

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 CASE_VERSION = 2
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Case:
     """What one row measures.
 

@@ -29,7 +29,7 @@ from accelsim.calibration.measurement.operands import (
     read_calls,
     torch_dtype,
 )
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 __all__ = [
     "BUILDERS",
@@ -57,7 +57,7 @@ GRADIENT_OPERATORS: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Prepared:
     """A case ready to run.
 

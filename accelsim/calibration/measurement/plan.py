@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 Shape = dict[str, int]
 _TABLE: Final = Path(__file__).with_name("operators.csv")
@@ -32,7 +32,7 @@ _TRIES: Final = 400
 _STRIDE: Final = 37
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """Shapes of some operators.
 

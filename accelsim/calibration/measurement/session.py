@@ -31,7 +31,7 @@ from accelsim.calibration.measurement.power import energy_of_graph
 from accelsim.calibration.measurement.timing import CpuTimer, CudaTimer, Timer, Timing
 from accelsim.calibration.run_file import Measurement, RunFile
 from accelsim.errors import OutputError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 #: Dimensions that an out-of-memory case halves, in this order of preference.
 _SHRINKABLE: Final = ("batch", "rows", "m", "elements", "lookups", "parameters", "n")
@@ -60,7 +60,7 @@ _REWRITTEN_BYTES: Final = 8 * 2**20
 _WITHOUT_CONTEXT: Final = frozenset({"framework", "transfer", "compiled"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Progress:
     """Where a session stands; given to the caller after every case."""
 

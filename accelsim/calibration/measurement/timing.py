@@ -20,12 +20,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 Call = Callable[[], Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Timing:
     """Time of one call.
 
@@ -59,7 +59,7 @@ class Timer(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Block:
     """Calls timed together: time that counts, wall time and what disturbed them."""
 

@@ -28,14 +28,14 @@ from accelsim.cost.cpu.threads import (
     shared_work,
     thread_terms,
 )
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, TextArray
 
 __all__ = ["FittedKernels", "KernelFit", "KernelTimes", "Key"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class KernelFit:
     """One kernel in one format on one thread count.
 
@@ -52,7 +52,7 @@ class KernelFit:
     serial_s: float = SERIAL_S
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class KernelTimes:
     """Predicted times; columns of shape (n,), NaN where the kernel was not measured."""
 
@@ -81,7 +81,7 @@ _THREAD_WORK = np.array([term.endswith("_s") for term in THREAD_TERMS])
 _THREAD_MEMORY = np.array([term.endswith(("bytes", "_l3")) for term in THREAD_TERMS])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class FittedKernels:
     """All kernels of one CPU.
 

@@ -22,7 +22,7 @@ from typing import Final
 
 import numpy as np
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import CONV_KINDS, DIMENSIONS, OperatorKind, Phase
@@ -147,7 +147,7 @@ class Heap:
         return end
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class PassMemory:
     """What a pass of a running program takes from the heap.
 
@@ -162,7 +162,7 @@ class PassMemory:
     extent_bytes: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _Blocks:
     """What each row takes, in bytes.
 

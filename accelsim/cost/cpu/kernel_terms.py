@@ -39,7 +39,7 @@ from accelsim.cost.cpu.row_counts import (
     row_counts,
     softmax_counts,
 )
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import (
@@ -110,7 +110,7 @@ WORK_TERMS = np.array(
 MEMORY_TERMS = np.array([term.endswith(("bytes", "_l2", "_l3")) for term in TERMS])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Context:
     """Where and how rows run.
 
@@ -285,7 +285,7 @@ def _visible_fraction(rows: KindRows) -> FloatArray:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _Rows(KindRows):
     """Rows of one kind and where their operands are."""
 

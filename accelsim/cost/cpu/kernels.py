@@ -18,7 +18,7 @@ import numpy as np
 from accelsim.cost.cpu.convolutions import conv_names
 from accelsim.cost.cpu.kind_rows import KindRows
 from accelsim.cost.cpu.recurrent_steps import SINGLE_ROWS
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import BoolArray, OperatorGraph, TextArray
 from accelsim.workloads.operator import CONV_KINDS, SORTED_WIDTH, OperatorKind, Phase
 from accelsim.workloads.variant import Trait, Variant, variant
@@ -108,7 +108,7 @@ NARROW_COLUMNS = 4
 THIN_ROWS = 16
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _KernelTable:
     """The file `kernels.csv`.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
@@ -13,7 +13,7 @@ from accelsim.workloads.variant import Trait
 __all__ = ["KindRows"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class KindRows:
     """Rows of one kind; `rows["m"]` is a dimension, shape (k,).
 

@@ -11,7 +11,7 @@ from accelsim.cost.cpu.parameters import CpuParameters
 from accelsim.cost.roofline import rate_table
 from accelsim.cost.table import Execution, Rows
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import CpuProfile, MemoryLevel
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -32,7 +32,7 @@ _SUM_OVER_A_BATCH = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class CpuMachine:
     """Sustained rates of one CPU under one execution mode.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from accelsim.cost.class_parameters import class_parameters
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 if TYPE_CHECKING:
     from accelsim.cost.cpu.fitted_kernels import FittedKernels
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["CpuParameters", "cpu_parameters"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CpuParameters:
     """What the class adds to a CPU's datasheet.
 

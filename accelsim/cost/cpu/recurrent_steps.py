@@ -14,7 +14,7 @@ import numpy as np
 
 from accelsim.cost.cpu.cache_counts import round_share
 from accelsim.cost.cpu.kind_rows import KindRows
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
 from accelsim.workloads.operator import RECURRENT_KINDS, OperatorKind
 from accelsim.workloads.variant import Trait
@@ -58,7 +58,7 @@ def gate_rests(hidden: FloatArray, width: FloatArray) -> FloatArray:
     return hidden % (_PAIR_BYTES / width)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class StepWork:
     """Work of recurrent layers; columns of shape (k,).
 

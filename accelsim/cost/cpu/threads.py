@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from accelsim.cost.cpu.kernel_terms import TERMS
 from accelsim.cost.cpu.kernels import MIRROR_PADDING, RESAMPLING
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
@@ -67,7 +67,7 @@ _FIXED = np.isin(TERMS, ["start", "evicted"])
 _FIRST = np.array([term == "first_count" for term in TERMS])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class OneThread:
     """Rows on one thread, and how several split them; columns of shape (n,).
 
@@ -86,7 +86,7 @@ class OneThread:
         return OneThread(self.time_s[index], self.fixed_s[index], self.work[index])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class SharedWork:
     """How several threads split rows; columns of shape (n,).
 

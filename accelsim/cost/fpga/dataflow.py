@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from accelsim.cost.fpga.fpga_parameters import FpgaParameters
 from accelsim.errors import DoesNotFitError, InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import FpgaProfile
 from accelsim.hardware.sourced import value_of
 from accelsim.workloads.graph import FloatArray
@@ -47,7 +47,7 @@ _DISTRIBUTED_DEPTH = 128
 _RESOURCES = ("lut_count", "bram_18k_count", "dsp_count")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StreamingNode:
     """One layer as a matrix-vector unit.
 
@@ -75,7 +75,7 @@ class StreamingNode:
     load_cycles: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class DataflowDesign:
     """A folded network; columns of shape (nodes,).
 

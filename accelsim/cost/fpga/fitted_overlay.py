@@ -20,7 +20,7 @@ from accelsim.cost.fpga.host_tasks import HostTask
 from accelsim.cost.fpga.network import gate_fractions, host_times_s, join_networks, layer_times_s
 from accelsim.cost.fpga.network_layers import layer_columns, layer_rows
 from accelsim.cost.fpga.network_rates import BoardRates, boards_of_device
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import FpgaProfile
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import CONV_KINDS, DIMENSIONS, OperatorKind
@@ -38,7 +38,7 @@ _DEPTHS = [
 _CONVOLUTIONAL = 0.5
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class NetworkTimes:
     """Times of a graph's layers on an overlay.
 

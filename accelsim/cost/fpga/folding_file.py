@@ -19,7 +19,7 @@ from accelsim.cost.fpga.dataflow import DataflowDesign, StreamingNode, design_of
 from accelsim.cost.fpga.fpga_parameters import FpgaParameters
 from accelsim.datafile import read_json
 from accelsim.errors import InvalidValueError, ProfileError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import FpgaProfile
 
 __all__ = ["LayerFolding", "folded_design", "parse_folding", "read_folding"]
@@ -30,7 +30,7 @@ _MATRIX_LAYER = re.compile(
 _LARGEST = 2**20
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LayerFolding:
     """Folding of one layer.
 

@@ -10,14 +10,14 @@ from typing import Literal
 
 from accelsim.cost.class_parameters import class_parameters
 from accelsim.cost.fpga.network_rates import BoardRates, board_rates
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 __all__ = ["Flow", "FpgaParameters", "board_parameters", "fpga_parameters"]
 
 Flow = Literal["overlay", "dataflow"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FpgaParameters:
     """What the class adds to an FPGA's datasheet.
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.fpga.network_layers import DEPTHWISE, POOL, LayerColumns
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["HOST_CORES", "HostTask", "HostWork", "host_work", "join_work"]
@@ -51,7 +51,7 @@ class HostTask(IntEnum):
     KEYPOINTS = 7
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class HostWork:
     """Host work of k network runs, columns of shape (k,).
 

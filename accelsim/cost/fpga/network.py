@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from accelsim.cost.fpga.host_tasks import HOST_CORES, HostTask, HostWork, host_work, join_work
 from accelsim.cost.fpga.network_layers import CONV, DEPTHWISE, GATE, POOL, LayerColumns, join_layers
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray
 
 __all__ = [
@@ -40,7 +40,7 @@ __all__ = [
 _AUGMENTED_CHANNELS = 4
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DpuRates:
     """What a release of the compiler and its overlay reach; all above 0.
 
@@ -104,7 +104,7 @@ class DpuRates:
         return DpuRates(*(float(v) for v in np.exp(values)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class DpuBoards:
     """Boards that run networks, one per network run; columns of shape (k,).
 
@@ -131,7 +131,7 @@ class DpuBoards:
     is_early: NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class DpuNetworks:
     """Layers of k network runs end to end, ready to be timed with any rates.
 

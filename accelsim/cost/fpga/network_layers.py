@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.fpga.map_slices import burst_ratios, is_concatenation
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import IN_PLACE, OperatorKind
 
@@ -48,7 +48,7 @@ _PASS_FLOP = 4
 _SELF_GATED = frozenset({"silu", "swish"})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class LayerColumns:
     """Layers of one network for one image; columns of shape (n,), n >= 1.
 

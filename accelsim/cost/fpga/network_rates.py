@@ -17,7 +17,7 @@ from accelsim.cost.fpga.host_tasks import HOST_CORES
 from accelsim.cost.fpga.network import DpuBoards, DpuRates
 from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s
 from accelsim.datafile import data_root, read_yaml
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import DpuCore, FpgaProfile
 
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
 _REFERENCE_HOST_HZ = 1.2e9
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EngineRates:
     """Rates of an overlay of batch engines, for all its boards and releases.
 
@@ -51,7 +51,7 @@ class EngineRates:
     multi_log_sigma: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class ShippedRates:
     """Rates that ship with accelsim.
 
@@ -85,7 +85,7 @@ class ShippedRates:
         return max(self.releases, key=_order)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BoardRates:
     """What the rates say of one board.
 

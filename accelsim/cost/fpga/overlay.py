@@ -15,7 +15,7 @@ from accelsim.cost.fpga.fpga_parameters import FpgaParameters
 from accelsim.cost.fpga.network_rates import core_sides
 from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s, rate_table
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import DpuCore, FpgaProfile
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray
@@ -36,7 +36,7 @@ _BATCH_ENGINES = ("DPUCVDX8", "DPUCV2DX8", "DPUCADF8")
 Sides = tuple[float, float, float]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class OverlayMachine:
     """Sustained rates of a board's overlay.
 

@@ -23,7 +23,7 @@ from accelsim.cost.gpu.gemm import GemmShape, contraction_costs, gemm_compute_s
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine, reached_flop_per_s, tiles_of
 from accelsim.cost.table import RowCosts, Rows
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
@@ -48,7 +48,7 @@ _ZEROS_MULTIPLIED = 0.5
 _BACKWARD_KINDS = frozenset({_K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Winograd:
     """F(output x output, 3x3): `products` multiplies per output tile and channel pair."""
 
@@ -71,7 +71,7 @@ _FUSED = _Winograd(2, _GATHERING, fused=True)
 _UNFUSED = _Winograd(4, _GATHERING | {_K.CONV_BACKWARD_WEIGHT})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _Layer:
     """Dimensions and arithmetic of convolution rows; every column has shape (r,)."""
 
@@ -126,7 +126,9 @@ class _Layer:
 
     def part(self, rows: NDArray[np.int64]) -> _Layer:
         """Some of the rows."""
-        columns = {name: getattr(self, name)[rows] for name in self.__slots__ if name != "kind"}
+        columns = {
+            name: getattr(self, name)[rows] for name in self.__dataclass_fields__ if name != "kind"
+        }
         return _Layer(kind=self.kind, **columns)
 
     @property

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine, Tiles, cache_bytes_per_s, join_times, tiles_of
 from accelsim.cost.table import RowCosts, Rows
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
@@ -49,7 +49,7 @@ _SPLITS = (2.0, 4.0, 8.0, 16.0, 32.0)
 _BLOCK = 4096
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class GemmShape:
     """`batch` products of m x k by k x n; every column has shape (r,).
 
@@ -76,7 +76,7 @@ class GemmShape:
 
     def part(self, rows: Any) -> GemmShape:
         """Some of the rows."""
-        return GemmShape(**{name: getattr(self, name)[rows] for name in self.__slots__})
+        return GemmShape(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
 
 
 def gemm_compute_s(

@@ -24,7 +24,7 @@ from accelsim.cost.shape_surface import Surface
 from accelsim.cost.table import Tier
 from accelsim.datafile import data_root, read_mapping
 from accelsim.errors import InvalidValueError, ProfileError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray
 
 __all__ = [
@@ -64,7 +64,7 @@ class _Group:
                 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GemmParameters(_Group):
     """Matrix products. Fractions are of the data-sheet rate, in (0, 1].
 
@@ -112,7 +112,7 @@ class GemmParameters(_Group):
     overlap_exponent: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemoryParameters(_Group):
     """Kernels bound by memory, and the bandwidth that all kernels see.
 
@@ -155,7 +155,7 @@ class MemoryParameters(_Group):
     other_special_efficiency: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConvolutionParameters(_Group):
     """Convolutions, forward and gradients.
 
@@ -177,7 +177,7 @@ class ConvolutionParameters(_Group):
     backward_efficiency: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AttentionParameters(_Group):
     """Fused attention.
 
@@ -190,7 +190,7 @@ class AttentionParameters(_Group):
     backward_efficiency: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RecurrentParameters(_Group):
     """Recurrent layers.
 
@@ -201,7 +201,7 @@ class RecurrentParameters(_Group):
     step_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PowerParameters(_Group):
     """Energy of arithmetic and movement, and what a board's power limit does.
 
@@ -237,7 +237,7 @@ class PowerParameters(_Group):
     largest_static_fraction: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostParameters(_Group):
     """Copies between host and device.
 
@@ -250,7 +250,7 @@ class HostParameters(_Group):
     copy_latency_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DispatchParameters(_Group):
     """Host time to issue operators in an eager framework, and gaps of replayed graphs; s.
 
@@ -287,7 +287,7 @@ class DispatchParameters(_Group):
     graph_gap_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpreadParameters(_Group):
     """Standard deviations of ln(measured / predicted) of rows that no family describes.
 
@@ -306,7 +306,7 @@ class SpreadParameters(_Group):
     recurrent: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class LoopConditions:
     """What a loop around single kernels does to them; columns over all rows of the graph, shape
     (n,) each.
@@ -327,7 +327,7 @@ class LoopConditions:
     is_m_contiguous: NDArray[np.bool_] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GpuParameters:
     """What a GPU data sheet does not say.
 

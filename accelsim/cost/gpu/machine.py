@@ -26,7 +26,7 @@ from accelsim.cost.power import (
 )
 from accelsim.cost.table import Rows
 from accelsim.errors import UnsupportedOperatorError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import GpuProfile
 from accelsim.hardware.sourced import Sourced
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
@@ -104,7 +104,7 @@ _LARGEST_CHIP_W = 300.0
 _REFERENCE_NM = 12.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class GpuMachine:
     """One GPU under one set of parameters.
 

@@ -20,7 +20,7 @@ from accelsim.cost.surface_file import SurfaceFile, surface_file_name
 from accelsim.cost.table import Tier
 from accelsim.datafile import read_json
 from accelsim.errors import InputError, ProfileError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.dtype import Dtype
 
@@ -36,7 +36,7 @@ FILE = "measured_boards.json"
 _MOST_BYTES = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Board:
     """What tells how near two boards are.
 
@@ -73,7 +73,7 @@ class Board:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class MeasuredBoard:
     """A board with the surfaces of its overlay.
 

@@ -22,7 +22,7 @@ from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.measured_boards import Board, MeasuredBoard, measured_boards
 from accelsim.cost.residual import IN_MODEL_LOG_SIGMA
 from accelsim.cost.shape_surface import LazySurfaces, Surface
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["Relative", "measured_relatives", "with_relative_surfaces"]
@@ -49,7 +49,7 @@ _OTHER_ARCHITECTURE, _OTHER_MEMORY = 10.0, 1.0
 _DECAY, _LEAST_WEIGHT = 0.8, 0.05
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Relative:
     """A measured board and its share in a blend.
 

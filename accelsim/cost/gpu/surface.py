@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from accelsim.cost.gpu.repeated import with_cached_operands
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.table import RowCosts, Rows
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import ATTENTION_KINDS, CONTRACTION_KINDS, CONV_KINDS, OperatorKind
@@ -275,7 +275,7 @@ def _least_filled_s(
     return every
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _FilledRows(Rows):
     """Rows with one side filled up to a size each, shape (r,)."""
 

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from accelsim.cost.contraction import Contraction
 from accelsim.cost.systolic.cycles import folding, systolic_cycles
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import Dataflow
 from accelsim.workloads.graph import FloatArray
 
@@ -29,7 +29,7 @@ Compatibility = Literal["", "scalesim"]
 PARTIAL_SUM_BITS = 32.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class ArrayCounts:
     """One product on one array; every column has the broadcast shape of the products and arrays.
 

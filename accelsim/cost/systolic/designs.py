@@ -23,7 +23,7 @@ from accelsim.cost.systolic.energy import EnergyCoefficients
 from accelsim.cost.systolic.products import Products, pack_groups
 from accelsim.cost.systolic.stalls import StalledRun, stalled_run, tile_words
 from accelsim.errors import DoesNotFitError, InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import MOST_MULTIPLY_ADDERS, Dataflow
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray
@@ -39,7 +39,7 @@ _LARGEST = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ArrayDesign:
     """One design.
 
@@ -108,7 +108,7 @@ class ArrayDesign:
         return self.input_sram_bytes, self.weight_sram_bytes, self.output_sram_bytes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class DesignCosts:
     """A model on d designs; every column has shape (d,).
 
@@ -196,7 +196,7 @@ class _Chip(NamedTuple):
     memory: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _Columns:
     """Design columns, shape (d, 1); scratchpads (3, d, 1)."""
 
@@ -225,7 +225,7 @@ def _columns(designs: Sequence[ArrayDesign], width: float) -> _Columns:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _Share:
     """What one array runs of each product: `rounds` products (m x k) by (k x n); shape (d, l).
 

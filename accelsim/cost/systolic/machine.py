@@ -14,7 +14,7 @@ import numpy as np
 from accelsim.cost.class_parameters import class_parameters
 from accelsim.cost.roofline import rate_table
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import AsicProfile, Dataflow
 from accelsim.hardware.sourced import Sourced, value_of
 from accelsim.workloads.dtype import Dtype
@@ -37,7 +37,7 @@ _SAMPLES: Final = (
 TRAINING_PHASES: Final = (Phase.BACKWARD, Phase.GRADIENT, Phase.OPTIMIZER)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SystolicParameters:
     """What the class adds to an ASIC's datasheet; values and sources in
     ``calibration/class/asic.yaml``.
@@ -89,7 +89,7 @@ def sparse_parameters() -> SystolicParameters:
     return replace(systolic_parameters(), sparse_weights=True)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class AsicMachine:
     """Sustained rates of one ASIC.
 

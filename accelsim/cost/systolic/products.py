@@ -13,7 +13,7 @@ import numpy as np
 from accelsim.cost.contraction import Contraction, attention_products, contraction, recurrence
 from accelsim.cost.table import Rows
 from accelsim.errors import UnsupportedOperatorError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import CONV_KINDS, OperatorKind
 
@@ -23,7 +23,7 @@ _RECURRENT = {_K.RNN, _K.LSTM, _K.GRU}
 _PLAIN = {_K.GEMM, _K.BATCHED_GEMM, _K.GROUPED_GEMM, *CONV_KINDS}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Products:
     """Matrix products of a graph, l of them, and the work that is none.
 

@@ -21,11 +21,11 @@ import numpy as np
 
 from accelsim.cost.class_parameters import class_parameters
 from accelsim.errors import DoesNotFitError, InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RowStationaryChip:
     """Parameters of one chip; values and sources in ``calibration/class/eyeriss.yaml``.
 
@@ -72,7 +72,7 @@ def row_stationary_chip() -> RowStationaryChip:
     return chip
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConvLayer:
     """One convolution; a fully connected layer has a window of its whole input.
 
@@ -115,7 +115,7 @@ class ConvLayer:
         return float(self.batch * self.channels_out * self.out_height * self.out_width * window)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RowStationaryRun:
     """One layer on one chip.
 

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from accelsim.cost.systolic.cycles import Folding, folding, pipelined_cycles, systolic_cycles
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import Dataflow
 from accelsim.workloads.graph import FloatArray
 
@@ -34,7 +34,7 @@ _REFETCHED: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class StalledRun:
     """One product on one array with its memory; columns of the broadcast shape.
 

@@ -24,7 +24,7 @@ from accelsim.economics.offer import Offer
 from accelsim.economics.price import prices_folder
 from accelsim.economics.price_file import csv_rows
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 _DECIMAL_SLIP: Final = 10.0
 _LICENCE_RATIO: Final = 1.25
@@ -52,7 +52,7 @@ class Ingested(NamedTuple):
     corrections: tuple[Finding, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeviceRule:
     """Which catalogue device the instances of a provider have.
 

@@ -13,10 +13,10 @@ import difflib
 import math
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 #: Column names of public feeds -> ours.
 FIELD_ALIASES: Final[Mapping[str, str]] = {
@@ -48,7 +48,7 @@ class RefusedRowError(Exception):
     """A row that cannot become an offer; caught by `accelsim.economics.feeds.ingest.ingest`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """A row that was refused, or one field of it that was corrected.
 

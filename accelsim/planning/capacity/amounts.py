@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from accelsim.economics.result import HOURS_PER_YEAR
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.capacity.candidates import Candidate, ServiceAnswer
 from accelsim.planning.capacity.fleet import Amount
 from accelsim.planning.capacity.jobs import Way
@@ -35,7 +35,7 @@ AMOUNTS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Uses:
     """What a scenario's fleets may be made of.
 

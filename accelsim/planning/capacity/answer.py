@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any, ClassVar
 
 import accelsim
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.capacity.candidates import OWNED
 from accelsim.planning.capacity.scenario import Constraints, Scenario
 from accelsim.result import Metric, Provenance, Result
@@ -16,7 +16,7 @@ from accelsim.result import Metric, Provenance, Result
 __all__ = ["CapacityPlan", "FleetAnswer", "OfferCount", "doubts", "reason"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OfferCount:
     """Instances of one offer.
 
@@ -37,7 +37,7 @@ class OfferCount:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FleetAnswer:
     """A fleet and what is known of it.
 
@@ -100,7 +100,7 @@ class FleetAnswer:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CapacityPlan(Result):
     """A recommended fleet, or why there is none.
 

@@ -12,7 +12,7 @@ from bisect import bisect_right
 
 import numpy as np
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["BatchTimes", "largest_rate_per_s", "latencies_s"]
@@ -23,7 +23,7 @@ _BISECTIONS = 10
 _REQUESTS = 4000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BatchTimes:
     """Time of a batch by its size, between measured sizes along a line.
 

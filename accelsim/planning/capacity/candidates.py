@@ -16,7 +16,7 @@ from accelsim.economics.carbon import grid_kgco2e_per_kwh, pue_ratio
 from accelsim.economics.offer import Offer, Quote
 from accelsim.economics.price import PriceBook
 from accelsim.errors import InputError, InvalidValueError, UnknownNameError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import CpuProfile, DeviceProfile
 from accelsim.planning.capacity.batch_queue import BatchTimes, largest_rate_per_s, latencies_s
 from accelsim.planning.capacity.scenario import BatchJob, Candidates, Owned, Service
@@ -33,7 +33,7 @@ _DRAWN_REQUESTS: Final = 1000
 _Z90: Final = 1.6448536269514722
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Candidate:
     """An offer that may be rented.
 
@@ -114,7 +114,7 @@ class ServiceAnswer(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeviceAnswer:
     """How one device answers one service, or samples of a job, in batches.
 

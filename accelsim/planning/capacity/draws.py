@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.capacity.candidates import Candidate, ServiceAnswer
 from accelsim.planning.capacity.fleet import Fleet
 from accelsim.planning.capacity.jobs import Way
@@ -21,7 +21,7 @@ __all__ = ["Draws"]
 _QUANTILE: Final = 0.99
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Draws:
     """What the draws need to know of a fleet.
 

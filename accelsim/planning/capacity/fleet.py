@@ -27,7 +27,7 @@ from typing import Any, Final
 import numpy as np
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 __all__ = ["GAP", "TOLERANCE", "Amount", "Fleet", "FleetModel", "FleetProblem"]
@@ -42,7 +42,7 @@ _SOLVED: Final = 0
 _INFEASIBLE: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Amount:
     """Something a fleet uses, linear in instances, load and ways; a limit of it, or an objective.
 
@@ -63,7 +63,7 @@ class Amount:
         return Amount(self.per_instance, self.per_load[place : place + 1])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FleetProblem:
     """What is to be carried, and by what.
 
@@ -103,7 +103,7 @@ class FleetProblem:
         return bool(carried and np.isin(np.arange(self.job_count), self.job).all())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fleet:
     """Instances and the load each kind carries.
 

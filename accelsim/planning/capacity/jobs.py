@@ -20,7 +20,7 @@ import numpy as np
 from accelsim.economics.bill import billed_usd
 from accelsim.economics.result import HOURS_PER_YEAR
 from accelsim.errors import InputError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.capacity.candidates import Candidate, device_answer
 from accelsim.planning.capacity.scenario import BatchJob, Reliability, Scenario, TrainingJob
 from accelsim.planning.training.estimate import train
@@ -32,7 +32,7 @@ __all__ = ["Way", "ways"]
 _Z90: Final = 1.6448536269514722
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Way:
     """A job on so many instances of an offer.
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ import numpy as np
 from accelsim.economics.carbon import embodied_kgco2e
 from accelsim.economics.dates import is_mixed
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.capacity.amounts import (
     AMOUNTS,
     HOURS_PER_MONTH,
@@ -60,7 +60,7 @@ _EFFICIENCIES: Final = (0.8, 1.25)
 _ERRORS: Final = (0.5, 2.0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Question:
     """What a fleet is looked for, beside the scenario.
 

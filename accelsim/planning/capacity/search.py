@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.capacity.fleet import (
     GAP,
     TOLERANCE,
@@ -149,7 +149,7 @@ def _sum(amounts: Sequence[Amount], factors: FloatArray) -> Amount:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _Mix:
     """What a linear programme of columns found.
 

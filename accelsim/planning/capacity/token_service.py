@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from accelsim import workload_catalog
 from accelsim.errors import InputError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.capacity.candidates import ServiceAnswer, device_answer
 from accelsim.planning.capacity.scenario import Service
 from accelsim.planning.options import run_options
@@ -42,7 +42,7 @@ _USUAL: Final = 0.5
 _TOLERANCE: Final = 1.04
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class TokenAnswer:
     """How a replica answers requests of tokens; see `ServiceAnswer`.
 

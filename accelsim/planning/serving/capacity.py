@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.simulation.serving.requests import RequestColumns
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["FullBatch", "LoadShape", "full_batch"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoadShape:
     """Means of a load's requests.
 
@@ -51,7 +51,7 @@ class LoadShape:
         return cls(float(prompt.mean()), float(output.mean()), float(keys), float(held))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FullBatch:
     """A replica that never waits.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from accelsim import cluster_catalog
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.options import PriceChoice, RunOptions
 from accelsim.planning.price import DevicePrice, device_price
 from accelsim.planning.serving.capacity import FullBatch, LoadShape, full_batch
@@ -40,7 +40,7 @@ Part = Literal["all", "prompts", "further"]
 _FIRST: Final = 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class PoolPlan:
     """Replicas of one plan.
 
@@ -90,7 +90,7 @@ def _rows(columns: RequestColumns, chosen: Any) -> RequestColumns:
     return RequestColumns(np.zeros(count), *lengths)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Deployment:
     """Pools of a fleet; the first is the one a result is named after.
 
@@ -197,7 +197,7 @@ def _prompts(
     return PoolPlan(own, price, asked.replicas, part="prompts", link=moved)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class SimulatedFleet:
     """What a simulation leaves.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from accelsim import __version__
 from accelsim.economics.result import SECONDS_PER_HOUR
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.serving.capacity import FullBatch
 from accelsim.planning.serving.deployment import Deployment, PoolPlan, SimulatedFleet
 from accelsim.planning.serving.measures import (
@@ -26,7 +26,7 @@ from accelsim.simulation.serving.schedulers.base import Scheduler
 __all__ = ["result_of"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _PoolFigures:
     """What a pool did.
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import numpy as np
 
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.options import PriceChoice, RunOptions, options_and_price
 from accelsim.planning.price import DevicePrice, device_price
 from accelsim.planning.serving.capacity import LoadShape, full_batch
@@ -51,7 +51,7 @@ _TOKENS: Final = (2048, 8192, 16_384)
 _SHARE_STEP: Final = 0.02
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Found:
     """The answer of a search.
 
@@ -168,7 +168,7 @@ def find(
     return search.min_replicas()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Asked:
     """What is asked of every layout."""
 
@@ -224,7 +224,7 @@ def _layout(asked: _Asked, options: ServingOptions, tp: int) -> _Search | None:
     return search
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Limits:
     """What was simulated under limits: the share of requests that met the targets."""
 

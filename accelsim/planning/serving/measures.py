@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.serving.options import SloTargets
 from accelsim.planning.serving.result import PERCENTILES
 from accelsim.simulation.serving.requests import RequestLog
@@ -22,7 +22,7 @@ _NEAR_CAPACITY: Final = 0.95
 _PARTS: Final = 4
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class RequestTimes:
     """Times of the requests that ended, by arrival; n requests. Differences are made when they are
     asked for: of ten million requests each is a column of 80 MB.

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.options import RunOptions
 from accelsim.planning.run import ResolvedRun
 from accelsim.planning.serving.capacity import LoadShape
@@ -34,7 +34,7 @@ _SEQUENCES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 _PROMPTS: Final = (1, 2, 4, 8)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Layout:
     """One way to serve a model but for the limits of its batches.
 
@@ -51,7 +51,7 @@ class Layout:
     options: ServingOptions
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class OperatingPoints:
     """A replica at full batches under n pairs of limits.
 

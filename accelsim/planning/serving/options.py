@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.simulation.serving.autoscaling import ScalingPolicy
 from accelsim.simulation.serving.outages import OutagePolicy
 
@@ -30,7 +30,7 @@ def _check_counts(options: Any, names: tuple[str, ...]) -> None:
             raise InvalidValueError(name, value, f"a whole number from 1 to {_MOST_REPLICAS:,}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SloTargets:
     """What counts as served well; None asks for nothing.
 
@@ -70,7 +70,7 @@ class SloTargets:
         return self.ttft_s is None and self.tpot_s is None and self.e2e_s is None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PrefillOptions:
     """Replicas that compute prompts alone and send the caches to those that generate.
 
@@ -95,7 +95,7 @@ class PrefillOptions:
         _check_counts(self, ("replicas", "tp"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PoolOptions:
     """Further replicas of a fleet: another device, another model, or both.
 
@@ -128,7 +128,7 @@ class PoolOptions:
             raise InvalidValueError("pool share", share, allowed)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Speculation:
     """Tokens guessed ahead and checked in one step.
 
@@ -162,7 +162,7 @@ class Speculation:
         return k + 1.0 if a == 1 else (1 - a ** (k + 1)) / (1 - a)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Adapters:
     """Low-rank adapters of one model that requests ask for evenly; all are in device memory.
 
@@ -183,7 +183,7 @@ class Adapters:
         _check_counts(self, ("count", "rank"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServingOptions:
     """How a model is served; the engine's own way where None.
 

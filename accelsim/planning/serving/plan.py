@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.options import RunOptions
 from accelsim.planning.run import ResolvedRun, resolve
 from accelsim.planning.serving.cold_start import host_bandwidth_bytes_per_s
@@ -33,7 +33,7 @@ __all__ = ["ReplicaPlan", "deployed_run", "memory_of", "replica_plan"]
 _BATCHED_TOKENS = 8192
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class ReplicaPlan:
     """One replica.
 
@@ -214,7 +214,7 @@ def replica_plan(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Size:
     """Limits of the steps that are tabulated."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.result import Metric, Provenance, Result
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _STAGES: Final = ("waiting", "prompt", "further tokens")
 Distribution = Mapping[str, float | None]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen(repr=False)
 class ServingResult(Result):
     """Requests served by replicas; unknown figures are None.
 

@@ -27,7 +27,7 @@ from accelsim.errors import (
     InvalidValueError,
     UnsupportedOperatorError,
 )
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.architecture import pareto_mask
 from accelsim.planning.options import PriceChoice, RunOptions, options_and_price
 from accelsim.planning.price import device_price
@@ -73,7 +73,7 @@ _UNPRICED: Final = "no offer of the device"
 Report = Callable[[float, float | None, str], None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SearchSpace:
     """What is tried.
 
@@ -107,7 +107,7 @@ class SearchSpace:
                 raise InvalidValueError(name, values, "one or more whole numbers >= 1")
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen(repr=False)
 class ServingSearch(Result):
     """What a search found.
 

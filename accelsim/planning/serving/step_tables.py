@@ -23,7 +23,7 @@ from accelsim.cost.registry import operator_costs, tier_parameters
 from accelsim.cost.residual import run_log_sigma
 from accelsim.cost.stack import on_stack
 from accelsim.cost.table import CostTable, Execution
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.placement import place as placement_of
 from accelsim.hardware.profile import AsicProfile
 from accelsim.planning.run import ResolvedRun
@@ -59,7 +59,7 @@ _CACHED: Final = (0, 256, 1024, 4096, 16384, 65536, 262144, 1048576)
 _CONTEXTS: Final = (16, 128, 512, 1024, 2048, 4096, 8192, 16384, 65536, 262144, 1048576)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReplicaMemory:
     """Memory of one rank, bytes.
 
@@ -208,7 +208,7 @@ def _stages(shard: Shard, count: int) -> Iterator[Shard]:
         yield replace(shard, stage=Stage(index, count))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Pricing:
     """How rows are priced on the run's device."""
 

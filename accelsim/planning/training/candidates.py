@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.training.plan import RECOMPUTE, SCHEDULES, ParallelismPlan
 from accelsim.workloads.graph import IntArray
 
@@ -22,7 +22,7 @@ _OPTIONAL: Final = ("etp", "shard_group", "lora_rank")
 _COLUMNS: Final = tuple(f.name for f in fields(ParallelismPlan) if f.name != "stage_layers")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Candidates:
     """k plans.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.training.candidates import Candidates
 from accelsim.planning.training.memory import gradient_width_bytes
 from accelsim.planning.training.setup import TrainingSetup
@@ -27,7 +27,7 @@ _K = OperatorKind
 _HOST_UPDATE_BYTES = 28.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class DataParallel:
     """Columns of k plans.
 

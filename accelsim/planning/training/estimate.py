@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from accelsim import catalog, cluster_catalog
 from accelsim.errors import DoesNotFitError, InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.evidence import Evidence
 from accelsim.planning.options import PriceChoice, RunOptions, options_and_price, run_options
@@ -87,7 +87,7 @@ _METRICS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen(repr=False)
 class TrainingEstimate(Result):
     """What training takes; unknown figures are None, and times are None where a plan was not
     costed.
@@ -320,7 +320,7 @@ def _chosen(plan: ParallelismPlan | str | None, setup: TrainingSetup) -> Paralle
     return plan_on(setup.device_count, parse_plan(plan or ""))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Place:
     """Where a run is."""
 

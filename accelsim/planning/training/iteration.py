@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.passes import run_passes
 from accelsim.planning.simulate import simulated
 from accelsim.planning.training.candidates import Candidates
@@ -33,7 +33,7 @@ _SHARDED_MICROBATCHES: Final = 3
 _OF_DEVICE: Final = ("compute", "tensor", "context", "expert")
 
 
-@dataclass(frozen=True, slots=False, eq=False)
+@frozen(slots=False, eq=False)
 class Iteration:
     """One iteration of a plan.
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from accelsim.cost.registry import tier_parameters
 from accelsim.cost.stack import on_stack
 from accelsim.cost.table import CostTable, Tier
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.likeness import Setting, setting_of
 from accelsim.planning.passes import TrainingStep, training_step
 from accelsim.planning.run import ResolvedRun
@@ -72,7 +72,7 @@ FIELDS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class BlockCosts:
     """Sums over the rows of each block, for u units (ways to run one microbatch on one rank).
 
@@ -99,7 +99,7 @@ class BlockCosts:
         return int(self.values["flop"].shape[1])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class RowSpreads:
     """Rows that the interval of an iteration is made from.
 
@@ -143,7 +143,7 @@ def block_costs(runs: tuple[ResolvedRun, ...]) -> BlockCosts:
     return BlockCosts(values, found[0].layer_count, rows, tied, trained)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _Unit:
     values: dict[str, FloatArray]
     layer_count: int
@@ -156,7 +156,7 @@ def _unit_cached(run: _RunKey) -> _Unit:
     return _priced(run.run)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _RunKey:
     """A run compared by what prices its microbatch."""
 
@@ -328,7 +328,7 @@ def _spreads(
     return RowSpreads(graph.kind.astype(np.int64), times, table.log_sigma, shared, *about)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _Blocks:
     """Which rows stand for which blocks.
 

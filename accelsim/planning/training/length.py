@@ -12,7 +12,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 from accelsim.errors import InvalidValueError, UnknownNameError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.training.setup import Conditions
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _RESTART_S: Final = 600.0
 _AMOUNTS: Final = ("tokens", "samples", "epochs", "iterations")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunLength:
     """How long a run is; exactly one of the first four.
 
@@ -151,7 +151,7 @@ def parse_conditions(text: str) -> tuple[Conditions, dict[str, Any]]:
     return Conditions(**values), of_length
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TrainingRun:
     """One iteration's figures, as a run multiplies them.
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, fields
 from typing import Any, Final
 
 from accelsim.errors import InvalidValueError, UnknownNameError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.placement import RankGroup
 from accelsim.workloads.sharding import Shard, split_evenly
 
@@ -39,7 +39,7 @@ SCHEDULES: Final = ("gpipe", "1f1b", "interleaved", "zb-h1", *CLOSED_FORM)
 _RANKS: Final = ("dp", "tp", "pp", "cp", "ep", "microbatch", "chunks", "local_steps")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ParallelismPlan:
     """A plan; the product of dp, tp, pp and cp is the number of devices.
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.training.candidates import Candidates, distinct_rows
 from accelsim.planning.training.data_parallel import DataParallel, data_parallel
 from accelsim.planning.training.layers import BlockCosts
@@ -46,7 +46,7 @@ _LARGEST_CHUNKS: Final = 2**20
 _IN_CACHE: Final = 2**16
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Scores:
     """Columns of k plans.
 
@@ -70,7 +70,7 @@ class Scores:
         return np.asarray(sum(self.time_s.values()))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class StageTimes:
     """What one microbatch takes on each stage, shape (k, stages) each.
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.errors import DoesNotFitError, InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.training.candidates import Candidates
 from accelsim.planning.training.iteration import simulate_iteration
 from accelsim.planning.training.plan import (
@@ -55,7 +55,7 @@ _EVEN: Final = "dualpipe needs an even pp"
 _SCHEDULES: Final = ("1f1b", "gpipe", "zb-h1")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Search:
     """What a search found.
 
@@ -78,7 +78,7 @@ class Search:
     is_complete: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Scored:
     """Plans that divide the model and the batch, and their scores.
 
@@ -325,7 +325,7 @@ def _fits(setup: TrainingSetup, part: Scored) -> NDArray[np.bool_]:
     return fits
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _Fitting:
     """Plans that fit, of all groups, as columns."""
 

@@ -13,7 +13,7 @@ from accelsim import catalog
 from accelsim.cost.registry import tier_parameters
 from accelsim.cost.stack import on_stack
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.hardware.placement import RankGroup
 from accelsim.planning.passes import training_step
 from accelsim.planning.run import ResolvedRun
@@ -44,7 +44,7 @@ _OPTIMIZER_PROBE: Final = 10_000_000
 _TENSOR_PARAMETERS: Final = 4_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Conditions:
     """What else slows an iteration.
 
@@ -99,7 +99,7 @@ class Conditions:
         return ratio[place.ravel()]
 
 
-@dataclass(frozen=True, slots=False, eq=False)
+@frozen(slots=False, eq=False)
 class TrainingSetup:
     """A model, its devices and the batch.
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.planning.training.layers import FIELDS, BlockCosts
 from accelsim.planning.training.plan import layers_of_chunks
 from accelsim.workloads.graph import FloatArray, IntArray
@@ -19,7 +19,7 @@ from accelsim.workloads.graph import FloatArray, IntArray
 __all__ = ["StageTable", "chunk_of_blocks", "stage_table"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class StageTable:
     """Stage sums, shape (rows, stages) each, by name in `layers.FIELDS`.
 

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.simulation.serving.lengths import draw_lengths
 from accelsim.simulation.serving.requests import LONGEST_TOKENS, NO_GROUP, RequestColumns
@@ -35,7 +35,7 @@ _COUNTS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Arrivals:
     """A load.
 

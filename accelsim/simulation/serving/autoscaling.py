@@ -14,7 +14,7 @@ from collections import deque
 from typing import Final
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.simulation.serving.fleet import Fleet
 from accelsim.simulation.serving.pools import Pool, PoolRouter
 from accelsim.simulation.serving.schedulers.base import Scheduler
@@ -25,7 +25,7 @@ SCALING_METRICS: Final = ("utilisation", "queue")
 _TOLERANCE: Final = 0.1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScalingPolicy:
     """When replicas come and go.
 

@@ -6,13 +6,13 @@ them takes the time that one of them takes through all stages.
 
 from __future__ import annotations
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.simulation.serving.step_times import StepTimes
 
 __all__ = ["PipelinedSteps", "ScaledSteps", "SpeculativeSteps", "StepsAround"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepsAround:
     """Steps made of others, with their idle power and error.
 
@@ -38,7 +38,7 @@ class StepsAround:
         return self.inner.common_fraction
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScaledSteps(StepsAround):
     """Steps that all take `ratio` times as long at the same power: an error they have in common.
 
@@ -66,7 +66,7 @@ class ScaledSteps(StepsAround):
         return seconds * self.ratio, joules * self.ratio
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PipelinedSteps(StepsAround):
     """Steps of a replica with `stages` batches in flight; see `StepTimes`.
 
@@ -111,7 +111,7 @@ class PipelinedSteps(StepsAround):
         return seconds, joules * min(self.stages, count)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpeculativeSteps(StepsAround):
     """Steps in which each sequence gains one token on average, of engine steps that check several.
 

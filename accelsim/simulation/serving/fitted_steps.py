@@ -10,14 +10,14 @@ al., CACM 52(4), 2009), all coefficients >= 0 by non-negative least squares of r
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["FittedSteps", "StepColumns", "fit_steps"]
@@ -27,7 +27,7 @@ _BENDS: Final = (1, 16, 64, 256, 1024, 4096, 16_384, 65_536)
 _FEWEST_ROWS: Final = 4
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class StepColumns:
     """Measured steps, n of them.
 
@@ -75,7 +75,7 @@ def _check(name: str, values: FloatArray, least: float) -> None:
         raise InvalidValueError(name, float(values[wrong][0]), allowed)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Line:
     """One quantity of a step: its value over tokens, and slopes."""
 

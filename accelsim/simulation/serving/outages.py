@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.simulation.serving.fleet import Fleet
 from accelsim.simulation.serving.pools import Pool, PoolRouter
 from accelsim.simulation.serving.schedulers.base import NEVER
@@ -22,7 +22,7 @@ from accelsim.simulation.serving.schedulers.base import NEVER
 __all__ = ["OutagePolicy", "Outages"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutagePolicy:
     """How replicas are lost.
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray, IntArray
 
 __all__ = ["LONGEST_TOKENS", "NO_GROUP", "RequestColumns", "RequestLog"]
@@ -26,7 +26,7 @@ NO_GROUP: Final = -1
 LONGEST_TOKENS: Final = 10_000_000
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class RequestColumns:
     """What is asked of the servers, n requests.
 

@@ -14,13 +14,13 @@ prompts than a table reaches are as many passes of its last point.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import numpy as np
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray, IntArray
 
 __all__ = ["Curve", "StepTimes", "Surface", "TabulatedSteps"]
@@ -78,7 +78,7 @@ class StepTimes(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Curve:
     """Seconds and joules over a count, linear between points; constant before the first.
 
@@ -106,7 +106,7 @@ class Curve:
 _Line = list[tuple[float, float, float, float]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Surface:
     """Seconds and joules of attention over tokens and what is cached before them, bilinear.
 

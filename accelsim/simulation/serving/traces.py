@@ -21,7 +21,7 @@ from typing import Any, Final, TextIO
 import numpy as np
 
 from accelsim.errors import InvalidValueError, ProfileError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.simulation.serving.requests import LONGEST_TOKENS, RequestColumns
 from accelsim.simulation.serving.shared_blocks import SharedBlocks
 from accelsim.workloads.graph import BoolArray, FloatArray
@@ -39,7 +39,7 @@ _CHARACTERS_PER_TOKEN: Final = 4
 Row = tuple[Any, Any, Any, Any]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Trace:
     """What a file holds.
 

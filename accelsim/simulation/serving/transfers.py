@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.simulation.serving.fleet import Fleet
 from accelsim.simulation.serving.pools import Pool, PoolRouter
 from accelsim.simulation.serving.requests import RequestLog
@@ -19,7 +19,7 @@ from accelsim.simulation.serving.schedulers.base import NEVER
 __all__ = ["CacheLink", "Transfers"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CacheLink:
     """Link of one replica.
 

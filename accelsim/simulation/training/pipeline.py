@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.simulation.engine import Engine, TaskColumns
 from accelsim.simulation.timeline import Timeline
 from accelsim.simulation.training.schedule import Pass, PipelineOrder
@@ -26,7 +26,7 @@ _WORDS: Final = ("forward", "backward", "weight gradient", "send", "reduce gradi
 _SEND, _REDUCE, _UPDATE = 3, 4, 5
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class PipelineWork:
     """What the tasks of an iteration take.
 
@@ -50,7 +50,7 @@ class PipelineWork:
     update_s: FloatArray
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class PipelineRun:
     """What an iteration did.
 
@@ -80,7 +80,7 @@ class PipelineRun:
         return self.engine.timeline()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _Steps:
     """Steps of all stages in an order in which each follows what it waits for, shape (steps,)."""
 
@@ -91,7 +91,7 @@ class _Steps:
     virtual: IntArray  # place of the chunk among those of all stages
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _Rows:
     """Some tasks: stream, time and name code of each, and where they stand among all."""
 
@@ -228,12 +228,14 @@ def _tasks(
     if work.update_s.any():
         edges.append(_update_edges(order, groups))
         groups.append(_update_rows(order, work))
-    rows = _Rows(*(np.concatenate([getattr(g, name) for g in groups]) for name in _Rows.__slots__))
+    rows = _Rows(
+        *(np.concatenate([getattr(g, name) for g in groups]) for name in _Rows.__dataclass_fields__)
+    )
     sorting = np.argsort(rows.key, kind="stable")
     place = np.empty_like(sorting)
     place[sorting] = np.arange(len(sorting))
     source, target = (place[np.concatenate(ends)] for ends in zip(*edges, strict=True))
-    taken = _Rows(*(getattr(rows, name)[sorting] for name in _Rows.__slots__))
+    taken = _Rows(*(getattr(rows, name)[sorting] for name in _Rows.__dataclass_fields__))
     return taken, (source, target)
 
 

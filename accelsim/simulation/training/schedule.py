@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 __all__ = ["SCHEDULES", "Pass", "PipelineOrder", "most_in_flight", "pipeline_order"]
 
@@ -32,7 +32,7 @@ class Pass(IntEnum):
     WEIGHT = 2  # gradients of weights, where they are apart
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class PipelineOrder:
     """Steps of all stages; row s holds those of stage s in order.
 

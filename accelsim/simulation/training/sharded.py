@@ -5,12 +5,12 @@ sections 4.2 and 4.3).
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.simulation.engine import Engine, TaskColumns
 from accelsim.simulation.timeline import Timeline
 from accelsim.workloads.graph import FloatArray
@@ -22,7 +22,7 @@ _WORDS: Final = ("gather weights", "forward", "backward", "reduce gradients", "u
 _GATHER, _FORWARD, _BACKWARD, _REDUCE, _UPDATE = range(5)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class ShardedWork:
     """What the tasks of one rank take.
 
@@ -43,7 +43,7 @@ class ShardedWork:
     overlap: bool = True
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class ShardedRun:
     """What an iteration did.
 

@@ -18,7 +18,7 @@ from math import prod
 from typing import Any
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.operator import RECURRENT_GATES, OperatorKind
 from accelsim.workloads.window import three_axes
 
@@ -28,7 +28,7 @@ _K = OperatorKind
 ATTENTION_BACKWARD_RATIO = 2.5
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Operand:
     """A tensor as an operator sees it.
 
@@ -63,7 +63,7 @@ class Operand:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Call:
     """One dispatched operator, tensors replaced by operands.
 
@@ -93,7 +93,7 @@ class Call:
         return self.keywords.get(name, default)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Kernel:
     """One operator row to be.
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from accelsim.errors import InvalidValueError, OutputError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.dtype import Precision, precision
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, concatenate
 from accelsim.workloads.operator import (
@@ -43,7 +43,7 @@ BYTE_COLUMNS = ("read_bytes", "write_bytes", "weight_bytes", "saved_bytes")
 _COPIED = ("parameter_count", "parameter_tensor_count", "trainable_count", "fused_attention")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class CapturedGraph:
     """A graph at one batch and precision.
 
@@ -100,7 +100,7 @@ class CapturedGraph:
         return replace(self.graph, dtype=compute_dtypes(*rows, target), **columns)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class BatchStep:
     """Growth of a graph's numbers when the batch grows by `unit`; shapes as in `CapturedGraph`."""
 
@@ -114,7 +114,7 @@ class BatchStep:
     fixed_bytes: FloatArray
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class CapturedPass:
     """One pass of a module, at any batch it is linear in.
 
@@ -137,7 +137,7 @@ class CapturedPass:
         return graph.at_batch(batch).at_precision(source, target)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class CapturedModel:
     """What was captured.
 

@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
 from accelsim.errors import CaptureError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.capture.aten import (
     Call,
     Kernel,
@@ -230,7 +230,7 @@ def _operands(recorder: Recorder, *tensors: torch.Tensor) -> tuple[Operand, ...]
     return tuple(recorder.operand(x) for x in tensors)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Attention:
     """One ATTENTION row forward, one ATTENTION_BACKWARD row backward."""
 
@@ -278,7 +278,7 @@ def _rms_norm(
     return result
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _RmsNorm:
     """One row forward (4 FLOP per element) and one backward (twice that)."""
 
@@ -339,7 +339,7 @@ def _recurrent(recorder: Recorder, name: str, args: tuple[Any, ...], *, in_steps
     return tuple(_Whole.apply(stack, *tensors))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Stack:
     """A recurrent call: layers x directions over one sequence, one row per layer forward and
     backward.

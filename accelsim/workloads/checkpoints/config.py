@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 #: Family parameters as a workload file would give them.
 Parameters = dict[str, Any]
@@ -28,7 +28,7 @@ _ACTIVATIONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckpointConfig:
     """A configuration and typed access to its fields.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.module_names import LayerNames
 from accelsim.workloads.operator import OperatorKind, Phase
@@ -26,7 +26,7 @@ _CACHING = frozenset({Phase.PREFILL, Phase.DECODE})
 _ROTARY_FLOP = 3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MultiHeadAttention:
     """A multi-head or grouped-query attention layer.
 
@@ -69,7 +69,7 @@ class MultiHeadAttention:
     gated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LatentAttention:
     """A multi-head latent attention layer (DeepSeek-V2, equations 9 to 19).
 

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.family_parameters import Count, FamilyParameters, Natural
 from accelsim.workloads.model import PassShape, family
@@ -61,7 +61,7 @@ class LatentDiffusionParameters(FamilyParameters):
         return self
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Writer:
     """What every block of one U-Net needs."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.attention_layers import enter_split, leave_split
 from accelsim.workloads.families.module_names import LayerNames
@@ -21,7 +21,7 @@ from accelsim.workloads.sharding import ParallelGroup, split_evenly
 _K = OperatorKind
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FeedForward:
     """A dense feed-forward layer.
 
@@ -40,7 +40,7 @@ class FeedForward:
     fused_gate_up: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mixture:
     """A mixture of gated experts.
 

@@ -40,7 +40,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from accelsim.datafile import data_root, read_yaml
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.vision import conv_norm
 from accelsim.workloads.family_parameters import Count, FamilyParameters
@@ -312,7 +312,7 @@ def write_network(
     return Writer(b, values, backbones or {}, maps=kept).write([_file(network)], x)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Writer:
     """Writes steps.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.families.attention_layers import enter_split, leave_split
@@ -26,7 +26,7 @@ _STATE_SPACE_CHUNK = 256
 _UPDATE_FLOP = 5
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GatedDelta:
     """A gated delta network (Qwen3-Next, Qwen3.5).
 
@@ -47,7 +47,7 @@ class GatedDelta:
     fused: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StateSpace:
     """A Mamba-2 mixer.
 

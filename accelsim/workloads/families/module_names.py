@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LayerNames:
     """Paths of one layer's parts."""
 
@@ -50,7 +50,7 @@ class LayerNames:
     cross_norm: str = "encoder_attn_layer_norm"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Layout:
     """Paths of a decoder-only model around its layers."""
 

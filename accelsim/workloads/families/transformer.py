@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.families.attention_layers import (
@@ -33,7 +33,7 @@ from accelsim.workloads.operator import Phase
 from accelsim.workloads.sharding import split_evenly
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TransformerLayer:
     """One layer.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 
 __all__ = ["BatchLimits"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BatchLimits:
     """What a batch may hold.
 
