@@ -111,60 +111,47 @@ __all__ = [
     "workload_names",
 ]
 
+#: Public names behind the module that has them.
+_MODULES = """
+    catalog device device_names
+    cluster_catalog cluster cluster_names
+    cost.collective collective_costs
+    cost.table CostTable
+    economics.price PriceBook
+    hardware.cluster Cluster Fleet Pool
+    hardware.placement RankGroup
+    planning.capacity.answer CapacityPlan
+    planning.capacity.plan plan
+    planning.capacity.scenario Scenario
+    planning.compare Comparison compare
+    planning.estimate Estimate estimate
+    planning.estimate_many EstimateColumns estimate_many
+    planning.operators operator_costs
+    planning.options ModelOptions PriceChoice RunOptions RunShape TrainingOptions
+    planning.serving.options ServingOptions SloTargets
+    planning.serving.result ServingResult
+    planning.serving.serve serve
+    planning.simulate Simulation simulate
+    planning.training.estimate TrainingEstimate train
+    planning.training.length RunLength
+    planning.training.plan ParallelismPlan
+    planning.training.setup Conditions
+    simulation.engine Engine TaskColumns
+    simulation.randomness RandomStreams
+    simulation.serving.arrivals Arrivals
+    simulation.serving.step_times StepTimes
+    simulation.timeline Timeline
+    sweeps.run SweepResult sweep
+    workload_catalog workload workload_names
+    workloads.capture.module capture
+    workloads.dtype Precision
+    workloads.lowering ShapeColumns lower
+    workloads.sharding Shard Stage
+"""
 _HOME = {
-    "lower": "accelsim.workloads.lowering",
-    "ShapeColumns": "accelsim.workloads.lowering",
-    "RandomStreams": "accelsim.simulation.randomness",
-    "TaskColumns": "accelsim.simulation.engine",
-    "Engine": "accelsim.simulation.engine",
-    "Shard": "accelsim.workloads.sharding",
-    "Stage": "accelsim.workloads.sharding",
-    "Arrivals": "accelsim.simulation.serving.arrivals",
-    "ServingOptions": "accelsim.planning.serving.options",
-    "ServingResult": "accelsim.planning.serving.result",
-    "SloTargets": "accelsim.planning.serving.options",
-    "StepTimes": "accelsim.simulation.serving.step_times",
-    "serve": "accelsim.planning.serving.serve",
-    "Cluster": "accelsim.hardware.cluster",
-    "Comparison": "accelsim.planning.compare",
-    "CostTable": "accelsim.cost.table",
-    "Estimate": "accelsim.planning.estimate",
-    "EstimateColumns": "accelsim.planning.estimate_many",
-    "Fleet": "accelsim.hardware.cluster",
-    "ModelOptions": "accelsim.planning.options",
-    "Pool": "accelsim.hardware.cluster",
-    "Precision": "accelsim.workloads.dtype",
-    "PriceBook": "accelsim.economics.price",
-    "PriceChoice": "accelsim.planning.options",
-    "RankGroup": "accelsim.hardware.placement",
-    "RunOptions": "accelsim.planning.options",
-    "RunShape": "accelsim.planning.options",
-    "Simulation": "accelsim.planning.simulate",
-    "Timeline": "accelsim.simulation.timeline",
-    "TrainingOptions": "accelsim.planning.options",
-    "capture": "accelsim.workloads.capture.module",
-    "cluster": "accelsim.cluster_catalog",
-    "cluster_names": "accelsim.cluster_catalog",
-    "collective_costs": "accelsim.cost.collective",
-    "compare": "accelsim.planning.compare",
-    "device": "accelsim.catalog",
-    "device_names": "accelsim.catalog",
-    "estimate": "accelsim.planning.estimate",
-    "estimate_many": "accelsim.planning.estimate_many",
-    "operator_costs": "accelsim.planning.operators",
-    "simulate": "accelsim.planning.simulate",
-    "sweep": "accelsim.sweeps.run",
-    "SweepResult": "accelsim.sweeps.run",
-    "plan": "accelsim.planning.capacity.plan",
-    "CapacityPlan": "accelsim.planning.capacity.answer",
-    "Scenario": "accelsim.planning.capacity.scenario",
-    "train": "accelsim.planning.training.estimate",
-    "TrainingEstimate": "accelsim.planning.training.estimate",
-    "RunLength": "accelsim.planning.training.length",
-    "ParallelismPlan": "accelsim.planning.training.plan",
-    "Conditions": "accelsim.planning.training.setup",
-    "workload": "accelsim.workload_catalog",
-    "workload_names": "accelsim.workload_catalog",
+    name: f"accelsim.{module}"
+    for module, *names in map(str.split, _MODULES.strip().splitlines())
+    for name in names
 }
 
 

@@ -50,25 +50,16 @@ _Z90: Final = 1.6448536269514722
 #: Fields that describe an estimate and are no figures of it.
 _ABOUT: Final = frozenset({"inputs", "provenance", "warnings"})
 #: Figures by what they are of.
-_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "timing": (
-        "latency_s",
-        "latency_low_s",
-        "latency_high_s",
-        "throughput_per_s",
-        "time_to_first_token_s",
-        "time_per_output_token_s",
-        "tokens_per_s",
-        "decode_tokens_per_s",
-    ),
-    "energy_use": ("energy_j", "average_power_w", "energy_per_sample_j"),
-    "memory_use": ("memory_bytes", "memory_short_bytes"),
-    "price": ("usd_per_hour", "cost_usd_per_1000", "cost_usd_per_million_tokens"),
+_GROUPS: Final[Mapping[str, str]] = {
+    "timing": """latency_s latency_low_s latency_high_s throughput_per_s time_to_first_token_s
+        time_per_output_token_s tokens_per_s decode_tokens_per_s""",
+    "energy_use": "energy_j average_power_w energy_per_sample_j",
+    "memory_use": "memory_bytes memory_short_bytes",
+    "price": "usd_per_hour cost_usd_per_1000 cost_usd_per_million_tokens",
 }
 _METRICS: Final = tuple(
     name
-    for group in _GROUPS.values()
-    for name in group
+    for name in " ".join(_GROUPS.values()).split()
     if name not in {"latency_low_s", "latency_high_s"}
 )
 
@@ -246,7 +237,7 @@ class Estimate(Result):
         return self._group("price")
 
     def _group(self, name: str) -> dict[str, float | None]:
-        return {figure: getattr(self, figure) for figure in _GROUPS[name]}
+        return {figure: getattr(self, figure) for figure in _GROUPS[name].split()}
 
     def figures(self) -> dict[str, Any]:
         """Flat figures and lists, ready for JSON; unknown figures are None."""
@@ -279,7 +270,7 @@ class Estimate(Result):
 
 #: Figures with an interval, with how much of the time's spread and which of their own they have.
 _SPREADS: Final[Mapping[str, tuple[float, float]]] = {
-    **dict.fromkeys((*_GROUPS["timing"], *_GROUPS["price"]), (1.0, 0.0)),
+    **dict.fromkeys((*_GROUPS["timing"].split(), *_GROUPS["price"].split()), (1.0, 0.0)),
     **dict.fromkeys(("energy_j", "energy_per_sample_j"), (1.0, _POWER_LOG_SIGMA)),
     "average_power_w": (0.0, _POWER_LOG_SIGMA),
     "usd_per_hour": (0.0, 0.0),

@@ -86,67 +86,40 @@ class Phase(IntEnum):
 
 
 _K = OperatorKind
-_GEMM = "batch m n k"
-_CONV = """
-    batch channels_in channels_out groups in_d in_h in_w out_d out_h out_w kernel_d kernel_h
-    kernel_w
-    stride dilation
+#: Dimensions by kinds. causal: 0 or 1. window: keys each query sees at most, 0 = all. latent: width
+#: of a compressed (MLA) cache row, 0 = none; attention whose scores pass through memory is batched
+#: GEMMs, elementwise and softmax rows instead. runs: stretches that lie together, else 0; even: 1
+#: where every operand goes on along all of a stretch. inner: results that lie together, where the
+#: innermost axis stays, else 0. idle: whose gradients have been zero throughout. out_h, out_w of
+#: copies: sizes of resampled images alone, else 0. group: a `ParallelGroup`.
+_NAMES = """
+    gemm batched_gemm: batch m n k;
+    grouped_gemm: groups m n k;
+    attention attention_backward: batch heads kv_heads q_len kv_len head_dim value_dim
+        causal window latent;
+    conv conv_transpose conv_backward_data conv_backward_weight: batch channels_in
+        channels_out groups in_d in_h in_w out_d out_h out_w kernel_d kernel_h kernel_w
+        stride dilation;
+    layer_norm rms_norm batch_norm group_norm softmax: rows columns;
+    elementwise: elements inputs flop_per_element runs even;
+    reduction: rows columns inner;
+    pooling: batch channels in_pixels out_pixels kernel_volume;
+    embedding scatter: lookups width table_rows;
+    embedding_bag: lookups width table_rows bags;
+    rnn lstm gru: batch steps input_size hidden_size directions;
+    moe_routing: tokens experts top_k;
+    optimizer: parameters states tensors idle;
+    copy: elements channels out_h out_w runs;
+    host_to_device device_to_host: bytes ranks;
+    all_reduce all_gather reduce_scatter all_to_all broadcast send_recv: bytes ranks group;
+    tree_ensemble: rows features trees depth;
+    tree_histogram: rows features trees depth bins
 """
-# causal: 0 or 1. window: keys each query sees at most, 0 = all. latent: width of a compressed (MLA)
-# cache row, 0 = none. Attention whose scores pass through memory is written as batched GEMMs,
-# elementwise and softmax rows instead.
-_ATTENTION = "batch heads kv_heads q_len kv_len head_dim value_dim causal window latent"
-_ROWS = "rows columns"
-_GATHER = "lookups width table_rows"
-_RECURRENT = "batch steps input_size hidden_size directions"
-_BYTES = "bytes ranks"
-_JOINED = f"{_BYTES} group"  # group: a `ParallelGroup`
-_NAMES = {
-    _K.GEMM: _GEMM,
-    _K.BATCHED_GEMM: _GEMM,
-    _K.GROUPED_GEMM: "groups m n k",
-    _K.ATTENTION: _ATTENTION,
-    _K.ATTENTION_BACKWARD: _ATTENTION,
-    _K.CONV: _CONV,
-    _K.CONV_TRANSPOSE: _CONV,
-    _K.CONV_BACKWARD_DATA: _CONV,
-    _K.CONV_BACKWARD_WEIGHT: _CONV,
-    _K.LAYER_NORM: _ROWS,
-    _K.RMS_NORM: _ROWS,
-    _K.BATCH_NORM: _ROWS,
-    _K.GROUP_NORM: _ROWS,
-    _K.SOFTMAX: _ROWS,
-    # runs: stretches that lie together, else 0; even: 1 where every operand goes on along all of a
-    # stretch
-    _K.ELEMENTWISE: "elements inputs flop_per_element runs even",
-    # inner: results that lie together, where the innermost axis stays, else 0
-    _K.REDUCTION: f"{_ROWS} inner",
-    _K.POOLING: "batch channels in_pixels out_pixels kernel_volume",
-    _K.EMBEDDING: _GATHER,
-    _K.EMBEDDING_BAG: f"{_GATHER} bags",
-    _K.SCATTER: _GATHER,
-    _K.RNN: _RECURRENT,
-    _K.LSTM: _RECURRENT,
-    _K.GRU: _RECURRENT,
-    _K.MOE_ROUTING: "tokens experts top_k",
-    # idle: whose gradients have been zero throughout
-    _K.OPTIMIZER: "parameters states tensors idle",
-    # sizes of resampled images alone, else 0
-    _K.COPY: "elements channels out_h out_w runs",
-    _K.HOST_TO_DEVICE: _BYTES,
-    _K.DEVICE_TO_HOST: _BYTES,
-    _K.ALL_REDUCE: _JOINED,
-    _K.ALL_GATHER: _JOINED,
-    _K.REDUCE_SCATTER: _JOINED,
-    _K.ALL_TO_ALL: _JOINED,
-    _K.BROADCAST: _JOINED,
-    _K.SEND_RECV: _JOINED,
-    _K.TREE_ENSEMBLE: "rows features trees depth",
-    _K.TREE_HISTOGRAM: "rows features trees depth bins",
-}
 #: Names of the dimensions of each kind, in column order.
 DIMENSIONS: Mapping[OperatorKind, tuple[str, ...]] = {
-    kind: tuple(names.split()) for kind, names in _NAMES.items()
+    OperatorKind[kind.upper()]: tuple(names.split())
+    for kinds, names in (entry.split(":") for entry in _NAMES.split(";"))
+    for kind in kinds.split()
 }
 MAX_DIMENSIONS = max(len(names) for names in DIMENSIONS.values())
 

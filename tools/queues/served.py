@@ -20,7 +20,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from accelsim.frozen import dataclass
+from accelsim.frozen import frozen
 from accelsim.simulation.serving.fleet import ArrivalQueue, Fleet
 from accelsim.simulation.serving.requests import RequestColumns, RequestLog
 from accelsim.simulation.serving.routers import router
@@ -38,7 +38,7 @@ _MEAN_TICKS = 400_000
 TICK_S = 1.0 / _MEAN_TICKS
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Queue:
     """A queue with Poisson arrivals and a mean service of one second.
 
