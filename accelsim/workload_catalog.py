@@ -3,15 +3,16 @@ configurations.
 
 A name is looked up in the folders of ``ACCELSIM_WORKLOAD_PATH``, then in the catalogue; each holds
 one YAML per workload, named after it, and optionally ``aliases.yaml``. A name that ends in
-``.yaml``, ``.yml`` or ``.json`` is a path instead: a workload file, a captured module saved as
-JSON, or the ``config.json`` of a published checkpoint.
+``.yaml``, ``.yml``, ``.json`` or ``.onnx`` is a path instead: a workload file, a captured module
+saved as JSON, the ``config.json`` of a published checkpoint, or a network in ONNX's format. The
+folder of a checkpoint stands for its ``config.json``.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -44,25 +45,32 @@ SEARCH_PATH_VARIABLE = "ACCELSIM_WORKLOAD_PATH"
 ALIASES_FILE = "aliases.yaml"
 #: No workload's name is longer; file systems refuse names above 255.
 _LONGEST_NAME = 100
+#: Longest path, and the file that describes a checkpoint in its folder.
+_LONGEST_PATH, _CONFIG = 1000, "config.json"
 #: Ends of the names of checkpoints that differ from their base in their weights alone.
 _TUNED = re.compile(r"(?:-(?:hf|instruct|chat|it))+\Z")
-_SUFFIXES = (".yaml", ".yml", ".json")
+_SUFFIXES = (".yaml", ".yml", ".json", ".onnx")
 #: A captured module holds a row per operator, so its JSON may be larger than a hand-written file.
 _MAX_JSON_BYTES = 64 * MAX_BYTES
 
 
-def workload(name: str) -> Workload:
+def workload(name: str, shapes: Mapping[str, Sequence[int]] | None = None) -> Workload:
     """Find a workload.
 
     Args:
         name: A name or alias (case and underscores do not matter; an organisation may stand in
-            front, as in ``meta-llama/Llama-3.1-8B``), or a path ending in .yaml, .yml or .json.
+            front, as in ``meta-llama/Llama-3.1-8B``), a path ending in .yaml, .yml, .json or .onnx,
+            or a folder with a ``config.json``.
+        shapes: Sizes of the inputs of an ONNX network by name, for those that it leaves open: all
+            but the batch.
 
     Raises:
         UnknownNameError: If there is none of that name; near matches are offered.
-        InvalidValueError: If it is a path of something else.
+        InvalidValueError: If it is a path of something else, or shapes are wrong.
         ProfileError: If its file does not validate.
     """
+    if shapes is not None:
+        return _onnx(name, shapes)
     if Path(name).suffix.lower() in _SUFFIXES:
         return load_workload_file(Path(name))
     key = _without_organisation(name_key(name))
@@ -74,11 +82,24 @@ def workload(name: str) -> Workload:
     found = files.get(base) or files.get(aliases.get(base, ""))
     if found is not None:
         return load_workload_file(found)
-    if "/" in key or (0 < len(name) <= _LONGEST_NAME and Path(name).exists()):
-        allowed = f"a name, or a path that ends in {' or '.join(_SUFFIXES)}"
+    is_path = "\0" not in name and 0 < len(name) <= _LONGEST_PATH and Path(name).exists()
+    if is_path and (Path(name) / _CONFIG).is_file():
+        return load_workload_file(Path(name) / _CONFIG)
+    if "/" in key or is_path:
+        ends = " or ".join(_SUFFIXES)
+        allowed = f"a name, a folder with a {_CONFIG}, or a path that ends in {ends}"
         raise InvalidValueError("workload", name, allowed)
     known = sorted({*files, *aliases})
     raise UnknownNameError("workload", name, known, "List them with: accelsim workloads list")
+
+
+def _onnx(name: str, shapes: Mapping[str, Sequence[int]]) -> Workload:
+    if Path(name).suffix.lower() != ".onnx":
+        allowed = f"no value: {name} is no ONNX network"
+        raise InvalidValueError("shapes", dict(shapes), allowed, "Leave it out.")
+    from accelsim.onnx_capture.door import capture_onnx
+
+    return capture_onnx(name, shapes)
 
 
 def _without_organisation(key: str) -> str:
@@ -101,13 +122,15 @@ def workload_aliases() -> dict[str, str]:
 
 
 def load_workload_file(path: Path | str) -> Workload:
-    """Read one file: a workload, a captured module, or a model configuration.
+    """Read one file: a workload, a captured module, a model configuration, or an ONNX network.
 
     Args:
-        path: The file; JSON if its name ends in ``.json``, else YAML.
+        path: The file; JSON if its name ends in ``.json``, ONNX in ``.onnx``, else YAML.
 
     Raises:
         ProfileError: If it cannot be read or does not validate; names the line and field.
+        CaptureError: If it is an ONNX network with operators that are not known.
+        MissingDependencyError: If it is one and the extra ``onnx`` is not installed.
     """
     return _load(Path(path), file_stamp(Path(path)))
 
@@ -169,6 +192,10 @@ def _read_aliases(path: Path, _stamp: FileStamp | None) -> dict[str, str]:
 
 @lru_cache(maxsize=256)
 def _load(path: Path, _stamp: FileStamp | None) -> Workload:
+    if path.suffix.lower() == ".onnx":
+        from accelsim.onnx_capture.door import capture_onnx
+
+        return capture_onnx(path)
     is_json = path.suffix.lower() == ".json"
     data = read_mapping(path, max_bytes=_MAX_JSON_BYTES if is_json else MAX_BYTES)
     return validated(path, lambda: _parse(data, path))

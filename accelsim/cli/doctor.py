@@ -19,6 +19,7 @@ __all__ = ["doctor"]
 #: Extra -> what it is for.
 _PURPOSES: Final = {
     "torch": "capture of PyTorch modules, calibration of this machine",
+    "onnx": "ONNX files",
     "silicon": "measured GPU kernels, for refits",
     "plots": "parity plots",
     "report": "pages: --report, accelsim report",

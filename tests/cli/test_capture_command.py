@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -125,3 +126,18 @@ def test_a_module_that_exits_is_refused(refused, monkeypatch, text, words):
     monkeypatch.delitem(sys.modules, name, raising=False)
     assert words in refused("capture", f"{name}:make", "--out", "out.json")
     assert not Path("out.json").exists()
+
+
+def test_the_command_line_captures_with_sizes_that_the_file_leaves_open(run, refused, tmp_path):
+    pytest.importorskip("onnx")
+    from tests.onnx_capture.networks import block
+
+    path = str(block(tmp_path / "b.onnx"))
+    assert "--input tokens=" in refused("estimate", path, "-d", "t4")
+    out = str(tmp_path / "b.json")
+    assert run("capture", path, "--input", "tokens=1x32", "--out", out).code == 0
+    assert json.loads(Path(out).read_text())["name"] == "b"
+    assert run("estimate", out, "-d", "t4", "--batch", "4").code == 0
+    for wrong in ("tokens", "tokens=axb", "x=1x32", "tokens=1", "tokens=0x32"):
+        assert "input" in refused("capture", path, "--input", wrong)
+    assert "input" in refused("capture", "torch.nn:ReLU", "--input", "x=1x2")

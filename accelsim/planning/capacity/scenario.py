@@ -362,6 +362,8 @@ class Candidates(_Model):
     @field_validator("kinds", mode="before")
     @classmethod
     def _spelled(cls, value: Any) -> Any:
+        if not isinstance(value, (tuple, list)):
+            return value
         return tuple(price_kind(kind) if isinstance(kind, str) else kind for kind in value)
 
 

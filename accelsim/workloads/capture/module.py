@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from accelsim.workloads.capture.meta_module import Inputs, Known
     from accelsim.workloads.capture.recorder import Recorder, Row
 
+#: Told of operators so far, operators expected, and the module running.
+Progress = Callable[[float, float | None, str], None]
+
 
 def capture(
     module: torch.nn.Module | Callable[[], Any],
@@ -56,6 +59,7 @@ def capture(
     merge_attention: bool = True,
     fused_always: bool = True,
     batch_dimension: int | None = 0,
+    progress: Progress | None = None,
 ) -> Workload:
     """Capture a module as a workload.
 
@@ -81,6 +85,8 @@ def capture(
             five axes, keys and values differ in width. Plain recurrent layers (``nn.RNN``) then
             come step by step.
         batch_dimension: Axis of every input that holds the batch; None for no batch.
+        progress: Called now and then with the operators so far, those expected (None while that is
+            unknown) and the module running.
 
     Returns:
         A workload that saves to JSON and needs torch no more.
@@ -107,6 +113,7 @@ def capture(
             fused_attention,
             fused_attention and merge_attention,
             fused_always,
+            progress,
         )
         for mode in modes
     ]
@@ -210,6 +217,8 @@ class _Run:
     fused_attention: bool
     merge_attention: bool
     fused_always: bool
+    progress: Progress | None
+    seen: list[int] = field(default_factory=list)  # rows of each pass so far
     unknown: set[str] = field(default_factory=set)  # operators nothing but the bytes is known of
 
     def __post_init__(self) -> None:
@@ -227,6 +236,7 @@ class _Run:
         if not recorder.rows:
             raise CaptureError(f"{self.label} launches no operator: there is nothing to capture.")
         self.unknown |= recorder.unknown
+        self.seen.append(len(recorder.rows))
         return merge_attention(recorder.rows) if self.merge_attention else recorder.rows
 
     def _record(self, module: torch.nn.Module, inputs: Inputs, paths: Any = None) -> Recorder:
@@ -239,7 +249,13 @@ class _Run:
 
         (args, keywords), values = meta_inputs(inputs)
         whole = self.fused_attention and self.fused_always
-        recorder = Recorder(self.module, self.label, [*self.known, *values], whole_attention=whole)
+        recorder = Recorder(
+            self.module,
+            self.label,
+            [*self.known, *values],
+            whole_attention=whole,
+            told=self._tell,
+        )
         self._clear_gradients()
         interceptor = Interceptor(
             recorder, fused_attention=self.fused_attention, fused_always=self.fused_always
@@ -265,6 +281,12 @@ class _Run:
         finally:
             self._clear_gradients()
         return recorder
+
+    def _tell(self, rows: int, path: str) -> None:
+        """Three passes at three batches are usual, all of as many rows."""
+        if self.progress is not None:
+            total = max(3, len(self.seen) + 1) * self.seen[0] if self.seen else None
+            self.progress(sum(self.seen) + rows, total, path)
 
     def _clear_gradients(self) -> None:
         for x in self.module.parameters():

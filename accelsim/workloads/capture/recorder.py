@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,6 +51,8 @@ from accelsim.workloads.capture.operand_layout import is_strided, with_runs
 from accelsim.workloads.operator import IN_PLACE, OperatorKind, Phase
 
 _OUTSIDE = -1
+#: Rows between two words of progress.
+_TOLD_EVERY = 32
 
 
 class DataDependentError(CaptureError):
@@ -93,6 +95,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         name: Path of operators of the module itself rather than of a submodule.
         known: Meta tensors with their values.
         whole_attention: Whether attention inside fast paths is one operator, as on a GPU.
+        told: Called now and then with the rows so far and the module running.
     """
 
     def __init__(
@@ -102,8 +105,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         known: Iterable[tuple[torch.Tensor, torch.Tensor]] = (),
         *,
         whole_attention: bool = True,
+        told: Callable[[int, str], None] = lambda _rows, _path: None,
     ) -> None:
         super().__init__()
+        self._told = told
         self.whole_attention = whole_attention
         self.rows: list[Row] = []
         self.unknown: set[str] = set()
@@ -490,6 +495,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
                 storage = self._storages.get(x.storage)
                 if storage is not None:
                     storage.writer = number
+            if number % _TOLD_EVERY == 0:
+                self._told(number, self.path)
         return len(self.rows) - 1
 
     def _is_in_place(self, kernel: Kernel) -> bool:
