@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import yaml
 
 from accelsim.errors import ProfileError
+from accelsim.plainfile import check_density, read_plain
 from accelsim.units import si_key
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ __all__ = [
 
 #: Largest file read unless the caller allows more.
 MAX_BYTES = 1_000_000
+#: Most entries of a YAML document, each of which is kept with its line.
+_MOST_ENTRIES = 1_000_000
 #: Deepest nesting of mappings and sequences.
 MAX_DEPTH = 32
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -130,14 +133,7 @@ def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
     Raises:
         ProfileError: If it cannot be read, is larger, or is not UTF-8.
     """
-    try:
-        with path.open("rb") as stream:
-            raw = stream.read(max_bytes + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ProfileError(str(path), [f"cannot be read: {reason}"]) from None
-    if len(raw) > max_bytes:
-        raise ProfileError(str(path), [f"larger than {max_bytes:,} bytes, the most that is read"])
+    raw = read_plain(path, max_bytes)
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -176,6 +172,7 @@ def parse_yaml(text: str, label: str = "<text>") -> dict[str, Any]:
     Raises:
         ProfileError: If it is not well formed, or uses what the reader refuses.
     """
+    check_density(text.replace("\n", ","), label, _MOST_ENTRIES)
     return _mapping(_yaml_tree(text, label)[0], label)
 
 
@@ -192,6 +189,7 @@ def parse_json(text: str, label: str = "<text>") -> dict[str, Any]:
     Raises:
         ProfileError: If it is not well formed, or uses what the reader refuses.
     """
+    check_density(text, label)
     try:
         data = json.loads(
             text,

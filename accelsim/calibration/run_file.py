@@ -22,11 +22,12 @@ from accelsim.calibration.measured_rows import MeasuredRow, is_size
 from accelsim.calibration.measurement.case import CASE_VERSION, Case
 from accelsim.errors import InvalidValueError, OutputError, ProfileError
 from accelsim.frozen import frozen
+from accelsim.plainfile import MOST_VALUES, open_plain
 
 SCHEMA: Final = "accelsim-calibration-run"
 VERSION: Final = 2
 _HASH_DIGITS: Final = 16
-_MOST_BYTES: Final = 256_000_000
+_MOST_BYTES: Final = 128_000_000
 _LONGEST_LINE: Final = 1_000_000
 _LONGEST_S: Final = 1e6
 
@@ -178,20 +179,19 @@ class _Lines:
         self.path, self.cut_bytes = path, 0
 
     def __iter__(self) -> Iterator[bytes]:
-        try:
-            with self.path.open("rb") as stream:
-                yield from self._whole(stream)
-        except OSError as error:
-            problem = f"cannot be read: {error.strerror}"
-            raise ProfileError(str(self.path), [problem]) from None
+        with open_plain(self.path) as stream:
+            yield from self._whole(stream)
 
     def _whole(self, stream: BinaryIO) -> Iterator[bytes]:
-        size = 0
+        size = values = 0
         while line := stream.readline(_LONGEST_LINE + 1):
             size += len(line)
             if len(line) > _LONGEST_LINE or size > _MOST_BYTES:
                 limits = f"{_MOST_BYTES:,} bytes, or a line than {_LONGEST_LINE:,}"
                 raise ProfileError(str(self.path), [f"larger than {limits}: not a run file"])
+            values += sum(line.count(mark) for mark in (b",", b"[", b"{"))
+            if values > MOST_VALUES:
+                raise ProfileError(str(self.path), [f"more than {MOST_VALUES:,} values"])
             if not line.endswith(b"\n"):
                 self.cut_bytes = len(line)
                 return

@@ -10,7 +10,6 @@ rest to the steps before (chunked prefill).
 from __future__ import annotations
 
 import csv
-import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy as np
 
 from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.frozen import frozen
+from accelsim.plainfile import parse_values, read_plain, text_lines
 from accelsim.simulation.serving.fitted_steps import StepColumns
 from accelsim.workloads.graph import FloatArray, IntArray
 
@@ -32,7 +32,8 @@ _LISTS: Final = ("input_lens", "output_lens", "ttfts", "itls", "start_times")
 #: Gaps shorter than this share of the median are tokens that came in one piece over the network.
 _LEAST_GAP: Final = 0.2
 _JITTER_S: Final = 1e-3
-_LARGEST_BYTES: Final = 1 << 31
+#: Largest table of steps, and largest result of a benchmark, in bytes.
+_LARGEST_TABLE, _LARGEST_RESULT = 8_000_000, 128_000_000
 
 
 @frozen
@@ -60,7 +61,7 @@ def read_step_times(path: Path) -> StepColumns:
         ProfileError: If a column is missing or a cell is no number.
         InvalidValueError: If a value is out of range.
     """
-    rows = list(csv.reader(_text(path).splitlines()))
+    rows = list(csv.reader(text_lines(path, _LARGEST_TABLE)))
     header = [name.strip() for name in rows[0]] if rows else []
     missing = [name for name in STEP_COLUMNS[:-1] if name not in header]
     if missing:
@@ -127,26 +128,9 @@ class _Request:
     token_s: FloatArray  # when each token came
 
 
-def _text(path: Path) -> str:
-    """The text of a file.
-
-    Raises:
-        ProfileError: If it cannot be read.
-    """
-    try:
-        if path.stat().st_size > _LARGEST_BYTES:
-            raise ProfileError(str(path), ["more than 2 GiB"])
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProfileError(str(path), [f"cannot be read: {error}"]) from None
-
-
 def _requests(path: Path) -> tuple[list[_Request], Counter[str]]:
     """Requests of a benchmark with their tokens' times."""
-    try:
-        content = json.loads(_text(path))
-    except (ValueError, RecursionError) as error:
-        raise ProfileError(str(path), [f"no JSON: {error}"]) from None
+    content = parse_values(read_plain(path, _LARGEST_RESULT), str(path))
     if not isinstance(content, Mapping):
         raise ProfileError(str(path), ["no object; give the result of one benchmark"])
     for name in _LISTS:

@@ -9,7 +9,6 @@ are skipped on the way, so that memory is bounded by the graph. Field numbers ar
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.errors import MissingDependencyError, ProfileError
+from accelsim.plainfile import open_plain
 
 __all__ = ["MAX_VALUES", "OnnxGraph", "OnnxInput", "OnnxNode", "OnnxTensor", "read_onnx"]
 
@@ -119,9 +119,10 @@ def read_onnx(path: Path | str) -> OnnxGraph:
         return _model(model)
     except DecodeError:
         raise ProfileError(str(path), ["not an ONNX file, or a damaged one"]) from None
+    except ProfileError:
+        raise
     except (OSError, ValueError, TypeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ProfileError(str(path), [f"cannot be read: {reason}"]) from None
+        raise ProfileError(str(path), [f"cannot be read: {error}"]) from None
     except _DamagedError as error:
         raise ProfileError(str(path), [str(error)]) from None
 
@@ -130,11 +131,8 @@ def read_onnx(path: Path | str) -> OnnxGraph:
 
 
 def _structure(path: Path) -> bytes:
-    status = os.stat(path)  # noqa: PTH116 - the one call here that a FIFO does not hold up
-    if not stat.S_ISREG(status.st_mode):
-        raise _DamagedError("not a file")
-    with path.open("rb") as stream:
-        return b"".join(_kept(stream, status.st_size, "model", 0))
+    with open_plain(path) as stream:
+        return b"".join(_kept(stream, os.fstat(stream.fileno()).st_size, "model", 0))
 
 
 def _kept(stream: BinaryIO, end: int, message: str, depth: int) -> Iterator[bytes]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Final
 
 from accelsim.datafile import MAX_DEPTH
-from accelsim.errors import InputError, MissingDependencyError
+from accelsim.errors import InputError, MissingDependencyError, ProfileError
+from accelsim.plainfile import parse_values, read_plain
 
 __all__ = ["MAX_BYTES", "read_result"]
 
 #: Largest file that is read; larger results are folders of sweeps.
-MAX_BYTES: Final = 256 * 2**20
+MAX_BYTES: Final = 128_000_000
 #: Folder of a sweep's parts; the columns a page shows.
 _PARTS: Final = "parts"
 _COLUMNS: Final = (
@@ -37,20 +37,13 @@ def read_result(path: Path) -> Any:
     if path.is_dir():
         return _sweep_rows(path)
     try:
-        size = path.stat().st_size
-        text = path.read_bytes() if size <= MAX_BYTES else b""
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}.") from None
-    if size > MAX_BYTES:
-        raise InputError(
-            f"{path}: {size / 2**20:,.0f} MiB is too large: at most {MAX_BYTES / 2**20:,.0f}. "
-            "Keep results of this size with accelsim sweep, whose folder is read in parts."
+        document = parse_values(read_plain(path, MAX_BYTES), str(path))
+    except ProfileError as refused:
+        remedy = (
+            "Results are JSON as --format json --out FILE.json writes it; keep large ones with "
+            "accelsim sweep, whose folder is read in parts."
         )
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        problem = f"{path} is no JSON. Write it with --format json --out FILE.json."
-        raise InputError(problem) from None
+        raise InputError(f"{refused}. {remedy}") from None
     return _checked(document, path)
 
 

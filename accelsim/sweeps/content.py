@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import accelsim
 from accelsim import catalog, cluster_catalog, workload_catalog
+from accelsim.datafile import read_text
 from accelsim.errors import AccelsimError
 from accelsim.planning.run import device_parts, workload_parts
 from accelsim.result import Provenance
@@ -48,7 +49,7 @@ def _hash(role: str, name: str) -> str:
         elif role == "cluster":
             parts = {role: cluster_catalog.cluster(name)}
         else:
-            parts = {role: Path(name).read_text(encoding="utf-8")}
+            parts = {role: read_text(Path(name))}
     except (AccelsimError, OSError):
         return ""
     return " ".join(Provenance(accelsim.__version__, None, parts).data_hashes.values())

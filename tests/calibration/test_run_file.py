@@ -166,9 +166,13 @@ def test_rows_are_plain_json(tmp_path):
     assert Path(tmp_path / "run.jsonl").stat().st_mode & 0o777 == 0o644
 
 
-def test_what_has_no_lines_is_refused_after_the_longest_line():
-    with pytest.raises(ProfileError, match="not a run file"):
+def test_what_has_no_lines_is_refused_after_the_longest_line(tmp_path):
+    with pytest.raises(ProfileError, match="a device, not a file"):
         read_run("/dev/zero")
+    path = tmp_path / "long.jsonl"
+    path.write_bytes(b" " * 1_100_000)
+    with pytest.raises(ProfileError, match="not a run file"):
+        read_run(path)
 
 
 def test_a_file_without_end_is_refused_at_the_limit(tmp_path, monkeypatch):

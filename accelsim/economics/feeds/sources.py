@@ -13,8 +13,11 @@ from accelsim.economics.feeds.ingest import Ingested, ingest
 from accelsim.economics.feeds.price_lists import read_regions, read_rules
 from accelsim.economics.price import prices_folder
 from accelsim.errors import ProfileError
+from accelsim.plainfile import text_lines
 
 _SKYPILOT: Final = "skypilot:"
+#: Most bytes and cells of a feed.
+_MOST_BYTES, _MOST_CELLS = 128_000_000, 4_000_000
 #: Columns of SkyPilot's catalogue -> a feed's.
 _COLUMNS: Final = {
     "InstanceType": "instance_type",
@@ -49,10 +52,14 @@ def import_offers(source: str, as_of: str = "") -> Ingested:
 
 
 def _rows(path: Path) -> Iterator[Mapping[str, str | None]]:
+    reader = csv.DictReader(text_lines(path, _MOST_BYTES), strict=True)
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            yield from csv.DictReader(file, strict=True)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        width = len(reader.fieldnames or ())
+        for number, row in enumerate(reader, 1):
+            if number * width > _MOST_CELLS:
+                raise ProfileError(str(path), [f"more than {_MOST_CELLS:,} cells"])
+            yield row
+    except csv.Error as error:
         raise ProfileError(str(path), [f"cannot be read: {error}"]) from None
 
 

@@ -16,12 +16,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import numpy as np
 
 from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.frozen import frozen
+from accelsim.plainfile import parse_values, read_plain, text_lines
 from accelsim.simulation.serving.requests import LONGEST_TOKENS, RequestColumns
 from accelsim.simulation.serving.shared_blocks import SharedBlocks
 from accelsim.workloads.graph import BoolArray, FloatArray
@@ -34,6 +35,10 @@ _PROMPTS: Final = ("prompt_tokens", "num_prefill_tokens", "input_length", "Conte
 _OUTPUTS: Final = ("output_tokens", "num_decode_tokens", "output_length", "GeneratedTokens")
 _HASHES: Final = "hash_ids"
 _PART_ROWS: Final = 100_000
+#: Most bytes of a table, bytes of a JSON document, rows, and hashes.
+_MOST_BYTES, _MOST_JSON_BYTES, _MOST_ROWS, _MOST_LISTED = 10**9, 128_000_000, 8_000_000, 5_000_000
+#: Values of a row that are no hashes.
+_ROW_VALUES: Final = 8
 #: OpenAI's rule of thumb for English text (help centre, "What are tokens").
 _CHARACTERS_PER_TOKEN: Final = 4
 Row = tuple[Any, Any, Any, Any]
@@ -77,11 +82,13 @@ def read_trace(path: Path, limit: int | None = None) -> Trace:
         raise InvalidValueError("requests", limit, "a whole number >= 1")
     columns = _Columns()
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = islice(_READERS[path.suffix](file), limit)
-            while part := list(islice(rows, _PART_ROWS)):
-                columns.add(part)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        rows = islice(_READERS[path.suffix](path), limit)
+        while part := list(islice(rows, _PART_ROWS)):
+            columns.add(part)
+            if columns.seen > _MOST_ROWS:
+                problem = f"more than {_MOST_ROWS:,} rows, the most that are read; set a limit"
+                raise ProfileError(str(path), [problem])
+    except csv.Error as error:
         raise ProfileError(str(path), [f"cannot be read: {error}"]) from None
     except KeyError as error:
         known = ", ".join((*_TIMES, *_PROMPTS, *_OUTPUTS))
@@ -103,13 +110,14 @@ class _Columns:
     """Requests read so far, a part of the rows at a time."""
 
     def __init__(self) -> None:
-        self.count, self.skips = 0, Counter[str]()
+        self.count, self.seen, self.skips = 0, 0, Counter[str]()
         self._parts: list[tuple[FloatArray, Any, Any]] = []
         self._blocks = SharedBlocks()
         self._has_times = True
 
     def add(self, rows: Sequence[Row]) -> None:
         """Take rows: time, prompt, output and hashes of each."""
+        self.seen += len(rows)
         is_cut = np.array([row is _CUT for row in rows])
         times, prompts, outputs, hashes = zip(*rows, strict=True)
         self._has_times = times[0] is not _TIMELESS
@@ -183,8 +191,8 @@ _TIMELESS: Final = object()
 _CUT: Final[Row] = (None, None, None, None)
 
 
-def _csv_rows(file: TextIO) -> Iterator[Row]:
-    reader = csv.reader(file)
+def _csv_rows(path: Path) -> Iterator[Row]:
+    reader = csv.reader(text_lines(path, _MOST_BYTES))
     header = next(reader, [])
     places, scale = [], 1.0
     for what, names in (("arrival", _TIMES), ("prompt", _PROMPTS), ("output", _OUTPUTS)):
@@ -211,11 +219,15 @@ def _scaled(value: Any, scale: float) -> Any:
         return value
 
 
-def _json_lines(file: TextIO) -> Iterator[Row]:
-    for line in file:
+def _json_lines(path: Path) -> Iterator[Row]:
+    values = 0
+    for line in text_lines(path, _MOST_BYTES):
+        values += max(0, line.count(",") - _ROW_VALUES)
+        if values > _MOST_LISTED:
+            raise ProfileError(str(path), [f"more than {_MOST_LISTED:,} hashes"])
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             row = None
         yield _json_row(row) if isinstance(row, dict) else _CUT
 
@@ -228,12 +240,9 @@ def _json_row(row: Mapping[str, Any]) -> Row:
     return moment, prompt, output, row.get(_HASHES)
 
 
-def _json_rows(file: TextIO) -> Iterator[Row]:
+def _json_rows(path: Path) -> Iterator[Row]:
     """A server benchmark's result, or conversations."""
-    try:
-        document = json.load(file)
-    except ValueError as error:
-        raise _FormError(str(error)) from None
+    document = parse_values(read_plain(path, _MOST_JSON_BYTES), str(path))
     if isinstance(document, list):
         yield from (_talk(talk) for talk in document)
         return
