@@ -16,8 +16,6 @@ from typing import Any, BinaryIO, Final
 
 from accelsim.errors import ProfileError
 
-__all__ = ["MOST_VALUES", "check_density", "open_plain", "parse_values", "read_plain", "text_lines"]
-
 #: Most values of a document: half a gigabyte at most, as mappings of one entry.
 MOST_VALUES: Final = 4_000_000
 #: Longest line of a table.

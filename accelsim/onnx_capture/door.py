@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from accelsim.onnx_capture.file import OnnxGraph, OnnxInput
     from accelsim.workloads.model import Workload
 
-__all__ = ["capture_onnx", "parse_shapes"]
 
 _MAX_SIZE = 2**31
 

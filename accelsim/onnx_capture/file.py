@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -19,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.errors import MissingDependencyError, ProfileError
+from accelsim.frozen import frozen
 from accelsim.plainfile import open_plain
-
-__all__ = ["MAX_VALUES", "OnnxGraph", "OnnxInput", "OnnxNode", "OnnxTensor", "read_onnx"]
 
 #: Largest tensor whose values are kept, in elements.
 MAX_VALUES: Final = 4096
@@ -41,7 +39,7 @@ _INSIDE: Final[Mapping[str, Mapping[int, str]]] = {
 _VALUES: Final = frozenset({4, 5, 6, 7, 9, 10, 11})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OnnxTensor:
     """A constant.
 
@@ -56,7 +54,7 @@ class OnnxTensor:
     values: NDArray[Any] | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OnnxInput:
     """An input: its data type, and sizes, a name or None where one is not fixed."""
 
@@ -64,7 +62,7 @@ class OnnxInput:
     shape: tuple[int | str | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OnnxNode:
     """One operator: its type, domain, name, tensors ("" where left out) and attributes."""
 
@@ -76,7 +74,7 @@ class OnnxNode:
     attributes: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OnnxGraph:
     """A graph in the order it runs.
 

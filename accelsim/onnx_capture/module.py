@@ -22,8 +22,6 @@ from accelsim.onnx_capture import contractions, layers, movement, pointwise  # n
 from accelsim.onnx_capture.file import MAX_VALUES, OnnxGraph, OnnxNode, OnnxTensor
 from accelsim.onnx_capture.registry import FUNCTIONS, Step, is_supported, torch_dtype
 
-__all__ = ["OnnxModule", "weight_type"]
-
 #: Data types of weights, by the precision they are run in; others are fp32.
 _STORED: Final = {
     **dict.fromkeys(("INT8", "UINT8"), "int8"),

@@ -8,25 +8,15 @@ shapes: sizes, axes, positions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from accelsim.errors import CaptureError, InvalidValueError
+from accelsim.frozen import frozen
 from accelsim.onnx_capture.file import MAX_VALUES, OnnxNode
-
-__all__ = [
-    "FUNCTIONS",
-    "Function",
-    "Step",
-    "elementwise",
-    "is_supported",
-    "operator",
-    "sizes_of",
-    "torch_dtype",
-]
 
 #: ONNX data type -> torch's; formats that only weights are stored in stand as single precision.
 _DTYPES: Final[Mapping[str, torch.dtype]] = {
@@ -54,7 +44,7 @@ _DTYPES: Final[Mapping[str, torch.dtype]] = {
 _DOMAINS: Final = ("", "com.microsoft")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """A node as its function sees it.
 
@@ -77,7 +67,7 @@ class Step:
         return CaptureError(f"ONNX operator {self.node.operator} {self.node.name!r} {why}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Function:
     """What an operator is in torch.
 
