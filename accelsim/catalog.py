@@ -14,14 +14,15 @@ import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from accelsim.datafile import FileStamp, data_root, file_stamp, name_key, read_mapping, validated
 from accelsim.errors import InvalidValueError, ProfileError, UnknownNameError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, parse_device
+from accelsim.plain import Document, Values
 from accelsim.units import to_si
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ _NAME = re.compile(r"(?:local/)?[a-z0-9][a-z0-9.+-]{0,79}\Z")
 _DEEPEST_SLICE = 4
 _SHOWN_PROBLEMS = 5
 #: Words for a class of devices, each with a few that span its vendors and generations.
-DEVICE_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+DEVICE_GROUPS: Mapping[str, tuple[str, ...]] = {
     "cpu": ("xeon-platinum-8380", "xeon-platinum-8480+", "epyc-9654", "graviton3"),
     "gpu": ("t4", "l4", "v100-sxm2-16gb", "a100-sxm-80gb", "h100-sxm-80gb", "mi300x"),
     "fpga": ("zcu102", "zcu104", "alveo-u250", "alveo-u280"),
@@ -231,7 +232,7 @@ def _catalogue_device(canonical: str) -> DeviceProfile:
     return _load(_catalogue_paths()[canonical], 0)
 
 
-@lru_cache(maxsize=1)
+@cache
 def _catalogue_paths() -> dict[str, Path]:
     root = data_root() / "device_profiles"
     return {
@@ -241,7 +242,7 @@ def _catalogue_paths() -> dict[str, Path]:
     }
 
 
-@lru_cache(maxsize=1)
+@cache
 def aliases() -> Mapping[str, str]:
     """Alias -> canonical name, of the catalogue."""
     return dict(read_mapping(data_root() / "device_profiles" / "aliases.yaml"))
@@ -295,24 +296,24 @@ def _is_listed(name: object) -> bool:
     return isinstance(name, str) and _NAME.match(name.lower()) is not None
 
 
-def _heading(path: Path) -> dict[str, Any] | None:
+def _heading(path: Path) -> Document | None:
     with suppress(ProfileError):
         return _read_known(path)
     return None
 
 
-def _names_in(data: Mapping[str, Any]) -> set[str]:
+def _names_in(data: Values) -> set[str]:
     others = data.get("aliases")
     listed = others if isinstance(others, list) else []
     return {str(entry).lower() for entry in (data.get("name"), *listed) if entry is not None}
 
 
-def _read_known(path: Path) -> dict[str, Any]:
+def _read_known(path: Path) -> Document:
     return _mapping(path, file_stamp(path))
 
 
 @lru_cache(maxsize=512)
-def _mapping(path: Path, _stamp: FileStamp | None) -> dict[str, Any]:
+def _mapping(path: Path, _stamp: FileStamp | None) -> Document:
     return read_mapping(path)
 
 
@@ -323,7 +324,7 @@ def _load(path: Path, depth: int) -> DeviceProfile:
     return validated(path, lambda: parse_device(data))
 
 
-def _load_slice(path: Path, data: Mapping[str, Any], depth: int) -> DeviceProfile:
+def _load_slice(path: Path, data: Values, depth: int) -> DeviceProfile:
     from accelsim.hardware.slice import SliceFile, slice_device
 
     if depth >= _DEEPEST_SLICE:

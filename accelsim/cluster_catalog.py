@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
@@ -30,18 +30,6 @@ from accelsim.hardware.interconnect import (
 )
 from accelsim.hardware.profile import with_citations
 from accelsim.hardware.sourced import value_of
-
-__all__ = [
-    "cluster",
-    "cluster_names",
-    "cluster_profile",
-    "cluster_sources",
-    "link",
-    "link_names",
-    "load_cluster_file",
-    "node",
-    "node_names",
-]
 
 _FOLDERS = {"link": "interconnects", "node": "nodes", "cluster": "clusters"}
 _KINDS = {Link: "link", NodeProfile: "node", ClusterProfile: "cluster"}
@@ -277,7 +265,7 @@ def _fabric(name: str) -> Fabric:
     )
 
 
-@lru_cache(maxsize=1)
+@cache
 def _fabrics() -> Mapping[str, FabricProfile]:
     path = data_root() / "calibration" / "class" / "fabrics.yaml"
     data = with_citations(read_mapping(path))

@@ -27,27 +27,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import yaml
 
 from accelsim.errors import ProfileError
+from accelsim.plain import Document
 from accelsim.plainfile import check_density, read_plain
 from accelsim.units import si_key
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
-
-__all__ = [
-    "MAX_BYTES",
-    "MAX_DEPTH",
-    "FileStamp",
-    "data_root",
-    "file_stamp",
-    "name_key",
-    "parse_json",
-    "parse_yaml",
-    "read_json",
-    "read_mapping",
-    "read_yaml",
-    "validated",
-    "validation_problems",
-]
 
 #: Largest file read unless the caller allows more.
 MAX_BYTES = 1_000_000
@@ -106,7 +91,7 @@ def name_key(name: str) -> str:
     return re.sub(r"[\s_]+", "-", name.strip().lower())
 
 
-def read_mapping(path: Path, *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
+def read_mapping(path: Path, *, max_bytes: int = MAX_BYTES) -> Document:
     """Read a data file: JSON where the name ends in ``.json``, else YAML.
 
     Args:
@@ -141,7 +126,7 @@ def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
         raise ProfileError(str(path), [f"line {line}: not UTF-8 text"]) from None
 
 
-def read_yaml(path: Path, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
+def read_yaml(path: Path, max_bytes: int = MAX_BYTES) -> Document:
     """Read one YAML file.
 
     Raises:
@@ -150,7 +135,7 @@ def read_yaml(path: Path, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
     return parse_yaml(read_text(path, max_bytes), str(path))
 
 
-def read_json(path: Path, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
+def read_json(path: Path, max_bytes: int = MAX_BYTES) -> Document:
     """Read one JSON file.
 
     Raises:
@@ -159,7 +144,7 @@ def read_json(path: Path, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
     return parse_json(read_text(path, max_bytes), str(path))
 
 
-def parse_yaml(text: str, label: str = "<text>") -> dict[str, Any]:
+def parse_yaml(text: str, label: str = "<text>") -> Document:
     """Parse the text of one YAML document.
 
     Args:
@@ -176,7 +161,7 @@ def parse_yaml(text: str, label: str = "<text>") -> dict[str, Any]:
     return _mapping(_yaml_tree(text, label)[0], label)
 
 
-def parse_json(text: str, label: str = "<text>") -> dict[str, Any]:
+def parse_json(text: str, label: str = "<text>") -> Document:
     """Parse the text of one JSON object.
 
     Args:
@@ -309,7 +294,7 @@ class _Reader:
         if isinstance(event, yaml.SequenceStartEvent):
             items = enumerate(self._entries())
             return [self._value(item, (*location, number)) for number, item in items]
-        result: dict[str, Any] = {}
+        result: Document = {}
         for key in self._entries():
             name = _key(key, location, result)
             self.lines[*location, name] = key.start_mark.line + 1
@@ -347,7 +332,7 @@ def _refused(event: Any, location: Location, reason: str) -> _RefusedError:
     return _RefusedError(f"{_place(event.start_mark.line + 1, location)}: {reason}")
 
 
-def _mapping(data: Any, label: str) -> dict[str, Any]:
+def _mapping(data: Any, label: str) -> Document:
     if isinstance(data, dict):
         return data
     found = "nothing" if data is None else f"a {type(data).__name__}"
@@ -381,7 +366,7 @@ def _finite(digits: str) -> float:
     return value
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, Any]]) -> Document:
     result = dict(pairs)
     if len(result) < len(pairs):
         names = [name for name, _ in pairs]
@@ -390,7 +375,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _is_too_deep(root: dict[str, Any]) -> bool:
+def _is_too_deep(root: Document) -> bool:
     level: list[Any] = [root]
     for _ in range(MAX_DEPTH):
         children = (item.values() if isinstance(item, dict) else item for item in level)

@@ -21,22 +21,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = [
-    "AccelsimError",
-    "AccelsimWarning",
-    "CaptureError",
-    "DoesNotFitError",
-    "InputError",
-    "InvalidValueError",
-    "MissingCoefficientError",
-    "MissingDependencyError",
-    "OutputError",
-    "OverBudgetError",
-    "ProfileError",
-    "UnknownNameError",
-    "UnsupportedOperatorError",
-]
-
 
 class AccelsimError(Exception):
     """Base of all accelsim errors."""

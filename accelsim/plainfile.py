@@ -12,14 +12,14 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO
 
 from accelsim.errors import ProfileError
 
 #: Most values of a document: half a gigabyte at most, as mappings of one entry.
-MOST_VALUES: Final = 4_000_000
+MOST_VALUES = 4_000_000
 #: Longest line of a table.
-_LONGEST_LINE: Final = 1_000_000
+_LONGEST_LINE = 1_000_000
 
 
 def open_plain(path: Path) -> BinaryIO:

@@ -10,19 +10,17 @@ from __future__ import annotations
 import hashlib
 import html
 import json
-from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from accelsim.frozen import frozen
+from accelsim.plain import Document, Values
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["UNIT_SUFFIXES", "Difference", "Metric", "Provenance", "Result", "json_text"]
-
 #: Units a key of a result may end in; a key without one is a count, a name or a flag.
-UNIT_SUFFIXES: Final = (
+UNIT_SUFFIXES = (
     *("_s", "_per_s", "_j", "_w", "_usd", "_bytes", "_kgco2e", "_hz"),
     *("usd_per_hour", "_usd_per_1000", "_usd_per_million_tokens"),
     *("_fraction", "_ratio", "_count"),
@@ -63,14 +61,14 @@ class Provenance:
 
     version: str
     seed: int | None = None
-    parts: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    parts: Values = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def data_hashes(self) -> dict[str, str]:
         """First 16 hexadecimal digits of the SHA-256 of each part's content."""
         return {role: _digest(part) for role, part in self.parts.items()}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Document:
         """Version, seed and data hashes."""
         return {"version": self.version, "seed": self.seed, "data_hashes": self.data_hashes}
 
@@ -119,7 +117,7 @@ class Result:
     if TYPE_CHECKING:
 
         @property
-        def inputs(self) -> Mapping[str, Any]:
+        def inputs(self) -> Values:
             """What was asked, resolved."""
 
         @property
@@ -135,11 +133,11 @@ class Result:
         """Figures by name, with their intervals."""
         raise NotImplementedError
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Document:
         """Flat figures and lists of the result, ready for JSON."""
         raise NotImplementedError
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Document:
         """Plain values, ready for JSON; unknown figures are None."""
         head = {"kind": self.kind, "schema_version": self.schema_version}
         about = {
@@ -196,7 +194,7 @@ def json_text(document: Any) -> str:
     return json.dumps(document, indent=2, allow_nan=False)
 
 
-def _comparable(result: Result) -> dict[str, Any]:
+def _comparable(result: Result) -> Document:
     return dict(result.inputs) | {name: metric.value for name, metric in result.metrics.items()}
 
 

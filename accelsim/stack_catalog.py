@@ -10,9 +10,9 @@ one, by which that board is scored.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -21,22 +21,10 @@ from accelsim.errors import ProfileError, UnknownNameError
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.hardware.sourced import FrozenModel, Positive
 
-__all__ = [
-    "FAMILIES",
-    "UNMEASURED_LOG_SIGMA",
-    "Achieved",
-    "Stack",
-    "StackPath",
-    "StackVersion",
-    "default_stack",
-    "stack",
-    "stack_names",
-]
-
 DeviceClass = Literal["cpu", "gpu", "fpga", "asic"]
 Mode = Literal["inference", "training"]
 #: Families of operators whose ratios are told apart; all rows of a decode step are one.
-FAMILIES: Final = ("convolution", "product", "memory", "decode")
+FAMILIES = ("convolution", "product", "memory", "decode")
 Family = Literal["convolution", "product", "memory", "decode"]
 _Ratio = Annotated[float, Field(ge=0.2, le=5.0)]
 _Source = Annotated[str, Field(min_length=8)]
@@ -259,7 +247,7 @@ class Stack(FrozenModel, strict=False):
 
 #: Spread of a stack of which no whole network was measured. Estimate: as far as stacks differ on
 #: one board, 0.2 in ln(time) between TensorRT, PyTorch and inductor on the same networks.
-UNMEASURED_LOG_SIGMA: Final = 0.2
+UNMEASURED_LOG_SIGMA = 0.2
 
 
 def stack(name: str) -> Stack:
@@ -280,7 +268,7 @@ def stack(name: str) -> Stack:
     return found.at(version) if version else found
 
 
-@lru_cache(maxsize=1)
+@cache
 def stack_names() -> tuple[str, ...]:
     """Names of all stacks, sorted."""
     return tuple(sorted(path.stem for path in _folder().glob("*.yaml")))
@@ -294,7 +282,7 @@ def default_stack(device: DeviceProfile) -> Stack:
     return stack(by_vendor.get(device.vendor, by_vendor["other"]))
 
 
-@lru_cache(maxsize=1)
+@cache
 def _defaults() -> Mapping[str, Mapping[str, str]]:
     return read_mapping(data_root() / "calibration" / "class" / "default-stacks.yaml")
 

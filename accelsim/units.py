@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["SUFFIXES", "si_key", "to_si"]
-
 _FACTORS = """
     _kb_per_s _bytes_per_s 1000
     _mb_per_s _bytes_per_s 1e+06

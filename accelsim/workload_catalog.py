@@ -30,15 +30,6 @@ from accelsim.errors import InvalidValueError, ProfileError, UnknownNameError
 from accelsim.workloads.model import Workload
 from accelsim.workloads.spec import parse_workload
 
-__all__ = [
-    "ALIASES_FILE",
-    "SEARCH_PATH_VARIABLE",
-    "load_workload_file",
-    "workload",
-    "workload_aliases",
-    "workload_names",
-]
-
 #: Environment variable with further folders of workload files, separated like ``PATH``.
 SEARCH_PATH_VARIABLE = "ACCELSIM_WORKLOAD_PATH"
 #: File that maps aliases to names, beside the workloads.

@@ -56,7 +56,7 @@ ADDED = re.compile(
     r"|cli/(claims|clusters|doctor|plan|report|results|schema|serve|stacks|sweep|train)[._]"
     r"|report/(calculator|capacity|chart|claims|clusters|markdown|page|parts|run_sections|saved"
     r"|serving|stacks|trace|training|[a-z]+_page)[._]"
-    r"|validation/(evidence|figure_rows|published|served_|serving_|training_)"
+    r"|validation/(evidence|figure_rows|power_cap|published|served_|serving_|training_)"
     r"|economics/(bill|carbon|dates|feeds/sources)|hardware/(cluster|fabric|placement)"
     r"|workloads/(adapters|lowering|sharding|sizes|checkpoints/quantization)"
     r"|workloads/families/(convnext|dual_encoder|linear_attention|modern_encoder|state_space)"

@@ -7,10 +7,9 @@ stay as they are.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,6 +33,7 @@ from accelsim.cost.fitted import FittedParameters
 from accelsim.cost.residual import FamilyResidual
 from accelsim.errors import InvalidValueError, OutputError
 from accelsim.frozen import frozen
+from accelsim.plain import Values
 from accelsim.units import to_si
 from accelsim.workloads.graph import FloatArray
 
@@ -50,7 +50,7 @@ __all__ = [
     "write_calibration",
 ]
 
-_DEFAULT_CACHES: Final = (32.0 * 2**10, 2.0**20, 32.0 * 2**20)
+_DEFAULT_CACHES = (32.0 * 2**10, 2.0**20, 32.0 * 2**20)
 
 
 @frozen(eq=False)
@@ -106,7 +106,7 @@ def fit_run(
     return Calibration(name, kernels, errors, rows, run)
 
 
-def caches(environment: Mapping[str, Any]) -> tuple[float, float, float]:
+def caches(environment: Values) -> tuple[float, float, float]:
     """Bytes of the first-level, second-level and last-level cache the environment names; common
     sizes where it names none.
     """
@@ -206,7 +206,7 @@ def write_calibration(calibration: Calibration, folder: Path) -> tuple[Path, Pat
     return overlay, path
 
 
-def _overlay(calibration: Calibration, origin: Mapping[str, Any]) -> FittedParameters:
+def _overlay(calibration: Calibration, origin: Values) -> FittedParameters:
     date = str(calibration.run.environment.get("measured_at") or "")[:10] or "unknown"
     return FittedParameters(
         device=calibration.name,

@@ -19,10 +19,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from accelsim.errors import AccelsimError, InvalidValueError, ProfileError
 from accelsim.frozen import frozen
+from accelsim.plain import Document, Values
 
 if TYPE_CHECKING:
     from accelsim.cost.cpu.parameters import CpuParameters
@@ -30,24 +31,22 @@ if TYPE_CHECKING:
     from accelsim.workloads.graph import OperatorGraph
 
 #: Standard deviations of a normal distribution that hold 90 %.
-Z90: Final = 1.6448536269514722
+Z90 = 1.6448536269514722
 #: A model is run in at least so many fresh processes where the first shows page faults or repeats
 #: further apart than this, and in more, up to a limit, until the standard error of their mean is
 #: below a share of it.
-_PROCESSES: Final = 3
-_MOST_PROCESSES: Final = 6
-_ERROR_FRACTION: Final = 0.04
-_FURTHER_BUDGET: Final = 0.4
+_PROCESSES = 3
+_MOST_PROCESSES = 6
+_ERROR_FRACTION = 0.04
+_FURTHER_BUDGET = 0.4
 #: How glibc is told to keep what is freed (glibc manual, memory allocation tunables): nothing
 #: mapped, nothing given back.
-_KEPT_HEAP: Final = (
-    "glibc.malloc.trim_threshold=1099511627776:glibc.malloc.mmap_threshold=1099511627776"
-)
-_FEW_FAULTS: Final = 16.0
-_QUIET_FRACTION: Final = 0.05
+_KEPT_HEAP = "glibc.malloc.trim_threshold=1099511627776:glibc.malloc.mmap_threshold=1099511627776"
+_FEW_FAULTS = 16.0
+_QUIET_FRACTION = 0.05
 #: Networks of the check, their batches in inference, the last in every format and thread count, and
 #: at which batch they are trained too.
-_NETWORKS: Final = Path(__file__).with_name("check_list.csv")
+_NETWORKS = Path(__file__).with_name("check_list.csv")
 
 
 @frozen
@@ -168,7 +167,7 @@ def check_list(threads: Sequence[int], dtypes: Sequence[str]) -> list[CheckCase]
     return [replace(case, heap=heap) for case in cases for heap in ("default", "kept")]
 
 
-def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> OperatorGraph:
+def model_graph(case: CheckCase, models: Values | None = None) -> OperatorGraph:
     """The operators of a check case, by capturing its module in the case's format, with the casts
     that it makes.
 
@@ -289,12 +288,12 @@ def measure_model(
     return time_s, noise, usable[0]["energy_j"], reference_s
 
 
-def _spread(timing: Mapping[str, Any]) -> float:
+def _spread(timing: Values) -> float:
     """How far the mean of the repeats is above the best."""
     return float(timing["mean_s"]) / float(timing["time_s"]) - 1.0
 
 
-def _is_settled(timings: Sequence[Mapping[str, Any]]) -> bool:
+def _is_settled(timings: Sequence[Values]) -> bool:
     """Whether the mean of the processes is known well enough."""
     times = [float(timing["mean_s"]) for timing in timings]
     if len(times) < _PROCESSES:
@@ -304,7 +303,7 @@ def _is_settled(timings: Sequence[Mapping[str, Any]]) -> bool:
     )
 
 
-def _timed(case: CheckCase, budget_s: float, device: str) -> dict[str, Any]:
+def _timed(case: CheckCase, budget_s: float, device: str) -> Document:
     """The timing of one process, which is given up after two minutes on a CPU and ten on a GPU,
     where compiling takes that long.
     """
@@ -328,7 +327,7 @@ def _timed(case: CheckCase, budget_s: float, device: str) -> dict[str, Any]:
     if answer.returncode != 0:
         lines = answer.stderr.strip().splitlines()
         raise MeasurementError(f"{case.key}: {lines[-1] if lines else 'the process died'}")
-    timing: dict[str, Any] = json.loads(answer.stdout)
+    timing: Document = json.loads(answer.stdout)
     return timing
 
 
@@ -340,7 +339,7 @@ class MeasurementError(AccelsimError):
 # ------------------------------------------------------------------------------------------
 
 
-def freeze(predictions: Sequence[Prediction], origin: Mapping[str, Any]) -> dict[str, Any]:
+def freeze(predictions: Sequence[Prediction], origin: Values) -> Document:
     """Predictions as a document with a hash over its content.
 
     Args:
@@ -348,15 +347,15 @@ def freeze(predictions: Sequence[Prediction], origin: Mapping[str, Any]) -> dict
         origin: Machine, run and date they come from.
     """
     rows = [(values := asdict(p)).pop("case") | values for p in predictions]
-    body: dict[str, Any] = {"origin": dict(origin), "predictions": rows}
+    body: Document = {"origin": dict(origin), "predictions": rows}
     return {**body, "hash": _digest(body)}
 
 
-def _digest(body: Mapping[str, Any]) -> str:
+def _digest(body: Values) -> str:
     return sha256(json.dumps(body, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
-def read_frozen(document: Mapping[str, Any], path: str) -> list[Prediction]:
+def read_frozen(document: Values, path: str) -> list[Prediction]:
     """Predictions of a frozen document.
 
     Raises:
@@ -381,7 +380,7 @@ def read_frozen(document: Mapping[str, Any], path: str) -> list[Prediction]:
         raise ProfileError(path, [f"predictions: {error}"]) from None
 
 
-def summary(results: Sequence[CheckResult]) -> dict[str, Any]:
+def summary(results: Sequence[CheckResult]) -> Document:
     """Mean, median and largest error, and the share of intervals that hold their measurement; None
     without results.
     """

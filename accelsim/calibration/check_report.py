@@ -5,16 +5,16 @@ the figures are.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from accelsim.calibration.check import CheckResult, summary
+from accelsim.plain import Values
 
 
 def report_markdown(
-    environment: Mapping[str, Any],
-    operators: Sequence[Mapping[str, Any]],
+    environment: Values,
+    operators: Sequence[Values],
     results: Sequence[CheckResult],
-    facts: Mapping[str, Any],
+    facts: Values,
 ) -> str:
     """The report as Markdown.
 
@@ -41,7 +41,7 @@ def report_markdown(
     return "\n".join(lines) + "\n"
 
 
-def _operator_line(row: Mapping[str, Any]) -> str:
+def _operator_line(row: Values) -> str:
     figures = " | ".join(
         f"{100 * row[name]:.1f} %" for name in ("mape_fraction", "median_fraction", "p90_fraction")
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from accelsim.calibration.check import (
     CheckResult,
@@ -24,6 +24,7 @@ from accelsim.calibration.noise import reference_s
 from accelsim.cost.cpu import cpu_parameters
 from accelsim.datafile import read_json
 from accelsim.errors import InvalidValueError, ProfileError
+from accelsim.plain import Document
 
 if TYPE_CHECKING:
     from accelsim.calibration.calibrate import Calibration
@@ -39,8 +40,8 @@ __all__ = [
 ]
 
 #: Reason of a result that was not measured because the user ended the check.
-INTERRUPTED: Final = "interrupted"
-_MOST_BYTES: Final = 16 * 2**20
+INTERRUPTED = "interrupted"
+_MOST_BYTES = 16 * 2**20
 
 
 def freeze_predictions(calibration: Calibration, profile: CpuProfile, path: Path) -> Path:
@@ -107,7 +108,7 @@ def check_calibration(
     return results
 
 
-def results_document(results: Sequence[CheckResult], frozen_hash: str) -> dict[str, Any]:
+def results_document(results: Sequence[CheckResult], frozen_hash: str) -> Document:
     """Results as plain values."""
     rows = [
         {
@@ -124,7 +125,7 @@ def results_document(results: Sequence[CheckResult], frozen_hash: str) -> dict[s
     return {"frozen_hash": frozen_hash, "results": rows}
 
 
-def read_results(path: Path, frozen_hash: str) -> list[dict[str, Any]]:
+def read_results(path: Path, frozen_hash: str) -> list[Document]:
     """Rows of a `results_document`; none where there is no such file, or it is of an earlier
     calibration.
 

@@ -12,10 +12,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
+
+from accelsim.plain import Document
 
 #: Calls issued ahead of the device: its queue holds a thousand, which may take minutes.
-_CALLS_AHEAD: Final = 16
+_CALLS_AHEAD = 16
 
 
 class Meter:
@@ -144,7 +146,7 @@ def energy_per_call_j(
     return None if energy_j is None else energy_j / max(calls, 1)
 
 
-def nvml_facts(cuda: Any, device: str) -> dict[str, Any]:
+def nvml_facts(cuda: Any, device: str) -> Document:
     """Driver, power limit and clocks of a GPU; None for each that cannot be read.
 
     Args:
@@ -152,7 +154,7 @@ def nvml_facts(cuda: Any, device: str) -> dict[str, Any]:
         device: "cuda:N".
     """
     names = ("driver_version", "power_limit_w", "sm_clock_mhz", "memory_clock_mhz")
-    facts: dict[str, Any] = dict.fromkeys(names)
+    facts: Document = dict.fromkeys(names)
     with suppress(Exception):  # one unreadable fact hides no other
         import pynvml as nvml
 

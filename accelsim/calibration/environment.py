@@ -12,15 +12,15 @@ import os
 import platform
 import re
 import time
-from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from accelsim.calibration.measurement.memory import field_bytes
+from accelsim.plain import Document, Values
 
 #: Facts that must be the same for two runs to be comparable; the others are recorded only.
-STABLE: Final = (
+STABLE = (
     "device",
     "device_name",
     "cpu_model",
@@ -33,7 +33,7 @@ STABLE: Final = (
     "power_limit_w",
     "system",
 )
-_VARIABLES: Final = (
+_VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
     "OMP_WAIT_POLICY",
@@ -41,21 +41,21 @@ _VARIABLES: Final = (
     "ONEDNN_MAX_CPU_ISA",
 )
 #: Beginnings of the flags of vector and matrix units.
-_VECTOR_FLAGS: Final = ("avx", "amx", "sve", "fma", "asimd", "bf16", "i8mm")
+_VECTOR_FLAGS = ("avx", "amx", "sve", "fma", "asimd", "bf16", "i8mm")
 #: Files that are recorded as they are.
-_SETTINGS: Final = {
+_SETTINGS = {
     "governor": "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
     "huge_pages": "/sys/kernel/mm/transparent_hugepage/enabled",
     "container_cpu_max": "/sys/fs/cgroup/cpu.max",
     "container_memory_max": "/sys/fs/cgroup/memory.max",
 }
 #: How the lines of torch's build information that name a library begin.
-_LIBRARIES: Final = {
+_LIBRARIES = {
     "onednn_version": ("MKL-DNN", "oneDNN"),
     "blas": ("oneAPI Math", "OpenBLAS"),
 }
 #: Facts of a GPU by torch's names.
-_PROPERTIES: Final = {
+_PROPERTIES = {
     "device_name": "name",
     "multiprocessor_count": "multi_processor_count",
     "device_memory_bytes": "total_memory",
@@ -66,13 +66,13 @@ _PROPERTIES: Final = {
 }
 
 
-def describe(device: str = "cpu") -> dict[str, Any]:
+def describe(device: str = "cpu") -> Document:
     """Facts of this machine and its software, as plain values.
 
     Args:
         device: "cpu" or "cuda:N".
     """
-    facts: dict[str, Any] = dict.fromkeys(STABLE) | _cpu() | _torch(device)
+    facts: Document = dict.fromkeys(STABLE) | _cpu() | _torch(device)
     facts |= {"device": device, "system": f"{platform.system()} {platform.machine()}"}
     facts["python_version"] = platform.python_version()
     facts["kernel"] = platform.release()
@@ -84,13 +84,13 @@ def describe(device: str = "cpu") -> dict[str, Any]:
     return facts
 
 
-def environment_hash(facts: Mapping[str, Any]) -> str:
+def environment_hash(facts: Values) -> str:
     """Hash of the facts that make runs comparable."""
     stable = {name: facts.get(name) for name in STABLE}
     return sha256(json.dumps(stable, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+def differences(old: Values, new: Values) -> list[str]:
     """Facts that make two environments incomparable, in words; empty where they match."""
     return [
         f"{name}: {old.get(name)!r} there, {new.get(name)!r} now"
@@ -99,7 +99,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def machine_name(facts: Mapping[str, Any]) -> str:
+def machine_name(facts: Values) -> str:
     """A short name for folders: device, cores given, and the start of the environment's hash."""
     words = str(facts.get("device_name") or "unknown").lower()
     parts = [re.sub("[^a-z0-9]+", "-", words).strip("-")[:40]]
@@ -115,7 +115,7 @@ def _read(path: str | Path) -> str | None:
         return None
 
 
-def _cpu() -> dict[str, Any]:
+def _cpu() -> Document:
     fields: dict[str, str] = {}
     for line in (_read("/proc/cpuinfo") or "").split("\n\n")[0].splitlines():
         key, _, value = line.partition(":")
@@ -141,26 +141,24 @@ def _cpu() -> dict[str, Any]:
     } | {name: _read(path) for name, path in _SETTINGS.items()}
 
 
-def _torch(device: str) -> dict[str, Any]:
+def _torch(device: str) -> Document:
     try:
         import torch
     except ImportError:
         return {}
     build = torch.__config__.show().splitlines()
-    facts: dict[str, Any] = {"torch_version": str(torch.__version__)}
+    facts: Document = {"torch_version": str(torch.__version__)}
     for name, libraries in _LIBRARIES.items():
         lines = (line.strip(" -") for line in build if any(word in line for word in libraries))
         facts[name] = next(lines, None)
     return facts | (_cuda(torch, device) if device.startswith("cuda") else {})
 
 
-def _cuda(torch: Any, device: str) -> dict[str, Any]:
+def _cuda(torch: Any, device: str) -> Document:
     from accelsim.calibration.energy import nvml_facts
 
     properties = torch.cuda.get_device_properties(device)
-    facts: dict[str, Any] = {
-        name: getattr(properties, ours, None) for name, ours in _PROPERTIES.items()
-    }
+    facts: Document = {name: getattr(properties, ours, None) for name, ours in _PROPERTIES.items()}
     for name in ("boost_clock_mhz", "memory_clock_max_mhz"):  # which torch gives in kHz
         facts[name] = facts[name] / 1e3 if facts[name] else None
     facts |= {

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 #: Spread of ln(true / predicted) that all operators of one model share and no operator measurement
 #: shows, by execution: what the host takes between calls is of a model, not of its operators.
 #: Whole models on an H100 (``calibration/runs/nvidia-h100-80gb``).
-_CONTEXT_LOG_SIGMA: Final = {
+_CONTEXT_LOG_SIGMA = {
     Execution.GRAPH: 0.1,
     Execution.EAGER: 0.5,
     Execution.COMPILED: 0.75,
 }
-_EXECUTIONS: Final = ("eager", "graph", "compiled")
+_EXECUTIONS = ("eager", "graph", "compiled")
 
 
 def gpu_check_list(dtypes: Sequence[str]) -> list[CheckCase]:

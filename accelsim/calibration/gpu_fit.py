@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import md5
 from itertools import groupby
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -40,14 +40,15 @@ from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.hardware.driver_gpu import estimated_gpu_profile, reference_board
 from accelsim.hardware.profile import GpuProfile
+from accelsim.plain import Document
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray
 
-_FOLDS: Final = 5
-_FEWEST_ROWS: Final = 100
+_FOLDS = 5
+_FEWEST_ROWS = 100
 #: A call whose kernel takes less than this part of its time is bound by the host.
-_HOST_BOUND: Final = 0.5
-_BYTES_PER_ELEMENT: Final = 4.0
+_HOST_BOUND = 0.5
+_BYTES_PER_ELEMENT = 4.0
 
 
 @frozen(eq=False)
@@ -65,7 +66,7 @@ class GpuCalibration:
 
     overlay: FittedParameters
     parameters: GpuParameters
-    errors: list[dict[str, Any]]
+    errors: list[Document]
     unconverged: tuple[str, ...]
     run: CalibrationRun
 
@@ -222,7 +223,7 @@ def _copies(run: CalibrationRun, profile: GpuProfile) -> dict[str, float]:
     return {"host.copy_latency_s": latency, "host.link_efficiency": min(efficiency, 1.0)}
 
 
-def _errors(unseen: Sequence[Cell], parameters: GpuParameters) -> list[dict[str, Any]]:
+def _errors(unseen: Sequence[Cell], parameters: GpuParameters) -> list[Document]:
     groups: dict[tuple[str, str], list[FloatArray]] = {}
     for cell in unseen:
         errors = np.abs(np.expm1(-log_residual(cell, parameters)))

@@ -12,7 +12,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Any
@@ -25,13 +25,14 @@ from accelsim.calibration.measurement.cuda import captured, tf32_products
 from accelsim.calibration.measurement.operators import Pool, build_calls, torch_dtype
 from accelsim.calibration.measurement.session import REFERENCE
 from accelsim.calibration.measurement.timing import CpuTimer, CudaTimer, Timer, Timing
+from accelsim.plain import Values
 
 #: Calls before the first that counts: the heap takes a few to settle; long ones are not repeated as
 #: often.
 _WARM_UP_CALLS, _FEWEST_WARM_UP_CALLS, _WARM_UP_S = 5, 2, 0.5
 
 
-def time_model(case: Mapping[str, Any]) -> tuple[Timing, float | None]:
+def time_model(case: Values) -> tuple[Timing, float | None]:
     """Time and energy of one forward pass or training step.
 
     Args:
@@ -62,7 +63,7 @@ def time_model(case: Mapping[str, Any]) -> tuple[Timing, float | None]:
         return timing, energy_per_call_j(find_meter(device), call)
 
 
-def _call(case: Mapping[str, Any], device: str) -> Callable[[], Any]:
+def _call(case: Values, device: str) -> Callable[[], Any]:
     """One pass of the model, its weights and inputs on the device in the case's format."""
     dtype, default = torch_dtype(case["dtype"]), torch.get_default_dtype()
     if device != "cpu":

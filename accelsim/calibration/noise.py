@@ -5,16 +5,15 @@ again, and the rows themselves say.
 from __future__ import annotations
 
 import statistics
-from typing import Final
 
 from accelsim.calibration.run_file import CalibrationRun
 from accelsim.errors import InvalidValueError
 
 #: Spread of the reference operator above which a machine is too busy to fit: its noise would exceed
 #: the model's error.
-BUSIEST_FRACTION: Final = 0.25
+BUSIEST_FRACTION = 0.25
 #: Share of disturbed rows above which too little is left to fit.
-MOST_DISTURBED_FRACTION: Final = 0.5
+MOST_DISTURBED_FRACTION = 0.5
 
 
 def refuse_noise(run: CalibrationRun) -> None:

@@ -16,20 +16,21 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Self
+from typing import BinaryIO, Self
 
 from accelsim.calibration.measured_rows import MeasuredRow, is_size
 from accelsim.calibration.measurement.case import CASE_VERSION, Case
 from accelsim.errors import InvalidValueError, OutputError, ProfileError
 from accelsim.frozen import frozen
+from accelsim.plain import Document, Values
 from accelsim.plainfile import MOST_VALUES, open_plain
 
-SCHEMA: Final = "accelsim-calibration-run"
-VERSION: Final = 2
-_HASH_DIGITS: Final = 16
-_MOST_BYTES: Final = 128_000_000
-_LONGEST_LINE: Final = 1_000_000
-_LONGEST_S: Final = 1e6
+SCHEMA = "accelsim-calibration-run"
+VERSION = 2
+_HASH_DIGITS = 16
+_MOST_BYTES = 128_000_000
+_LONGEST_LINE = 1_000_000
+_LONGEST_S = 1e6
 
 
 @frozen
@@ -50,18 +51,18 @@ class Measurement:
     time_s: float | None
     noise_fraction: float
     round_number: int
-    details: Mapping[str, Any]
+    details: Values
     skipped: str | None = None
     row: MeasuredRow | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Document:
         """Plain values for JSON."""
         values = asdict(self)
         values["round"] = values.pop("round_number")
         return values
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Measurement:
+    def from_dict(cls, data: Values) -> Measurement:
         """Read `to_dict`'s form.
 
         Raises:
@@ -114,10 +115,10 @@ class CalibrationRun:
         dropped_bytes: Bytes of a last line that was cut off.
     """
 
-    environment: Mapping[str, Any]
-    settings: Mapping[str, Any]
+    environment: Values
+    settings: Values
     rows: Sequence[Measurement]
-    notes: Sequence[Mapping[str, Any]]
+    notes: Sequence[Values]
     digest: str
     dropped_bytes: int
 
@@ -133,7 +134,7 @@ class CalibrationRun:
         return found
 
 
-def _line(payload: Mapping[str, Any], previous: str) -> tuple[bytes, str]:
+def _line(payload: Values, previous: str) -> tuple[bytes, str]:
     body = json.dumps(payload, sort_keys=True, separators=(",", ":"), allow_nan=False)
     digest = sha256((previous + body).encode()).hexdigest()[:_HASH_DIGITS]
     return (body[:-1] + f',"hash":"{digest}"}}\n').encode(), digest
@@ -147,7 +148,7 @@ def read_run(path: str | Path) -> CalibrationRun:
             does not match its hash.
     """
     path = Path(path)
-    header: dict[str, Any] | None = None
+    header: Document | None = None
     digest, rows, notes = "", [], []
     lines = _Lines(path)
     for number, line in enumerate(lines, 1):
@@ -198,7 +199,7 @@ class _Lines:
             yield line
 
 
-def _checked(path: Path, number: int, line: bytes, previous: str) -> tuple[dict[str, Any], str]:
+def _checked(path: Path, number: int, line: bytes, previous: str) -> tuple[Document, str]:
     try:
         document = json.loads(line)
         claimed = document.pop("hash")
@@ -214,7 +215,7 @@ def _checked(path: Path, number: int, line: bytes, previous: str) -> tuple[dict[
     return document, digest
 
 
-def _check_header(path: Path, header: Mapping[str, Any]) -> None:
+def _check_header(path: Path, header: Values) -> None:
     wanted = {"schema": SCHEMA, "version": VERSION, "case_version": CASE_VERSION}
     problems = [
         f"line 1, {name}: {header.get(name)!r}, this program reads {value!r}; measure again"
@@ -256,8 +257,8 @@ class RunFile:
     def __init__(
         self,
         path: str | Path,
-        environment: Mapping[str, Any],
-        settings: Mapping[str, Any],
+        environment: Values,
+        settings: Values,
         *,
         resume: bool = False,
     ) -> None:
@@ -293,7 +294,7 @@ class RunFile:
         except OSError as error:
             raise OutputError(f"{self.path} cannot be written: {error.strerror}.") from None
 
-    def append(self, payload: Mapping[str, Any] | Measurement) -> None:
+    def append(self, payload: Values | Measurement) -> None:
         """Write one line.
 
         Raises:
@@ -344,7 +345,7 @@ def _text(path: Path) -> str | None:
         return None
 
 
-def _check_same(path: Path, run: CalibrationRun, environment: Mapping[str, Any]) -> None:
+def _check_same(path: Path, run: CalibrationRun, environment: Values) -> None:
     from accelsim.calibration.environment import differences
 
     found = differences(run.environment, environment)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from accelsim.errors import AccelsimError, InvalidValueError, MissingDependencyError
 from accelsim.frozen import frozen
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from accelsim.calibration.measurement.case import Case
     from accelsim.calibration.measurement.session import Progress, Session
 
-_FORMATS: Final = {"cpu": ("fp32", "bf16", "fp16"), "cuda": ("fp32", "tf32", "bf16", "fp16")}
+_FORMATS = {"cpu": ("fp32", "bf16", "fp16"), "cuda": ("fp32", "tf32", "bf16", "fp16")}
 #: First generation with TF32 and BF16 products: Ampere. Older boards emulate BF16, which says
 #: nothing of their formats.
-_AMPERE: Final = 8
+_AMPERE = 8
 #: Part of a budget that goes to compiled operators, and the least budget that leaves enough for the
 #: others.
-_COMPILED_SHARE: Final = 0.2
-_LEAST_COMPILED_S: Final = 240.0
+_COMPILED_SHARE = 0.2
+_LEAST_COMPILED_S = 240.0
 #: Time between lines of progress.
-_REPORT_S: Final = 10.0
+_REPORT_S = 10.0
 
 
 @frozen

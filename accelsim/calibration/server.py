@@ -13,7 +13,7 @@ import csv
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -24,14 +24,14 @@ from accelsim.simulation.serving.fitted_steps import StepColumns
 from accelsim.workloads.graph import FloatArray, IntArray
 
 #: Columns of a file of step times; the last may be empty.
-STEP_COLUMNS: Final = (
+STEP_COLUMNS = (
     *("prefill_tokens", "prefill_context_sum", "decode_count", "decode_context_sum"),
     *("s", "J"),
 )
-_LISTS: Final = ("input_lens", "output_lens", "ttfts", "itls", "start_times")
+_LISTS = ("input_lens", "output_lens", "ttfts", "itls", "start_times")
 #: Gaps shorter than this share of the median are tokens that came in one piece over the network.
-_LEAST_GAP: Final = 0.2
-_JITTER_S: Final = 1e-3
+_LEAST_GAP = 0.2
+_JITTER_S = 1e-3
 #: Largest table of steps, and largest result of a benchmark, in bytes.
 _LARGEST_TABLE, _LARGEST_RESULT = 8_000_000, 128_000_000
 

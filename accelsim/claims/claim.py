@@ -14,14 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
 from math import isclose, isfinite
-from typing import Any, Final
+from typing import Any
 
 from accelsim.frozen import frozen
-
-__all__ = ["EXACT", "JudgedClaim", "Reading", "Verdict", "judge"]
+from accelsim.plain import Document
 
 #: Relative tolerance of what is expected to be exact: rounding of doubles.
-EXACT: Final = 1e-9
+EXACT = 1e-9
 
 
 class Verdict(StrEnum):
@@ -86,7 +85,7 @@ class Reading:
             bounds.insert(0, "exact" if is_exact else f"±{100 * self.within:g} %")
         return ", ".join(bounds)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Document:
         """Field by field, with whether it holds."""
         return {
             "name": self.name,
@@ -120,7 +119,7 @@ class JudgedClaim:
     reason: str
     readings: tuple[Reading, ...]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Document:
         """Fields for JSON: lists of what was expected, simulated and accepted, by reading."""
         rows = [reading.to_dict() for reading in self.readings]
         listed = {

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
 
 import numpy as np
 
@@ -17,9 +16,7 @@ from accelsim.planning.breakeven import break_even_volume
 from accelsim.simulation.columns import TaskColumns
 from accelsim.simulation.engine import Engine
 
-__all__ = ["CLOSED_FORMS"]
-
-_SEED: Final = 20_250
+_SEED = 20_250
 
 
 def _makespan_s(
@@ -248,7 +245,7 @@ def thirty_units() -> list[Reading]:
 
 
 #: Checks, named as scenarios name them.
-CLOSED_FORMS: Final[tuple[Callable[[], list[Reading]], ...]] = (
+CLOSED_FORMS: tuple[Callable[[], list[Reading]], ...] = (
     amdahl,
     kitchen,
     flynn,

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -24,18 +24,10 @@ from accelsim.claims.claim import EXACT, JudgedClaim, Reading, judge
 from accelsim.datafile import read_yaml
 from accelsim.errors import InputError, UnknownNameError
 from accelsim.hardware.sourced import FrozenModel
+from accelsim.plain import Values
 
-__all__ = [
-    "ClaimScenario",
-    "claim_ids",
-    "claim_scenario",
-    "run_claim",
-    "scenario_figure",
-    "timed_claim",
-]
-
-_FILE: Final = Path(__file__).with_name("scenarios.yaml")
-_DEVICE: Final = "device."
+_FILE = Path(__file__).with_name("scenarios.yaml")
+_DEVICE = "device."
 
 
 class ReadingScenario(FrozenModel):
@@ -43,8 +35,8 @@ class ReadingScenario(FrozenModel):
 
     name: str
     figure: str
-    run: Mapping[str, Any]
-    over: Mapping[str, Any] | None = None
+    run: Values
+    over: Values | None = None
     scale: float = 1.0
     sweep: Mapping[str, list[Any]] | None = None
     expected: float | str | list[float | str] | None = None
@@ -143,7 +135,7 @@ def _reading(one: ReadingScenario, name: str, run: dict[str, Any], expected: Any
     return Reading(name, simulated, expected, scenario=scenario, note=note, **accepted)
 
 
-def scenario_figure(scenario: Mapping[str, Any]) -> float | str | None:
+def scenario_figure(scenario: Values) -> float | str | None:
     """The figure that a scenario names.
 
     Args:
@@ -153,7 +145,7 @@ def scenario_figure(scenario: Mapping[str, Any]) -> float | str | None:
     return _figure(str(run.pop("figure")), run)
 
 
-def _figure(figure: str, run: Mapping[str, Any]) -> float | str | None:
+def _figure(figure: str, run: Values) -> float | str | None:
     """A figure of a device, of a training run on several, or of an estimate."""
     if figure.startswith(_DEVICE):
         return _device_figure(figure.removeprefix(_DEVICE), str(run["device"]))

@@ -5,15 +5,13 @@ model over devices that share none. Each has a scenario that runs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from accelsim.frozen import frozen
 
-__all__ = ["DISTRIBUTED", "SHARED", "TAXONOMY", "Way"]
-
 #: Branches of the tree.
-SHARED: Final = "shared memory"
-DISTRIBUTED: Final = "distributed memory"
+SHARED = "shared memory"
+DISTRIBUTED = "distributed memory"
 
 
 @frozen
@@ -44,7 +42,7 @@ def _parted(name: str, what: str, plan: str) -> Way:
 
 
 #: Leaves of the tree, branch by branch.
-TAXONOMY: Final = (
+TAXONOMY = (
     _alone("CPU", "cores, and SIMD lanes in each", "xeon-platinum-8480+"),
     _alone("GPU", "thousands of lanes in multiprocessors, in step by warps", "h100-sxm-80gb"),
     _alone("FPGA", "engines laid out for the model's layers", "alveo-u280"),

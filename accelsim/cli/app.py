@@ -5,13 +5,11 @@ from __future__ import annotations
 import csv
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
 import accelsim
-
-__all__ = ["COMMANDS", "Command", "command_list", "command_tree"]
 
 
 class Command(NamedTuple):
@@ -33,7 +31,7 @@ def _commands() -> dict[str, Command]:
 
 
 #: Commands in the order of the help text.
-COMMANDS: Final = _commands()
+COMMANDS = _commands()
 
 
 def command_list() -> typer.Typer:

@@ -15,8 +15,6 @@ from accelsim.errors import InvalidValueError
 if TYPE_CHECKING:
     from accelsim.cost.systolic.designs import ArrayDesign
 
-__all__ = ["arch"]
-
 arch = typer.Typer(
     name="arch", help="Explore designs of matrix arrays (systolic ASICs).", no_args_is_help=True
 )

@@ -7,12 +7,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from accelsim.cli.result_writer import ResultWriter, with_output
+from accelsim.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from accelsim.planning.breakeven import BreakevenPoint, DeploymentOption
     from accelsim.report.listing import Listing
-
-__all__ = ["breakeven"]
 
 _COLUMNS = (
     *("option", "reference", "nre_usd", "usd_per_demand", "reference_usd_per_demand"),
@@ -74,7 +73,6 @@ def breakeven(
 
 def _check_class(option: str, device: str | None, wanted: str) -> None:
     from accelsim import catalog
-    from accelsim.errors import InvalidValueError
 
     if device is not None and (found := catalog.device(device).device_class) != wanted:
         remedy = f"List them with: accelsim devices list --class {wanted}"
@@ -85,7 +83,6 @@ def _option(
     model: str, device: str, unit_usd: float | None, nre_usd: float, batch: int | None, flag: str
 ) -> DeploymentOption:
     from accelsim import catalog
-    from accelsim.errors import InvalidValueError
     from accelsim.planning.breakeven import option_of_estimate
     from accelsim.planning.estimate import estimate
 

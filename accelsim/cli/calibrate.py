@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,14 +14,14 @@ from accelsim.cli.entry import INTERRUPTED
 from accelsim.cli.options import with_help
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import check_report, command_text
+from accelsim.errors import InputError, InvalidValueError, ProfileError
+from accelsim.plain import Document, Values
 
 if TYPE_CHECKING:
     from accelsim.calibration.check import CheckResult
     from accelsim.calibration.run_file import CalibrationRun
     from accelsim.hardware.profile import GpuProfile
     from accelsim.report.page import Page
-
-__all__ = ["calibrate"]
 
 #: Seconds that `check` may spend on one model.
 _MOST_SECONDS = 3600.0
@@ -91,9 +91,7 @@ def _interruptible(path: Path, remedy: str = "continue with --resume") -> Iterat
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _fit(
-    path: Path, folder: Path, name: str, despite_noise: bool
-) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
+def _fit(path: Path, folder: Path, name: str, despite_noise: bool) -> tuple[Values, list[Document]]:
     """Fit a run and write what it gave; the machine, and errors of held-out operators."""
     from accelsim.calibration.calibrate import refuse_other_machine
     from accelsim.calibration.check_report import report_markdown
@@ -133,7 +131,7 @@ def _write_page(page: Page, path: Path, *, force: bool) -> None:
     typer.echo(f"wrote {path}; open it in a browser", err=True)
 
 
-def _say_errors(errors: list[dict[str, Any]]) -> None:
+def _say_errors(errors: list[Document]) -> None:
     for row in errors:
         if row["family"] == "all" and row["dtype"] == "all":
             threads = f" on {row['threads']} thread(s)" if row["threads"] else ""
@@ -152,7 +150,7 @@ def _say_errors(errors: list[dict[str, Any]]) -> None:
 
 def _fit_cpu(
     run_data: CalibrationRun, folder: Path, name: str, despite_noise: bool
-) -> tuple[list[dict[str, Any]], list[Path]]:
+) -> tuple[list[Document], list[Path]]:
     from accelsim.calibration import calibrate as library
     from accelsim.calibration.check_run import freeze_predictions
 
@@ -165,7 +163,7 @@ def _fit_cpu(
 
 def _fit_gpu(
     run_data: CalibrationRun, folder: Path, name: str, despite_noise: bool
-) -> tuple[list[dict[str, Any]], list[Path]]:
+) -> tuple[list[Document], list[Path]]:
     from accelsim.calibration.files import write_json
     from accelsim.calibration.gpu_check import freeze_gpu
     from accelsim.calibration.gpu_fit import fit_gpu_run, gpu_profile
@@ -257,7 +255,6 @@ def calibrate_check(
     from accelsim.calibration.run_file import calibration_lock, read_run
     from accelsim.calibration.run_measurement import require_torch
     from accelsim.datafile import read_json
-    from accelsim.errors import InputError, InvalidValueError
 
     if not 0 < budget <= _MOST_SECONDS:
         raise InvalidValueError("seconds", budget, f"above 0 and at most {_MOST_SECONDS:g}")
@@ -305,9 +302,7 @@ def calibrate_check(
         _say_drift(before, document["results"])
 
 
-def _refuse_other_run(frozen: Mapping[str, Any], run: CalibrationRun, folder: Path) -> None:
-    from accelsim.errors import ProfileError
-
+def _refuse_other_run(frozen: Values, run: CalibrationRun, folder: Path) -> None:
     origin = frozen.get("origin")
     said = origin.get("run_hash") if isinstance(origin, dict) else None
     if said != run.digest:
@@ -331,7 +326,7 @@ def _say_summary(results: list[CheckResult]) -> None:
             typer.echo(f"  at the calibration's speed: {_summary_line(same_speed)}")
 
 
-def _say_drift(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> None:
+def _say_drift(before: list[Document], now: list[Document]) -> None:
     from accelsim.calibration.check import drift
 
     change, drifted = drift(_times(before), _times(now))
@@ -341,7 +336,7 @@ def _say_drift(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> None:
         raise typer.Exit(1)
 
 
-def _summary_line(total: dict[str, Any]) -> str:
+def _summary_line(total: Document) -> str:
     return (
         f"{total['count']} runs, MAPE {100 * total['mape_fraction']:.1f} %, "
         f"largest {100 * total['max_fraction']:.1f} %, "
@@ -349,7 +344,7 @@ def _summary_line(total: dict[str, Any]) -> str:
     )
 
 
-def _times(rows: list[dict[str, Any]]) -> dict[Any, float]:
+def _times(rows: list[Document]) -> dict[Any, float]:
     from accelsim.calibration.check import CheckCase
 
     return {

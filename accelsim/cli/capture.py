@@ -9,8 +9,6 @@ from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InvalidValueError
 
-__all__ = ["capture"]
-
 
 @with_output
 def capture(

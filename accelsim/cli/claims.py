@@ -6,8 +6,7 @@ import typer
 
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
-
-__all__ = ["claims"]
+from accelsim.errors import InvalidValueError
 
 claims = typer.Typer(name="claims", help="List and run claims.", no_args_is_help=True)
 
@@ -57,7 +56,6 @@ def run_claims(
 ) -> None:
     """Run claims and judge them: reproduced, refuted, conditional or not checkable."""
     from accelsim.claims.scenarios import claim_ids, claim_scenario, run_claim
-    from accelsim.errors import InvalidValueError
     from accelsim.report.claims import claims_listing, verdict_words
 
     if bool(names) == all_claims:

@@ -6,8 +6,6 @@ import typer
 
 from accelsim.cli.result_writer import ResultWriter, with_output
 
-__all__ = ["clusters"]
-
 clusters = typer.Typer(
     name="clusters", help="List and show clusters of devices.", no_args_is_help=True
 )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
+from accelsim.errors import InvalidValueError
+from accelsim.plain import Document
 
 if TYPE_CHECKING:
     from accelsim.hardware.profile import DeviceProfile
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
     from accelsim.planning.estimate import Estimate
     from accelsim.report.chart import Bars
     from accelsim.report.page import Page
-
-__all__ = ["compare", "emit_comparison"]
 
 #: Batches to name the winners at.
 _BATCHES = "1,8,64,512"
@@ -46,7 +46,7 @@ def compare(
     slo: str | None = None,
     budget: float | None = None,
     *,
-    keywords: dict[str, Any],
+    keywords: Document,
 ) -> None:
     """Compare models over devices; the best of each column is marked, and what cannot run says
     why.
@@ -58,7 +58,6 @@ def compare(
         chosen_modes,
         groups_note,
     )
-    from accelsim.errors import InvalidValueError
     from accelsim.planning.compare import compare as compare_runs
 
     limits = {"slo_s": parse.seconds("slo", slo), "budget_usd": budget}
@@ -90,7 +89,6 @@ def _refuse_devices_among(models: list[str]) -> None:
         InvalidValueError: Naming the first.
     """
     from accelsim import catalog, workload_catalog
-    from accelsim.errors import InvalidValueError
 
     known = set(catalog.device_names()) - set(workload_catalog.workload_names())
     for name in models:
@@ -170,9 +168,7 @@ def _rate_bars(estimates: Sequence[Estimate]) -> Bars:
     return Bars("samples or sequences per second", "throughput, 1/s", names, rates)
 
 
-def _won(
-    comparison: Comparison, winners: Sequence[Sequence[BatchWinners]]
-) -> Iterator[dict[str, Any]]:
+def _won(comparison: Comparison, winners: Sequence[Sequence[BatchWinners]]) -> Iterator[Document]:
     """Of each row the columns it wins among its model and mode, those whose best it may be, and the
     batches at which it wins inference.
     """

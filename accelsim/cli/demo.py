@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from accelsim.cli.compare import emit_comparison
 from accelsim.cli.progress import progress_bar
@@ -11,13 +11,11 @@ from accelsim.cli.result_writer import ResultWriter, with_output
 if TYPE_CHECKING:
     from accelsim.planning.compare import ComparisonRow
 
-__all__ = ["DEMO_DEVICES", "DEMO_MODELS", "demo"]
-
 #: Models of the comparison with their batch in inference and in training.
-DEMO_MODELS: Final = {"resnet-50": (32, 64), "bert-large": (8, 8), "llama-3.1-8b": (8, 1)}
+DEMO_MODELS = {"resnet-50": (32, 64), "bert-large": (8, 8), "llama-3.1-8b": (8, 1)}
 #: Devices of the comparison, each with the host that runs what it cannot: FPGA boards run no
 #: attention of their own.
-DEMO_DEVICES: Final = {
+DEMO_DEVICES = {
     "xeon-platinum-8480+": None,
     "epyc-9654": None,
     "graviton3": None,

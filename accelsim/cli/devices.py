@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from accelsim.cli.result_writer import ResultWriter, with_output
+from accelsim.errors import InputError, UnknownNameError
+from accelsim.plain import Document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from accelsim.hardware.profile import DeviceProfile
-
-__all__ = ["devices"]
 
 devices = typer.Typer(name="devices", help="List, show and validate devices.", no_args_is_help=True)
 _CLASSES = ("cpu", "gpu", "fpga", "asic")
@@ -32,7 +32,6 @@ def list_devices(
     """List all devices, this machine's own first."""
     from accelsim.catalog import detect_local_devices, is_of_class
     from accelsim.cli.selection import check_class
-    from accelsim.errors import UnknownNameError
     from accelsim.report.devices import DEVICE_COLUMNS, device_row, devices_table
 
     wanted = check_class(device_class)
@@ -58,7 +57,6 @@ def list_devices(
 def _readable_devices() -> tuple[list[DeviceProfile], list[str]]:
     """Profiles that validate, and what is wrong with the others."""
     from accelsim import catalog
-    from accelsim.errors import InputError
 
     profiles = []
     broken = [f"{path}: {problem}" for path, problem in catalog.device_file_problems()]
@@ -110,14 +108,13 @@ def validate_devices(
         raise typer.Exit(2)
 
 
-def _checked(files: list[Path] | None) -> list[dict[str, Any]]:
+def _checked(files: list[Path] | None) -> list[Document]:
     """Whether each file, or each known profile, can be read."""
     from accelsim import catalog
-    from accelsim.errors import InputError
 
     read: Callable[[str], Any] = catalog.load_device_file if files else catalog.device
     unlisted = [] if files else catalog.device_file_problems()
-    rows: list[dict[str, Any]] = []
+    rows: list[Document] = []
     for name in map(str, files or catalog.device_names()):
         problem = None
         try:

@@ -6,18 +6,18 @@ import os
 import platform
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import accelsim
 from accelsim.cli.result_writer import ResultWriter, with_output
+from accelsim.errors import InputError
+from accelsim.plain import Document
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["doctor"]
-
 #: Extra -> what it is for.
-_PURPOSES: Final = {
+_PURPOSES = {
     "torch": "capture of PyTorch modules, calibration of this machine",
     "onnx": "ONNX files",
     "silicon": "measured GPU kernels, for refits",
@@ -27,7 +27,7 @@ _PURPOSES: Final = {
     "dask": "sweeps on a cluster",
     "docs": "building the documentation",
 }
-_VARIABLES: Final = (
+_VARIABLES = (
     "ACCELSIM_DEVICE_PATH",
     "ACCELSIM_WORKLOAD_PATH",
     "ACCELSIM_PRICE_PATH",
@@ -41,7 +41,7 @@ def doctor(output: ResultWriter) -> None:
     from accelsim import catalog, cluster_catalog, workload_catalog
     from accelsim.datafile import data_root
 
-    found: dict[str, Any] = {
+    found: Document = {
         "version": accelsim.__version__,
         "python": platform.python_version(),
         "system": platform.platform(),
@@ -60,7 +60,7 @@ def doctor(output: ResultWriter) -> None:
     output.emit(found, lambda: _view(found), rows=found["extras"])
 
 
-def _extras() -> list[dict[str, Any]]:
+def _extras() -> list[Document]:
     """Extras with their packages' versions; None for one that is missing."""
     needed: dict[str, list[str]] = {}
     for line in metadata.requires("accelsim") or []:
@@ -98,7 +98,6 @@ def _problems() -> list[str]:
     """What the user's own files and folders have wrong."""
     from accelsim import catalog
     from accelsim.economics.price import PriceBook
-    from accelsim.errors import InputError
 
     found = [f"{path}: {problem}" for path, problem in catalog.device_file_problems()]
     listed = os.environ.get("ACCELSIM_WORKLOAD_PATH", "").split(os.pathsep)
@@ -114,7 +113,7 @@ def _problems() -> list[str]:
     return found
 
 
-def _view(found: dict[str, Any]) -> RenderableType:
+def _view(found: Document) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 

@@ -12,27 +12,25 @@ import os
 import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from accelsim.errors import AccelsimError
 
-__all__ = ["ARGUMENTS", "INTERRUPTED", "TRACEBACK_VARIABLE", "main"]
-
 #: Set to 1 to see tracebacks.
-TRACEBACK_VARIABLE: Final = "ACCELSIM_TRACEBACK"
-_INPUT_ERROR: Final = 2
-_OWN_ERROR: Final = 1
+TRACEBACK_VARIABLE = "ACCELSIM_TRACEBACK"
+_INPUT_ERROR = 2
+_OWN_ERROR = 1
 #: Objects made between two collections, more than the imports of a command make: at Python's 700
 #: they spend a tenth of its time on them.
-_GARBAGE_THRESHOLD: Final = 500_000
+_GARBAGE_THRESHOLD = 500_000
 #: Tells pydantic not to search all installed packages for plugins, of which accelsim needs none.
-_NO_PLUGINS: Final = "PYDANTIC_DISABLE_PLUGINS"
+_NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
 #: Arguments of the command that runs, for what it writes.
-ARGUMENTS: Final[ContextVar[tuple[str, ...]]] = ContextVar("ARGUMENTS", default=())
+ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("ARGUMENTS", default=())
 #: Set by the shell that asks how a command goes on.
-_COMPLETED: Final = "_ACCELSIM_COMPLETE"
+_COMPLETED = "_ACCELSIM_COMPLETE"
 #: Exit code after Ctrl-C.
-INTERRUPTED: Final = 130
+INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

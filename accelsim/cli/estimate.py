@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
+from accelsim.errors import InvalidValueError
+from accelsim.plain import Document
 
 if TYPE_CHECKING:
     from accelsim.hardware.profile import DeviceProfile
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
     from accelsim.planning.estimate import Estimate
     from accelsim.report.chart import Bars
     from accelsim.report.page import Page
-
-__all__ = ["estimate"]
 
 
 @with_output
@@ -31,7 +31,7 @@ def estimate(
     batches: str | None = None,
     operators: str = "10",
     *,
-    keywords: dict[str, Any],
+    keywords: Document,
 ) -> None:
     """Estimate the time, energy, memory and cost of one model on one device."""
     from accelsim.planning.estimate import estimate as estimate_run
@@ -64,8 +64,6 @@ def estimate(
 
 def _check_alone(batches: str | None, *, max_batch: bool, batch: int | None) -> None:
     """Refuse two ways of saying the batch."""
-    from accelsim.errors import InvalidValueError
-
     named = {"--batch": batch, "--batches": batches, "--max-batch": max_batch or None}
     given = [name for name, value in named.items() if value is not None]
     if len(given) > 1:
@@ -74,8 +72,6 @@ def _check_alone(batches: str | None, *, max_batch: bool, batch: int | None) -> 
 
 def _check_curve(operators: str) -> None:
     """Refuse what several batches do not show."""
-    from accelsim.errors import InvalidValueError
-
     if operators != "10":
         raise InvalidValueError("--operators", operators, "no value beside --batches")
 
@@ -85,7 +81,7 @@ def _emit_curve(
     model: str,
     profile: DeviceProfile,
     batches: str,
-    keywords: dict[str, Any],
+    keywords: Document,
 ) -> None:
     from accelsim.cli.selection import chosen_batches
     from accelsim.planning.batches import estimate_batches
@@ -117,7 +113,7 @@ def _batch_bars(curve: BatchCurve) -> Bars:
     return Bars(f"{first.workload} on {first.device}", "throughput, 1/s", names, rates)
 
 
-def _largest(model: str, profile: DeviceProfile, keywords: dict[str, Any]) -> int:
+def _largest(model: str, profile: DeviceProfile, keywords: Document) -> int:
     from accelsim.planning.batches import largest_batch
     from accelsim.planning.options import PriceKeywords
 
@@ -127,12 +123,11 @@ def _largest(model: str, profile: DeviceProfile, keywords: dict[str, Any]) -> in
 
 
 def _with_operators(
-    result: Estimate, model: str, profile: DeviceProfile, count: str, keywords: dict[str, Any]
+    result: Estimate, model: str, profile: DeviceProfile, count: str, keywords: Document
 ) -> Estimate:
     """The estimate with as many of its operators as asked for."""
     from dataclasses import replace
 
-    from accelsim.errors import InvalidValueError
     from accelsim.planning.options import options_and_price
     from accelsim.planning.simulate import simulate
 
@@ -149,7 +144,6 @@ def _with_operators(
 def _profile(device: str | None, device_file: Path | None) -> DeviceProfile:
     """The device to estimate: that of the file, which a name given beside it must be."""
     from accelsim import catalog
-    from accelsim.errors import InvalidValueError
 
     if device_file is None:
         if device is None:
@@ -164,7 +158,7 @@ def _profile(device: str | None, device_file: Path | None) -> DeviceProfile:
     return profile
 
 
-def _page(model: str, result: Estimate, profile: DeviceProfile, keywords: dict[str, Any]) -> Page:
+def _page(model: str, result: Estimate, profile: DeviceProfile, keywords: Document) -> Page:
     from accelsim.planning.options import options_and_price
     from accelsim.planning.run_changes import batch_curve, batch_knee, run_changes
     from accelsim.planning.simulate import simulate

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from accelsim.cli.result_writer import ResultWriter, with_output
+from accelsim.errors import UnknownNameError
+from accelsim.plain import Document
 
 if TYPE_CHECKING:
     from accelsim.economics.offer import Offer
-
-__all__ = ["offers"]
 
 offers = typer.Typer(name="offers", help="List and import prices.", no_args_is_help=True)
 _PER_DEVICE = ("usd_per_device_hour", "usd_per_unit_hour")
@@ -55,16 +55,12 @@ def list_offers(
     output.emit(rows, lambda: offers_table(rows), columns=OFFER_COLUMNS, note=note)
 
 
-def _sorted(
-    rows: Sequence[dict[str, Any]], column: str, columns: Sequence[str]
-) -> list[dict[str, Any]]:
+def _sorted(rows: Sequence[Document], column: str, columns: Sequence[str]) -> list[Document]:
     """Rows by a column, unknown values last.
 
     Raises:
         UnknownNameError: If there is no such column.
     """
-    from accelsim.errors import UnknownNameError
-
     if column not in columns:
         raise UnknownNameError("column", column, columns, f"Sort by one of: {', '.join(columns)}.")
     known = [row for row in rows if row[column] is not None]

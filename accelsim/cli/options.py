@@ -12,14 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-__all__ = ["described", "run_parameters"]
-
-_RUN: Final = "run"
-_TYPES: Final = {kind.__name__: kind for kind in (int, float, str, bool)}
+_RUN = "run"
+_TYPES = {kind.__name__: kind for kind in (int, float, str, bool)}
 
 
 def _devices(incomplete: str) -> list[str]:
@@ -45,7 +43,7 @@ def _clusters(incomplete: str) -> list[str]:
 
 
 #: Parameter -> what the shell offers for it.
-_COMPLETIONS: Final[Mapping[str, Callable[[str], list[str]]]] = {
+_COMPLETIONS: Mapping[str, Callable[[str], list[str]]] = {
     **dict.fromkeys(("device", "devices", "reference", "fpga", "asic", "host"), _devices),
     **dict.fromkeys(("model", "models"), _models),
     "cluster": _clusters,

@@ -10,8 +10,6 @@ from accelsim.cli.options import with_help
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
 
-__all__ = ["init", "plan"]
-
 
 @with_output
 def plan(output: ResultWriter, scenario: Path) -> None:

@@ -7,9 +7,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
-__all__ = ["Report", "progress_bar"]
+from accelsim.plain import Document
 
 _WIDEST_LABEL = 60
 #: Width from which there is room for the bar and what is being done.
@@ -59,7 +59,7 @@ def progress_bar(title: str, *, unit: str = "", quiet: bool = False) -> Iterator
     columns = wide if is_roomy else (title_column, *counted, left[0])
     with Progress(*columns, console=console, transient=True) as bar:
         words = f" {unit}" if is_roomy else ""
-        fields: dict[str, Any] = {"label": "", "count": "", "left": ""}
+        fields: Document = {"label": "", "count": "", "left": ""}
         task = bar.add_task(title, total=None, **fields)
 
         def report(done: float, total: float | None, label: str, title: str | None = None) -> None:
@@ -67,7 +67,7 @@ def progress_bar(title: str, *, unit: str = "", quiet: bool = False) -> Iterator
             if title is not None and title != bar.tasks[-1].description:
                 bar.remove_task(task)  # a new clock: the speed of other work says nothing of this
                 task = bar.add_task(title, total=total, **fields)
-            shown: dict[str, Any] = {"label": label[:_WIDEST_LABEL], "count": "", "left": ""}
+            shown: Document = {"label": label[:_WIDEST_LABEL], "count": "", "left": ""}
             if total is not None:
                 shown |= {"count": f"{done:,.0f}/{total:,.0f}{words}", "left": "left"}
             bar.update(task, completed=done, total=total, **shown)

@@ -11,8 +11,6 @@ from accelsim.cli.options import with_help
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import check_report, command_text
 
-__all__ = ["report"]
-
 
 @with_help
 def report(

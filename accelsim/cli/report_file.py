@@ -5,11 +5,10 @@ from __future__ import annotations
 import shlex
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
 
-__all__ = ["check_report", "command_text"]
+from accelsim.errors import InvalidValueError, MissingDependencyError
 
-_NEEDED: Final = ("jinja2", "plotly")
+_NEEDED = ("jinja2", "plotly")
 
 
 def check_report(path: Path | None, out: Path | None = None, *, force: bool = False) -> None:
@@ -27,7 +26,6 @@ def check_report(path: Path | None, out: Path | None = None, *, force: bool = Fa
     """
     if path is None:
         return
-    from accelsim.errors import InvalidValueError, MissingDependencyError
     from accelsim.report.output import check_output
 
     for package in _NEEDED:

@@ -10,13 +10,14 @@ from dataclasses import replace
 from functools import wraps
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from accelsim.cli import options as opt
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import check_report, command_text
+from accelsim.errors import InvalidValueError, OutputError
 from accelsim.frozen import frozen
 from accelsim.report.formats import OutputFormat
 
@@ -26,12 +27,10 @@ if TYPE_CHECKING:
     from accelsim.report.chart import Bars
     from accelsim.report.page import Page
 
-__all__ = ["ResultWriter", "with_output"]
-
 #: Width of tables that go to a file or a pipe.
-_FILE_WIDTH: Final = 100
+_FILE_WIDTH = 100
 #: Endings of formats that a table of text is not.
-_OTHER_FORMATS: Final = frozenset(
+_OTHER_FORMATS = frozenset(
     (".pdf", ".svg", ".jpg", ".jpeg", ".xls", ".xlsx", ".parquet", ".yaml", ".yml", ".xml")
 )
 
@@ -146,7 +145,6 @@ class ResultWriter:
         return self.out is not None and self.out.suffix.lower() == ".png"
 
     def _draw_chart(self, chart: Callable[[], Bars] | None) -> None:
-        from accelsim.errors import InvalidValueError
         from accelsim.report.chart import write_chart
 
         if self.out is None or chart is None:
@@ -223,8 +221,6 @@ def _with_page(writer: ResultWriter) -> ResultWriter:
     Raises:
         InvalidValueError: If two pages are asked for.
     """
-    from accelsim.errors import InvalidValueError
-
     if writer.out is None or writer.out.suffix.lower() not in {".html", ".htm"}:
         return writer
     if writer.report is not None:
@@ -240,8 +236,6 @@ def _print(text: str) -> None:
         OutputError: If it cannot be written. A reader that has gone ends the process, with exit
             code 0.
     """
-    from accelsim.errors import OutputError
-
     if sys.stdout is None:
         raise OutputError("standard output is closed. Open it, or add --out FILE.")
     try:

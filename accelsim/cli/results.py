@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
+from accelsim.plain import Document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,11 +18,9 @@ if TYPE_CHECKING:
 
     from accelsim.report.page import Page
 
-__all__ = ["results"]
-
 results = typer.Typer(name="results", help="Read the points of sweeps.", no_args_is_help=True)
 #: Columns of a table that every sweep's points have, beside what is asked for.
-_NAMED: Final = ("workload", "device", "batch", "precision")
+_NAMED = ("workload", "device", "batch", "precision")
 
 
 @results.command("top")
@@ -90,7 +89,7 @@ def _emit(
     page: Callable[[], Page] | None = None,
 ) -> None:
     """JSON and CSV have every column, a table those asked for and what names the point."""
-    rows: list[dict[str, Any]] = [
+    rows: list[Document] = [
         {str(name): None if value != value else value for name, value in row.items()}  # noqa: PLR0124
         for row in frame.to_dict("records")
     ]
@@ -107,7 +106,7 @@ def _emit(
     )
 
 
-def _view(rows: list[dict[str, Any]], titles: list[str]) -> Any:
+def _view(rows: list[Document], titles: list[str]) -> Any:
     from accelsim.report.listing import Listing
 
     cells = [[_cell(row[title]) for title in titles] for row in rows]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.report.formats import OutputFormat
 
-__all__ = ["schema"]
-
 
 @with_output
 def schema(output: ResultWriter, name: str) -> None:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
+from accelsim.errors import MissingDependencyError, OutputError
 from accelsim.frozen import frozen
+from accelsim.plain import Values
 
 if TYPE_CHECKING:
     from accelsim.validation import Scoreboard
 
-__all__ = ["REPORT_NAME", "ScoreFiles"]
-
 #: File name of a report, without its suffix.
-REPORT_NAME: Final = "ACCURACY"
+REPORT_NAME = "ACCURACY"
 #: Package that draws the plots.
-_PLOTTER: Final = "plotly"
+_PLOTTER = "plotly"
 
 
 @frozen
@@ -44,7 +43,6 @@ class ScoreFiles:
         """
         from importlib.util import find_spec
 
-        from accelsim.errors import MissingDependencyError, OutputError
         from accelsim.report.output import check_output
 
         if self.rows is not None:
@@ -62,7 +60,7 @@ class ScoreFiles:
         if self.plots is not None and find_spec(_PLOTTER) is None:
             raise MissingDependencyError(_PLOTTER, "plots")
 
-    def write(self, board: Scoreboard, found: Mapping[str, Any]) -> None:
+    def write(self, board: Scoreboard, found: Values) -> None:
         """Write everything that was asked for.
 
         Args:
@@ -92,7 +90,7 @@ class ScoreFiles:
         return f"{REPORT_NAME}.json", f"{REPORT_NAME}.md", EVIDENCE_NAME
 
     @staticmethod
-    def _report_texts(board: Scoreboard, found: Mapping[str, Any]) -> tuple[str, ...]:
+    def _report_texts(board: Scoreboard, found: Values) -> tuple[str, ...]:
         from accelsim.report.accuracy_file import accuracy_text, evidence_text
         from accelsim.validation import evidence_dict, markdown
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
 
 from accelsim import catalog
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.hardware.profile import DeviceProfile
 
-__all__ = ["check_class", "chosen_batches", "chosen_devices", "chosen_modes", "groups_note"]
-
-_MODES: Final = ("inference", "training")
+_MODES = ("inference", "training")
 
 
 def chosen_devices(words: Iterable[str], files: Sequence[Path] = ()) -> list[DeviceProfile]:

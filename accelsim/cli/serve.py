@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
+from accelsim.errors import InvalidValueError
+from accelsim.plain import Document
 
 if TYPE_CHECKING:
     from accelsim.planning.serving.result import ServingResult
@@ -14,9 +16,7 @@ if TYPE_CHECKING:
     from accelsim.simulation.serving.fitted_steps import FittedSteps
     from accelsim.simulation.serving.requests import RequestColumns
 
-__all__ = ["run_keywords", "serve"]
-
-_SHAPE_KEYWORDS: Final = ("batch", "seq_len", "output_len", "steps")
+_SHAPE_KEYWORDS = ("batch", "seq_len", "output_len", "steps")
 
 
 @with_output
@@ -70,7 +70,7 @@ def serve(
     speculate: str | None = None,
     adapters: str | None = None,
     *,
-    keywords: dict[str, Any],
+    keywords: Document,
 ) -> None:
     """Simulate serving a load, request by request: times to tokens, rates, energy and cost."""
     from accelsim.cli import serve_options as parse
@@ -174,7 +174,6 @@ def _trace(
     Raises:
         InvalidValueError: If there is neither a rate nor times in the file.
     """
-    from accelsim.errors import InvalidValueError
     from accelsim.simulation.randomness import RandomStreams
     from accelsim.simulation.serving.traces import read_trace
 
@@ -197,8 +196,6 @@ def _check_alone(path: Path, **others: Any) -> None:
     Raises:
         InvalidValueError: Naming the first.
     """
-    from accelsim.errors import InvalidValueError
-
     for name, value in others.items():
         if value is not None:
             remedy = f"Leave --{name} or --arrivals out."
@@ -213,14 +210,12 @@ def _emit(output_writer: ResultWriter, result: ServingResult) -> None:
     output_writer.emit(result.to_dict(), lambda: serving_view(result), rows=[words | flat])
 
 
-def run_keywords(keywords: dict[str, Any]) -> dict[str, Any]:
+def run_keywords(keywords: Document) -> Document:
     """Options of the run without the sizes, which the load's requests have.
 
     Raises:
         InvalidValueError: If a size is given.
     """
-    from accelsim.errors import InvalidValueError
-
     for name in _SHAPE_KEYWORDS:
         if keywords[name] is not None:
             remedy = "Use --prompt and --output for lengths, --max-seqs for the batch."
@@ -228,7 +223,7 @@ def run_keywords(keywords: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in keywords.items() if name not in _SHAPE_KEYWORDS}
 
 
-def _lengths(model: str, prompt: str | None, output: str | None) -> dict[str, Any]:
+def _lengths(model: str, prompt: str | None, output: str | None) -> Document:
     """Lengths as given; one item and no output for models that generate no tokens."""
     from accelsim import workload_catalog
 
@@ -245,8 +240,6 @@ def _count(requests: int | None, duration: float | None, rate: float | None) -> 
     Raises:
         InvalidValueError: If a duration stands beside a number of requests, or without a rate.
     """
-    from accelsim.errors import InvalidValueError
-
     if duration is None:
         return 1000 if requests is None else requests
     if requests is not None or rate is None or duration <= 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from accelsim.errors import InvalidValueError
 
@@ -18,18 +18,7 @@ if TYPE_CHECKING:
     from accelsim.simulation.serving.autoscaling import ScalingPolicy
     from accelsim.simulation.serving.outages import OutagePolicy
 
-__all__ = [
-    "adapters",
-    "autoscale",
-    "gigabytes",
-    "outages",
-    "pool",
-    "prefill",
-    "seconds",
-    "speculation",
-]
-
-_UNITS_S: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 T = TypeVar("T")
 
 

@@ -8,8 +8,7 @@ from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.cli.serve import run_keywords
 from accelsim.cli.serve_options import seconds
-
-__all__ = ["serve_search"]
+from accelsim.errors import InvalidValueError
 
 
 @with_output
@@ -89,8 +88,6 @@ def _numbers(field: str, text: str) -> tuple[int, ...]:
     Raises:
         InvalidValueError: If one is none.
     """
-    from accelsim.errors import InvalidValueError
-
     try:
         return tuple(int(word) for word in _words(text))
     except ValueError:

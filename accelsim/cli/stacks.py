@@ -6,8 +6,6 @@ import typer
 
 from accelsim.cli.result_writer import ResultWriter, with_output
 
-__all__ = ["stacks"]
-
 stacks = typer.Typer(name="stacks", help="List and show software stacks.", no_args_is_help=True)
 
 

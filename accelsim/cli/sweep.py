@@ -15,8 +15,6 @@ from accelsim.cli.report_file import check_report, command_text
 if TYPE_CHECKING:
     from accelsim.cli.progress import Report
 
-__all__ = ["sweep"]
-
 
 @with_help
 def sweep(

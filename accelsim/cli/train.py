@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
+from accelsim.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from accelsim.planning.training.length import RunLength
 
-__all__ = ["train"]
-
-_SECONDS_PER_HOUR: Final = 3600.0
+_SECONDS_PER_HOUR = 3600.0
 
 
 @with_output
@@ -109,7 +108,6 @@ def _words(plan: str | None, **options: Any) -> str:
     Raises:
         InvalidValueError: If both name a field.
     """
-    from accelsim.errors import InvalidValueError
     from accelsim.planning.training.plan import parse_plan
 
     named = parse_plan(plan or "")
@@ -130,7 +128,6 @@ def _length(amounts: dict[str, float | None]) -> RunLength | None:
     Raises:
         InvalidValueError: If failures or checkpoints are given without a length.
     """
-    from accelsim.errors import InvalidValueError
     from accelsim.planning.training.length import RunLength
 
     if all(amounts[name] is None for name in ("tokens", "samples", "epochs")):
@@ -143,8 +140,6 @@ def _length(amounts: dict[str, float | None]) -> RunLength | None:
 
 
 def _write_trace(timeline: Any, path: Path, output: ResultWriter) -> None:
-    from accelsim.errors import InvalidValueError
-
     if timeline is None:
         allowed = "a schedule that is simulated: gpipe, 1f1b, interleaved, zb-h1"
         raise InvalidValueError("trace", str(path), allowed, "Choose another --schedule.")

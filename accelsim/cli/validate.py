@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -13,13 +13,13 @@ from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.cli.score_files import REPORT_NAME, ScoreFiles
+from accelsim.errors import InputError, UnknownNameError
+from accelsim.plain import Values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from accelsim.validation import DataProblem, Scoreboard, TierName
-
-__all__ = ["accuracy", "validate"]
 
 _SHOWN_PROBLEMS = 20
 _NOTE = (
@@ -80,7 +80,6 @@ def accuracy(
 ) -> None:
     """Show how accurate this version of accelsim was found to be, per suite or for one device."""
     from accelsim import catalog
-    from accelsim.errors import InputError, UnknownNameError
     from accelsim.report.accuracy import SCORE_COLUMNS, accuracy_view, score_rows
     from accelsim.report.score_page import score_page
 
@@ -137,13 +136,13 @@ def _report_path(*, is_shipped_data: bool) -> Path:
     return (folder / "published" if is_shipped_data else folder) / f"{REPORT_NAME}.json"
 
 
-def _shipped_report(*, is_shipped_data: bool) -> Mapping[str, Any]:
+def _shipped_report(*, is_shipped_data: bool) -> Values:
     from accelsim.report.accuracy_file import read_accuracy
 
     return read_accuracy(_report_path(is_shipped_data=is_shipped_data))
 
 
-def _worse(found: Mapping[str, Any], output: ResultWriter, *, is_shipped_data: bool) -> list[str]:
+def _worse(found: Values, output: ResultWriter, *, is_shipped_data: bool) -> list[str]:
     from accelsim.validation import suites, uncompared_suites, worse_figures
 
     shipped = _shipped_report(is_shipped_data=is_shipped_data)
@@ -168,7 +167,6 @@ def _tell(problems: Sequence[DataProblem], worse: Sequence[str]) -> None:
 
 def _canonical(device: str) -> str:
     from accelsim import catalog
-    from accelsim.errors import UnknownNameError
 
     try:
         return catalog.device(device).name

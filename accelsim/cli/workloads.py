@@ -12,8 +12,6 @@ from accelsim.cli.result_writer import ResultWriter, with_output
 if TYPE_CHECKING:
     from accelsim.workloads.model import Workload
 
-__all__ = ["workloads"]
-
 workloads = typer.Typer(
     name="workloads", help="List, show and validate workloads.", no_args_is_help=True
 )

@@ -24,8 +24,6 @@ from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 
-__all__ = ["EnergyRates", "assemble_table", "energy_rates"]
-
 #: Bank size whose access energy stands for on-chip traffic: the largest of the two published
 #: tables.
 _BANK_BYTES = 1e6

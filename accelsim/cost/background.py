@@ -11,8 +11,6 @@ from accelsim.cost.gpu.machine import static_power_w
 from accelsim.cost.idle import idle_power_w
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
 
-__all__ = ["background_power_w"]
-
 
 def background_power_w(device: DeviceProfile) -> float | None:
     """Power in W beside that of operators; None (unknown) where the power limit is.

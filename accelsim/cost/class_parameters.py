@@ -20,8 +20,6 @@ from accelsim.units import to_si
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["class_file", "class_parameters", "entry_problems"]
-
 P = TypeVar("P")
 M = TypeVar("M", bound="BaseModel")
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
-from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,15 +28,6 @@ from accelsim.hardware.fabric import Protocol
 from accelsim.hardware.placement import Level, Placement, RankGroup, place
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
-
-__all__ = [
-    "ALGORITHMS",
-    "AlphaBeta",
-    "CollectiveCosts",
-    "Tiers",
-    "collective_costs",
-    "direct_all_reduce_s",
-]
 
 
 @frozen
@@ -305,9 +295,9 @@ def _folds(fanout: FloatArray) -> FloatArray:
 #: Share of a link's bandwidth at which the kernels of `direct_all_reduce_s` read from their peers:
 #: 16 KiB to 8 MiB on 2, 4 and 8 H200 (aiconfigurator-core 0.12.0, custom_allreduce of vLLM 0.24.0,
 #: SGLang 0.5.14 and TensorRT-LLM 1.3.0rc20, replayed graphs) give 0.27 to 0.44.
-_DIRECT_FRACTION: Final = 0.35
+_DIRECT_FRACTION = 0.35
 #: Start of two phases over that of one, of the same tables.
-_TWO_PHASES: Final = 1.7
+_TWO_PHASES = 1.7
 
 
 def direct_all_reduce_s(
@@ -335,13 +325,13 @@ def direct_all_reduce_s(
 
 
 Algorithm = Callable[[Tiers], AlphaBeta]
-_GATHERS: Final[dict[str, Algorithm]] = {
+_GATHERS: dict[str, Algorithm] = {
     "ring": ring_gather,
     "hierarchical": hierarchical_gather,
     "doubling": doubling_gather,
 }
 #: Algorithms of each collective kind by name.
-ALGORITHMS: Final[Mapping[OperatorKind, Mapping[str, Algorithm]]] = {
+ALGORITHMS: Mapping[OperatorKind, Mapping[str, Algorithm]] = {
     OperatorKind.ALL_REDUCE: {
         "ring": ring_all_reduce,
         "hierarchical": hierarchical_all_reduce,
@@ -361,12 +351,12 @@ ALGORITHMS: Final[Mapping[OperatorKind, Mapping[str, Algorithm]]] = {
     OperatorKind.SEND_RECV: {"send": neighbour_send},
 }
 #: Algorithms whose partners stand far apart: for networks where any two units are one hop apart.
-_FAR_PARTNERS: Final = frozenset(
+_FAR_PARTNERS = frozenset(
     {"tree", "recursive_doubling", "halving_doubling", "doubling", "binomial"}
 )
 #: Part of a payload that passes through a device's own memory beside the wire: all of it where it
 #: is reduced and gathered, half (estimate) in collectives of one phase, none in a message.
-_COPIED_SHARE: Final = {
+_COPIED_SHARE = {
     "all_reduce": 1.0,
     "all_gather": 0.5,
     "reduce_scatter": 0.5,
@@ -440,7 +430,7 @@ class _Choices:
 
 
 #: One rank: no time, and no bytes over a link without a name.
-_NOTHING: Final = AlphaBeta(np.zeros(1), np.zeros(1), np.ones(1))
+_NOTHING = AlphaBeta(np.zeros(1), np.zeros(1), np.ones(1))
 
 
 @lru_cache(maxsize=4096)

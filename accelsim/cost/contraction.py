@@ -16,17 +16,6 @@ from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import CONV_KINDS, RECURRENT_GATES, OperatorKind
 
-__all__ = [
-    "Attention",
-    "Contraction",
-    "Recurrence",
-    "attention_products",
-    "contraction",
-    "recurrence",
-    "visible_pairs",
-    "window_volume",
-]
-
 _K = OperatorKind
 
 

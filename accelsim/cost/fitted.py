@@ -25,13 +25,6 @@ from accelsim.datafile import FileStamp, data_root, file_stamp, read_mapping
 from accelsim.errors import ProfileError
 from accelsim.frozen import frozen
 
-__all__ = [
-    "FittedParameters",
-    "calibration_folders",
-    "fitted_parameters",
-    "read_fitted",
-]
-
 E = TypeVar("E")
 _TEXTS = ("device", "device_class", "date")
 

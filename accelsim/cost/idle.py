@@ -8,14 +8,10 @@ Bridge to EPYC 3: 0.16 to 0.37, median 0.24), ASICs from the TPU v1 (28 of 75 W;
 
 from __future__ import annotations
 
-from typing import Final
-
 from accelsim.hardware.profile import DeviceProfile
 
-__all__ = ["IDLE_FRACTION", "idle_power_w"]
-
 #: Idle power over the power limit, by device class.
-IDLE_FRACTION: Final = {"gpu": 0.12, "fpga": 0.12, "cpu": 0.24, "asic": 0.37}
+IDLE_FRACTION = {"gpu": 0.12, "fpga": 0.12, "cpu": 0.24, "asic": 0.37}
 
 
 def idle_power_w(device: DeviceProfile) -> float | None:

@@ -9,7 +9,6 @@ the process and the allocator take besides is part of what a device has availabl
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Final
 
 import numpy as np
 
@@ -20,22 +19,14 @@ from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.training import Optimizer, untouched_parameter_count
 
-__all__ = [
-    "MemoryFootprint",
-    "available_bytes",
-    "inference_footprint",
-    "live_bytes",
-    "training_footprint",
-]
-
 #: A process's context with its kernels and the libraries' workspaces: estimate, between the 0.4 GiB
 #: that nvidia-smi shows of an idle torch process with kernels loaded lazily (CUDA 11.7 and later)
 #: and the 1.3 GB of Hugging Face's "Model training anatomy" with all of them loaded.
-_CONTEXT_BYTES: Final = 512.0 * 1024**2
+_CONTEXT_BYTES = 512.0 * 1024**2
 #: Share of the rest that the allocator cannot give out, as blocks of other sizes are in the way:
 #: estimate; torch's caching allocator leaves about 3 % in plain training (Guo et al., GMLake,
 #: ASPLOS 2024), paged key-value blocks less than 4 % (Kwon et al., SOSP 2023).
-_FRAGMENTATION_FRACTION: Final = 0.02
+_FRAGMENTATION_FRACTION = 0.02
 
 
 @frozen

@@ -15,8 +15,8 @@ power-limit sweep of Zeus (You et al., NSDI 2023) loses 16 % speed at 59 % of th
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any, Final
+from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,30 +26,19 @@ from accelsim.errors import InvalidValueError
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
 
-__all__ = [
-    "DEFAULT_PROCESS_NM",
-    "MINIMUM_CLOCK_FRACTION",
-    "VOLTAGE_FLOOR_FRACTION",
-    "arithmetic_energy_per_flop_j",
-    "arithmetic_energy_table_j",
-    "dram_energy_per_byte_j",
-    "power_limited_clock_fraction",
-    "sram_energy_per_byte_j",
-]
-
 _PJ = 1e-12
 #: Node assumed where a profile does not know its own; the middle of the catalogue (2012-2024
 #: devices are 28 to 4 nm).
-DEFAULT_PROCESS_NM: Final = 12.0
+DEFAULT_PROCESS_NM = 12.0
 #: Lowest voltage over the voltage of the highest clock (Zeus V100 sweep, see above).
-VOLTAGE_FLOOR_FRACTION: Final = 0.81
+VOLTAGE_FLOOR_FRACTION = 0.81
 #: Boards do not slow below this; a tenth of boost is the idle clock of the boards measured.
-MINIMUM_CLOCK_FRACTION: Final = 0.1
+MINIMUM_CLOCK_FRACTION = 0.1
 
 _UNKNOWN_DRAM_PJ_PER_BIT = 10.0
 
 
-@lru_cache(maxsize=1)
+@cache
 def _tables() -> dict[str, Any]:
     return read_mapping(data_root() / "calibration" / "class" / "energy.yaml")
 

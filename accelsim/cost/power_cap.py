@@ -16,8 +16,6 @@ from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["CapResponse", "capped_run"]
-
 
 @frozen
 class CapResponse:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields, replace
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -31,27 +31,18 @@ from accelsim.hardware.profile import (
 )
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
 
-__all__ = [
-    "HEAPS",
-    "TIER_CHOICES",
-    "cost_model",
-    "operator_costs",
-    "supported_rows",
-    "tier_parameters",
-]
-
 #: What a caller may ask for: the highest tier a device has, the class-wide parameters, the device's
 #: own overlay, or one that interpolates the device's own measurements.
-TIER_CHOICES: Final = ("best", "spec", "fitted", "measured")
+TIER_CHOICES = ("best", "spec", "fitted", "measured")
 #: Whether the memory allocator of a calibrated CPU gives back what is freed, as it comes, or keeps
 #: it.
-HEAPS: Final = ("default", "kept")
+HEAPS = ("default", "kept")
 Mask = BoolArray
 
 
 #: Rooms of the cost models: each has `cost_<room>`, and `supported_rows_<room>` where that is known
 #: without costing rows.
-_ROOMS: Final = {
+_ROOMS = {
     DeviceClass.CPU: "cpu",
     DeviceClass.GPU: "gpu",
     DeviceClass.ASIC: "systolic",

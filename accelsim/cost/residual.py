@@ -32,24 +32,6 @@ from accelsim.workloads.operator import (
     OperatorKind,
 )
 
-__all__ = [
-    "IN_MODEL_LOG_SIGMA",
-    "KIND_CORRELATION",
-    "LONG_S",
-    "MATRIX_CORES",
-    "PRODUCT_KINDS",
-    "SIGMA_PER_DECADE",
-    "FamilyResidual",
-    "RowSpread",
-    "family_name",
-    "family_rows",
-    "group_of",
-    "path_of",
-    "read_families",
-    "row_spread",
-    "run_log_sigma",
-]
-
 #: Added standard deviation of ln(time) per decade outside the measured range. Estimate: an error of
 #: 15 % per factor of ten.
 SIGMA_PER_DECADE = 0.15

@@ -19,12 +19,6 @@ from accelsim.hardware.profile import DeviceProfile
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
 
-__all__ = [
-    "Roofline",
-    "main_memory_bandwidth_bytes_per_s",
-    "rate_table",
-]
-
 #: Formats a unit without the row's own format computes in instead: wider, of the same sort where
 #: there is one.
 _SUBSTITUTES = {

@@ -20,8 +20,6 @@ from accelsim.cost.residual import IN_MODEL_LOG_SIGMA, SIGMA_PER_DECADE
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["LazySurfaces", "Surface", "surface_from_thousandths"]
-
 #: Rows worked on at once: their corners stay in a core's cache.
 _BLOCK = 8192
 #: Values are written as whole numbers of this size: 0.1 %.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +30,8 @@ from accelsim.workloads.operator import (
 
 Codes: TypeAlias = NDArray[np.integer[Any]]
 
-__all__ = ["MatrixVector", "StackEffect", "on_stack", "operator_families"]
-
 #: Families whose ratios are told apart, by group of operators; links belong to none.
-_FAMILY_OF_GROUP: Final = {
+_FAMILY_OF_GROUP = {
     "product": "product",
     "attention": "product",
     "recurrent": "product",
@@ -41,25 +39,25 @@ _FAMILY_OF_GROUP: Final = {
     "gradient": "convolution",
     "memory": "memory",
 }
-_ORDER: Final = ("", "convolution", "product", "memory")
-_IS_LINK: Final = COLLECTIVE_KINDS | TRANSFER_KINDS
+_ORDER = ("", "convolution", "product", "memory")
+_IS_LINK = COLLECTIVE_KINDS | TRANSFER_KINDS
 #: Place in `_ORDER` by operator kind.
-_PLACE: Final = np.array(
+_PLACE = np.array(
     [
         0 if kind in _IS_LINK else _ORDER.index(_FAMILY_OF_GROUP[group_of(kind)])
         for kind in range(max(OperatorKind) + 1)
     ]
 )
 #: Formats whose convolutions have a layout that is faster than others: those of matrix cores.
-_LAID_OUT_BYTES: Final = 2.0
+_LAID_OUT_BYTES = 2.0
 #: Operators that a compiler which generates kernels leaves to libraries.
-_LIBRARY_CALLS: Final = [int(kind) for kind in (*CONTRACTION_KINDS, OperatorKind.EMBEDDING_BAG)]
-_CONVOLUTIONS: Final = [int(kind) for kind in CONV_KINDS]
+_LIBRARY_CALLS = [int(kind) for kind in (*CONTRACTION_KINDS, OperatorKind.EMBEDDING_BAG)]
+_CONVOLUTIONS = [int(kind) for kind in CONV_KINDS]
 _WINDOW, _STRIDE, _GROUPS = (
     [DIMENSIONS[OperatorKind.CONV].index(name) for name in names]
     for names in (("kernel_d", "kernel_h", "kernel_w"), ("stride",), ("groups",))
 )
-_PRODUCT_SIDES: Final = [DIMENSIONS[OperatorKind.GEMM].index(side) for side in ("m", "n", "k")]
+_PRODUCT_SIDES = [DIMENSIONS[OperatorKind.GEMM].index(side) for side in ("m", "n", "k")]
 
 
 @frozen

@@ -12,18 +12,17 @@ import json
 from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
 
 from accelsim.cost.shape_surface import LazySurfaces, Surface, surface_from_thousandths
 from accelsim.errors import ProfileError
+from accelsim.plain import Document
 from accelsim.workloads.graph import IntArray
 
-__all__ = ["SUFFIX", "SurfaceFile", "surface_file_name", "write_surfaces"]
-
-SUFFIX: Final = ".surfaces.npz"
+SUFFIX = ".surfaces.npz"
 _INDEX, _VALUES, _FIRST = "index", "values", "first"
 _DAMAGE = (BadZipFile, EOFError, KeyError, OSError, TypeError, ValueError)
 
@@ -58,7 +57,7 @@ class SurfaceFile(LazySurfaces):
             raise self._damaged(f"{name}: {error}") from None
 
     @cached_property
-    def _index(self) -> dict[str, Any]:
+    def _index(self) -> Document:
         """What the file says of each surface."""
         found = json.loads(self._array(_INDEX).tobytes())
         if not isinstance(found, dict):
@@ -88,7 +87,7 @@ def write_surfaces(surfaces: Mapping[str, Surface], path: Path) -> None:
         surfaces: By name.
         path: Where.
     """
-    index: dict[str, Any] = {}
+    index: Document = {}
     columns: list[IntArray] = []
     first = 0
     for name, surface in sorted(surfaces.items()):
@@ -98,7 +97,7 @@ def write_surfaces(surfaces: Mapping[str, Surface], path: Path) -> None:
         first += len(column)
     values = np.concatenate(columns)
     text = json.dumps(index, separators=(",", ":"))
-    members: dict[str, Any] = {
+    members: Document = {
         _INDEX: np.frombuffer(text.encode(), dtype=np.uint8),
         _VALUES: values.astype(np.min_scalar_type(-1 - int(np.abs(values).max(initial=0)))),
     }

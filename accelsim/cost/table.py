@@ -18,24 +18,12 @@ from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.frozen import frozen
+from accelsim.plain import Document
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = [
-    "Bound",
-    "CostModel",
-    "CostTable",
-    "Execution",
-    "Formulas",
-    "RowCosts",
-    "Rows",
-    "Tier",
-    "bound_of",
-    "gather_costs",
-]
 
 
 class Bound(IntEnum):
@@ -134,7 +122,7 @@ class CostTable:
 
     def scaled(self, repeats: FloatArray | float) -> CostTable:
         """Every additive column times `repeats` (rows that run several times)."""
-        columns: dict[str, Any] = {name: getattr(self, name) * repeats for name in _ADDITIVE}
+        columns: Document = {name: getattr(self, name) * repeats for name in _ADDITIVE}
         if self.energy_parts_j is not None:
             columns["energy_parts_j"] = {
                 part: column * repeats for part, column in self.energy_parts_j.items()
@@ -145,7 +133,7 @@ class CostTable:
         """One row per operator; with the graph's name, path and kind where it is given."""
         import pandas as pd
 
-        columns: dict[str, Any] = {
+        columns: Document = {
             f.name: getattr(self, f.name)
             for f in fields(self)
             if f.name not in _NOT_COLUMNS and getattr(self, f.name) is not None

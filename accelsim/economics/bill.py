@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
-from typing import Final
 
 from accelsim.economics.result import HOURS_PER_YEAR
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 
-_SECONDS_PER_HOUR: Final = 3600.0
-_SECONDS_PER_MONTH: Final = HOURS_PER_YEAR / 12 * _SECONDS_PER_HOUR
+_SECONDS_PER_HOUR = 3600.0
+_SECONDS_PER_MONTH = HOURS_PER_YEAR / 12 * _SECONDS_PER_HOUR
 
 
 def billed_usd(

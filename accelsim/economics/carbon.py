@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cache
-from typing import Final, Literal
+from typing import Literal
 
 from accelsim.economics.price import prices_folder
 from accelsim.economics.price_file import csv_rows
@@ -18,15 +18,15 @@ from accelsim.economics.result import HOURS_PER_YEAR
 from accelsim.errors import InvalidValueError
 
 CarbonBasis = Literal["location", "market"]
-_JOULE_PER_KWH: Final = 3.6e6
-_GRAM_PER_KG: Final = 1e3
-_SECONDS_PER_YEAR: Final = HOURS_PER_YEAR * 3600.0
+_JOULE_PER_KWH = 3.6e6
+_GRAM_PER_KG = 1e3
+_SECONDS_PER_YEAR = HOURS_PER_YEAR * 3600.0
 #: Making a server: least and most of 48 Dell and HPE servers (Boavizta, environmental-footprint
 #: data 61323eb).
-_HOST_KGCO2E: Final = (465.0, 2503.0)
+_HOST_KGCO2E = (465.0, 2503.0)
 #: Making an accelerator: EcoDiag's 60 kg less its 60 %; and Google's a2 host of 8 A100 (5,464 kg,
 #: Cloud Carbon Footprint b7a049c7) less the median server (1,208 kg), an eighth of it.
-_ACCELERATOR_KGCO2E: Final = (24.0, 532.0)
+_ACCELERATOR_KGCO2E = (24.0, 532.0)
 
 
 def carbon_kgco2e(energy_j: float, kgco2e_per_kwh: float, pue_ratio: float = 1.0) -> float:

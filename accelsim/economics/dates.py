@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import date
-from typing import Final
 
 from accelsim.economics.offer import first_day
 
 #: Age from which a price is called stale: clouds change list prices of accelerators about once a
 #: year (an estimate).
-STALE_DAYS: Final = 365
+STALE_DAYS = 365
 #: Prices this far apart are not of one time.
-_MIXED_DAYS: Final = 180
+_MIXED_DAYS = 180
 
 
 def age_days(as_of: str, today: date) -> int | None:

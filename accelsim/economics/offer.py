@@ -14,25 +14,25 @@ import math
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date
-from typing import Final, Literal, get_args
+from typing import Literal, get_args
 
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 
 PriceKind = Literal["on_demand", "spot", "committed_1y", "committed_3y"]
 #: Price kinds in the order they are shown.
-PRICE_KINDS: Final[tuple[PriceKind, ...]] = get_args(PriceKind)
+PRICE_KINDS: tuple[PriceKind, ...] = get_args(PriceKind)
 #: Largest price accepted for one instance; a pod of 6,144 TPU chips costs 26,000 USD per hour.
-LARGEST_USD_PER_HOUR: Final = 1e6
+LARGEST_USD_PER_HOUR = 1e6
 #: In the name of an instance whose accelerators are billed beside their host.
-_ATTACHED: Final = "+"
-_PRICES: Final = tuple(f"{kind}_usd_per_hour" for kind in PRICE_KINDS)
-_COUNTS: Final = (
+_ATTACHED = "+"
+_PRICES = tuple(f"{kind}_usd_per_hour" for kind in PRICE_KINDS)
+_COUNTS = (
     *("device_count", "vcpu_count", "vcpus_per_core", "memory_bytes"),
     *("disk_gb", "minimum_billing_s"),
 )
-_OWN_PRICE: Final = "Leave an unknown price empty."
-_OWN_COUNT: Final = "Leave an unknown one empty."
+_OWN_PRICE = "Leave an unknown price empty."
+_OWN_COUNT = "Leave an unknown one empty."
 
 
 def price_kind(name: str) -> PriceKind:

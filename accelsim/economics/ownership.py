@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
-from typing import Final
 
 from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 
-_MONTHS_PER_YEAR: Final = 12
-_FRACTIONS: Final = frozenset(("residual_fraction",))
+_MONTHS_PER_YEAR = 12
+_FRACTIONS = frozenset(("residual_fraction",))
 
 
 @frozen(kw_only=True)

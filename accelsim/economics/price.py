@@ -16,7 +16,7 @@ from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from accelsim.datafile import data_root
 from accelsim.economics.offer import PRICE_KINDS, Offer, PriceKind, Quote, first_day, price_kind
@@ -24,10 +24,10 @@ from accelsim.economics.price_file import csv_rows, offers_of, read_offers
 from accelsim.errors import InvalidValueError, UnknownNameError
 
 #: Environment variable with price files of the user's, separated like ``PATH``.
-PRICE_PATH_VARIABLE: Final = "ACCELSIM_PRICE_PATH"
-_LIST_THEM: Final = "List them with: accelsim offers list"
+PRICE_PATH_VARIABLE = "ACCELSIM_PRICE_PATH"
+_LIST_THEM = "List them with: accelsim offers list"
 #: A price of an instance that is so much older than another price of it no longer stands for it.
-_OUTDATED: Final = timedelta(days=366)
+_OUTDATED = timedelta(days=366)
 
 
 class PriceBook:

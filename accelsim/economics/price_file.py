@@ -13,14 +13,15 @@ import io
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from accelsim.datafile import read_mapping, read_text
 from accelsim.economics.offer import Offer
 from accelsim.errors import InvalidValueError, ProfileError
+from accelsim.plain import Document, Values
 
 #: Columns of a price file, in order.
-COLUMNS: Final = (
+COLUMNS = (
     "provider",
     "region",
     "instance",
@@ -41,16 +42,16 @@ COLUMNS: Final = (
     "disk_gb",
     "minimum_billing_s",
 )
-_KNOWN_COLUMNS: Final = frozenset(COLUMNS)
-_PRICE_COLUMNS: Final = frozenset(column for column in COLUMNS if column.endswith("_usd_per_hour"))
-_NUMBER_COLUMNS: Final = _PRICE_COLUMNS | {
+_KNOWN_COLUMNS = frozenset(COLUMNS)
+_PRICE_COLUMNS = frozenset(column for column in COLUMNS if column.endswith("_usd_per_hour"))
+_NUMBER_COLUMNS = _PRICE_COLUMNS | {
     *("device_count", "vcpu_count", "vcpus_per_core", "host_memory_gib"),
     *("disk_gb", "minimum_billing_s"),
 }
-_MAX_BYTES: Final = 5_000_000
-_GIB: Final = 1024.0**3
-_SHOWN_PROBLEMS: Final = 20
-_LONGEST_TEXT: Final = 500
+_MAX_BYTES = 5_000_000
+_GIB = 1024.0**3
+_SHOWN_PROBLEMS = 20
+_LONGEST_TEXT = 500
 
 
 def read_offers(path: Path) -> tuple[Offer, ...]:
@@ -73,7 +74,7 @@ def read_offers(path: Path) -> tuple[Offer, ...]:
     return offers_of(csv_rows(path) if is_table else _listed_rows(path), path)
 
 
-def offers_of(rows: Iterable[tuple[str, Mapping[str, Any]]], path: Path) -> tuple[Offer, ...]:
+def offers_of(rows: Iterable[tuple[str, Values]], path: Path) -> tuple[Offer, ...]:
     """Offers of some rows of a price file.
 
     Args:
@@ -132,7 +133,7 @@ def csv_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
         raise ProfileError(str(path), [f"line {reader.line_num}: not valid CSV: {error}"]) from None
 
 
-def _listed_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _listed_rows(path: Path) -> Iterator[tuple[str, Values]]:
     data = read_mapping(path, max_bytes=_MAX_BYTES)
     listed = data.get("offers")
     if set(data) != {"offers"} or not isinstance(listed, list):
@@ -143,7 +144,7 @@ def _listed_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield f"offers.{index}", row
 
 
-def _offer(row: Mapping[str, Any], file_name: str) -> Offer:
+def _offer(row: Values, file_name: str) -> Offer:
     fields = _fields(row)
     if "device" not in fields and "instance" not in fields:
         raise InvalidValueError(
@@ -162,7 +163,7 @@ def _offer(row: Mapping[str, Any], file_name: str) -> Offer:
         fields["memory_bytes"] = fields.pop("host_memory_gib") * _GIB
     if fields.keys().isdisjoint(("provider", "device_count", "vcpu_count")):
         fields["device_count"] = 1.0
-    defaults: dict[str, Any] = {
+    defaults: Document = {
         "provider": "user",
         "region": "any",
         "instance": fields.get("device"),
@@ -171,9 +172,9 @@ def _offer(row: Mapping[str, Any], file_name: str) -> Offer:
     return Offer(**(defaults | fields))
 
 
-def _fields(row: Mapping[str, Any]) -> dict[str, Any]:
+def _fields(row: Values) -> Document:
     """Checked values of the fields that are not empty."""
-    fields: dict[str, Any] = {}
+    fields: Document = {}
     for name, value in row.items():
         if name not in _KNOWN_COLUMNS:
             near = difflib.get_close_matches(str(name), COLUMNS, n=2)

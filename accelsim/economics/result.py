@@ -6,7 +6,7 @@ epoch, and the electricity of hardware one owns: a cloud price already includes 
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from accelsim.errors import InvalidValueError
 from accelsim.workloads.graph import FloatArray
 
 #: Hours of a Julian year, 365.25 days.
-HOURS_PER_YEAR: Final = 8766.0
-SECONDS_PER_HOUR: Final = 3600.0
+HOURS_PER_YEAR = 8766.0
+SECONDS_PER_HOUR = 3600.0
 F = TypeVar("F", float, FloatArray)
 
 

@@ -10,31 +10,31 @@ clocks of DDR, GDDR and HBM alike.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
 
 from accelsim.datafile import data_root, read_mapping
 from accelsim.hardware.local import name_candidates
 from accelsim.hardware.profile import GpuProfile, HostLink, MemoryLevel, PowerSpec
 from accelsim.hardware.sourced import Positive, PositiveCount, SourceKind
+from accelsim.plain import Document, Values
 from accelsim.workloads.dtype import Dtype
 
 #: A catalogued board of each compute capability: class data, key `compute_capability_boards`.
-_BOARDS_FILE: Final = "calibration/class/gpu-boards.yaml"
-_NEEDED: Final = (
+_BOARDS_FILE = "calibration/class/gpu-boards.yaml"
+_NEEDED = (
     "multiprocessor_count",
     "device_memory_bytes",
     "boost_clock_mhz",
     "memory_clock_max_mhz",
     "memory_bus_bits",
 )
-_DRIVER: Final = "driver of this machine"
-_OF_AN_SM: Final = (
+_DRIVER = "driver of this machine"
+_OF_AN_SM = (
     "lanes_per_sm",
     "register_file_bytes_per_sm",
     "shared_memory_bytes_per_sm",
     "max_threads_per_sm",
 )
-_RATES: Final = (
+_RATES = (
     "vector_flop_per_s",
     "matrix_flop_per_s",
     "matrix_fp32_accumulate_flop_per_s",
@@ -42,7 +42,7 @@ _RATES: Final = (
 )
 
 
-def reference_board(facts: Mapping[str, Any]) -> str | None:
+def reference_board(facts: Values) -> str | None:
     """Catalogue name of the board whose SMs are those of a GPU; None where none is, or the driver
     says too little.
 
@@ -56,7 +56,7 @@ def reference_board(facts: Mapping[str, Any]) -> str | None:
     return None if board is None else str(board)
 
 
-def estimated_gpu_profile(facts: Mapping[str, Any], reference: GpuProfile) -> GpuProfile:
+def estimated_gpu_profile(facts: Values, reference: GpuProfile) -> GpuProfile:
     """Profile of a GPU by its driver's facts.
 
     Args:
@@ -90,7 +90,7 @@ def estimated_gpu_profile(facts: Mapping[str, Any], reference: GpuProfile) -> Gp
     )
     limit = read("power_limit_w") if facts.get("power_limit_w") else None
     same = ("vendor", "year", "architecture", "process_nm", *_OF_AN_SM)
-    rates: dict[str, Any] = {
+    rates: Document = {
         table: {dtype: scaled(rate) for dtype, rate in getattr(reference, table).items()}
         for table in _RATES
     }
@@ -112,7 +112,7 @@ def estimated_gpu_profile(facts: Mapping[str, Any], reference: GpuProfile) -> Gp
     )
 
 
-def device_document(profile: GpuProfile) -> dict[str, Any]:
+def device_document(profile: GpuProfile) -> Document:
     """A profile as the contents of a device file, which `parse_device` reads back."""
     document = profile.model_dump(mode="json", exclude_defaults=True)
     document["device_class"] = profile.device_class

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from accelsim.hardware.sourced import FrozenModel, Positive, PositiveCount, Sourced, value_of
+from accelsim.plain import Values
 from accelsim.units import to_si
 from accelsim.workloads.dtype import Dtype
 
@@ -296,14 +297,14 @@ def _cited(data: Any, sources: Mapping[str, str]) -> Any:
     return resolved
 
 
-def with_citations(data: Mapping[str, Any]) -> dict[str, Any]:
+def with_citations(data: Values) -> dict[str, Any]:
     """The contents of a file in SI units, its source keys as citations from its ``sources``."""
     table = data.get("sources", {})
     citations = table if isinstance(table, Mapping) else {}
     return {**to_si(_cited(data, citations)), "sources": table}
 
 
-def parse_device(data: Mapping[str, Any]) -> DeviceProfile:
+def parse_device(data: Values) -> DeviceProfile:
     """Validate the contents of one device file.
 
     Spec-sheet units become SI; source keys become citations from the file's ``sources`` table;

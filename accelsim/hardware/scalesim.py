@@ -10,7 +10,7 @@ from __future__ import annotations
 import configparser
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from accelsim.datafile import read_text
 from accelsim.errors import InvalidValueError, ProfileError
@@ -18,21 +18,21 @@ from accelsim.frozen import frozen
 from accelsim.hardware.profile import AsicProfile, Dataflow, parse_device
 from accelsim.workloads.dtype import Dtype
 
-_MAX_BYTES: Final = 100_000
+_MAX_BYTES = 100_000
 #: Short names of the dataflows, as SCALE-Sim spells them.
-DATAFLOWS: Final = {
+DATAFLOWS = {
     "os": Dataflow.OUTPUT_STATIONARY,
     "ws": Dataflow.WEIGHT_STATIONARY,
     "is": Dataflow.INPUT_STATIONARY,
 }
-_WHOLE: Final = {
+_WHOLE = {
     "arrayheight": "rows",
     "arraywidth": "columns",
     "ifmapsramszkb": "input_sram_kib",
     "filtersramszkb": "weight_sram_kib",
     "ofmapsramszkb": "output_sram_kib",
 }
-_LARGEST: Final = 10**7
+_LARGEST = 10**7
 
 
 @frozen

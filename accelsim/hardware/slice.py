@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -30,6 +30,7 @@ from accelsim.hardware.profile import (
     Rates,
 )
 from accelsim.hardware.sourced import FrozenModel, Positive, PositiveCount, SourceKind, value_of
+from accelsim.plain import Document
 from accelsim.workloads.dtype import Dtype
 
 #: SMs of one MIG compute slice (NVIDIA MIG User Guide, tables of supported profiles), by
@@ -123,7 +124,7 @@ def slice_device(whole: DeviceProfile, spec: SliceSpec, name: str) -> DeviceProf
         memory = _memory(whole, spec, share)
         level_share = share
         counts: tuple[str, ...] = _CPU_COUNTS
-        own: dict[str, Any] = {}
+        own: Document = {}
     elif isinstance(whole, GpuProfile):
         share = _share(spec, {"sm_count": whole.sm_count.value}, whole.name)
         memory = _memory(whole, spec, share)
@@ -199,7 +200,7 @@ def _share(spec: SliceSpec, counts: Mapping[str, int], device: str) -> float:
     return float(value / counts[field])
 
 
-def _common(whole: CpuProfile | GpuProfile, name: str, share: float) -> dict[str, Any]:
+def _common(whole: CpuProfile | GpuProfile, name: str, share: float) -> Document:
     tables = ("matrix_flop_per_s", "matrix_sparse_flop_per_s", "vector_flop_per_s")
     power = PowerSpec(
         limit_w=_scaled(whole.power.limit_w, share, whole.name),
@@ -250,7 +251,7 @@ def _level(
     """
     private = level.shared_by_core_count is not None
     level_share = share if private else memory_share
-    changes: dict[str, Any] = {
+    changes: Document = {
         "bandwidth_bytes_per_s": _scaled(level.bandwidth_bytes_per_s, level_share, whole.name)
     }
     if isinstance(whole, CpuProfile):

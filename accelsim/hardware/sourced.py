@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Final, Generic, Self, TypeVar
+from typing import Annotated, Any, Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -19,7 +19,7 @@ D = TypeVar("D")
 
 #: Least and largest plausible value by name of a field, or by its end: estimates, about a thousand
 #: times beyond what has been built (a wafer moves 2.1e16 B/s, a CPU has 288 cores).
-_PLAUSIBLE_RANGES: Final = """
+_PLAUSIBLE_RANGES = """
     core_count 1 100000
     sm_count 1 100000
     lanes_per_sm 1 65536
@@ -38,7 +38,7 @@ _PLAUSIBLE_RANGES: Final = """
     _usd 0.01 1e+08
     _w 1e-06 1e+06
 """
-_PLAUSIBLE: Final[Mapping[str, tuple[float, float]]] = {
+_PLAUSIBLE: Mapping[str, tuple[float, float]] = {
     name: (float(least), float(most))
     for name, least, most in map(str.split, _PLAUSIBLE_RANGES.strip().splitlines())
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from accelsim.onnx_capture.registry import Step, operator
 
-_CONVOLUTIONS: Final = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
-_TRANSPOSED: Final = {
+_CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
+_TRANSPOSED = {
     1: functional.conv_transpose1d,
     2: functional.conv_transpose2d,
     3: functional.conv_transpose3d,

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Mapping
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +22,13 @@ from accelsim.frozen import frozen
 from accelsim.plainfile import open_plain
 
 #: Largest tensor whose values are kept, in elements.
-MAX_VALUES: Final = 4096
+MAX_VALUES = 4096
 #: Largest tensor, in elements, and deepest nesting of messages.
 _MAX_ELEMENTS, _MAX_DEPTH = 2**46, 64
 #: Bytes of a file without its weights, operators, and the size from which a message is looked into.
 _MAX_STRUCTURE_BYTES, _MAX_NODES, _LARGE_BYTES = 64_000_000, 50_000, 65_536
 #: Message -> field -> the message in it that may hold tensors.
-_INSIDE: Final[Mapping[str, Mapping[int, str]]] = {
+_INSIDE = {
     "model": {7: "graph"},
     "graph": {1: "node", 5: "tensor"},
     "node": {5: "attribute"},
@@ -36,7 +36,7 @@ _INSIDE: Final[Mapping[str, Mapping[int, str]]] = {
     "tensor": {},
 }
 #: Fields of a tensor that hold its values.
-_VALUES: Final = frozenset({4, 5, 6, 7, 9, 10, 11})
+_VALUES = frozenset({4, 5, 6, 7, 9, 10, 11})
 
 
 @frozen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from torch.nn import functional
 from accelsim.onnx_capture.contractions import padded, window_padding
 from accelsim.onnx_capture.registry import Step, operator, sizes_of
 
-_POOLS: Final[dict[str, Any]] = {
+_POOLS: dict[str, Any] = {
     "MaxPool": (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d),
     "AveragePool": (functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d),
     "GlobalAveragePool": (

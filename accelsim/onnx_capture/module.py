@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -23,15 +23,15 @@ from accelsim.onnx_capture.file import MAX_VALUES, OnnxGraph, OnnxNode, OnnxTens
 from accelsim.onnx_capture.registry import FUNCTIONS, Step, is_supported, torch_dtype
 
 #: Data types of weights, by the precision they are run in; others are fp32.
-_STORED: Final = {
+_STORED = {
     **dict.fromkeys(("INT8", "UINT8"), "int8"),
     **dict.fromkeys(("INT4", "UINT4"), "w4a16"),
     "FLOAT16": "fp16",
     "BFLOAT16": "bf16",
 }
-_FLOATS: Final = frozenset({"FLOAT", "FLOAT16", "DOUBLE", "BFLOAT16"})
+_FLOATS = frozenset({"FLOAT", "FLOAT16", "DOUBLE", "BFLOAT16"})
 #: Operators whose integer inputs are quantised weights.
-_DEQUANTISED: Final = {
+_DEQUANTISED = {
     "DequantizeLinear": 0,
     "ConvInteger": 1,
     "MatMulInteger": 1,
@@ -40,7 +40,7 @@ _DEQUANTISED: Final = {
     "QLinearMatMul": 3,
 }
 #: Operators whose inputs from the fourth on are running statistics.
-_RUNNING: Final = ("BatchNormalization",)
+_RUNNING = ("BatchNormalization",)
 
 
 class _Operator(torch.nn.Module):  # type: ignore[misc]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import chain
 from math import prod
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from accelsim.onnx_capture.file import MAX_VALUES, OnnxTensor
 from accelsim.onnx_capture.registry import Step, operator, sizes_of, torch_dtype
 
 #: Modes of a resize, by the number of spatial axes.
-_LINEAR: Final = {1: "linear", 2: "bilinear", 3: "trilinear"}
+_LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
 def _made(shape: list[int], value: Any, dtype: torch.dtype) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -19,7 +19,7 @@ from accelsim.frozen import frozen
 from accelsim.onnx_capture.file import MAX_VALUES, OnnxNode
 
 #: ONNX data type -> torch's; formats that only weights are stored in stand as single precision.
-_DTYPES: Final[Mapping[str, torch.dtype]] = {
+_DTYPES: Mapping[str, torch.dtype] = {
     "FLOAT": torch.float32,
     "FLOAT16": torch.float16,
     "DOUBLE": torch.float64,
@@ -41,7 +41,7 @@ _DTYPES: Final[Mapping[str, torch.dtype]] = {
     "FLOAT8E8M0": torch.float32,
 }
 #: Domains whose operators are known: ONNX itself, and ONNX Runtime's own.
-_DOMAINS: Final = ("", "com.microsoft")
+_DOMAINS = ("", "com.microsoft")
 
 
 @frozen
@@ -86,7 +86,7 @@ class Function:
 
 
 #: Operator type -> what it is in torch.
-FUNCTIONS: Final[dict[str, Function]] = {}
+FUNCTIONS: dict[str, Function] = {}
 
 
 def is_supported(node: OnnxNode) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from itertools import product
 from math import prod
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from accelsim.errors import (
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import Dataflow
 from accelsim.hardware.scalesim import DATAFLOWS, ScaleSimConfig
+from accelsim.plain import Document
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.dtype import precision as find_precision
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
@@ -56,15 +57,15 @@ __all__ = [
 ]
 
 #: What a Pareto front may weigh: fields of a point.
-OBJECTIVES: Final = {
+OBJECTIVES = {
     "latency": "latency_s",
     "energy": "energy_j",
     "area": "area_mm2",
     "elements": "elements",
     "dram": "dram_bytes",
 }
-_MOST_DESIGNS: Final = 100_000
-_LARGEST_BATCH: Final = 1_048_576
+_MOST_DESIGNS = 100_000
+_LARGEST_BATCH = 1_048_576
 
 
 @frozen
@@ -97,13 +98,13 @@ class DesignPoint:
     energy_parts_j: dict[str, float] = field(default_factory=dict)
     area_parts_mm2: dict[str, float] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Document:
         """Flat, with the dataflow's short name."""
         design = self.design
         short = next(name for name, dataflow in DATAFLOWS.items() if dataflow is design.dataflow)
         own = {f.name: getattr(self, f.name) for f in fields(self)[1:]}
         parts: dict[str, float] = own.pop("energy_parts_j") | own.pop("area_parts_mm2")
-        shape: dict[str, Any] = {
+        shape: Document = {
             "array": f"{design.rows}x{design.columns}",
             "count": design.count,
             "dataflow": short,
@@ -148,7 +149,7 @@ class ArchitectureSweep:
             sorted((p for p in self.points if p.is_pareto), key=lambda p: p.latency_s or 0.0)
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Document:
         """All points."""
         found = {f.name: getattr(self, f.name) for f in fields(self)}
         return found | {"points": [point.to_dict() for point in self.points]}

@@ -9,7 +9,7 @@ takes no part at that batch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, Unpack
+from typing import Unpack
 
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
@@ -19,10 +19,8 @@ from accelsim.planning.estimate import Estimate
 from accelsim.planning.options import EstimateKeywords, of_mode, options_and_price
 from accelsim.workloads.model import Workload
 
-__all__ = ["DEFAULT_BATCHES", "BatchWinners", "Win", "batch_winners"]
-
 #: From one sample at a time to a batch that fills every device.
-DEFAULT_BATCHES: Final = (1, 8, 64, 512)
+DEFAULT_BATCHES = (1, 8, 64, 512)
 
 
 @frozen
@@ -92,7 +90,7 @@ def batch_winners(
 
 
 #: Columns of throughput, energy and cost, and whether the largest or the least wins.
-_FIGURES: Final = (
+_FIGURES = (
     ("throughput_per_s", -1.0),
     ("energy_per_sample_j", 1.0),
     ("cost_usd_per_1000", 1.0),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Unpack
+from typing import Any, Unpack
 
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
@@ -21,9 +21,7 @@ from accelsim.planning.run import ResolvedRun, resolve
 from accelsim.planning.run_changes import batch_knee
 from accelsim.workloads.model import Workload
 
-__all__ = ["BatchCurve", "estimate_batches", "largest_batch"]
-
-_LARGEST: Final = 1_048_576
+_LARGEST = 1_048_576
 
 
 @frozen

@@ -12,22 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any
 
 from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.planning.estimate import Estimate
 
-__all__ = [
-    "BreakevenPoint",
-    "DeploymentOption",
-    "break_even_volume",
-    "breakeven",
-    "option_of_estimate",
-]
-
-_LARGEST: Final = 1e15
+_LARGEST = 1e15
 
 
 @frozen

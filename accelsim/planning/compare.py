@@ -11,7 +11,7 @@ import html
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from accelsim.catalog import group_devices
 from accelsim.errors import (
@@ -37,18 +37,8 @@ from accelsim.workloads.model import Workload
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "BEST_HIGH",
-    "BEST_LOW",
-    "COMPILED_FIGURES",
-    "Comparison",
-    "ComparisonRow",
-    "compare",
-    "tied_devices",
-]
-
 #: Columns where less is better, and where more is.
-BEST_LOW: Final = (
+BEST_LOW = (
     "latency_s",
     "energy_per_sample_j",
     "cost_usd_per_1000",
@@ -60,19 +50,19 @@ BEST_LOW: Final = (
     "memory_bytes",
     "usd_per_hour",
 )
-BEST_HIGH: Final = ("throughput_per_s", "tokens_per_s")
+BEST_HIGH = ("throughput_per_s", "tokens_per_s")
 #: Columns that a notebook shows, with their units.
-_SHOWN: Final = {
+_SHOWN = {
     "latency_s": "time, s",
     "throughput_per_s": "per s",
     "energy_per_sample_j": "energy, J",
     "cost_usd_per_1000": "USD per 1,000",
 }
-_MOST_ROWS: Final = 200
+_MOST_ROWS = 200
 
 
 #: Figures of a run compiled that stand beside those of the same run issued eagerly.
-COMPILED_FIGURES: Final = (
+COMPILED_FIGURES = (
     "latency_s",
     "throughput_per_s",
     "energy_per_sample_j",

@@ -11,17 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Final
 
 from accelsim import catalog
 from accelsim.errors import UnknownNameError
 from accelsim.frozen import frozen
 from accelsim.planning.estimate import Estimate
 
-__all__ = ["LITERATURE_ORDER", "ClassEnergy", "class_energies", "energy_order_text"]
-
 #: Classes from the least energy per sample to the most, at batch 1.
-LITERATURE_ORDER: Final = ("asic", "fpga", "gpu", "cpu")
+LITERATURE_ORDER = ("asic", "fpga", "gpu", "cpu")
 
 
 @frozen

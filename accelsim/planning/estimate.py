@@ -11,12 +11,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
 from accelsim.economics.result import usd_per_1000_inferences, usd_per_epoch, usd_per_million_tokens
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
+from accelsim.plain import Document, Values
 from accelsim.planning.evidence import Evidence, evidence
 from accelsim.planning.options import (
     EstimateKeywords,
@@ -38,26 +39,24 @@ if TYPE_CHECKING:
 
 __all__ = ["FIGURES", "NESTED", "Estimate", "OperatorShare", "estimate"]
 
-_INTERVAL_LEVEL: Final = 0.9
+_INTERVAL_LEVEL = 0.9
 #: Figures of an estimate that are no scalars.
-NESTED: Final = frozenset(
-    {"memory", "operators", "energy_parts_j", "relatives", "evidence", "would_fit"}
-)
+NESTED = frozenset({"memory", "operators", "energy_parts_j", "relatives", "evidence", "would_fit"})
 #: Spread of ln(metered / predicted power) of a board: nine of ten rows of the scoreboard lie within
 #: 42 % on the B200, 33 % on the H100 and 29 % in training (suites serving-energy, training-power).
-_POWER_LOG_SIGMA: Final = 0.34
-_Z90: Final = 1.6448536269514722
+_POWER_LOG_SIGMA = 0.34
+_Z90 = 1.6448536269514722
 #: Fields that describe an estimate and are no figures of it.
-_ABOUT: Final = frozenset({"inputs", "provenance", "warnings"})
+_ABOUT = frozenset({"inputs", "provenance", "warnings"})
 #: Figures by what they are of.
-_GROUPS: Final[Mapping[str, str]] = {
+_GROUPS: Mapping[str, str] = {
     "timing": """latency_s latency_low_s latency_high_s throughput_per_s time_to_first_token_s
         time_per_output_token_s tokens_per_s decode_tokens_per_s""",
     "energy_use": "energy_j average_power_w energy_per_sample_j",
     "memory_use": "memory_bytes memory_short_bytes",
     "price": "usd_per_hour cost_usd_per_1000 cost_usd_per_million_tokens",
 }
-_METRICS: Final = tuple(
+_METRICS = tuple(
     name
     for name in " ".join(_GROUPS.values()).split()
     if name not in {"latency_low_s", "latency_high_s"}
@@ -186,7 +185,7 @@ class Estimate(Result):
     price_as_of: str | None = None
     decode_tokens_per_s: float | None = None
     steps: int = 0
-    inputs: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    inputs: Values = field(default_factory=dict, compare=False)
     provenance: Provenance = field(default_factory=lambda: Provenance(""), compare=False)
     warnings: tuple[str, ...] = ()
 
@@ -239,7 +238,7 @@ class Estimate(Result):
     def _group(self, name: str) -> dict[str, float | None]:
         return {figure: getattr(self, figure) for figure in _GROUPS[name].split()}
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Document:
         """Flat figures and lists, ready for JSON; unknown figures are None."""
         values = {name: getattr(self, name) for name in FIGURES}
         values["memory"], values["relatives"] = dict(self.memory), list(self.relatives)
@@ -269,14 +268,14 @@ class Estimate(Result):
 
 
 #: Figures with an interval, with how much of the time's spread and which of their own they have.
-_SPREADS: Final[Mapping[str, tuple[float, float]]] = {
+_SPREADS: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys((*_GROUPS["timing"].split(), *_GROUPS["price"].split()), (1.0, 0.0)),
     **dict.fromkeys(("energy_j", "energy_per_sample_j"), (1.0, _POWER_LOG_SIGMA)),
     "average_power_w": (0.0, _POWER_LOG_SIGMA),
     "usd_per_hour": (0.0, 0.0),
 }
 #: Names of an estimate's flat figures, in order.
-FIGURES: Final = tuple(f.name for f in fields(Estimate) if f.name not in _ABOUT)
+FIGURES = tuple(f.name for f in fields(Estimate) if f.name not in _ABOUT)
 
 
 def estimate(
@@ -368,7 +367,7 @@ def _estimate(run: ResolvedRun, passes: RunPasses, price: DevicePrice) -> Estima
 
 
 #: Figures that a run which does not fit has not.
-_OF_TIME: Final = (
+_OF_TIME = (
     "latency_s",
     "latency_low_s",
     "latency_high_s",
@@ -385,16 +384,14 @@ _OF_TIME: Final = (
     "extrapolated_fraction",
     "energy_parts_j",
 )
-_UNFITTING: Final[Mapping[str, Any]] = {
+_UNFITTING: Values = {
     "bound": "memory_capacity",
     "operators": (),
     "energy_tier": "class",
 }
 
 
-def _simulated_figures(
-    run: ResolvedRun, simulation: Simulation, price: DevicePrice
-) -> dict[str, Any]:
+def _simulated_figures(run: ResolvedRun, simulation: Simulation, price: DevicePrice) -> Document:
     """Figures that a simulation gives."""
     latency, energy = simulation.latency_s, simulation.energy_j
     asked = (run.device.whole_name, str(run.device.device_class), simulation.tier.value)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from accelsim.economics.result import usd_per_1000_inferences, usd_per_million_t
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
+from accelsim.plain import Document, Values
 from accelsim.planning.estimate import estimate
 from accelsim.planning.evidence import has_own_spread, residual_log_sigma
 from accelsim.planning.likeness import Setting, model_kinds
@@ -44,16 +45,14 @@ from accelsim.workloads.options import ModelOptions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SHAPE_COLUMNS", "EstimateColumns", "empty_columns", "estimate_many"]
-
 #: Two-sided standard normal quantile of the 90 % interval.
-_Z90: Final = 1.6448536269514722
+_Z90 = 1.6448536269514722
 #: Kinds whose FLOP count as the model's.
-_CONTRACTION_CODES: Final = tuple(int(kind) for kind in CONTRACTION_KINDS)
+_CONTRACTION_CODES = tuple(int(kind) for kind in CONTRACTION_KINDS)
 #: Columns a question may have.
-SHAPE_COLUMNS: Final = ("batch", "seq_len", "output_len", "image_size")
+SHAPE_COLUMNS = ("batch", "seq_len", "output_len", "image_size")
 #: Figures of the answer, as `Estimate` names them.
-_FLOAT_FIGURES: Final = (
+_FLOAT_FIGURES = (
     "latency_s",
     "latency_low_s",
     "latency_high_s",
@@ -73,12 +72,12 @@ _FLOAT_FIGURES: Final = (
     "cost_usd_per_million_tokens",
 )
 #: Rows that a notebook shows.
-_MOST_ROWS: Final = 60
-_WORD_FIGURES: Final = ("precision", "stack", "execution", "tier", "bound", "offer", "reason")
+_MOST_ROWS = 60
+_WORD_FIGURES = ("precision", "stack", "execution", "tier", "bound", "offer", "reason")
 #: Scenarios costed in one call; more take memory without saving time.
-_CHUNK: Final = 1024
+_CHUNK = 1024
 #: Stands in columns for a size that was left out; callers' sizes are never negative.
-_LEFT_OUT: Final = -1
+_LEFT_OUT = -1
 
 
 @frozen(eq=False)
@@ -123,7 +122,7 @@ def estimate_many(
     options: RunOptions | None = None,
     price: PriceChoice | None = None,
     *,
-    shapes: Mapping[str, Any] | None = None,
+    shapes: Values | None = None,
     **keywords: Unpack[EstimateKeywords],
 ) -> EstimateColumns:
     """Estimate many runs: one per place of the columns.
@@ -156,13 +155,13 @@ def estimate_many(
 
 
 def _asked(
-    workload: str | Sequence[str], device: str | Sequence[str], shapes: Mapping[str, Any]
+    workload: str | Sequence[str], device: str | Sequence[str], shapes: Values
 ) -> dict[str, NDArray[Any]]:
     """Columns of the question, all of one length, `_LEFT_OUT` where a size was left out."""
     unknown = shapes.keys() - set(SHAPE_COLUMNS)
     if unknown:
         raise InvalidValueError("shapes", min(unknown), "columns of " + ", ".join(SHAPE_COLUMNS))
-    columns: dict[str, Any] = {"workload": np.asarray(workload), "device": np.asarray(device)}
+    columns: Document = {"workload": np.asarray(workload), "device": np.asarray(device)}
     for name in SHAPE_COLUMNS:
         columns[name] = _sizes(name, shapes[name]) if name in shapes else np.asarray(_LEFT_OUT)
     try:
@@ -339,7 +338,7 @@ def _pass_columns(run: ResolvedRun, sizes: Mapping[str, IntArray]) -> list[_Pass
     """The passes of all scenarios, which generate tokens or do not."""
     batch, prompt, tokens = sizes["batch"], sizes["seq_len"], sizes["output_len"]
     target_len = run.workload.default.target_len
-    always: dict[str, Any] = {"batch": batch, "image_size": sizes["image_size"]}
+    always: Document = {"batch": batch, "image_size": sizes["image_size"]}
     always["target_len"] = target_len
     if not tokens[0]:
         shapes = ShapeColumns.of(**always, seq_len=prompt)

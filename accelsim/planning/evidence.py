@@ -11,10 +11,9 @@ its class.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
-from functools import lru_cache
-from typing import Any, Final
+from functools import cache, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -24,29 +23,19 @@ from accelsim.datafile import data_root, read_json
 from accelsim.errors import InputError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
+from accelsim.plain import Values
 from accelsim.planning.likeness import Setting
 
-__all__ = [
-    "EVIDENCE_NAME",
-    "FAR_APE_FRACTION",
-    "Evidence",
-    "evidence",
-    "has_own_spread",
-    "residual_log_sigma",
-    "residual_places",
-    "shipped_evidence",
-]
-
 #: File beside the accuracy report, written with it.
-EVIDENCE_NAME: Final = "EVIDENCE.json"
-_MAX_BYTES: Final = 1_000_000
+EVIDENCE_NAME = "EVIDENCE.json"
+_MAX_BYTES = 1_000_000
 #: Runs that say something of a spread.
-_LEAST_ROWS: Final = 5
+_LEAST_ROWS = 5
 #: Median error from which on a device's figures decide nothing without a word.
-FAR_APE_FRACTION: Final = 0.4
-_SHOWN_BOARDS: Final = 3
+FAR_APE_FRACTION = 0.4
+_SHOWN_BOARDS = 3
 #: Where the figures of a calibrated machine come from.
-_CHECK: Final = "calibrate check"
+_CHECK = "calibrate check"
 
 
 @frozen
@@ -97,13 +86,13 @@ class Evidence:
         return {name: list(v) if isinstance(v, tuple) else v for name, v in values}
 
 
-@lru_cache(maxsize=1)
-def shipped_evidence() -> Mapping[str, Any]:
+@cache
+def shipped_evidence() -> Values:
     """Runs and spreads that `accelsim.validation.evidence_dict` made of the scoreboard; none where
     the file is missing.
     """
     path = data_root() / "calibration" / EVIDENCE_NAME
-    empty: Mapping[str, Any] = {"runs": [], "spreads": {}}
+    empty: Values = {"runs": [], "spreads": {}}
     return read_json(path, max_bytes=_MAX_BYTES) if path.is_file() else empty
 
 
@@ -199,7 +188,7 @@ def _overlay_releases(device: str) -> str:
     return "1.2 to 3.0" if has_engines else rates.newest
 
 
-Runs = list[Mapping[str, Any]]
+Runs = list[Values]
 
 
 def _count(runs: Runs) -> str:
@@ -249,7 +238,7 @@ def _own_check(rows: int, basis: str) -> Evidence | None:
     )
 
 
-_MAX_CHECK_BYTES: Final = 20_000_000
+_MAX_CHECK_BYTES = 20_000_000
 
 
 def _basis(device: str, tier: str, relatives: tuple[str, ...]) -> tuple[int, str]:

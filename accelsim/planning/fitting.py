@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 from accelsim import catalog
 from accelsim.cost.memory import available_bytes
@@ -23,11 +23,9 @@ from accelsim.planning.run import ResolvedRun
 from accelsim.workloads.dtype import PRECISIONS
 from accelsim.workloads.sharding import Shard
 
-__all__ = ["FittingChange", "fitting_changes"]
-
 #: Devices that may share a model's heads and columns.
-_DEVICE_COUNTS: Final = (2, 4, 8, 16, 32, 64)
-_WORDS: Final = {
+_DEVICE_COUNTS = (2, 4, 8, 16, 32, 64)
+_WORDS = {
     "precision": "precision {}",
     "batch": "batch {:,}",
     "device": "device {}",

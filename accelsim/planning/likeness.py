@@ -6,7 +6,7 @@ that what runs were measured says something of a run only where these agree.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +16,14 @@ from accelsim.workloads.dtype import Precision
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import ATTENTION_KINDS, CONV_KINDS, OperatorKind
 
-__all__ = ["Setting", "model_kinds", "setting_of"]
-
 _K = OperatorKind
-_CONVOLUTIONS: Final = tuple(int(kind) for kind in CONV_KINDS)
-_ATTENTION: Final = tuple(int(kind) for kind in (*ATTENTION_KINDS, _K.BATCHED_GEMM))
-_LOOKUPS: Final = tuple(int(k) for k in (_K.EMBEDDING_BAG, _K.TREE_ENSEMBLE, _K.TREE_HISTOGRAM))
+_CONVOLUTIONS = tuple(int(kind) for kind in CONV_KINDS)
+_ATTENTION = tuple(int(kind) for kind in (*ATTENTION_KINDS, _K.BATCHED_GEMM))
+_LOOKUPS = tuple(int(k) for k in (_K.EMBEDDING_BAG, _K.TREE_ENSEMBLE, _K.TREE_HISTOGRAM))
 #: Share of the arithmetic from which on a model is one of convolutions.
-_CONVOLUTIONAL: Final = 0.5
+_CONVOLUTIONAL = 0.5
 #: Formats of one width and one rate.
-_HALF: Final = {"fp16": "16-bit", "bf16": "16-bit"}
+_HALF = {"fp16": "16-bit", "bf16": "16-bit"}
 
 
 @frozen

@@ -12,8 +12,6 @@ from accelsim.workloads.dtype import precision as find_precision
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.retype import retype
 
-__all__ = ["operator_costs"]
-
 
 def operator_costs(
     graph: OperatorGraph,

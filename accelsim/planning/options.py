@@ -9,13 +9,13 @@ keywords, too (`RunKeywords`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import field, fields, replace
-from typing import Any, Final, TypedDict
+from typing import TypedDict
 
 from accelsim.cost.table import Execution
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
+from accelsim.plain import Values
 from accelsim.workloads.dtype import Precision
 from accelsim.workloads.options import ModelOptions
 
@@ -170,16 +170,16 @@ def _names(kind: type) -> frozenset[str]:
 
 
 #: Group of `RunOptions` -> fields it has.
-_GROUPS: Final = {
+_GROUPS = {
     "model": _names(ModelOptions),
     "shape": _names(RunShape),
     "training": _names(TrainingOptions),
 }
-_OWN_FIELDS: Final = _names(RunOptions) - set(_GROUPS)
-_PRICE_FIELDS: Final = _names(PriceChoice)
+_OWN_FIELDS = _names(RunOptions) - set(_GROUPS)
+_PRICE_FIELDS = _names(PriceChoice)
 
 
-def run_options(options: RunOptions | None, keywords: Mapping[str, Any]) -> RunOptions:
+def run_options(options: RunOptions | None, keywords: Values) -> RunOptions:
     """Options with keywords put in place of their fields.
 
     Args:
@@ -215,7 +215,7 @@ def of_mode(options: RunOptions, mode: str) -> RunOptions:
 
 
 def options_and_price(
-    options: RunOptions | None, price: PriceChoice | None, keywords: Mapping[str, Any]
+    options: RunOptions | None, price: PriceChoice | None, keywords: Values
 ) -> tuple[RunOptions, PriceChoice]:
     """Options and price with keywords put in place of their fields.
 

@@ -25,16 +25,6 @@ from accelsim.workloads.operator import CONV_KINDS, OperatorKind, Phase
 from accelsim.workloads.recomputation import recomputed
 from accelsim.workloads.training import training_graph
 
-__all__ = [
-    "Pass",
-    "RunPasses",
-    "TrainingStep",
-    "decode_contexts",
-    "input_bytes",
-    "run_passes",
-    "training_step",
-]
-
 # Graphs are immutable and lowered once: what is derived from one is kept beside it.
 _step = lru_cache(maxsize=64)(training_graph)
 _fused = lru_cache(maxsize=64)(fuse_elementwise)

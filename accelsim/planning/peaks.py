@@ -12,18 +12,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from math import log
-from typing import Any, Final
+from typing import Any
 
 from accelsim import catalog
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import AsicProfile
 
-__all__ = ["AsicPeak", "asic_peaks"]
-
 #: Quoted figures are rounded to three digits or to whole TFLOP/s.
-_ROUNDING_FRACTION: Final = 0.012
-_RATES: Final = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0)
+_ROUNDING_FRACTION = 0.012
+_RATES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0)
 
 
 @frozen

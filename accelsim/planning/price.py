@@ -17,8 +17,6 @@ from accelsim.frozen import frozen
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
 from accelsim.planning.options import PriceChoice
 
-__all__ = ["DevicePrice", "device_price"]
-
 
 @frozen
 class DevicePrice:

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, get_args
 
 from accelsim import __version__, catalog, stack_catalog, workload_catalog
 from accelsim.cost.fitted import fitted_parameters
@@ -23,6 +23,7 @@ from accelsim.cost.table import Execution
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceProfile, GpuProfile
+from accelsim.plain import Document
 from accelsim.planning.options import RunKeywords, RunOptions, run_options
 from accelsim.result import Provenance
 from accelsim.stack_catalog import Stack, StackPath
@@ -36,10 +37,8 @@ from accelsim.workloads.training import optimizer as find_optimizer
 if TYPE_CHECKING:
     from accelsim.hardware.cluster import Cluster
 
-__all__ = ["Mode", "ResolvedRun", "default_precision", "resolve", "resolve_host"]
-
 Mode = Literal["inference", "training"]
-_LARGEST: Final = {
+_LARGEST = {
     "batch": 1_048_576,
     "seq_len": 10_000_000,
     "output_len": 10_000_000,
@@ -49,9 +48,9 @@ _LARGEST: Final = {
     "lora_rank": 65_536,
 }
 #: Ways of activation checkpointing.
-_RECOMPUTE: Final = ("none", "selective", "full")
+_RECOMPUTE = ("none", "selective", "full")
 #: Precisions tried in order where the caller names none.
-_PREFERRED: Final = {
+_PREFERRED = {
     "inference": ("bf16", "fp16", "int8", "int16", "fp32"),
     "training": ("bf16", "fp16", "fp32"),
 }
@@ -152,9 +151,9 @@ class ResolvedRun:
         parts = {"device": self.device} | workload_parts(self.workload) | fitted
         return Provenance(__version__, None, parts)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Document:
         """Names and sizes, ready for JSON."""
-        named: dict[str, Any] = {
+        named: Document = {
             "workload": self.workload.name,
             "device": self.device.name,
             "mode": self.mode,
@@ -185,7 +184,7 @@ class ResolvedRun:
         return named
 
 
-def _own_kernels(stack: Stack, device: DeviceProfile) -> dict[str, Any]:
+def _own_kernels(stack: Stack, device: DeviceProfile) -> Document:
     """Fields of `StackEffect` for a stack that brings kernels of its own to a GPU.
 
     A lane's multiply-add is two operations of the stated vector rate.
@@ -193,7 +192,7 @@ def _own_kernels(stack: Stack, device: DeviceProfile) -> dict[str, Any]:
     own, vector = stack.own_kernels, device.vector_flop_per_s.get(Dtype.FP32)
     if own is None or not isinstance(device, GpuProfile) or vector is None:
         return {}
-    found: dict[str, Any] = {
+    found: Document = {
         "matrix_vector": MatrixVector(own.rows, own.operations_per_weight / (vector.value / 2.0))
     }
     sums = device.matrix_fp32_accumulate_flop_per_s.get(Dtype.FP16)
@@ -203,9 +202,9 @@ def _own_kernels(stack: Stack, device: DeviceProfile) -> dict[str, Any]:
     return found
 
 
-def device_parts(device: DeviceProfile) -> dict[str, Any]:
+def device_parts(device: DeviceProfile) -> Document:
     """What a device's figures are made with, for `Provenance`: its profile and its overlay."""
-    parts: dict[str, Any] = {"device": device}
+    parts: Document = {"device": device}
     overlay = fitted_parameters(device.whole_name)
     if overlay is not None:
         fitted = sorted(overlay.parameters.items())
@@ -213,7 +212,7 @@ def device_parts(device: DeviceProfile) -> dict[str, Any]:
     return parts
 
 
-def workload_parts(workload: Workload) -> dict[str, Any]:
+def workload_parts(workload: Workload) -> Document:
     """What tells a workload from another of its name, for `Provenance`."""
     return {"workload": partial(_content, workload)}
 

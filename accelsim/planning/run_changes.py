@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from accelsim.errors import InputError
 from accelsim.frozen import frozen
@@ -14,22 +14,13 @@ from accelsim.planning.estimate import Estimate, estimate
 from accelsim.planning.options import PriceChoice, RunOptions, run_options
 from accelsim.workloads.model import Workload
 
-__all__ = [
-    "CURVE_BATCHES",
-    "KNEE_FRACTION",
-    "RunChange",
-    "batch_curve",
-    "batch_knee",
-    "run_changes",
-]
-
 #: Batches of a curve.
-CURVE_BATCHES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+CURVE_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 #: Share of the highest throughput from which a batch counts as large enough: estimate, a rule of
 #: reading rather than of physics.
-KNEE_FRACTION: Final = 0.9
-_PRECISIONS: Final = ("fp32", "bf16", "fp16", "fp8", "int8")
-_EXECUTIONS: Final = ("eager", "graph", "compiled")
+KNEE_FRACTION = 0.9
+_PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "int8")
+_EXECUTIONS = ("eager", "graph", "compiled")
 
 
 @frozen

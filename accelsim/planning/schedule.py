@@ -8,8 +8,8 @@ row and the time from it on. Iterations then follow each other as those of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from accelsim.cost.background import background_power_w
 from accelsim.cost.table import Bound, CostTable, Execution
 from accelsim.frozen import frozen
+from accelsim.plain import Values
 from accelsim.simulation.device_settings import (
     DeviceRows,
     DeviceSettings,
@@ -32,20 +33,18 @@ if TYPE_CHECKING:
     from accelsim.planning.run import ResolvedRun
     from accelsim.workloads.lowering import LoweredBatch
 
-__all__ = ["PassResult", "Schedule", "device_settings", "device_time_s", "pass_result"]
-
 #: Iterations of a pass before its steady state is looked for, and rows that one may simulate in
 #: all: those of `accelsim.simulation.device`.
-_WARM_UP: Final = 2
-_MAX_ROWS: Final = 100_000
-_EVENTS_IN_ROWS: Final = 200
-_TOLERANCE: Final = 1e-9
+_WARM_UP = 2
+_MAX_ROWS = 100_000
+_EVENTS_IN_ROWS = 200
+_TOLERANCE = 1e-9
 #: Host link where a profile names none: PCIe 3.0 x16, 15.75 GB/s per direction (PCI-SIG), the
 #: slowest common slot.
-_DEFAULT_HOST_LINK_BYTES_PER_S: Final = 15.75e9
+_DEFAULT_HOST_LINK_BYTES_PER_S = 15.75e9
 #: Host time to launch a captured graph: NVIDIA, "Constant-time launch for straight-line CUDA
 #: graphs" (2024), CUDA 12.6.
-_GRAPH_LAUNCH_S: Final = 2.5e-6
+_GRAPH_LAUNCH_S = 2.5e-6
 
 
 def device_settings(
@@ -77,7 +76,7 @@ def device_settings(
     }
 
 
-def device_time_s(table: CostTable, settings: Mapping[str, Any]) -> FloatArray:
+def device_time_s(table: CostTable, settings: Values) -> FloatArray:
     """Row times under the power limit, which binds row by row, and the gaps of a captured graph.
 
     Args:
@@ -116,7 +115,7 @@ class PassResult:
     energy_j: float | None
 
 
-def pass_result(table: CostTable, settings: Mapping[str, Any]) -> PassResult:
+def pass_result(table: CostTable, settings: Values) -> PassResult:
     """What a device takes for a pass.
 
     Args:
@@ -206,7 +205,7 @@ class Schedule:
         lowered: LoweredBatch,
         time_s: FloatArray,
         dispatch_s: FloatArray,
-        settings: Mapping[str, Any],
+        settings: Values,
     ) -> Schedule:
         """The schedule of one batch of scenarios."""
         busy_s = time_s @ lowered.repeat_count
@@ -295,9 +294,7 @@ class Schedule:
         return found
 
 
-def _input_bytes(
-    run: ResolvedRun, lowered: LoweredBatch, settings: Mapping[str, Any]
-) -> FloatArray:
+def _input_bytes(run: ResolvedRun, lowered: LoweredBatch, settings: Values) -> FloatArray:
     """Bytes copied to the device per iteration, shape (s,)."""
     one = device_settings(run.device, run.execution, 1.0, is_decode=settings["synchronize"])
     copied: FloatArray = lowered.input_bytes() * one["input_bytes"]

@@ -9,7 +9,7 @@ nearest links.
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from accelsim.hardware.cluster import Cluster
     from accelsim.hardware.placement import RankGroup
 
-__all__ = ["rank_group", "sharded_costs"]
-
-_COLLECTIVE_CODES: Final = tuple(int(kind) for kind in COLLECTIVE_KINDS)
+_COLLECTIVE_CODES = tuple(int(kind) for kind in COLLECTIVE_KINDS)
 
 
 def rank_group(group: ParallelGroup, shard: Shard) -> RankGroup:

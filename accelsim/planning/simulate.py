@@ -14,7 +14,7 @@ import math
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from accelsim.cost.table import Bound, CostTable, Execution, Tier
 from accelsim.errors import DoesNotFitError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
+from accelsim.plain import Document
 from accelsim.planning.evidence import has_own_spread, residual_log_sigma
 from accelsim.planning.likeness import Setting, setting_of
 from accelsim.planning.options import RunKeywords, RunOptions
@@ -46,20 +47,11 @@ if TYPE_CHECKING:
 
     from accelsim.hardware.cluster import Cluster
 
-__all__ = [
-    "OperatorShare",
-    "SimulatedPass",
-    "Simulation",
-    "check_memory",
-    "simulate",
-    "simulated",
-]
-
 #: Two-sided standard normal quantile of the 90 % interval.
-_Z90: Final = 1.6448536269514722
-_INTERVAL_LEVEL: Final = 0.9
-_TOP_OPERATORS: Final = 10
-_STEPS: Final = ("time_s", "value")
+_Z90 = 1.6448536269514722
+_INTERVAL_LEVEL = 0.9
+_TOP_OPERATORS = 10
+_STEPS = ("time_s", "value")
 
 
 @frozen
@@ -129,7 +121,7 @@ class Simulation(Result):
         )
 
     @property
-    def inputs(self) -> dict[str, Any]:
+    def inputs(self) -> Document:
         """What was asked, resolved."""
         return self.run.to_dict()
 
@@ -296,7 +288,7 @@ class Simulation(Result):
             "memory_bytes": Metric(self.memory.total_bytes),
         }
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Document:
         """Figures of the run and of each pass."""
         flat = {name: metric.value for name, metric in self.metrics.items()}
         passes = [

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from accelsim.plain import Document, Values
 from accelsim.report.listing import Listing
 
-__all__ = ["SCORE_COLUMNS", "accuracy_view", "score_rows"]
-
 #: Columns of a score row.
-SCORE_COLUMNS: Final = (
+SCORE_COLUMNS = (
     "suite",
     "device",
     "profile",
@@ -35,7 +33,7 @@ SCORE_COLUMNS: Final = (
     "roofline_mape_fraction",
     "refused",
 )
-_SHOWN: Final = (
+_SHOWN = (
     ("MAPE", "mape_fraction"),
     ("median", "median_ape_fraction"),
     ("p90", "p90_ape_fraction"),
@@ -44,10 +42,10 @@ _SHOWN: Final = (
     ("cover", "interval_coverage_fraction"),
     ("roofl.", "roofline_mape_fraction"),
 )
-_TITLES: Final = " | ".join(f">{title}" for title, _ in _SHOWN)
+_TITLES = " | ".join(f">{title}" for title, _ in _SHOWN)
 
 
-def score_rows(report: Mapping[str, Any], device: str | None = None) -> list[dict[str, Any]]:
+def score_rows(report: Values, device: str | None = None) -> list[Document]:
     """One mapping per suite and per group of it.
 
     Args:
@@ -55,7 +53,7 @@ def score_rows(report: Mapping[str, Any], device: str | None = None) -> list[dic
         device: Only groups of this device, by its catalogue name or its name in the tables; None
             for all.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[Document] = []
     for name, suite in report["suites"].items():
         groups = [group for group in suite["groups"] if _is_of(group, device)]
         if device is None:
@@ -64,13 +62,13 @@ def score_rows(report: Mapping[str, Any], device: str | None = None) -> list[dic
     return rows
 
 
-def _is_of(group: Mapping[str, Any], device: str | None) -> bool:
+def _is_of(group: Values, device: str | None) -> bool:
     named, profile = str(group["device"]).lower(), str(group["profile"])
     names = {named, profile.lower(), profile.partition("@")[0]}
     return device is None or device.lower() in names
 
 
-def _row(suite: str, values: Mapping[str, Any], group: str | None) -> dict[str, Any]:
+def _row(suite: str, values: Values, group: str | None) -> Document:
     computed = {"suite": suite, "group": group or "", "refused": _reasons(values["refused"])}
     return {
         name: computed[name] if name in computed else values.get(name) for name in SCORE_COLUMNS
@@ -82,7 +80,7 @@ def _reasons(refused: Mapping[str, int]) -> str:
 
 
 def accuracy_view(
-    report: Mapping[str, Any], device: str | None = None, *, groups: bool = False
+    report: Values, device: str | None = None, *, groups: bool = False
 ) -> RenderableType:
     """A line per suite and why rows were refused; per device where one is named or `groups` is set.
 
@@ -117,7 +115,7 @@ def accuracy_view(
     return Group(*parts)
 
 
-def _stack_table(stacks: Sequence[Mapping[str, Any]]) -> Listing:
+def _stack_table(stacks: Sequence[Values]) -> Listing:
     """Figures per stack; bias is predicted over measured time."""
     cells = []
     for row in stacks:
@@ -136,7 +134,7 @@ def _stack_table(stacks: Sequence[Mapping[str, Any]]) -> Listing:
     return Listing.of(f"stack | {titles}", cells, "max | p90 | rows")
 
 
-_STACK_FIELDS: Final = (
+_STACK_FIELDS = (
     "median_ape_fraction",
     "p90_ape_fraction",
     "max_ape_fraction",
@@ -145,7 +143,7 @@ _STACK_FIELDS: Final = (
 )
 
 
-def _refused(report: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def _refused(report: Values) -> list[tuple[str, str, str]]:
     suites = report["suites"].items()
     return [
         (name, f"{count:,}", reason)
@@ -154,7 +152,7 @@ def _refused(report: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     ]
 
 
-def _suite_table(rows: Sequence[Mapping[str, Any]]) -> Listing:
+def _suite_table(rows: Sequence[Values]) -> Listing:
     cells = [
         (
             row["suite"],
@@ -169,7 +167,7 @@ def _suite_table(rows: Sequence[Mapping[str, Any]]) -> Listing:
     return Listing.of(titles, cells, "bias | max | rows | cover | p90 | tier")
 
 
-def _group_table(rows: Sequence[Mapping[str, Any]]) -> Listing:
+def _group_table(rows: Sequence[Values]) -> Listing:
     """Groups of one suite that have rows; the device is named where there are several."""
     answered = [row for row in rows if row["group"] and row["rows_answered"]]
     several = len({row["device"] for row in answered}) > 1
@@ -182,7 +180,7 @@ def _group_table(rows: Sequence[Mapping[str, Any]]) -> Listing:
     return Listing.of(titles, cells, "tier | bias | max | roofl. | cover | p90")
 
 
-def _percents(row: Mapping[str, Any]) -> Iterable[str]:
+def _percents(row: Values) -> Iterable[str]:
     for _, field in _SHOWN:
         value = row[field]
         yield "" if value is None else f"{100 * value:.1f}"

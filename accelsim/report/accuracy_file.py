@@ -7,19 +7,17 @@ would take most of the file.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from accelsim.datafile import read_json
+from accelsim.plain import Values
 from accelsim.report.formats import plain_values
 
-__all__ = ["accuracy_text", "evidence_text", "read_accuracy"]
-
-_MAX_BYTES: Final = 20_000_000
+_MAX_BYTES = 20_000_000
 
 
-def accuracy_text(report: Mapping[str, Any]) -> str:
+def accuracy_text(report: Values) -> str:
     """Text of the file.
 
     Args:
@@ -32,7 +30,7 @@ def accuracy_text(report: Mapping[str, Any]) -> str:
     return f'{{"suites": {{\n{suites}\n}}{tail}}}\n'
 
 
-def evidence_text(report: Mapping[str, Any]) -> str:
+def evidence_text(report: Values) -> str:
     """Text of the file that estimates quote from, a line per board and setting.
 
     Args:
@@ -59,7 +57,7 @@ def read_accuracy(path: Path) -> dict[str, Any]:
     return report
 
 
-def _packed(suite: Mapping[str, Any]) -> str:
+def _packed(suite: Values) -> str:
     """A suite with the fields of its groups apart from their values."""
     groups = suite["groups"]
     fields = list(groups[0]) if groups else []

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from accelsim.plain import Document
 from accelsim.report.figure import html_fragment
 from accelsim.report.output import write_text
 from accelsim.report.parity import COLOURS, Series, limits, parity_series, sampling_note, title
@@ -22,19 +23,17 @@ from accelsim.report.parity import COLOURS, Series, limits, parity_series, sampl
 if TYPE_CHECKING:
     from accelsim.validation.score import Scoreboard, SuiteScore
 
-__all__ = ["SCRIPT_NAME", "parity_figure", "write_parity_pages"]
-
 #: The script that pages share.
-SCRIPT_NAME: Final = "plotly.min.js"
+SCRIPT_NAME = "plotly.min.js"
 #: Points of a page at most, shared by its devices; more make it slow to open.
-_MAX_POINTS: Final = 6_000
-_SYMBOLS: Final = ("circle", "triangle-up", "square", "diamond")
+_MAX_POINTS = 6_000
+_SYMBOLS = ("circle", "triangle-up", "square", "diamond")
 #: From this many points on marks are small and pale. All are drawn as vectors, since a browser may
 #: have no WebGL.
-_MANY: Final = 1_500
-_DIGITS: Final = 4
-_SQUARE: Final = {"scaleanchor": "x"}
-_PAGE: Final = """<!DOCTYPE html>
+_MANY = 1_500
+_DIGITS = 4
+_SQUARE = {"scaleanchor": "x"}
+_PAGE = """<!DOCTYPE html>
 <html><head><meta charset="utf-8" /><title>{name}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1" />
 <style>html, body, body > div {{ height: 100%; margin: 0; overflow: hidden }}</style></head>
@@ -79,7 +78,7 @@ def write_parity_pages(board: Scoreboard, folder: Path, *, force: bool = False) 
 
 def parity_figure(
     score: SuiteScore, series: Sequence[Series], max_points: int = _MAX_POINTS
-) -> dict[str, Any]:
+) -> Document:
     """Data and layout of a page, in plotly's terms.
 
     Args:
@@ -94,7 +93,7 @@ def parity_figure(
     mark = {"size": 5, "opacity": 0.5} if is_dense else {"size": 8, "opacity": 0.8}
     points = [_points(one, index, most, mark, is_time=is_time) for index, one in enumerate(series)]
     ratio = float(np.median(np.concatenate([one.high / one.predicted for one in series])))
-    axis: dict[str, Any] = {
+    axis: Document = {
         "type": "log",
         "range": [float(np.log10(low)), float(np.log10(high))],
         "exponentformat": "power",
@@ -124,9 +123,7 @@ def parity_figure(
     return {"data": [_band(low, high, ratio), *points, _diagonal(low, high)], "layout": layout}
 
 
-def _points(
-    one: Series, index: int, most: int, mark: dict[str, Any], *, is_time: bool
-) -> dict[str, Any]:
+def _points(one: Series, index: int, most: int, mark: Document, *, is_time: bool) -> Document:
     rows = one.sample(most)
     unit = "s" if is_time else ""
     error = 100 * float(np.median(np.abs(one.error)))
@@ -169,10 +166,10 @@ def _short(value: Any) -> float:
     return float(f"{float(value):.{_DIGITS - 1}e}")
 
 
-def _band(low: float, high: float, ratio: float) -> dict[str, Any]:
+def _band(low: float, high: float, ratio: float) -> Document:
     """Area between the median ends of the 90 % intervals."""
     ends = [low * ratio, high * ratio, high / ratio, low / ratio]
-    shape: dict[str, Any] = {
+    shape: Document = {
         "fill": "toself",
         "fillcolor": "rgba(150, 150, 150, 0.25)",
         "line": {"width": 0},
@@ -180,11 +177,11 @@ def _band(low: float, high: float, ratio: float) -> dict[str, Any]:
     return _line("90 % interval (median)", [low, high, high, low], ends) | shape
 
 
-def _diagonal(low: float, high: float) -> dict[str, Any]:
+def _diagonal(low: float, high: float) -> Document:
     line = _line("perfect", [low, high], [low, high])
     return line | {"line": {"color": "#333333", "width": 1}}
 
 
-def _line(name: str, x: list[float], y: list[float]) -> dict[str, Any]:
-    drawn: dict[str, Any] = {"type": "scatter", "mode": "lines", "hoverinfo": "skip"}
+def _line(name: str, x: list[float], y: list[float]) -> Document:
+    drawn: Document = {"type": "scatter", "mode": "lines", "hoverinfo": "skip"}
     return drawn | {"name": name, "x": x, "y": y}

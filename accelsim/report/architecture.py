@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
 
+from accelsim.plain import Values
 from accelsim.report.listing import Listing
 
-__all__ = ["peaks_view", "sweep_view"]
-
-_HEADERS: Final = (
+_HEADERS = (
     "",
     "array",
     "count",
@@ -22,10 +20,10 @@ _HEADERS: Final = (
     "used %",
     "stall %",
 )
-_MOST_ROWS: Final = 40
+_MOST_ROWS = 40
 
 
-def sweep_view(data: Mapping[str, Any], *, everything: bool = False) -> Listing:
+def sweep_view(data: Values, *, everything: bool = False) -> Listing:
     """The Pareto front, fastest first; all designs in their own order with `everything`.
 
     Args:
@@ -46,7 +44,7 @@ def sweep_view(data: Mapping[str, Any], *, everything: bool = False) -> Listing:
     )
 
 
-def _row(point: Mapping[str, Any]) -> tuple[str, ...]:
+def _row(point: Values) -> tuple[str, ...]:
     mark = "*" if point["is_pareto"] else ""
     head = (
         mark,
@@ -69,10 +67,10 @@ def _row(point: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-_PEAK_HEADERS: Final = ("device", "format", "quoted", "derived", "rate", "differs %", "why")
+_PEAK_HEADERS = ("device", "format", "quoted", "derived", "rate", "differs %", "why")
 
 
-def peaks_view(rows: Sequence[Mapping[str, Any]]) -> Listing:
+def peaks_view(rows: Sequence[Values]) -> Listing:
     """Quoted and derived peaks; the difference is shown where it is more than rounding.
 
     Args:

@@ -10,12 +10,10 @@ from accelsim.report.page import Cell, DataTable, Page, Section, axis, cell, fig
 from accelsim.report.parts import COLOURS, bars, cut, joules, mapping_section
 from accelsim.report.quantity import UNKNOWN, amount, decimal, duration, percent
 
-__all__ = ["exploration_page", "peaks_page"]
-
 Row = Mapping[str, Any]
 
-_MOST_POINTS: Final = 5_000
-_MOST_BARS: Final = 40
+_MOST_POINTS = 5_000
+_MOST_BARS = 40
 _rate: Final = partial(amount, unit="FLOP/s", small=False)
 
 
@@ -24,7 +22,7 @@ def _area(value: float | None) -> str:
 
 
 #: Word of the decision -> figure that is small, and how it is written.
-_BEST: Final[dict[str, tuple[str, Callable[[float | None], str]]]] = {
+_BEST: dict[str, tuple[str, Callable[[float | None], str]]] = {
     "fastest": ("latency_s", duration),
     "least energy": ("energy_j", joules),
     "smallest": ("area_mm2", _area),

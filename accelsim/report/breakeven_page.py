@@ -5,7 +5,7 @@ cross, and what a load costs on each, with sliders.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -16,12 +16,10 @@ from accelsim.report.parts import COLOURS, provenance_sections
 from accelsim.report.quantity import decimal, number, usd
 from accelsim.report.result_page import known_devices
 
-__all__ = ["breakeven_page"]
-
-_MONTHS: Final = 12
+_MONTHS = 12
 #: Lines are drawn from the least crossing over this to the last times it.
-_AROUND: Final = 30.0
-_VOLUMES: Final = 61
+_AROUND = 30.0
+_VOLUMES = 61
 
 Row = Mapping[str, Any]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -20,18 +20,16 @@ from accelsim.frozen import frozen
 from accelsim.report.page import DataTable, Section, axis, cell, figure, label
 from accelsim.report.quantity import number, percent, usd, whole
 
-__all__ = ["LoadCost", "LoadOption", "calculator_section", "cheapest_range", "load_cost"]
-
-_HOURS_PER_MONTH: Final = HOURS_PER_YEAR / 12
-_SECONDS_PER_HOUR: Final = 3600.0
+_HOURS_PER_MONTH = HOURS_PER_YEAR / 12
+_SECONDS_PER_HOUR = 3600.0
 #: Loads of the lines: a hundredth to a hundred times the one asked for.
-_DECADES: Final = 2.0
-_LOADS: Final = 121
+_DECADES = 2.0
+_LOADS = 121
 #: Pixels of the figure without its legend, and of a line of it.
-_HEIGHT: Final = 400
-_LEGEND_HEIGHT: Final = 20
+_HEIGHT = 400
+_LEGEND_HEIGHT = 20
 #: Options of a figure that a reader can tell apart.
-_MOST_OPTIONS: Final = 24
+_MOST_OPTIONS = 24
 
 
 @frozen

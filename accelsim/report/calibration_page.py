@@ -4,11 +4,12 @@ were frozen before they were measured, and steps of a server against those fitte
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from accelsim.plain import Document, Values
 from accelsim.report.page import Cell, DataTable, Page, Section, axis, cell, figure, label
 from accelsim.report.parts import COLOURS, bars, cut, mapping_section
 from accelsim.report.quantity import duration, percent, whole
@@ -16,15 +17,11 @@ from accelsim.report.quantity import duration, percent, whole
 if TYPE_CHECKING:
     from accelsim.simulation.serving.fitted_steps import FittedSteps, StepColumns
 
-__all__ = ["check_page", "fit_page", "server_page"]
-
-_MOST_POINTS: Final = 5_000
-_DIAGONAL: Final[dict[str, Any]] = {"color": "#7f8a94", "width": 1}
+_MOST_POINTS = 5_000
+_DIAGONAL: Document = {"color": "#7f8a94", "width": 1}
 
 
-def fit_page(
-    environment: Mapping[str, Any], errors: Sequence[Mapping[str, Any]], command: str
-) -> Page:
+def fit_page(environment: Values, errors: Sequence[Values], command: str) -> Page:
     """The report of a fit.
 
     Args:
@@ -65,7 +62,7 @@ def fit_page(
     return Page(title, tuple(said) or (f"{title}.",), sections, command)
 
 
-def check_page(document: Mapping[str, Any], command: str) -> Page:
+def check_page(document: Values, command: str) -> Page:
     """The report of a check on whole models.
 
     Args:
@@ -119,13 +116,13 @@ def check_page(document: Mapping[str, Any], command: str) -> Page:
     return Page("Check of a calibration", (decision,), tuple(sections), command)
 
 
-def _case(row: Mapping[str, Any]) -> str:
+def _case(row: Values) -> str:
     mode = "training" if row["is_training"] else "inference"
     threads = f"{row['threads']} threads" if row["threads"] else row["execution"]
     return f"{row['model']} batch {row['batch']} {row['dtype']}, {threads}, {mode}, {row['heap']}"
 
 
-def _parity(points: Mapping[str, Any], words: str) -> dict[str, Any]:
+def _parity(points: Values, words: str) -> Document:
     """Predicted over measured, with the line where they are equal."""
     both = [*points["x"], *points["y"]]
     ends = [min(both), max(both)]

@@ -9,13 +9,12 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from accelsim.plain import Document
 from accelsim.report.listing import Listing
 from accelsim.report.quantity import UNKNOWN, amount, percent
 
 if TYPE_CHECKING:
     from accelsim.planning.capacity.answer import CapacityPlan, FleetAnswer
-
-__all__ = ["capacity_view", "fleet_rows"]
 
 
 def capacity_view(result: CapacityPlan) -> RenderableType:
@@ -50,7 +49,7 @@ def _cells(fleet: FleetAnswer) -> tuple[str, ...]:
     )
 
 
-def _words(offers: list[dict[str, Any]]) -> str:
+def _words(offers: list[Document]) -> str:
     words = [f"{offer['count']} x {offer['device']} at {offer['offer']}" for offer in offers]
     return " + ".join(words) or "no fleet"
 
@@ -65,7 +64,7 @@ def _change(row: Any) -> tuple[str, str, str]:
     return names[row["parameter"]], shown, then if cost is None else f"{then}, {cost:,.0f} USD"
 
 
-def fleet_rows(result: CapacityPlan) -> list[dict[str, Any]]:
+def fleet_rows(result: CapacityPlan) -> list[Document]:
     """A row per offer of the recommended fleet and of the alternatives.
 
     Args:

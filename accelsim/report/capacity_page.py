@@ -5,9 +5,9 @@ decision, and where the load goes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from accelsim.plain import Document, Values
 from accelsim.report.calculator import LoadOption, calculator_section
 from accelsim.report.offers import quote_of
 from accelsim.report.page import DataTable, Page, Section, axis, cell, figure, label
@@ -21,12 +21,10 @@ from accelsim.report.parts import (
 from accelsim.report.quantity import amount, percent, usd
 from accelsim.report.result_page import known_devices
 
-__all__ = ["capacity_page"]
-
 _HOURS_PER_MONTH = 730.5
 
 
-def capacity_page(document: Mapping[str, Any], command: str) -> Page:
+def capacity_page(document: Values, command: str) -> Page:
     """The report of a capacity plan.
 
     Args:
@@ -60,17 +58,17 @@ def capacity_page(document: Mapping[str, Any], command: str) -> Page:
     return Page(title, words, tuple(sections), command, tuple(document["warnings"]))
 
 
-def _words(offers: Sequence[Mapping[str, Any]]) -> str:
+def _words(offers: Sequence[Values]) -> str:
     return " + ".join(f"{one['count']} x {one['device']}" for one in offers) or "no fleet"
 
 
-def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+def _flat(row: Values) -> Document:
     """A row with its offers in words."""
     named = {"fleet": _words(row["offers"])} if "offers" in row else {}
     return named | {name: value for name, value in row.items() if name != "offers"}
 
 
-def _fleets(document: Mapping[str, Any], fleets: Sequence[Mapping[str, Any]]) -> Section:
+def _fleets(document: Values, fleets: Sequence[Values]) -> Section:
     rows = [
         (
             _words(fleet["offers"]),
@@ -86,7 +84,7 @@ def _fleets(document: Mapping[str, Any], fleets: Sequence[Mapping[str, Any]]) ->
     costs = [fleet["cost_usd_per_month"] for fleet in fleets]
     sure = [100 * fleet["slo_probability"] for fleet in fleets]
     limits = document["inputs"].get("constraints") or {}
-    points: dict[str, Any] = {
+    points: Document = {
         "type": "scatter",
         "mode": "markers+text",
         "name": "fleets",
@@ -118,7 +116,7 @@ def _fleets(document: Mapping[str, Any], fleets: Sequence[Mapping[str, Any]]) ->
     return Section("fleets", "Fleets", DataTable(titles, rows), text, drawn)
 
 
-def _break_even(document: Mapping[str, Any], fleets: Sequence[Mapping[str, Any]]) -> list[Section]:
+def _break_even(document: Values, fleets: Sequence[Values]) -> list[Section]:
     """Cost of other loads on each fleet of one offer, at the rate its headroom says."""
     services = document["inputs"].get("services") or []
     if len(services) != 1 or not services[0].get("requests_per_s"):
@@ -147,7 +145,7 @@ def _growth(costs: Sequence[float | None]) -> Section:
     return Section("growth", "Cost by month", DataTable(("month", ">USD"), rows), "", drawn)
 
 
-def _sources(fleets: Sequence[Mapping[str, Any]], document: Mapping[str, Any]) -> list[Section]:
+def _sources(fleets: Sequence[Values], document: Values) -> list[Section]:
     offers = [one for fleet in fleets for one in fleet["offers"]]
     answers = [
         {"device": one["device"], "offer": one["offer"], "usd_per_hour": _hourly(one)}
@@ -157,7 +155,7 @@ def _sources(fleets: Sequence[Mapping[str, Any]], document: Mapping[str, Any]) -
     return provenance_sections([*answers, about], known_devices([one["device"] for one in offers]))
 
 
-def _hourly(one: Mapping[str, Any]) -> float | None:
+def _hourly(one: Values) -> float | None:
     """Price of an instance for an hour."""
     quote = quote_of(one["offer"])
     if quote is None:

@@ -11,8 +11,6 @@ from accelsim.frozen import frozen
 from accelsim.report.formats import visible
 from accelsim.report.output import write_file
 
-__all__ = ["Bars", "check_chart", "write_chart"]
-
 
 @frozen
 class Bars:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
+from accelsim.plain import Values
 from accelsim.report.listing import Listing
 from accelsim.report.page import Cell, DataTable, Page, Section, axis, figure
 
 if TYPE_CHECKING:
     from accelsim.claims.claim import JudgedClaim
 
-__all__ = ["claims_listing", "claims_page", "scenario_command", "verdict_words"]
-
 #: Verdicts in the order a reader looks for them.
-_ORDER: Final = ("refuted", "conditional", "not checkable", "reproduced")
+_ORDER = ("refuted", "conditional", "not checkable", "reproduced")
 #: Options whose flag is not their keyword's name.
-_FLAGS: Final = {"--kv-format": "--kv", "--kind": "--price-kind"}
+_FLAGS = {"--kv-format": "--kv", "--kind": "--price-kind"}
 
 
 def verdict_words(claims: Iterable[JudgedClaim]) -> str:
@@ -39,7 +38,7 @@ def _held(claim: JudgedClaim) -> str:
     return f"{sum(one.holds for one in claim.readings)}/{len(claim.readings)}"
 
 
-def claims_page(document: Mapping[str, Any], command: str) -> Page:
+def claims_page(document: Values, command: str) -> Page:
     """The report of claims: verdicts, then every reading with the command of its scenario.
 
     Args:
@@ -78,7 +77,7 @@ def claims_page(document: Mapping[str, Any], command: str) -> Page:
     return Page("Claims about CPUs, GPUs, FPGAs and ASICs", decision, sections, command)
 
 
-def _reading_cells(claim: Mapping[str, Any], one: Mapping[str, Any]) -> tuple[str | Cell, ...]:
+def _reading_cells(claim: Values, one: Values) -> tuple[str | Cell, ...]:
     holds = ("yes" if one["holds"] else "no") if one["verified"] else "not evidence"
     return (
         claim["id"],
@@ -91,7 +90,7 @@ def _reading_cells(claim: Mapping[str, Any], one: Mapping[str, Any]) -> tuple[st
     )
 
 
-def scenario_command(scenario: Mapping[str, Any]) -> str:
+def scenario_command(scenario: Values) -> str:
     """The command that runs the scenario of a reading; its words where it is none of a run.
 
     Args:
@@ -122,7 +121,7 @@ def _flag_words(name: str, value: Any) -> list[str]:
     return [_FLAGS.get(flag, flag), str(value)]
 
 
-def _changes(over: Mapping[str, Any]) -> str:
+def _changes(over: Values) -> str:
     return " ".join(word for name, value in over.items() for word in _flag_words(name, value))
 
 

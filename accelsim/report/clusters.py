@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
 
 from pydantic import BaseModel
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from accelsim.hardware.cluster import Cluster, Tier
+from accelsim.plain import Document, Values
 from accelsim.report.devices import device_numbers, numbers_view
 from accelsim.report.listing import Listing
 from accelsim.report.quantity import amount, decimal, duration, percent, whole
 
-__all__ = [
-    "CLUSTER_COLUMNS",
-    "cluster_document",
-    "cluster_row",
-    "cluster_view",
-    "clusters_table",
-]
-
 #: Columns every row has, whatever the clusters.
-CLUSTER_COLUMNS: Final = (
+CLUSTER_COLUMNS = (
     "name",
     "title",
     "device",
@@ -34,7 +26,7 @@ CLUSTER_COLUMNS: Final = (
 )
 
 
-def cluster_row(cluster: Cluster) -> dict[str, Any]:
+def cluster_row(cluster: Cluster) -> Document:
     """The figures of one cluster, SI units; its tiers in words."""
     return {
         "name": cluster.name,
@@ -52,7 +44,7 @@ def _tier_words(tier: Tier) -> str:
     return f"{tier.name} {tier.device_count} {bandwidth}"
 
 
-def clusters_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+def clusters_table(rows: Sequence[Values]) -> RenderableType:
     """Rows of `cluster_row`, one line each."""
     cells = [
         (
@@ -67,7 +59,7 @@ def clusters_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     return Listing.of("name | device | >devices | >nodes | ~tiers", cells, "nodes")
 
 
-def cluster_document(cluster: Cluster, profiles: Mapping[str, BaseModel]) -> dict[str, Any]:
+def cluster_document(cluster: Cluster, profiles: Mapping[str, BaseModel]) -> Document:
     """A cluster for JSON: its node, its tiers, and the numbers of its files with their sources.
 
     Args:
@@ -95,7 +87,7 @@ def cluster_document(cluster: Cluster, profiles: Mapping[str, BaseModel]) -> dic
     }
 
 
-def _tier_row(tier: Tier) -> dict[str, Any]:
+def _tier_row(tier: Tier) -> Document:
     return {
         "name": tier.name,
         "link": tier.link_name,
@@ -110,7 +102,7 @@ def _tier_row(tier: Tier) -> dict[str, Any]:
     }
 
 
-def cluster_view(document: Mapping[str, Any]) -> RenderableType:
+def cluster_view(document: Values) -> RenderableType:
     """A `cluster_document` as text: heading, tiers, and numbers with their sources."""
     return Group(
         *_heading(document),
@@ -120,7 +112,7 @@ def cluster_view(document: Mapping[str, Any]) -> RenderableType:
     )
 
 
-def _heading(document: Mapping[str, Any]) -> list[Text]:
+def _heading(document: Values) -> list[Text]:
     size = f"{document['node_count']:,} x {document['node']}, {document['device_count']:,} devices"
     host = f"{document['host_count']} x {document['host']}"
     memory = amount(document["host_memory_bytes"], "B", small=False)
@@ -138,12 +130,12 @@ def _heading(document: Mapping[str, Any]) -> list[Text]:
     return [*lines, Text("")]
 
 
-def _tiers_table(tiers: Sequence[Mapping[str, Any]]) -> RenderableType:
+def _tiers_table(tiers: Sequence[Values]) -> RenderableType:
     titles = "tier | link | topology | >devices | >bandwidth | >attained | >latency | >over"
     return Listing.of(titles, [_tier_cells(tier) for tier in tiers], "over | attained")
 
 
-def _tier_cells(tier: Mapping[str, Any]) -> list[str]:
+def _tier_cells(tier: Values) -> list[str]:
     shape = " x ".join(str(extent) for extent in tier["dimensions"])
     return [
         tier["name"],

@@ -6,11 +6,12 @@ winners by batch, what cannot run, and where the numbers come from.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
+from accelsim.plain import Document
 from accelsim.report.calculator import LoadOption, calculator_section
 from accelsim.report.formats import uniform_rows
 from accelsim.report.page import Cell, DataTable, Page, Section, axis, cell, figure, label
@@ -23,20 +24,18 @@ if TYPE_CHECKING:
     from accelsim.hardware.profile import DeviceProfile
     from accelsim.planning.batch_winners import BatchWinners
 
-__all__ = ["break_even_section", "comparison_page", "limit_lines", "pareto_front"]
-
 Row = Mapping[str, Any]
 
 #: Word of the decision -> column of an estimate, its best, and how its value is written.
-_WINS: Final[dict[str, tuple[str, Callable[..., Any], Callable[[float | None], str]]]] = {
+_WINS: dict[str, tuple[str, Callable[..., Any], Callable[[float | None], str]]] = {
     "fastest": ("latency_s", min, duration),
     "most per second": ("throughput_per_s", max, number),
     "least energy": ("energy_per_sample_j", min, joules),
     "cheapest": ("cost_usd_per_1000", min, usd),
 }
-_GOALS: Final = ("latency_s", "energy_per_sample_j", "cost_usd_per_1000")
+_GOALS = ("latency_s", "energy_per_sample_j", "cost_usd_per_1000")
 #: Columns a row is shown with; None where it has none.
-_COLUMNS: Final = (
+_COLUMNS = (
     "batch",
     "throughput_per_s",
     "usd_per_hour",
@@ -46,12 +45,12 @@ _COLUMNS: Final = (
     *_GOALS,
 )
 #: Points of a figure at most; those of the front are always drawn.
-_MOST_POINTS: Final = 5_000
+_MOST_POINTS = 5_000
 #: From this many points on names are shown by the pointer alone.
-_MANY: Final = 60
-_MOST_NAMES: Final = 20
-_LIFE_YEARS: Final = 3.0
-_USD_PER_KWH: Final = 0.10
+_MANY = 60
+_MOST_NAMES = 20
+_LIFE_YEARS = 3.0
+_USD_PER_KWH = 0.10
 
 
 def comparison_page(
@@ -222,7 +221,7 @@ def _cells(row: Row, is_on_front: bool) -> tuple[str | Cell, ...]:
 
 def _points(
     name: str, rows: Sequence[Row], most: float, colour: str, *, is_named: bool = True
-) -> dict[str, Any]:
+) -> Document:
     """Marks whose area grows with the energy, up to the largest of the figure."""
     energies = [row["energy_per_sample_j"] for row in rows]
     return {
@@ -244,9 +243,7 @@ def _points(
     }
 
 
-def limit_lines(
-    rows: Sequence[Row], limits: tuple[float | None, float | None]
-) -> list[dict[str, Any]]:
+def limit_lines(rows: Sequence[Row], limits: tuple[float | None, float | None]) -> list[Document]:
     """A line for the latency target and one for the budget, across what is drawn.
 
     Args:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Any, Final
+from typing import Any
 
 from pydantic import BaseModel
 from rich.console import Group, RenderableType
@@ -14,22 +14,12 @@ from rich.text import Text
 
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.hardware.sourced import Sourced
+from accelsim.plain import Document, Values
 from accelsim.report.listing import Listing, pairs, plain_table
 from accelsim.report.quantity import amount, decimal, usd, whole
 
-__all__ = [
-    "DEVICE_COLUMNS",
-    "device_document",
-    "device_numbers",
-    "device_row",
-    "device_view",
-    "devices_table",
-    "numbers_view",
-    "quantity_of",
-]
-
 #: Columns every device row has, whatever the devices.
-DEVICE_COLUMNS: Final = (
+DEVICE_COLUMNS = (
     "name",
     "class",
     "vendor",
@@ -42,15 +32,15 @@ DEVICE_COLUMNS: Final = (
     "idle_w",
 )
 #: Fields that are in every row, or shown elsewhere.
-_NO_FACTS: Final = frozenset(
+_NO_FACTS = frozenset(
     {
         *("name", "title", "aliases", "vendor", "year", "scope", "device_class", "note"),
         *("sources", "conflicts"),
     }
 )
-_SHOWN_DTYPES: Final = ("fp32", "fp16", "bf16", "int8")
+_SHOWN_DTYPES = ("fp32", "fp16", "bf16", "int8")
 #: Unit suffix of a field -> (SI symbol, whether prefixes below one make sense); longest first.
-_UNITS: Final = (
+_UNITS = (
     ("_bytes_per_sm", "B", False),
     ("_bytes_per_s", "B/s", False),
     ("_flop_per_s", "FLOP/s", False),
@@ -62,7 +52,7 @@ _UNITS: Final = (
 )
 
 
-def device_row(profile: DeviceProfile, *, local: bool = False) -> dict[str, Any]:
+def device_row(profile: DeviceProfile, *, local: bool = False) -> Document:
     """The figures of one device, SI units; unknown ones are None.
 
     Args:
@@ -87,7 +77,7 @@ def device_row(profile: DeviceProfile, *, local: bool = False) -> dict[str, Any]
     }
 
 
-def devices_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+def devices_table(rows: Sequence[Values]) -> RenderableType:
     """Rows of `device_row`, one line each; peaks in tera-operations per second."""
     rates = " | ".join(f">{name}" for name in _SHOWN_DTYPES)
     titles = f"name | class | vendor | year | >memory | >bandwidth | {rates} | >limit"
@@ -96,7 +86,7 @@ def devices_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     return Listing.of(titles, cells, "vendor | year | class", styles=styles)
 
 
-def _device_cells(row: Mapping[str, Any]) -> list[str]:
+def _device_cells(row: Values) -> list[str]:
     peaks = row["peak_flop_per_s"]
     rates = [decimal(peaks[name] / 1e12) if name in peaks else "-" for name in _SHOWN_DTYPES]
     return [
@@ -115,7 +105,7 @@ def _vendor(name: str) -> str:
     return name if len(name) <= 10 else name[:9] + "…"
 
 
-def device_numbers(profile: BaseModel) -> list[dict[str, Any]]:
+def device_numbers(profile: BaseModel) -> list[Document]:
     """Every sourced number of a profile: field, value, kind, source.
 
     Args:
@@ -145,7 +135,7 @@ def _label(key: Any) -> str:
     return key.name.lower() if isinstance(key, Enum) else str(key)
 
 
-def device_document(profile: DeviceProfile) -> dict[str, Any]:
+def device_document(profile: DeviceProfile) -> Document:
     """A profile for JSON: its description, numbers with sources, and recorded conflicts."""
     return {
         **device_row(profile, local=profile.name.startswith("local/")),
@@ -158,11 +148,11 @@ def device_document(profile: DeviceProfile) -> dict[str, Any]:
     }
 
 
-def _facts(profile: DeviceProfile) -> dict[str, Any]:
+def _facts(profile: DeviceProfile) -> Document:
     """What is neither a number with a source nor in every row: architecture, part, flows,
     dataflow.
     """
-    facts: dict[str, Any] = {}
+    facts: Document = {}
     for name in type(profile).model_fields:
         value = None if name in _NO_FACTS else getattr(profile, name)
         if isinstance(value, (str, bool)):
@@ -181,7 +171,7 @@ def device_view(profile: DeviceProfile) -> RenderableType:
     )
 
 
-def numbers_view(numbers: Sequence[Mapping[str, Any]]) -> RenderableType:
+def numbers_view(numbers: Sequence[Values]) -> RenderableType:
     """Rows of `device_numbers` as a table, and the sources that it cites by number."""
     sources = list(dict.fromkeys(row["source"] for row in numbers))
     table = plain_table(("field", "value", "kind", "source"), right=(1,), fold=(0,))

@@ -4,10 +4,10 @@ timeline are in the page of the command itself, which runs them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
+from accelsim.plain import Values
 from accelsim.report.comparison_page import break_even_section
 from accelsim.report.page import Page, Section
 from accelsim.report.parts import joules, metrics_section, provenance_sections, shares_section
@@ -15,12 +15,10 @@ from accelsim.report.quantity import amount, duration, number, percent, usd
 from accelsim.report.result_page import known_devices
 from accelsim.report.run_sections import accuracy_section, knee_section, offers_section
 
-__all__ = ["batches_page", "estimate_page"]
-
 _bytes: Final = partial(amount, unit="B", small=False)
 
 
-def estimate_page(document: Mapping[str, Any], command: str) -> Page:
+def estimate_page(document: Values, command: str) -> Page:
     """The report of a saved estimate.
 
     Args:
@@ -47,7 +45,7 @@ def estimate_page(document: Mapping[str, Any], command: str) -> Page:
     return Page(title, _decision(d), tuple(sections), command, tuple(d["warnings"]))
 
 
-def _decision(d: Mapping[str, Any]) -> tuple[str, ...]:
+def _decision(d: Values) -> tuple[str, ...]:
     if not d["fits"]:
         missing = _bytes(d["memory_short_bytes"])
         return (f"{d['workload']} does not fit on {d['device']}: {missing} are missing.",)
@@ -62,7 +60,7 @@ def _decision(d: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def batches_page(document: Mapping[str, Any], command: str) -> Page:
+def batches_page(document: Values, command: str) -> Page:
     """The report of one run at several batches.
 
     Args:
@@ -81,7 +79,7 @@ def batches_page(document: Mapping[str, Any], command: str) -> Page:
     return Page(title, (sections[0].text,), tuple(sections), command, tuple(warnings))
 
 
-def _row(one: Mapping[str, Any]) -> dict[str, Any]:
+def _row(one: Values) -> dict[str, Any]:
     """An estimate as a row of a comparison."""
     name = f"{one['device']}, batch {one['batch']:,}"
     return {**one, "reason": None, "name": name}

@@ -10,8 +10,6 @@ from typing import Any, Literal
 
 from accelsim.errors import MissingDependencyError
 
-__all__ = ["html_fragment"]
-
 
 def html_fragment(
     figure: Any, *, with_script: bool | Literal["directory"] = True, name: str | None = None

@@ -20,15 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-__all__ = [
-    "OutputFormat",
-    "csv_blocks",
-    "csv_text",
-    "json_text",
-    "plain_values",
-    "uniform_rows",
-    "visible",
-]
+from accelsim.plain import Document, Values
 
 #: Control characters but the end of a line, and those that reorder or hide text.
 _CONTROL = re.compile(
@@ -55,7 +47,7 @@ def json_text(data: Any) -> str:
     return json.dumps(plain_values(data), indent=2, allow_nan=False) + "\n"
 
 
-def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] = ()) -> str:
+def csv_text(rows: Iterable[Values], columns: Sequence[str] = ()) -> str:
     """Rows as CSV with a header line.
 
     Args:
@@ -103,9 +95,7 @@ def visible(text: str) -> str:
     return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
-def uniform_rows(
-    rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()
-) -> list[dict[str, Any]]:
+def uniform_rows(rows: Sequence[Values], columns: Sequence[str] = ()) -> list[Document]:
     """The rows with the same keys in the same order, None where a row has no such key.
 
     Args:
@@ -127,8 +117,8 @@ def plain_values(value: Any) -> Any:
     return value
 
 
-def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    cells: dict[str, Any] = {}
+def _flat(row: Values, prefix: str = "") -> Document:
+    cells: Document = {}
     for key, value in row.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):

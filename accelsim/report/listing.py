@@ -8,7 +8,7 @@ value of each figure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -17,13 +17,11 @@ from rich.text import Text
 
 from accelsim.frozen import frozen
 
-__all__ = ["Listing", "pairs", "plain_table"]
-
-_UNLIMITED: Final = 1_000
+_UNLIMITED = 1_000
 #: Width below which a table says which columns it leaves out, and least width of a column that may
 #: wrap.
-_NARROW: Final = 80
-_LEAST_FOLDED: Final = 14
+_NARROW = 80
+_LEAST_FOLDED = 14
 
 
 def plain_table(

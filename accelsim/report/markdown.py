@@ -13,8 +13,6 @@ from rich.text import Text
 from accelsim.report.formats import visible
 from accelsim.report.listing import Listing
 
-__all__ = ["markdown"]
-
 
 def markdown(view: RenderableType) -> str:
     """A view of `accelsim.report` as Markdown text (GitHub's tables).

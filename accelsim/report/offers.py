@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final
 
 from rich.console import RenderableType
 
@@ -13,14 +12,13 @@ from accelsim.economics.dates import STALE_DAYS, age_days
 from accelsim.economics.offer import PRICE_KINDS, Offer, PriceKind, Quote, first_day
 from accelsim.economics.price import PriceBook
 from accelsim.errors import UnknownNameError
+from accelsim.plain import Document, Values
 from accelsim.report.listing import Listing
 from accelsim.report.quantity import UNKNOWN, dated_words, usd
 
-__all__ = ["OFFER_COLUMNS", "offer_rows", "offer_words", "offers_table", "quote_of"]
-
-_PRICES: Final = tuple(f"{kind}_usd_per_hour" for kind in PRICE_KINDS)
+_PRICES = tuple(f"{kind}_usd_per_hour" for kind in PRICE_KINDS)
 #: Columns of an offer row.
-OFFER_COLUMNS: Final = (
+OFFER_COLUMNS = (
     "offer",
     "provider",
     "region",
@@ -69,7 +67,7 @@ def offer_words(offer: str | None, device: str | None = None) -> str:
     return f"{quote.offer.offer_id}, {quote.kind.replace('_', ' ')}{dated}"
 
 
-def offer_rows(offers: Iterable[Offer], kind: PriceKind | None = None) -> list[dict[str, Any]]:
+def offer_rows(offers: Iterable[Offer], kind: PriceKind | None = None) -> list[Document]:
     """One mapping per offer; prices are of the whole instance, ``usd_per_unit_hour`` of one device
     or vCPU.
 
@@ -84,7 +82,7 @@ def _known_kind(offer: Offer) -> PriceKind:
     return next((kind for kind in PRICE_KINDS if offer.usd_per_hour(kind) is not None), "on_demand")
 
 
-def _offer_row(offer: Offer, kind: PriceKind) -> dict[str, Any]:
+def _offer_row(offer: Offer, kind: PriceKind) -> Document:
     row = {name: getattr(offer, name, None) for name in OFFER_COLUMNS}
     row |= {"offer": offer.offer_id, "kind": kind, "currency": "USD"}
     row["usd_per_unit_hour"] = offer.usd_per_unit_hour(kind)
@@ -93,7 +91,7 @@ def _offer_row(offer: Offer, kind: PriceKind) -> dict[str, Any]:
     return {name: None if value == "" else value for name, value in row.items()}
 
 
-def offers_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+def offers_table(rows: Sequence[Values]) -> RenderableType:
     """Rows of `offer_rows`; prices in USD per hour."""
     cells = [
         (row["offer"], row["device"] or UNKNOWN, _count(row), *_prices(row), row["as_of"] or "")
@@ -104,14 +102,14 @@ def offers_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     return Listing.of(titles, cells, "device" if one_device else "count | as of")
 
 
-def _prices(row: Mapping[str, Any]) -> list[str]:
+def _prices(row: Values) -> list[str]:
     return [
         usd(row[name])
         for name in ("on_demand_usd_per_hour", "spot_usd_per_hour", "usd_per_unit_hour")
     ]
 
 
-def _count(row: Mapping[str, Any]) -> str:
+def _count(row: Values) -> str:
     if row["device_count"] is not None:
         return f"{row['device_count']:g}"
     return UNKNOWN if row["vcpu_count"] is None else f"{row['vcpu_count']:g} vCPU"

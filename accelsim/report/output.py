@@ -18,8 +18,6 @@ from accelsim.errors import InputError, InvalidValueError, MissingDependencyErro
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["check_output", "write_file", "write_frame", "write_text"]
-
 
 def check_output(path: Path, *, force: bool = False) -> None:
     """Refuse an output path that exists or cannot be written, before any work is done.

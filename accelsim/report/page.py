@@ -11,31 +11,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from accelsim import __version__
 from accelsim.errors import MissingDependencyError
 from accelsim.frozen import frozen
+from accelsim.plain import Document
 from accelsim.report.figure import html_fragment
 from accelsim.report.formats import visible
 from accelsim.report.output import write_text
 
-__all__ = [
-    "Cell",
-    "DataTable",
-    "Page",
-    "Section",
-    "axis",
-    "cell",
-    "figure",
-    "label",
-    "page_html",
-    "write_page",
-]
-
-_TRANSPARENT: Final = "rgba(0,0,0,0)"
-_GRID: Final = "#d5dce2"
-_HEIGHT: Final = 460
+_TRANSPARENT = "rgba(0,0,0,0)"
+_GRID = "#d5dce2"
+_HEIGHT = 460
 
 
 @frozen
@@ -87,7 +75,7 @@ class Section:
     title: str
     table: DataTable
     text: str = ""
-    figure: dict[str, Any] | None = None
+    figure: Document | None = None
     calculator: Mapping[str, Any] | None = None
 
 
@@ -184,7 +172,7 @@ def label(text: str) -> str:
     return escape(visible(text))
 
 
-def figure(data: Sequence[dict[str, Any]], **layout: Any) -> dict[str, Any]:
+def figure(data: Sequence[Document], **layout: Any) -> Document:
     """A figure in the colours of the page.
 
     Args:
@@ -204,7 +192,7 @@ def figure(data: Sequence[dict[str, Any]], **layout: Any) -> dict[str, Any]:
     return {"data": list(data), "layout": own | layout}
 
 
-def axis(title: str, **more: Any) -> dict[str, Any]:
+def axis(title: str, **more: Any) -> Document:
     """An axis with its title."""
     own = {"title": {"text": title}, "gridcolor": _GRID, "automargin": True, "zeroline": False}
     return own | more

@@ -9,7 +9,7 @@ at random with a fixed seed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,14 +21,12 @@ if TYPE_CHECKING:
     from accelsim.validation.scored_rows import ScoredRows
     from accelsim.workloads.graph import FloatArray
 
-__all__ = ["COLOURS", "Series", "limits", "parity_series", "sampling_note", "title"]
-
 #: Colours that stay apart for colour-blind readers (Okabe and Ito, 2008).
-COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 #: Rows of a thinned series that are drawn because they are the farthest off.
-_WORST: Final = 20
-_SEED: Final = 0
-_MARGIN: Final = 1.5
+_WORST = 20
+_SEED = 0
+_MARGIN = 1.5
 
 
 @frozen(eq=False)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from accelsim.report.devices import device_numbers, quantity_of
 from accelsim.report.offers import quote_of
@@ -17,31 +17,16 @@ from accelsim.report.quantity import amount, decimal, duration, percent, usd, wh
 if TYPE_CHECKING:
     from accelsim.hardware.profile import DeviceProfile
 
-__all__ = [
-    "COLOURS",
-    "MAX_ROWS",
-    "bars",
-    "cut",
-    "joules",
-    "mapping_section",
-    "metrics_section",
-    "provenance_sections",
-    "rows_section",
-    "shares_section",
-    "value_cell",
-    "words",
-]
-
 #: Rows of a table, and bars of a figure, at most.
-MAX_ROWS: Final = 200
-_MAX_BARS: Final = 40
-COLOURS: Final = ("#2f7fd6", "#e08a1e", "#2fa36b", "#c5539b", "#8a6fd1", "#7f8a94", "#d65f5f")
+MAX_ROWS = 200
+_MAX_BARS = 40
+COLOURS = ("#2f7fd6", "#e08a1e", "#2fa36b", "#c5539b", "#8a6fd1", "#7f8a94", "#d65f5f")
 
-_UNIT: Final = re.compile(r"(?<!_per)_(s|j|w|bytes|usd|fraction|count)$")
+_UNIT = re.compile(r"(?<!_per)_(s|j|w|bytes|usd|fraction|count)$")
 
 joules = partial(amount, unit="J")
 #: Ending of a name -> how its value is written; the first that fits.
-_WRITERS: Final[tuple[tuple[str, Callable[[float | None], str]], ...]] = (
+_WRITERS: tuple[tuple[str, Callable[[float | None], str]], ...] = (
     ("_fraction", percent),
     ("usd_per_hour", usd),
     ("usd_per_1000", usd),

@@ -9,22 +9,9 @@ from __future__ import annotations
 import math
 import os
 from datetime import UTC, date, datetime
-from typing import Final
 
-__all__ = [
-    "UNKNOWN",
-    "amount",
-    "dated_words",
-    "decimal",
-    "duration",
-    "number",
-    "percent",
-    "usd",
-    "whole",
-]
-
-UNKNOWN: Final = "unknown"
-_PREFIXES: Final = (
+UNKNOWN = "unknown"
+_PREFIXES = (
     (1e18, "E"),
     (1e15, "P"),
     (1e12, "T"),
@@ -33,11 +20,11 @@ _PREFIXES: Final = (
     (1e3, "k"),
     (1.0, ""),
 )
-_SMALL: Final = ((1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"))
-_DAYS_PER_YEAR: Final = 365.25
+_SMALL = ((1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"))
+_DAYS_PER_YEAR = 365.25
 #: Moment that outputs are dated by, seconds since 1970 (reproducible-builds.org); now where unset.
-_NOW_VARIABLE: Final = "SOURCE_DATE_EPOCH"
-_LONG_TIMES: Final = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
+_NOW_VARIABLE = "SOURCE_DATE_EPOCH"
+_LONG_TIMES = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 
 
 def amount(value: float | None, unit: str, *, small: bool = True) -> str:

@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from accelsim.errors import InputError
+from accelsim.plain import Values
 from accelsim.report.page import Page, Section
 from accelsim.report.parts import (
     mapping_section,
@@ -23,15 +24,13 @@ from accelsim.report.parts import (
 if TYPE_CHECKING:
     from accelsim.hardware.profile import DeviceProfile
 
-__all__ = ["known_devices", "merged_page", "result_page"]
-
 #: Version of the form of results that this package writes and reads.
-_SCHEMA_VERSION: Final = 1
+_SCHEMA_VERSION = 1
 #: Parts of a result that have a section of their own.
-_ABOUT: Final = frozenset(
+_ABOUT = frozenset(
     ("kind", "schema_version", "inputs", "metrics", "provenance", "warnings", "evidence")
 )
-_SAID: Final = 3
+_SAID = 3
 
 
 def result_page(document: Any, command: str) -> Page:
@@ -76,7 +75,7 @@ def _builder(document: Any) -> Callable[[Any, str], Page]:
 
 
 #: Columns of rows -> module and function of their page.
-_ROWS: Final = {
+_ROWS = {
     frozenset(("workload", "device", "latency_s", "reason")): (
         "comparison_page",
         "comparison_page",
@@ -88,14 +87,14 @@ _ROWS: Final = {
     frozenset(("quoted_flop_per_s", "derived_flop_per_s")): ("architecture_page", "peaks_page"),
 }
 #: Module and function of the page of a kind of result, and of one known by a key it has.
-_KINDS: Final = {
+_KINDS = {
     "estimate": ("estimate_page", "estimate_page"),
     "serving": ("serving_page", "serving_page"),
     "serving-search": ("serving_search", "search_page"),
     "training": ("training_page", "training_page"),
     "capacity plan": ("capacity_page", "capacity_page"),
 }
-_KEYS: Final = {
+_KEYS = {
     "claims": ("claims", "claims_page"),
     "suites": ("score_page", "score_page"),
     "batches": ("estimate_page", "batches_page"),
@@ -104,7 +103,7 @@ _KEYS: Final = {
 }
 
 
-def _of_kind(kind: str, document: Mapping[str, Any]) -> Callable[[Any, str], Page]:
+def _of_kind(kind: str, document: Values) -> Callable[[Any, str], Page]:
     found = _KINDS.get(kind) or next((_KEYS[key] for key in _KEYS if key in document), None)
     if found is None:
         return _mapping_page
@@ -145,7 +144,7 @@ def known_devices(names: Sequence[str]) -> list[DeviceProfile]:
     ]
 
 
-def _mapping_page(document: Mapping[str, Any], command: str) -> Page:
+def _mapping_page(document: Values, command: str) -> Page:
     """Any result: its metrics, its parts and rows, and where they come from."""
     metrics = document.get("metrics") or {}
     flat = {
@@ -170,7 +169,7 @@ def _mapping_page(document: Mapping[str, Any], command: str) -> Page:
     return Page(title, decision, tuple(sections), command, tuple(document.get("warnings") or ()))
 
 
-def _title(document: Mapping[str, Any]) -> str:
+def _title(document: Values) -> str:
     model, device = document.get("workload"), document.get("device")
     if model and device:
         return f"{model} on {device}"
@@ -189,7 +188,7 @@ def _part(name: str, value: Any) -> Section:
     return rows_section(name, words(name), rows)
 
 
-def _rows_page(rows: Sequence[Mapping[str, Any]], command: str) -> Page:
+def _rows_page(rows: Sequence[Values], command: str) -> Page:
     """A list of rows as a table."""
     title = f"{len(rows):,} rows"
     sections = (rows_section("rows", "Rows", rows),) if rows else ()

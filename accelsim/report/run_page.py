@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from accelsim.cost.idle import idle_power_w
+from accelsim.plain import Document
 from accelsim.report.page import (
     Cell,
     DataTable,
@@ -37,14 +38,12 @@ if TYPE_CHECKING:
     from accelsim.simulation.timeline import StepFunction, Timeline
     from accelsim.workloads.graph import FloatArray
 
-__all__ = ["bound_seconds", "run_page"]
-
 #: Points, bars and spans of a figure, and rows of a table, at most.
-_MAX_POINTS: Final = 5_000
-_MAX_SPANS: Final = 2_000
-_MAX_STEPS: Final = 1_000
-_MAX_ROWS: Final = 200
-_MAX_GROUPS: Final = 40
+_MAX_POINTS = 5_000
+_MAX_SPANS = 2_000
+_MAX_STEPS = 1_000
+_MAX_ROWS = 200
+_MAX_GROUPS = 40
 _watts = partial(amount, unit="W")
 _bytes = partial(amount, unit="B", small=False)
 _rate = partial(amount, unit="FLOP/s", small=False)
@@ -196,7 +195,7 @@ def _peak(e: Estimate, device: DeviceProfile) -> float | None:
     return peaks.get(e.precision)
 
 
-def _roof(e: Estimate, device: DeviceProfile, intensity: pd.Series[float]) -> list[dict[str, Any]]:
+def _roof(e: Estimate, device: DeviceProfile, intensity: pd.Series[float]) -> list[Document]:
     peak, bandwidth = _peak(e, device), device.memory_bandwidth_bytes_per_s
     if peak is None or bandwidth is None or intensity.empty:
         return []
@@ -281,7 +280,7 @@ def _power_and_memory(timeline: Timeline, device: DeviceProfile) -> Section:
     if idle_w is not None and np.isfinite(timeline.energy_j).all() and timeline.energy_j.any():
         curves.append(("power, W", timeline.power(idle_w), _watts))
     curves += [("activations, B", steps, _bytes) for steps in timeline.counters.values()]
-    traces: list[dict[str, Any]] = []
+    traces: list[Document] = []
     rows: list[tuple[str | Cell, ...]] = []
     for place, (name, steps, words) in enumerate(curves):
         edges, values = _resampled(steps, timeline.makespan_s)

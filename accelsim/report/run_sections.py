@@ -6,8 +6,9 @@ this device were from measurements.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from accelsim.plain import Document
 from accelsim.report.page import Cell, DataTable, Section, axis, cell, figure, label
 from accelsim.report.parts import COLOURS, bars, cut, joules
 from accelsim.report.quantity import amount, duration, number, percent, usd, whole
@@ -16,11 +17,9 @@ if TYPE_CHECKING:
     from accelsim.planning.estimate import Estimate
     from accelsim.planning.run_changes import RunChange
 
-__all__ = ["accuracy_section", "changes_section", "knee_section", "offers_section"]
-
-_SECONDS_PER_HOUR: Final = 3600.0
+_SECONDS_PER_HOUR = 3600.0
 #: Faster part of the device in a change: its time shrinks as much where it limits.
-_FASTER: Final = 1.2
+_FASTER = 1.2
 
 
 def knee_section(curve: Sequence[Mapping[str, Any]], knee: int | None) -> Section:
@@ -39,7 +38,7 @@ def knee_section(curve: Sequence[Mapping[str, Any]], knee: int | None) -> Sectio
         "memory_bytes": lambda size: amount(size, "B", small=False),
     }
     rows = [tuple(cell(one[name], write) for name, write in writers.items()) for one in curve]
-    line: dict[str, Any] = {
+    line: Document = {
         "type": "scatter",
         "mode": "lines+markers+text",
         "name": "batch",
@@ -150,7 +149,7 @@ def offers_section(
         return None
     order = sorted(range(len(rows)), key=lambda place: points[place][0])
     drawn = [points[place] for place in order if points[place][1] is not None]
-    mark: dict[str, Any] = {
+    mark: Document = {
         "type": "scatter",
         "mode": "markers",
         "x": [cost for cost, _, _ in drawn],

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from accelsim.datafile import MAX_DEPTH
 from accelsim.errors import InputError, MissingDependencyError, ProfileError
+from accelsim.plain import Document
 from accelsim.plainfile import parse_values, read_plain
 
-__all__ = ["MAX_BYTES", "read_result"]
-
 #: Largest file that is read; larger results are folders of sweeps.
-MAX_BYTES: Final = 128_000_000
+MAX_BYTES = 128_000_000
 #: Folder of a sweep's parts; the columns a page shows.
-_PARTS: Final = "parts"
-_COLUMNS: Final = (
+_PARTS = "parts"
+_COLUMNS = (
     *("workload", "device", "mode", "batch", "latency_s", "throughput_per_s"),
     *("energy_per_sample_j", "cost_usd_per_1000", "bound", "reason", "offer"),
     *("usd_per_hour", "average_power_w"),
 )
 #: Points of a sweep that a page takes in: evenly spaced ones of a larger one.
-_MOST_POINTS: Final = 100_000
+_MOST_POINTS = 100_000
 
 
 def read_result(path: Path) -> Any:
@@ -61,7 +60,7 @@ def _checked(document: Any, path: Path) -> Any:
     return document
 
 
-def _sweep_rows(folder: Path) -> list[dict[str, Any]]:
+def _sweep_rows(folder: Path) -> list[Document]:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -73,7 +72,7 @@ def _sweep_rows(folder: Path) -> list[dict[str, Any]]:
     try:
         files = [pq.ParquetFile(part) for part in parts]
         stride = -(-sum(one.metadata.num_rows for one in files) // _MOST_POINTS)
-        rows: list[dict[str, Any]] = []
+        rows: list[Document] = []
         passed = 0
         for one in files:
             stored = one.schema_arrow.names

@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
+from accelsim.plain import Document, Values
 from accelsim.report.accuracy import score_rows
 from accelsim.report.page import DataTable, Page, Section, cell, figure
 from accelsim.report.parts import bars, cut, rows_section
@@ -15,9 +15,7 @@ from accelsim.report.quantity import percent
 if TYPE_CHECKING:
     from accelsim.validation.score import Scoreboard
 
-__all__ = ["score_page"]
-
-_FIELDS: Final = {
+_FIELDS = {
     "mape_fraction": "MAPE",
     "median_ape_fraction": "median",
     "p90_ape_fraction": "p90",
@@ -26,12 +24,12 @@ _FIELDS: Final = {
     "roofline_mape_fraction": "plain roofline",
 }
 #: Rows of all suites together that parity figures draw.
-_MOST_POINTS: Final = 20_000
-_MOST_OF_ONE: Final = 6_000
+_MOST_POINTS = 20_000
+_MOST_OF_ONE = 6_000
 
 
 def score_page(
-    document: Mapping[str, Any],
+    document: Values,
     command: str,
     board: Scoreboard | None = None,
     device: str | None = None,
@@ -77,7 +75,7 @@ def score_page(
     return Page("Predicted against measured", tuple(decision), tuple(sections), command)
 
 
-def _device_page(rows: list[dict[str, Any]], command: str, device: str) -> Page:
+def _device_page(rows: list[Document], command: str, device: str) -> Page:
     """The page of one device."""
     sections = (_suites(rows), rows_section("rows", "All figures", rows))
     decision = tuple(
@@ -94,11 +92,11 @@ def _device_page(rows: list[dict[str, Any]], command: str, device: str) -> Page:
     )
 
 
-def _named(row: Mapping[str, Any]) -> str:
+def _named(row: Values) -> str:
     return f"{row['suite']}, {row['group']}".rstrip(", ")
 
 
-def _suites(rows: list[dict[str, Any]]) -> Section:
+def _suites(rows: list[Document]) -> Section:
     wholes = [row for row in rows if row["group"] in {"", "all"} and row["rows_answered"]]
     series = {
         words: [None if row[field] is None else 100 * row[field] for row in wholes]

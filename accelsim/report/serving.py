@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.text import Text
 
+from accelsim.plain import Values
 from accelsim.report.listing import pairs, plain_table
 from accelsim.report.offers import offer_words
 from accelsim.report.quantity import amount, duration, number, percent, usd
@@ -17,16 +18,14 @@ from accelsim.report.quantity import amount, duration, number, percent, usd
 if TYPE_CHECKING:
     from accelsim.planning.serving.result import ServingResult
 
-__all__ = ["serving_view"]
-
-_TIMES: Final = {
+_TIMES = {
     "ttft_s": "first token (TTFT)",
     "tpot_s": "next tokens (TPOT)",
     "itl_s": "gap between tokens",
     "e2e_s": "whole request",
     "queue_s": "queueing",
 }
-_BATCH_TIMES: Final = {"e2e_s": "whole request", "queue_s": "queueing"}
+_BATCH_TIMES = {"e2e_s": "whole request", "queue_s": "queueing"}
 
 
 def serving_view(result: ServingResult) -> RenderableType:
@@ -73,12 +72,12 @@ def _figures(r: ServingResult) -> list[tuple[str, str]]:
     return [*lines, *(("caution", warning) for warning in r.warnings)]
 
 
-def _is_told(r: ServingResult, pool: Mapping[str, Any]) -> bool:
+def _is_told(r: ServingResult, pool: Values) -> bool:
     """Whether a pool is more than the replicas that the title names."""
     return len(r.pools) > 1 or pool["cold_start_s"] is not None
 
 
-def _pool_words(pool: Mapping[str, Any]) -> str:
+def _pool_words(pool: Values) -> str:
     part = {"all": "", "prompts": ", prompts", "further": ", further tokens"}[pool["part"]]
     words = f"{pool['workload']} on {number(pool['mean_replicas'])} x {pool['device']}{part}"
     words += f", {percent(pool['utilisation_fraction'])} used"

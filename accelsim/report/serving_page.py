@@ -5,8 +5,8 @@ intervals and the targets as lines, and what it costs at other loads.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
 
+from accelsim.plain import Document, Values
 from accelsim.report.calculator import LoadOption, calculator_section
 from accelsim.report.page import Cell, DataTable, Page, Section, axis, cell, figure
 from accelsim.report.parts import (
@@ -20,19 +20,17 @@ from accelsim.report.quantity import amount, duration, number, percent, usd
 from accelsim.report.result_page import known_devices
 from accelsim.report.run_sections import offers_section
 
-__all__ = ["serving_page"]
-
-_TIMES: Final = {
+_TIMES = {
     "ttft_s": "first token",
     "tpot_s": "further token",
     "itl_s": "gap between tokens",
     "e2e_s": "whole request",
     "queue_s": "queueing",
 }
-_SECONDS_PER_HOUR: Final = 3600.0
+_SECONDS_PER_HOUR = 3600.0
 
 
-def serving_page(document: Mapping[str, Any], command: str) -> Page:
+def serving_page(document: Values, command: str) -> Page:
     """The report of a served load.
 
     Args:
@@ -57,7 +55,7 @@ def serving_page(document: Mapping[str, Any], command: str) -> Page:
     return Page(title, _decision(document), tuple(sections), command, tuple(document["warnings"]))
 
 
-def _flat(inputs: Mapping[str, Any]) -> dict[str, Any]:
+def _flat(inputs: Values) -> Document:
     return {
         f"{part} {name}": value
         for part, found in inputs.items()
@@ -65,7 +63,7 @@ def _flat(inputs: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _decision(d: Mapping[str, Any]) -> tuple[str, ...]:
+def _decision(d: Values) -> tuple[str, ...]:
     where = f"{d['replicas']} x {d['device']} with {d['engine']}"
     met = d["slo_attainment_fraction"]
     asked = d["inputs"]["options"]["slo"]["attainment_fraction"]
@@ -88,11 +86,11 @@ def _decision(d: Mapping[str, Any]) -> tuple[str, ...]:
     return (first, *overload, f"Times: {times}.", f"{used}; energy {power}; cost {cost}.")
 
 
-def _times(document: Mapping[str, Any]) -> Section:
+def _times(document: Values) -> Section:
     """Percentiles of each time, its target as a line, its interval as a bar."""
     slo = document["inputs"]["options"]["slo"]
     rows: list[tuple[str | Cell, ...]] = []
-    traces: list[dict[str, Any]] = []
+    traces: list[Document] = []
     for place, (name, words) in enumerate(_TIMES.items()):
         parts = {part: one for part, one in document[name].items() if one is not None}
         if not parts:
@@ -133,12 +131,12 @@ def _times(document: Mapping[str, Any]) -> Section:
     return Section("times", "Times of requests", DataTable(titles, rows), text, drawn)
 
 
-def _gap(metric: Mapping[str, Any], end: str) -> float:
+def _gap(metric: Values, end: str) -> float:
     value, other = metric.get("value"), metric.get(end)
     return 0.0 if value is None or other is None else abs(other - value)
 
 
-def _offers(d: Mapping[str, Any]) -> Section | None:
+def _offers(d: Values) -> Section | None:
     """Cost and carbon of a request at this load; None where several devices share it."""
     if len({pool["device"] for pool in d["pools"]}) > 1:
         return None
@@ -149,7 +147,7 @@ def _offers(d: Mapping[str, Any]) -> Section | None:
     return offers_section(d["device"], rate and rate / count, per_request, "requests")
 
 
-def _calculator(d: Mapping[str, Any]) -> Section | None:
+def _calculator(d: Values) -> Section | None:
     """Cost at other loads: the rate at full utilisation is the rate now over the share used."""
     rate, used = d["throughput_requests_per_s"], d["utilisation_fraction"]
     per_1000 = d["cost_usd_per_1000_requests"]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from accelsim.plain import Document, Values
 from accelsim.report.calculator import LoadOption, calculator_section
 from accelsim.report.listing import plain_table
 from accelsim.report.page import Cell, DataTable, Page, Section, axis, figure, label
@@ -20,13 +21,11 @@ from accelsim.report.result_page import known_devices
 if TYPE_CHECKING:
     from accelsim.planning.serving.search import ServingSearch
 
-__all__ = ["search_page", "search_view"]
-
-_LAYOUT: Final = ("deployment", "batch")
-_TITLES: Final = (*_LAYOUT, "TPOT", "TTFT", "tokens/s", "$/million", "per token")
-_SIMULATED: Final = (*_LAYOUT, "TPOT", "TTFT", "tokens/s", "$/million", "targets")
-_MOST_ROWS: Final = 12
-_SECONDS_PER_HOUR: Final = 3600.0
+_LAYOUT = ("deployment", "batch")
+_TITLES = (*_LAYOUT, "TPOT", "TTFT", "tokens/s", "$/million", "per token")
+_SIMULATED = (*_LAYOUT, "TPOT", "TTFT", "tokens/s", "$/million", "targets")
+_MOST_ROWS = 12
+_SECONDS_PER_HOUR = 3600.0
 
 
 def search_view(result: ServingSearch) -> RenderableType:
@@ -47,13 +46,13 @@ def search_view(result: ServingSearch) -> RenderableType:
     return Group(*parts, *(Text(f"caution: {warning}") for warning in result.warnings))
 
 
-def _layout(row: Mapping[str, Any]) -> list[str]:
+def _layout(row: Values) -> list[str]:
     ranks = " ".join(f"{name}{row[name]}" for name in ("tp", "pp", "ep") if row[name] != 1)
     deployment = f"{row['replicas']:g} x {row['device']} {row['precision']} {ranks}".rstrip()
     return [deployment, f"{row['max_seqs']} of {row['max_batch_tokens']:,} tokens"]
 
 
-def _simulated(row: Mapping[str, Any]) -> list[str]:
+def _simulated(row: Values) -> list[str]:
     return [
         duration(row["simulated_tpot_s"]),
         duration(row["simulated_ttft_s"]),
@@ -63,7 +62,7 @@ def _simulated(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _figures(row: Mapping[str, Any]) -> list[tuple[str, float | None]]:
+def _figures(row: Values) -> list[tuple[str, float | None]]:
     """Texts and numbers."""
     writers: dict[str, Callable[[float | None], str]] = {
         "tpot_s": duration,
@@ -75,7 +74,7 @@ def _figures(row: Mapping[str, Any]) -> list[tuple[str, float | None]]:
     return [(write(row[name]), row[name]) for name, write in writers.items()]
 
 
-def search_page(document: Mapping[str, Any], command: str) -> Page:
+def search_page(document: Values, command: str) -> Page:
     """The page of a search.
 
     Args:
@@ -112,7 +111,7 @@ def search_page(document: Mapping[str, Any], command: str) -> Page:
     return Page(title, (words,), tuple(sections), command, tuple(document["warnings"]))
 
 
-def _costs(simulated: Sequence[Mapping[str, Any]]) -> list[Section]:
+def _costs(simulated: Sequence[Values]) -> list[Section]:
     """Cost of other loads on the configurations that were simulated."""
     options = [
         LoadOption(
@@ -135,10 +134,10 @@ def _costs(simulated: Sequence[Mapping[str, Any]]) -> list[Section]:
 
 
 def _picture(
-    front: Sequence[Mapping[str, Any]],
-    simulated: Sequence[Mapping[str, Any]],
-    slo: Mapping[str, Any],
-) -> dict[str, Any]:
+    front: Sequence[Values],
+    simulated: Sequence[Values],
+    slo: Values,
+) -> Document:
     devices = dict.fromkeys(row["device"] for row in front)
     traces = [
         _points(name, [row for row in front if row["device"] == name], "circle") for name in devices
@@ -156,9 +155,7 @@ def _picture(
     )
 
 
-def _points(
-    name: str, rows: Sequence[Mapping[str, Any]], symbol: str, prefix: str = ""
-) -> dict[str, Any]:
+def _points(name: str, rows: Sequence[Values], symbol: str, prefix: str = "") -> Document:
     cost = "simulated_usd_per_million_tokens" if prefix else "cost_usd_per_million_tokens"
     return {
         "type": "scatter",

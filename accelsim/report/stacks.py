@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from accelsim.plain import Document, Values
 from accelsim.report.listing import Listing
 from accelsim.report.quantity import UNKNOWN
 from accelsim.stack_catalog import Stack
 
-__all__ = ["STACK_COLUMNS", "stack_document", "stack_row", "stack_view", "stacks_table"]
-
 #: Columns every row has, whatever the stacks.
-STACK_COLUMNS: Final = (
+STACK_COLUMNS = (
     "name",
     "title",
     "versions",
@@ -31,10 +30,10 @@ STACK_COLUMNS: Final = (
     "source",
 )
 #: Half a 90 % interval of a normal distribution, in standard deviations.
-_Z90: Final = 1.645
+_Z90 = 1.645
 
 
-def stack_row(stack: Stack) -> dict[str, Any]:
+def stack_row(stack: Stack) -> Document:
     """What one stack is; spreads of ln(time) and the rows behind them by class and mode."""
     spreads = {f"{one.device_class} {one.mode}": one for one in stack.spreads}
     return {
@@ -53,7 +52,7 @@ def stack_row(stack: Stack) -> dict[str, Any]:
     }
 
 
-def stacks_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+def stacks_table(rows: Sequence[Values]) -> RenderableType:
     """Rows of `stack_row`, one line each."""
     cells = [
         (
@@ -79,7 +78,7 @@ def _spread_words(log_sigma: float | None) -> str:
     return UNKNOWN if log_sigma is None else f"x{np.exp(_Z90 * log_sigma):.2f}"
 
 
-def stack_document(stack: Stack) -> dict[str, Any]:
+def stack_document(stack: Stack) -> Document:
     """A stack for JSON: all that its file says, without the ratios of single boards left out."""
     without = {"without"}
     return {
@@ -93,7 +92,7 @@ def stack_document(stack: Stack) -> dict[str, Any]:
     }
 
 
-def stack_view(document: Mapping[str, Any]) -> RenderableType:
+def stack_view(document: Values) -> RenderableType:
     """A `stack_document` as text."""
     places = ", ".join(_place_words(*place) for place in document["runs_on"].items())
     only = "; language models that generate tokens alone" if document["generation_only"] else ""
@@ -118,7 +117,7 @@ def _table(titles: str, cells: Any) -> RenderableType | None:
     return Listing.of(titles, rows) if rows else None
 
 
-def _version_cells(version: Mapping[str, Any]) -> list[str]:
+def _version_cells(version: Values) -> list[str]:
     lacks = [*version["lacks_paths"], *version["lacks_precisions"]]
     host = version["gpu_host_ratio"]
     words = [
@@ -130,21 +129,21 @@ def _version_cells(version: Mapping[str, Any]) -> list[str]:
     return [version["version"], "; ".join(filter(None, words)), version["source"]]
 
 
-def _way_cells(way: tuple[str, Mapping[str, Any]]) -> list[str]:
+def _way_cells(way: tuple[str, Values]) -> list[str]:
     name, path = way
     return [name, path["launch"], path["fuses"], path["source"]]
 
 
-def _layout_cells(layout: tuple[str, Mapping[str, Any]]) -> list[str]:
+def _layout_cells(layout: tuple[str, Values]) -> list[str]:
     turned_us = layout[1]["transform_us"]
     cost = "" if turned_us is None else f"turns maps, from {turned_us:g} us"
     return [layout[0], cost, layout[1]["source"]]
 
 
-def _ratio(entry: Mapping[str, Any]) -> list[str]:
+def _ratio(entry: Values) -> list[str]:
     return [entry["device_class"], entry["mode"], entry["family"], f"x{entry['time_ratio']:.3g}"]
 
 
-def _spread(entry: Mapping[str, Any]) -> list[str]:
+def _spread(entry: Values) -> list[str]:
     spread = _spread_words(entry["log_sigma"])
     return [entry["device_class"], entry["mode"], spread, f"{entry['rows']}"]

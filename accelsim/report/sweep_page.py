@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
+from accelsim.plain import Document
 from accelsim.report.page import Page, Section, axis, figure, label
 from accelsim.report.parts import rows_section
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["pareto_page"]
-
 #: Points beside the front that are drawn: more hide it and make the page slow.
-_MOST: Final = 5000
+_MOST = 5000
 
 
 def pareto_page(
@@ -37,7 +36,7 @@ def pareto_page(
     groups = front.groupby(name) if name else [("front", front)]
     traces += [_trace(part, x, y, str(value), {"size": 9}) for value, part in groups]
     drawn = figure(traces, xaxis=axis(x, type="log"), yaxis=axis(y, type="log"), height=640)
-    rows: list[dict[str, Any]] = [
+    rows: list[Document] = [
         {str(name): None if value != value else value for name, value in row.items()}  # noqa: PLR0124
         for row in front.dropna(axis=1, how="all").to_dict("records")
     ]
@@ -48,9 +47,7 @@ def pareto_page(
     return Page(title, (decision,), (section,), command)
 
 
-def _trace(
-    points: pd.DataFrame, x: str, y: str, name: str, marker: dict[str, Any]
-) -> dict[str, Any]:
+def _trace(points: pd.DataFrame, x: str, y: str, name: str, marker: Document) -> Document:
     about = [column for column in ("workload", "device", "batch", "fleet") if column in points]
     words = points[about].astype(str).agg(" ".join, axis=1) if about else points.index.astype(str)
     return {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -45,11 +45,11 @@ __all__ = [
 _SHOWN_EXTRAPOLATION = 0.02
 _SHOWN_SHARE = 0.005
 
-COMPARISON_NOTE: Final = (
+COMPARISON_NOTE = (
     "* wins its column beyond all 90 % intervals, ~ may be its best; time is that of one batch "
     "alone, all else is per sample or sequence in steady state"
 )
-_LIMITS: Final = {
+_LIMITS = {
     "compute": "arithmetic",
     "memory": "memory bandwidth",
     "data_loading": "data loading",
@@ -58,16 +58,16 @@ _LIMITS: Final = {
     "link": "the link: copies from the host or between devices",
     "memory_capacity": "memory capacity: it does not fit",
 }
-_SHORT_LIMITS: Final = {
+_SHORT_LIMITS = {
     "data_loading": "loading",
     "memory_capacity": "capacity",
 }
-_TIERS: Final = {
+_TIERS = {
     "spec": "datasheet figures and class-wide efficiencies; not fitted to this device",
     "fitted": "parameters fitted to measurements of this device",
     "measured": "interpolated from measurements of this device",
 }
-_MEMORY_PARTS: Final = {
+_MEMORY_PARTS = {
     "weight_bytes": "weights",
     "activation_bytes": "activations",
     "gradient_bytes": "gradients",
@@ -312,22 +312,22 @@ class _Column:
     best: str | None = None
 
 
-_COMMON: Final = (
+_COMMON = (
     _Column("type", lambda e: e.precision),
     _Column(">time", lambda e: duration(e.latency_s), "latency_s"),
 )
-_SAMPLES: Final = (
+_SAMPLES = (
     _Column(">per s", lambda e: number(e.throughput_per_s), "throughput_per_s"),
     _Column(">energy", lambda e: amount(e.energy_per_sample_j, "J"), "energy_per_sample_j"),
     _Column(">$/1,000", lambda e: usd(e.cost_usd_per_1000), "cost_usd_per_1000"),
 )
-_TOKENS: Final = (
+_TOKENS = (
     _Column(">TTFT", lambda e: duration(e.time_to_first_token_s)),
     _Column(">token/s", lambda e: number(e.tokens_per_s), "throughput_per_s"),
     _Column(">energy", lambda e: amount(e.energy_per_sample_j, "J"), "energy_per_sample_j"),
     _Column(">$/M out", lambda e: usd(e.cost_usd_per_million_tokens), "cost_usd_per_1000"),
 )
-_LAST: Final = (
+_LAST = (
     _Column(">memory", lambda e: amount(e.memory_bytes, "B", small=False)),
     _Column("limit", lambda e: _SHORT_LIMITS.get(e.bound or "", e.bound or UNKNOWN)),
 )
@@ -394,15 +394,15 @@ def _win(win: Win | None, words: Callable[[float | None], str]) -> str:
 
 
 #: Columns of which a table marks the best.
-BEST_FIELDS: Final = ("latency_s", "throughput_per_s", "energy_per_sample_j", "cost_usd_per_1000")
+BEST_FIELDS = ("latency_s", "throughput_per_s", "energy_per_sample_j", "cost_usd_per_1000")
 
 
-_MIXED_PRECISION: Final = (
+_MIXED_PRECISION = (
     "types differ: each device in the one people use on it; --precision holds them alike"
 )
 
 
-_COMPILED_NOTE: Final = (
+_COMPILED_NOTE = (
     "eager runs wait for their operators to be issued: compiled is the time of the same run under "
     "torch.compile; --execution chooses one"
 )

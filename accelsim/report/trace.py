@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 
@@ -25,13 +25,11 @@ if TYPE_CHECKING:
     from accelsim.simulation.timeline import CodeArray, StepFunction, Timeline
     from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["write_trace"]
-
-_CHUNK_ROWS: Final = 32_768
+_CHUNK_ROWS = 32_768
 #: Digits after the point of a time in microseconds: picoseconds.
-_DIGITS: Final = 6
+_DIGITS = 6
 #: Quick, and within some percent of the smallest file.
-_COMPRESSION_LEVEL: Final = 3
+_COMPRESSION_LEVEL = 3
 
 
 def write_trace(timeline: Timeline, path: str | Path, *, force: bool = False) -> None:

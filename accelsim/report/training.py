@@ -18,8 +18,6 @@ from accelsim.report.tables import stack_words
 if TYPE_CHECKING:
     from accelsim.planning.training.estimate import TrainingEstimate
 
-__all__ = ["training_view"]
-
 _SHOWN_PLANS = 6
 _SHOWN_SHARE = 0.0005
 

@@ -4,12 +4,13 @@ the tasks of an iteration on each stage, and the Pareto front of a search.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from accelsim.plain import Values
 from accelsim.report.calculator import LoadOption, calculator_section
 from accelsim.report.page import DataTable, Page, Section, axis, cell, figure, label
 from accelsim.report.parity import COLOURS
@@ -29,18 +30,14 @@ from accelsim.report.run_sections import accuracy_section, offers_section
 if TYPE_CHECKING:
     from accelsim.simulation.timeline import Timeline
 
-__all__ = ["training_page"]
-
 #: Tasks that are drawn; of longer iterations the first and the last.
-_MOST_TASKS: Final = 4000
-_ROW_PIXELS: Final = 26
-_SECONDS_PER_HOUR: Final = 3600.0
+_MOST_TASKS = 4000
+_ROW_PIXELS = 26
+_SECONDS_PER_HOUR = 3600.0
 _bytes = partial(amount, unit="B", small=False)
 
 
-def training_page(
-    document: Mapping[str, Any], command: str, timeline: Timeline | None = None
-) -> Page:
+def training_page(document: Values, command: str, timeline: Timeline | None = None) -> Page:
     """The report of a training estimate.
 
     Args:
@@ -70,7 +67,7 @@ def training_page(
     return Page(title, _decision(d), tuple(sections), command, tuple(d["warnings"]))
 
 
-def _decision(d: Mapping[str, Any]) -> tuple[str, ...]:
+def _decision(d: Values) -> tuple[str, ...]:
     fits = "" if d["fits"] else " It does not fit in the memory of a device."
     low, high = duration(d["iteration_low_s"]), duration(d["iteration_high_s"])
     first = (
@@ -91,7 +88,7 @@ def _decision(d: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _costs(d: Mapping[str, Any]) -> list[Section | None]:
+def _costs(d: Values) -> list[Section | None]:
     """Cost of other rates of training, cost at each offer, and how sure the figures are."""
     if not known_devices([d["device"]]):
         return []
@@ -112,7 +109,7 @@ def _costs(d: Mapping[str, Any]) -> list[Section | None]:
     return [calculator_section([option], rate, "samples", text, name="cost"), *found]
 
 
-def _pareto(plans: Sequence[Mapping[str, Any]]) -> Section:
+def _pareto(plans: Sequence[Values]) -> Section:
     """Time against memory of plans that no other beats, coloured by energy."""
     marker = {
         "size": 10,

@@ -4,7 +4,7 @@ published ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,25 +12,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from accelsim.frozen import frozen
+from accelsim.plain import Document, Values
 from accelsim.report.listing import Listing, plain_table
 from accelsim.report.quantity import amount, number, percent
 from accelsim.workloads.dtype import PRECISIONS
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.model import Lowered, PassShape, Published, Workload
 from accelsim.workloads.operator import OperatorKind, Phase
-
-__all__ = [
-    "FigureCheck",
-    "check_figures",
-    "checks_table",
-    "forward_pass",
-    "layer_groups",
-    "layers_table",
-    "workload_document",
-    "workload_row",
-    "workload_view",
-    "workloads_table",
-]
 
 _PATH_DEPTH = 2
 _SUMMED = ("flop", "bytes", "weight_bytes")
@@ -66,7 +54,7 @@ class FigureCheck:
         """Whether the difference is within the tolerance."""
         return abs(self.difference_fraction) <= self.tolerance_fraction
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Document:
         """Plain values."""
         own = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return own | {"difference_fraction": self.difference_fraction, "agrees": self.agrees}
@@ -93,7 +81,7 @@ def _check(workload: Workload, figure: Published) -> FigureCheck:
     return FigureCheck(name, quantity, value, float(ours), figure.tolerance_fraction, figure.source)
 
 
-def workload_row(workload: Workload) -> dict[str, Any]:
+def workload_row(workload: Workload) -> Document:
     """One workload without lowering it; the parameter count is the published one, None where none
     is given.
     """
@@ -114,7 +102,7 @@ def workload_row(workload: Workload) -> dict[str, Any]:
     }
 
 
-def workloads_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+def workloads_table(rows: Sequence[Values]) -> RenderableType:
     """Rows of `workload_row`, one line each."""
     cells = [
         (row["name"], row["title"], row["task"], number(row["published_parameters"]))
@@ -123,7 +111,7 @@ def workloads_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     return Listing.of("name | ~title | task | >parameters", cells, "task", gap=2)
 
 
-def layer_groups(graph: OperatorGraph, depth: int = _PATH_DEPTH) -> list[dict[str, Any]]:
+def layer_groups(graph: OperatorGraph, depth: int = _PATH_DEPTH) -> list[Document]:
     """Operators by the first parts of their module path and their kind, in graph order.
 
     Args:
@@ -137,14 +125,12 @@ def layer_groups(graph: OperatorGraph, depth: int = _PATH_DEPTH) -> list[dict[st
     return [_group(graph, path, kind, np.asarray(rows)) for (path, kind), rows in groups.items()]
 
 
-def _group(
-    graph: OperatorGraph, path: str, kind: str, rows: np.ndarray[Any, Any]
-) -> dict[str, Any]:
+def _group(graph: OperatorGraph, path: str, kind: str, rows: np.ndarray[Any, Any]) -> Document:
     sums = {name: float(getattr(graph, name)[rows].sum()) for name in _SUMMED}
     return {"path": path, "kind": kind, "operator_count": len(rows)} | sums
 
 
-def workload_document(workload: Workload, *, operators: bool = False) -> dict[str, Any]:
+def workload_document(workload: Workload, *, operators: bool = False) -> Document:
     """A workload for JSON: its description, size, published figures and, if asked for, its layer
     groups.
     """
@@ -161,7 +147,7 @@ def workload_document(workload: Workload, *, operators: bool = False) -> dict[st
     return document | ({"operators": layer_groups(lowered.graph)} if operators else {})
 
 
-def workload_view(document: Mapping[str, Any]) -> RenderableType:
+def workload_view(document: Values) -> RenderableType:
     """The document of a workload for a terminal."""
     grid = plain_table(("", ""), fold=(1,))
     grid.show_header = False
@@ -178,7 +164,7 @@ def workload_view(document: Mapping[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
-def _lines(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _lines(document: Values) -> list[tuple[str, str]]:
     names = ("batch", "seq_len", "output_len", "image_size")
     sizes = [(name, document[f"default_{name}"]) for name in names]
     work = amount(document["flop"], "FLOP", small=False)
@@ -196,7 +182,7 @@ def _lines(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     return lines[:5] + [line for line in lines[5:] if line[1]]
 
 
-def checks_table(rows: Sequence[Mapping[str, Any]], *, sources: bool = False) -> RenderableType:
+def checks_table(rows: Sequence[Values], *, sources: bool = False) -> RenderableType:
     """Rows of `FigureCheck.to_dict`.
 
     Args:
@@ -219,7 +205,7 @@ def checks_table(rows: Sequence[Mapping[str, Any]], *, sources: bool = False) ->
     return table
 
 
-def layers_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+def layers_table(rows: Sequence[Values]) -> RenderableType:
     """Rows of `layer_groups`."""
     cells = [
         (

@@ -12,8 +12,6 @@ from heapq import heappush
 import simpy
 from simpy.events import NORMAL, URGENT, Event
 
-__all__ = ["Clock", "collection_paused"]
-
 
 class Clock(simpy.Environment):
     """SimPy's environment, with two ways to schedule that its `schedule` lacks."""

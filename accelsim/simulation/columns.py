@@ -23,8 +23,6 @@ from accelsim.simulation.resources import Server
 from accelsim.simulation.timeline import CodeArray
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["JobColumns", "TaskColumns"]
-
 #: Rows that have ended and are handed to the recorder together.
 _CHUNK_ROWS = 65_536
 

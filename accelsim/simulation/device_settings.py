@@ -14,15 +14,6 @@ from accelsim.frozen import frozen
 from accelsim.simulation.power_cap import cap_power
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = [
-    "DeviceRows",
-    "DeviceSettings",
-    "bottleneck",
-    "check_rows",
-    "device_time_s",
-    "launch_times_s",
-]
-
 
 @frozen(eq=False)
 class DeviceRows:

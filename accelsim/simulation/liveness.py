@@ -12,8 +12,6 @@ import numpy as np
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import Phase
 
-__all__ = ["activation_live_bytes", "live_bytes"]
-
 
 def live_bytes(
     output_bytes: FloatArray,

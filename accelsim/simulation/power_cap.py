@@ -14,8 +14,6 @@ import numpy as np
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
-__all__ = ["cap_power"]
-
 
 def cap_power(
     time_s: FloatArray,

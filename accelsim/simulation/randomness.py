@@ -15,8 +15,6 @@ import numpy as np
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 
-__all__ = ["RandomStreams"]
-
 
 @frozen
 class RandomStreams:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from accelsim.simulation.columns import JobColumns
     from accelsim.simulation.task import Job
 
-__all__ = ["FileRecorder", "Recorder", "RingRecorder"]
-
 SpanArray = NDArray[np.void]
 
 _SPAN = np.dtype(

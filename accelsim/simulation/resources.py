@@ -8,8 +8,6 @@ from typing import Literal, Protocol
 
 from simpy.events import Event
 
-__all__ = ["Discipline", "Server", "Work"]
-
 #: Order in which a busy server takes waiting tasks. fifo: as they become ready. in_order: strictly
 #: as submitted, like a CUDA stream; a task that is not ready holds up those behind it.
 Discipline = Literal["fifo", "in_order"]

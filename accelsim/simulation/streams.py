@@ -18,8 +18,6 @@ import numpy as np
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["Segment", "dependency_levels", "spread_over_streams"]
-
 
 @frozen(eq=False)
 class Segment:

@@ -23,8 +23,6 @@ from accelsim.workloads.graph import FloatArray, IntArray
 if TYPE_CHECKING:
     from accelsim.simulation.resources import Server
 
-__all__ = ["Job", "RowDependency", "Task", "back_to_back_end_s", "check_task"]
-
 
 @frozen(eq=False)
 class RowDependency:

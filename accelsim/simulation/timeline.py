@@ -23,8 +23,6 @@ from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CodeArray", "StepFunction", "Timeline", "accumulate", "merge"]
-
 CodeArray = NDArray[np.int32]
 _COLUMNS = ("resource", "name", "category", "start_s", "end_s", "energy_j")
 

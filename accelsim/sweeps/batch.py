@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from accelsim.frozen import frozen
+from accelsim.plain import Document, Values
 from accelsim.planning.capacity.answer import FleetAnswer
 from accelsim.planning.estimate_many import SHAPE_COLUMNS, empty_columns, estimate_many
 from accelsim.planning.serving.result import PERCENTILES, ServingResult
@@ -23,14 +24,12 @@ from accelsim.sweeps.functions import answer
 from accelsim.sweeps.points import PointGroup
 from accelsim.sweeps.spec import SweepSpec
 
-__all__ = ["Batch", "Part", "asked_columns", "compute"]
-
-_ASKED: Final = "asked_"
-_NUMBERS: Final = frozenset(("float", "float | None", "int", "int | None"))
-_WORDS: Final = frozenset(("str", "str | None"))
-_DISTRIBUTION: Final = ("mean", *(f"p{percent:g}" for percent in PERCENTILES))
+_ASKED = "asked_"
+_NUMBERS = frozenset(("float", "float | None", "int", "int | None"))
+_WORDS = frozenset(("str", "str | None"))
+_DISTRIBUTION = ("mean", *(f"p{percent:g}" for percent in PERCENTILES))
 #: Fields of an estimate that have columns of their own.
-_NAMED: Final = frozenset(("model", "device", *SHAPE_COLUMNS))
+_NAMED = frozenset(("model", "device", *SHAPE_COLUMNS))
 
 
 @frozen(eq=False)
@@ -112,9 +111,7 @@ def _arrow(column: Any) -> Any:
     return pa.array(column, from_pandas=column.dtype.kind == "f")
 
 
-def _with_asked(
-    columns: Mapping[str, Any], group: PointGroup, asked: Mapping[str, bool]
-) -> dict[str, Any]:
+def _with_asked(columns: Values, group: PointGroup, asked: Mapping[str, bool]) -> Document:
     shared = {}
     for name, is_number in asked.items():
         value = group.fields.get(name)
@@ -126,7 +123,7 @@ def _with_asked(
     return {**columns, **shared}
 
 
-def _answered(group: PointGroup) -> Mapping[str, Any]:
+def _answered(group: PointGroup) -> Values:
     if group.of != "estimate":
         return _row(group)
     columns = _estimated(group)
@@ -140,7 +137,7 @@ def _answered(group: PointGroup) -> Mapping[str, Any]:
     return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
 
 
-def _estimated(group: PointGroup) -> Mapping[str, Any] | None:
+def _estimated(group: PointGroup) -> Values | None:
     """Columns of estimates; None where one of them is refused."""
     rest = {name: value for name, value in group.fields.items() if name not in {"model", "device"}}
     model = [group.fields.get("model", "")] * group.count
@@ -153,12 +150,12 @@ def _estimated(group: PointGroup) -> Mapping[str, Any] | None:
         return None
 
 
-def _point(group: PointGroup) -> dict[str, Any]:
+def _point(group: PointGroup) -> Document:
     sizes = {name: int(column[0]) for name, column in group.sizes.items()}
     return {**group.fields, **sizes}
 
 
-def _refused(group: PointGroup) -> Mapping[str, Any]:
+def _refused(group: PointGroup) -> Values:
     """A row whose reason is the error of its point."""
     row = empty_columns(1)
     row["workload"][:] = str(group.fields.get("model", ""))
@@ -179,11 +176,11 @@ def _asked_alone(group: PointGroup) -> tuple[Any, str]:
         return None, str(error) or type(error).__name__
 
 
-def _row(group: PointGroup) -> dict[str, Any]:
+def _row(group: PointGroup) -> Document:
     """The answer of one point of a function that is no estimate, unknown figures NaN."""
     found, reason = _asked_alone(group)
     figures = {} if found is None else dict(_FIGURES[group.of](found))
-    row: dict[str, Any] = {}
+    row: Document = {}
     for name, is_number in _answer_columns(group.of):
         value = figures.get(name)
         row[name] = (
@@ -223,4 +220,4 @@ def _of_plan(result: Any) -> Iterator[tuple[str, Any]]:
         yield "fleet", " + ".join(f"{one.count} x {one.offer}" for one in offers)
 
 
-_FIGURES: Final = {"train": _flat, "serve": _flat, "plan": _of_plan}
+_FIGURES = {"train": _flat, "serve": _flat, "plan": _of_plan}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import accelsim
 from accelsim import catalog, cluster_catalog, workload_catalog
@@ -13,10 +13,8 @@ from accelsim.errors import AccelsimError
 from accelsim.planning.run import device_parts, workload_parts
 from accelsim.result import Provenance
 
-__all__ = ["content_hashes"]
-
 #: Fields that name something with content of its own, and what that is.
-_ROLES: Final = {
+_ROLES = {
     "model": "model",
     "device": "device",
     "host": "device",

@@ -7,19 +7,17 @@ from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExec
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context
-from typing import Any, Final
+from typing import Any
 
 import accelsim
 from accelsim.errors import InvalidValueError, MissingDependencyError, OutputError
 from accelsim.frozen import frozen
 
-__all__ = ["LOCAL", "LOST", "Workers", "worker_pool"]
-
-LOCAL: Final = "local"
+LOCAL = "local"
 #: What a batch raises whose worker ended or had too little memory: another may answer it.
-LOST: Final = (BrokenProcessPool, MemoryError)
-_DASK: Final = "dask://"
-_CONNECT_S: Final = 10.0
+LOST = (BrokenProcessPool, MemoryError)
+_DASK = "dask://"
+_CONNECT_S = 10.0
 
 
 @frozen

@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from accelsim.errors import InvalidValueError
+from accelsim.plain import Document
 from accelsim.planning.options import EstimateKeywords
 from accelsim.planning.serving.options import ServingOptions, SloTargets
 from accelsim.planning.training.length import RunLength
@@ -22,27 +23,25 @@ from accelsim.planning.training.setup import Conditions
 from accelsim.result import Result
 from accelsim.simulation.serving.arrivals import Arrivals
 
-__all__ = ["SweptFunction", "answer", "unknown_field"]
-
 SweptFunction = Literal["estimate", "train", "serve", "plan"]
-_SLO: Final = "slo_"
-_SCENARIO: Final = "scenario"
-_PATH: Final = re.compile(r"[a-z_]+(\.[a-z_0-9]+)*\Z")
+_SLO = "slo_"
+_SCENARIO = "scenario"
+_PATH = re.compile(r"[a-z_]+(\.[a-z_0-9]+)*\Z")
 
 
 def _names(kind: type) -> frozenset[str]:
     return frozenset(field.name for field in fields(kind))
 
 
-_LOAD: Final = _names(Arrivals)
-_SERVING: Final = _names(ServingOptions) - {"slo"}
-_TARGETS: Final = frozenset(_SLO + name for name in _names(SloTargets))
-_PLAN: Final = _names(ParallelismPlan)
-_LENGTH: Final = _names(RunLength)
-_CONDITIONS: Final = _names(Conditions)
-_ESTIMATE: Final = frozenset(("model", "device", *EstimateKeywords.__annotations__))
-_TRAIN: Final = frozenset(("cluster", "gpus", "plan", "search", "global_batch"))
-_FIELDS: Final[Mapping[str, frozenset[str]]] = {
+_LOAD = _names(Arrivals)
+_SERVING = _names(ServingOptions) - {"slo"}
+_TARGETS = frozenset(_SLO + name for name in _names(SloTargets))
+_PLAN = _names(ParallelismPlan)
+_LENGTH = _names(RunLength)
+_CONDITIONS = _names(Conditions)
+_ESTIMATE = frozenset(("model", "device", *EstimateKeywords.__annotations__))
+_TRAIN = frozenset(("cluster", "gpus", "plan", "search", "global_batch"))
+_FIELDS: Mapping[str, frozenset[str]] = {
     "estimate": _ESTIMATE,
     "train": _ESTIMATE | _TRAIN | _PLAN | _LENGTH | _CONDITIONS,
     "serve": _ESTIMATE | _LOAD | _SERVING | _TARGETS | {"seed", "intervals"},
@@ -74,18 +73,18 @@ def answer(of: SweptFunction, point: Mapping[str, Any]) -> Result:
     return _ANSWERS[of](dict(point))
 
 
-def _taken(point: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def _taken(point: Document, names: Iterable[str]) -> Document:
     """Take the fields of one object out of a point."""
     return {name: point.pop(name) for name in sorted(names) if name in point}
 
 
-def _estimate(point: dict[str, Any]) -> Result:
+def _estimate(point: Document) -> Result:
     from accelsim.planning.estimate import estimate
 
     return estimate(point.pop("model", ""), point.pop("device", ""), **point)
 
 
-def _train(point: dict[str, Any]) -> Result:
+def _train(point: Document) -> Result:
     from accelsim.planning.training.estimate import train
 
     length = _taken(point, _LENGTH)
@@ -101,7 +100,7 @@ def _train(point: dict[str, Any]) -> Result:
     )
 
 
-def _serve(point: dict[str, Any]) -> Result:
+def _serve(point: Document) -> Result:
     from accelsim import workload_catalog
     from accelsim.planning.serving.serve import serve
 
@@ -110,12 +109,12 @@ def _serve(point: dict[str, Any]) -> Result:
     model = point.pop("model", "")
     is_language = workload_catalog.workload(model).autoregressive
     lengths = {} if is_language else {"prompt": "1", "output": "0"}
-    load = Arrivals(**lengths | _taken(point, _LOAD))
+    load = Arrivals(**{**lengths, **_taken(point, _LOAD)})
     options = ServingOptions(slo=slo, **_taken(point, _SERVING))
     return serve(model, point.pop("device", ""), load, options, **point)
 
 
-def _plan(point: dict[str, Any]) -> Result:
+def _plan(point: Document) -> Result:
     from accelsim.planning.capacity.plan import plan
     from accelsim.planning.capacity.scenario import scenario_content
 
@@ -140,4 +139,4 @@ def _set(content: Any, path: list[str], value: Any) -> None:
     _set(content[place], rest, value)
 
 
-_ANSWERS: Final = {"estimate": _estimate, "train": _train, "serve": _serve, "plan": _plan}
+_ANSWERS = {"estimate": _estimate, "train": _train, "serve": _serve, "plan": _plan}

@@ -12,23 +12,22 @@ import json
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from itertools import product
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.frozen import frozen
+from accelsim.plain import Values
 from accelsim.planning.estimate_many import SHAPE_COLUMNS
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.sweeps.spec import Range, Scalar, SweepSpec
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["KEY_BYTES", "PointGroup", "point_groups"]
-
 #: Length of the hash that a point is known by.
-KEY_BYTES: Final = 16
+KEY_BYTES = 16
 #: Larger sizes are no sizes; `estimate` says so at their point.
-_LARGEST: Final = 2**62
+_LARGEST = 2**62
 
 
 @frozen(eq=False)
@@ -43,12 +42,12 @@ class PointGroup:
     """
 
     of: str
-    fields: Mapping[str, Any]
+    fields: Values
     sizes: Mapping[str, IntArray]
     count: int
 
     @classmethod
-    def of_point(cls, of: str, fields: Mapping[str, Any], sizes: Mapping[str, IntArray]) -> Any:
+    def of_point(cls, of: str, fields: Values, sizes: Mapping[str, IntArray]) -> Any:
         """A group whose sizes are all in columns, one of each point at least.
 
         Args:

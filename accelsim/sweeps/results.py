@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -17,11 +17,9 @@ from accelsim.sweeps.store import PARTS, arrow
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["HOW", "diff", "pareto", "pivot", "points", "top"]
-
 #: How points of one cell are put together.
-HOW: Final = ("min", "max", "mean", "median", "count")
-_LARGE: Final = ":max"
+HOW = ("min", "max", "mean", "median", "count")
+_LARGE = ":max"
 
 
 def points(folder: str | Path, where: str = "") -> pd.DataFrame:

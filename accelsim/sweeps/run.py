@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,19 +28,17 @@ from accelsim.sweeps.store import SweepStore, arrow
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SweepResult", "sweep"]
-
 #: Points of one group that are answered together. Sums of floating-point numbers depend on it in
 #: their last digit, so that it depends on nothing but the sweep.
-_CELL: Final = 1024
+_CELL = 1024
 #: Most points of a batch; and the time that one should take, so that handing it over and writing
 #: it, some ten milliseconds, is a few per cent, and a kill loses little.
-_MOST: Final = 16 * _CELL
-_BATCH_S: Final = 2.0
+_MOST = 16 * _CELL
+_BATCH_S = 2.0
 #: How often a batch is given to a worker before the sweep ends.
-_TRIES: Final = 3
+_TRIES = 3
 #: Points of the first batch.
-_FIRST: Final = {"estimate": 64, "train": 4, "serve": 1, "plan": 1}
+_FIRST = {"estimate": 64, "train": 4, "serve": 1, "plan": 1}
 
 
 @frozen

@@ -10,27 +10,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
 from accelsim.errors import UnknownNameError
+from accelsim.plain import Document
 from accelsim.units import SUFFIXES
 from accelsim.workloads.dtype import Dtype
 
-__all__ = ["SCHEMAS", "json_schema"]
-
 #: Files with a schema.
-SCHEMAS: Final = ("device", "workload", "scenario", "sweep")
-_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+SCHEMAS = ("device", "workload", "scenario", "sweep")
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 #: A field of a docstring's ``Attributes`` and its words, which may go on on further lines.
-_ATTRIBUTE: Final = re.compile(r"^ +(\w+): (.*(?:\n {12,}\S.*)*)", re.MULTILINE)
-_RANGES: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_ATTRIBUTE = re.compile(r"^ +(\w+): (.*(?:\n {12,}\S.*)*)", re.MULTILINE)
+_RANGES = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 #: Files whose fields may have spec-sheet units.
-_WITH_UNITS: Final = frozenset(("device", "scenario"))
+_WITH_UNITS = frozenset(("device", "scenario"))
 
 
-def json_schema(name: str) -> dict[str, Any]:
+def json_schema(name: str) -> Document:
     """The JSON Schema (draft 2020-12) of a kind of file.
 
     Args:
@@ -110,7 +109,7 @@ def _written(part: Any, described: Mapping[str, dict[str, str]], *, with_units: 
     return made
 
 
-def _add_units(part: dict[str, Any]) -> None:
+def _add_units(part: Document) -> None:
     """Fields under their spec-sheet names; of a required one any of them."""
     required, chosen = [], []
     for name, field in list(part["properties"].items()):
@@ -135,7 +134,7 @@ def _add_units(part: dict[str, Any]) -> None:
         part["allOf"] = chosen
 
 
-def _as_file(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+def _as_file(name: str, schema: Document) -> Document:
     """The form of the file where it differs from the model's: the class of a device, and slices."""
     if name != "device":
         return schema

@@ -5,25 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from accelsim.catalog import group_devices
 from accelsim.datafile import read_mapping, validated
 from accelsim.errors import ProfileError
+from accelsim.plain import Values
 from accelsim.sweeps.functions import SweptFunction, unknown_field
-
-__all__ = ["Range", "Scalar", "SweepSpec", "load_sweep"]
 
 Scalar = str | int | float | bool | None
 Method = Literal["grid", "list", "random", "sobol", "latin-hypercube"]
-_MAX_BYTES: Final = 50_000_000
-_MAX_POINTS: Final = 20_000_000
+_MAX_BYTES = 50_000_000
+_MAX_POINTS = 20_000_000
 #: Whole numbers beyond are no longer told apart where they are drawn.
-_MAX_WHOLE: Final = 2**53
+_MAX_WHOLE = 2**53
 #: Dimensions that `scipy.stats.qmc.Sobol` has direction numbers for.
-_MAX_SOBOL: Final = 21_201
+_MAX_SOBOL = 21_201
 
 
 class _Model(BaseModel):
@@ -82,7 +81,7 @@ class SweepSpec(_Model):
 
     @field_validator("vary")
     @classmethod
-    def _each_of_a_group(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _each_of_a_group(cls, fields: Values) -> Values:
         named = fields.get("device")
         if not isinstance(named, list):
             return fields
@@ -143,7 +142,7 @@ class SweepSpec(_Model):
         return found
 
 
-def load_sweep(source: str | Path | Mapping[str, Any]) -> SweepSpec:
+def load_sweep(source: str | Path | Values) -> SweepSpec:
     """Read a sweep.
 
     Args:

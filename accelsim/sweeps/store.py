@@ -14,23 +14,21 @@ from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 import accelsim
 from accelsim.errors import MissingDependencyError, OutputError
 from accelsim.sweeps.points import KEY_BYTES
 
-__all__ = ["PARTS", "SweepStore", "arrow"]
-
 #: Folder of the dataset in that of the sweep.
-PARTS: Final = "parts"
-_SHOWN: Final = 3
-_SCHEMA: Final = """
+PARTS = "parts"
+_SHOWN = 3
+_SCHEMA = """
 create table if not exists about (name text primary key, value text);
 create table if not exists part (name text primary key, hash blob, points blob);
 """
 #: Form of the folder: one of another form is refused by its version.
-_FORM: Final = f"{accelsim.__version__}, form 3"
+_FORM = f"{accelsim.__version__}, form 3"
 
 
 def arrow() -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,20 +30,20 @@ from accelsim.validation.split import HELD_OUT_SHARE, held_out_rows
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
-_PACKAGE: Final = published("aiconfigurator")
+_PACKAGE = published("aiconfigurator")
 #: Systems the package has kernels of; `validation.names` says which device each is.
-SYSTEMS: Final[Sequence[str]] = _PACKAGE["systems"]
+SYSTEMS: Sequence[str] = _PACKAGE["systems"]
 #: Systems whose operators were issued one by one: the package replays CUDA graphs, which Intel's
 #: boards do not have.
-EAGER_SYSTEMS: Final = frozenset({"b60"})
+EAGER_SYSTEMS = frozenset({"b60"})
 #: Serving backends, those whose times scatter least first: interpolated from their neighbours, GEMM
 #: and attention kernels of an H200 are 1 to 3 % off in TensorRT-LLM's tables, 2 to 6 % in vLLM's
 #: and 3 to 7 % in sglang's.
-BACKENDS: Final = ("trtllm", "vllm", "sglang")
+BACKENDS = ("trtllm", "vllm", "sglang")
 #: The same for expert layers: TensorRT-LLM's tuning failed for whole cells (BF16 layers of an H200
 #: five times slower than their neighbours), and sglang switches between untuned and tuned kernels
 #: by model.
-_LAYER_BACKENDS: Final = ("vllm", "trtllm", "sglang")
+_LAYER_BACKENDS = ("vllm", "trtllm", "sglang")
 
 
 @frozen
@@ -62,7 +62,7 @@ class NumberFormat:
 
 
 #: Formats by the package's name for them.
-FORMATS: Final[Mapping[str, NumberFormat]] = {
+FORMATS: Mapping[str, NumberFormat] = {
     name: NumberFormat(
         Dtype[entry["compute"].upper()],
         Dtype[entry["weight"].upper()],
@@ -93,7 +93,7 @@ class _Kind:
 
 
 #: Kinds of kernel by name.
-KINDS: Final[Mapping[str, _Kind]] = {
+KINDS: Mapping[str, _Kind] = {
     name: _Kind(file=f"{name}_perf.parquet", **entry) for name, entry in _PACKAGE["kinds"].items()
 }
 

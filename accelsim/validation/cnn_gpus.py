@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -22,6 +22,7 @@ import numpy as np
 
 from accelsim.cost.table import Execution
 from accelsim.errors import InputError, UnknownNameError
+from accelsim.plain import Document, Values
 from accelsim.validation.data_folder import WRONG_UNIT, DataFolder, Table, schema
 from accelsim.validation.measured_runs import MeasuredRun, RunModel, run_batches
 from accelsim.validation.metrics import knee_batch
@@ -68,7 +69,7 @@ _EFFICIENTNETS = {224: "efficientnet-b0", 380: "efficientnet-b4"}
 _ONE_POWER = 2.0
 
 
-def knees(rows: Sequence[ScoredRows]) -> dict[str, Any]:
+def knees(rows: Sequence[ScoredRows]) -> Document:
     """The batch size from which more does not help, measured and predicted, of every sweep."""
     found = []
     for part in rows:
@@ -122,13 +123,13 @@ def load(folder: DataFolder) -> list[Batch]:
     return run_batches(rows, RunModel(gpu_of, run_roofline_s, run_time_s))
 
 
-def _records(table: Table) -> list[dict[str, Any]]:
+def _records(table: Table) -> list[Document]:
     columns = (column.tolist() for column in table.columns.values())
     return [dict(zip(table.columns, cells, strict=True)) for cells in zip(*columns, strict=True)]
 
 
 def _read(
-    table: Table, wrong_unit: Mask, read: Callable[[Mapping[str, Any], str], MeasuredRun]
+    table: Table, wrong_unit: Mask, read: Callable[[Values, str], MeasuredRun]
 ) -> list[MeasuredRun]:
     """Rows as runs; `read` takes a record and why it is refused already."""
     reasons = np.where(wrong_unit, WRONG_UNIT, "").tolist()
@@ -161,7 +162,7 @@ def _is_asked(table: Table) -> Mask:
     return asked
 
 
-def _measurement(record: Mapping[str, Any], reason: str) -> MeasuredRun:
+def _measurement(record: Values, reason: str) -> MeasuredRun:
     names = ("workload", "phase", "precision", "batch")
     workload, phase, form, batch = (record[name] for name in names)
     size = _size(batch)
@@ -181,7 +182,7 @@ def _size(cell: str) -> int:
     return size if size <= _LARGEST_BATCH else 0
 
 
-def _torch7(row: MeasuredRun, record: Mapping[str, Any], batch: int) -> MeasuredRun:
+def _torch7(row: MeasuredRun, record: Values, batch: int) -> MeasuredRun:
     note, phase = record["note"], record["phase"]
     library = note.split(",")[1].strip() if "," in note else note
     label = f"{row.group} {phase} batch {batch} {library}"
@@ -198,7 +199,7 @@ def _torch7(row: MeasuredRun, record: Mapping[str, Any], batch: int) -> Measured
     return _with_run(row, run)
 
 
-def _pytorch(row: MeasuredRun, record: Mapping[str, Any], batch: int) -> MeasuredRun:
+def _pytorch(row: MeasuredRun, record: Values, batch: int) -> MeasuredRun:
     """Training throughput, or the latency of a batch of a sweep."""
     form, is_training = record["precision"], record["phase"] == "train"
     what, end = ("training", "") if is_training else ("inference", " sweep")
@@ -225,14 +226,14 @@ def _is_image_throughput(table: Table) -> Mask:
     return asked
 
 
-def _table_of(record: Mapping[str, Any]) -> tuple[Any, ...]:
+def _table_of(record: Values) -> tuple[Any, ...]:
     """What names a table; two rows of one batch size mean that several tables were parsed under one
     name.
     """
     return (*(record[name] for name in _TABLE_KEY), _context(record).get("Resolution", ""))
 
 
-def _context(record: Mapping[str, Any]) -> dict[str, str]:
+def _context(record: Values) -> dict[str, str]:
     try:
         context = json.loads(record["row_context"])
     except json.JSONDecodeError:
@@ -240,9 +241,7 @@ def _context(record: Mapping[str, Any]) -> dict[str, str]:
     return {key: str(value) for key, value in context.items()} if isinstance(context, dict) else {}
 
 
-def _example(
-    record: Mapping[str, Any], reason: str, merged: Collection[tuple[Any, ...]]
-) -> MeasuredRun:
+def _example(record: Values, reason: str, merged: Collection[tuple[Any, ...]]) -> MeasuredRun:
     family, form, mode = (record[name] for name in ("family", "precision", "task_mode"))
     batch, size = _batch_size(record["batch"], form), _context(record).get("Resolution", "")
     label = f"{record['framework']} {family} {mode} {form} batch {record['batch']} {size}"
@@ -263,7 +262,7 @@ def _example(
     return found if found.run is None else replace(found, group=found.run.workload.name)
 
 
-def _ambiguity(record: Mapping[str, Any], batch: int, *, is_merged: bool) -> str:
+def _ambiguity(record: Values, batch: int, *, is_merged: bool) -> str:
     """Why a row does not say what was run; empty where it does."""
     header = record["metric_header"]
     reasons = (

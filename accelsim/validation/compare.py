@@ -10,16 +10,16 @@ together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from math import sqrt
-from typing import Any, Final
+from typing import Any
 
+from accelsim.plain import Values
 from accelsim.validation.metrics import INTERVAL_LEVEL
 
 #: A figure that differs by less than this is not worse: rounding and other versions of numpy.
-_FLOOR: Final = 0.002
-_Z: Final = 1.96
-Values = Mapping[str, Any]
+_FLOOR = 0.002
+_Z = 1.96
 #: Label, field, its noise, and how bad a value is.
 _Figure = tuple[str, str, Callable[[Values], float | None], Callable[[float], float]]
 
@@ -108,7 +108,7 @@ def _tau_noise(values: Values) -> float:
     return _Z * sqrt(max(2.0 * (1.0 - tau**2), 1.0 / count) / count)
 
 
-_COMPARED: Final[tuple[_Figure, ...]] = (
+_COMPARED: tuple[_Figure, ...] = (
     ("MAPE", "mape_fraction", _stored("mape_noise_fraction"), float),
     ("median", "median_ape_fraction", _stored("median_noise_fraction"), float),
     ("p90", "p90_ape_fraction", _stored("p90_noise_fraction"), float),
@@ -121,6 +121,4 @@ _COMPARED: Final[tuple[_Figure, ...]] = (
     ),
     ("Kendall tau", "kendall_tau", _tau_noise, lambda value: -value),
 )
-_OF_GROUPS: Final = tuple(
-    figure for figure in _COMPARED if figure[1] != "interval_coverage_fraction"
-)
+_OF_GROUPS = tuple(figure for figure in _COMPARED if figure[1] != "interval_coverage_fraction")

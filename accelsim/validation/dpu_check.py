@@ -12,7 +12,7 @@ import csv
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -97,7 +97,7 @@ def slip_key(row: DpuRow) -> tuple[str, ...]:
     return row.release, row.board, row.core, f"{row.core_count:g}", row.network
 
 
-@lru_cache(maxsize=1)
+@cache
 def _slips() -> dict[tuple[str, ...], tuple[str, ...]]:
     path = data_root() / "calibration" / "published" / SLIPS_FILE
     with path.open(encoding="utf-8", newline="") as stream:

@@ -10,14 +10,13 @@ layers' gives multiply-adds where the table says operations; `dpu_corrections.cs
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any
+from functools import cache, lru_cache
 
 from accelsim.cost.fpga.host_tasks import HostTask
 from accelsim.cost.fpga.network_layers import LayerColumns, layer_columns, network_flop, pruned_to
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
+from accelsim.plain import Values
 from accelsim.validation.data_folder import published
 from accelsim.workload_catalog import workload
 from accelsim.workloads.builder import GraphBuilder
@@ -56,8 +55,8 @@ class KnownNetwork:
     gives_multiply_adds: bool
 
 
-@lru_cache(maxsize=1)
-def _rules() -> tuple[tuple[re.Pattern[str], Mapping[str, Any]], ...]:
+@cache
+def _rules() -> tuple[tuple[re.Pattern[str], Values], ...]:
     entries = published("dpu_networks")["networks"]
     return tuple((re.compile(entry["match"]), entry) for entry in entries)
 
@@ -107,7 +106,7 @@ def known_network(
     )
 
 
-def _graph(rule: Mapping[str, Any], height: int, width: int) -> OperatorGraph:
+def _graph(rule: Values, height: int, width: int) -> OperatorGraph:
     if "workload" in rule:
         return (
             workload(rule["workload"]).lower(PassShape(image_size=height), PRECISIONS["int8"]).graph

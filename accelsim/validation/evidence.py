@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from accelsim.frozen import frozen
+from accelsim.plain import Document
 from accelsim.planning.evidence import residual_places
 from accelsim.planning.likeness import Setting
 from accelsim.validation.metrics import Z_LEVEL
@@ -31,7 +32,7 @@ class _Runs:
     residual: FloatArray
 
 
-def evidence_dict(board: Scoreboard) -> dict[str, Any]:
+def evidence_dict(board: Scoreboard) -> Document:
     """What estimates take from a scoreboard, ready for JSON.
 
     ``runs`` has a line per suite, board and setting: rows, median and 90th percentile of the error.
@@ -67,7 +68,7 @@ def _runs(board: Scoreboard) -> Iterator[_Runs]:
                 yield _Runs(score.suite.name, profile, name, Setting(*setting.split()), whole)
 
 
-def _line(runs: _Runs) -> dict[str, Any]:
+def _line(runs: _Runs) -> Document:
     error = np.abs(np.expm1(-runs.residual))
     return {
         "suite": runs.suite,
@@ -80,7 +81,7 @@ def _line(runs: _Runs) -> dict[str, Any]:
     }
 
 
-def _spread(parts: list[_Runs]) -> dict[str, Any]:
+def _spread(parts: list[_Runs]) -> Document:
     boards = sorted({runs.profile for runs in parts})
     without = {
         board: _log_sigma(others)

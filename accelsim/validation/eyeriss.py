@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -29,13 +29,13 @@ from accelsim.validation.quantity_batches import QUANTITY, quantity_batch
 from accelsim.validation.suite import Batch, refused_batch, register_suite
 from accelsim.workloads.graph import FloatArray
 
-SCHEMA: Final = schema("asic/eyeriss.csv")
+SCHEMA = schema("asic/eyeriss.csv")
 #: The spread of all figures on AlexNet is 6 %.
-_SIGMA: Final = 0.08
-_TOTAL: Final = "TOTAL"
+_SIGMA = 0.08
+_TOTAL = "TOTAL"
 
 
-_PUBLISHED: Final = published("eyeriss_networks")
+_PUBLISHED = published("eyeriss_networks")
 
 
 def _layer(name: str, sizes: Sequence[int]) -> ConvLayer:
@@ -45,12 +45,12 @@ def _layer(name: str, sizes: Sequence[int]) -> ConvLayer:
 
 
 #: Convolutions by network, with a batch of 1.
-NETWORKS: Final[Mapping[str, Mapping[str, ConvLayer]]] = {
+NETWORKS: Mapping[str, Mapping[str, ConvLayer]] = {
     network: {name: _layer(name, sizes) for name, sizes in entry["layers"].items()}
     for network, entry in _PUBLISHED.items()
 }
 #: Quantity, attribute of the runs' figures, and where it is measured: column and its unit.
-_QUANTITIES: Final = (
+_QUANTITIES = (
     ("latency", "latency_s", "total_latency_ms", 1e-3),
     ("processing latency", "processing_s", "processing_latency_ms", 1e-3),
     ("DRAM bytes", "dram_bytes", "dram_access_mb", 1e6),
@@ -59,9 +59,9 @@ _QUANTITIES: Final = (
     ("energy", "energy_j", "", 1.0),
     ("active elements", "active_elements", "active_pes", 1.0),
 )
-_SUMMED: Final = ("latency_s", "processing_s", "buffer_bytes", "dram_bytes", "energy_j")
+_SUMMED = ("latency_s", "processing_s", "buffer_bytes", "dram_bytes", "energy_j")
 #: Names, attributes, factors and digits of the figures that findings print.
-_PRINTED: Final = (
+_PRINTED = (
     ("latency_ms", "latency_s", 1e3, 2),
     ("processing_ms", "processing_s", 1e3, 2),
     ("dram_mb", "dram_bytes", 1e-6, 2),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from accelsim.hardware.sourced import Sourced, SourceKind
 from accelsim.validation.suite import Batch, predict_each, refused_batch
 
 #: End of a label, and name of its view: rows of one network over its batch sizes.
-_SWEEP: Final = "batch sweep"
+_SWEEP = "batch sweep"
 
 
 @frozen

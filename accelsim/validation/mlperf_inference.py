@@ -21,15 +21,15 @@ of the work, are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from accelsim.errors import UnknownNameError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
+from accelsim.plain import Values
 from accelsim.validation.data_folder import WRONG_UNIT, DataFolder, Table, published, schema
 from accelsim.validation.measured_runs import MeasuredRun, RunModel, run_batches
 from accelsim.validation.names import device_of, note_unknown_devices, workload_of
@@ -83,7 +83,7 @@ class _Task:
         return tuple(count / self.part for count in self.batches)
 
 
-_TASKS: Mapping[str, Any] = published("mlperf_tasks")
+_TASKS: Values = published("mlperf_tasks")
 _MIXED_FORMATS = "engine of mixed INT8 and FP16: which layers run in which is not published"
 
 
@@ -118,7 +118,7 @@ def mlperf_runs(table: Table) -> Iterable[MeasuredRun]:
         yield _row(row, str(device), known * max(row["nodes"], 1.0))
 
 
-def _row(row: Mapping[str, Any], device: str, count: float) -> MeasuredRun:
+def _row(row: Values, device: str, count: float) -> MeasuredRun:
     """One row; its time is that of one sample on one of `count` devices."""
     model, rate = str(row["model"]), float(row["samples_per_s"])
     is_usable = bool(np.isfinite(rate)) and rate > 0

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import astuple
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -23,18 +23,16 @@ from accelsim.validation.quantity_batches import QUANTITY
 from accelsim.validation.suite import Batch, register_suite
 from accelsim.workloads.graph import BoolArray, FloatArray
 
-__all__ = ["CAP_SCHEMA", "fitted_response"]
-
-CAP_SCHEMA: Final = schema("power/zeus_power_limit_curves.csv.gz")
-_RUN: Final = ("gpu", "dataset", "network", "batch_size", "optimizer")
+CAP_SCHEMA = schema("power/zeus_power_limit_curves.csv.gz")
+_RUN = ("gpu", "dataset", "network", "batch_size", "optimizer")
 #: A V100's figures to start from, and the range each may have.
-_START: Final = CapResponse(0.97, 40.0, 0.7, 230.0, 0.5, 0.8)
-_LEAST: Final = (0.7, 20.0, 0.1, 150.0, 0.0, 0.4)
-_MOST: Final = (1.05, 80.0, 1.0, 300.0, 1.0, 0.99)
+_START = CapResponse(0.97, 40.0, 0.7, 230.0, 0.5, 0.8)
+_LEAST = (0.7, 20.0, 0.1, 150.0, 0.0, 0.4)
+_MOST = (1.05, 80.0, 1.0, 300.0, 1.0, 0.99)
 #: Relative error from which a row pulls the fit no harder.
-_OUTLIER: Final = 0.05
-_ABOVE: Final = "its limit is above the power of the run without one"
-_TOP: Final = "the highest limit of its run, which the others are relative to"
+_OUTLIER = 0.05
+_ABOVE = "its limit is above the power of the run without one"
+_TOP = "the highest limit of its run, which the others are relative to"
 
 
 @register_suite(

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from accelsim.errors import AccelsimError, UnknownNameError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
+from accelsim.plain import Values
 from accelsim.planning.likeness import Setting, setting_of
 from accelsim.planning.options import ModelOptions, RunOptions, RunShape, TrainingOptions
 from accelsim.planning.passes import RunPasses, run_passes
@@ -32,8 +33,8 @@ from accelsim.validation.suite import Batch, register_suite
 
 PUBLISHED_SCHEMA = schema("published/single_device.csv")
 #: A prediction further off than this, either way, misleads.
-_FAR: Final = 1.5
-_ALL: Final = "all"
+_FAR = 1.5
+_ALL = "all"
 
 
 @frozen(eq=False)
@@ -62,7 +63,7 @@ def _decode_s(simulation: Simulation) -> float:
 
 
 #: Predicted seconds by metric.
-PREDICTED_S: Final[Mapping[str, Callable[[Simulation], float]]] = {
+PREDICTED_S: Mapping[str, Callable[[Simulation], float]] = {
     "samples_per_s": lambda simulation: simulation.period_s,
     "iterations_per_s": lambda simulation: simulation.period_s,
     "latency_ms": lambda simulation: simulation.latency_s,
@@ -114,7 +115,7 @@ def by_stack(rows: Sequence[ScoredRows]) -> dict[str, Any]:
     return {"stacks": found}
 
 
-_TIMES: Final = ("predicted_s", "measured_s", "low_s", "high_s", "roofline_s")
+_TIMES = ("predicted_s", "measured_s", "low_s", "high_s", "roofline_s")
 
 
 @register_suite(
@@ -140,7 +141,7 @@ def published_rows(table: Table) -> list[MeasuredRun]:
     return [_row(dict(zip(names, cells, strict=True))) for cells in columns]
 
 
-def _row(record: Mapping[str, Any]) -> MeasuredRun:
+def _row(record: Values) -> MeasuredRun:
     stack = " ".join(filter(None, (record["stack"], record["execution"])))
     sizes = (f"{record[name]:.0f}" if record[name] >= 0 else "" for name in _SIZES)
     words = (record["workload"], record["mode"], record["precision"], *sizes, record["metric"])
@@ -155,14 +156,14 @@ def _row(record: Mapping[str, Any]) -> MeasuredRun:
         return row.refused(str(error).split(". ")[0].rstrip("."))
 
 
-_SIZES: Final = ("batch", "seq_len", "output_len", "image_size")
+_SIZES = ("batch", "seq_len", "output_len", "image_size")
 
 
 def _size(value: float) -> int | None:
     return int(value) if value >= 0 else None
 
 
-def _run(record: Mapping[str, Any], shape: RunShape) -> PublishedRun:
+def _run(record: Values, shape: RunShape) -> PublishedRun:
     model = ModelOptions(
         precision=record["precision"],
         stack=record["stack"],

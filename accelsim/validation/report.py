@@ -7,12 +7,13 @@ figure does.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
+from accelsim.plain import Document, Values
 from accelsim.validation.score import GroupScore, Scoreboard, SuiteScore
 from accelsim.validation.scored_rows import ScoredRows
 from accelsim.workloads.graph import FloatArray
@@ -31,7 +32,7 @@ _ROW_TAIL = (
 )
 
 
-def scoreboard_dict(board: Scoreboard) -> dict[str, Any]:
+def scoreboard_dict(board: Scoreboard) -> Document:
     """The scoreboard as plain values, ready for JSON."""
     return {
         "suites": {score.suite.name: _suite(score) for score in board.suites},
@@ -40,8 +41,8 @@ def scoreboard_dict(board: Scoreboard) -> dict[str, Any]:
     }
 
 
-def _suite(score: SuiteScore) -> dict[str, Any]:
-    head: dict[str, Any] = {
+def _suite(score: SuiteScore) -> Document:
+    head: Document = {
         "tier": score.tier,
         "title": score.suite.title,
         "rows_asked": score.rows_asked,
@@ -61,8 +62,8 @@ def _suite(score: SuiteScore) -> dict[str, Any]:
     )
 
 
-def _group(group: GroupScore, key: str) -> dict[str, Any]:
-    head: dict[str, Any] = {
+def _group(group: GroupScore, key: str) -> Document:
+    head: Document = {
         "device": group.device,
         "profile": group.profile or None,
         key: group.group,
@@ -73,7 +74,7 @@ def _group(group: GroupScore, key: str) -> dict[str, Any]:
     return head | _rounded(asdict(group.figures)) | {"is_view": group.is_view}
 
 
-def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
+def _rounded(values: Values) -> Document:
     return {name: _round(value) for name, value in values.items()}
 
 
@@ -84,7 +85,7 @@ def _round(value: Any) -> Any:
     return round(value, 4) if math.isfinite(value) else None
 
 
-def row_records(board: Scoreboard) -> Iterator[dict[str, Any]]:
+def row_records(board: Scoreboard) -> Iterator[Document]:
     """Every row asked: what was measured and predicted, or why it was refused."""
     for columns in row_columns(board):
         for values in zip(*columns.values(), strict=True):
@@ -135,7 +136,7 @@ the prediction.
 Roofline is the MAPE of max(FLOP / peak, bytes / bandwidth) on the same rows."""  # noqa: E501
 
 
-def markdown(report: Mapping[str, Any], title: str = "Accuracy") -> str:
+def markdown(report: Values, title: str = "Accuracy") -> str:
     """A report for people.
 
     Args:
@@ -156,7 +157,7 @@ def markdown(report: Mapping[str, Any], title: str = "Accuracy") -> str:
     return "\n".join(lines) + "\n"
 
 
-def _suite_notes(suite: Mapping[str, Any]) -> list[str]:
+def _suite_notes(suite: Values) -> list[str]:
     lines = [f"- {count:,} rows refused: {reason}" for reason, count in suite["refused"].items()]
     if used := suite["rows_used_in_fit"]:
         lines.append(f"- {used:,} rows of shapes that fits may have used are not scored")
@@ -186,7 +187,7 @@ _FIGURES = {
 }
 
 
-def _markdown_table(rows: Sequence[tuple[str, Mapping[str, Any]]], first: str) -> list[str]:
+def _markdown_table(rows: Sequence[tuple[str, Values]], first: str) -> list[str]:
     headers = " | ".join((first, "tier", "rows", "answered", *_FIGURES))
     lines = [f"| {headers} |", "|---|---|" + "---:|" * (len(_FIGURES) + 2)]
     for name, values in rows:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final
 
 import numpy as np
 
@@ -32,14 +31,14 @@ from accelsim.workloads.dtype import Precision
 from accelsim.workloads.model import Workload
 from accelsim.workloads.options import ModelOptions
 
-_BATCH_TOKENS: Final = 8192
-_MOST_SEQS: Final = 1024
+_BATCH_TOKENS = 8192
+_MOST_SEQS = 1024
 #: Sequences of the benchmarks are shorter.
-_LONGEST: Final = 16_384
+_LONGEST = 16_384
 #: Requests per user, as the harnesses send them: the first of each come all at once, which weighs
 #: in means.
-_PER_USER: Final = 10
-_ROUNDS: Final = 60
+_PER_USER = 10
+_ROUNDS = 60
 
 
 @frozen

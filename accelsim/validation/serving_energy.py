@@ -14,12 +14,12 @@ models that are not in the catalogue.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
 
 from accelsim.cost.idle import idle_power_w
 from accelsim.errors import InvalidValueError
+from accelsim.plain import Values
 from accelsim.planning.serving.plan import ReplicaPlan
 from accelsim.validation.data_folder import DataFolder, published, schema
 from accelsim.validation.figure_rows import FigureRow, answered, figure_batches
@@ -29,9 +29,9 @@ from accelsim.validation.served_systems import Ranks, Served, plan_of
 from accelsim.validation.serving_tokens import served_precision, served_workload
 from accelsim.validation.suite import Batch, register_suite
 
-ENERGY_SCHEMA: Final = schema("power/mlenergy_llm.csv")
-_FACTS: Final[Mapping[str, Any]] = published("serving_systems")
-_QUANTITIES: Final = {
+ENERGY_SCHEMA = schema("power/mlenergy_llm.csv")
+_FACTS: Values = published("serving_systems")
+_QUANTITIES = {
     "J per token": "energy_per_token_joules",
     "power": "avg_power_watts",
     "tokens per s": "output_throughput_tokens_per_sec",
@@ -57,7 +57,7 @@ def load(folder: DataFolder) -> list[Batch]:
     return figure_batches(rows)
 
 
-def _rows(cells: Mapping[str, Any]) -> Iterator[FigureRow]:
+def _rows(cells: Values) -> Iterator[FigureRow]:
     task, model = str(cells["task"]), str(cells["model_id"])
     seqs, devices = int(cells["max_num_seqs"]), int(cells["num_gpus"])
     label = f"{model}, {task}, {devices} devices, {seqs} sequences"
@@ -67,7 +67,7 @@ def _rows(cells: Mapping[str, Any]) -> Iterator[FigureRow]:
         yield answered(row, lambda quantity=quantity: _predicted(cells, quantity))  # type: ignore[misc]
 
 
-def _predicted(cells: Mapping[str, Any], quantity: str) -> tuple[float, float]:
+def _predicted(cells: Values, quantity: str) -> tuple[float, float]:
     task, model = str(cells["task"]), str(cells["model_id"])
     prompt = _FACTS["prompt_tokens"].get(task)
     if prompt is None:

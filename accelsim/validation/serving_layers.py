@@ -11,8 +11,8 @@ Times in which weights or keys cannot be read from memory are refused by name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from typing import Any, Final
+from functools import cache, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -37,20 +37,20 @@ from accelsim.workloads.graph import FloatArray, OperatorGraph, TextArray, conca
 from accelsim.workloads.model import Workload
 from accelsim.workloads.options import ModelOptions
 
-SPLITWISE: Final = schema("serving/splitwise_a100.csv")
-TPU_LAYERS: Final = schema("serving/tpu_v6e_layers.csv.gz")
-TPU_ATTENTION: Final = schema("serving/tpu_v6e_attention.csv.gz")
-A6000: Final = schema("serving/a6000_attention.csv.gz")
+SPLITWISE = schema("serving/splitwise_a100.csv")
+TPU_LAYERS = schema("serving/tpu_v6e_layers.csv.gz")
+TPU_ATTENTION = schema("serving/tpu_v6e_attention.csv.gz")
+A6000 = schema("serving/a6000_attention.csv.gz")
 #: Products of a decoder layer of Llama-3.1-8B (width and contraction), and of its logits.
-_LAYER: Final = ((6144, 4096), (4096, 4096), (2 * 14_336, 4096), (4096, 14_336))
-_LOGITS: Final = ((128_256, 4096),)
+_LAYER = ((6144, 4096), (4096, 4096), (2 * 14_336, 4096), (4096, 14_336))
+_LOGITS = ((128_256, 4096),)
 _WIDTH, _HEADS, _CACHE_HEADS, _HEAD_DIM = 4096, 32, 8, 128
-_TPU: Final = "tpu-v6e"
-_NAMES: Final = {"True": "prefill attention", "False": "decode attention"}
-_OUTSIDE: Final = ("embedding", "final_layernorm", "lm_head")
-_NOT_ASKED: Final = "merged with its neighbours by the compiler: no time of its own"
-_TOO_FAST: Final = "less time than the weights take to read at the data sheet's bandwidth"
-_SHARED_CACHE: Final = (
+_TPU = "tpu-v6e"
+_NAMES = {"True": "prefill attention", "False": "decode attention"}
+_OUTSIDE = ("embedding", "final_layernorm", "lm_head")
+_NOT_ASKED = "merged with its neighbours by the compiler: no time of its own"
+_TOO_FAST = "less time than the weights take to read at the data sheet's bandwidth"
+_SHARED_CACHE = (
     "sequences share one cache: keys are read at several times the data sheet's bandwidth"
 )
 
@@ -238,7 +238,7 @@ def _plan(model: str, tp: int, device: str) -> ReplicaPlan:
     return replica_plan(workload, catalog.device(device), run, options, max_context=16_384)
 
 
-@lru_cache(maxsize=1)
+@cache
 def _bloom() -> Workload:
     """BLOOM-176B: ALiBi, biases, four times as wide inside (arXiv:2211.05100, table 3)."""
     parameters = {

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -31,9 +31,9 @@ from accelsim.validation.suite import Batch, register_suite
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.options import ModelOptions
 
-REQUESTS_SCHEMA: Final = schema("serving/vllm_requests_measured.csv")
-_CARDS: Final[Mapping[str, str]] = published("serving_systems")["cards"]
-_MAX_SEQS: Final = 128
+REQUESTS_SCHEMA = schema("serving/vllm_requests_measured.csv")
+_CARDS: Mapping[str, str] = published("serving_systems")["cards"]
+_MAX_SEQS = 128
 #: Bracket of the host's time per step, s, and its halvings.
 _MOST_OVERHEAD_S, _HALVINGS = 0.01, 7
 

@@ -19,15 +19,15 @@ replicas are taken as one of each, and stand in a view of their own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final
 
 import numpy as np
 
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.frozen import frozen
+from accelsim.plain import Values
 from accelsim.validation.data_folder import DataFolder, published, schema
 from accelsim.validation.figure_rows import FigureRow, answered, figure_batches
 from accelsim.validation.names import device_of, note_unknown_devices, workload_of
@@ -38,11 +38,11 @@ from accelsim.workloads.dtype import Precision
 from accelsim.workloads.dtype import precision as find_precision
 from accelsim.workloads.model import Workload
 
-TOKENS_SCHEMA: Final = schema("serving/measured_ttft_tpot_h200.csv")
-_FACTS: Final[Mapping[str, Any]] = published("serving_systems")
-_USERS: Final = re.compile(r"silicon_concurrency=(\d+)")
-_LEAST_SHARE: Final = 0.8
-_NOT_STATED: Final = "numbers of replicas not stated"
+TOKENS_SCHEMA = schema("serving/measured_ttft_tpot_h200.csv")
+_FACTS: Values = published("serving_systems")
+_USERS = re.compile(r"silicon_concurrency=(\d+)")
+_LEAST_SHARE = 0.8
+_NOT_STATED = "numbers of replicas not stated"
 
 
 @register_suite(
@@ -94,7 +94,7 @@ def _rows(folder: DataFolder, column: str, figure: str) -> Iterator[FigureRow]:
         yield _row(cells, float(cells[column]) * 1e-3, figure)
 
 
-def _row(cells: Mapping[str, Any], measured_s: float, figure: str) -> FigureRow:
+def _row(cells: Values, measured_s: float, figure: str) -> FigureRow:
     model, backend, mode = (str(cells[name]) for name in ("model_path", "backend", "mode"))
     users = _users(cells)
     label = f"{model} {cells['isl']:g}+{cells['osl']:g}, {users} users"
@@ -112,7 +112,7 @@ def _row(cells: Mapping[str, Any], measured_s: float, figure: str) -> FigureRow:
     return answered(row, predict)
 
 
-def _users(cells: Mapping[str, Any]) -> int:
+def _users(cells: Values) -> int:
     """Requests in flight: of the system, where the source says them."""
     found = _USERS.search(str(cells["silicon_data_source"]))
     if found:
@@ -124,7 +124,7 @@ def _users(cells: Mapping[str, Any]) -> int:
 class _System:
     """One row's system."""
 
-    cells: Mapping[str, Any]
+    cells: Values
     users: int
 
     def times(self) -> TokenTimes:

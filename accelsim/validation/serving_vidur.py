@@ -12,7 +12,6 @@ spread.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 import numpy as np
 
@@ -29,19 +28,19 @@ from accelsim.validation.quantity_batches import QUANTITY, quantity_batch
 from accelsim.validation.suite import Batch, refused_batch, register_suite
 from accelsim.workloads.graph import FloatArray
 
-LAYERS: Final = schema("serving/vidur_mlp_a100.csv")
-ATTENTION: Final = schema("serving/vidur_run_llama3_8b_a100_attention_input.csv")
-_RUN: Final = "serving/vidur_run_llama3_8b_a100_conv_qps6.45_{}_requests.csv"
+LAYERS = schema("serving/vidur_mlp_a100.csv")
+ATTENTION = schema("serving/vidur_run_llama3_8b_a100_attention_input.csv")
+_RUN = "serving/vidur_run_llama3_8b_a100_conv_qps6.45_{}_requests.csv"
 #: The peer's requests by their number.
-RUNS: Final = {512: schema(_RUN.format(512)), 8192: schema(_RUN.format(8192) + ".gz")}
+RUNS = {512: schema(_RUN.format(512)), 8192: schema(_RUN.format(8192) + ".gz")}
 #: The peer's scheduler; its blocks never run out.
-LIMITS: Final = BatchLimits(
+LIMITS = BatchLimits(
     max_tokens=512, max_seqs=512, blocks=20_000, reserve="prompt", watermark_fraction=0.01
 )
-_MODEL: Final = "meta-llama/Meta-Llama-3-8B"
-_LAYER_COUNT: Final = 32
-_LEAST_CACHED: Final = 64
-_PERCENTILES: Final = (50, 90, 99)
+_MODEL = "meta-llama/Meta-Llama-3-8B"
+_LAYER_COUNT = 32
+_LEAST_CACHED = 64
+_PERCENTILES = (50, 90, 99)
 
 
 def kernel_steps(layers: Table, attention: Table) -> TabulatedSteps:

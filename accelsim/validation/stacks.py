@@ -10,7 +10,7 @@ enter its ratio.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from accelsim.datafile import data_root, read_mapping
@@ -30,7 +30,7 @@ def stack_ratio(stack: str, device: str) -> float:
     return float(entry.get("without", {}).get(device, entry.get("value", 1.0)))
 
 
-@lru_cache(maxsize=1)
+@cache
 def _stacks() -> dict[str, Any]:
     path = data_root() / "calibration" / "class" / "gpu-stacks.yaml"
     return dict(read_mapping(path)["stacks"]) if path.is_file() else {}

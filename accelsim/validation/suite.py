@@ -17,6 +17,7 @@ import numpy as np
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
+from accelsim.plain import Document
 from accelsim.validation.data_folder import DataFolder, Schema
 from accelsim.validation.split import HELD_OUT_SHARE
 from accelsim.workloads.graph import BoolArray, FloatArray, TextArray
@@ -145,7 +146,7 @@ class Suite:
     load: Callable[[DataFolder], Sequence[Batch]] = field(repr=False)
     optional_files: tuple[Schema, ...] = ()
     is_ranked: bool = False
-    findings: Callable[[Sequence[Any]], dict[str, Any]] | None = field(default=None, repr=False)
+    findings: Callable[[Sequence[Any]], Document] | None = field(default=None, repr=False)
     quantity: str = "time, s"
     is_of_operators: bool = False
     has_best_alone: bool = False
@@ -165,7 +166,7 @@ class SuiteOptions(TypedDict, total=False):
 
     optional_files: tuple[Schema, ...]
     is_ranked: bool
-    findings: Callable[[Sequence[Any]], dict[str, Any]]
+    findings: Callable[[Sequence[Any]], Document]
     quantity: str
     is_of_operators: bool
     has_best_alone: bool

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -27,17 +27,17 @@ from accelsim.validation.suite import Batch, refused_batch, register_suite
 from accelsim.workloads.graph import FloatArray, TextArray
 
 #: Figures this close are equal: the tables hold percentages of 15 to 17 digits.
-EXACT_FRACTION: Final = 1e-9
-_DATAFLOWS: Final = {
+EXACT_FRACTION = 1e-9
+_DATAFLOWS = {
     "os": Dataflow.OUTPUT_STATIONARY,
     "ws": Dataflow.WEIGHT_STATIONARY,
     "is": Dataflow.INPUT_STATIONARY,
 }
-V2: Final = schema("systolic/scalesim_v2.csv")
-USER_BANDWIDTH: Final = replace(V2, file="systolic/scalesim_v2_user_bandwidth.csv")
-V3: Final = replace(V2, file="systolic/scalesim_v3.csv.gz")
-_LABEL: Final = ("mode", "topology", "layer", "M", "N", "K", "rows", "cols", "dataflow")
-_FILES: Final = (V2, USER_BANDWIDTH, V3)
+V2 = schema("systolic/scalesim_v2.csv")
+USER_BANDWIDTH = replace(V2, file="systolic/scalesim_v2_user_bandwidth.csv")
+V3 = replace(V2, file="systolic/scalesim_v3.csv.gz")
+_LABEL = ("mode", "topology", "layer", "M", "N", "K", "rows", "cols", "dataflow")
+_FILES = (V2, USER_BANDWIDTH, V3)
 
 
 def mismatches(rows: Sequence[Any]) -> dict[str, Any]:
@@ -152,4 +152,4 @@ def _profile(table: Table, dataflow: Dataflow) -> AsicProfile:
     return config.profile(clock_hz=1e9, memory_bytes=2.0**30, bandwidth_bytes_per_s=1e18)
 
 
-_PADS: Final = {"input_sram_kib": "ifmap", "weight_sram_kib": "filter", "output_sram_kib": "ofmap"}
+_PADS = {"input_sram_kib": "ifmap", "weight_sram_kib": "filter", "output_sram_kib": "ofmap"}

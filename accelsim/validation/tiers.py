@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final, Literal, get_args
+from typing import Any, Literal, get_args
 
 from accelsim.cost.fitted import fitted_parameters
 from accelsim.cost.gpu import GpuParameters
@@ -26,7 +26,7 @@ from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
 
 TierName = Literal["best", "spec", "fitted", "measured"]
-TIERS: Final = get_args(TierName)
+TIERS = get_args(TierName)
 
 
 @frozen

@@ -26,7 +26,7 @@ active cycles and 86 of 92 TOPS cannot be of one run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -43,15 +43,15 @@ from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import precision
 from accelsim.workloads.graph import FloatArray, OperatorGraph, TextArray
 
-APPS: Final = schema("asic/tpuv1_apps.csv")
-PLATFORMS: Final = schema("asic/tpuv1_platforms.csv")
-PER_WATT: Final = schema("asic/tpuv1_perf_per_watt.csv")
-_SIGMA: Final = 0.1
-_PEAK_TOPS: Final = 92.0
-_PUBLISHED: Final = published("tpuv1_applications")
-_FLEET_SHARE: Final = _PUBLISHED["fleet_share"]
-_APPLICATION_COUNT: Final = 6
-_SIDE: Final = 256
+APPS = schema("asic/tpuv1_apps.csv")
+PLATFORMS = schema("asic/tpuv1_platforms.csv")
+PER_WATT = schema("asic/tpuv1_perf_per_watt.csv")
+_SIGMA = 0.1
+_PEAK_TOPS = 92.0
+_PUBLISHED = published("tpuv1_applications")
+_FLEET_SHARE = _PUBLISHED["fleet_share"]
+_APPLICATION_COUNT = 6
+_SIDE = 256
 
 
 @frozen
@@ -76,7 +76,7 @@ class Application:
 
 
 #: Table 1, but for CNN1.
-APPLICATIONS: Final[Mapping[str, Application]] = {
+APPLICATIONS: Mapping[str, Application] = {
     name: Application(**entry) for name, entry in _PUBLISHED["applications"].items()
 }
 

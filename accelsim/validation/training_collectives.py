@@ -9,7 +9,6 @@ Express 3.0 with one InfiniBand card of 56 Gbit/s, and no fit saw them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,7 @@ from accelsim.cost.collective import collective_costs
 from accelsim.errors import UnknownNameError
 from accelsim.frozen import frozen
 from accelsim.hardware.placement import RankGroup
+from accelsim.plain import Document
 from accelsim.validation.data_folder import DataFolder, Table, schema
 from accelsim.validation.gpu_operators import DEEPBENCH_SCHEMA
 from accelsim.validation.names import device_of
@@ -32,14 +32,14 @@ from accelsim.validation.suite import (
 )
 from accelsim.workloads.graph import FloatArray
 
-SCHEMA: Final = schema("training/nccl_allreduce.csv.gz")
-SCALING_SCHEMA: Final = schema("training/collectives_scaling.csv")
+SCHEMA = schema("training/nccl_allreduce.csv.gz")
+SCALING_SCHEMA = schema("training/collectives_scaling.csv")
 #: Node and device by name in the table.
-_NODES: Final = {"A100": "dgx-a100", "V100": "dgx-1"}
-_DEEPBENCH_NODE: Final = "pcie3-server-8"
-_HELD_OUT_RANKS: Final = 6
-_NO_SYSTEM: Final = "the row names no system"
-_NO_ALL_REDUCE: Final = "scaling of a network's training, no collective"
+_NODES = {"A100": "dgx-a100", "V100": "dgx-1"}
+_DEEPBENCH_NODE = "pcie3-server-8"
+_HELD_OUT_RANKS = 6
+_NO_SYSTEM = "the row names no system"
+_NO_ALL_REDUCE = "scaling of a network's training, no collective"
 
 
 @frozen(eq=False)
@@ -77,9 +77,9 @@ def is_held_out(ranks: NDArray[np.int64], payload_bytes: FloatArray) -> NDArray[
     return kept
 
 
-def _geomean_errors(rows: Sequence[ScoredRows]) -> dict[str, Any]:
+def _geomean_errors(rows: Sequence[ScoredRows]) -> Document:
     """exp(mean |ln(predicted / measured)|) - 1 by device, of all rows and of those held out."""
-    found: dict[str, Any] = {}
+    found: Document = {}
     for part in rows:
         if not part.refusal:
             error = np.abs(np.log(part.predicted_s / part.measured_s))

@@ -11,15 +11,15 @@ Bridge: Megatron-LM on H100 to GB300; expert and data groups overlap, activation
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from accelsim.cluster_catalog import cluster
 from accelsim.errors import AccelsimError
+from accelsim.plain import Values
 from accelsim.planning.training.plan import ParallelismPlan
 from accelsim.validation.data_folder import DataFolder, Table, published, schema
 from accelsim.validation.names import workload_of
@@ -33,11 +33,11 @@ from accelsim.validation.training_plans import (
 )
 from accelsim.workloads.model import Workload
 
-FSDP_SCHEMA: Final = schema("training/llm_foundry_mpt.csv")
-DIMENSIONS_SCHEMA: Final = schema("training/model_dims.csv")
-MAXTEXT_SCHEMA: Final = schema("training/maxtext_mfu.csv")
-BRIDGE_SCHEMA: Final = schema("training/megatron_bridge.csv")
-_FACTS: Final[Mapping[str, Any]] = published("training_frameworks")
+FSDP_SCHEMA = schema("training/llm_foundry_mpt.csv")
+DIMENSIONS_SCHEMA = schema("training/model_dims.csv")
+MAXTEXT_SCHEMA = schema("training/maxtext_mfu.csv")
+BRIDGE_SCHEMA = schema("training/megatron_bridge.csv")
+_FACTS: Values = published("training_frameworks")
 
 
 @register_suite(
@@ -176,7 +176,7 @@ def _maxtext_row(table: Table, row: int) -> PlannedRow:
     return replace(nothing, label=f"{label}: {plan}", measured_s=seconds, run=run)
 
 
-def _maxtext_model(config: Mapping[str, Any], seq_len: int) -> Workload:
+def _maxtext_model(config: Values, seq_len: int) -> Workload:
     """A catalogued model, or MaxText's default one scaled (src/maxtext/pyconfig.py): powers of two
     go to heads and inner width first, then width, then depth.
     """

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -32,21 +32,21 @@ from accelsim.validation.training_plans import (
     planned_batches,
 )
 
-SINGLE_SCHEMA: Final = schema("training/vtrain_single_node.csv")
-MULTI_SCHEMA: Final = schema("training/vtrain_multi_node.csv")
-KORTHIKANTI_SCHEMA: Final = schema("training/korthikanti_2022.csv")
-WEAK_SCALING_SCHEMA: Final = schema("training/narayanan_sc21_table1.csv")
-SCHEMES_SCHEMA: Final = schema("training/narayanan_sc21_table2.csv")
-MT_NLG_SCHEMA: Final = schema("training/mt_nlg_530b.csv")
+SINGLE_SCHEMA = schema("training/vtrain_single_node.csv")
+MULTI_SCHEMA = schema("training/vtrain_multi_node.csv")
+KORTHIKANTI_SCHEMA = schema("training/korthikanti_2022.csv")
+WEAK_SCALING_SCHEMA = schema("training/narayanan_sc21_table1.csv")
+SCHEMES_SCHEMA = schema("training/narayanan_sc21_table2.csv")
+MT_NLG_SCHEMA = schema("training/mt_nlg_530b.csv")
 #: Mixed precision; attention as separate operators.
-_OPTIONS: Final = (("precision", "fp16"), ("fused_attention", False))
-_DEVICE: Final = "a100-80gb"
-_SELENE: Final = "dgx-superpod-a100"
-_MICROBATCHES: Final = (1, 2, 4, 8)
-_INTERLEAVES: Final = (1, 2, 3, 5)
+_OPTIONS = (("precision", "fp16"), ("fused_attention", False))
+_DEVICE = "a100-80gb"
+_SELENE = "dgx-superpod-a100"
+_MICROBATCHES = (1, 2, 4, 8)
+_INTERLEAVES = (1, 2, 3, 5)
 #: Billions of parameters -> hidden size, heads, layers (Narayanan et al. 2021, table 1, section 5).
-_SIZES: Final = {174.6: (12_288, 96, 96), 529.6: (20_480, 128, 105)}
-_STAGES: Final = {96: (8, 12), 280: (8, 35)}
+_SIZES = {174.6: (12_288, 96, 96), 529.6: (20_480, 128, 105)}
+_STAGES = {96: (8, 12), 280: (8, 35)}
 
 
 def _megatron(**changes: Any) -> ParallelismPlan:

@@ -11,25 +11,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import Any, Final
 
 import numpy as np
 
 from accelsim.catalog import device
 from accelsim.errors import MissingDependencyError
 from accelsim.frozen import frozen
+from accelsim.plain import Document
 from accelsim.planning.training.estimate import train
 from accelsim.validation.data_folder import DataFolder
 from accelsim.validation.names import workload_of
 from accelsim.validation.suite import Batch, Prediction, fixed_prediction, register_suite
 from accelsim.workloads.model import Workload
 
-_DEVICE: Final = "xeon-platinum-8380"
-_GPT: Final = {"layers": 4, "width": 128, "heads": 4, "vocabulary": 2048, "length": 128}
-_GPT_BATCHES: Final = (4, 16)
-_IMAGES: Final = ((4, 96), (16, 64))
+_DEVICE = "xeon-platinum-8380"
+_GPT = {"layers": 4, "width": 128, "heads": 4, "vocabulary": 2048, "length": 128}
+_GPT_BATCHES = (4, 16)
+_IMAGES = ((4, 96), (16, 64))
 #: Spread of ln(true / predicted): an estimate.
-_LOG_SIGMA: Final = 0.03
+_LOG_SIGMA = 0.03
 
 
 @frozen
@@ -39,7 +39,7 @@ class _Case:
     group: str
     label: str
     model: Workload
-    options: dict[str, Any]
+    options: Document
     plan: str
     measured_bytes: float
 
@@ -77,7 +77,7 @@ def load_memory(_folder: DataFolder) -> list[Batch]:
 
 
 def _predicted(case: _Case) -> float:
-    options: dict[str, Any] = {"device": _DEVICE, "precision": "fp32", **case.options}
+    options: Document = {"device": _DEVICE, "precision": "fp32", **case.options}
     return train(case.model, plan=case.plan, **options).memory_bytes
 
 

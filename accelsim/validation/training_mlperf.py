@@ -18,13 +18,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from accelsim.cluster_catalog import cluster
 from accelsim.errors import AccelsimError
 from accelsim.frozen import frozen
+from accelsim.plain import Values
 from accelsim.planning.training.estimate import iteration_energy_j
 from accelsim.planning.training.plan import ParallelismPlan, parse_plan, plan_on
 from accelsim.planning.training.trust import iteration_log_sigma, row_spreads
@@ -39,15 +40,15 @@ from accelsim.validation.suite import (
 )
 from accelsim.validation.training_plans import PlannedRow, PlannedRun, iteration_of
 
-EXAMPLES_SCHEMA: Final = schema("training/nvidia_deeplearningexamples.csv.gz")
-PAIRS_SCHEMA: Final = schema("training/mlperf_scaling_pairs.csv")
-TIMES_SCHEMA: Final = schema("training/mlperf_time_to_train.csv.gz")
-POWER_SCHEMA: Final = schema("training/mlperf_power.csv")
-_FACTS: Final[Mapping[str, Any]] = published("training_mlperf")
+EXAMPLES_SCHEMA = schema("training/nvidia_deeplearningexamples.csv.gz")
+PAIRS_SCHEMA = schema("training/mlperf_scaling_pairs.csv")
+TIMES_SCHEMA = schema("training/mlperf_time_to_train.csv.gz")
+POWER_SCHEMA = schema("training/mlperf_power.csv")
+_FACTS: Values = published("training_mlperf")
 #: Spread of a speed-up: both ends share the errors of kernels; estimate.
-_RATIO_LOG_SIGMA: Final = 0.08
+_RATIO_LOG_SIGMA = 0.08
 #: Spread of a node's power beside its devices': the share of its limit that the host draws.
-_POWER_LOG_SIGMA: Final = 0.1
+_POWER_LOG_SIGMA = 0.1
 
 
 @frozen
@@ -115,7 +116,7 @@ def _run(
     return PlannedRun(*asked, device=device)
 
 
-def _plans(facts: Mapping[str, Any], devices: int, batch: int) -> tuple[ParallelismPlan, ...]:
+def _plans(facts: Values, devices: int, batch: int) -> tuple[ParallelismPlan, ...]:
     """The plans of a benchmark on so many devices, data parallelism where none is named; those that
     do not divide devices and batch are left out.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -34,12 +34,12 @@ from accelsim.validation.suite import (
 )
 from accelsim.validation.systolic import EXACT_FRACTION, mismatches
 
-ORACLES: Final = schema("training/closed_form_oracles.csv")
-_SCALES: Final = {"GiB": 2.0**30, "GB(1e9)": 1e9}
+ORACLES = schema("training/closed_form_oracles.csv")
+_SCALES = {"GiB": 2.0**30, "GB(1e9)": 1e9}
 #: Closed forms hold on any device; the scores ask for one.
-_ANY_DEVICE: Final = "a100-sxm-80gb"
+_ANY_DEVICE = "a100-sxm-80gb"
 Inputs = Mapping[str, float]
-_ACTIVATIONS: Final = {
+_ACTIVATIONS = {
     "none (TP only)": "tensor",
     "sequence parallel": "sequence",
     "selective (TP only)": "selective",
@@ -153,7 +153,7 @@ def _volume(name: str, _x: Inputs) -> float:
     return round(share + gathers * _sent_share("all_gather", "ring", many), 3)
 
 
-_BUS: Final = {
+_BUS = {
     "all_reduce ring": ("all_reduce", "ring"),
     "reduce_scatter/all_gather": ("reduce_scatter", "ring"),
     "all_to_all": ("all_to_all", "pairwise"),
@@ -186,7 +186,7 @@ def _switch(ranks: int, bandwidth: float = 1.0, latency: float = 0.0) -> Cluster
     return Cluster("switch", "", Node("", "", 0, "", ranks), 1, 1, (tier,))
 
 
-_FUNCTIONS: Final[Mapping[str, Callable[[str, Inputs], Any]]] = {
+_FUNCTIONS: Mapping[str, Callable[[str, Inputs], Any]] = {
     "act_": _activation,
     "state_": _state,
     "params_": lambda _name, x: closed_form.gpt_parameter_count(**_sizes(x)),

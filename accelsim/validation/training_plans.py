@@ -8,10 +8,10 @@ module.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import field, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from accelsim.errors import AccelsimError
 from accelsim.frozen import frozen
 from accelsim.hardware.cluster import Cluster
 from accelsim.hardware.profile import DeviceProfile
+from accelsim.plain import Values
 from accelsim.planning.options import RunOptions, run_options
 from accelsim.planning.run import resolve
 from accelsim.planning.training.iteration import Iteration, simulate_iteration
@@ -88,7 +89,7 @@ def gpt(hidden: int, heads: int, layers: int, seq_len: int, vocabulary: int = 51
 
     Narayanan et al. 2021, arXiv:2104.04473, section 5; 51,200 words after padding.
     """
-    parameters: Mapping[str, Any] = {
+    parameters: Values = {
         "layout": "gpt2",
         "vocab_size": vocabulary,
         "hidden_size": hidden,
@@ -109,7 +110,7 @@ def gpt(hidden: int, heads: int, layers: int, seq_len: int, vocabulary: int = 51
     return decoder(f"gpt-{hidden}-{layers}", parameters, seq_len)
 
 
-def decoder(name: str, parameters: Mapping[str, Any], seq_len: int) -> Workload:
+def decoder(name: str, parameters: Values, seq_len: int) -> Workload:
     """A decoder-only model of given parameters."""
     return parse_workload(
         {
@@ -165,7 +166,7 @@ def iteration_of(run: PlannedRun) -> Iteration:
 
 
 #: View of rows whose plan needs more memory than the model says there is; they ran.
-_NO_FIT: Final = "predicted not to fit"
+_NO_FIT = "predicted not to fit"
 
 
 def planned_batches(rows: Iterable[PlannedRow]) -> list[Batch]:

@@ -9,7 +9,6 @@ adapters' alone. B's product adds to the layer's output in its epilogue: an esti
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +20,8 @@ from accelsim.workloads.graph import IntArray, OperatorGraph, concatenate
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.training import Optimizer, optimizer_graph, word_loss_graph
 
-_MARK: Final = ".lora_"
-_OF_WEIGHTS: Final = (".grad_weight", ".grad_bias")
+_MARK = ".lora_"
+_OF_WEIGHTS = (".grad_weight", ".grad_bias")
 
 
 def is_adapter(graph: OperatorGraph) -> NDArray[np.bool_]:

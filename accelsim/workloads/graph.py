@@ -7,7 +7,7 @@ from plain JSON, so that a graph captured where torch is installed can be used w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
+from accelsim.plain import Document, Values
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.operator import (
     CONTRACTION_KINDS,
@@ -178,7 +179,7 @@ class OperatorGraph:
         """One row per operator, with kind, dtype and phase as words."""
         import pandas as pd
 
-        columns: dict[str, Any] = {
+        columns: Document = {
             "name": self.name,
             "path": self.path,
             "kind": [OperatorKind(code).label for code in self.kind.tolist()],
@@ -194,7 +195,7 @@ class OperatorGraph:
         names = DIMENSIONS[OperatorKind(int(self.kind[row]))]
         return dict(zip(names, self.dims[row].tolist(), strict=False))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Document:
         """Plain lists, ready for JSON; `from_dict` reads it back exactly."""
         columns = {column: getattr(self, column).tolist() for column in _ARRAY_COLUMNS}
         columns["kind"] = [OperatorKind(code).label for code in self.kind.tolist()]
@@ -212,7 +213,7 @@ class OperatorGraph:
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> OperatorGraph:
+    def from_dict(cls, data: Values) -> OperatorGraph:
         """Read `to_dict`'s form, checking every column.
 
         Raises:
@@ -322,7 +323,7 @@ def _chain(count: int) -> tuple[IntArray, IntArray]:
     return offset, np.arange(max(count - 1, 0), dtype=np.int64)
 
 
-def _column(data: Mapping[str, Any], name: str, count: int | None) -> list[Any]:
+def _column(data: Values, name: str, count: int | None) -> list[Any]:
     column = data.get(name)
     if not isinstance(column, list):
         raise InvalidValueError(f"graph.{name}", column, "a list with one entry per operator")
@@ -333,7 +334,7 @@ def _column(data: Mapping[str, Any], name: str, count: int | None) -> list[Any]:
     return column
 
 
-def _words(data: Mapping[str, Any], name: str, count: int) -> tuple[str, ...]:
+def _words(data: Values, name: str, count: int) -> tuple[str, ...]:
     column = _column(data, name, count)
     for word in column:
         if not isinstance(word, str):
@@ -345,7 +346,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _floats(data: Mapping[str, Any], name: str, count: int | None) -> FloatArray:
+def _floats(data: Values, name: str, count: int | None) -> FloatArray:
     column = _column(data, name, count)
     for value in column:
         if not _is_number(value) or not 0 <= value < 1e30:

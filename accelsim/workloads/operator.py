@@ -11,16 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Final
 
 #: Ending of the name of a captured operator that overwrites what it reads, or adds rows to what is
 #: there.
-IN_PLACE: Final = ".in_place"
+IN_PLACE = ".in_place"
 #: Suffix of the name of a batch norm that takes the statistics of its own images, whatever the
 #: module's mode.
-OWN_STATISTICS: Final = "own"
+OWN_STATISTICS = "own"
 #: Elements of a row from which rows that indices add are sorted first and added whole.
-SORTED_WIDTH: Final = 16
+SORTED_WIDTH = 16
 
 
 class OperatorKind(IntEnum):

@@ -14,7 +14,7 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from accelsim.datafile import read_text
 from accelsim.errors import InvalidValueError, ProfileError
@@ -23,9 +23,9 @@ from accelsim.workloads.dtype import precision as find_precision
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 
-_MAX_BYTES: Final = 1_000_000
-_LARGEST: Final = 10**7
-_CONV: Final = (
+_MAX_BYTES = 1_000_000
+_LARGEST = 10**7
+_CONV = (
     "input height",
     "input width",
     "filter height",
@@ -34,7 +34,7 @@ _CONV: Final = (
     "filters",
     "stride height",
 )
-_GEMM: Final = ("M", "N", "K")
+_GEMM = ("M", "N", "K")
 Compatibility = Literal["", "scalesim"]
 
 

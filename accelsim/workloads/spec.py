@@ -8,12 +8,12 @@ complete the workload's default run at batch 1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails
 
+from accelsim.plain import Document, Values
 from accelsim.workloads.checkpoints.quantization import published_precision
 from accelsim.workloads.families import load_family
 from accelsim.workloads.model import Family, PassShape, Published, Workload
@@ -91,15 +91,15 @@ class WorkloadSpec(_Strict):
     aliases: Annotated[tuple[_Name, ...], Field(strict=False)] = ()
     task: _Name
     family: str = Field(min_length=1, max_length=80)
-    parameters: dict[str, Any]
+    parameters: Document
     default: ShapeSpec = ShapeSpec()
     output_len: _Length = 0
     published: Annotated[tuple[PublishedSpec, ...], Field(strict=False)] = ()
-    quantization: dict[str, Any] | None = None
+    quantization: Document | None = None
     note: str | None = None
 
 
-def parse_workload(data: Mapping[str, Any]) -> Workload:
+def parse_workload(data: Values) -> Workload:
     """Build a workload from the contents of its file.
 
     Args:
@@ -132,7 +132,7 @@ def _published(figure: PublishedSpec, default: ShapeSpec) -> Published:
     return Published(figure.quantity, figure.value, figure.source, shape, figure.tolerance_fraction)
 
 
-def _family_parameters(family: Family, data: Mapping[str, Any]) -> BaseModel:
+def _family_parameters(family: Family, data: Values) -> BaseModel:
     """Validate the family's own parameters, locating problems under ``parameters`` as the file
     does.
     """

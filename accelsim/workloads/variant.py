@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import IntFlag
 from functools import lru_cache
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +36,7 @@ class Trait(IntFlag):
     LATER_LAYER = 1024  # a recurrent module's layer after its first
 
 
-_SUFFIXES: Final = {
+_SUFFIXES = {
     "across": Trait.ACROSS,
     "outer": Trait.OUTER,
     "strided": Trait.STRIDED,
@@ -48,11 +47,11 @@ _SUFFIXES: Final = {
     "in_place": Trait.IN_PLACE,
     OWN_STATISTICS: Trait.OWN_STATISTICS,
 }
-_SOFTMAX: Final = tuple(
+_SOFTMAX = tuple(
     f"{name}{way}" for name in ("_softmax", "_log_softmax") for way in ("", "_backward_data")
 )
 #: Operators that run several kernels, whose names follow theirs.
-_COMPOSED: Final = (
+_COMPOSED = (
     "logsumexp.",
     "_euclidean_dist.",
     "_safe_softmax.",
@@ -64,7 +63,7 @@ _COMPOSED: Final = (
     ),
 )
 #: What `_softmax.across` is: a softmax across, not a kernel of one.
-_WHOLE: Final = frozenset(f"{name}.across" for name in _SOFTMAX)
+_WHOLE = frozenset(f"{name}.across" for name in _SOFTMAX)
 
 
 @frozen

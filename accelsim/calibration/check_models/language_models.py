@@ -9,7 +9,6 @@ writes out, as it is what most people run.
 from __future__ import annotations
 
 import math
-from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -25,8 +24,8 @@ from accelsim.calibration.check_models.parts import (
     token_ids,
 )
 
-_WORDS: Final = 50_265
-_PADDING: Final = 1
+_WORDS = 50_265
+_PADDING = 1
 
 
 class _PostNorm(nn.Module):
@@ -343,7 +342,7 @@ class _Llama(nn.Module):
         return self.head(self.norm(x)[:, -1])
 
 
-_LLAMA_WORDS: Final = 128_256
+_LLAMA_WORDS = 128_256
 
 
 def _llama() -> nn.Module:

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +17,8 @@ Inputs = tuple[Tensor, ...]
 Made = tuple[nn.Module, Inputs]
 Factory = Callable[[int], Made]
 #: Factories by name.
-CHECK_MODELS: Final[dict[str, Factory]] = {}
-_RELU: Final = partial(nn.ReLU, inplace=True)
+CHECK_MODELS: dict[str, Factory] = {}
+_RELU = partial(nn.ReLU, inplace=True)
 
 
 def registered(name: str) -> Callable[[Factory], Factory]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -141,7 +141,7 @@ def chip_of(device: str) -> str:
     return next((chip for chip in _shared_chips() if base.startswith(f"{chip}-")), base)
 
 
-@lru_cache(maxsize=1)
+@cache
 def _shared_chips() -> tuple[str, ...]:
     path = data_root() / "calibration" / "class" / "gpu-boards.yaml"
     return tuple(read_mapping(path)["shared_chips"])

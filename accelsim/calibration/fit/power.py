@@ -7,7 +7,6 @@ less: rows at the limit say only that their energy is no smaller.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import CONTRACTION_KINDS
 
 #: Ranges and firmness (in ln) of what the rows determine.
-_PRIORS: Final = {
+_PRIORS = {
     "power.active_static_fraction": Prior(0.005, 0.5, 1.0),
     "power.vector_energy_overhead": Prior(1.0, 400.0, 1.0),
     "power.matrix_energy_overhead": Prior(1.0, 100.0, 1.0),

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final
 
 import torch
 
@@ -29,16 +28,16 @@ from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.training import OPTIMIZERS, optimizer_graph
 
 #: Families of a framework and a link rather than of a graph.
-_WITHOUT_ROW: Final = frozenset({"framework", "transfer"})
+_WITHOUT_ROW = frozenset({"framework", "transfer"})
 #: Operators that the meta device does not know, and what moves and computes the same.
-_STAND_INS: Final = {"_masked_softmax": "_softmax"}
+_STAND_INS = {"_masked_softmax": "_softmax"}
 #: Operators whose rows keep their own name: copies of what lies together, and layers that keep what
 #: a backward pass needs, which a graph tells by that pass alone.
-_OWN_NAMES: Final = frozenset({"copy", "gru_train", "lstm_train", *_STAND_INS, *COMPILED_OPERATORS})
+_OWN_NAMES = frozenset({"copy", "gru_train", "lstm_train", *_STAND_INS, *COMPILED_OPERATORS})
 #: Gradients that are called by the name of another operator.
-_GRADIENTS: Final = frozenset({"mm_nn", "mm_tn", "sum_rows"})
+_GRADIENTS = frozenset({"mm_nn", "mm_tn", "sum_rows"})
 #: Kinds that are a call's main kernel only where it has no other.
-_AT_THE_SIDE: Final = (OperatorKind.COPY, OperatorKind.ELEMENTWISE)
+_AT_THE_SIDE = (OperatorKind.COPY, OperatorKind.ELEMENTWISE)
 
 
 def has_row(case: Case) -> bool:

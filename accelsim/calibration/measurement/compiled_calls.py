@@ -10,7 +10,7 @@ Reference: PyTorch, "torch.compile" and "Dynamic shapes" (``torch._dynamo.mark_d
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,9 +19,9 @@ from torch.nn import functional
 from accelsim.calibration.measurement.operands import Call, Operands, builds
 
 #: Compilations kept of one function: columns, formats and thread counts each need their own.
-_MOST_COMPILATIONS: Final = 64
+_MOST_COMPILATIONS = 64
 #: Operators of this module that are timed as kernels.
-COMPILED_OPERATORS: Final = ("compiled_elementwise", "compiled_layer_norm", "compiled_softmax")
+COMPILED_OPERATORS = ("compiled_elementwise", "compiled_layer_norm", "compiled_softmax")
 
 
 def _elementwise(x: Tensor, y: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ def _compiled(function: Callable[..., Tensor], *operands: Tensor) -> Call:
 
 #: What is compiled, and operands; the last is what it takes to enter compiled code: guards, and a
 #: loop over next to nothing.
-_CALLS: Final[dict[str, tuple[Callable[..., Tensor], str]]] = {
+_CALLS: dict[str, tuple[Callable[..., Tensor], str]] = {
     "compiled_elementwise": (_elementwise, "elements; elements"),
     "compiled_layer_norm": (
         _layer_norm,

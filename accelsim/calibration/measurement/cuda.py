@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 Call = Callable[[], Any]
 
 #: Operands of all calls of a case together, well past any last-level cache (H200: 50 MB, MI300X:
 #: 256 MB).
-_ROTATED_BYTES: Final = 512 * 2**20
-_FEWEST_COPIES: Final = 2
-_MOST_COPIES: Final = 64
+_ROTATED_BYTES = 512 * 2**20
+_FEWEST_COPIES = 2
+_MOST_COPIES = 64
 #: Calls in one graph: launching a graph takes the host as long as some kernels run.
-_GRAPH_CALLS: Final = 32
-_WARM_UP_CALLS: Final = 3
+_GRAPH_CALLS = 32
+_WARM_UP_CALLS = 3
 
 
 def rotated(cuda: Any, device: str, build: Callable[[], Call]) -> list[Call]:

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
 
 #: Share of the available memory a session takes at most; the rest is for page tables and other
 #: programs.
-_SHARE: Final = 0.9
+_SHARE = 0.9
 
 
 def available_bytes(

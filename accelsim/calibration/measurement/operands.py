@@ -24,7 +24,7 @@ from accelsim.calibration.measurement.plan import pairs, product_of
 Call = Callable[[], Any]
 
 #: Formats by label.
-DTYPES: Final = {
+DTYPES = {
     "fp32": torch.float32,
     "tf32": torch.float32,  # the products of FP32 operands, see `cuda.tf32_products`
     "bf16": torch.bfloat16,
@@ -33,12 +33,12 @@ DTYPES: Final = {
 }
 #: Bytes of weights that cold calls cycle through: three times the largest last-level cache of one
 #: core complex in use.
-COLD_BYTES: Final = 96 * 2**20
-_TABLE: Final = Path(__file__).with_name("calls.csv")
+COLD_BYTES = 96 * 2**20
+_TABLE = Path(__file__).with_name("calls.csv")
 #: Dimensions that a case may leave out.
-_DEFAULTS: Final = {"stride": 2, "dilation": 1, "taps": 2, "k": 2}
+_DEFAULTS = {"stride": 2, "dilation": 1, "taps": 2, "k": 2}
 #: Most copies of the weights; smaller weights are not worth more.
-MOST_COPIES: Final = 1024
+MOST_COPIES = 1024
 
 
 def torch_dtype(label: str) -> torch.dtype:

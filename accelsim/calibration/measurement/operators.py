@@ -8,8 +8,6 @@ cache; on a GPU every operand rotates past the cache.
 
 from __future__ import annotations
 
-from typing import Final
-
 import torch
 
 from accelsim.calibration.measurement import (  # noqa: F401  (they register)
@@ -45,7 +43,7 @@ __all__ = [
 read_calls()
 
 #: Operators whose calls run with gradients enabled.
-GRADIENT_OPERATORS: Final = frozenset(
+GRADIENT_OPERATORS = frozenset(
     {
         "scaled_dot_product_attention_backward",
         "lstm_train",

@@ -17,19 +17,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cache
 from pathlib import Path
-from typing import Final
 
 from accelsim.frozen import frozen
 
 Shape = dict[str, int]
-_TABLE: Final = Path(__file__).with_name("operators.csv")
-_BASES: Final = (2, 3, 5, 7, 11, 13, 17, 19)
-_RANGE: Final = re.compile(r"(\d+)\.\.(\d+)(?:/(\d+))?")
-_FACTOR: Final = re.compile(r"([*/]?)([\w.]+)")
+_TABLE = Path(__file__).with_name("operators.csv")
+_BASES = (2, 3, 5, 7, 11, 13, 17, 19)
+_RANGE = re.compile(r"(\d+)\.\.(\d+)(?:/(\d+))?")
+_FACTOR = re.compile(r"([*/]?)([\w.]+)")
 #: Points tried for each shape wanted.
-_TRIES: Final = 400
+_TRIES = 400
 #: Points between the first shapes of two operators of one plan.
-_STRIDE: Final = 37
+_STRIDE = 37
 
 
 @frozen

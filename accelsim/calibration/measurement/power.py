@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 from accelsim.calibration.energy import Meter, energy_per_call_j
 from accelsim.calibration.measurement.case import Case
 
 _WARM_UP_S, _READ_S = 0.7, 1.2
 #: Sides of products: small ones leave room below the power limit.
-_PRODUCTS: Final = (
+_PRODUCTS = (
     (256, 2048, 2048),
     (512, 1024, 4096),
     (1024, 1024, 4096),
@@ -23,7 +23,7 @@ _PRODUCTS: Final = (
     (4096, 4096, 4096),
 )
 #: What streams, and what only keeps the clocks up, with their elements.
-_STREAMS: Final = (("relu", 2**26), ("add", 2**26), ("tanh", 2**26), ("relu", 1024))
+_STREAMS = (("relu", 2**26), ("add", 2**26), ("tanh", 2**26), ("relu", 1024))
 
 
 def power_suite(dtypes: Sequence[str]) -> list[Case]:

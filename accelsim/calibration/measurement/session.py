@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import torch
 
@@ -34,30 +34,30 @@ from accelsim.errors import OutputError
 from accelsim.frozen import frozen
 
 #: Dimensions that an out-of-memory case halves, in this order of preference.
-_SHRINKABLE: Final = ("batch", "rows", "m", "elements", "lookups", "parameters", "n")
+_SHRINKABLE = ("batch", "rows", "m", "elements", "lookups", "parameters", "n")
 #: What is timed again and again on a CPU, long enough that clock resolution does not show; on a
 #: GPU, that launches do not.
-REFERENCE: Final = Case("gemm", "addmm", {"m": 256, "n": 1024, "k": 1024})
-_GPU_REFERENCE: Final = Case("gemm", "addmm", {"m": 4096, "n": 4096, "k": 4096}, threads=0)
-_MOST_HALVINGS: Final = 12
+REFERENCE = Case("gemm", "addmm", {"m": 256, "n": 1024, "k": 1024})
+_GPU_REFERENCE = Case("gemm", "addmm", {"m": 4096, "n": 4096, "k": 4096}, threads=0)
+_MOST_HALVINGS = 12
 #: How the allocators of the CPU (Linux, Windows), of CUDA, cuBLAS and cuDNN say so.
-_OUT_OF_MEMORY: Final = (
+_OUT_OF_MEMORY = (
     "out of memory",
     "can't allocate memory",
     "not enough memory",
     "cannot allocate memory",
     "alloc_failed",
 )
-_CHUNK: Final = 120
+_CHUNK = 120
 #: What is overwritten between calls amid others: several second-level caches, well within a
 #: last-level cache.
-_SCRUBBED_BYTES: Final = 6 * 2**20
+_SCRUBBED_BYTES = 6 * 2**20
 #: Inputs up to this size are written again before each call; larger ones leave the inner caches
 #: anyway.
-_REWRITTEN_BYTES: Final = 8 * 2**20
+_REWRITTEN_BYTES = 8 * 2**20
 #: Families that have no context to run in, or whose entry from Python would pay more for it than
 #: their kernels.
-_WITHOUT_CONTEXT: Final = frozenset({"framework", "transfer", "compiled"})
+_WITHOUT_CONTEXT = frozenset({"framework", "transfer", "compiled"})
 
 
 @frozen

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Final
 
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.plan import Plan, read_plans
 
 #: Operators that a graph cannot hold: the backward pass runs on the stream of its forward pass,
 #: optimizers count their steps on the host, and copies from and to the host wait for it.
-UNCAPTURED_OPERATORS: Final = frozenset(
+UNCAPTURED_OPERATORS = frozenset(
     {
         "scaled_dot_product_attention_backward",
         "lstm_train",

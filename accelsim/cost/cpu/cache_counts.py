@@ -4,26 +4,16 @@ and lines of lookups.
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = [
-    "LOOKUP_KINDS",
-    "lookup_lines",
-    "occupied_bytes",
-    "round_share",
-    "share_beyond",
-]
-
-_LINE_BYTES: Final = 64.0
+_LINE_BYTES = 64.0
 #: Kinds that take rows of tables.
-LOOKUP_KINDS: Final = (OperatorKind.EMBEDDING, OperatorKind.EMBEDDING_BAG)
+LOOKUP_KINDS = (OperatorKind.EMBEDDING, OperatorKind.EMBEDDING_BAG)
 #: Memory whose pages a core knows the places of: entries of its second-level table times 4 KiB.
-_TRANSLATED_BYTES: Final = 16.0 * 2**20
+_TRANSLATED_BYTES = 16.0 * 2**20
 #: Shares of the last-level cache from which on a round loses lines, and at which it has lost all.
 _ROUND_FITS, _ROUND_FILLS = 0.4, 0.85
 

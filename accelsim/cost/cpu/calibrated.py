@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -35,23 +35,21 @@ from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGr
 from accelsim.workloads.operator import RECURRENT_KINDS, OperatorKind, Phase
 from accelsim.workloads.variant import Trait
 
-__all__ = ["KERNEL_SCHEMA", "kernels_document", "measured_costs", "parameters_for", "read_kernels"]
-
-KERNEL_SCHEMA: Final = "accelsim-cpu-kernels"
-_VERSION: Final = 11
+KERNEL_SCHEMA = "accelsim-cpu-kernels"
+_VERSION = 11
 #: Of each kernel; coefficients of `TERMS` on one thread, of `THREAD_TERMS` on several, follow.
-_COLUMNS: Final = ["kernel", "dtype", "threads", "rows", "log_sigma", "serial_s"]
-_MOST_BYTES: Final = 2**20
+_COLUMNS = ["kernel", "dtype", "threads", "rows", "log_sigma", "serial_s"]
+_MOST_BYTES = 2**20
 #: Spread of ln(true / predicted) that all operators of a model share and no operator measurement
 #: shows, in inference and in training. Chosen so that nine of ten lie inside on 262 runs of 28
 #: networks that took no part in the fit: 93 and 89 % of inference with the heap as it comes and
 #: kept, 92 and 92 % of training (docs/calibration.md).
-_CONTEXT_LOG_SIGMA: Final = 0.05
-_CONTEXT_LOG_SIGMA_TRAINING: Final = 0.14
+_CONTEXT_LOG_SIGMA = 0.05
+_CONTEXT_LOG_SIGMA_TRAINING = 0.14
 #: That of the time of page faults: no two processes fault alike.
-_HEAP_LOG_SIGMA: Final = 0.5
+_HEAP_LOG_SIGMA = 0.5
 #: Lookups in activations; others are in tables of parameters, of which a pass touches rows alone.
-_GATHERS: Final = frozenset(
+_GATHERS = frozenset(
     {
         "_unsafe_index",
         "gather",
@@ -63,7 +61,7 @@ _GATHERS: Final = frozenset(
     }
 )
 #: Part of the variance of a kernel's error that all its shapes share.
-_SHARED_VARIANCE: Final = 0.5
+_SHARED_VARIANCE = 0.5
 
 
 def parameters_for(device: str) -> CpuParameters | None:

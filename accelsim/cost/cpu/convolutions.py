@@ -6,22 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final
 
 import numpy as np
 
 from accelsim.cost.cpu.kind_rows import KindRows
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, TextArray
 from accelsim.workloads.operator import OperatorKind
-
-__all__ = [
-    "block_bytes",
-    "conv_counts",
-    "conv_names",
-    "is_unfolded",
-    "runs_by_group",
-    "visible_taps",
-]
 
 _K = OperatorKind
 #: Padding on each side up to which the library generates code of depthwise convolutions: the pixels
@@ -30,24 +20,24 @@ _WIDEST_PADDING = 6
 #: Pixels whose sums the library's generated code keeps in registers: of one block of 16 channels,
 #: over those of more blocks; of wide windows; in 16 bits. An image padded by more on a side has
 #: none.
-_REGISTERS: Final = 31
-_WIDE_PIXELS: Final = 28
-_HALF_PIXELS: Final = 15
+_REGISTERS = 31
+_WIDE_PIXELS = 28
+_HALF_PIXELS = 15
 #: Blocks of channels up to which a single image's pixels have the registers to themselves.
-_FEW_BLOCKS: Final = 6
+_FEW_BLOCKS = 6
 #: Windows of which gradients have generated code: of weights, of an image's weights in 16 bits, of
 #: images in fp32.
-_WIDEST_WINDOW: Final = 14
-_WIDEST_IMAGE_WINDOW: Final = 24
-_WIDEST_DATA_WINDOW: Final = 18
+_WIDEST_WINDOW = 14
+_WIDEST_IMAGE_WINDOW = 24
+_WIDEST_DATA_WINDOW = 18
 #: Pixels of a line from which the code of narrow windows' gradients takes few of them at a time,
 #: and how many.
-_LONG_LINE: Final = 128
-_LONG_LINE_PIXELS: Final = 6
+_LONG_LINE = 128
+_LONG_LINE_PIXELS = 6
 #: Channels of a block, of half of one, and those of an image, which are read as they are.
-_BLOCK: Final = 16
-_HALF_BLOCK: Final = 8
-_IMAGE_CHANNELS: Final = 4
+_BLOCK = 16
+_HALF_BLOCK = 8
+_IMAGE_CHANNELS = 4
 
 
 def _is_large(rows: KindRows) -> BoolArray:

@@ -32,8 +32,6 @@ from accelsim.frozen import frozen
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, TextArray
 
-__all__ = ["FittedKernels", "KernelFit", "KernelTimes", "Key"]
-
 
 @frozen(eq=False)
 class KernelFit:

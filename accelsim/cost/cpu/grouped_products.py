@@ -24,8 +24,6 @@ from accelsim.cost.cpu.kind_rows import KindRows
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import DIMENSIONS, OperatorKind
 
-__all__ = ["as_products", "product_counts"]
-
 _K = OperatorKind
 #: Operators that multiply all matrices in one call of the library; every other grouped product goes
 #: group by group.

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 
@@ -28,16 +27,14 @@ from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import CONV_KINDS, DIMENSIONS, OperatorKind, Phase
 from accelsim.workloads.variant import Trait
 
-__all__ = ["Heap", "PassMemory", "pass_memory"]
-
 #: Defaults of glibc (mallopt(3)): the largest mmap threshold on 64-bit systems, and what growing
 #: takes and trimming leaves at the top.
-_LARGEST_THRESHOLD: Final = 32 * 2**20
-_TOP_PAD: Final = 128 * 1024
+_LARGEST_THRESHOLD = 32 * 2**20
+_TOP_PAD = 128 * 1024
 #: Blocks below this come from holes and hardly move the top.
-_SMALL: Final = 1024
-_STATES: Final = DIMENSIONS[OperatorKind.OPTIMIZER].index("states")
-_CONV_CODES: Final = list(CONV_KINDS)
+_SMALL = 1024
+_STATES = DIMENSIONS[OperatorKind.OPTIMIZER].index("states")
+_CONV_CODES = list(CONV_KINDS)
 
 
 class Heap:

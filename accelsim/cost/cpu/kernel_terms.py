@@ -12,7 +12,6 @@ take less time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 import numpy as np
 
@@ -52,24 +51,22 @@ from accelsim.workloads.operator import (
 )
 from accelsim.workloads.variant import Trait
 
-__all__ = ["MEMORY_TERMS", "TERMS", "WORK_TERMS", "Context", "kernel_terms"]
-
 _K = OperatorKind
-_LINE_BYTES: Final = 64.0
+_LINE_BYTES = 64.0
 #: Memory that a prefetcher does not leave.
-_PAGE_BYTES: Final = 4096.0
+_PAGE_BYTES = 4096.0
 #: Columns in whose time the math library multiplies 4 to 15 of a batched product that lie together.
-_FEW_COLUMNS: Final = 30.0
+_FEW_COLUMNS = 30.0
 #: Sets of a first-level cache that is indexed by the bits within a page (4096 / 64), and ways of a
 #: second-level one (Intel and AMD server cores: 16).
-_FIRST_LEVEL_SETS: Final = 64
-_SECOND_LEVEL_WAYS: Final = 16
+_FIRST_LEVEL_SETS = 64
+_SECOND_LEVEL_WAYS = 16
 #: Taps whose outcomes the branch predictor learns half of.
-_LEARNED_TAPS: Final = 80_000.0
+_LEARNED_TAPS = 80_000.0
 #: The same of a selection's elements, and the share of a row up to which it keeps the chosen ones
 #: in a heap.
-_LEARNED_CHOICES: Final = 30_000.0
-_HEAP_FRACTION: Final = 64.0
+_LEARNED_CHOICES = 30_000.0
+_HEAP_FRACTION = 64.0
 #: Terms of a kernel's time, in column order, with the unit of the quantity.
 TERMS = (
     "start",  # 1
@@ -98,11 +95,9 @@ _STREAMING = [
         *LOOKUP_KINDS,
     )
 ]
-_MAXIMA: Final = frozenset(
-    f"max_pool{rank}d{way}" for rank in (1, 2, 3) for way in ("", "_with_indices")
-)
-_SCALING: Final = frozenset({"mul", "div"})
-_ADDED_ROWS: Final = frozenset({"index_add"})
+_MAXIMA = frozenset(f"max_pool{rank}d{way}" for rank in (1, 2, 3) for way in ("", "_with_indices"))
+_SCALING = frozenset({"mul", "div"})
+_ADDED_ROWS = frozenset({"index_add"})
 _CONVS = (_K.CONV, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT)
 WORK_TERMS = np.array(
     [term in {"flop", "first_count", "second_count", "third_count"} for term in TERMS]

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Collection, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
@@ -23,20 +22,10 @@ from accelsim.workloads.graph import BoolArray, OperatorGraph, TextArray
 from accelsim.workloads.operator import CONV_KINDS, SORTED_WIDTH, OperatorKind, Phase
 from accelsim.workloads.variant import Trait, Variant, variant
 
-__all__ = [
-    "MIRROR_PADDING",
-    "NARROW_COLUMNS",
-    "RESAMPLING",
-    "THIN_ROWS",
-    "compiled_names",
-    "kernel_names",
-    "substitute",
-]
-
 _K = OperatorKind
 #: Elementwise kernels whose time depends on how many full operands they read.
-_ARITHMETIC: Final = frozenset({"add", "mul", "sub", "div"})
-_REDUCTIONS: Final = (
+_ARITHMETIC = frozenset({"add", "mul", "sub", "div"})
+_REDUCTIONS = (
     "mean",
     "amax",
     "var",
@@ -46,11 +35,11 @@ _REDUCTIONS: Final = (
     "mean_outer",
     "amax_outer",
 )
-_SCANS: Final = ("cumsum", "sort", "norm_outer")
-_KNOWN_REDUCTIONS: Final = frozenset((*_REDUCTIONS, *_SCANS))
-_WAYS: Final = ("", "_backward")
+_SCANS = ("cumsum", "sort", "norm_outer")
+_KNOWN_REDUCTIONS = frozenset((*_REDUCTIONS, *_SCANS))
+_WAYS = ("", "_backward")
 #: Resampling, which takes its elements one by one however they lie.
-RESAMPLING: Final = frozenset(
+RESAMPLING = frozenset(
     f"upsample_{name}{way}"
     for name in (
         *("nearest1d", "nearest2d", "nearest3d"),
@@ -59,14 +48,14 @@ RESAMPLING: Final = frozenset(
     for way in _WAYS
 )
 #: Padding with what lies at the edge.
-MIRROR_PADDING: Final = frozenset(
+MIRROR_PADDING = frozenset(
     f"{name}_pad{rank}d{way}"
     for name in ("reflection", "replication")
     for rank in (1, 2, 3)
     for way in _WAYS
 )
 #: Operators whose operands' strides cost nothing more.
-_ELEMENT_BY_ELEMENT: Final = RESAMPLING | {"_prelu_kernel_backward"}
+_ELEMENT_BY_ELEMENT = RESAMPLING | {"_prelu_kernel_backward"}
 _COPIES = frozenset({"clone", "copy", "_to_copy", "expand", "contiguous", "cat", "stack"})
 _BY_KIND = {
     _K.BATCHED_GEMM: "bmm",
@@ -123,7 +112,7 @@ class _KernelTable:
     stand_in: Mapping[str, str]
 
 
-@lru_cache(maxsize=1)
+@cache
 def _kernel_table() -> _KernelTable:
     with Path(__file__).with_name("kernels.csv").open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))

@@ -10,8 +10,6 @@ from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGr
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.variant import Trait
 
-__all__ = ["KindRows"]
-
 
 @frozen(eq=False)
 class KindRows:

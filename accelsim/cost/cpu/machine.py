@@ -17,8 +17,6 @@ from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
 
-__all__ = ["CpuMachine", "cpu_machine"]
-
 #: Formats whose dot products and tiles are matrix units' work even where the vector units have
 #: them.
 _LIBRARY_FORMATS = (Dtype.FP32, Dtype.FP64, Dtype.TF32)

@@ -12,8 +12,6 @@ from accelsim.frozen import frozen
 if TYPE_CHECKING:
     from accelsim.cost.cpu.fitted_kernels import FittedKernels
 
-__all__ = ["CpuParameters", "cpu_parameters"]
-
 
 @frozen
 class CpuParameters:

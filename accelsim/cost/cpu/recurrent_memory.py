@@ -17,8 +17,6 @@ from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.variant import Trait
 
-__all__ = ["lstm_workspace_bytes", "workspaces"]
-
 
 def _line_bytes(elements: FloatArray | float, width: FloatArray | float) -> FloatArray:
     """Bytes of a matrix line: whole cache lines, one more where it is a multiple of 256

@@ -8,8 +8,6 @@ rnn_brgemm_utils.cpp, ref_rnn.cpp; ATen RNN.cpp).
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from accelsim.cost.cpu.cache_counts import round_share
@@ -19,20 +17,18 @@ from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
 from accelsim.workloads.operator import RECURRENT_KINDS, OperatorKind
 from accelsim.workloads.variant import Trait
 
-__all__ = ["SINGLE_ROWS", "StepWork", "further_bytes", "gate_rests", "step_work"]
-
 #: Share of the last-level cache from which on forward steps lose weights.
-_ROUND_FITS: Final = 0.7
+_ROUND_FITS = 0.7
 #: Two vectors of the framework's loops.
-_PAIR_BYTES: Final = 128.0
+_PAIR_BYTES = 128.0
 #: Rows up to which the math library multiplies row by row.
-SINGLE_ROWS: Final = 3
+SINGLE_ROWS = 3
 #: Rows from which a fused step's products run at full rate.
-_PIPELINED_ROWS: Final = 4.0
+_PIPELINED_ROWS = 4.0
 #: Passes over its result that the math library's outer product of several rows takes beyond that of
 #: one: 3.1 MB take 37 us of one row, 240 to 330 of 2 to 14, where an addition takes 61 (EPYC 9005,
 #: torch 2.13).
-_OUTER_PASSES: Final = 9.0
+_OUTER_PASSES = 9.0
 
 
 def further_bytes(graph: OperatorGraph) -> FloatArray:

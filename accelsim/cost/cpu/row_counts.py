@@ -4,8 +4,6 @@ and sorts.
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from accelsim.cost.cpu.kind_rows import KindRows
@@ -14,19 +12,17 @@ from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.variant import Trait
 
-__all__ = ["mean_copy_bytes", "reduction_counts", "row_counts", "softmax_counts"]
-
 _Counts = tuple[FloatArray, FloatArray, FloatArray]
-_LINE_BYTES: Final = 64.0
+_LINE_BYTES = 64.0
 #: Reductions that leave or order every element.
-_SUMS: Final = frozenset({"cumsum", "cumprod", "cummax", "cummin"})
-_SCANS: Final = _SUMS | {"logcumsumexp", "sort", "argsort", "kthvalue", "median"}
+_SUMS = frozenset({"cumsum", "cumprod", "cummax", "cummin"})
+_SCANS = _SUMS | {"logcumsumexp", "sort", "argsort", "kthvalue", "median"}
 #: Reductions whose results are places or truths.
-_TRUTHS: Final = frozenset({"all", "any"})
-_EXTREMES: Final = frozenset({"amax", "amin"})
-_MEANS: Final = frozenset({"mean"})
-_LOGARITHMS: Final = frozenset({"_log_softmax", "_log_softmax_backward_data", "log_softmax"})
-_MASKED: Final = frozenset({"_masked_softmax"})
+_TRUTHS = frozenset({"all", "any"})
+_EXTREMES = frozenset({"amax", "amin"})
+_MEANS = frozenset({"mean"})
+_LOGARITHMS = frozenset({"_log_softmax", "_log_softmax_backward_data", "log_softmax"})
+_MASKED = frozenset({"_masked_softmax"})
 
 
 def row_counts(rows: KindRows) -> _Counts:

@@ -10,7 +10,6 @@ own rows tell from which time on it is split.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,20 +21,10 @@ from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
 
-__all__ = [
-    "SERIAL_S",
-    "THREAD_TERMS",
-    "OneThread",
-    "SharedWork",
-    "fixed_terms",
-    "shared_work",
-    "thread_terms",
-]
-
 _K = OperatorKind
 #: Parallel regions shorter than this on one thread stay on one where neither a rule nor a kernel's
 #: own rows say otherwise.
-SERIAL_S: Final = 8e-6
+SERIAL_S = 8e-6
 #: Terms on several threads: fork and join, traffic beyond the last cache, page faults, serial and
 #: parallel work, start with evicted caches, work that every thread repeats.
 THREAD_TERMS = (
@@ -52,17 +41,17 @@ _STEPWISE = ("lstm", "gru", "adamw", "sgd")
 #: Kernels of which every thread packs or prepares all weights.
 _PACKING = ("linear", "mm_", "conv", "lstm", "gru", "batch_norm")
 #: Single-precision numbers of a cache line.
-_LINE_FLOATS: Final = 16
+_LINE_FLOATS = 16
 #: Elements up to which the framework does not split (ATen/TensorIterator.h, GRAIN_SIZE).
-_GRAIN: Final = 32768.0
+_GRAIN = 32768.0
 #: Rows up to which the math library multiplies on one thread.
-_SERIAL_ROWS: Final = 4
+_SERIAL_ROWS = 4
 #: Time of a FLOP in a product of so few rows over that in one of many.
-_FEW_ROWS_RATIO: Final = 3.0
+_FEW_ROWS_RATIO = 3.0
 #: Additions at places that indices give.
-_INDEXED: Final = frozenset({"index_put", "_index_put_impl", "_unsafe_index_put"})
+_INDEXED = frozenset({"index_put", "_index_put_impl", "_unsafe_index_put"})
 #: Copies with rules of their own: piece by piece, resampled, padded.
-_PIECEWISE: Final = frozenset({"cat", "stack"}) | RESAMPLING | MIRROR_PADDING
+_PIECEWISE = frozenset({"cat", "stack"}) | RESAMPLING | MIRROR_PADDING
 _FIXED = np.isin(TERMS, ["start", "evicted"])
 _FIRST = np.array([term == "first_count" for term in TERMS])
 

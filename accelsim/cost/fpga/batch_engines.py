@@ -17,8 +17,6 @@ from accelsim.cost.fpga.host_tasks import HOST_CORES
 from accelsim.cost.fpga.network import DpuBoards, DpuNetworks, DpuRates, core_times_s, host_times_s
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["PORT_BYTES_PER_CYCLE", "engine_boards", "engine_times_s"]
-
 #: Width of a port that fitted fractions refer to.
 PORT_BYTES_PER_CYCLE = 64.0
 

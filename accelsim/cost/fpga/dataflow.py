@@ -22,19 +22,6 @@ from accelsim.hardware.profile import FpgaProfile
 from accelsim.hardware.sourced import value_of
 from accelsim.workloads.graph import FloatArray
 
-__all__ = [
-    "DataflowDesign",
-    "StreamingNode",
-    "bram18_estimate",
-    "design_of_folding",
-    "dsp_estimate",
-    "fold_network",
-    "lut_estimate",
-    "node_cycles",
-    "pipeline_latency_s",
-    "weight_lut_estimate",
-]
-
 #: Widest operands multiplied in lookup tables; wider ones take DSP blocks.
 _LUT_MULTIPLIER_BITS = 4
 #: Words of an 18 kbit block RAM and their width, narrowest first (AMD UG573).

@@ -25,8 +25,6 @@ from accelsim.hardware.profile import FpgaProfile
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import CONV_KINDS, DIMENSIONS, OperatorKind
 
-__all__ = ["NetworkTimes", "network_times"]
-
 _SPATIAL = (OperatorKind.CONV, OperatorKind.CONV_TRANSPOSE, OperatorKind.POOLING)
 #: Columns of a convolution's depths.
 _DEPTHS = [

@@ -22,8 +22,6 @@ from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import FpgaProfile
 
-__all__ = ["LayerFolding", "folded_design", "parse_folding", "read_folding"]
-
 _MATRIX_LAYER = re.compile(
     r"^(MVAU|VVAU|MatrixVectorActivation|VectorVectorActivation|StreamingFCLayer)\w*?_(\d+)$"
 )

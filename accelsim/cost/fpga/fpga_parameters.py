@@ -12,8 +12,6 @@ from accelsim.cost.class_parameters import class_parameters
 from accelsim.cost.fpga.network_rates import BoardRates, board_rates
 from accelsim.frozen import frozen
 
-__all__ = ["Flow", "FpgaParameters", "board_parameters", "fpga_parameters"]
-
 Flow = Literal["overlay", "dataflow"]
 
 

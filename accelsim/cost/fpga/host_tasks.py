@@ -20,8 +20,6 @@ from accelsim.cost.fpga.network_layers import DEPTHWISE, POOL, LayerColumns
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["HOST_CORES", "HostTask", "HostWork", "host_work", "join_work"]
-
 #: Processors of a Zynq UltraScale+ (AMD UG1085).
 HOST_CORES = 4.0
 #: Their shared second-level cache (AMD UG1085).

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["burst_ratios", "is_concatenation"]
-
 _K = OperatorKind
 #: Bytes of one burst.
 _BURST_BYTES = 64.0

@@ -41,8 +41,6 @@ from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
 
-__all__ = ["cost_dataflow", "cost_fpga", "dataflow_design", "supported_rows_fpga"]
-
 _K = OperatorKind
 FORMULAS: Formulas[OverlayMachine, FpgaParameters] = Formulas("fpga")
 _SIGMA = 0.4

@@ -23,18 +23,6 @@ from accelsim.cost.fpga.network_layers import CONV, DEPTHWISE, GATE, POOL, Layer
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray
 
-__all__ = [
-    "DpuBoards",
-    "DpuNetworks",
-    "DpuRates",
-    "core_times_s",
-    "gate_fractions",
-    "host_times_s",
-    "join_networks",
-    "layer_times_s",
-    "thread_times_s",
-]
-
 #: Input channels up to which the first layer's window columns fill the input lanes (PG338, channel
 #: augmentation).
 _AUGMENTED_CHANNELS = 4

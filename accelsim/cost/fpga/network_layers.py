@@ -21,21 +21,6 @@ from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import IN_PLACE, OperatorKind
 
-__all__ = [
-    "CONV",
-    "DEPTHWISE",
-    "GATE",
-    "MOVE",
-    "POOL",
-    "SUM",
-    "LayerColumns",
-    "join_layers",
-    "layer_columns",
-    "layer_rows",
-    "network_flop",
-    "pruned_to",
-]
-
 _K = OperatorKind
 #: Codes of `LayerColumns.kind`.
 CONV, DEPTHWISE, POOL, SUM, MOVE, GATE = range(6)

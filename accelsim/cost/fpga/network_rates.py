@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -19,16 +19,6 @@ from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s
 from accelsim.datafile import data_root, read_yaml
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DpuCore, FpgaProfile
-
-__all__ = [
-    "BoardRates",
-    "EngineRates",
-    "ShippedRates",
-    "board_rates",
-    "boards_of_device",
-    "core_sides",
-    "shipped_rates",
-]
 
 #: Clock of the host processors that the rates hold for.
 _REFERENCE_HOST_HZ = 1.2e9
@@ -123,7 +113,7 @@ def _order(release: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", release))
 
 
-@lru_cache(maxsize=1)
+@cache
 def shipped_rates() -> ShippedRates:
     """The rates in `calibration/class/dpu.yaml`.
 

@@ -20,8 +20,6 @@ from accelsim.hardware.profile import DpuCore, FpgaProfile
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["OverlayMachine", "overlay_cycles", "overlay_machine"]
-
 #: Least pixel parallelism of a generic grid: that of the published cores (AMD PG338, B1600 to
 #: B4096).
 _GENERIC_PIXELS = 8

@@ -22,8 +22,6 @@ from accelsim.cost.table import RowCosts, Rows
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["attention_costs"]
-
 #: Queries and keys one thread block works on (FlashAttention-2 tiles), and keys of one slice of
 #: split-KV decoding.
 _QUERY_BLOCK, _KEY_BLOCK, _KEY_SLICE = 64.0, 128.0, 256.0

@@ -20,8 +20,6 @@ from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["cached_traffic", "hit_fraction"]
-
 _BYTES_PER_SM_CLOCK = 20.0
 _GATHERS = (OperatorKind.EMBEDDING, OperatorKind.EMBEDDING_BAG)
 

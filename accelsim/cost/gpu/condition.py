@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from accelsim.hardware.profile import GpuProfile
 
-__all__ = ["EARLY", "OTHER_VENDOR", "SLOT_POWERED", "board_conditions"]
-
 OTHER_VENDOR = "other-vendor"
 SLOT_POWERED = "slot-powered"
 EARLY = "early"

@@ -28,8 +28,6 @@ from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["convolution_costs"]
-
 _K = OperatorKind
 #: 64 dp4a instructions of four multiply-adds (CUDA C++ Programming Guide, arithmetic throughput,
 #: 7.x to 9.0).

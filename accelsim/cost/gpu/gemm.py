@@ -26,8 +26,6 @@ from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["GemmShape", "contraction_costs", "gemm_compute_s", "gemm_costs", "grouped_gemm_costs"]
-
 #: Output tiles (rows, columns) of matrix-core kernels (CUTLASS's and cuBLAS's usual set), both
 #: orientations.
 _MATRIX_TILES = tiles_of("256x128 128x256 128x128 128x64 64x128 64x64")

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, fields, replace
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,21 +26,6 @@ from accelsim.datafile import data_root, read_mapping
 from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray
-
-__all__ = [
-    "AttentionParameters",
-    "ConvolutionParameters",
-    "DispatchParameters",
-    "GemmParameters",
-    "GpuParameters",
-    "HostParameters",
-    "LoopConditions",
-    "MemoryParameters",
-    "PowerParameters",
-    "RecurrentParameters",
-    "SpreadParameters",
-    "read_parameters",
-]
 
 #: Largest value of a fraction of a data-sheet rate, and of any other parameter.
 _WHOLE, _LARGEST = 1.0, 1e6
@@ -449,7 +434,7 @@ class GpuParameters:
 
 
 #: Groups of numbers.
-GROUPS: Final[Mapping[str, type[_Group]]] = {
+GROUPS: Mapping[str, type[_Group]] = {
     "gemm": GemmParameters,
     "memory": MemoryParameters,
     "convolution": ConvolutionParameters,
@@ -461,7 +446,7 @@ GROUPS: Final[Mapping[str, type[_Group]]] = {
     "other_dispatch": DispatchParameters,
     "spread": SpreadParameters,
 }
-_NAMES: Final = tuple(
+_NAMES = tuple(
     f"{group}.{entry.name}"
     for group, group_type in GROUPS.items()
     for entry in fields(group_type)  # type: ignore[arg-type]
@@ -476,7 +461,7 @@ def _groups(values: Mapping[str, float]) -> dict[str, Any]:
     }
 
 
-@lru_cache(maxsize=1)
+@cache
 def _class_wide() -> GpuParameters:
     return read_parameters(data_root() / "calibration" / "class" / "gpu.yaml")
 

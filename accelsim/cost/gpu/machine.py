@@ -32,16 +32,6 @@ from accelsim.hardware.sourced import Sourced
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
 
-__all__ = [
-    "GpuMachine",
-    "cache_bytes_per_s",
-    "join_times",
-    "memory_efficiency_name",
-    "reached_flop_per_s",
-    "static_power_w",
-    "tiles_of",
-]
-
 _FORMATS = len(DTYPE_BYTES)
 Tiles = tuple[tuple[int, ...], ...]
 _EARLY = ("Maxwell", "Pascal")

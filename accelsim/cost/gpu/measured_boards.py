@@ -24,14 +24,6 @@ from accelsim.frozen import frozen
 from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.dtype import Dtype
 
-__all__ = [
-    "FILE",
-    "Board",
-    "MeasuredBoard",
-    "measured_boards",
-    "overlay_boards",
-]
-
 FILE = "measured_boards.json"
 _MOST_BYTES = 1_000_000
 

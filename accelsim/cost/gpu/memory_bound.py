@@ -20,16 +20,6 @@ from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind, Phase
 
-__all__ = [
-    "elementwise_costs",
-    "gather_costs",
-    "host_copy_costs",
-    "optimizer_costs",
-    "routing_costs",
-    "row_wise_costs",
-    "tree_costs",
-]
-
 _K = OperatorKind
 #: Tensors one launch of a multi-tensor optimizer kernel covers at least (PyTorch ForeachUtils,
 #: depth 4 metadata limit).

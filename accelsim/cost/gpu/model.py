@@ -39,8 +39,6 @@ from accelsim.workloads.operator import (
     OperatorKind,
 )
 
-__all__ = ["GPU", "cost_gpu"]
-
 _K = OperatorKind
 _NORM_KINDS = (_K.LAYER_NORM, _K.RMS_NORM, _K.BATCH_NORM, _K.GROUP_NORM, _K.SOFTMAX, _K.REDUCTION)
 #: Formulas by operator kind; collectives belong to the links, not to the device.

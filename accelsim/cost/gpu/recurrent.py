@@ -18,8 +18,6 @@ from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import RECURRENT_GATES
 
-__all__ = ["recurrent_costs"]
-
 
 def recurrent_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
     """RNN, LSTM and GRU layers; a backward row (twice the FLOP) runs twice the products and steps.

@@ -25,8 +25,6 @@ from accelsim.cost.shape_surface import LazySurfaces, Surface
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["Relative", "measured_relatives", "with_relative_surfaces"]
-
 #: Spread of ln(time) that a transfer adds, within an architecture and beyond it: 90th percentiles
 #: of the errors of nine boards' GEMM, attention and expert kernels predicted with their relatives'
 #: surfaces, over 1.645.

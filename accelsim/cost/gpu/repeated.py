@@ -20,8 +20,6 @@ from accelsim.workloads.graph import FloatArray
 if TYPE_CHECKING:
     from accelsim.cost.gpu.gpu_parameters import GpuParameters
 
-__all__ = ["cached_share", "with_cached_operands"]
-
 #: Where and how steeply the cache's hits end, against its capacity: GEMM tables of an L40S and an
 #: RTX PRO 6000 (96 and 128 MiB of cache), whose times step where five copies of the weights stop
 #: fitting.

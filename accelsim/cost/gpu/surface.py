@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from accelsim.cost.gpu.gpu_parameters import GpuParameters, LoopConditions
     from accelsim.cost.gpu.machine import GpuMachine
 
-__all__ = ["AXES", "coordinates", "surface_rows", "with_surfaces"]
-
 _K = OperatorKind
 #: Sizes a surface may span, by operator; it spans the first few of them.
 AXES: Mapping[str, tuple[str, ...]] = {

@@ -11,8 +11,8 @@ chips'). Interfaces, controllers and the network of a chip are not in it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import Annotated, Any, Final, Literal
+from functools import cache
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,10 +24,10 @@ from accelsim.hardware.sourced import FrozenModel, SourceKind
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray
 
-_MM2_PER_UM2: Final = 1e-6
+_MM2_PER_UM2 = 1e-6
 #: Scratchpads are built of banks of at most this size, as for energy.
-_LARGEST_BANK_BYTES: Final = 1048576.0
-_REMEDY: Final = "Add it to asic-area.yaml with node and source."
+_LARGEST_BANK_BYTES = 1048576.0
+_REMEDY = "Add it to asic-area.yaml with node and source."
 
 _Above0 = Annotated[float, Field(gt=0)]
 
@@ -206,7 +206,7 @@ def _at_node(table: dict[float, float], node_nm: float) -> float:
     return float(np.exp(np.interp(np.log(node_nm), np.log(nodes), areas)))
 
 
-@lru_cache(maxsize=1)
+@cache
 def area_coefficients() -> AreaCoefficients:
     """The coefficients of ``calibration/class/asic-area.yaml``.
 

@@ -10,7 +10,7 @@ stationary operand while the present one streams, as the TPU does (Jouppi et al.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,7 +20,7 @@ from accelsim.hardware.profile import Dataflow
 from accelsim.workloads.graph import FloatArray
 
 #: Which of M, N and K lies down the array, across it, and streams through it.
-_SIDES: Final = {
+_SIDES = {
     Dataflow.OUTPUT_STATIONARY: (0, 1, 2),
     Dataflow.WEIGHT_STATIONARY: (2, 1, 0),
     Dataflow.INPUT_STATIONARY: (2, 0, 1),

@@ -9,8 +9,8 @@ parts follow the action counts of Accelergy (Wu, Emer and Sze, ICCAD 2019); thei
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-from typing import Annotated, Final, Literal
+from functools import cache
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,13 +22,13 @@ from accelsim.hardware.sourced import FrozenModel, SourceKind
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray
 
-ENERGY_FILE: Final = "asic-energy"
-_PJ: Final = 1e-12
+ENERGY_FILE = "asic-energy"
+_PJ = 1e-12
 #: Scratchpads are built of banks: a larger one costs a bank's access and the way to it.
-_LARGEST_BANK_BYTES: Final = 1048576.0
-_SMALLEST_BANK_BYTES: Final = 64.0
+_LARGEST_BANK_BYTES = 1048576.0
+_SMALLEST_BANK_BYTES = 64.0
 #: Side of a 1 MiB bank at 28 nm: TPU v1's 24 MiB buffer takes 29 % of 331 mm2.
-_BANK_SIDE_MM: Final = float(np.sqrt(0.29 * 331.0 / 24.0))
+_BANK_SIDE_MM = float(np.sqrt(0.29 * 331.0 / 24.0))
 
 _Above0 = Annotated[float, Field(gt=0)]
 _Source = Annotated[str, Field(min_length=8)]
@@ -180,7 +180,7 @@ class EnergyCoefficients(FrozenModel):
         return float(known[low] * (node_nm / low) ** slope) * _PJ
 
 
-@lru_cache(maxsize=1)
+@cache
 def energy_coefficients() -> EnergyCoefficients:
     """The coefficients of ``calibration/class/asic-energy.yaml``.
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
-from typing import Final
+from functools import cache
 
 import numpy as np
 
@@ -29,12 +28,12 @@ from accelsim.workloads.operator import (
 
 #: Kinds that know the samples of a batch, and the column of `DIMENSIONS` that has them: "batch", or
 #: "m" of products alone.
-_SAMPLES: Final = (
+_SAMPLES = (
     ([*CONV_KINDS, *ATTENTION_KINDS, *RECURRENT_KINDS], 0),
     ([OperatorKind.GEMM], 1),
 )
 #: Phases of a training step beside its forward pass.
-TRAINING_PHASES: Final = (Phase.BACKWARD, Phase.GRADIENT, Phase.OPTIMIZER)
+TRAINING_PHASES = (Phase.BACKWARD, Phase.GRADIENT, Phase.OPTIMIZER)
 
 
 @frozen
@@ -81,7 +80,7 @@ def systolic_parameters() -> SystolicParameters:
     return parameters
 
 
-@lru_cache(maxsize=1)
+@cache
 def sparse_parameters() -> SystolicParameters:
     """The class-wide parameters, for weights with the structured sparsity a chip's sparse rates
     stand for.

@@ -13,7 +13,7 @@ idle power.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind
 
 #: Parts of the dynamic energy, in the order of the data's way back from main memory.
-ENERGY_PARTS: Final = ("mac", "register", "wire", "sram", "dram", "vector")
+ENERGY_PARTS = ("mac", "register", "wire", "sram", "dram", "vector")
 _Parts = dict[str, FloatArray]
 
 

@@ -6,8 +6,6 @@ maps are images of a longer batch.
 
 from __future__ import annotations
 
-from typing import Final
-
 from accelsim.cost.systolic.machine import AsicMachine
 from accelsim.cost.systolic.row_stationary import (
     ConvLayer,
@@ -17,7 +15,7 @@ from accelsim.cost.systolic.row_stationary import (
 )
 from accelsim.cost.table import Rows
 
-_IMAGE_CHANNELS: Final = 3
+_IMAGE_CHANNELS = 3
 
 
 def row_stationary_runs(

@@ -13,7 +13,6 @@ stall-free form.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,7 +26,7 @@ from accelsim.workloads.graph import FloatArray
 #: Places of operands in all columns of words.
 _INPUTS, _WEIGHTS, _OUTPUTS = range(3)
 #: What is fetched again in every column fold, and what in every row fold.
-_REFETCHED: Final = {
+_REFETCHED = {
     Dataflow.OUTPUT_STATIONARY: (_INPUTS, _WEIGHTS),
     Dataflow.WEIGHT_STATIONARY: (_INPUTS, _OUTPUTS),
     Dataflow.INPUT_STATIONARY: (_WEIGHTS, _OUTPUTS),

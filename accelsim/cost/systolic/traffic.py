@@ -11,8 +11,6 @@ the scratchpad is written to main memory and read back.
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from accelsim.cost.contraction import Contraction
@@ -23,8 +21,8 @@ from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind, Phase
 
-_PLACE_BITS: Final = 2.0
-_BATCHED: Final = (OperatorKind.BATCHED_GEMM, OperatorKind.GROUPED_GEMM)
+_PLACE_BITS = 2.0
+_BATCHED = (OperatorKind.BATCHED_GEMM, OperatorKind.GROUPED_GEMM)
 
 
 def weight_density(rows: Rows, machine: AsicMachine) -> FloatArray:

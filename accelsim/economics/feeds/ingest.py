@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,16 +26,16 @@ from accelsim.economics.price_file import csv_rows
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 
-_DECIMAL_SLIP: Final = 10.0
-_LICENCE_RATIO: Final = 1.25
-_FEWEST_PEERS: Final = 3
-_HOST_VCPUS_PER_DEVICE: Final = 4
-_GIB: Final = 1024.0**3
-_ON_DEMAND: Final = "on_demand_usd_per_hour"
-_SPOT: Final = "spot_usd_per_hour"
+_DECIMAL_SLIP = 10.0
+_LICENCE_RATIO = 1.25
+_FEWEST_PEERS = 3
+_HOST_VCPUS_PER_DEVICE = 4
+_GIB = 1024.0**3
+_ON_DEMAND = "on_demand_usd_per_hour"
+_SPOT = "spot_usd_per_hour"
 #: Catalogue generations whose snapshots carry no date of their own -> the years they were published
 #: in.
-_UNDATED_SNAPSHOTS: Final = (("skypilot v8", "2025/2026"),)
+_UNDATED_SNAPSHOTS = (("skypilot v8", "2025/2026"),)
 
 
 class Ingested(NamedTuple):

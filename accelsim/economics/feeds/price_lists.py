@@ -6,7 +6,6 @@ import csv
 import io
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
 
 from accelsim.economics.feeds.ingest import DeviceRule
 from accelsim.economics.feeds.rows import Finding
@@ -14,7 +13,7 @@ from accelsim.economics.offer import Offer
 from accelsim.economics.price_file import COLUMNS, csv_rows
 from accelsim.errors import ProfileError
 
-_FINDING_COLUMNS: Final = (
+_FINDING_COLUMNS = (
     "action",
     "provider",
     "region",
@@ -25,7 +24,7 @@ _FINDING_COLUMNS: Final = (
     "source",
     "as_of",
 )
-_GIB: Final = 1024.0**3
+_GIB = 1024.0**3
 
 
 def read_rules(path: Path) -> tuple[DeviceRule, ...]:

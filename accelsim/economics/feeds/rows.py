@@ -14,12 +14,11 @@ import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from accelsim.frozen import frozen
 
 #: Column names of public feeds -> ours.
-FIELD_ALIASES: Final[Mapping[str, str]] = {
+FIELD_ALIASES: Mapping[str, str] = {
     "instance_type": "instance",
     "vcpus": "vcpu_count",
     "memory_gib": "host_memory_gib",
@@ -28,17 +27,17 @@ FIELD_ALIASES: Final[Mapping[str, str]] = {
     "price_usd_per_h": "on_demand_usd_per_hour",
     "spot_price_usd_per_h": "spot_usd_per_hour",
 }
-PRICE_FIELDS: Final = (
+PRICE_FIELDS = (
     "on_demand_usd_per_hour",
     "spot_usd_per_hour",
     "committed_1y_usd_per_hour",
     "committed_3y_usd_per_hour",
 )
-_COUNT_FIELDS: Final = (
+_COUNT_FIELDS = (
     *("device_count", "vcpu_count", "host_memory_gib"),
     *("disk_gb", "minimum_billing_s"),
 )
-_TPU_SENTINEL_USD: Final = 700.0
+_TPU_SENTINEL_USD = 700.0
 _COMMITTED = re.compile(r"1y=([0-9.]+) 3y=([0-9.]+) USD/h \(month/730\)")
 _AZURE_SIZE = re.compile(r"Standard_[A-Z]+(\d+)[a-z]*_v\d+")
 _HOST_APART = "billed separately"

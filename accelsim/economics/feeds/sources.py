@@ -7,7 +7,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
 
 from accelsim.economics.feeds.ingest import Ingested, ingest
 from accelsim.economics.feeds.price_lists import read_regions, read_rules
@@ -15,11 +14,11 @@ from accelsim.economics.price import prices_folder
 from accelsim.errors import ProfileError
 from accelsim.plainfile import text_lines
 
-_SKYPILOT: Final = "skypilot:"
+_SKYPILOT = "skypilot:"
 #: Most bytes and cells of a feed.
 _MOST_BYTES, _MOST_CELLS = 128_000_000, 4_000_000
 #: Columns of SkyPilot's catalogue -> a feed's.
-_COLUMNS: Final = {
+_COLUMNS = {
     "InstanceType": "instance_type",
     "vCPUs": "vcpus",
     "MemoryGiB": "memory_gib",

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import numpy as np
 
@@ -18,15 +17,13 @@ from accelsim.planning.capacity.jobs import Way
 from accelsim.planning.capacity.scenario import Scenario
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["AMOUNTS", "HOURS_PER_MONTH", "SECONDS_PER_MONTH", "Uses", "names_of"]
-
-HOURS_PER_MONTH: Final = HOURS_PER_YEAR / 12
-SECONDS_PER_MONTH: Final = HOURS_PER_MONTH * 3600.0
-_JOULE_PER_KWH: Final = 3.6e6
+HOURS_PER_MONTH = HOURS_PER_YEAR / 12
+SECONDS_PER_MONTH = HOURS_PER_MONTH * 3600.0
+_JOULE_PER_KWH = 3.6e6
 #: Share of the objective that price decides among fleets of equal latency or time.
-_TIE: Final = 1e-3
+_TIE = 1e-3
 #: Objective -> what it is called among the amounts.
-AMOUNTS: Final = {
+AMOUNTS = {
     "cost": "budget",
     "energy": "power",
     "carbon": "carbon",

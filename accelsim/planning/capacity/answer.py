@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import accelsim
 from accelsim.frozen import frozen
+from accelsim.plain import Document, Values
 from accelsim.planning.capacity.candidates import OWNED
 from accelsim.planning.capacity.scenario import Constraints, Scenario
 from accelsim.result import Metric, Provenance, Result
-
-__all__ = ["CapacityPlan", "FleetAnswer", "OfferCount", "doubts", "reason"]
 
 
 @frozen
@@ -32,7 +31,7 @@ class OfferCount:
     count: int
     cost_usd_per_month: float
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Document:
         """Plain values."""
         return asdict(self)
 
@@ -61,7 +60,7 @@ class FleetAnswer:
     carbon_kgco2e_per_month: float | None
     slo_probability: float
     headroom_fraction: float
-    placement: tuple[Mapping[str, Any], ...]
+    placement: tuple[Values, ...]
     deadline_probability: float | None = None
     embodied_kgco2e_per_month: tuple[float, float] = (0.0, 0.0)
 
@@ -86,7 +85,7 @@ class FleetAnswer:
             deadline is None or deadline >= limits.deadline_probability
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Document:
         """Plain values, without the placement."""
         return {
             "offers": [offer.to_dict() for offer in self.offers],
@@ -127,14 +126,14 @@ class CapacityPlan(Result):
     recommended: FleetAnswer | None = None
     alternatives: tuple[FleetAnswer, ...] = ()
     pareto: tuple[FleetAnswer, ...] = ()
-    sensitivity: tuple[Mapping[str, Any], ...] = ()
+    sensitivity: tuple[Values, ...] = ()
     conflicts: tuple[str, ...] = ()
     cost_by_month: tuple[float | None, ...] = ()
     reason: str = ""
     warnings: tuple[str, ...] = ()
 
     @property
-    def inputs(self) -> Mapping[str, Any]:
+    def inputs(self) -> Values:
         """The scenario in plain values."""
         return self.scenario.model_dump(mode="json")
 
@@ -155,7 +154,7 @@ class CapacityPlan(Result):
         listed = {"offers", *embodied}
         return {name: Metric(figures[name]) for name in figures if name not in listed} | embodied
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Document:
         """The answer in plain values."""
         best = self.recommended
         return {

@@ -15,8 +15,6 @@ import numpy as np
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["BatchTimes", "largest_rate_per_s", "latencies_s"]
-
 #: Steps of the search for the largest rate: to 1/1,000 of the saturated one.
 _BISECTIONS = 10
 #: Requests that stand for the rest: 40 lie beyond the 99th percentile.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -22,15 +22,13 @@ from accelsim.planning.capacity.batch_queue import BatchTimes, largest_rate_per_
 from accelsim.planning.capacity.scenario import BatchJob, Candidates, Owned, Service
 from accelsim.planning.estimate_many import estimate_many
 
-__all__ = ["OWNED", "Candidate", "DeviceAnswer", "ServiceAnswer", "candidates", "device_answer"]
-
 #: Provider of hardware of one's own.
-OWNED: Final = "owned"
-_CLASSES: Final = ("cpu", "gpu", "fpga", "asic", "tpu")
+OWNED = "owned"
+_CLASSES = ("cpu", "gpu", "fpga", "asic", "tpu")
 #: Requests of one draw; 10 lie beyond the 99th percentile.
-_DRAWN_REQUESTS: Final = 1000
+_DRAWN_REQUESTS = 1000
 #: Two-sided 90 % interval: its end is this many standard deviations from the middle.
-_Z90: Final = 1.6448536269514722
+_Z90 = 1.6448536269514722
 
 
 @frozen

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import numpy as np
 
@@ -16,9 +15,7 @@ from accelsim.planning.capacity.scenario import Scenario
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["Draws"]
-
-_QUANTILE: Final = 0.99
+_QUANTILE = 0.99
 
 
 @frozen

@@ -22,7 +22,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import field
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -30,16 +30,14 @@ from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
-__all__ = ["GAP", "TOLERANCE", "Amount", "Fleet", "FleetModel", "FleetProblem"]
-
 #: Gap that a search ends at.
-GAP: Final = 1e-4
-_TIME_LIMIT_S: Final = 20.0
-_OPTIONS: Final = {"disp": False, "time_limit": _TIME_LIMIT_S}
-TOLERANCE: Final = 1e-6
+GAP = 1e-4
+_TIME_LIMIT_S = 20.0
+_OPTIONS = {"disp": False, "time_limit": _TIME_LIMIT_S}
+TOLERANCE = 1e-6
 #: `scipy.optimize.milp`: solved, and shown to have no solution; all else is a search that stopped.
-_SOLVED: Final = 0
-_INFEASIBLE: Final = 2
+_SOLVED = 0
+_INFEASIBLE = 2
 
 
 @frozen

@@ -13,7 +13,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import NormalDist
-from typing import Final
 
 import numpy as np
 
@@ -26,10 +25,8 @@ from accelsim.planning.capacity.scenario import BatchJob, Reliability, Scenario,
 from accelsim.planning.training.estimate import train
 from accelsim.planning.training.length import RunLength
 
-__all__ = ["Way", "ways"]
-
 #: Two-sided 90 % interval: its end is this many standard deviations from the middle.
-_Z90: Final = 1.6448536269514722
+_Z90 = 1.6448536269514722
 
 
 @frozen

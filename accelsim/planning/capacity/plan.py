@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from accelsim.economics.carbon import embodied_kgco2e
 from accelsim.economics.dates import is_mixed
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
+from accelsim.plain import Document
 from accelsim.planning.capacity.amounts import (
     AMOUNTS,
     HOURS_PER_MONTH,
@@ -49,15 +50,13 @@ from accelsim.simulation.randomness import RandomStreams
 from accelsim.workload_catalog import workload
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["plan"]
-
-_ALTERNATIVES: Final = 4
+_ALTERNATIVES = 4
 #: How often the planned risk is halved until the draws hold.
-_HALVINGS: Final = 5
-_LOADS: Final = (0.5, 2.0, 10.0)
-_PROBABILITIES: Final = (0.5, 0.99)
-_EFFICIENCIES: Final = (0.8, 1.25)
-_ERRORS: Final = (0.5, 2.0)
+_HALVINGS = 5
+_LOADS = (0.5, 2.0, 10.0)
+_PROBABILITIES = (0.5, 0.99)
+_EFFICIENCIES = (0.8, 1.25)
+_ERRORS = (0.5, 2.0)
 
 
 @frozen
@@ -313,7 +312,7 @@ class _Planner:
         answers = [self._checked(goal=g) for g in goals if g != self.scenario.objective]
         return [answer for answer in answers if answer is not None]
 
-    def _sensitivity(self, recommended: FleetAnswer) -> list[dict[str, Any]]:
+    def _sensitivity(self, recommended: FleetAnswer) -> list[Document]:
         """What other loads, speeds and certainty would choose."""
         wanted = self._wanted
         rows = [("load_ratio", x, _Question(wanted, load=x)) for x in _LOADS]
@@ -415,7 +414,7 @@ class _Planner:
         times = [way.time_at_s(asked.probability, asked.error) for way in taken]
         return [jobs[w.job].deadline_s / t - 1 for w, t in zip(taken, times, strict=True)]
 
-    def _job_placement(self, taken: Sequence[Way]) -> tuple[dict[str, Any], ...]:
+    def _job_placement(self, taken: Sequence[Way]) -> tuple[Document, ...]:
         return tuple(
             {
                 "job": self.scenario.jobs[way.job].name,
@@ -429,7 +428,7 @@ class _Planner:
             for way in taken
         )
 
-    def _placement(self, fleet: Fleet) -> tuple[dict[str, Any], ...]:
+    def _placement(self, fleet: Fleet) -> tuple[Document, ...]:
         return tuple(
             {
                 "service": self.scenario.services[place].name,
@@ -473,7 +472,7 @@ class _Planner:
         return (energy, *(words for words, is_so in flagged if is_so), *left_out)
 
 
-_FIELDS: Final = {
+_FIELDS = {
     "budget": "budget_usd_per_month",
     "power": "power_w",
     "carbon": "carbon_kgco2e_per_month",
@@ -497,7 +496,7 @@ def _pareto(fleets: Sequence[FleetAnswer]) -> list[FleetAnswer]:
     return sorted(kept, key=lambda fleet: fleet.cost_usd_per_month)
 
 
-def _price_limit(recommended: FleetAnswer, others: Sequence[FleetAnswer]) -> list[dict[str, Any]]:
+def _price_limit(recommended: FleetAnswer, others: Sequence[FleetAnswer]) -> list[Document]:
     """How much dearer the recommended offers may become before the runner-up is cheaper."""
     if not others or others[0].cost_usd_per_month < recommended.cost_usd_per_month:
         return []

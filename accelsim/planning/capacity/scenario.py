@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -18,32 +18,18 @@ from accelsim.datafile import read_mapping, validated
 from accelsim.economics.offer import LARGEST_USD_PER_HOUR, PriceKind, price_kind
 from accelsim.economics.ownership import OwnedHardware
 from accelsim.errors import ProfileError
+from accelsim.plain import Values
 from accelsim.planning.options import PriceKeywords, RunKeywords
 from accelsim.units import to_si
 
-__all__ = [
-    "TEMPLATE",
-    "BatchJob",
-    "Candidates",
-    "Constraints",
-    "Objective",
-    "Owned",
-    "Reliability",
-    "Scenario",
-    "Service",
-    "TrainingJob",
-    "load_scenario",
-    "scenario_content",
-]
-
 #: Fields of `accelsim.estimate` a service may not set: the planner does.
-_PLANNED: Final = frozenset(("batch", "mode", "host", *PriceKeywords.__annotations__))
-_LARGEST_RATE: Final = 1e9
+_PLANNED = frozenset(("batch", "mode", "host", *PriceKeywords.__annotations__))
+_LARGEST_RATE = 1e9
 Objective = Literal["cost", "energy", "carbon", "latency", "time"]
-_NEEDED: Final = {"latency": "services", "time": "training_jobs or batch_jobs"}
+_NEEDED = {"latency": "services", "time": "training_jobs or batch_jobs"}
 
 #: What ``accelsim init`` writes.
-TEMPLATE: Final = """\
+TEMPLATE = """\
 # A question for: accelsim plan FILE
 name: vision-api
 objective: cost              # or energy, carbon, latency (of services), time (of jobs)
@@ -122,7 +108,7 @@ class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-def _unplanned(run: Mapping[str, Any]) -> Mapping[str, Any]:
+def _unplanned(run: Values) -> Values:
     """Keywords of a run, none of which the plan decides."""
     planned = sorted(_PLANNED & run.keys())
     if planned:
@@ -167,11 +153,11 @@ class Service(_Model):
     tpot_p99_s: float | None = Field(default=None, gt=0, le=86_400)
     tp: int = Field(default=1, ge=1, le=64)
     engine: str | None = None
-    run: Mapping[str, Any] = Field(default_factory=dict)
+    run: Values = Field(default_factory=dict)
 
     @field_validator("run")
     @classmethod
-    def _is_no_plan(cls, run: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _is_no_plan(cls, run: Values) -> Values:
         return _unplanned(run)
 
     @model_validator(mode="after")
@@ -206,11 +192,11 @@ class _Job(_Model):
     model: str = Field(min_length=1)
     deadline_s: float = Field(gt=0, le=1e10)
     runs_per_month: float = Field(default=1.0, gt=0, le=1e6)
-    run: Mapping[str, Any] = Field(default_factory=dict)
+    run: Values = Field(default_factory=dict)
 
     @field_validator("run")
     @classmethod
-    def _is_no_plan(cls, run: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _is_no_plan(cls, run: Values) -> Values:
         return _unplanned(run)
 
 
@@ -481,7 +467,7 @@ def scenario_content(path: str | Path) -> dict[str, Any]:
     return dict(to_si(read_mapping(Path(path))))
 
 
-def load_scenario(source: str | Path | Mapping[str, Any]) -> Scenario:
+def load_scenario(source: str | Path | Values) -> Scenario:
     """Read a scenario.
 
     Args:
@@ -496,7 +482,7 @@ def load_scenario(source: str | Path | Mapping[str, Any]) -> Scenario:
     return validated(path, lambda: Scenario.model_validate(to_si(read_mapping(path))))
 
 
-def _of_mapping(content: Mapping[str, Any]) -> Scenario:
+def _of_mapping(content: Values) -> Scenario:
     from pydantic import ValidationError
 
     try:

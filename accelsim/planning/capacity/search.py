@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -28,16 +28,14 @@ from accelsim.planning.capacity.fleet import (
 )
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["irreducible_conflict", "solve"]
-
 #: Pairs of service and offer from which services are searched apart, the gap asked for then, and
 #: that of the search of each.
-_LARGE: Final = 500
-_LARGE_GAP: Final = 1e-2
-_PART_GAP: Final = 3e-3
-_ROUNDS: Final = 12
+_LARGE = 500
+_LARGE_GAP = 1e-2
+_PART_GAP = 3e-3
+_ROUNDS = 12
 #: Price of an excess over a limit, in objectives of the fleets found apart.
-_PENALTY: Final = 100.0
+_PENALTY = 100.0
 
 
 def solve(problem: FleetProblem, without: Collection[str] = ()) -> Fleet | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from accelsim import workload_catalog
 from accelsim.errors import InputError
@@ -30,16 +30,14 @@ from accelsim.simulation.serving.combined_steps import ScaledSteps
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["TokenAnswer", "service_answer"]
-
-_QUANTILE: Final = 0.99
+_QUANTILE = 0.99
 #: Requests that a rate is judged by: 10 may be late. Fewer hide a queue that grows.
-_REQUESTS: Final = 1000
+_REQUESTS = 1000
 #: Shares of the bound where the search for a rate begins, of which a usual one is tried first, and
 #: the ratio that it ends at.
-_LEAST: Final = 1 / 64
-_USUAL: Final = 0.5
-_TOLERANCE: Final = 1.04
+_LEAST = 1 / 64
+_USUAL = 0.5
+_TOLERANCE = 1.04
 
 
 @frozen(eq=False)

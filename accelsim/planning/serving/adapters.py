@@ -9,7 +9,6 @@ reads the adapters of the batch once (Chen et al., Punica, MLSys 2024, section 4
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +17,7 @@ from accelsim.planning.serving.options import Adapters
 from accelsim.workloads.graph import FloatArray, OperatorGraph, concatenate
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["adapter_bytes", "adapter_rows"]
-
-_BYTES: Final = 2.0  # bf16
+_BYTES = 2.0  # bf16
 
 
 def adapter_rows(

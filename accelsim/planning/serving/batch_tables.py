@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Final, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
@@ -15,11 +15,9 @@ from accelsim.planning.options import RunOptions
 from accelsim.planning.run import ResolvedRun
 from accelsim.simulation.serving.step_times import Curve, Surface, TabulatedSteps
 
-__all__ = ["batch_tables"]
-
-_Z90: Final = 1.6448536269514722
+_Z90 = 1.6448536269514722
 #: Batches that are costed.
-_BATCHES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+_BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
 def batch_tables(

@@ -21,8 +21,6 @@ from accelsim.simulation.serving.requests import RequestColumns
 if TYPE_CHECKING:
     from accelsim.planning.serving.plan import ReplicaPlan
 
-__all__ = ["FullBatch", "LoadShape", "full_batch"]
-
 
 @frozen
 class LoadShape:

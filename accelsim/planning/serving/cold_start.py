@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from typing import Literal
 
 from accelsim.datafile import data_root, read_yaml, validated
@@ -11,8 +11,6 @@ from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.hardware.sourced import FrozenModel
 from accelsim.planning.serving.engines import Engine, SourcedFigure
-
-__all__ = ["cold_start_s", "host_bandwidth_bytes_per_s"]
 
 
 class _ColdStartFile(FrozenModel):
@@ -60,7 +58,7 @@ def host_bandwidth_bytes_per_s(device: DeviceProfile) -> float | None:
     return None if device.host_link is None else device.host_link.bandwidth_bytes_per_s.value
 
 
-@lru_cache(maxsize=1)
+@cache
 def _figures() -> _ColdStartFile:
     path = data_root() / "calibration" / "class" / "cold_start.yaml"
     return validated(path, lambda: _ColdStartFile.model_validate(read_yaml(path)))

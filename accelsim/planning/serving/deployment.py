@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -34,10 +34,8 @@ from accelsim.simulation.serving.transfers import CacheLink, Transfers
 if TYPE_CHECKING:
     from accelsim.hardware.profile import DeviceProfile
 
-__all__ = ["Deployment", "PoolPlan", "SimulatedFleet", "deployment", "simulate"]
-
 Part = Literal["all", "prompts", "further"]
-_FIRST: Final = 0
+_FIRST = 0
 
 
 @frozen(eq=False)

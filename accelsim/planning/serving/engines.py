@@ -14,8 +14,6 @@ from accelsim.datafile import data_root, name_key, read_yaml, validated
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.sourced import FrozenModel
 
-__all__ = ["Engine", "SourcedFigure", "engine", "engine_names"]
-
 
 class SourcedFigure(FrozenModel):
     """A figure and where it is from."""

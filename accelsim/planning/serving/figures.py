@@ -11,6 +11,7 @@ import numpy as np
 from accelsim import __version__
 from accelsim.economics.result import SECONDS_PER_HOUR
 from accelsim.frozen import frozen
+from accelsim.plain import Document
 from accelsim.planning.serving.capacity import FullBatch
 from accelsim.planning.serving.deployment import Deployment, PoolPlan, SimulatedFleet
 from accelsim.planning.serving.measures import (
@@ -22,8 +23,6 @@ from accelsim.planning.serving.measures import (
 )
 from accelsim.planning.serving.result import ServingResult
 from accelsim.simulation.serving.schedulers.base import Scheduler
-
-__all__ = ["result_of"]
 
 
 @frozen(eq=False)
@@ -182,7 +181,7 @@ def _skips(done: SimulatedFleet) -> list[str]:
     return notes
 
 
-def _energy(pools: list[_PoolFigures], duration_s: float, count: int) -> dict[str, Any]:
+def _energy(pools: list[_PoolFigures], duration_s: float, count: int) -> Document:
     """Energy of all pools; unknown where that of one is."""
     names = ("energy_j", "energy_j_per_token", "average_power_w", "peak_power_w")
     energies = [one.energy_j for one in pools]
@@ -195,10 +194,10 @@ def _energy(pools: list[_PoolFigures], duration_s: float, count: int) -> dict[st
     return dict(zip(names, values, strict=True))
 
 
-def _cost(pools: list[_PoolFigures], tokens: int, requests: int) -> dict[str, Any]:
+def _cost(pools: list[_PoolFigures], tokens: int, requests: int) -> Document:
     """USD per million generated tokens and per 1,000 requests, every device paid all the time."""
     offers = dict.fromkeys(one.pool.price.offer for one in pools if one.pool.price.offer)
-    cost: dict[str, Any] = {
+    cost: Document = {
         "cost_usd_per_million_tokens": None,
         "cost_usd_per_1000_requests": None,
         "offer": " + ".join(offers) or None,
@@ -216,7 +215,7 @@ def _cost(pools: list[_PoolFigures], tokens: int, requests: int) -> dict[str, An
 
 def _row(
     plan: Deployment, done: SimulatedFleet, place: int, figures: _PoolFigures, duration_s: float
-) -> dict[str, Any]:
+) -> Document:
     """A pool's figures, ready for JSON."""
     pool, scaler, outages = figures.pool, done.scalers.get(place), done.outages.get(place)
     moves = done.transfers if pool.part == "prompts" else None

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -35,20 +35,18 @@ if TYPE_CHECKING:
     from accelsim.hardware.profile import DeviceProfile
     from accelsim.workloads.model import Workload
 
-__all__ = ["QUESTIONS", "Found", "find"]
-
 #: Where halving a bracket of rates ends.
-_TOLERANCE: Final = 0.01
-_MOST_REPLICAS: Final = 4096
-_Z95: Final = 1.959963984540054
-QUESTIONS: Final = ("max-rate", "min-replicas", "cheapest", "limits")
+_TOLERANCE = 0.01
+_MOST_REPLICAS = 4096
+_Z95 = 1.959963984540054
+QUESTIONS = ("max-rate", "min-replicas", "cheapest", "limits")
 #: Ranks of the layouts that "cheapest" tries.
-_RANKS: Final = (1, 2, 4, 8)
+_RANKS = (1, 2, 4, 8)
 #: Limits of sequences and of tokens of a step that "limits" tries, and where halving its memory
 #: share ends.
-_SEQS: Final = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-_TOKENS: Final = (2048, 8192, 16_384)
-_SHARE_STEP: Final = 0.02
+_SEQS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+_TOKENS = (2048, 8192, 16_384)
+_SHARE_STEP = 0.02
 
 
 @frozen
@@ -97,7 +95,7 @@ class Found:
 
 
 #: Words after a value and before its bound.
-_UNITS: Final = {
+_UNITS = {
     "max-rate": ("requests/s at most", "above"),
     "min-replicas": ("replicas at least", "below"),
     "cheapest": ("USD per hour at least", "below"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -15,11 +15,9 @@ from accelsim.simulation.serving.requests import RequestLog
 from accelsim.simulation.serving.schedulers.base import Scheduler
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["RequestTimes", "distribution", "gap_distribution", "occupancy", "trust"]
-
 #: Utilisation from which on waiting times depend on the last per cent of the load.
-_NEAR_CAPACITY: Final = 0.95
-_PARTS: Final = 4
+_NEAR_CAPACITY = 0.95
+_PARTS = 4
 
 
 @frozen(eq=False)

@@ -12,7 +12,7 @@ linearly between them.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -28,10 +28,8 @@ from accelsim.workloads.graph import FloatArray, IntArray
 from accelsim.workloads.lowering import ShapeColumns
 from accelsim.workloads.operator import Phase
 
-__all__ = ["Layout", "OperatingPoints", "operating_points"]
-
-_SEQUENCES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
-_PROMPTS: Final = (1, 2, 4, 8)
+_SEQUENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+_PROMPTS = (1, 2, 4, 8)
 
 
 @frozen

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.simulation.serving.autoscaling import ScalingPolicy
 from accelsim.simulation.serving.outages import OutagePolicy
 
-__all__ = [
-    "Adapters",
-    "PoolOptions",
-    "PrefillOptions",
-    "ServingOptions",
-    "SloTargets",
-    "Speculation",
-]
-
-_MOST_REPLICAS: Final = 100_000
-_RANKS: Final = ("replicas", "tp", "pp", "ep", "dp")
+_MOST_REPLICAS = 100_000
+_RANKS = ("replicas", "tp", "pp", "ep", "dp")
 
 
 def _check_counts(options: Any, names: tuple[str, ...]) -> None:

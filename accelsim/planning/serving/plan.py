@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
 from accelsim.frozen import frozen
+from accelsim.plain import Document
 from accelsim.planning.options import RunOptions
 from accelsim.planning.run import ResolvedRun, resolve
 from accelsim.planning.serving.cold_start import host_bandwidth_bytes_per_s
@@ -27,8 +28,6 @@ from accelsim.workloads.sharding import Shard
 if TYPE_CHECKING:
     from accelsim.hardware.cluster import Cluster
     from accelsim.hardware.profile import DeviceProfile
-
-__all__ = ["ReplicaPlan", "deployed_run", "memory_of", "replica_plan"]
 
 _BATCHED_TOKENS = 8192
 
@@ -88,7 +87,7 @@ class ReplicaPlan:
         )
 
     @property
-    def _swap(self) -> dict[str, Any]:
+    def _swap(self) -> Document:
         """Host memory for the caches of sequences that are put back."""
         if not self.options.host_cache_bytes:
             return {}
@@ -123,7 +122,7 @@ class ReplicaPlan:
         held = 0.0 if self.memory is None else self.memory.cache_bytes_per_token
         return held * self.engine.block_tokens
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Document:
         """Figures of the plan, ready for JSON."""
         memory = self.memory
         return {
@@ -186,7 +185,7 @@ def replica_plan(
     overhead_s = one.step_overhead_s.value
     if options.step_overhead_s is not None:
         overhead_s = options.step_overhead_s
-    parts: dict[str, Any] = {"memory": None, "cache_bytes": 0.0, "blocks": 0}
+    parts: Document = {"memory": None, "cache_bytes": 0.0, "blocks": 0}
     if generates:
         if one.mixed:
             max_tokens = max(max_tokens, max_seqs)
@@ -322,7 +321,7 @@ def memory_of(
     options: ServingOptions,
     max_tokens: int,
     draft: ResolvedRun | None = None,
-) -> dict[str, Any]:
+) -> Document:
     """Memory for the cache by the engine's rule: fields `memory`, `cache_bytes` and `blocks`.
 
     Args:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from accelsim.frozen import frozen
+from accelsim.plain import Values
 from accelsim.result import Metric, Provenance, Result
 
 if TYPE_CHECKING:
@@ -18,19 +19,17 @@ if TYPE_CHECKING:
     from accelsim.simulation.timeline import Timeline
     from accelsim.workloads.graph import IntArray
 
-__all__ = ["PERCENTILES", "ServingResult"]
-
 #: Percentiles of a result's distributions.
-PERCENTILES: Final = (50.0, 90.0, 95.0, 99.0, 99.9)
-_ABOUT: Final = frozenset({"inputs", "provenance", "warnings", "log", "intervals"})
-_NESTED: Final = frozenset({"plan", "ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s"})
-_LEVEL: Final = 0.9
-_REQUEST_COLUMNS: Final = (
+PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
+_ABOUT = frozenset({"inputs", "provenance", "warnings", "log", "intervals"})
+_NESTED = frozenset({"plan", "ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s"})
+_LEVEL = 0.9
+_REQUEST_COLUMNS = (
     *("arrival_s", "prompt_tokens", "output_tokens"),
     *("scheduled_s", "first_token_s", "finish_s"),
 )
-_MOMENTS: Final = ("arrival_s", "scheduled_s", "first_token_s", "finish_s")
-_STAGES: Final = ("waiting", "prompt", "further tokens")
+_MOMENTS = ("arrival_s", "scheduled_s", "first_token_s", "finish_s")
+_STAGES = ("waiting", "prompt", "further tokens")
 Distribution = Mapping[str, float | None]
 
 
@@ -85,7 +84,7 @@ class ServingResult(Result):
     device: str
     replicas: int
     engine: str
-    plan: Mapping[str, Any]
+    plan: Values
     requests: int
     completed: int
     duration_s: float
@@ -110,10 +109,10 @@ class ServingResult(Result):
     offer: str | None
     saturated: bool
     seed: int
-    pools: tuple[Mapping[str, Any], ...] = ()
+    pools: tuple[Values, ...] = ()
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict, compare=False)
     log: RequestLog | None = field(default=None, compare=False)
-    inputs: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    inputs: Values = field(default_factory=dict, compare=False)
     provenance: Provenance = field(default_factory=lambda: Provenance(""), compare=False)
     warnings: tuple[str, ...] = ()
 

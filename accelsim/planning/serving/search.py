@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, field, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from accelsim.errors import (
     UnsupportedOperatorError,
 )
 from accelsim.frozen import frozen
+from accelsim.plain import Document, Values
 from accelsim.planning.architecture import pareto_mask
 from accelsim.planning.options import PriceChoice, RunOptions, options_and_price
 from accelsim.planning.price import device_price
@@ -48,28 +49,26 @@ if TYPE_CHECKING:
 
     from accelsim.workloads.model import Workload
 
-__all__ = ["SearchSpace", "ServingSearch", "search"]
-
-_SEQS: Final = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-_TOKENS: Final = (1024, 2048, 4096, 8192, 16_384)
+_SEQS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+_TOKENS = (1024, 2048, 4096, 8192, 16_384)
 #: Extra replicas that a simulation may take before a configuration counts as too slow.
-_MORE_REPLICAS: Final = 3
+_MORE_REPLICAS = 3
 #: Batches of a layout that are simulated until one meets the targets.
-_TRIES: Final = 4
+_TRIES = 4
 #: Requests per user of a simulated closed loop, so that its end weighs little.
-_PER_USER: Final = 8
-_FIGURES: Final = (
+_PER_USER = 8
+_FIGURES = (
     *("tpot_s", "ttft_s", "stall_s", "tokens_per_s"),
     *("cost_usd_per_million_tokens", "energy_j_per_token"),
 )
 #: Why layouts cannot run, by the error that says so.
-_REASONS: Final[Mapping[type[InputError], str]] = {
+_REASONS: Mapping[type[InputError], str] = {
     DoesNotFitError: "weights and activations leave no room for a cache",
     UnsupportedOperatorError: "the device cannot run the model",
     InvalidValueError: "no node joins the ranks, or they do not divide the model",
 }
-_RANKS: Final = frozenset({"tp", "pp", "ep", "etp", "stage"})
-_UNPRICED: Final = "no offer of the device"
+_RANKS = frozenset({"tp", "pp", "ep", "etp", "stage"})
+_UNPRICED = "no offer of the device"
 Report = Callable[[float, float | None, str], None]
 
 
@@ -129,14 +128,14 @@ class ServingSearch(Result):
     nested: ClassVar[frozenset[str]] = frozenset({"best", "simulated", "pareto", "rejected"})
 
     workload: str
-    best: Mapping[str, Any]
-    simulated: tuple[Mapping[str, Any], ...]
-    pareto: tuple[Mapping[str, Any], ...]
+    best: Values
+    simulated: tuple[Values, ...]
+    pareto: tuple[Values, ...]
     considered_count: int
     rejected: Mapping[str, int]
     configurations_per_s: float
-    columns: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    inputs: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    columns: Values = field(default_factory=dict, compare=False)
+    inputs: Values = field(default_factory=dict, compare=False)
     provenance: Provenance = field(default_factory=lambda: Provenance(""), compare=False)
     warnings: tuple[str, ...] = ()
 
@@ -154,7 +153,7 @@ class ServingSearch(Result):
         )
         return {name: Metric(self.best.get(name)) for name in names}
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Document:
         """Flat figures and lists, ready for JSON."""
         names = ("workload", "considered_count", "configurations_per_s")
         lists = {"simulated": self.simulated, "pareto": self.pareto}
@@ -255,7 +254,7 @@ class _Grid:
         self.space, self.run, self.price = space, run, price
         self.rejected: Counter[str] = Counter()
         self.engine_name = options.engine or "vllm"
-        self.parts: list[dict[str, Any]] = []
+        self.parts: list[Document] = []
         self.workload_name = ""
 
     @property
@@ -317,7 +316,7 @@ class _Grid:
 
     def _figures(
         self, points: OperatingPoints, load: LoadShape, options: ServingOptions, usd: float
-    ) -> dict[str, Any]:
+    ) -> Document:
         """Columns of one layout: a replica's, and the cost of as many as the rate needs."""
         output, rate = max(load.output_tokens, 1.0), self.arrivals.rate_per_s
         replicas, served = np.ones(len(points.max_seqs)), points.requests_per_s
@@ -338,7 +337,7 @@ class _Grid:
             "energy_j_per_token": points.energy_j_per_token,
         }
 
-    def columns(self) -> dict[str, Any]:
+    def columns(self) -> Document:
         """All configurations.
 
         Raises:
@@ -353,9 +352,7 @@ class _Grid:
             for name in self.parts[0]
         }
 
-    def simulate(
-        self, layouts: Sequence[Sequence[Mapping[str, Any]]], seed: int
-    ) -> list[dict[str, Any]]:
+    def simulate(self, layouts: Sequence[Sequence[Values]], seed: int) -> list[Document]:
         """Simulate layouts under the load, each with smaller batches until it meets the targets;
         those that do first, by cost.
         """
@@ -369,9 +366,9 @@ class _Grid:
         price = "simulated_usd_per_million_tokens"
         return sorted(found, key=lambda row: (not row["meets_targets"], row[price]))
 
-    def _simulated(self, row: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    def _simulated(self, row: Values, seed: int) -> Document:
         names = ("tp", "pp", "ep", "max_seqs", "max_batch_tokens")
-        limits: dict[str, Any] = {name: int(row[name]) for name in names}
+        limits: Document = {name: int(row[name]) for name in names}
         options = replace(self.options, **limits)
         model = replace(self.run.model, precision=row["precision"])
         arrivals, least = self.arrivals, int(row["replicas"])
@@ -432,7 +429,7 @@ def _priced_gpus() -> tuple[str, ...]:
     )
 
 
-def _meets(columns: Mapping[str, Any], slo: SloTargets) -> BoolArray:
+def _meets(columns: Values, slo: SloTargets) -> BoolArray:
     """Configurations whose full batches keep the targets on their means."""
     good = np.ones(len(columns["tpot_s"]), dtype=np.bool_)
     for name, limit in (("tpot_s", slo.tpot_s), ("ttft_s", slo.ttft_s)):
@@ -441,13 +438,13 @@ def _meets(columns: Mapping[str, Any], slo: SloTargets) -> BoolArray:
     return good
 
 
-def _nothing(columns: Mapping[str, Any], grid: _Grid) -> InvalidValueError:
+def _nothing(columns: Values, grid: _Grid) -> InvalidValueError:
     least = {name: float(columns[name].min()) for name in ("tpot_s", "ttft_s")}
     allowed = f"TPOT of {least['tpot_s']:.3g} s and TTFT of {least['ttft_s']:.3g} s or more"
     return InvalidValueError("slo", grid.options.slo, allowed, "Add devices or ranks.")
 
 
-def _front(columns: Mapping[str, Any], meets: BoolArray) -> list[int]:
+def _front(columns: Values, meets: BoolArray) -> list[int]:
     """Places that nothing beats in cost and time per token, cheapest first."""
     goals: FloatArray = np.stack(
         [columns[name][meets] for name in ("cost_usd_per_million_tokens", "tpot_s")], axis=1
@@ -460,9 +457,7 @@ def _front(columns: Mapping[str, Any], meets: BoolArray) -> list[int]:
     return [int(place) for place in kept[order]]
 
 
-def _different(
-    columns: Mapping[str, Any], meets: BoolArray, count: int
-) -> list[list[Mapping[str, Any]]]:
+def _different(columns: Values, meets: BoolArray, count: int) -> list[list[Values]]:
     """The cheapest layouts: of each, configurations that run different batches, cheapest first."""
     places = np.flatnonzero(meets)
     cost = columns["cost_usd_per_million_tokens"][places]
@@ -474,7 +469,7 @@ def _different(
     return [_rows(columns, list(found.values())[:_TRIES]) for found in kept.values()]
 
 
-def _rows(columns: Mapping[str, Any], places: Sequence[int]) -> list[Mapping[str, Any]]:
+def _rows(columns: Values, places: Sequence[int]) -> list[Values]:
     return [{name: _plain(column[place]) for name, column in columns.items()} for place in places]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from accelsim.planning.options import PriceChoice, RunOptions, options_and_price
 from accelsim.planning.price import DevicePrice
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from accelsim.hardware.profile import DeviceProfile
     from accelsim.workloads.model import Workload
 
-__all__ = ["described", "serve", "simulate_plan"]
-
-_OPTION_FIELDS: Final = frozenset(f.name for f in fields(ServingOptions))
-_Z90: Final = 1.6448536269514722
+_OPTION_FIELDS = frozenset(f.name for f in fields(ServingOptions))
+_Z90 = 1.6448536269514722
 Progress = Callable[[int, float], None]
 
 

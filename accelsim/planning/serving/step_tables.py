@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,22 +41,15 @@ from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind, Phase
 from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.sharding import ParallelGroup, Shard, Stage
 
-__all__ = [
-    "ReplicaMemory",
-    "pass_costs",
-    "replica_memory",
-    "step_tables",
-]
-
-_ATTENTION: Final = int(OperatorKind.ATTENTION)
-_CONTRACTIONS: Final = tuple(int(kind) for kind in CONTRACTION_KINDS)
+_ATTENTION = int(OperatorKind.ATTENTION)
+_CONTRACTIONS = tuple(int(kind) for kind in CONTRACTION_KINDS)
 #: Tokens of the pass whose spread stands for all.
-_MIDDLE: Final = 64
+_MIDDLE = 64
 #: Points per doubling of the tokens of a step: two from 64 tokens on, where the tiles of matrix
 #: products make steps.
-_TOKENS: Final = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768)
-_CACHED: Final = (0, 256, 1024, 4096, 16384, 65536, 262144, 1048576)
-_CONTEXTS: Final = (16, 128, 512, 1024, 2048, 4096, 8192, 16384, 65536, 262144, 1048576)
+_TOKENS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768)
+_CACHED = (0, 256, 1024, 4096, 16384, 65536, 262144, 1048576)
+_CONTEXTS = (16, 128, 512, 1024, 2048, 4096, 8192, 16384, 65536, 262144, 1048576)
 
 
 @frozen

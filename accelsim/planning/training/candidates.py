@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,13 +13,11 @@ from accelsim.frozen import frozen
 from accelsim.planning.training.plan import RECOMPUTE, SCHEDULES, ParallelismPlan
 from accelsim.workloads.graph import IntArray
 
-__all__ = ["Candidates", "distinct_rows"]
-
-_WORDS: Final = {"schedule": SCHEDULES, "recompute": RECOMPUTE}
-_NONE: Final = 0
+_WORDS = {"schedule": SCHEDULES, "recompute": RECOMPUTE}
+_NONE = 0
 #: Fields that may be None, which 0 stands for.
-_OPTIONAL: Final = ("etp", "shard_group", "lora_rank")
-_COLUMNS: Final = tuple(f.name for f in fields(ParallelismPlan) if f.name != "stage_layers")
+_OPTIONAL = ("etp", "shard_group", "lora_rank")
+_COLUMNS = tuple(f.name for f in fields(ParallelismPlan) if f.name != "stage_layers")
 
 
 @frozen(eq=False)

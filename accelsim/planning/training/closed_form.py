@@ -9,17 +9,6 @@ from __future__ import annotations
 
 from accelsim.errors import InvalidValueError
 
-__all__ = [
-    "ACTIVATION_FORMS",
-    "activation_bytes",
-    "gpt_model_flop",
-    "gpt_parameter_count",
-    "gpt_recompute_flop",
-    "gpt_selective_flop",
-    "gpt_state_bytes",
-    "training_days",
-]
-
 _GPT_STATE_BYTES = 18.0
 #: Ways to keep activations that `activation_bytes` knows.
 ACTIVATION_FORMS = ("whole", "tensor", "sequence", "selective", "selective sequence", "full")

@@ -19,8 +19,6 @@ from accelsim.planning.training.stages import StageTable
 from accelsim.workloads.graph import FloatArray, IntArray
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["DataParallel", "data_parallel", "exposed_s"]
-
 _K = OperatorKind
 #: Bytes that a host's Adam step moves for one parameter: read and write three FP32 tensors, read
 #: the gradient, write the weight (Ren et al. 2021, arXiv:2101.06840, section 4).

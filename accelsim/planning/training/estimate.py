@@ -10,12 +10,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from accelsim import catalog, cluster_catalog
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
+from accelsim.plain import Document, Values
 from accelsim.planning.evidence import Evidence
 from accelsim.planning.options import PriceChoice, RunOptions, options_and_price, run_options
 from accelsim.planning.price import DevicePrice, device_price
@@ -49,21 +50,14 @@ if TYPE_CHECKING:
     from accelsim.hardware.cluster import Cluster
     from accelsim.simulation.timeline import Timeline
 
-__all__ = [
-    "TrainingEstimate",
-    "iteration_energy_j",
-    "train",
-    "training_setup",
-]
-
-_INTERVAL_LEVEL: Final = 0.9
-_Z90: Final = 1.6448536269514722
+_INTERVAL_LEVEL = 0.9
+_Z90 = 1.6448536269514722
 #: Forward passes whose arithmetic a forward and a backward pass have: published figures count so.
-_MODEL_PASSES: Final = 3.0
+_MODEL_PASSES = 3.0
 #: The same where weights stay as they are and have no gradients.
-_ADAPTER_PASSES: Final = 2.0
-_ABOUT: Final = frozenset({"inputs", "provenance", "warnings", "iteration"})
-_LENGTH: Final = (
+_ADAPTER_PASSES = 2.0
+_ABOUT = frozenset({"inputs", "provenance", "warnings", "iteration"})
+_LENGTH = (
     "time_to_train_s",
     "time_to_train_low_s",
     "time_to_train_high_s",
@@ -72,9 +66,9 @@ _LENGTH: Final = (
     "expected_failures",
     "goodput_fraction",
 )
-_SEARCH: Final = ("plans", "pareto", "considered", "rejected", "search_s")
-_CUT_SHORT: Final = "the search was interrupted: the best of the first {:,} plans"
-_METRICS: Final = (
+_SEARCH = ("plans", "pareto", "considered", "rejected", "search_s")
+_CUT_SHORT = "the search was interrupted: the best of the first {:,} plans"
+_METRICS = (
     "iteration_s",
     "samples_per_s",
     "tokens_per_s",
@@ -146,7 +140,7 @@ class TrainingEstimate(Result):
     cluster: str | None
     device: str
     device_count: int
-    plan: Mapping[str, Any]
+    plan: Values
     precision: str
     iteration_s: float
     iteration_low_s: float
@@ -174,12 +168,12 @@ class TrainingEstimate(Result):
     total_cost_usd: float | None = None
     expected_failures: float | None = None
     goodput_fraction: float | None = None
-    plans: tuple[Mapping[str, Any], ...] | None = None
-    pareto: tuple[Mapping[str, Any], ...] | None = None
+    plans: tuple[Values, ...] | None = None
+    pareto: tuple[Values, ...] | None = None
     considered: int | None = None
     rejected: Mapping[str, int] | None = None
     search_s: float | None = None
-    inputs: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    inputs: Values = field(default_factory=dict, compare=False)
     provenance: Provenance = field(default_factory=lambda: Provenance(""), compare=False)
     warnings: tuple[str, ...] = ()
     iteration: Iteration | None = field(default=None, compare=False)
@@ -209,7 +203,7 @@ class TrainingEstimate(Result):
         batch = self.iteration_s * self.samples_per_s
         return None if self.cost_usd is None else self.cost_usd / batch
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Document:
         """Flat figures and lists, ready for JSON; a length's and a search's where there is one."""
         left_out = set() if self.time_to_train_s is not None else set(_LENGTH)
         left_out |= set() if self.plans is not None else set(_SEARCH)
@@ -305,7 +299,7 @@ def _least_batch(plan: ParallelismPlan | str | None, device_count: int) -> int:
     return max(int(samples), 1)
 
 
-def _named(plan: ParallelismPlan | str | None) -> dict[str, Any]:
+def _named(plan: ParallelismPlan | str | None) -> Document:
     """Fields that a search keeps."""
     if isinstance(plan, ParallelismPlan):
         allowed = "words for the fields to keep, as a search changes the others"
@@ -429,7 +423,7 @@ def _estimate(
     scores = iteration.scores
     times = {name: iteration.time_s[name] for name in TIME_PARTS}
     low, high = seconds / spread, seconds * spread
-    figures: dict[str, Any] = {}
+    figures: Document = {}
     if length is not None:
         amounts = TrainingRun(seconds, low, high, energy, cost, checkpoint_bytes(iteration))
         figures = training_run(length, amounts, run, setup.device_count)
@@ -473,7 +467,7 @@ def _estimate(
     )
 
 
-def _inputs(setup: TrainingSetup, plan: ParallelismPlan) -> dict[str, Any]:
+def _inputs(setup: TrainingSetup, plan: ParallelismPlan) -> Document:
     asked = setup.run.to_dict() | {"plan": str(plan), "device_count": setup.device_count}
     if setup.cluster is not None:
         asked["cluster"] = setup.cluster.name

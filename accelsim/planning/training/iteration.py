@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -25,12 +25,10 @@ from accelsim.simulation.training.schedule import pipeline_order
 from accelsim.simulation.training.sharded import ShardedRun, ShardedWork, simulate_sharded
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["Iteration", "simulate_iteration"]
-
 #: Microbatches of a sharded iteration that are simulated; the others take what the last one took.
-_SHARDED_MICROBATCHES: Final = 3
+_SHARDED_MICROBATCHES = 3
 #: Parts of a pass that the device's own simulation has, too.
-_OF_DEVICE: Final = ("compute", "tensor", "context", "expert")
+_OF_DEVICE = ("compute", "tensor", "context", "expert")
 
 
 @frozen(slots=False, eq=False)

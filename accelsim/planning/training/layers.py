@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,21 +36,19 @@ from accelsim.workloads.operator import (
 from accelsim.workloads.recomputation import ATTENTION_INSIDE, layer_of
 from accelsim.workloads.sharding import ParallelGroup
 
-__all__ = ["FIELDS", "BlockCosts", "block_costs"]
-
 _K = OperatorKind
-_COLLECTIVES: Final = tuple(int(kind) for kind in COLLECTIVE_KINDS)
-_LOOKUPS: Final = (int(_K.EMBEDDING), int(_K.EMBEDDING_BAG))
+_COLLECTIVES = tuple(int(kind) for kind in COLLECTIVE_KINDS)
+_LOOKUPS = (int(_K.EMBEDDING), int(_K.EMBEDDING_BAG))
 #: Group of a collective -> word in the names of fields.
-_GROUPS: Final = {
+_GROUPS = {
     ParallelGroup.TENSOR: "tensor",
     ParallelGroup.EXPERT_TENSOR: "expert",
     ParallelGroup.EXPERT: "expert",
     ParallelGroup.CONTEXT: "context",
 }
-_BOTH: Final = ("forward", "backward")
+_BOTH = ("forward", "backward")
 #: Columns of `BlockCosts`, all sums over a block's rows for one microbatch.
-FIELDS: Final = (
+FIELDS = (
     *(f"{word}_{part}_s" for part in _BOTH for word in ("compute", "tensor", "context", "expert")),
     *(f"issue_{part}_s" for part in _BOTH),
     *(f"energy_{part}_j" for part in _BOTH),

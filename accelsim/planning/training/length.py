@@ -9,32 +9,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.frozen import frozen
+from accelsim.plain import Document
 from accelsim.planning.training.setup import Conditions
 
 if TYPE_CHECKING:
     from accelsim.planning.run import ResolvedRun
     from accelsim.planning.training.iteration import Iteration
 
-__all__ = [
-    "RunLength",
-    "TrainingRun",
-    "best_checkpoint_interval_s",
-    "checkpoint_bytes",
-    "expected_run_s",
-    "parse_conditions",
-    "training_run",
-]
-
 #: Storage that checkpoints go to, for each device: an estimate (a shared file system of 2 GB/s for
 #: a node of eight).
-_STORAGE_BYTES_PER_S: Final = 0.25e9
+_STORAGE_BYTES_PER_S = 0.25e9
 #: From a failure to the first new step, detection, new node and start included: an estimate.
-_RESTART_S: Final = 600.0
-_AMOUNTS: Final = ("tokens", "samples", "epochs", "iterations")
+_RESTART_S = 600.0
+_AMOUNTS = ("tokens", "samples", "epochs", "iterations")
 
 
 @frozen
@@ -112,7 +103,7 @@ class RunLength:
 
 
 #: Fields of a length that are conditions of a run, and no option of their own.
-_OF_LENGTH: Final = (
+_OF_LENGTH = (
     "preemption_mtbf_s",
     "storage_bytes_per_s",
     "checkpoint_is_asynchronous",
@@ -121,7 +112,7 @@ _OF_LENGTH: Final = (
 )
 
 
-def parse_conditions(text: str) -> tuple[Conditions, dict[str, Any]]:
+def parse_conditions(text: str) -> tuple[Conditions, Document]:
     """Conditions, and fields of `RunLength`, from words such as ``pue=1.2,evaluation_s=600``.
 
     Args:
@@ -134,7 +125,7 @@ def parse_conditions(text: str) -> tuple[Conditions, dict[str, Any]]:
     """
     around = [f.name for f in fields(Conditions)]
     known = [*around, *_OF_LENGTH]
-    values: dict[str, Any] = {}
+    values: Document = {}
     for part in filter(None, (word.strip() for word in text.split(","))):
         name, _, word = part.partition("=")
         if name not in known:
@@ -145,7 +136,7 @@ def parse_conditions(text: str) -> tuple[Conditions, dict[str, Any]]:
             values[name] = float(word)
         except ValueError:
             raise InvalidValueError(name, word, "a number, flags 0 or 1") from None
-    of_length: dict[str, Any] = {name: values.pop(name) for name in _OF_LENGTH if name in values}
+    of_length: Document = {name: values.pop(name) for name in _OF_LENGTH if name in values}
     if "checkpoint_is_asynchronous" in of_length:
         of_length["checkpoint_is_asynchronous"] = bool(of_length["checkpoint_is_asynchronous"])
     return Conditions(**values), of_length
@@ -223,7 +214,7 @@ def expected_run_s(
 
 def training_run(
     length: RunLength, one: TrainingRun, run: ResolvedRun, device_count: int
-) -> dict[str, Any]:
+) -> Document:
     """Figures of the whole run, by name in `TrainingEstimate`.
 
     Args:

@@ -9,7 +9,7 @@ stage.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +19,8 @@ from accelsim.planning.training.setup import TrainingSetup
 from accelsim.planning.training.stages import StageTable
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["MEMORY_PARTS", "gradient_width_bytes", "in_flight", "state_bytes", "worst_memory"]
-
 #: What memory goes to; the sum is a rank's.
-MEMORY_PARTS: Final = (
+MEMORY_PARTS = (
     "weight_bytes",
     "gradient_bytes",
     "optimizer_bytes",
@@ -31,11 +29,11 @@ MEMORY_PARTS: Final = (
     "buffer_bytes",
     "reserve_bytes",
 )
-_FP32_BYTES: Final = 4.0
+_FP32_BYTES = 4.0
 _GPIPE, _DUALPIPE = SCHEDULES.index("gpipe"), SCHEDULES.index("dualpipe")
 _FULL, _SELECTIVE = RECOMPUTE.index("full"), RECOMPUTE.index("selective")
 #: Blocks whose gathered weights are held at once under FSDP: the one that runs and the next.
-_GATHERED_BLOCKS: Final = 2.0
+_GATHERED_BLOCKS = 2.0
 
 
 def state_bytes(

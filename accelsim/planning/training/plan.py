@@ -8,35 +8,23 @@ al. 2020, arXiv:1910.02054); stage 3 is PyTorch's FSDP (Zhao et al. 2023, arXiv:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, fields
-from typing import Any, Final
+from typing import Any
 
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.frozen import frozen
 from accelsim.hardware.placement import RankGroup
+from accelsim.plain import Document, Values
 from accelsim.workloads.sharding import Shard, split_evenly
-
-__all__ = [
-    "CLOSED_FORM",
-    "RECOMPUTE",
-    "SCHEDULES",
-    "ParallelismPlan",
-    "check_model",
-    "is_count",
-    "layers_of_chunks",
-    "parse_plan",
-    "plan_on",
-]
 
 #: Activations that are computed again in the backward pass: none, what attention makes between its
 #: matrix products (Korthikanti et al. 2022, arXiv:2205.05198, section 5), or all but layer inputs.
-RECOMPUTE: Final = ("none", "selective", "full")
+RECOMPUTE = ("none", "selective", "full")
 #: Schedules that are costed in closed form and not simulated.
-CLOSED_FORM: Final = ("zb-v", "dualpipe")
+CLOSED_FORM = ("zb-v", "dualpipe")
 #: Schedules of pipelines.
-SCHEDULES: Final = ("gpipe", "1f1b", "interleaved", "zb-h1", *CLOSED_FORM)
-_RANKS: Final = ("dp", "tp", "pp", "cp", "ep", "microbatch", "chunks", "local_steps")
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", *CLOSED_FORM)
+_RANKS = ("dp", "tp", "pp", "cp", "ep", "microbatch", "chunks", "local_steps")
 
 
 @frozen
@@ -173,7 +161,7 @@ class ParallelismPlan:
             raise InvalidValueError("microbatch", self.microbatch, allowed, "Take schedule=1f1b.")
         return count
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Document:
         """Fields, ready for JSON."""
         return asdict(self)
 
@@ -264,7 +252,7 @@ def _check_schedule(plan: ParallelismPlan) -> None:
         raise InvalidValueError("recompute", plan.recompute, allowed, "Take schedule=1f1b.")
 
 
-_CONTRADICTIONS: Final = (
+_CONTRADICTIONS = (
     _check_chunks,
     _check_zero,
     _check_group,
@@ -274,7 +262,7 @@ _CONTRADICTIONS: Final = (
 )
 
 
-def parse_plan(text: str) -> dict[str, Any]:
+def parse_plan(text: str) -> Document:
     """Fields of a plan from words such as ``dp=8,tp=4,pp=2,zero=1,recompute=full``.
 
     Args:
@@ -284,7 +272,7 @@ def parse_plan(text: str) -> dict[str, Any]:
         UnknownNameError: If a field does not exist.
         InvalidValueError: If a value is no value of its field, or a field is named twice.
     """
-    values: dict[str, Any] = {}
+    values: Document = {}
     defaults = {f.name: f.default for f in fields(ParallelismPlan)}
     for part in filter(None, (word.strip() for word in text.split(","))):
         name, _, word = part.partition("=")
@@ -300,7 +288,7 @@ def parse_plan(text: str) -> dict[str, Any]:
     return values
 
 
-def plan_on(device_count: int, values: Mapping[str, Any]) -> ParallelismPlan:
+def plan_on(device_count: int, values: Values) -> ParallelismPlan:
     """A plan on so many devices; a dp that is not given takes what the others leave.
 
     Args:
@@ -324,7 +312,7 @@ def plan_on(device_count: int, values: Mapping[str, Any]) -> ParallelismPlan:
     return plan
 
 
-def _parsed(field: str, word: str, defaults: Mapping[str, Any]) -> Any:
+def _parsed(field: str, word: str, defaults: Values) -> Any:
     default = defaults[field]
     if isinstance(default, str):
         return word

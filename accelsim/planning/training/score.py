@@ -7,7 +7,7 @@ by task; the two agree exactly where stages are alike.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -22,10 +22,8 @@ from accelsim.planning.training.stages import StageTable, stage_table
 from accelsim.workloads.graph import FloatArray, IntArray
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["TIME_PARTS", "Scores", "StageTimes", "score", "stage_times"]
-
 #: What an iteration's time goes to, exposed seconds each; the sum is the iteration.
-TIME_PARTS: Final = (
+TIME_PARTS = (
     "compute",
     "tensor",
     "context",
@@ -37,13 +35,13 @@ TIME_PARTS: Final = (
     "other",
 )
 _FULL, _SELECTIVE = RECOMPUTE.index("full"), RECOMPUTE.index("selective")
-_CODES: Final = {name: code for code, name in enumerate(SCHEDULES)}
+_CODES = {name: code for code, name in enumerate(SCHEDULES)}
 #: Parts of a microbatch's passes.
-_WORK: Final = ("compute", "tensor", "context", "expert")
+_WORK = ("compute", "tensor", "context", "expert")
 #: Above any number of chunks, for codes of rows.
-_LARGEST_CHUNKS: Final = 2**20
+_LARGEST_CHUNKS = 2**20
 #: Stages of plans that are scored together: columns that stay in a processor's cache.
-_IN_CACHE: Final = 2**16
+_IN_CACHE = 2**16
 
 
 @frozen(eq=False)

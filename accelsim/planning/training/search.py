@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,27 +32,25 @@ from accelsim.planning.training.score import TIME_PARTS, Scores, score
 from accelsim.planning.training.setup import TrainingSetup
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["Search", "candidate_groups", "nearest_plan", "score_all", "search_plans"]
-
 Report = Callable[[float, float | None, str], None]
 #: Plans that are simulated, and how much slower than the first their score may be.
-_SIMULATED: Final = 8
-_WORTH_SIMULATING: Final = 1.05
+_SIMULATED = 8
+_WORTH_SIMULATING = 1.05
 #: Share of an iteration by which two plans differ that are equally fast.
-_AS_FAST: Final = 1e-9
-_LARGEST_TENSOR: Final = 64
-_LARGEST_MICROBATCH: Final = 1024
-_FEWEST_TOKENS: Final = 1024
-_CHUNKS: Final = (2, 3, 4, 6, 8, 12)
-_MEMORY: Final = "needs more memory than a device has"
-_DIVIDE: Final = "dp x microbatch does not divide the batch"
-_INTERLEAVE: Final = "interleaving needs a multiple of pp microbatches"
-_ZERO: Final = "ZeRO 2 and 3 need pp = 1"
-_SCHEDULE: Final = "zero-bubble schedules and dualpipe need 2 pp microbatches"
-_KEPT: Final = "zero-bubble schedules keep activations: no full recomputation"
-_EVEN: Final = "dualpipe needs an even pp"
+_AS_FAST = 1e-9
+_LARGEST_TENSOR = 64
+_LARGEST_MICROBATCH = 1024
+_FEWEST_TOKENS = 1024
+_CHUNKS = (2, 3, 4, 6, 8, 12)
+_MEMORY = "needs more memory than a device has"
+_DIVIDE = "dp x microbatch does not divide the batch"
+_INTERLEAVE = "interleaving needs a multiple of pp microbatches"
+_ZERO = "ZeRO 2 and 3 need pp = 1"
+_SCHEDULE = "zero-bubble schedules and dualpipe need 2 pp microbatches"
+_KEPT = "zero-bubble schedules keep activations: no full recomputation"
+_EVEN = "dualpipe needs an even pp"
 #: Schedules of the grid; those with a closed form alone are looked at where they are named.
-_SCHEDULES: Final = ("1f1b", "gpipe", "zb-h1")
+_SCHEDULES = ("1f1b", "gpipe", "zb-h1")
 
 
 @frozen(eq=False)
@@ -210,7 +208,7 @@ def _plan_or_none(setup: TrainingSetup, values: Mapping[str, Any]) -> Parallelis
     return plan
 
 
-_CHOSEN: Final = ("microbatch", "zero", "recompute", "schedule", "chunks")
+_CHOSEN = ("microbatch", "zero", "recompute", "schedule", "chunks")
 
 
 def _divisors(number: int, largest: int) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field, replace
 from functools import cached_property
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from accelsim.cost.stack import on_stack
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.hardware.placement import RankGroup
+from accelsim.plain import Document
 from accelsim.planning.passes import training_step
 from accelsim.planning.run import ResolvedRun
 from accelsim.planning.schedule import device_settings
@@ -29,19 +30,17 @@ from accelsim.workloads.training import optimizer_graph
 if TYPE_CHECKING:
     from accelsim.hardware.cluster import Cluster
 
-__all__ = ["Conditions", "TrainingSetup"]
-
 #: Fields of a plan that decide how one rank runs a microbatch.
-_UNIT_FIELDS: Final = ("tp", "cp", "ep", "etp", "sp", "vocabulary", "microbatch", "lora_rank")
+_UNIT_FIELDS = ("tp", "cp", "ep", "etp", "sp", "vocabulary", "microbatch", "lora_rank")
 #: Share of the power of hosts, fans and cards at most that they draw in training: an estimate.
-_HOST_LOAD_FRACTION: Final = 0.6
+_HOST_LOAD_FRACTION = 0.6
 #: Sums of gradients and hessians of one bin, FP64 each.
-_HISTOGRAM_ENTRY_BYTES: Final = 16.0
+_HISTOGRAM_ENTRY_BYTES = 16.0
 #: Above any number of devices, for codes of groups.
-_LARGEST_STRIDE: Final = 2**32
-_OPTIMIZER_PROBE: Final = 10_000_000
+_LARGEST_STRIDE = 2**32
+_OPTIMIZER_PROBE = 10_000_000
 #: A tensor of a model has about so many parameters: an estimate, for launches of the update.
-_TENSOR_PARAMETERS: Final = 4_000_000
+_TENSOR_PARAMETERS = 4_000_000
 
 
 @frozen
@@ -206,7 +205,7 @@ class TrainingSetup:
         tensors = max(parameter_count // _TENSOR_PARAMETERS, 1)
         graph = optimizer_graph(parameter_count, tensors, run.precision, run.optimizer)
         parameters = tier_parameters(run.device, run.tier)
-        where: dict[str, Any] = {"shard": WHOLE, "cluster": None}
+        where: Document = {"shard": WHOLE, "cluster": None}
         kernels = sharded_costs(graph, run.device, run.execution, parameters, run.host, **where)
         table = on_stack(kernels, graph, run.stack_effect, is_decode=False)
         return table.total_time_s, table.total_energy_j
@@ -233,7 +232,7 @@ class TrainingSetup:
                 etp=etp or None if ep > 1 else None,
                 vocabulary=bool(vocabulary),
             )
-            changes: dict[str, Any] = {"batch": microbatch, "accumulation": 1, "shard": shard}
+            changes: Document = {"batch": microbatch, "accumulation": 1, "shard": shard}
             changes["lora_rank"] = lora_rank or None
             self._runs.append(replace(self.run, cluster=self.cluster, **changes))
             self._units[key] = len(self._runs) - 1

@@ -16,8 +16,6 @@ from accelsim.planning.training.layers import FIELDS, BlockCosts
 from accelsim.planning.training.plan import layers_of_chunks
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["StageTable", "chunk_of_blocks", "stage_table"]
-
 
 @frozen(eq=False)
 class StageTable:

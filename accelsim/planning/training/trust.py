@@ -8,7 +8,7 @@ whose iterations the scoreboard has, on one device those of estimates.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from accelsim.cost.residual import run_log_sigma
 from accelsim.planning.evidence import Evidence, evidence, has_own_spread, residual_log_sigma
@@ -17,13 +17,11 @@ if TYPE_CHECKING:
     from accelsim.planning.training.iteration import Iteration
     from accelsim.planning.training.layers import RowSpreads
 
-__all__ = ["iteration_evidence", "iteration_log_sigma", "row_spreads"]
-
 #: Spread of ln(true / predicted) of collectives beside computation, and of what ranks share: an
 #: estimate.
-_COLLECTIVE_LOG_SIGMA: Final = 0.25
+_COLLECTIVE_LOG_SIGMA = 0.25
 #: Parts of an iteration that links take.
-_ON_LINKS: Final = ("tensor", "context", "expert", "data")
+_ON_LINKS = ("tensor", "context", "expert", "data")
 
 
 def row_spreads(iteration: Iteration) -> RowSpreads:

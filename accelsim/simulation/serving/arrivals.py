@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from numbers import Integral, Real
-from typing import Final
 
 import numpy as np
 
@@ -20,15 +19,13 @@ from accelsim.simulation.serving.lengths import draw_lengths
 from accelsim.simulation.serving.requests import LONGEST_TOKENS, NO_GROUP, RequestColumns
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["PROCESSES", "Arrivals"]
-
-PROCESSES: Final = ("poisson", "gamma", "uniform", "diurnal", "burst")
-_MOST: Final = 100_000_000
+PROCESSES = ("poisson", "gamma", "uniform", "diurnal", "burst")
+_MOST = 100_000_000
 #: Least variation of gaps, and shortest period: the shape of a gamma distribution is 1 / cv^2.
-_LEAST: Final = 1e-3
+_LEAST = 1e-3
 #: Kinds of values by the names of fields' types.
-_KINDS: Final = {"float": Real, "int": Integral, "str": str}
-_COUNTS: Final = (
+_KINDS = {"float": Real, "int": Integral, "str": str}
+_COUNTS = (
     *((name, 1, _MOST) for name in ("users", "requests", "turns", "priorities")),
     ("prefixes", 0, _MOST),
     ("prefix_tokens", 0, LONGEST_TOKENS),
@@ -222,7 +219,7 @@ def _diurnal(load: Arrivals, rate: float, count: int, generator: np.random.Gener
     return np.interp(wanted, passed, grid)
 
 
-_PROCESSES: Final[dict[str, Callable[[Arrivals, float, int, np.random.Generator], FloatArray]]] = {
+_PROCESSES: dict[str, Callable[[Arrivals, float, int, np.random.Generator], FloatArray]] = {
     "poisson": _poisson,
     "gamma": _gamma,
     "uniform": _uniform,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from typing import Final
 
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
@@ -19,10 +18,8 @@ from accelsim.simulation.serving.fleet import Fleet
 from accelsim.simulation.serving.pools import Pool, PoolRouter
 from accelsim.simulation.serving.schedulers.base import Scheduler
 
-__all__ = ["SCALING_METRICS", "Autoscaler", "ScalingPolicy"]
-
-SCALING_METRICS: Final = ("utilisation", "queue")
-_TOLERANCE: Final = 0.1
+SCALING_METRICS = ("utilisation", "queue")
+_TOLERANCE = 0.1
 
 
 @frozen

@@ -9,8 +9,6 @@ from __future__ import annotations
 from accelsim.frozen import frozen
 from accelsim.simulation.serving.step_times import StepTimes
 
-__all__ = ["PipelinedSteps", "ScaledSteps", "SpeculativeSteps", "StepsAround"]
-
 
 @frozen
 class StepsAround:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final
 
 import numpy as np
 
@@ -20,11 +19,9 @@ from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["FittedSteps", "StepColumns", "fit_steps"]
-
 #: Numbers of tokens at which the pieces may bend.
-_BENDS: Final = (1, 16, 64, 256, 1024, 4096, 16_384, 65_536)
-_FEWEST_ROWS: Final = 4
+_BENDS = (1, 16, 64, 256, 1024, 4096, 16_384, 65_536)
+_FEWEST_ROWS = 4
 
 
 @frozen(eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -14,9 +14,7 @@ from accelsim.simulation.serving.requests import RequestLog
 from accelsim.simulation.serving.routers import Router
 from accelsim.simulation.serving.schedulers.base import NEVER, Scheduler
 
-__all__ = ["ArrivalQueue", "Control", "Fleet"]
-
-_PROGRESS_EVERY: Final = 8192
+_PROGRESS_EVERY = 8192
 
 
 class ArrivalQueue:

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 import numpy as np
 
@@ -15,9 +14,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.simulation.serving.requests import LONGEST_TOKENS
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["draw_lengths"]
-
-_FORMS: Final = "N, uniform:LOW-HIGH, lognormal:MEDIAN:SIGMA, exponential:MEAN or geometric:MEAN"
+_FORMS = "N, uniform:LOW-HIGH, lognormal:MEDIAN:SIGMA, exponential:MEAN or geometric:MEAN"
 
 
 def draw_lengths(
@@ -67,7 +64,7 @@ def _geometric(generator: np.random.Generator, text: str, count: int) -> FloatAr
     return generator.geometric(1.0 / float(text), count).astype(np.float64)
 
 
-_DRAWS: Final[dict[str, Callable[[np.random.Generator, str, int], FloatArray]]] = {
+_DRAWS: dict[str, Callable[[np.random.Generator, str, int], FloatArray]] = {
     "uniform": _uniform,
     "lognormal": _lognormal,
     "exponential": _exponential,

@@ -19,8 +19,6 @@ from accelsim.simulation.serving.fleet import Fleet
 from accelsim.simulation.serving.pools import Pool, PoolRouter
 from accelsim.simulation.serving.schedulers.base import NEVER
 
-__all__ = ["OutagePolicy", "Outages"]
-
 
 @frozen
 class OutagePolicy:

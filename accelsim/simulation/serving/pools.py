@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from accelsim.simulation.serving.fleet import Fleet
 from accelsim.simulation.serving.requests import RequestLog
 from accelsim.simulation.serving.routers import PlainRouter
 from accelsim.simulation.serving.schedulers.base import Scheduler
 
-__all__ = ["REFUSED", "Pool", "PoolRouter", "Route"]
-
 #: Place of a request that no replica takes.
-REFUSED: Final = -1
+REFUSED = -1
 
 
 @dataclass(slots=True, eq=False)

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-__all__ = ["PrefixCache"]
-
 
 class PrefixCache:
     """Chains of one replica, in blocks.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from copy import copy
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,10 @@ from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["LONGEST_TOKENS", "NO_GROUP", "RequestColumns", "RequestLog"]
-
 #: Prefix group of a request that shares nothing.
-NO_GROUP: Final = -1
+NO_GROUP = -1
 #: Longest prompt or output.
-LONGEST_TOKENS: Final = 10_000_000
+LONGEST_TOKENS = 10_000_000
 
 
 @frozen(eq=False)

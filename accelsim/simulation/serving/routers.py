@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -11,11 +11,9 @@ from accelsim.errors import InvalidValueError
 from accelsim.simulation.serving.requests import NO_GROUP, RequestLog
 from accelsim.simulation.serving.schedulers.base import Scheduler
 
-__all__ = ["ROUTERS", "PlainRouter", "Router", "router"]
-
-ROUTERS: Final = ("round-robin", "random", "least-outstanding", "least-kv", "prefix-aware")
+ROUTERS = ("round-robin", "random", "least-outstanding", "least-kv", "prefix-aware")
 #: Requests a prefix-aware router lets a replica be ahead of the least loaded: an estimate.
-_IMBALANCE: Final = 8
+_IMBALANCE = 8
 
 
 class Router(Protocol):

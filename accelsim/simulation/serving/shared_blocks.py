@@ -9,16 +9,14 @@ first request pays once more for the part before.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from accelsim.simulation.serving.requests import NO_GROUP
 from accelsim.workloads.graph import IntArray
 
-__all__ = ["SharedBlocks"]
-
-_BLOCK_TOKENS: Final = 512
+_BLOCK_TOKENS = 512
 
 
 class SharedBlocks:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -23,12 +23,10 @@ from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["Curve", "StepTimes", "Surface", "TabulatedSteps"]
-
 #: Finest width of a cell along the keys of a surface, in tokens.
-_CELL_TOKENS: Final = 16
+_CELL_TOKENS = 16
 #: Lines made at a time.
-_TOGETHER: Final = 64
+_TOGETHER = 64
 
 
 class StepTimes(Protocol):

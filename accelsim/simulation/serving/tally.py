@@ -5,19 +5,15 @@ An event is one row; rows are summed up many at a time.
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["Tally"]
-
-_LOW_S: Final = 1e-7
-_HIGH_S: Final = 1e5
-_BINS: Final = 12_000  # 0.23 % each
-_EDGES_S: Final = np.geomspace(_LOW_S, _HIGH_S, _BINS + 1)
-_KEPT: Final = 1 << 12
+_LOW_S = 1e-7
+_HIGH_S = 1e5
+_BINS = 12_000  # 0.23 % each
+_EDGES_S = np.geomspace(_LOW_S, _HIGH_S, _BINS + 1)
+_KEPT = 1 << 12
 
 
 class Tally:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -27,20 +27,18 @@ from accelsim.simulation.serving.requests import LONGEST_TOKENS, RequestColumns
 from accelsim.simulation.serving.shared_blocks import SharedBlocks
 from accelsim.workloads.graph import BoolArray, FloatArray
 
-__all__ = ["Trace", "read_trace"]
-
 #: Columns of the arrival, with the seconds of their unit.
-_TIMES: Final = {"arrival_s": 1.0, "arrived_at": 1.0, "timestamp": 1e-3, "TIMESTAMP": 1.0}
-_PROMPTS: Final = ("prompt_tokens", "num_prefill_tokens", "input_length", "ContextTokens")
-_OUTPUTS: Final = ("output_tokens", "num_decode_tokens", "output_length", "GeneratedTokens")
-_HASHES: Final = "hash_ids"
-_PART_ROWS: Final = 100_000
+_TIMES = {"arrival_s": 1.0, "arrived_at": 1.0, "timestamp": 1e-3, "TIMESTAMP": 1.0}
+_PROMPTS = ("prompt_tokens", "num_prefill_tokens", "input_length", "ContextTokens")
+_OUTPUTS = ("output_tokens", "num_decode_tokens", "output_length", "GeneratedTokens")
+_HASHES = "hash_ids"
+_PART_ROWS = 100_000
 #: Most bytes of a table, bytes of a JSON document, rows, and hashes.
-_MOST_BYTES, _MOST_JSON_BYTES, _MOST_ROWS, _MOST_LISTED = 10**9, 128_000_000, 8_000_000, 5_000_000
+_MOST_BYTES, _MOST_JSON_BYTES, _MOST_ROWS, _MOST_LISTED = 10**9, 128_000_000, 10_000_000, 5_000_000
 #: Values of a row that are no hashes.
-_ROW_VALUES: Final = 8
+_ROW_VALUES = 8
 #: OpenAI's rule of thumb for English text (help centre, "What are tokens").
-_CHARACTERS_PER_TOKEN: Final = 4
+_CHARACTERS_PER_TOKEN = 4
 Row = tuple[Any, Any, Any, Any]
 
 
@@ -186,9 +184,9 @@ def _seconds(values: Sequence[Any]) -> FloatArray:
     return found
 
 
-_TIMELESS: Final = object()
+_TIMELESS = object()
 #: A row that is none.
-_CUT: Final[Row] = (None, None, None, None)
+_CUT: Row = (None, None, None, None)
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:
@@ -264,4 +262,4 @@ def _talk(talk: Any) -> Row:
     return _TIMELESS, prompt, output, None
 
 
-_READERS: Final = {".csv": _csv_rows, ".jsonl": _json_lines, ".json": _json_rows}
+_READERS = {".csv": _csv_rows, ".jsonl": _json_lines, ".json": _json_rows}

@@ -16,8 +16,6 @@ from accelsim.simulation.serving.pools import Pool, PoolRouter
 from accelsim.simulation.serving.requests import RequestLog
 from accelsim.simulation.serving.schedulers.base import NEVER
 
-__all__ = ["CacheLink", "Transfers"]
-
 
 @frozen
 class CacheLink:

@@ -9,14 +9,6 @@ from __future__ import annotations
 
 from numpy.typing import ArrayLike
 
-__all__ = [
-    "dualpipe_bubble_s",
-    "interleaved_bubble_s",
-    "one_forward_one_backward_bubble_s",
-    "zero_bubble_h1_bubble_s",
-    "zero_bubble_v_bubble_s",
-]
-
 
 def one_forward_one_backward_bubble_s(
     stage_count: ArrayLike, forward_s: ArrayLike, backward_s: ArrayLike

@@ -8,8 +8,6 @@ Distributed, arXiv:2006.15704, section 3.2.3).
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,9 +18,7 @@ from accelsim.simulation.timeline import Timeline
 from accelsim.simulation.training.schedule import Pass, PipelineOrder
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["PipelineRun", "PipelineWork", "simulate_pipeline"]
-
-_WORDS: Final = ("forward", "backward", "weight gradient", "send", "reduce gradients", "update")
+_WORDS = ("forward", "backward", "weight gradient", "send", "reduce gradients", "update")
 _SEND, _REDUCE, _UPDATE = 3, 4, 5
 
 

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 
-__all__ = ["SCHEDULES", "Pass", "PipelineOrder", "most_in_flight", "pipeline_order"]
-
 #: Schedules that are simulated, by name.
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1")
 _Codes = NDArray[np.int64]

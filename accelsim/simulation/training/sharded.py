@@ -6,7 +6,6 @@ sections 4.2 and 4.3).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
 
@@ -15,10 +14,8 @@ from accelsim.simulation.engine import Engine, TaskColumns
 from accelsim.simulation.timeline import Timeline
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["ShardedRun", "ShardedWork", "simulate_sharded"]
-
 _COMPUTE, _NETWORK = 0, 1
-_WORDS: Final = ("gather weights", "forward", "backward", "reduce gradients", "update")
+_WORDS = ("gather weights", "forward", "backward", "reduce gradients", "update")
 _GATHER, _FORWARD, _BACKWARD, _REDUCE, _UPDATE = range(5)
 
 

@@ -8,17 +8,16 @@ TensorAdvancedIndexing.cpp, can_use_expanded_index_path).
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from accelsim.workloads.capture.aten import Call, Kernel, Operand, formula, lies_together
 from accelsim.workloads.operator import SORTED_WIDTH, OperatorKind
 
 _K = OperatorKind
 #: Operators whose index has a place for each element.
-_OF_ELEMENTS: Final = frozenset({"scatter", "scatter_add", "scatter_reduce"})
+_OF_ELEMENTS = frozenset({"scatter", "scatter_add", "scatter_reduce"})
 #: How the elements of an index lie: as repeated rows, across the last axis.
-_WHOLE_ROWS: Final = "rows"
-_ACROSS: Final = "across"
+_WHOLE_ROWS = "rows"
+_ACROSS = "across"
 
 
 def _axis_suffix(call: Call, index: Operand) -> str:

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from accelsim.errors import InvalidValueError, OutputError
 from accelsim.frozen import frozen
+from accelsim.plain import Document
 from accelsim.workloads.dtype import Precision, precision
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, concatenate
 from accelsim.workloads.operator import (
@@ -246,7 +247,7 @@ def captured_training(
 # -- JSON
 
 
-def captured_document(workload: Workload) -> dict[str, Any]:
+def captured_document(workload: Workload) -> Document:
     """The JSON form of a captured workload.
 
     Raises:
@@ -274,12 +275,12 @@ def captured_document(workload: Workload) -> dict[str, Any]:
     }
 
 
-def _pass_document(captured: CapturedPass) -> dict[str, Any]:
+def _pass_document(captured: CapturedPass) -> Document:
     scalable = None if captured.scalable is None else _graph_document(captured.scalable)
     return {**_graph_document(captured.graph), "scalable": scalable}
 
 
-def _graph_document(captured: CapturedGraph) -> dict[str, Any]:
+def _graph_document(captured: CapturedGraph) -> Document:
     step = captured.batch_step
     columns = {} if step is None else {f.name: getattr(step, f.name) for f in fields(step)}
     lists = {name: np.asarray(column).tolist() for name, column in columns.items()}
@@ -372,7 +373,7 @@ class _StepPart(_Part):
 
 class _GraphPart(_Part):
     batch: _Units
-    operators: dict[str, Any]
+    operators: Document
     fixed_bytes: _Table
     batch_step: _StepPart | None = None
 

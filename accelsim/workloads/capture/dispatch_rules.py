@@ -5,7 +5,7 @@ small enough to follow.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from math import prod
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch._prims_common import suggest_memory_format
 
+from accelsim.plain import Values
 from accelsim.workloads.capture.aten import names
 from accelsim.workloads.capture.meta_module import tensors_in
 from accelsim.workloads.pointwise import POINTWISE_FLOP
@@ -69,9 +70,7 @@ def is_composite(func: Any) -> bool:
 UNKNOWABLE = names("mm addmm bmm convolution empty empty_like new_empty empty_strided")
 
 
-def too_large(
-    args: tuple[Any, ...], keywords: Mapping[str, Any], inputs: Sequence[torch.Tensor]
-) -> bool:
+def too_large(args: tuple[Any, ...], keywords: Values, inputs: Sequence[torch.Tensor]) -> bool:
     """Whether computing the value for real could take notable time or memory."""
     asked = _asked_elements(args if inputs else (*args, *keywords.values()))
     return bool(max(asked, sum(x.numel() for x in inputs)) > KNOWN_ELEMENTS)
@@ -97,9 +96,7 @@ def scalar_draw(name: str, size: Any) -> torch.Tensor | None:
     return torch.full(tuple(size), {"rand": 0.5, "randn": 0.0}[name])
 
 
-def wide_grouped_product(
-    func: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]
-) -> torch.Tensor:
+def wide_grouped_product(func: Any, args: tuple[Any, ...], keywords: Values) -> torch.Tensor:
     """Result of ``_grouped_mm`` in a dtype that its shape function, unlike its kernels, refuses."""
     a, b = (
         torch.empty_strided(x.shape, x.stride(), dtype=torch.bfloat16, device="meta")

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from accelsim.errors import InvalidValueError, UnknownNameError
+from accelsim.plain import Values
 from accelsim.workloads.checkpoints.config import CheckpointConfig, Parameters
 from accelsim.workloads.checkpoints.model_types import model_types, read_parameters
 from accelsim.workloads.checkpoints.quantization import published_precision
@@ -24,7 +25,7 @@ from accelsim.workloads.model import PassShape, Workload
 MODEL_TYPES = model_types()
 
 
-def workload_from_config(config: Mapping[str, Any], name: str | None = None) -> Workload:
+def workload_from_config(config: Values, name: str | None = None) -> Workload:
     """The workload a checkpoint's configuration describes.
 
     Args:
@@ -57,7 +58,7 @@ def workload_from_config(config: Mapping[str, Any], name: str | None = None) -> 
     )
 
 
-def _language_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _language_model(config: Values) -> Values:
     """The configuration of the language model within one that sees, too: its ``text_config``, with
     what the whole names for all parts. The other parts are left out.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from accelsim.datafile import data_root, read_yaml
@@ -22,7 +22,7 @@ _HEADS = {
 }
 
 
-@lru_cache(maxsize=1)
+@cache
 def model_types() -> Mapping[str, ModelType]:
     """Supported ``model_type`` values and how each is read."""
     path = data_root() / "workloads" / "checkpoints" / "model_types.yaml"

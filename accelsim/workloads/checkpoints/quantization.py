@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.checkpoints.config import CheckpointConfig
@@ -24,15 +24,15 @@ from accelsim.workloads.dtype import (
     precision,
 )
 
-_FIELD: Final = "quantization_config"
-_REMEDY: Final = f"Take {_FIELD} out to run the model in 16 bits."
+_FIELD = "quantization_config"
+_REMEDY = f"Take {_FIELD} out to run the model in 16 bits."
 #: Longest list of modules, and longest name of one.
 _MOST_NAMES, _LONGEST_NAME = 100_000, 200
 #: What a pattern of module names may hold: no nested repetition, which may take for ever.
-_PLAIN_PATTERN: Final = re.compile(r"(?:[\w.$^|\\-]|\.\*|\((?:\?:)?[\w|\\.]*\)|\[[\w-]*\])*")
+_PLAIN_PATTERN = re.compile(r"(?:[\w.$^|\\-]|\.\*|\((?:\?:)?[\w|\\.]*\)|\[[\w-]*\])*")
 #: Prefixes of the language model's modules in models that see, too.
-_PREFIXES: Final = ("language_model.", "model.language_model.")
-_FP8: Final = PRECISIONS["fp8"]
+_PREFIXES = ("language_model.", "model.language_model.")
+_FP8 = PRECISIONS["fp8"]
 
 
 def published_precision(config: Mapping[str, Any]) -> Precision | None:
@@ -156,7 +156,7 @@ def _modelopt(c: CheckpointConfig) -> Precision:
     return precision(named)
 
 
-_METHODS: Final[Mapping[str, Callable[[CheckpointConfig], Precision]]] = {
+_METHODS: Mapping[str, Callable[[CheckpointConfig], Precision]] = {
     "fp8": _fp8,
     "fbgemm_fp8": _fp8,
     "gptq": _grouped,
@@ -167,7 +167,7 @@ _METHODS: Final[Mapping[str, Callable[[CheckpointConfig], Precision]]] = {
     "modelopt": _modelopt,
 }
 #: Fields that name modules which stay as they are.
-_KEPT_FIELDS: Final = (
+_KEPT_FIELDS = (
     "modules_to_not_convert",
     "llm_int8_skip_modules",
     "ignore",

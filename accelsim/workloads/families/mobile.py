@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import ceil
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
+from accelsim.plain import Document
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.image_network import layer
 from accelsim.workloads.families.vision import conv_norm, image_input
@@ -156,11 +157,11 @@ def mobilenet_v1_maps(
             zoos, which rectify without a limit ("zoo").
     """
     stem, depthwise, pointwise, first, activation = _V1_LAYOUTS[layout]
-    style: dict[str, Any] = {"activation": activation}
+    style: Document = {"activation": activation}
     x = layer(b, x, stem, int(32 * width), stride=2, **style)
     maps = []
     for index, (channels, stride) in enumerate(_numbers(_V1_LAYERS), start=first):
-        sizes: dict[str, Any] = {"stride": stride, "groups": x.shape[1]}
+        sizes: Document = {"stride": stride, "groups": x.shape[1]}
         x = layer(b, x, depthwise.format(index), x.shape[1], **sizes, **style)
         x = layer(b, x, pointwise.format(index), int(channels * width), 1, **style)
         maps.append(x)

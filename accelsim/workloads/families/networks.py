@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from functools import partial
 from math import ceil
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from accelsim.plain import Document
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.families.image_network import (
     Backbone,
@@ -33,8 +34,8 @@ _BACKBONES: dict[str, Backbone] = {
     "residual": named_residual_maps,
 }
 #: Pools of GoogLeNet in torchvision, which round up, and those of the other early networks.
-_ROUNDED_POOLS: dict[str, Any] = {"pool": "pool/3s2vc", "late_pool": "pool/2s2vc"}
-_PADDED_POOLS: dict[str, Any] = {"pool": "pool/3s2", "late_pool": "pool/3s2"}
+_ROUNDED_POOLS: Document = {"pool": "pool/3s2vc", "late_pool": "pool/2s2vc"}
+_PADDED_POOLS: Document = {"pool": "pool/3s2", "late_pool": "pool/3s2"}
 
 
 class SquareParameters(ImageParameters):
@@ -71,7 +72,7 @@ def write_inception_v3(b: GraphBuilder, p: SquareParameters, shape: PassShape) -
 def _register_inception(network: str) -> None:
     @family(network, InceptionVariantParameters)
     def write(b: GraphBuilder, p: InceptionVariantParameters, shape: PassShape) -> None:
-        values: dict[str, Any] = {"stem": p.stem, "window": p.double_window, **_PADDED_POOLS}
+        values: Document = {"stem": p.stem, "window": p.double_window, **_PADDED_POOLS}
         classify(b, write_network(b, rectangle_input(b, p, shape), network, **values), p.classes)
 
 
@@ -123,7 +124,7 @@ def _register_ssd(name: str, network: str) -> None:
         backbones: dict[str, Backbone] = {
             "mobilenet-v1": partial(mobilenet_v1_maps, layout="keras")
         }
-        values: dict[str, Any] = {"classes": p.classes, "anchors": list(p.anchors)}
+        values: Document = {"classes": p.classes, "anchors": list(p.anchors)}
         write_network(b, image_input(b, p, shape), network, backbones, **values)
 
 
@@ -153,7 +154,7 @@ class EdgeClassifierParameters(RectangleParameters):
     depth_multiplier: Multiplier = 1.0
 
 
-def _scaled(width: float = 1.0, depth: float = 1.0) -> dict[str, Any]:
+def _scaled(width: float = 1.0, depth: float = 1.0) -> Document:
     """Scaled channels s8, s16, ..., and numbers of the blocks after1, after2, ... a stage's
     first.
     """
@@ -204,12 +205,12 @@ class EdgeDetectorParameters(RectangleParameters):
     depth_multiplier: Multiplier = 1.0
 
 
-def _yolo_sizes(p: EdgeDetectorParameters) -> dict[str, Any]:
+def _yolo_sizes(p: EdgeDetectorParameters) -> Document:
     """Channels c64, c128, ..., and block repeats n3, n6, n9 of a YOLO's stages.
 
     YOLOX has as many blocks in its second stage as in its third.
     """
-    sizes: dict[str, Any] = {
+    sizes: Document = {
         f"c{base}": -int(-base * p.width_multiplier // 8) * 8 for base in (64, 128, 256, 512, 1024)
     }
     middle = {6: 9} if p.network == "yolo-x" else {}

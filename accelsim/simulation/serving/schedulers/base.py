@@ -7,15 +7,12 @@ import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
 
 from accelsim.simulation.serving.requests import RequestLog
 from accelsim.simulation.serving.tally import Tally
 
-__all__ = ["NEVER", "PriorityQueue", "Scheduler", "WaitingQueue"]
-
 #: Time of what does not happen.
-NEVER: Final = math.inf
+NEVER = math.inf
 
 
 class PriorityQueue:

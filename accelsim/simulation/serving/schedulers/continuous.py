@@ -20,8 +20,6 @@ from accelsim.simulation.serving.schedulers.base import NEVER, Scheduler, Waitin
 from accelsim.simulation.serving.schedulers.limits import BatchLimits
 from accelsim.simulation.serving.step_times import StepTimes
 
-__all__ = ["ContinuousBatching"]
-
 
 class _Prompt:
     """A prompt that is being computed."""

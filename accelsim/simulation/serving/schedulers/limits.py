@@ -5,8 +5,6 @@ from __future__ import annotations
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 
-__all__ = ["BatchLimits"]
-
 
 @frozen
 class BatchLimits:

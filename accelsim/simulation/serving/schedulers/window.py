@@ -11,8 +11,6 @@ from accelsim.simulation.serving.requests import RequestLog
 from accelsim.simulation.serving.schedulers.base import NEVER, Scheduler, WaitingQueue
 from accelsim.simulation.serving.step_times import StepTimes
 
-__all__ = ["WindowBatching"]
-
 
 class WindowBatching(Scheduler):
     """One replica with whole batches.
