@@ -79,6 +79,8 @@ def test_a_compiled_network_is_never_slower(model, mode):
             }
         except AccelsimError:  # a format that the board trains in none of
             continue
+        if None in time_s.values():  # its memory is too small
+            continue
         compared += 1
         for fast, slow in (("compiled", "graph"), ("compiled-calls", "eager")):
             if time_s[fast] > time_s[slow] * (1 + 1e-9):
