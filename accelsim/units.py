@@ -10,37 +10,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_FACTORS = """
-    _kb_per_s _bytes_per_s 1000
-    _mb_per_s _bytes_per_s 1e+06
-    _gb_per_s _bytes_per_s 1e+09
-    _tb_per_s _bytes_per_s 1e+12
-    _gbit_per_s _bytes_per_s 1.25e+08
-    _gflop_per_s _flop_per_s 1e+09
-    _tflop_per_s _flop_per_s 1e+12
-    _kib _bytes 1024
-    _mib _bytes 1048576.0
-    _gib _bytes 1073741824.0
-    _kb _bytes 1000
-    _mb _bytes 1e+06
-    _gb _bytes 1e+09
-    _tb _bytes 1e+12
-    _mhz _hz 1e+06
-    _ghz _hz 1e+09
-    _ns _s 1e-09
-    _us _s 1e-06
-    _ms _s 0.001
-    _hours _s 3600
-    _days _s 86400
-    _pj _j 1e-12
-    _nj _j 1e-09
-    _mw _w 0.001
-    _kw _w 1000
-"""
 #: Spec-sheet suffix -> (SI suffix, factor).
 SUFFIXES: Mapping[str, tuple[str, float]] = {
-    suffix: (target, float(factor))
-    for suffix, target, factor in map(str.split, _FACTORS.strip().splitlines())
+    "_kb_per_s": ("_bytes_per_s", 1e3),
+    "_mb_per_s": ("_bytes_per_s", 1e6),
+    "_gb_per_s": ("_bytes_per_s", 1e9),
+    "_tb_per_s": ("_bytes_per_s", 1e12),
+    "_gbit_per_s": ("_bytes_per_s", 1e9 / 8),
+    "_gflop_per_s": ("_flop_per_s", 1e9),
+    "_tflop_per_s": ("_flop_per_s", 1e12),
+    "_kib": ("_bytes", 1024.0),
+    "_mib": ("_bytes", 1024.0**2),
+    "_gib": ("_bytes", 1024.0**3),
+    "_kb": ("_bytes", 1e3),
+    "_mb": ("_bytes", 1e6),
+    "_gb": ("_bytes", 1e9),
+    "_tb": ("_bytes", 1e12),
+    "_mhz": ("_hz", 1e6),
+    "_ghz": ("_hz", 1e9),
+    "_ns": ("_s", 1e-9),
+    "_us": ("_s", 1e-6),
+    "_ms": ("_s", 1e-3),
+    "_hours": ("_s", 3600.0),
+    "_days": ("_s", 86_400.0),
+    "_pj": ("_j", 1e-12),
+    "_nj": ("_j", 1e-9),
+    "_mw": ("_w", 1e-3),
+    "_kw": ("_w", 1e3),
 }
 _LONGEST_FIRST = sorted(SUFFIXES, key=len, reverse=True)
 

@@ -19,28 +19,24 @@ D = TypeVar("D")
 
 #: Least and largest plausible value by name of a field, or by its end: estimates, about a thousand
 #: times beyond what has been built (a wafer moves 2.1e16 B/s, a CPU has 288 cores).
-_PLAUSIBLE_RANGES = """
-    core_count 1 100000
-    sm_count 1 100000
-    lanes_per_sm 1 65536
-    max_threads_per_sm 1 1e+06
-    threads_per_core 1 1024
-    simd_width_bits 8 1e+06
-    fma_ports 1 1024
-    _count 1 1e+09
-    _parallelism 1 65536
-    _flop_per_s 1e+06 1e+20
-    _bytes_per_s 1000 1e+19
-    _bytes_per_sm 1 1e+12
-    _bytes 1 1e+16
-    _hz 100000 1e+11
-    _nm 0.1 100000
-    _usd 0.01 1e+08
-    _w 1e-06 1e+06
-"""
 _PLAUSIBLE: Mapping[str, tuple[float, float]] = {
-    name: (float(least), float(most))
-    for name, least, most in map(str.split, _PLAUSIBLE_RANGES.strip().splitlines())
+    "core_count": (1, 1e5),
+    "sm_count": (1, 1e5),
+    "lanes_per_sm": (1, 65_536),
+    "max_threads_per_sm": (1, 1e6),
+    "threads_per_core": (1, 1024),
+    "simd_width_bits": (8, 1e6),
+    "fma_ports": (1, 1024),
+    "_count": (1, 1e9),
+    "_parallelism": (1, 65_536),
+    "_flop_per_s": (1e6, 1e20),
+    "_bytes_per_s": (1e3, 1e19),
+    "_bytes_per_sm": (1, 1e12),
+    "_bytes": (1, 1e16),
+    "_hz": (1e5, 1e11),
+    "_nm": (0.1, 1e5),
+    "_usd": (0.01, 1e8),
+    "_w": (1e-6, 1e6),
 }
 
 

@@ -188,13 +188,35 @@ def _quantised(
 #: Mean bits per weight of the files that llama.cpp's formats make of Llama-3.1-8B: tools/quantize/
 #: README.md of ggml-org/llama.cpp (commit 311c2c9, 2025). q4_0 and q4_1, q5_0 and q5_1 have blocks
 #: of 32 with one or two FP16 values (ggml-common.h); q3_k_m by the size its README gave Llama 2.
-_LLAMA_CPP_BITS = """
-    iq1_s 2.0042, iq1_m 2.1460, iq2_xxs 2.3824, iq2_xs 2.5882, iq2_s 2.7403, iq2_m 2.9294,
-    iq3_xxs 3.2548, iq3_xs 3.4977, iq3_s 3.6606, iq3_m 3.7628, iq4_xs 4.4597, iq4_nl 4.6818,
-    q2_k_s 2.9697, q2_k 3.1593, q3_k_s 3.6429, q3_k_m 3.91, q3_k_l 4.2979, q4_0 4.5,
-    q4_1 5.0, q4_k_s 4.6672, q4_k_m 4.8944, q5_0 5.5, q5_1 6.0, q5_k_s 5.5704,
-    q5_k_m 5.7036, q6_k 6.5633, q8_0 8.5008
-"""
+_LLAMA_CPP_BITS = {
+    "iq1_s": 2.0042,
+    "iq1_m": 2.1460,
+    "iq2_xxs": 2.3824,
+    "iq2_xs": 2.5882,
+    "iq2_s": 2.7403,
+    "iq2_m": 2.9294,
+    "iq3_xxs": 3.2548,
+    "iq3_xs": 3.4977,
+    "iq3_s": 3.6606,
+    "iq3_m": 3.7628,
+    "iq4_xs": 4.4597,
+    "iq4_nl": 4.6818,
+    "q2_k_s": 2.9697,
+    "q2_k": 3.1593,
+    "q3_k_s": 3.6429,
+    "q3_k_m": 3.91,
+    "q3_k_l": 4.2979,
+    "q4_0": 4.5,
+    "q4_1": 5.0,
+    "q4_k_s": 4.6672,
+    "q4_k_m": 4.8944,
+    "q5_0": 5.5,
+    "q5_1": 6.0,
+    "q5_k_s": 5.5704,
+    "q5_k_m": 5.7036,
+    "q6_k": 6.5633,
+    "q8_0": 8.5008,
+}
 
 
 def _llama_cpp(name: str, bits: float) -> Precision:
@@ -230,10 +252,7 @@ PRECISIONS: dict[str, Precision] = {
     "nf4": _quantised("nf4", _D.BF16, _NF4),
     "mxfp4": _quantised("mxfp4", _D.FP4, _MXFP4),
     "nvfp4": _quantised("nvfp4", _D.FP4, _NVFP4, _D.FP32),
-    **{
-        name: _llama_cpp(name, float(bits))
-        for name, bits in map(str.split, _LLAMA_CPP_BITS.split(","))
-    },
+    **{name: _llama_cpp(name, bits) for name, bits in _LLAMA_CPP_BITS.items()},
 }
 
 

@@ -16,37 +16,35 @@ __all__ = ["FAMILY_MODULES", "load_family"]
 
 _PACKAGE = "accelsim.workloads.families"
 #: Families by the module, within this package, that registers them.
-_FAMILIES = """
-    convnext: convnext;
-    decoder: decoder;
-    diffusion: latent-decoder latent-diffusion;
-    dual_encoder: dual-encoder;
-    encoder: encoder vision-transformer;
-    encoder_decoder: encoder-decoder;
-    feature_pyramid: retinanet;
-    layer_stack: layers;
-    mobile: efficientnet mobilenet-v1 mobilenet-v2 mobilenet-v3;
-    modern_encoder: modern-encoder;
-    networks: darknet edge-classifier edge-detector edge-segmenter googlenet
+_FAMILIES = {
+    "convnext": "convnext",
+    "decoder": "decoder",
+    "diffusion": "latent-decoder latent-diffusion",
+    "dual_encoder": "dual-encoder",
+    "encoder": "encoder vision-transformer",
+    "encoder_decoder": "encoder-decoder",
+    "feature_pyramid": "retinanet",
+    "layer_stack": "layers",
+    "mobile": "efficientnet mobilenet-v1 mobilenet-v2 mobilenet-v3",
+    "modern_encoder": "modern-encoder",
+    "networks": """darknet edge-classifier edge-detector edge-segmenter googlenet
         inception-resnet-v2 inception-v1 inception-v2 inception-v3 inception-v4
-        ssd-mobilenet-v1 ssd-resnet34 ssd-vgg16 yolo-v3;
-    recommender: collaborative-filtering dlrm;
-    recurrent: recurrent recurrent-translator speech-transducer;
-    residual_variants: resnet-variant sphereface;
-    segmentation: unet;
-    speech: wav2vec2 whisper;
-    state_space: state-space;
-    text: mean-embedding text-cnn;
-    trees: boosted-trees;
-    vision: densenet resnet;
-    volumetric: volumetric-unet;
-    yolo: yolo-v8
-"""
+        ssd-mobilenet-v1 ssd-resnet34 ssd-vgg16 yolo-v3""",
+    "recommender": "collaborative-filtering dlrm",
+    "recurrent": "recurrent recurrent-translator speech-transducer",
+    "residual_variants": "resnet-variant sphereface",
+    "segmentation": "unet",
+    "speech": "wav2vec2 whisper",
+    "state_space": "state-space",
+    "text": "mean-embedding text-cnn",
+    "trees": "boosted-trees",
+    "vision": "densenet resnet",
+    "volumetric": "volumetric-unet",
+    "yolo": "yolo-v8",
+}
 #: Module that registers each family.
 FAMILY_MODULES: Mapping[str, str] = {
-    name: module.strip()
-    for module, names in (entry.split(":") for entry in _FAMILIES.split(";"))
-    for name in names.split()
+    name: module for module, names in _FAMILIES.items() for name in names.split()
 }
 
 

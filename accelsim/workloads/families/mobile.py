@@ -25,11 +25,6 @@ def round_channels(channels: float) -> int:
     return rounded + 8 if rounded < 0.9 * channels else rounded
 
 
-def _numbers(table: str) -> list[list[int]]:
-    """The rows of a table, with commas between them."""
-    return [[int(number) for number in row.split()] for row in table.split(",")]
-
-
 class InvertedResidual(NamedTuple):
     """One block: expand 1x1, depthwise, squeeze and excite, project 1x1.
 
@@ -124,9 +119,17 @@ class MobileNetParameters(ImageParameters):
 
 
 #: Output channels and stride of the separable convolutions of MobileNet v1, table 1.
-_V1_LAYERS = """
-    64 1, 128 2, 128 1, 256 2, 256 1, 512 2, 512 1, 512 1, 512 1, 512 1, 512 1, 1024 2, 1024 1
-"""
+_V1_LAYERS = [
+    (64, 1),
+    (128, 2),
+    (128, 1),
+    (256, 2),
+    (256, 1),
+    (512, 2),
+    *[(512, 1)] * 5,
+    (1024, 2),
+    (1024, 1),
+]
 
 
 #: Module names of stem, depthwise and pointwise convolutions, the first number and activation.
@@ -160,7 +163,7 @@ def mobilenet_v1_maps(
     style: Document = {"activation": activation}
     x = layer(b, x, stem, int(32 * width), stride=2, **style)
     maps = []
-    for index, (channels, stride) in enumerate(_numbers(_V1_LAYERS), start=first):
+    for index, (channels, stride) in enumerate(_V1_LAYERS, start=first):
         sizes: Document = {"stride": stride, "groups": x.shape[1]}
         x = layer(b, x, depthwise.format(index), x.shape[1], **sizes, **style)
         x = layer(b, x, pointwise.format(index), int(channels * width), 1, **style)
@@ -169,7 +172,15 @@ def mobilenet_v1_maps(
 
 
 #: Expansion, channels, repeats and stride of MobileNet v2, table 2.
-_V2_STAGES = "1 16 1 1, 6 24 2 2, 6 32 3 2, 6 64 4 2, 6 96 3 1, 6 160 3 2, 6 320 1 1"
+_V2_STAGES = [
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+]
 
 
 @family("mobilenet-v2", MobileNetParameters)
@@ -179,7 +190,7 @@ def write_mobilenet_v2(b: GraphBuilder, p: MobileNetParameters, shape: PassShape
     width = p.width_multiplier
     x = layer(b, x, "features.0", round_channels(32 * width), 3, stride=2, activation="relu6")
     index = 0
-    for expansion, channels, repeats, stride in _numbers(_V2_STAGES):
+    for expansion, channels, repeats, stride in _V2_STAGES:
         for repeat in range(repeats):
             index += 1
             expanded = x.shape[1] * expansion
@@ -275,9 +286,15 @@ class EfficientNetParameters(ImageParameters):
 
 
 #: Expansion, kernel, stride, channels and repeats of EfficientNet-B0, table 1.
-_EFFICIENTNET_STAGES = """
-    1 3 1 16 1, 6 3 2 24 2, 6 5 2 40 2, 6 3 2 80 3, 6 5 1 112 3, 6 5 2 192 4, 6 3 1 320 1
-"""
+_EFFICIENTNET_STAGES = [
+    (1, 3, 1, 16, 1),
+    (6, 3, 2, 24, 2),
+    (6, 5, 2, 40, 2),
+    (6, 3, 2, 80, 3),
+    (6, 5, 1, 112, 3),
+    (6, 5, 2, 192, 4),
+    (6, 3, 1, 320, 1),
+]
 
 
 @family("efficientnet", EfficientNetParameters)
@@ -287,8 +304,8 @@ def write_efficientnet(b: GraphBuilder, p: EfficientNetParameters, shape: PassSh
     x = layer(
         b, x, "features.0", round_channels(32 * p.width_multiplier), 3, stride=2, activation="silu"
     )
-    stages = _numbers(_EFFICIENTNET_STAGES)
-    for stage, (expansion, kernel, stride, channels, repeats) in enumerate(stages, start=1):
+    stages = enumerate(_EFFICIENTNET_STAGES, start=1)
+    for stage, (expansion, kernel, stride, channels, repeats) in stages:
         out = round_channels(channels * p.width_multiplier)
         for repeat in range(ceil(repeats * p.depth_multiplier)):
             width, step = x.shape[1], 1 if repeat else stride
@@ -298,5 +315,7 @@ def write_efficientnet(b: GraphBuilder, p: EfficientNetParameters, shape: PassSh
             )
             with b.scope(f"features.{stage}.{repeat}"):
                 x = _inverted_residual(b, x, block)
-    x = layer(b, x, f"features.{len(stages) + 1}", 4 * x.shape[1], 1, activation="silu")
+    x = layer(
+        b, x, f"features.{len(_EFFICIENTNET_STAGES) + 1}", 4 * x.shape[1], 1, activation="silu"
+    )
     _pooled_classifier(b, x, [p.classes], "silu", 1)
