@@ -66,8 +66,8 @@ def text_lines(path: Path, max_bytes: int) -> Iterator[str]:
         while line := stream.readline(_LONGEST_LINE + 1):
             size += len(line)
             if len(line) > _LONGEST_LINE or size > max_bytes:
-                most = f"{max_bytes:,} bytes, or a line than {_LONGEST_LINE:,}, the most read"
-                raise ProfileError(str(path), [f"larger than {most}"])
+                most = f"{max_bytes:,} bytes of a file and {_LONGEST_LINE:,} of a line"
+                raise ProfileError(str(path), [f"larger than what is read, {most}"])
             try:
                 yield line.decode("utf-8-sig" if size == len(line) else "utf-8")
             except UnicodeDecodeError:

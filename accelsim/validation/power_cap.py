@@ -32,6 +32,7 @@ _MOST = (1.05, 80.0, 1.0, 300.0, 1.0, 0.99)
 #: Relative error from which a row pulls the fit no harder.
 _OUTLIER = 0.05
 _ABOVE = "its limit is above the power of the run without one"
+_ALONE = "no other network on its board to fit its response to"
 _TOP = "the highest limit of its run, which the others are relative to"
 
 
@@ -110,7 +111,10 @@ def _rows(runs: _Runs) -> Iterator[FigureRow]:
             others = (gpus == gpu) & (networks != network) & runs.binds
             if asked.any() and others.any():
                 yield from _answered(runs, asked, fitted_response(runs, others), others)
-            yield from _unasked(runs, own & ~runs.binds)
+            else:
+                yield from _refused(runs, asked, _ALONE)
+            yield from _refused(runs, own & runs.is_top, _TOP)
+            yield from _refused(runs, own & ~runs.binds & ~runs.is_top, _ABOVE)
 
 
 def _answered(
@@ -131,9 +135,8 @@ def _answered(
             )
 
 
-def _unasked(runs: _Runs, rows: BoolArray) -> Iterator[FigureRow]:
+def _refused(runs: _Runs, rows: BoolArray, refusal: str) -> Iterator[FigureRow]:
     for place in np.flatnonzero(rows).tolist():
-        refusal = _TOP if runs.is_top[place] else _ABOVE
         power = float(runs.power_w[place])
         yield FigureRow(**_named(runs, place), group="power", measured=power, refusal=refusal)
 

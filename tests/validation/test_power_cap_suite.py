@@ -41,6 +41,17 @@ def test_limits_that_bind_are_asked_and_all_others_named(batches):
     ]
 
 
+def test_a_network_alone_on_its_board_is_refused_by_name(tmp_path):
+    (tmp_path / "power").mkdir()
+    path = tmp_path / CAP_SCHEMA.file.removesuffix(".gz")
+    path.write_text(HEAD + "\n".join(rows_of("a", 8, 220)) + "\n", encoding="utf-8")
+    counts = {batch.refusal: len(batch) for batch in load(DataFolder(tmp_path))}
+    assert counts == {
+        "no other network on its board to fit its response to": 3,
+        "the highest limit of its run, which the others are relative to": 1,
+    }
+
+
 def test_other_networks_predict_a_board_that_answers_as_the_model_does(batches):
     (asked,) = (batch for batch in batches if not batch.refusal)
     predicted = asked.predict(None)
