@@ -116,14 +116,13 @@ class ResolvedRun:
     @property
     def stack_path(self) -> StackPath:
         """How the stack runs it."""
-        paths = self.stack.paths
-        return paths.get(self.execution.value) or next(iter(paths.values()))
+        return _path(self.stack, self.execution)
 
     @property
     def stack_effect(self) -> StackEffect:
         """What the stack does to the costs of its operators."""
         asked = (str(self.device.device_class), self.mode, self.unseen_board)
-        layout = None if self.stack_path.lays_out else self.stack.layouts.get(self.layout)
+        layout = self.stack.layouts.get(self.layout)
         return StackEffect.of(
             self.stack.ratios(*asked),
             transform_s=None if layout is None else layout.transform_s,
@@ -261,6 +260,7 @@ def resolve(
     if policy.name in stack.version.lacks_precisions:
         allowed = f"a precision that {stack.label} runs: it has no {policy.name}"
         raise InvalidValueError("precision", policy.name, allowed, "Choose a newer version.")
+    execution = _execution(chosen.model, stack, profile)
     return ResolvedRun(
         workload=model,
         device=profile,
@@ -268,7 +268,7 @@ def resolve(
         precision=policy,
         mode=mode,
         stack=stack,
-        execution=_execution(chosen.model, stack, profile),
+        execution=execution,
         seq_len=_sequence("seq_len", shape.seq_len, model.default.seq_len, model),
         output_len=0 if mode == "training" else _output_len(shape.output_len, model),
         image_size=_size("image_size", shape.image_size, model.default.image_size, 0),
@@ -282,7 +282,7 @@ def resolve(
         tier=chosen.tier,
         sparse_weights=chosen.model.sparse_weights,
         heap=_choice("heap", chosen.heap, HEAPS),
-        layout=_layout(chosen.model.layout, stack),
+        layout=_layout(chosen.model.layout, stack, execution),
     )
 
 
@@ -535,14 +535,20 @@ def _execution(options: ModelOptions, stack: Stack, device: DeviceProfile) -> Ex
     raise UnsupportedOperatorError(device.name, f"{value} execution", reason)
 
 
-def _layout(name: str | None, stack: Stack) -> str:
+def _path(stack: Stack, execution: Execution) -> StackPath:
+    return stack.paths.get(execution.value) or next(iter(stack.paths.values()))
+
+
+def _layout(name: str | None, stack: Stack, execution: Execution) -> str:
     """The layout asked for, or the stack's usual one; empty where the stack chooses."""
+    layouts = {} if _path(stack, execution).lays_out else stack.layouts
     if name is None:
-        return next(iter(stack.layouts), "")
-    if not stack.layouts:
-        allowed = f"no value: {stack.name} chooses the layout itself"
+        return next(iter(layouts), "")
+    if not layouts:
+        who = f"{stack.name} {execution.value}" if stack.layouts else stack.name
+        allowed = f"no value: {who} chooses the layout itself"
         raise InvalidValueError("layout", name, allowed, "Leave layout out.")
-    return _choice("layout", name, list(stack.layouts))
+    return _choice("layout", name, list(layouts))
 
 
 def _text(field: str, value: object) -> str:

@@ -168,13 +168,15 @@ def _run(record: Values, shape: RunShape) -> PublishedRun:
         precision=record["precision"],
         stack=record["stack"],
         execution=record["execution"] or None,
-        layout=record["layout"] or None,
         fused_attention=record["fused_attention"] != "false",
     )
     training = TrainingOptions(optimizer=record["optimizer"] or None)
     options = RunOptions(record["mode"], model, shape, training)
     device = device_of(record["device"])
     run = resolve(workload_of(record["workload"]), device, options)
+    if record["layout"] and not run.stack_path.lays_out:
+        laid_out = replace(model, layout=record["layout"])
+        run = resolve(run.workload, device, replace(options, model=laid_out))
     run = replace(run, unseen_board=device.whole_name)
     passes = run_passes(run)
     check_memory(run, passes)
