@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import command_text
@@ -18,10 +18,15 @@ if TYPE_CHECKING:
     from accelsim.planning.compare import Comparison
     from accelsim.planning.estimate import Estimate
     from accelsim.report.chart import Bars
+    from accelsim.report.operators import OperatorRun
     from accelsim.report.page import Page
+
+Operators: TypeAlias = "dict[tuple[str, str], list[OperatorRun]]"
 
 #: Batches to name the winners at.
 _BATCHES = "1,8,64,512"
+#: Devices of a front whose rooflines a page draws.
+_MOST_ROOFS = 5
 _PAIR = ("workload", "device", "mode", "reason")
 #: Column of an estimate -> figure of `BatchWinners`.
 _WON_FIGURES = {
@@ -79,7 +84,46 @@ def compare(
                 told(place, len(names), f"{name} by batch")
                 winners.append(batch_winners(name, profiles, sizes, **settings))
     output.note(groups_note(devices or []))
-    emit_comparison(output, comparison, winners, profiles, limits)
+
+    def operators(rows: Sequence[Document]) -> Operators:
+        return _operators_of_fronts(names, rows, profiles, keywords)
+
+    emit_comparison(output, comparison, winners, profiles, limits, operators)
+
+
+def _operators_of_fronts(
+    models: Sequence[str],
+    rows: Sequence[Document],
+    profiles: Sequence[DeviceProfile],
+    keywords: Document,
+) -> Operators:
+    """Operators of each model and mode on the fastest devices of its front."""
+    from accelsim import workload_catalog
+    from accelsim.planning.options import options_and_price
+    from accelsim.planning.simulate import simulate
+    from accelsim.report.comparison_page import pareto_front
+    from accelsim.report.operators import OperatorRun
+    from accelsim.report.run_page import operator_frame
+
+    by_name = {workload_catalog.workload(model).name: model for model in models}
+    devices = {profile.name: profile for profile in profiles}
+    groups: dict[tuple[str, str], list[Document]] = {}
+    for row in rows:
+        if row["reason"] is None:
+            groups.setdefault((row["workload"], row["mode"]), []).append(row)
+    found: Operators = {}
+    for (name, mode), own in groups.items():
+        options, _ = options_and_price(None, None, {**keywords, "mode": mode})
+        front = sorted(pareto_front(own), key=lambda row: row["latency_s"])
+        found[name, mode] = [
+            OperatorRun(
+                devices[row["device"]],
+                row["precision"],
+                operator_frame(simulate(by_name[name], devices[row["device"]], options)),
+            )
+            for row in front[:_MOST_ROOFS]
+        ]
+    return found
 
 
 def _refuse_devices_among(models: list[str]) -> None:
@@ -103,9 +147,10 @@ def emit_comparison(
     winners: Sequence[Sequence[BatchWinners]] = (),
     profiles: Sequence[DeviceProfile] | None = None,
     limits: Mapping[str, float | None] | None = None,
+    operators: Callable[[Sequence[Document]], Operators] | None = None,
 ) -> None:
     """Write a comparison: a table per model and mode, or a list of uniform rows; then the winners
-    of each model by batch. Its page has the limits as lines.
+    of each model by batch. Its page has the limits as lines, and the operators on the front.
     """
     from accelsim.cost.memory import MemoryFootprint
     from accelsim.cost.systolic.row_energy import ENERGY_PARTS
@@ -147,6 +192,8 @@ def emit_comparison(
         from accelsim.report.comparison_page import comparison_page
 
         drawn = {"winners": winners, "devices": profiles, **(limits or {})}
+        if operators is not None:
+            drawn["operators"] = operators(rows)
         return comparison_page(rows, command_text(), **drawn)  # type: ignore[arg-type]
 
     output.emit(

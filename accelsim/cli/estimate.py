@@ -181,7 +181,7 @@ def _page(model: str, result: Estimate, profile: DeviceProfile, keywords: Docume
         run_sections.changes_section(result, changes, bound_seconds(simulation)),
         break_even_section([row], [profile], "cost"),
         run_sections.offers_section(
-            result.device, result.throughput_per_s, result.energy_per_sample_j
+            [(result.device, result.throughput_per_s, result.energy_per_sample_j)]
         ),
         run_sections.accuracy_section([result.device]),
     )

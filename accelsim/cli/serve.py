@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accelsim.cli.progress import progress_bar
+from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InvalidValueError
 from accelsim.plain import Document
 
 if TYPE_CHECKING:
     from accelsim.planning.serving.result import ServingResult
+    from accelsim.report.page import Page
     from accelsim.simulation.serving.arrivals import Arrivals
     from accelsim.simulation.serving.fitted_steps import FittedSteps
     from accelsim.simulation.serving.requests import RequestColumns
@@ -153,7 +156,19 @@ def serve(
         from accelsim.report.trace import write_trace
 
         write_trace(result.to_timeline(), trace, force=output_writer.force)
-    _emit(output_writer, result)
+    asked = {"steps": steps, "seed": seed, **run}
+
+    def page() -> Page:
+        from accelsim.planning.serving.changes import load_changes
+        from accelsim.report.formats import plain_values
+        from accelsim.report.serving_page import serving_page
+
+        changes = []
+        if find is None:
+            changes = load_changes(model, device, load, options, result, **asked)
+        return serving_page(plain_values(result.to_dict()), command_text(), result, changes)
+
+    _emit(output_writer, result, page)
 
 
 def _measured_steps(path: Path, device: str) -> FittedSteps:
@@ -202,12 +217,14 @@ def _check_alone(path: Path, **others: Any) -> None:
             raise InvalidValueError(name, value, f"no value beside the trace {path}", remedy)
 
 
-def _emit(output_writer: ResultWriter, result: ServingResult) -> None:
+def _emit(output_writer: ResultWriter, result: ServingResult, page: Callable[[], Page]) -> None:
     from accelsim.report.serving import serving_view
 
     flat = {name: metric.value for name, metric in result.metrics.items()}
     words = {"workload": result.workload, "device": result.device, "engine": result.engine}
-    output_writer.emit(result.to_dict(), lambda: serving_view(result), rows=[words | flat])
+    output_writer.emit(
+        result.to_dict(), lambda: serving_view(result), rows=[words | flat], page=page
+    )
 
 
 def run_keywords(keywords: Document) -> Document:

@@ -98,7 +98,7 @@ def train(
         document,
         lambda: training_view(result, asked),
         rows=[row],
-        page=lambda: training_page(document, command_text(), result.timeline),
+        page=lambda: training_page(document, command_text(), result.iteration),
     )
 
 

@@ -6,6 +6,7 @@ winners by batch, what cannot run, and where the numbers come from.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +15,12 @@ from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
 from accelsim.plain import Document
 from accelsim.report.calculator import LoadOption, calculator_section
 from accelsim.report.formats import uniform_rows
+from accelsim.report.operators import OperatorRun, roofline_section
 from accelsim.report.page import Cell, DataTable, Page, Section, axis, cell, figure, label
 from accelsim.report.parts import cut, joules, provenance_sections
 from accelsim.report.quantity import duration, number, usd, whole
 from accelsim.report.result_page import known_devices
-from accelsim.report.run_sections import accuracy_section
+from accelsim.report.run_sections import accuracy_section, offers_section
 
 if TYPE_CHECKING:
     from accelsim.hardware.profile import DeviceProfile
@@ -61,6 +63,7 @@ def comparison_page(
     devices: Sequence[DeviceProfile] | None = None,
     slo_s: float | None = None,
     budget_usd: float | None = None,
+    operators: Mapping[tuple[str, str], Sequence[OperatorRun]] | None = None,
 ) -> Page:
     """The report of a comparison.
 
@@ -71,6 +74,7 @@ def comparison_page(
         devices: Profiles it was made for; those of the catalogue with these names where None.
         slo_s: Longest time of a batch that is wanted, drawn as a line.
         budget_usd: Most USD per 1,000 samples, drawn as a line.
+        operators: Operators of each model and mode on the devices of its front; none if None.
     """
     rows = _named(uniform_rows(rows, _COLUMNS))
     groups: dict[tuple[str, str], list[Row]] = {}
@@ -79,11 +83,15 @@ def comparison_page(
     profiles = known_devices([row["device"] for row in rows]) if devices is None else devices
     limits = (slo_s, budget_usd)
     sections = [_pareto(key, part, i, limits) for i, (key, part) in enumerate(groups.items())]
+    for place, (key, runs) in enumerate((operators or {}).items()):
+        title = f"{key[0]}, {key[1]}: roofline of the front"
+        sections.append(roofline_section(runs, name=f"roofline-{place}", title=title))
     for place, (key, part) in enumerate(groups.items()):
         section = break_even_section(part, profiles, f"break-even-{place}")
         if section is not None and key[1] == "inference":
             sections.append(section)
     sections += [_by_batch(found, place) for place, found in enumerate(winners)]
+    sections += _offers(groups)
     measured = accuracy_section(profile.name for profile in profiles)
     sections += [] if measured is None else [measured]
     done = [row for row in rows if row["reason"] is None and row["latency_s"] is not None]
@@ -306,6 +314,22 @@ def _load_option(row: Row, device: DeviceProfile | None) -> LoadOption | None:
     hourly = price.value / (_LIFE_YEARS * HOURS_PER_YEAR)
     electricity = electricity_usd_per_hour(power, _USD_PER_KWH, 1.0)
     return LoadOption(f"{kind}, bought at {usd(price.value)}", rate, hourly + electricity)
+
+
+def _offers(groups: Mapping[tuple[str, str], Sequence[Row]]) -> list[Section]:
+    """Cost and carbon of each model and mode at every offer of the devices that run it."""
+    found = []
+    for place, ((model, mode), rows) in enumerate(groups.items()):
+        rates = {
+            row["device"]: (row["device"], row["throughput_per_s"], row["energy_per_sample_j"])
+            for row in sorted(rows, key=lambda row: row["throughput_per_s"] or 0.0)
+            if row["reason"] is None
+        }
+        section = offers_section(list(rates.values()), name=f"offers-{place}")
+        if section is not None:
+            title = f"{model}, {mode}: cost and carbon by offer"
+            found.append(replace(section, title=title))
+    return found
 
 
 def _by_batch(winners: Sequence[BatchWinners], place: int) -> Section:

@@ -38,7 +38,7 @@ def estimate_page(document: Values, command: str) -> Page:
     found.append(break_even_section([_row(d)], devices, "cost"))
     if devices:
         rate, energy = d["throughput_per_s"], d["energy_per_sample_j"]
-        found += [offers_section(d["device"], rate, energy), accuracy_section([d["device"]])]
+        found += [offers_section([(d["device"], rate, energy)]), accuracy_section([d["device"]])]
     sections = [section for section in found if section is not None]
     sections += provenance_sections([d], devices)
     title = f"{d['workload']} on {d['device']}"

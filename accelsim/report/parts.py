@@ -9,12 +9,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from accelsim.report.devices import device_numbers, quantity_of
 from accelsim.report.offers import quote_of
 from accelsim.report.page import Cell, DataTable, Section, axis, cell, figure, label
 from accelsim.report.quantity import amount, decimal, duration, percent, usd, whole
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from accelsim.hardware.profile import DeviceProfile
 
 #: Rows of a table, and bars of a figure, at most.
@@ -127,6 +131,44 @@ def cut(rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
         return list(rows)
     width = len(rows[0])
     return [*rows[:MAX_ROWS], (f"{len(rows) - MAX_ROWS:,} more", *[""] * (width - 1))]
+
+
+def rest_row(
+    rows: Sequence[Sequence[str | Cell]],
+    summed: int,
+    write: Callable[[float | None], str],
+) -> list[Sequence[str | Cell]]:
+    """The first rows, and one that says how many more there are and what they sum up to.
+
+    Args:
+        rows: All rows.
+        summed: Column that is summed up.
+        write: How the sum is written.
+    """
+    found = cut(rows)
+    if len(rows) > MAX_ROWS:
+        total = sum(
+            one.value or 0.0 for row in rows[MAX_ROWS:] if isinstance(one := row[summed], Cell)
+        )
+        last = list(found[-1])
+        last[summed] = cell(total, write)
+        found[-1] = last
+    return found
+
+
+def full_names(frame: pd.DataFrame) -> list[str]:
+    """Names of operators with the paths of their layers.
+
+    Args:
+        frame: Operators with path and name.
+    """
+    pairs = zip(frame["path"].tolist(), frame["name"].tolist(), strict=True)
+    return [f"{path}.{name}" if path else str(name) for path, name in pairs]
+
+
+def short(values: Any) -> list[float]:
+    """Five digits: what a figure can show."""
+    return [float(f"{value:.4e}") for value in np.asarray(values, dtype=np.float64).tolist()]
 
 
 def bars(

@@ -5,9 +5,10 @@ this device were from measurements.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from accelsim.frozen import frozen
 from accelsim.plain import Document
 from accelsim.report.page import Cell, DataTable, Section, axis, cell, figure, label
 from accelsim.report.parts import COLOURS, bars, cut, joules
@@ -114,66 +115,95 @@ def _ratio(value: float, base: float | None) -> float | None:
 
 
 def offers_section(
-    device: str, rate_per_s: float | None, energy_j: float | None, unit: str = "samples"
+    rates: Sequence[tuple[str, float | None, float | None]],
+    unit: str = "samples",
+    name: str = "offers",
 ) -> Section | None:
-    """Cost and carbon of results at every offer of a device; None where there is none.
+    """Cost and carbon of results at every offer of devices; None where there is none.
 
     Args:
-        device: Its name.
-        rate_per_s: Results per second of one device; None where unknown.
-        energy_j: Energy of one result; None where unknown.
+        rates: A device's name, results per second of one, and the energy of one result; None where
+            unknown.
         unit: What the results are.
+        name: Id of the table.
     """
+    rows = [row for device, rate, energy_j in rates for row in _offered(device, rate, energy_j)]
+    if not rows:
+        return None
+    rows.sort(key=lambda row: row.cost_usd)
+    devices = list(dict.fromkeys(row.device for row in rows))
+    drawn = [row for row in rows if row.carbon_kg is not None]
+    marks = [
+        _offer_points(device, [row for row in drawn if row.device == device], place)
+        for place, device in enumerate(dict.fromkeys(row.device for row in drawn))
+    ]
+    picture = figure(
+        marks,
+        xaxis=axis(f"USD per 1,000 {unit}", type="log"),
+        yaxis=axis(f"g CO2e per 1,000 {unit}", type="log"),
+    )
+    titles = ("device", "offer", ">USD per hour", ">$/1,000", ">CO2e per 1,000", "as of")
+    text = (
+        f"{len(rows):,} prices of one {', '.join(devices)}, cheapest first; grid average of the "
+        f"place and the site's overhead; {len(rows) - len(drawn):,} whose region's grid or the "
+        "device's energy is unknown are not drawn."
+    )
+    table = DataTable(titles, cut([row.cells() for row in rows]))
+    title = "Cost and carbon by offer"
+    return Section(name, title, table, text, picture if drawn else None)
+
+
+@frozen
+class _Offered:
+    """Results of a device at a price."""
+
+    device: str
+    offer: str
+    usd_per_hour: float
+    cost_usd: float
+    carbon_kg: float | None
+    as_of: str
+
+    def cells(self) -> tuple[str | Cell, ...]:
+        hourly, cost = cell(self.usd_per_hour, usd), cell(self.cost_usd, usd)
+        return self.device, self.offer, hourly, cost, _kg(self.carbon_kg), self.as_of
+
+
+def _offered(device: str, rate_per_s: float | None, energy_j: float | None) -> Iterator[_Offered]:
+    """A thousand results of a device at each of its prices; a part of a device has none."""
     from accelsim.economics.carbon import carbon_kgco2e, grid_kgco2e_per_kwh, pue_ratio
     from accelsim.economics.offer import PRICE_KINDS
     from accelsim.economics.price import PriceBook
 
-    whole_device, _, part = device.partition("@")
-    if not rate_per_s or part:
-        return None
-    rows, points = [], []
-    for offer in PriceBook.load().offers(whole_device):
+    if not rate_per_s or "@" in device:
+        return
+    for offer in PriceBook.load().offers(device):
         for kind in PRICE_KINDS:
             hourly = offer.usd_per_unit_hour(kind)
             if hourly is None or offer.is_cpu:
                 continue
-            cost = 1e3 * hourly / (rate_per_s * _SECONDS_PER_HOUR)
             grid = grid_kgco2e_per_kwh(offer.provider, offer.region)
-            site = pue_ratio(offer.provider, offer.region)
-            known = grid is not None and energy_j is not None
-            carbon = carbon_kgco2e(1e3 * energy_j, grid, site) if known else None  # type: ignore[operator, arg-type]
+            carbon = None
+            if grid is not None and energy_j is not None:
+                site = pue_ratio(offer.provider, offer.region)
+                carbon = carbon_kgco2e(1e3 * energy_j, grid, site)
             name = f"{offer.offer_id}, {kind.replace('_', ' ')}"
-            rows.append((name, cell(hourly, usd), cell(cost, usd), _kg(carbon), offer.as_of))
-            points.append((cost, carbon, name))
-    if not rows:
-        return None
-    order = sorted(range(len(rows)), key=lambda place: points[place][0])
-    drawn = [points[place] for place in order if points[place][1] is not None]
-    mark: Document = {
+            cost = 1e3 * hourly / (rate_per_s * _SECONDS_PER_HOUR)
+            yield _Offered(device, name, hourly, cost, carbon, str(offer.as_of))
+
+
+def _offer_points(device: str, rows: Sequence[_Offered], place: int) -> Document:
+    return {
         "type": "scatter",
         "mode": "markers",
-        "x": [cost for cost, _, _ in drawn],
-        "y": [1e3 * (carbon or 0.0) for _, carbon, _ in drawn],
-        "text": [label(name) for _, _, name in drawn],
+        "name": label(device),
+        "x": [row.cost_usd for row in rows],
+        "y": [1e3 * (row.carbon_kg or 0.0) for row in rows],
+        "text": [label(row.offer) for row in rows],
         "hovertemplate": "%{text}<br>$%{x:.3g}, %{y:.3g} g<extra></extra>",
-        "marker": {"size": 10, "color": COLOURS[2]},
+        "marker": {"size": 10, "color": COLOURS[place % len(COLOURS)]},
+        "showlegend": True,
     }
-    picture = figure(
-        [mark],
-        xaxis=axis(f"USD per 1,000 {unit}", type="log"),
-        yaxis=axis(f"g CO2e per 1,000 {unit}"),
-    )
-    titles = ("offer", ">USD per hour", ">$/1,000", ">CO2e per 1,000", "as of")
-    shown = [rows[place] for place in order]
-    unknown = len(rows) - len(drawn)
-    text = (
-        f"{len(rows):,} prices of one {whole_device}, cheapest first; grid average of the place "
-        f"and the site's overhead; {unknown:,} whose region's grid or the device's energy is "
-        "unknown are not drawn."
-    )
-    table = DataTable(titles, cut(shown))
-    title = "Cost and carbon by offer"
-    return Section("offers", title, table, text, picture if drawn else None)
 
 
 def _kg(value: float | None) -> Cell:

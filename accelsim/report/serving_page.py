@@ -4,13 +4,18 @@ intervals and the targets as lines, and what it costs at other loads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 from accelsim.plain import Document, Values
 from accelsim.report.calculator import LoadOption, calculator_section
+from accelsim.report.curves import Curve, curves_section
 from accelsim.report.page import Cell, DataTable, Page, Section, axis, cell, figure
 from accelsim.report.parts import (
     COLOURS,
+    bars,
     joules,
     mapping_section,
     metrics_section,
@@ -20,6 +25,12 @@ from accelsim.report.quantity import amount, duration, number, percent, usd
 from accelsim.report.result_page import known_devices
 from accelsim.report.run_sections import offers_section
 
+if TYPE_CHECKING:
+    from accelsim.planning.serving.changes import LoadChange
+    from accelsim.planning.serving.result import ServingResult
+    from accelsim.simulation.timeline import StepFunction
+
+_watts = partial(amount, unit="W")
 _TIMES = {
     "ttft_s": "first token",
     "tpot_s": "further token",
@@ -30,15 +41,26 @@ _TIMES = {
 _SECONDS_PER_HOUR = 3600.0
 
 
-def serving_page(document: Values, command: str) -> Page:
+def serving_page(
+    document: Values,
+    command: str,
+    result: ServingResult | None = None,
+    changes: Sequence[LoadChange] = (),
+) -> Page:
     """The report of a served load.
 
     Args:
         document: The result as plain values.
         command: Command that makes the page again.
+        result: The result with its requests, for what happens over time; None for a saved one.
+        changes: The load with one thing changed, the load as it is first.
     """
     devices = known_devices([document["device"]])
     sections = [_times(document)]
+    if result is not None:
+        sections += _over_time(result)
+    if changes:
+        sections.append(_sensitivity(changes))
     calculator = _calculator(document)
     if calculator is not None:
         sections.append(calculator)
@@ -131,6 +153,65 @@ def _times(document: Values) -> Section:
     return Section("times", "Times of requests", DataTable(titles, rows), text, drawn)
 
 
+def _over_time(result: ServingResult) -> list[Section]:
+    """Requests in each stage, and power and cache in use."""
+    stages = result.stage_counts()
+    start_s = min(float(steps.time_s[0]) for steps in stages.values() if len(steps.time_s))
+    end_s = result.duration_s
+    requests = [Curve(name, _since(steps, start_s), number) for name, steps in stages.items()]
+    used: list[Curve] = []
+    writers = {"power_w": ("power, W", _watts), "cache_fraction": ("cache in use, %", percent)}
+    for name, steps in result.curves.items():
+        words, write = writers[name]
+        used.append(Curve(words, _since(steps, start_s), write))
+    text = f"{result.completed:,} requests that ended"
+    found = [
+        curves_section("requests", "Requests over time", requests, end_s, text, left=len(requests))
+    ]
+    if used:
+        text = "Mean power of all devices, and the share of all cache blocks that requests hold"
+        title = "Power and memory over time"
+        found.append(curves_section("power", title, used, end_s, text))
+    return found
+
+
+def _since(steps: StepFunction, start_s: float) -> StepFunction:
+    return replace(steps, time_s=steps.time_s - start_s)
+
+
+def _sensitivity(changes: Sequence[LoadChange]) -> Section:
+    """What a change does to times, the targets, energy and cost; bars of the whole request."""
+    rows: list[tuple[str | Cell, ...]] = []
+    times: dict[str, float | None] = {}
+    for change in changes:
+        one = change.result
+        if one is None:
+            rows.append((change.words, *[""] * 6, change.reason))
+            continue
+        times[change.words] = one.e2e_s["p50"]
+        rows.append(
+            (
+                change.words,
+                cell(one.ttft_s["p50"], duration),
+                cell(one.tpot_s["p50"], duration),
+                cell(one.e2e_s["p50"], duration),
+                cell(one.slo_attainment_fraction, percent),
+                cell(one.energy_j_per_token, joules),
+                cell(one.cost_usd_per_1000_requests, usd),
+                "overloaded" if one.saturated else "",
+            )
+        )
+    titles = (
+        *("change", ">first token", ">further token", ">whole request", ">meet the targets"),
+        *(">energy per token", ">$/1,000", "note"),
+    )
+    count = next((one.result.requests for one in changes if one.result is not None), 0)
+    text = f"One thing changed at a time, the first {count:,} requests simulated again; medians."
+    drawn = bars(list(times), {"whole request": list(times.values())}, "s", type="log")
+    title = "What a change would do"
+    return Section("sensitivity", title, DataTable(titles, rows), text, drawn if times else None)
+
+
 def _gap(metric: Values, end: str) -> float:
     value, other = metric.get("value"), metric.get(end)
     return 0.0 if value is None or other is None else abs(other - value)
@@ -144,7 +225,7 @@ def _offers(d: Values) -> Section | None:
     energy, done = d["energy_j"], d["completed"]
     per_request = energy / done if energy is not None and done else None
     rate = d["throughput_requests_per_s"]
-    return offers_section(d["device"], rate and rate / count, per_request, "requests")
+    return offers_section([(d["device"], rate and rate / count, per_request)], "requests")
 
 
 def _calculator(d: Values) -> Section | None:

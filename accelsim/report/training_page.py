@@ -12,6 +12,12 @@ import numpy as np
 
 from accelsim.plain import Values
 from accelsim.report.calculator import LoadOption, calculator_section
+from accelsim.report.operators import (
+    OperatorRun,
+    group_section,
+    layers_of,
+    roofline_section,
+)
 from accelsim.report.page import DataTable, Page, Section, axis, cell, figure, label
 from accelsim.report.parity import COLOURS
 from accelsim.report.parts import (
@@ -28,6 +34,7 @@ from accelsim.report.result_page import known_devices
 from accelsim.report.run_sections import accuracy_section, offers_section
 
 if TYPE_CHECKING:
+    from accelsim.planning.training.iteration import Iteration
     from accelsim.simulation.timeline import Timeline
 
 #: Tasks that are drawn; of longer iterations the first and the last.
@@ -37,21 +44,24 @@ _SECONDS_PER_HOUR = 3600.0
 _bytes = partial(amount, unit="B", small=False)
 
 
-def training_page(document: Values, command: str, timeline: Timeline | None = None) -> Page:
+def training_page(document: Values, command: str, iteration: Iteration | None = None) -> Page:
     """The report of a training estimate.
 
     Args:
         document: The result as plain values.
         command: Command that makes the page again.
-        timeline: Tasks of an iteration; None where they were not recorded.
+        iteration: The simulated iteration, with its tasks where they were recorded; None for a
+            saved result.
     """
     d = document
     sections = [
         shares_section("time", "What an iteration's time goes to", d["time_s"], duration),
         shares_section("memory", "Memory of the worst rank", d["memory"], _bytes),
     ]
-    if timeline is not None:
-        sections.append(_timeline(timeline))
+    if iteration is not None:
+        sections += _operators(iteration, d)
+    if iteration is not None and iteration.timeline is not None:
+        sections.append(_timeline(iteration.timeline))
     if d.get("pareto"):
         sections.append(_pareto(d["pareto"]))
     if d.get("plans"):
@@ -88,6 +98,20 @@ def _decision(d: Values) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def _operators(iteration: Iteration, d: Values) -> list[Section]:
+    """Operators of one microbatch on one rank: roofline, time and energy by kind and layer."""
+    frame = iteration.to_frame()
+    frame["layer"] = layers_of(frame["path"].tolist())
+    run = OperatorRun(iteration.setup.run.device, d["precision"], frame)
+    text = "One microbatch on one rank, forward and backward, without the optimizer."
+    return [
+        roofline_section([run], text),
+        group_section(frame, "kind", "Time and energy of a microbatch by kind of operator"),
+        group_section(frame, "layer", "Time and energy of a microbatch by layer"),
+        group_section(frame, "bound", "Time and energy of a microbatch by what limits it"),
+    ]
+
+
 def _costs(d: Values) -> list[Section | None]:
     """Cost of other rates of training, cost at each offer, and how sure the figures are."""
     if not known_devices([d["device"]]):
@@ -95,7 +119,7 @@ def _costs(d: Values) -> list[Section | None]:
     rate, samples = d["samples_per_s"], d["plan"]["global_batch"]
     energy = None if d["energy_j"] is None else d["energy_j"] / samples
     found = [
-        offers_section(d["device"], rate / d["device_count"], energy),
+        offers_section([(d["device"], rate / d["device_count"], energy)]),
         accuracy_section([d["device"]]),
     ]
     if d["cost_usd"] is None or not rate:

@@ -10,7 +10,10 @@ import pytest
 import accelsim
 from accelsim.catalog import device
 from accelsim.errors import MissingDependencyError, OutputError
+from accelsim.planning.serving.changes import load_changes
 from accelsim.report.comparison_page import comparison_page, pareto_front
+from accelsim.report.formats import plain_values
+from accelsim.report.operators import OperatorRun
 from accelsim.report.page import (
     Cell,
     DataTable,
@@ -21,7 +24,9 @@ from accelsim.report.page import (
     page_html,
     write_page,
 )
-from accelsim.report.run_page import run_page
+from accelsim.report.run_page import operator_frame, run_page
+from accelsim.report.serving_page import serving_page
+from accelsim.report.training_page import training_page
 
 HOSTILE = "<script>alert(1)</script>[bold]=1+1\x1b[31m"
 
@@ -141,6 +146,72 @@ def test_the_front_of_a_comparison_has_those_that_no_other_beats():
     kept = [row["device"] for row in rows if row["latency_s"] <= 4e-3]
     assert f"within the limits: {', '.join(kept)}" in page.decision[0]
     assert found.best("latency_s")["resnet-50", "inference"] in page.decision[0]
+
+
+def test_a_comparison_has_every_operator_of_its_front_and_every_offer():
+    options = {"batch": 8, "execution": "compiled"}
+    found = accelsim.compare("resnet-50", ["t4", "l4"], **options)
+    runs = {name: accelsim.simulate("resnet-50", name, **options) for name in ("t4", "l4")}
+    operators = [
+        OperatorRun(device(name), found[place].estimate.precision, operator_frame(run))
+        for place, (name, run) in enumerate(runs.items())
+    ]
+    key = ("resnet-50", "inference")
+    page = comparison_page(found.to_dict(), "", operators={key: operators})
+    tables = Tables(page_html(page))
+    spent = {run.device.name: run.frame[run.frame["flop"] > 0]["time_s"].sum() for run in operators}
+    rows = tables["roofline-0"]
+    shown = {name: [row for row in rows if row[0] == name] for name in runs}
+    assert sum(row[5] for row in rows) == pytest.approx(sum(spent.values()))
+    for run in operators:
+        assert len(shown[run.device.name]) > 20
+        rates = [row[4] for row in shown[run.device.name]]
+        assert max(rates) <= run.peak_flop_per_s
+    paid = {(row[0], row[1]): row[3] for row in tables["offers-0"]}
+    for row in found:
+        e = row.estimate
+        assert paid[e.device, f"{e.offer}, on demand"] == pytest.approx(e.cost_usd_per_1000)
+
+
+def test_a_training_page_has_every_operator_of_a_microbatch():
+    found = accelsim.train("llama-3.2-1b", cluster="dgx-h100", gpus=8, plan="tp=2", record=True)
+    tables = Tables(page_html(training_page(found.to_dict(), "", found.iteration)))
+    costs, unit = found.iteration.costs, found.iteration.unit
+    parts = ("compute", "tensor", "context", "expert")
+    total_s = sum(
+        costs[f"{part}_{word}_s"][unit].sum() for part in parts for word in ("forward", "backward")
+    )
+    for name in ("by-kind", "by-layer", "by-bound"):
+        assert sum(row[1] for row in tables[name]) == pytest.approx(total_s)
+    frame = found.iteration.to_frame()
+    assert frame["flop"].sum() > 0
+    has_place = frame[frame["flop"] > 0]
+    assert sum(row[4] for row in tables["roofline"]) == pytest.approx(has_place["time_s"].sum())
+    assert len(tables["roofline"]) == min(len(has_place), 201)
+
+
+def test_a_serving_page_has_power_memory_and_what_a_change_would_do(monkeypatch):
+    monkeypatch.setattr("accelsim.planning.serving.changes._PRECISIONS", ("fp8",))
+    load = accelsim.Arrivals(rate_per_s=8.0, requests=80)
+    asked = ("llama-3.2-1b", "l4", load, accelsim.ServingOptions())
+    found = accelsim.serve(*asked)
+    changes = load_changes(*asked, found)
+    document = plain_values(found.to_dict())
+    tables = Tables(page_html(serving_page(document, "", found, changes)))
+    power = [row for row in tables["power"] if row[0] == "power, W"]
+    edges = [*(row[1] for row in power), found.duration_s]
+    energy_j = sum(
+        row[2] * (end - start) for row, start, end in zip(power, edges[:-1], edges[1:], strict=True)
+    )
+    assert energy_j == pytest.approx(found.energy_j)
+    held = [row[2] for row in tables["power"] if row[0] == "cache in use, %"]
+    assert 0 < max(held) <= 1.0001 * found.kv_occupancy_fraction["peak"]
+    waits = [row for row in tables["requests"] if row[0] == "further tokens"]
+    assert max(row[2] for row in waits) >= 1
+    rows = {row[0]: row for row in tables["sensitivity"]}
+    assert rows["as it is"][3] == pytest.approx(found.e2e_s["p50"])
+    assert rows["load x 2"][3] > rows["as it is"][3] > rows["load x 0.5"][3]
+    assert rows["tensor parallel 2"][-1] or rows["tensor parallel 2"][3]
 
 
 def test_pairs_that_cannot_run_keep_their_reason():

@@ -148,7 +148,7 @@ def test_saved_estimates_have_costs_offers_and_accuracy():
     found = sections_of(plain_values(run.to_dict()))
     assert {"figures", "operators", "memory", "cost", "offers", "accuracy"} <= set(found)
     assert sum(values(found["memory"], 1)) == run.memory_bytes
-    per_1000 = dict(zip(values(found["offers"], 0), values(found["offers"], 2), strict=True))
+    per_1000 = dict(zip(values(found["offers"], 1), values(found["offers"], 3), strict=True))
     assert per_1000[f"{run.offer}, on demand"] == pytest.approx(run.cost_usd_per_1000)
     curve = estimate_batches("resnet-50", "t4", [1, 64])
     page = result_page(plain_values(curve.to_dict()), "")

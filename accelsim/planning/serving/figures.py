@@ -13,6 +13,7 @@ from accelsim.economics.result import SECONDS_PER_HOUR
 from accelsim.frozen import frozen
 from accelsim.plain import Document
 from accelsim.planning.serving.capacity import FullBatch
+from accelsim.planning.serving.curves import load_curves
 from accelsim.planning.serving.deployment import Deployment, PoolPlan, SimulatedFleet
 from accelsim.planning.serving.measures import (
     RequestTimes,
@@ -138,6 +139,7 @@ def result_of(
             _row(plan, done, place, figures, duration_s) for place, figures in enumerate(pools)
         ),
         log=log,
+        curves=load_curves(fleet, start_s, _idle_w(plan, done)),
         inputs={"load": load, "run": first.plan.run.to_dict(), "options": asdict(plan.options)},
         provenance=replace(first.plan.run.provenance, version=__version__, seed=seed),
         warnings=tuple(notes),
@@ -151,6 +153,15 @@ def _pools(plan: Deployment, done: SimulatedFleet, start_s: float) -> list[_Pool
         paid_s = sum(fleet.paid_time_s(place, start_s) for place in members.members)
         work_s = _work_s(pool.full_batch(fleet.log.asked), replicas)
         found.append(_PoolFigures(pool, replicas, paid_s, work_s))
+    return found
+
+
+def _idle_w(plan: Deployment, done: SimulatedFleet) -> list[float | None]:
+    """Idle power of each replica that there ever was."""
+    found: list[float | None] = [None] * len(done.fleet.replicas)
+    for pool, members in zip(plan.pools, done.pools, strict=True):
+        for place in members.members:
+            found[place] = pool.plan.steps.idle_w
     return found
 
 

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from accelsim.simulation.serving.requests import RequestLog
-    from accelsim.simulation.timeline import Timeline
+    from accelsim.simulation.timeline import StepFunction, Timeline
     from accelsim.workloads.graph import IntArray
 
 #: Percentiles of a result's distributions.
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
-_ABOUT = frozenset({"inputs", "provenance", "warnings", "log", "intervals"})
+_ABOUT = frozenset({"inputs", "provenance", "warnings", "log", "intervals", "curves"})
 _NESTED = frozenset({"plan", "ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s"})
 _LEVEL = 0.9
 _REQUEST_COLUMNS = (
@@ -72,6 +72,7 @@ class ServingResult(Result):
         pools: Each pool of the fleet: its device, part, replicas, utilisation, energy and cost.
         intervals: Ends of the interval of a figure that step times' error leaves, by name.
         log: The requests and what became of them.
+        curves: Power in W and the share of the cache in use over time, where known.
         inputs: What was asked, resolved.
         provenance: Version of accelsim and content of what it was made with.
         warnings: What to know before trusting the figures.
@@ -112,6 +113,7 @@ class ServingResult(Result):
     pools: tuple[Values, ...] = ()
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict, compare=False)
     log: RequestLog | None = field(default=None, compare=False)
+    curves: Mapping[str, StepFunction] = field(default_factory=dict, compare=False, repr=False)
     inputs: Values = field(default_factory=dict, compare=False)
     provenance: Provenance = field(default_factory=lambda: Provenance(""), compare=False)
     warnings: tuple[str, ...] = ()
@@ -162,8 +164,8 @@ class ServingResult(Result):
         return frame
 
     def to_timeline(self) -> Timeline:
-        """Requests as rows of their replicas: waiting, prompt and further tokens, and how many are
-        inside.
+        """Requests as rows of their replicas: waiting, prompt and further tokens; how many are
+        inside, the power and the cache in use.
 
         Raises:
             ValueError: If the result was made without its requests.
@@ -197,8 +199,27 @@ class ServingResult(Result):
             categories=_STAGES,
             counters={
                 "requests_inside": StepFunction(moments[order], np.cumsum(change[order])),
+                **self.curves,
             },
         )
+
+    def stage_counts(self) -> dict[str, StepFunction]:
+        """Requests that wait, are in their prompt, and generate, over time; of those that ended.
+
+        Raises:
+            ValueError: If the result was made without its requests.
+        """
+        from accelsim.simulation.timeline import StepFunction
+
+        lines = self.to_timeline()
+        found = {}
+        for code, name in enumerate(lines.categories):
+            rows = lines.category == code
+            moments = np.concatenate([lines.start_s[rows], lines.end_s[rows]])
+            change = np.repeat([1.0, -1.0], int(rows.sum()))
+            order = np.argsort(moments, kind="stable")
+            found[name] = StepFunction(moments[order], np.cumsum(change[order]))
+        return found
 
     def _replicas(self) -> IntArray:
         """Place of the replica of each stage of the requests, shape (stages, n)."""

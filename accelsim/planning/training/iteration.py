@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from accelsim.planning.passes import run_passes
 from accelsim.planning.simulate import simulated
 from accelsim.planning.training.candidates import Candidates
 from accelsim.planning.training.data_parallel import DataParallel, data_parallel, exposed_s
-from accelsim.planning.training.layers import BlockCosts
+from accelsim.planning.training.layers import BlockCosts, operator_frame
 from accelsim.planning.training.plan import ParallelismPlan
 from accelsim.planning.training.score import Scores, StageTimes, score, stage_times
 from accelsim.planning.training.setup import TrainingSetup
@@ -24,6 +24,9 @@ from accelsim.simulation.training.schedule import SCHEDULES as SIMULATED
 from accelsim.simulation.training.schedule import pipeline_order
 from accelsim.simulation.training.sharded import ShardedRun, ShardedWork, simulate_sharded
 from accelsim.workloads.graph import FloatArray
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Microbatches of a sharded iteration that are simulated; the others take what the last one took.
 _SHARDED_MICROBATCHES = 3
@@ -75,6 +78,10 @@ class Iteration:
     def worst_rank(self) -> int:
         """The first rank of the stage that needs the most memory."""
         return int(self.scores.worst_stage[0]) * self.plan.pipeline_stride
+
+    def to_frame(self) -> pd.DataFrame:
+        """Operators of one microbatch on one rank, forward and backward, with what each costs."""
+        return operator_frame(self.setup.run_of(self.unit))
 
     @property
     def timeline(self) -> Timeline | None:

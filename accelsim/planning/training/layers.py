@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,9 @@ from accelsim.workloads.operator import (
 )
 from accelsim.workloads.recomputation import ATTENTION_INSIDE, layer_of
 from accelsim.workloads.sharding import ParallelGroup
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _K = OperatorKind
 _COLLECTIVES = tuple(int(kind) for kind in COLLECTIVE_KINDS)
@@ -180,11 +183,7 @@ def _unit(run: ResolvedRun) -> _Unit:
 
 def _priced(run: ResolvedRun) -> _Unit:
     step = training_step(run)
-    fuses = run.stack_path.fuses
-    rows = step.rows
-    if fuses != "nothing":
-        rows = fuse_elementwise(rows, epilogues=fuses == "epilogues")
-    passes = rows.take(rows.phase != int(Phase.OPTIMIZER))
+    passes = _both_passes(step, run)
     blocks = _Blocks.of(step.forward, passes, run)
     graph = passes.take(blocks.distinct_rows)
     table = _table(graph, run)
@@ -203,6 +202,24 @@ def _priced(run: ResolvedRun) -> _Unit:
     setting = setting_of(mode, run.precision, step.forward)
     spreads = _spreads(graph, table, blocks, setting, _relatives(run))
     return _Unit(values, blocks.layer_count, spreads, tied)
+
+
+def _both_passes(step: TrainingStep, run: ResolvedRun) -> OperatorGraph:
+    """Forward and backward rows as the stack fuses them."""
+    fuses, rows = run.stack_path.fuses, step.rows
+    if fuses != "nothing":
+        rows = fuse_elementwise(rows, epilogues=fuses == "epilogues")
+    return rows.take(rows.phase != int(Phase.OPTIMIZER))
+
+
+def operator_frame(run: ResolvedRun) -> pd.DataFrame:
+    """Operators of one microbatch on one rank, forward and backward, with what each costs.
+
+    Args:
+        run: A run whose batch is a microbatch.
+    """
+    graph = _both_passes(training_step(run), run)
+    return _table(graph, run).to_frame(graph)
 
 
 def _of_layers(sums: FloatArray, layer_count: int) -> FloatArray:

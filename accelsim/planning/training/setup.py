@@ -238,6 +238,10 @@ class TrainingSetup:
             self._units[key] = len(self._runs) - 1
         return self._units[key]
 
+    def run_of(self, unit: int) -> ResolvedRun:
+        """How a rank runs one microbatch, by its number."""
+        return self._runs[unit]
+
     def costs(self) -> BlockCosts:
         """Costs of all units named so far."""
         count = len(self._runs)

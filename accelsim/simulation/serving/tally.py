@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from accelsim.simulation.serving.history import StepHistory
 from accelsim.workloads.graph import FloatArray
 
 _LOW_S = 1e-7
@@ -31,9 +32,10 @@ class Tally:
         prompt_tokens: Tokens of prompts computed.
         gap_count: Gaps between tokens by logarithmic bin of their length.
         gap_sum_s: Their sums.
+        history: What the steps take over time.
         rows: What is noted and not summed up yet: of steps of one batch, the time and energy of all
-            of them, how many, sequences that got a further token in each, blocks in use, and the
-            time before the first step in which the sequences waited.
+            of them, how many, sequences that got a further token in each, blocks in use, the time
+            before the first step in which the sequences waited, and when the last one ends.
     """
 
     def __init__(self) -> None:
@@ -41,7 +43,8 @@ class Tally:
         self.peak_blocks = self.step_count = self.event_count = self.preemption_count = 0
         self.prompt_tokens = 0
         self.gap_count, self.gap_sum_s = np.zeros(_BINS), np.zeros(_BINS)
-        self.rows: list[tuple[float, float, int, int, int, float]] = []
+        self.history = StepHistory()
+        self.rows: list[tuple[float, float, int, int, int, float, float]] = []
         self._pauses: list[tuple[int, float]] = []  # rows noted before, seconds
 
     def note_pause(self, seconds: float) -> None:
@@ -58,7 +61,8 @@ class Tally:
         if not self.rows:
             return
         pauses, self._pauses = self._pauses, []
-        seconds, joules, steps, decodes, blocks, stall_s = np.array(self.rows).T
+        seconds, joules, steps, decodes, blocks, stall_s, end_s = np.array(self.rows).T
+        self.history.add(end_s, seconds, joules, blocks)
         self.event_count += len(self.rows)
         self.rows.clear()
         self.busy_s += float(seconds.sum())

@@ -201,9 +201,10 @@ class ContinuousBatching(Scheduler):
             counter = self._counter = self._counter + steps
             self._context += steps * count
             if self._parts:
-                self._note_parts(count, used)
+                self._note_parts(count, used, now_s)
             else:
-                self._note((self._seconds, self._joules, steps, count, used, self._stall_s))
+                stall_s = self._stall_s
+                self._note((self._seconds, self._joules, steps, count, used, stall_s, now_s))
             self._stall_s = 0.0
             ends = self._ends
             while ends and ends[0][0] <= counter:
@@ -211,15 +212,17 @@ class ContinuousBatching(Scheduler):
                 if request in running and running[request][2] == end:
                     self._end(request, now_s)
         else:
-            self._note((self._seconds, self._joules, 1, 0, used, 0.0))
+            self._note((self._seconds, self._joules, 1, 0, used, 0.0, now_s))
             if count:  # the next token of those that run waits for prompts, too
                 self._stall_s += self._seconds
         if self._chunks:
             self._complete_chunks(now_s)
 
-    def _note_parts(self, count: int, used: int) -> None:
+    def _note_parts(self, count: int, used: int, now_s: float) -> None:
+        end_s = now_s - sum(seconds for seconds, _ in self._parts)
         for seconds, joules in self._parts:
-            self._note((seconds, joules, 1, count, used, 0.0))
+            end_s += seconds
+            self._note((seconds, joules, 1, count, used, 0.0, end_s))
         self._parts = []
 
     def _complete_chunks(self, now_s: float) -> None:

@@ -86,19 +86,20 @@ class WindowBatching(Scheduler):
         prompts = [log.prompt_tokens[request] for request in batch]
         keys = 0.5 * sum(tokens * (tokens + 1) for tokens in prompts)
         seconds, joules = self.steps.step(sum(prompts), keys, 0, 0)
-        self.tally.rows.append((seconds, joules, 1, 0, 0, 0.0))
+        self.tally.rows.append((seconds, joules, 1, 0, 0, 0.0, now_s + seconds))
         self.tally.sum_up()
         self.tally.prompt_tokens += sum(prompts)
         for request in batch:
             log.scheduled_s[request] = now_s
             log.first_token_s[request] = now_s + seconds
-        self.ready_s = now_s + seconds + self._generate(batch, sum(prompts))
+        self.ready_s = self._generate(batch, sum(prompts), now_s + seconds)
 
-    def _generate(self, batch: list[int], context: int) -> float:
-        """Seconds of the further tokens of a batch."""
+    def _generate(self, batch: list[int], context: int, now_s: float) -> float:
+        """End of the further tokens of a batch."""
         steps = max(self.log.output_tokens[request] for request in batch) - 1
         if steps <= 0:
-            return 0.0
+            return now_s
         seconds, joules = self.steps.decode_run(len(batch), context, steps)
-        self.tally.rows.append((seconds, joules, steps, len(batch), 0, 0.0))
-        return seconds
+        end_s = now_s + seconds
+        self.tally.rows.append((seconds, joules, steps, len(batch), 0, 0.0, end_s))
+        return end_s

@@ -1,0 +1,119 @@
+"""The same load served with one thing changed: its rate, the replicas, their limits and formats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from accelsim.errors import InputError
+from accelsim.frozen import frozen
+from accelsim.planning.serving.options import ServingOptions
+from accelsim.planning.serving.result import ServingResult
+from accelsim.planning.serving.serve import serve
+from accelsim.simulation.serving.arrivals import Arrivals
+from accelsim.simulation.serving.requests import RequestColumns
+
+if TYPE_CHECKING:
+    from accelsim.hardware.profile import DeviceProfile
+    from accelsim.workloads.model import Workload
+
+#: Requests that are simulated for each change at most: estimate, enough for medians.
+_MOST_REQUESTS = 1000
+_RATES = (0.5, 0.8, 1.25, 2.0)
+_PRECISIONS = ("bf16", "fp16", "fp8", "int8")
+
+
+@frozen
+class LoadChange:
+    """A served load with one thing changed.
+
+    Attributes:
+        words: What was changed.
+        result: The answer; None where it cannot be served.
+        reason: Why it cannot; empty where it can.
+    """
+
+    words: str
+    result: ServingResult | None
+    reason: str = ""
+
+
+def load_changes(
+    workload: str | Path | Workload,
+    device: str | DeviceProfile,
+    load: Arrivals | RequestColumns,
+    options: ServingOptions,
+    base: ServingResult,
+    **keywords: Any,
+) -> list[LoadChange]:
+    """The load as it is and with one thing changed at a time, the first thousand requests of each.
+
+    Args:
+        workload: What is served.
+        device: By what.
+        load: The load.
+        options: How.
+        base: Its answer.
+        keywords: As `serve` takes them.
+    """
+    first = _first(load)
+    found = []
+    for words, changed_load, changed, asked in _changes(first, options, base):
+        try:
+            one = serve(
+                workload, device, changed_load, changed, intervals=False, **(keywords | asked)
+            )
+        except InputError as error:
+            found.append(LoadChange(words, None, str(error)))
+            continue
+        found.append(LoadChange(words, one))
+    return found
+
+
+_Change = tuple[str, "Arrivals | RequestColumns", ServingOptions, dict[str, Any]]
+
+
+def _changes(
+    load: Arrivals | RequestColumns, options: ServingOptions, base: ServingResult
+) -> Iterator[_Change]:
+    yield "as it is", load, options, {}
+    if isinstance(load, Arrivals):
+        yield from ((words, other, options, {}) for words, other in _other_loads(load))
+    seqs = int(base.plan["max_seqs"])
+    for words, changed in _other_options(options, seqs):
+        yield words, load, replace(options, **changed), {}
+    used = base.inputs["run"].get("precision")
+    for name in _PRECISIONS:
+        if name != used:
+            yield f"precision {name}", load, options, {"precision": name}
+
+
+def _other_loads(load: Arrivals) -> Iterator[tuple[str, Arrivals]]:
+    for ratio in _RATES:
+        if load.rate_per_s is not None:
+            yield f"load x {ratio:g}", replace(load, rate_per_s=ratio * load.rate_per_s)
+        elif load.users is not None:
+            users = max(round(ratio * load.users), 1)
+            yield f"{users:,} users", replace(load, users=users)
+
+
+def _other_options(options: ServingOptions, seqs: int) -> Iterator[tuple[str, dict[str, int]]]:
+    replicas = options.replicas
+    for count in sorted({max(replicas - 1, 1), replicas + 1} - {replicas}):
+        yield f"replicas {count:,}", {"replicas": count}
+    for count in sorted({max(seqs // 2, 1), 2 * seqs} - {seqs}):
+        yield f"at most {count:,} at once", {"max_seqs": count}
+    if options.cluster is None:
+        yield f"tensor parallel {2 * options.tp}", {"tp": 2 * options.tp}
+
+
+def _first(load: Arrivals | RequestColumns) -> Arrivals | RequestColumns:
+    """The first requests of a load."""
+    if isinstance(load, Arrivals):
+        return replace(load, requests=min(load.requests, _MOST_REQUESTS))
+    columns = {f.name: getattr(load, f.name) for f in fields(load)}
+    return RequestColumns(
+        **{name: None if one is None else one[:_MOST_REQUESTS] for name, one in columns.items()}
+    )
