@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import command_text
@@ -191,10 +191,10 @@ def emit_comparison(
     def page() -> Page:
         from accelsim.report.comparison_page import comparison_page
 
-        drawn = {"winners": winners, "devices": profiles, **(limits or {})}
+        drawn: dict[str, Any] = {"winners": winners, "devices": profiles, **(limits or {})}
         if operators is not None:
             drawn["operators"] = operators(rows)
-        return comparison_page(rows, command_text(), **drawn)  # type: ignore[arg-type]
+        return comparison_page(rows, command_text(), **drawn)
 
     output.emit(
         rows,

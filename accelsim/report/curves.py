@@ -86,7 +86,9 @@ def curves_section(
     }
     peaks = ", ".join(f"{one.name} at most {one.write(one.steps.maximum)}" for one in curves)
     table = DataTable(("quantity", ">from", ">value"), rows)
-    said = f"{text}; {peaks}." if curves else "Unknown."
+    is_coarse = any(len(one.steps.time_s) > _MAX_STEPS for one in curves)
+    parts = f"; means of {_MAX_STEPS - 1:,} equal parts" if is_coarse else ""
+    said = f"{text}{parts}; {peaks}." if curves else "Unknown."
     return Section(name, title, table, said, figure(traces, **layout))
 
 

@@ -137,12 +137,12 @@ def _roof(run: OperatorRun, intensity: pd.Series[float]) -> list[Document]:
 
 def _said(run: OperatorRun, points: pd.DataFrame, shown: pd.DataFrame) -> str:
     """What is drawn of a run, what is left out, and the roof in numbers."""
-    left = len(run.frame) - len(points)
-    left_s = float(run.frame["time_s"].sum() - points["time_s"].sum())
+    left = run.frame.drop(points.index)
+    left_s = float(left["time_s"].sum())
+    apart = f"; {len(left):,} without ({duration(left_s)}) have no place in it" if left_s else ""
     return (
-        f"{run.device.name}: {len(points):,} operators with arithmetic, {len(shown):,} of them "
-        f"drawn; {left:,} without ({duration(left_s)}) have no place in it. Peak: "
-        f"{_rate(run.peak_flop_per_s)}, memory: "
+        f"{run.device.name}: {len(shown):,} of {len(points):,} operators with arithmetic drawn"
+        f"{apart}; peak {_rate(run.peak_flop_per_s)}, memory "
         f"{_bytes(run.device.memory_bandwidth_bytes_per_s)}/s."
     )
 

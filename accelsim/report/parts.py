@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 #: Rows of a table, and bars of a figure, at most.
 MAX_ROWS = 200
 _MAX_BARS = 40
+#: Share of a whole below which a part is the rounding of a difference.
+_ROUNDING = 1e-12
 COLOURS = ("#2f7fd6", "#e08a1e", "#2fa36b", "#c5539b", "#8a6fd1", "#7f8a94", "#d65f5f")
 
 _UNIT = re.compile(r"(?<!_per)_(s|j|w|bytes|usd|fraction|count)$")
@@ -66,6 +68,12 @@ def value_cell(name: str, value: Any) -> str | Cell:
         if part.endswith(ending) or stem.endswith(ending):
             return cell(float(value), write)
     return cell(float(value), whole if isinstance(value, int) else decimal)
+
+
+def value_text(name: str, value: Any) -> str:
+    """A value in words, as its field's name says."""
+    found = value_cell(name, value)
+    return found if isinstance(found, str) else found.text
 
 
 def _text(value: Any) -> str:
@@ -215,8 +223,8 @@ def shares_section(
         write: How an amount is written.
         text: What it says.
     """
-    known = {key: value for key, value in parts.items() if value}
-    total = sum(value or 0.0 for value in known.values()) or 1.0
+    total = sum(value or 0.0 for value in parts.values()) or 1.0
+    known = {key: value for key, value in parts.items() if value and abs(value / total) > _ROUNDING}
     ordered = sorted(known.items(), key=lambda item: -abs(item[1] or 0.0))
     rows = [
         (_part_words(key), cell(value, write), cell((value or 0.0) / total, percent))
@@ -243,7 +251,7 @@ def provenance_sections(
         devices: Profiles they were made for.
     """
     asked = [
-        (str(one.get("device", "")), words(name), _text(value))
+        (str(one.get("device", "")), words(name), value_text(name, value))
         for one in answers
         for name, value in {**one.get("inputs", {}), **_made_with(one)}.items()
         if value is not None

@@ -17,7 +17,7 @@ from accelsim.report.parts import (
     metrics_section,
     provenance_sections,
     rows_section,
-    value_cell,
+    value_text,
     words,
 )
 
@@ -164,7 +164,7 @@ def _mapping_page(document: Values, command: str) -> Page:
     sections += provenance_sections([document], devices)
     title = _title(document)
     shown = [name for name, one in metrics.items() if one.get("value") is not None][:_SAID]
-    said = ", ".join(f"{words(name)} {_said(name, metrics[name]['value'])}" for name in shown)
+    said = ", ".join(f"{words(name)} {value_text(name, metrics[name]['value'])}" for name in shown)
     decision = (f"{title}: {said}." if said else f"{title}.",)
     return Page(title, decision, tuple(sections), command, tuple(document.get("warnings") or ()))
 
@@ -174,11 +174,6 @@ def _title(document: Values) -> str:
     if model and device:
         return f"{model} on {device}"
     return str(document.get("name") or document.get("kind") or "Result")
-
-
-def _said(name: str, value: Any) -> str:
-    found = value_cell(name, value)
-    return found if isinstance(found, str) else found.text
 
 
 def _part(name: str, value: Any) -> Section:

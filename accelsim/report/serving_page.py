@@ -160,10 +160,12 @@ def _over_time(result: ServingResult) -> list[Section]:
     end_s = result.duration_s
     requests = [Curve(name, _since(steps, start_s), number) for name, steps in stages.items()]
     used: list[Curve] = []
-    writers = {"power_w": ("power, W", _watts), "cache_fraction": ("cache in use, %", percent)}
-    for name, steps in result.curves.items():
-        words, write = writers[name]
-        used.append(Curve(words, _since(steps, start_s), write))
+    if "power_w" in result.curves:
+        used.append(Curve("power, W", _since(result.curves["power_w"], start_s), _watts))
+    if "cache_fraction" in result.curves:
+        share = _since(result.curves["cache_fraction"], start_s)
+        share = replace(share, value=100 * share.value)
+        used.append(Curve("cache in use, %", share, number))
     text = f"{result.completed:,} requests that ended"
     found = [
         curves_section("requests", "Requests over time", requests, end_s, text, left=len(requests))

@@ -204,7 +204,7 @@ def test_a_serving_page_has_power_memory_and_what_a_change_would_do(monkeypatch)
         row[2] * (end - start) for row, start, end in zip(power, edges[:-1], edges[1:], strict=True)
     )
     assert energy_j == pytest.approx(found.energy_j)
-    held = [row[2] for row in tables["power"] if row[0] == "cache in use, %"]
+    held = [row[2] / 100 for row in tables["power"] if row[0] == "cache in use, %"]
     assert 0 < max(held) <= 1.0001 * found.kv_occupancy_fraction["peak"]
     waits = [row for row in tables["requests"] if row[0] == "further tokens"]
     assert max(row[2] for row in waits) >= 1

@@ -83,7 +83,7 @@ def _changes(
         yield from ((words, other, options, {}) for words, other in _other_loads(load))
     seqs = int(base.plan["max_seqs"])
     for words, changed in _other_options(options, seqs):
-        yield words, load, replace(options, **changed), {}
+        yield words, load, replace(options, **changed), {}  # type: ignore[arg-type]
     used = base.inputs["run"].get("precision")
     for name in _PRECISIONS:
         if name != used:
@@ -113,7 +113,8 @@ def _first(load: Arrivals | RequestColumns) -> Arrivals | RequestColumns:
     """The first requests of a load."""
     if isinstance(load, Arrivals):
         return replace(load, requests=min(load.requests, _MOST_REQUESTS))
-    columns = {f.name: getattr(load, f.name) for f in fields(load)}
-    return RequestColumns(
-        **{name: None if one is None else one[:_MOST_REQUESTS] for name, one in columns.items()}
-    )
+    parts: dict[str, Any] = {
+        f.name: None if (one := getattr(load, f.name)) is None else one[:_MOST_REQUESTS]
+        for f in fields(load)
+    }
+    return RequestColumns(**parts)
