@@ -7,11 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from accelsim.calibration.calibrate import cpu_profile
 from accelsim.calibration.check import (
     CheckResult,
     MeasurementError,
+    Prediction,
     check_list,
     freeze,
     measure_model,
@@ -21,14 +23,13 @@ from accelsim.calibration.check import (
 from accelsim.calibration.environment import machine_name
 from accelsim.calibration.files import write_json
 from accelsim.calibration.noise import reference_s
+from accelsim.calibration.run_file import CalibrationRun
 from accelsim.cost.cpu import cpu_parameters
+from accelsim.cost.cpu.calibrated import read_kernels
+from accelsim.cost.fitted import read_fitted
 from accelsim.datafile import read_json
 from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.plain import Document
-
-if TYPE_CHECKING:
-    from accelsim.calibration.calibrate import Calibration
-    from accelsim.hardware.profile import CpuProfile
 
 __all__ = [
     "INTERRUPTED",
@@ -37,6 +38,7 @@ __all__ = [
     "measure_model",
     "read_results",
     "results_document",
+    "write_origin",
 ]
 
 #: Reason of a result that was not measured because the user ended the check.
@@ -44,19 +46,70 @@ INTERRUPTED = "interrupted"
 _MOST_BYTES = 16 * 2**20
 
 
-def freeze_predictions(calibration: Calibration, profile: CpuProfile, path: Path) -> Path:
-    """Predict the whole check list and write it with its hash, before any of it is measured."""
-    threads = sorted({case.threads for case in calibration.rows.cases})
-    dtypes = sorted({case.dtype for case in calibration.rows.cases}, reverse=True)
-    cases = check_list(threads, dtypes)
-    parameters = replace(cpu_parameters(), kernels=calibration.kernels)
+def write_origin(path: Path, run: CalibrationRun, device: str, operators: list[Document]) -> Path:
+    """Write, with its hash, what the predictions will be made of; the first check adds them.
+
+    Args:
+        path: The file.
+        run: The run that was fitted.
+        device: Name of the device it was fitted for.
+        operators: Errors of operators left out of the fit, as `calibrate.operator_errors`.
+    """
     origin = {
-        "machine": machine_name(calibration.run.environment),
-        "run_hash": calibration.run.digest,
-        "reference_s": reference_s(calibration.run),
+        "machine": machine_name(run.environment),
+        "run_hash": run.digest,
+        "reference_s": reference_s(run),
+        "device": device,
+        "operators": operators,
     }
-    write_json(path, freeze(predict(cases, profile, parameters), origin))
+    write_json(path, freeze((), origin))
     return path
+
+
+def freeze_predictions(
+    folder: Path, run: CalibrationRun, say: Callable[[str], object] = str
+) -> Document:
+    """What is frozen beside a run; the first time the whole check list is predicted from the fitted
+    files and written with its hash, before any of it is measured.
+
+    Args:
+        folder: Of the calibration.
+        run: The run it was fitted to.
+        say: Told what takes a minute.
+
+    Raises:
+        ProfileError: If it is damaged, was changed, or is of another run.
+    """
+    path = folder / "frozen.json"
+    frozen = read_json(path, max_bytes=_MOST_BYTES)
+    predictions = read_frozen(frozen, str(path))
+    origin = frozen["origin"]
+    if not {"run_hash", "device", "operators"} <= set(origin):
+        raise ProfileError(str(path), ["origin: made by another version of accelsim; fit it again"])
+    if origin["run_hash"] != run.digest:
+        problem = (
+            f"run_hash: {origin['run_hash']!r}, but {folder / 'run.jsonl'} is run {run.digest!r}: "
+            "the predictions are of another run. Fit this one with: "
+            f"accelsim calibrate --from {folder / 'run.jsonl'} --out {folder}"
+        )
+        raise ProfileError(str(path), [problem])
+    if not predictions:
+        say("predicting the check list before any of it is measured")
+        frozen = freeze(_predicted(folder / "fitted", origin["device"], run), origin)
+        write_json(path, frozen)
+    return frozen
+
+
+def _predicted(folder: Path, device: str, run: CalibrationRun) -> list[Prediction]:
+    """The check list, predicted from the fitted files of a device."""
+    if str(run.settings.get("device")).startswith("cuda"):
+        from accelsim.calibration.gpu_check import predict_gpu_list
+
+        return predict_gpu_list(read_fitted(folder / f"{device}.yaml"), run)
+    kernels = read_kernels(folder / f"{device}.kernels.json")
+    dtypes = sorted({dtype for _, dtype, _ in kernels.fits}, reverse=True)
+    cases = check_list(kernels.thread_counts, dtypes)
+    return predict(cases, cpu_profile(device), replace(cpu_parameters(), kernels=kernels))
 
 
 def check_calibration(

@@ -6,22 +6,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from accelsim.calibration.check import Z90, CheckCase, Prediction, freeze, model_graph
-from accelsim.calibration.environment import machine_name
+from accelsim.calibration.check import Z90, CheckCase, Prediction, model_graph
+from accelsim.calibration.gpu_fit import gpu_profile
+from accelsim.calibration.run_file import CalibrationRun
+from accelsim.catalog import device_names
 from accelsim.cost.background import background_power_w
+from accelsim.cost.fitted import FittedParameters
 from accelsim.cost.gpu import GpuParameters, cost_gpu
 from accelsim.cost.table import Execution
 from accelsim.datafile import data_root, read_mapping
 from accelsim.hardware.profile import GpuProfile
 from accelsim.simulation.device import simulate_device
 from accelsim.workloads.fusion import fuse_elementwise
-
-if TYPE_CHECKING:
-    from accelsim.calibration.gpu_fit import GpuCalibration
 
 #: Spread of ln(true / predicted) that all operators of one model share and no operator measurement
 #: shows, by execution: what the host takes between calls is of a model, not of its operators.
@@ -95,14 +95,10 @@ def _log_sigma(times_s: Any, log_sigma: Any, kinds: Any, execution: Execution) -
     return math.hypot(math.sqrt(variance), _CONTEXT_LOG_SIGMA[execution])
 
 
-def freeze_gpu(calibration: GpuCalibration, profile: GpuProfile) -> dict[str, Any]:
-    """Predictions of the whole check list with their hash, before anything of it is measured."""
-    run = calibration.run
+def predict_gpu_list(overlay: FittedParameters, run: CalibrationRun) -> list[Prediction]:
+    """The whole check list, predicted from an overlay that was fitted to a run."""
+    known = overlay.device if overlay.device in device_names() else ""
+    profile = gpu_profile(run.environment, known)
+    parameters = GpuParameters.class_wide().with_overlay(overlay)
     cases = gpu_check_list([str(dtype) for dtype in run.settings["dtypes"]])
-    origin = {
-        "machine": machine_name(run.environment),
-        "run_hash": run.digest,
-        "device": profile.name,
-        "operators": calibration.errors,
-    }
-    return freeze([predict_gpu(case, profile, calibration.parameters) for case in cases], origin)
+    return [predict_gpu(case, profile, parameters) for case in cases]

@@ -57,7 +57,6 @@ class GpuCalibration:
 
     Attributes:
         overlay: What to write.
-        parameters: The class's parameters with it.
         errors: Held-out errors by family and format: rows as `calibrate.operator_errors` gives
             them.
         unconverged: Stages that keep their former values.
@@ -65,7 +64,6 @@ class GpuCalibration:
     """
 
     overlay: FittedParameters
-    parameters: GpuParameters
     errors: list[Document]
     unconverged: tuple[str, ...]
     run: CalibrationRun
@@ -152,8 +150,7 @@ def fit_gpu_run(
         families=family_residuals(parts),
         surfaces=parameters.surfaces,
     )
-    full = GpuParameters.class_wide().with_overlay(overlay)
-    return GpuCalibration(overlay, full, _errors(unseen, parameters), tuple(unconverged), run)
+    return GpuCalibration(overlay, _errors(unseen, parameters), tuple(unconverged), run)
 
 
 def _grouped(rows: Sequence[Measurement]) -> list[list[Measurement]]:

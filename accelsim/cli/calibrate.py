@@ -14,7 +14,7 @@ from accelsim.cli.entry import INTERRUPTED
 from accelsim.cli.options import with_help
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import check_report, command_text
-from accelsim.errors import InputError, InvalidValueError, ProfileError
+from accelsim.errors import InputError, InvalidValueError
 from accelsim.plain import Document, Values
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ def _fit(path: Path, folder: Path, name: str, despite_noise: bool) -> tuple[Valu
     """Fit a run and write what it gave; the machine, and errors of held-out operators."""
     from accelsim.calibration.calibrate import refuse_other_machine
     from accelsim.calibration.check_report import report_markdown
+    from accelsim.calibration.check_run import write_origin
     from accelsim.calibration.files import write_text
     from accelsim.calibration.noise import disturbed_fraction
     from accelsim.calibration.run_file import read_run
@@ -112,11 +113,12 @@ def _fit(path: Path, folder: Path, name: str, despite_noise: bool) -> tuple[Valu
         if note.get("note") == "compiled":
             typer.echo(f"compiled operators were not measured: {note['skipped']}", err=True)
     if str(run_data.settings.get("device")).startswith("cuda"):
-        errors, written = _fit_gpu(run_data, folder, name, despite_noise)
+        device, errors, written = _fit_gpu(run_data, folder, name, despite_noise)
     else:
         if not name:
             refuse_other_machine(run_data, path)
-        errors, written = _fit_cpu(run_data, folder, name or "local/cpu", despite_noise)
+        device, errors, written = _fit_cpu(run_data, folder, name or "local/cpu", despite_noise)
+    written.append(write_origin(folder / "frozen.json", run_data, device, errors))
     write_text(folder / "report.md", report_markdown(run_data.environment, errors, (), {}))
     _say_errors(errors)
     for file in (*written, folder / "report.md"):
@@ -150,22 +152,17 @@ def _say_errors(errors: list[Document]) -> None:
 
 def _fit_cpu(
     run_data: CalibrationRun, folder: Path, name: str, despite_noise: bool
-) -> tuple[list[Document], list[Path]]:
+) -> tuple[str, list[Document], list[Path]]:
     from accelsim.calibration import calibrate as library
-    from accelsim.calibration.check_run import freeze_predictions
 
-    profile = library.cpu_profile(name)
-    fitted = library.fit_run(run_data, profile.name, despite_noise=despite_noise)
+    fitted = library.fit_run(run_data, library.cpu_profile(name).name, despite_noise=despite_noise)
     written = library.write_calibration(fitted, folder / "fitted")
-    frozen = freeze_predictions(fitted, profile, folder / "frozen.json")
-    return library.operator_errors(fitted), [*written, frozen]
+    return fitted.name, library.operator_errors(fitted), [*written]
 
 
 def _fit_gpu(
     run_data: CalibrationRun, folder: Path, name: str, despite_noise: bool
-) -> tuple[list[Document], list[Path]]:
-    from accelsim.calibration.files import write_json
-    from accelsim.calibration.gpu_check import freeze_gpu
+) -> tuple[str, list[Document], list[Path]]:
     from accelsim.calibration.gpu_fit import fit_gpu_run, gpu_profile
     from accelsim.calibration.overlay import write_overlay
     from accelsim.catalog import device_names
@@ -176,8 +173,7 @@ def _fit_gpu(
     for stage in fitted.unconverged:
         typer.echo(f"{stage}: the fit did not converge; its parameters stay as they were", err=True)
     overlay = write_overlay(fitted.overlay, folder / "fitted")
-    write_json(folder / "frozen.json", freeze_gpu(fitted, profile))
-    return fitted.errors, [*made, overlay, folder / "frozen.json"]
+    return profile.name, fitted.errors, [*made, overlay]
 
 
 def _write_profile(profile: GpuProfile, folder: Path) -> Path:
@@ -247,14 +243,12 @@ def calibrate_check(
     force: bool = False,
 ) -> None:
     """Measure whole models against the frozen predictions; exits with 1 if the machine drifted."""
-    from accelsim.calibration import calibrate as library
     from accelsim.calibration import check_run
     from accelsim.calibration.check_report import report_markdown
     from accelsim.calibration.environment import describe, differences
     from accelsim.calibration.files import write_json, write_text
     from accelsim.calibration.run_file import calibration_lock, read_run
     from accelsim.calibration.run_measurement import require_torch
-    from accelsim.datafile import read_json
 
     if not 0 < budget <= _MOST_SECONDS:
         raise InvalidValueError("seconds", budget, f"above 0 and at most {_MOST_SECONDS:g}")
@@ -269,8 +263,7 @@ def calibrate_check(
             )
     run_data = read_run(folder / "run.jsonl")
     device = str(run_data.settings.get("device", "cpu"))
-    frozen = read_json(folder / "frozen.json", max_bytes=16 * 2**20)
-    _refuse_other_run(frozen, run_data, folder)
+    frozen = check_run.freeze_predictions(folder, run_data, partial(typer.echo, err=True))
     before = check_run.read_results(folder / "results.json", str(frozen.get("hash")))
     for change in differences(run_data.environment, describe(device)):
         typer.echo(f"changed since the calibration: {change}", err=True)
@@ -284,9 +277,7 @@ def calibrate_check(
     if not before and is_whole:
         write_json(folder / "results.json", document)
     facts = {"predictions frozen": frozen["hash"]}
-    errors = frozen["origin"].get("operators") or library.operator_errors(
-        library.fit_run(run_data, despite_noise=True)
-    )
+    errors = frozen["origin"]["operators"]
     text = report_markdown(run_data.environment, errors, results, facts)
     write_text(folder / "report.md", text)
     _say_summary(results)
@@ -300,18 +291,6 @@ def calibrate_check(
         raise typer.Exit(INTERRUPTED)
     if before:
         _say_drift(before, document["results"])
-
-
-def _refuse_other_run(frozen: Values, run: CalibrationRun, folder: Path) -> None:
-    origin = frozen.get("origin")
-    said = origin.get("run_hash") if isinstance(origin, dict) else None
-    if said != run.digest:
-        path = folder / "run.jsonl"
-        problem = (
-            f"run_hash: {said!r}, but {path} is run {run.digest!r}: the predictions are of another "
-            f"run. Fit this one with: accelsim calibrate --from {path} --out {folder}"
-        )
-        raise ProfileError(str(folder / "frozen.json"), [problem])
 
 
 def _say_summary(results: list[CheckResult]) -> None:
