@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 from importlib import import_module
-from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
 import accelsim
-
-
-class Command(NamedTuple):
-    """Where a command is, and what the list of commands says of it.
-
-    Attributes:
-        module: Module of `accelsim.cli` that has it under its own name.
-        summary: First paragraph of its help text, so that the list imports no command.
-    """
-
-    module: str
-    summary: str
-
-
-def _commands() -> dict[str, Command]:
-    """Rows of ``commands.csv`` by name."""
-    with Path(__file__).with_name("commands.csv").open(encoding="utf-8", newline="") as file:
-        return {name: Command(*words) for name, *words in list(csv.reader(file))[1:]}
-
-
-#: Commands in the order of the help text.
-COMMANDS = _commands()
+from accelsim.cli.command_list import ABOUT, COMMANDS, EPILOG, WIDEST
 
 
 def command_list() -> typer.Typer:
-    """The program without what its commands do: for its help text, its version, and words that are
-    no command, in a third of the time that all commands take.
+    """The program without what its commands do: for its version, and words that are no command, in
+    a third of the time that all commands take.
     """
     app = _program()
     for name, command in COMMANDS.items():
@@ -66,13 +43,12 @@ def _nothing() -> None:
 def _program() -> typer.Typer:
     app = typer.Typer(
         name="accelsim",
-        help="Time, energy and cost of deep learning on CPUs, GPUs, FPGAs and ASICs, "
-        "before any of them is rented.",
-        epilog="Start with: accelsim demo",
+        help=ABOUT,
+        epilog=EPILOG,
         no_args_is_help=True,
         rich_markup_mode=None,  # plain help starts in half the time and stays readable in logs
         pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST},
     )
     app.callback()(_root)
     return app
@@ -92,6 +68,4 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    """Time, energy and cost of deep learning on CPUs, GPUs, FPGAs and ASICs, before any of them is
-    rented.
-    """
+    """The program's own options."""

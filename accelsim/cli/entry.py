@@ -49,8 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     given = sys.argv[1:] if arguments is None else list(arguments)
     ARGUMENTS.set(tuple(given))
     try:
-        # here, so that Ctrl-C during the import ends in a code, too
-        from accelsim.cli.app import COMMANDS, command_list, command_tree
+        # here, so that Ctrl-C during the imports ends in a code, too
+        from accelsim.cli.command_list import COMMANDS, help_page
+
+        if given in (["--help"], ["-h"]):
+            print(help_page())  # noqa: T201
+            sys.exit(0)
+        from accelsim.cli.app import command_list, command_tree
 
         if " ".join(given[:2]) in COMMANDS:  # a command of two words
             given = [" ".join(given[:2]), *given[2:]]

@@ -10,6 +10,7 @@ import pytest
 
 import accelsim
 from accelsim.cli import entry
+from accelsim.cli.command_list import COMMANDS, help_page
 
 
 def command(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
@@ -122,7 +123,7 @@ def test_json_has_no_colour_codes(variable):
 def test_a_command_is_found_alone_and_among_all():
     from typer.main import get_command
 
-    from accelsim.cli.app import COMMANDS, command_tree
+    from accelsim.cli.app import command_tree
 
     assert set(get_command(command_tree()).commands) == set(COMMANDS)
     for name in COMMANDS:
@@ -145,7 +146,17 @@ def test_the_list_of_commands_imports_none_of_them():
         "import sys\nfrom accelsim.cli import main\n"
         "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
         "print(sorted(m for m in sys.modules if m.startswith('accelsim.cli.')), "
-        "'pydantic' in sys.modules)"
+        "bool({'pydantic', 'typer'} & set(sys.modules)))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.endswith("['accelsim.cli.app', 'accelsim.cli.entry'] False\n")
+    assert ran.stdout.endswith("['accelsim.cli.command_list', 'accelsim.cli.entry'] False\n")
+
+
+def test_the_page_that_needs_no_parser_is_the_parsers_own(monkeypatch, capsys):
+    from accelsim.cli.app import command_list
+
+    for columns in range(40, 121, 5):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        with pytest.raises(SystemExit):
+            command_list()(args=["--help"], prog_name="accelsim")
+        assert capsys.readouterr().out == f"{help_page()}\n"

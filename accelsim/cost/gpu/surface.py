@@ -60,8 +60,8 @@ _FILLED: Mapping[OperatorKind, str] = {
     **dict.fromkeys((_K.GEMM, _K.GROUPED_GEMM), "m"),
 }
 #: Sizes to fill up to, eight an octave.
-_FILLED_SIZES = np.unique(
-    [2.0**octave * part // 8 for octave in range(1, 11) for part in range(8, 17)]
+_FILLED_SIZES = np.array(
+    sorted({2.0**octave * part // 8 for octave in range(1, 11) for part in range(8, 17)})
 )
 #: What grows with it.
 _GROW = frozenset({"flop", "read_bytes", "write_bytes"})
