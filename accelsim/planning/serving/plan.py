@@ -16,6 +16,7 @@ from accelsim.planning.serving.engines import Engine, engine
 from accelsim.planning.serving.options import ServingOptions
 from accelsim.planning.serving.step_tables import (
     ReplicaMemory,
+    most_positions,
     replica_memory,
     step_tables,
 )
@@ -68,6 +69,11 @@ class ReplicaPlan:
         return self.engine.scheduler == "continuous"
 
     @property
+    def step_overhead_s(self) -> float:
+        """Host time per step."""
+        return _overhead_s(self.engine, self.options)
+
+    @property
     def limits(self) -> BatchLimits:
         """What a batch may hold."""
         one, copies, guessed = self.engine, self.options.dp, self.options.speculation
@@ -83,8 +89,14 @@ class ReplicaPlan:
             mixed=one.mixed,
             reserve=one.reserve,
             watermark_fraction=one.watermark_fraction,
+            most_positions=self._most_positions,
             **self._swap,
         )
+
+    @property
+    def _most_positions(self) -> int:
+        """Tokens of the longest sequence; what an encoder takes in is not part of one."""
+        return 0 if self.run.workload.default.target_len else most_positions(self.run)
 
     @property
     def _swap(self) -> Document:
@@ -182,9 +194,7 @@ def replica_plan(
     memory_bytes = run.device.memory.capacity_bytes.value
     max_seqs = options.max_seqs or one.limit("max_seqs", memory_bytes)
     max_tokens = options.max_batch_tokens or one.limit("max_batch_tokens", memory_bytes)
-    overhead_s = one.step_overhead_s.value
-    if options.step_overhead_s is not None:
-        overhead_s = options.step_overhead_s
+    overhead_s = _overhead_s(one, options)
     parts: Document = {"memory": None, "cache_bytes": 0.0, "blocks": 0}
     if generates:
         if one.mixed:
@@ -211,6 +221,11 @@ def replica_plan(
         prefix_cache=prefix_cache and generates,
         **parts,
     )
+
+
+def _overhead_s(one: Engine, options: ServingOptions) -> float:
+    given = options.step_overhead_s
+    return one.step_overhead_s.value if given is None else given
 
 
 @frozen

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelsim.planning.options import PriceChoice, RunOptions, options_and_price
 from accelsim.planning.price import DevicePrice
+from accelsim.planning.serving.alone_steps import priced_alone
 from accelsim.planning.serving.deployment import Deployment, PoolPlan, deployment, simulate
 from accelsim.planning.serving.figures import result_of
 from accelsim.planning.serving.options import ServingOptions
@@ -76,6 +77,8 @@ def serve(
     columns = arrivals.columns(streams) if isinstance(arrivals, Arrivals) else arrivals
     longest = int((columns.prompt_tokens + columns.output_tokens).max())
     plan = deployment(workload, device, chosen, served, paid, max_context=longest, steps=steps)
+    if steps is None:
+        plan = priced_alone(plan, len(columns))
     users = arrivals.users or 0 if isinstance(arrivals, Arrivals) else 0
     done = simulate(plan, columns, users=users, streams=streams, progress=progress)
     load = described(arrivals)

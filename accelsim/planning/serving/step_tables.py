@@ -86,7 +86,7 @@ def replica_memory(
         stages: Pipeline stages.
         adapters: Adapters beside the weights.
     """
-    length = min(max_tokens, _longest(run) or max_tokens)
+    length = min(max_tokens, most_positions(run) or max_tokens)
     shape = PassShape(batch=max(1, max_tokens // length), seq_len=length)
     largest = ReplicaMemory(0.0, 0.0, 0.0)
     for shard in _stages(run.shard, stages):
@@ -131,13 +131,11 @@ def step_tables(
         UnsupportedOperatorError: If the device cannot run an operator.
     """
     pricing = _Pricing.of(run)
-    longest = _longest(run)
+    longest = most_positions(run)
     context = min(max_context, longest) if longest else max_context
     curves, spread = _curves(run, pricing, max_tokens, max_seqs * checked, stages, adapters)
     tokens = _up_to((1, 16, 64, 128, 256, 512, 1024, 2048, 4096), min(max_tokens, context), 2)
     cached = _up_to(_CACHED, context, 4)
-    room = longest - tokens[-1] if longest else cached[-1]  # of a learned table of positions
-    cached = [*[c for c in cached if c < room], max(room, 1)] if room < cached[-1] else cached
     prefill = _surface(run, pricing, stages, tokens, cached, Phase.PREFILL)
     sequences = _up_to((1, 2, 4, 8, 16, 32, 64, 128, 256, 512), max_seqs, 2)
     contexts = _up_to(_CONTEXTS, max(context - 1, 17), 2)
@@ -181,11 +179,17 @@ def pass_costs(run: ResolvedRun, shapes: ShapeColumns, phase: Phase, stages: int
     return found
 
 
-def _longest(run: ResolvedRun) -> int:
-    """Positions of a model with a learned table of them; 0 for no limit."""
+def most_positions(run: ResolvedRun) -> int:
+    """Positions of a model with a learned table of them, of what is heard where it has two; 0 for
+    no limit.
+
+    Args:
+        run: The model.
+    """
     parameters = run.workload.parameters
     is_learned = getattr(parameters, "positions", "") == "learned"
-    return int(parameters.max_positions) if is_learned else 0
+    heard = int(getattr(parameters, "source_positions", 0))
+    return int(parameters.max_positions) if is_learned else heard
 
 
 def _up_to(points: tuple[int, ...], last: int, ratio: int) -> list[int]:
@@ -372,7 +376,7 @@ def _first_rows(graphs: Sequence[OperatorGraph]) -> list[int]:
 def _shape_of(run: ResolvedRun, tokens: int, *, is_decode: bool) -> PassShape:
     if is_decode:
         return PassShape(batch=tokens, seq_len=1, context_len=1, source_len=run.seq_len)
-    length = min(tokens, _longest(run) or tokens)
+    length = min(tokens, most_positions(run) or tokens)
     return PassShape(batch=-(-tokens // length), seq_len=length)
 
 
@@ -412,7 +416,11 @@ def _surface(
     """Attention over tokens (or sequences) and what is cached, of all stages."""
     count, context = (axis.ravel() for axis in np.meshgrid(counts, cached, indexing="ij"))
     sizes = {"batch": count, "seq_len": 1} if phase is Phase.DECODE else {"seq_len": count}
-    shapes = ShapeColumns.of(context_len=context, source_len=context, **sizes)
+    if longest := most_positions(run):  # no sequence is longer: what would be is read as that
+        context = np.clip(context, 0, longest - np.asarray(sizes["seq_len"]))
+    said = getattr(run.workload.parameters, "target_positions", longest or context.max() + 1)
+    own = np.minimum(context, said - 1)  # of a decoder beside an encoder
+    shapes = ShapeColumns.of(context_len=own, source_len=context, **sizes)
     model = ModelOptions(precision=run.precision, fused_attention=run.fused_attention)
     seconds, joules = np.zeros(len(count)), np.zeros(len(count))
     for shard in _stages(run.shard, stages):

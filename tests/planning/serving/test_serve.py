@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from hypothesis import example, given, reject, settings
+from hypothesis import strategies as st
 
 import accelsim
-from accelsim import Arrivals, ServingOptions, SloTargets
+from accelsim import Arrivals, ServingOptions, SloTargets, catalog
+from accelsim.cost.background import background_power_w
 from accelsim.errors import (
     DoesNotFitError,
     InvalidValueError,
@@ -27,23 +30,54 @@ def one(prompt, output):
     return RequestColumns(np.zeros(1), np.array([prompt]), np.array([output]))
 
 
-@pytest.mark.parametrize(
-    ("model", "device", "prompt", "output"),
-    [
-        ("llama-3.1-8b", "h100-sxm-80gb", 1024, 129),
-        ("llama-3.1-8b", "h100-sxm-80gb", 100, 400),
-        ("gpt2", "a100-sxm-80gb", 300, 65),
-        ("llama-3.2-1b", "epyc-7763", 128, 17),
-    ],
+MODELS = ("llama-3.1-8b", "gpt2", "llama-3.2-1b", "qwen2.5-0.5b", "t5-small", "mixtral-8x7b")
+DEVICES = ("h100-sxm-80gb", "a100-sxm-80gb", "t4", "epyc-7763", "tpu-v5e", "mi300x")
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.sampled_from(MODELS),
+    st.sampled_from(DEVICES),
+    st.integers(1, 900),
+    st.integers(1, 100),
 )
+@example("gpt2", "a100-sxm-80gb", 300, 65)
+@example("llama-3.1-8b", "h100-sxm-80gb", 8192, 2)
 def test_one_request_alone_takes_what_estimate_says(model, device, prompt, output):
-    served = accelsim.serve(model, device, one(prompt, output), step_overhead_s=0.0)
-    stack = served.plan["stack"]
+    load, host_s = one(prompt, output), 2e-3
+    try:
+        served = accelsim.serve(
+            model,
+            device,
+            load,
+            step_overhead_s=host_s,
+            max_batch_tokens=8192,
+            intervals=False,
+        )
+    except DoesNotFitError:
+        reject()
     alone = accelsim.estimate(
-        model, device, batch=1, seq_len=prompt, output_len=output, stack=stack
+        model, device, batch=1, seq_len=prompt, output_len=output, stack=served.plan["stack"]
     )
-    assert served.ttft_s["mean"] == pytest.approx(alone.time_to_first_token_s, rel=0.05)
-    assert served.tpot_s["mean"] == pytest.approx(alone.time_per_output_token_s, rel=0.004)
+    assert served.ttft_s["mean"] == pytest.approx(alone.time_to_first_token_s + host_s, rel=1e-6)
+    assert served.e2e_s["mean"] == pytest.approx(alone.latency_s + output * host_s, rel=1e-6)
+    if output > 1:
+        step_s = alone.time_per_output_token_s + host_s
+        assert served.tpot_s["mean"] == pytest.approx(step_s, rel=1e-6)
+    # passes back to back overlap the copy of one with the end of another: idle power less
+    idle_w = background_power_w(catalog.device(device))
+    apart_s = alone.latency_s - 1.0 / alone.throughput_per_s + output * host_s
+    if idle_w is None:
+        assert served.energy_j is alone.energy_j is None
+    else:
+        assert served.energy_j == pytest.approx(alone.energy_j + idle_w * apart_s, rel=1e-6)
+
+
+def test_a_sequence_longer_than_the_models_positions_is_refused_by_name():
+    columns = RequestColumns(np.zeros(2), np.array([1000, 1000]), np.array([25, 26]))
+    result = accelsim.serve("gpt2", "a100-sxm-80gb", columns, intervals=False)
+    assert result.completed == 1
+    assert "request 1, needs 1,025 positions, the model has 1,024" in result.warnings[0]
 
 
 def test_figures_are_those_of_the_contract():

@@ -22,6 +22,8 @@ class BatchLimits:
         watermark_fraction: Share of the blocks that starting a prompt leaves free.
         swap_blocks: Blocks of host memory that sequences put back keep their cache in; 0 to compute
             it again.
+        most_positions: Tokens of the longest sequence that the model has positions for; 0 for no
+            such limit.
         swap_block_s: Time to move one block between device and host, cached prefixes' too.
     """
 
@@ -35,6 +37,7 @@ class BatchLimits:
     watermark_fraction: float = 0.0
     swap_blocks: int = 0
     swap_block_s: float = 0.0
+    most_positions: int = 0
 
     def __post_init__(self) -> None:
         """Refuse limits nothing runs under.
