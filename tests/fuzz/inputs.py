@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import yaml
 
 import accelsim
@@ -19,10 +20,15 @@ from accelsim.calibration.measured_rows import measured_graph
 from accelsim.calibration.measurement.case import CASE_VERSION
 from accelsim.calibration.run_file import read_run
 from accelsim.economics import PriceBook
+from accelsim.errors import MissingDependencyError
 from accelsim.hardware.scalesim import parse_scalesim_config
 from accelsim.planning.capacity.scenario import TEMPLATE, load_scenario
 from accelsim.planning.passes import run_passes
 from accelsim.planning.run import resolve
+from accelsim.report.formats import plain_values
+from accelsim.report.page import page_html
+from accelsim.report.result_page import result_page
+from accelsim.report.saved import read_result
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.simulation.serving.arrivals import Arrivals
 from accelsim.simulation.serving.traces import read_trace
@@ -123,6 +129,29 @@ def _call(folder: Path, text: str) -> object:
     return accelsim.estimate(fields.pop("model", None), fields.pop("device", None), **fields)
 
 
+def _onnx(folder: Path, text: str) -> object:
+    path = folder / "n.onnx"
+    path.write_bytes(text.encode("latin-1", "replace"))
+    try:
+        return accelsim.estimate(str(path), "t4")
+    except MissingDependencyError:  # without the extra no file of this kind is read
+        return None
+
+
+def _saved(folder: Path, text: str) -> object:
+    """Pages of the results that are not as a command saves them."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = text
+    saved = found if isinstance(found, dict) else {"damaged": found}
+    changed = [result for name, result in saved.items() if result != _RESULTS.get(name)]
+    for result in changed or saved.values():
+        shown = result if isinstance(result, str) else json.dumps(result)
+        page_html(result_page(read_result(_file(folder, "r.json", shown)), "accelsim report"))
+    return saved
+
+
 def _known(text: str, names: Any) -> dict[str, Any]:
     """Keywords of a document, without those that Python itself refuses."""
     try:
@@ -157,6 +186,46 @@ def _lines(documents: Any) -> str:
         digest = hashlib.sha256((digest + body).encode()).hexdigest()[:16]
         text += body[:-1] + f',"hash":"{digest}"}}\n'
     return text
+
+
+def _wire(message: Any) -> bytes:
+    """A protocol buffer: numbers of fields -> values, of the type that suits each value."""
+    fields = message if isinstance(message, Mapping) else {}
+    return b"".join(
+        _wire_field(int(number), one)
+        for number, value in fields.items()
+        if str(number).isdecimal()
+        for one in (value if isinstance(value, list) else [value])
+    )
+
+
+def _wire_field(number: int, value: Any) -> bytes:
+    """One field (https://protobuf.dev/programming-guides/encoding)."""
+    if isinstance(value, int):
+        return _varint(number << 3) + _varint(value % 2**64)
+    if isinstance(value, float):
+        return _varint(number << 3 | 5) + np.float32(value).tobytes()
+    raw = value.encode("utf-8") if isinstance(value, str) else _wire(value)
+    return _varint(number << 3 | 2) + _varint(len(raw)) + raw
+
+
+def _varint(number: int) -> bytes:
+    *low, last = (number >> shift & 127 for shift in range(0, max(number.bit_length(), 1), 7))
+    return bytes([*(part | 128 for part in low), last])
+
+
+def _results() -> dict[str, Any]:
+    """Results as commands save them."""
+    on_chips = accelsim.compare(["lenet-5"], ["t4", "tpu-v4"])
+    load = Arrivals(rate_per_s=2.0, requests=10)
+    found = {
+        "estimate": accelsim.estimate("lenet-5", "t4").to_dict(),
+        "comparison": on_chips.to_dict(),
+        "training": accelsim.train("gpt2", cluster="dgx-h100").to_dict(),
+        "serving": accelsim.serve("llama-3.1-8b", "h100-sxm-80gb", load).to_dict(),
+        "other": {"name": "x", "metrics": {"time_s": {"value": 2.0, "low": 1.0}}, "rows": [{}]},
+    }
+    return json.loads(json.dumps(plain_values(found)))
 
 
 def _small_graph() -> dict[str, Any]:
@@ -306,6 +375,43 @@ _CALL = {
     "usd_per_hour": None,
 }
 
+#: A convolution, its activation and a matrix product as ``onnx.proto`` numbers their fields.
+_NETWORK = {
+    "1": 8,
+    "8": {"1": "", "2": 22},
+    "7": {
+        "2": "net",
+        "1": [
+            {
+                "1": ["x", "w"],
+                "2": ["a"],
+                "3": "first",
+                "4": "Conv",
+                "5": [
+                    {"1": "strides", "8": [2, 2], "20": 7},
+                    {"1": "pads", "8": [1, 1, 1, 1], "20": 7},
+                    {"1": "group", "3": 1, "20": 2},
+                ],
+            },
+            {"1": ["a"], "2": ["r"], "4": "Relu"},
+            {"1": ["r", "s"], "2": ["f"], "4": "Reshape"},
+            {"1": ["f", "m", "b"], "2": ["y"], "4": "Gemm", "5": {"1": "alpha", "2": 0.5, "20": 1}},
+        ],
+        "5": [
+            {"8": "w", "1": [4, 3, 3, 3], "2": 1, "9": "\0" * 432},
+            {"8": "s", "1": 2, "2": 7, "7": [0, -1]},
+            {"8": "m", "1": [64, 8], "2": 1, "9": "\0" * 2048},
+            {"8": "b", "1": 8, "2": 1, "4": [0.0] * 8},
+        ],
+        "11": {
+            "1": "x",
+            "2": {"1": {"1": 1, "2": {"1": [{"2": "n"}, {"1": 3}, {"1": 8}, {"1": 8}]}}},
+        },
+        "12": {"1": "y", "2": {"1": {"1": 1}}},
+    },
+}
+_RESULTS = _results()
+
 #: Kinds by name.
 KINDS: Mapping[str, Kind] = {
     "gpu": Kind(_profile("gpu/t4"), _yaml, _device),
@@ -385,4 +491,6 @@ KINDS: Mapping[str, Kind] = {
         _sweep,
     ),
     "call": Kind(_CALL, json.dumps, _call),
+    "onnx": Kind(_NETWORK, lambda network: _wire(network).decode("latin-1"), _onnx),
+    "results": Kind(_RESULTS, json.dumps, _saved),
 }
