@@ -18,6 +18,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from accelsim.arguments import checked
 from accelsim.datafile import FileStamp, data_root, file_stamp, name_key, read_mapping, validated
 from accelsim.errors import InvalidValueError, ProfileError, UnknownNameError
 from accelsim.frozen import frozen
@@ -57,6 +58,7 @@ DEVICE_GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+@checked
 def device(name: str) -> DeviceProfile:
     """The profile of a device.
 

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
+from accelsim.arguments import checked
 from accelsim.catalog import device
 from accelsim.datafile import data_root, name_key, read_mapping, validated
 from accelsim.errors import ProfileError, UnknownNameError
@@ -36,6 +37,7 @@ _KINDS = {Link: "link", NodeProfile: "node", ClusterProfile: "cluster"}
 P = TypeVar("P", Link, NodeProfile, ClusterProfile)
 
 
+@checked
 def cluster(name: str) -> Cluster:
     """A cluster of the catalogue, or one node of it as a cluster.
 

@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from accelsim.arguments import checked
 from accelsim.datafile import (
     MAX_BYTES,
     FileStamp,
@@ -45,6 +46,7 @@ _SUFFIXES = (".yaml", ".yml", ".json", ".onnx")
 _MAX_JSON_BYTES = 64 * MAX_BYTES
 
 
+@checked
 def workload(name: str, shapes: Mapping[str, Sequence[int]] | None = None) -> Workload:
     """Find a workload.
 

@@ -21,6 +21,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.hardware.cluster import Cluster
@@ -366,6 +367,7 @@ _COPIED_SHARE = {
 }
 
 
+@checked
 def collective_costs(
     kind: OperatorKind | str,
     payload_bytes: ArrayLike,

@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from accelsim.arguments import checked
 from accelsim.datafile import data_root
 from accelsim.economics.offer import PRICE_KINDS, Offer, PriceKind, Quote, first_day, price_kind
 from accelsim.economics.price_file import csv_rows, offers_of, read_offers
@@ -30,6 +31,7 @@ _LIST_THEM = "List them with: accelsim offers list"
 _OUTDATED = timedelta(days=366)
 
 
+@checked
 class PriceBook:
     """Offers, sorted by id.
 

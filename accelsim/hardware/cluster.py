@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.hardware.fabric import PLAIN, Fabric
@@ -88,6 +89,7 @@ class Tier:
         return self.bandwidth_bytes_per_s * self.achieved_fraction
 
 
+@checked
 @frozen
 class Cluster:
     """Equal nodes under ordered tiers.
@@ -180,6 +182,7 @@ class Cluster:
         return replace(self, tiers=(*self.tiers[:own], *shared))
 
 
+@checked
 @frozen
 class Pool:
     """Equal devices of a fleet.
@@ -202,6 +205,7 @@ class Pool:
         return cls(name, cluster.device_name, cluster.device_count, cluster)
 
 
+@checked
 @frozen
 class Fleet:
     """Pools of different devices.

@@ -17,6 +17,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.hardware.cluster import Cluster, Tier
@@ -25,6 +26,7 @@ from accelsim.hardware.fabric import Fabric
 Ranks = NDArray[np.int64]
 
 
+@checked
 @frozen
 class RankGroup:
     """The devices that take part in a collective.

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from accelsim.arguments import checked
 from accelsim.catalog import group_devices
 from accelsim.errors import (
     DoesNotFitError,
@@ -36,6 +37,7 @@ from accelsim.workloads.model import Workload
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch.nn import Module
 
 #: Columns where less is better, and where more is.
 BEST_LOW = (
@@ -219,8 +221,9 @@ def _edges(estimate: Estimate, column: str) -> tuple[float, float] | None:
     return (value if low is None else low, value if high is None else high)
 
 
+@checked
 def compare(
-    workloads: str | Path | Workload | Sequence[str | Path | Workload],
+    workloads: str | Path | Workload | Module | Sequence[str | Path | Workload | Module],
     devices: str | DeviceProfile | Iterable[str | DeviceProfile],
     options: RunOptions | None = None,
     price: PriceChoice | None = None,
@@ -243,7 +246,11 @@ def compare(
         InputError: If a name or setting is wrong. Pairs a device cannot run are rows with a reason
             instead.
     """
-    models = [workloads] if isinstance(workloads, str | Path | Workload) else list(workloads)
+    models = (
+        list(workloads)
+        if isinstance(workloads, Iterable) and not isinstance(workloads, str)
+        else [workloads]
+    )
     wanted = [modes] if isinstance(modes, str) else list(modes)
     listed = [devices] if isinstance(devices, str | DeviceProfile) else devices
     profiles = [

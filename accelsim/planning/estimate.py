@@ -13,6 +13,7 @@ from dataclasses import asdict, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Unpack
 
+from accelsim.arguments import checked
 from accelsim.economics.result import usd_per_1000_inferences, usd_per_epoch, usd_per_million_tokens
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
@@ -35,6 +36,8 @@ from accelsim.workloads.model import Workload
 from accelsim.workloads.operator import OperatorKind
 
 if TYPE_CHECKING:
+    from torch.nn import Module
+
     from accelsim.planning.fitting import FittingChange
 
 __all__ = ["FIGURES", "NESTED", "Estimate", "OperatorShare", "estimate"]
@@ -278,8 +281,9 @@ _SPREADS: Mapping[str, tuple[float, float]] = {
 FIGURES = tuple(f.name for f in fields(Estimate) if f.name not in _ABOUT)
 
 
+@checked
 def estimate(
-    workload: str | Path | Workload,
+    workload: str | Path | Workload | Module,
     device: str | DeviceProfile,
     options: RunOptions | None = None,
     price: PriceChoice | None = None,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.arguments import checked
 from accelsim.cost.registry import operator_costs, tier_parameters
 from accelsim.cost.residual import KIND_CORRELATION
 from accelsim.cost.stack import on_stack
@@ -116,6 +117,7 @@ class EstimateColumns:
         return pd.DataFrame(dict(self.columns))
 
 
+@checked
 def estimate_many(
     workload: str | Sequence[str],
     device: str | Sequence[str],
@@ -161,7 +163,10 @@ def _asked(
     unknown = shapes.keys() - set(SHAPE_COLUMNS)
     if unknown:
         raise InvalidValueError("shapes", min(unknown), "columns of " + ", ".join(SHAPE_COLUMNS))
-    columns: Document = {"workload": np.asarray(workload), "device": np.asarray(device)}
+    columns: Document = {
+        "workload": np.asarray(workload, dtype=str),
+        "device": np.asarray(device, dtype=str),
+    }
     for name in SHAPE_COLUMNS:
         columns[name] = _sizes(name, shapes[name]) if name in shapes else np.asarray(_LEFT_OUT)
     try:

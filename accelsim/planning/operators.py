@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from accelsim import catalog
+from accelsim.arguments import checked
 from accelsim.cost import registry
 from accelsim.cost.table import CostTable, Execution
+from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.run import resolve_host
 from accelsim.workloads.dtype import Precision
@@ -13,6 +15,7 @@ from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.retype import retype
 
 
+@checked
 def operator_costs(
     graph: OperatorGraph,
     device: str | DeviceProfile,
@@ -44,6 +47,8 @@ def operator_costs(
             keep its heap.
         UnknownNameError: If the device or precision does not exist.
     """
+    if execution not in list(Execution):
+        raise InvalidValueError("execution", execution, "one of " + ", ".join(Execution))
     profile = catalog.device(device) if isinstance(device, str) else device
     typed = graph if precision is None else retype(graph, find_precision(precision))
     parameters = registry.tier_parameters(profile, tier, heap=heap)

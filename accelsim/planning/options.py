@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import field, fields, replace
 from typing import TypedDict
 
+from accelsim.arguments import checked
 from accelsim.cost.table import Execution
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 
+@checked
 @frozen
 class RunShape:
     """Sizes of a run; the workload's own where None.
@@ -53,6 +55,7 @@ class RunShape:
     steps: int | None = None
 
 
+@checked
 @frozen
 class TrainingOptions:
     """How a model is trained.
@@ -73,6 +76,7 @@ class TrainingOptions:
     lora_rank: int | None = None
 
 
+@checked
 @frozen
 class RunOptions:
     """Everything that decides a run besides the model and the device.
@@ -99,6 +103,7 @@ class RunOptions:
     heap: str = "default"
 
 
+@checked
 @frozen
 class PriceChoice:
     """Which price a device is paid at.

@@ -250,7 +250,6 @@ def resolve(
     workload = _captured(workload, chosen.mode)
     model = workload_catalog.workload(str(workload)) if isinstance(workload, named) else workload
     profile = catalog.device(device) if isinstance(device, str) else device
-    _check_types(model, profile, chosen)
     mode = cast("Mode", _choice("mode", chosen.mode, get_args(Mode)))
     _check_used(chosen, model)
     shape = chosen.shape
@@ -379,21 +378,6 @@ def resolve_host(host: str | DeviceProfile | None) -> CpuProfile | GpuProfile | 
     return profile
 
 
-def _check_types(workload: object, device: object, options: RunOptions) -> None:
-    """Refuse arguments that are neither a name nor what a name stands for, as callers without a
-    type checker pass them.
-    """
-    if not isinstance(workload, Workload):
-        raise InvalidValueError("workload", workload, "a name, the path of a file, or a Workload")
-    if not isinstance(device, DeviceProfile):
-        raise InvalidValueError("device", device, "a name or a device profile")
-    precision, optimizer = options.model.precision, options.training.optimizer
-    if not isinstance(precision, str | Precision | None):
-        raise InvalidValueError("precision", precision, "a name or a Precision")
-    if not isinstance(optimizer, str | None):
-        raise InvalidValueError("optimizer", optimizer, "a name")
-
-
 def _check_used(options: RunOptions, workload: Workload) -> None:
     """Refuse options that say nothing of such a run, by name.
 
@@ -493,10 +477,7 @@ def _output_len(value: int | None, workload: Workload) -> int:
 
 def _stack(name: str | None, device: DeviceProfile, mode: Mode, workload: Workload) -> Stack:
     """The stack asked for, or the device's usual one, if it can run the model on the device."""
-    if name is None:
-        found = stack_catalog.default_stack(device)
-    else:
-        found = stack_catalog.stack(_text("stack", name))
+    found = stack_catalog.default_stack(device) if name is None else stack_catalog.stack(name)
     if not found.runs(device):
         names = [n for n in stack_catalog.stack_names() if stack_catalog.stack(n).runs(device)]
         remedy = f"Stacks of this device: {', '.join(names)}."
@@ -549,9 +530,3 @@ def _layout(name: str | None, stack: Stack, execution: Execution) -> str:
         allowed = f"no value: {who} chooses the layout itself"
         raise InvalidValueError("layout", name, allowed, "Leave layout out.")
     return _choice("layout", name, list(layouts))
-
-
-def _text(field: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise InvalidValueError(field, value, "a name")
-    return value

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import numpy as np
 
+from accelsim.arguments import checked
 from accelsim.cost.memory import MemoryFootprint
 from accelsim.cost.registry import tier_parameters
 from accelsim.cost.residual import run_log_sigma
@@ -44,6 +45,7 @@ from accelsim.workloads.sharding import WHOLE, Shard
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch.nn import Module
 
     from accelsim.hardware.cluster import Cluster
 
@@ -320,8 +322,9 @@ class Simulation(Result):
         return pd.concat(frames, ignore_index=True)
 
 
+@checked
 def simulate(
-    workload: str | Path | Workload,
+    workload: str | Path | Workload | Module,
     device: str | DeviceProfile,
     options: RunOptions | None = None,
     *,

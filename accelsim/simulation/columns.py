@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from simpy.events import Event
 
+from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.simulation.clock import Clock
@@ -30,6 +31,7 @@ _HAS_ENDED = -1  # in place of how many events a row waits for
 _NO_FOLLOWER, _SEVERAL = -1, -2  # in place of the one row that waits for a row
 
 
+@checked
 @frozen(eq=False)
 class TaskColumns:
     """Tasks for servers, one a row, n of them, in the order in which they are submitted.

@@ -12,6 +12,7 @@ from typing import Any
 
 from simpy.events import Event, Process
 
+from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.simulation.clock import Clock, collection_paused
 from accelsim.simulation.columns import JobColumns, TaskColumns
@@ -42,6 +43,7 @@ __all__ = [
 ]
 
 
+@checked
 class Engine:
     """Resources, tasks and one simulated clock.
 

@@ -12,10 +12,12 @@ from numbers import Integral
 
 import numpy as np
 
+from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 
 
+@checked
 @frozen
 class RandomStreams:
     """Streams of one seed.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError, OutputError
 from accelsim.frozen import frozen
 from accelsim.sweeps.batch import Batch, Part, asked_columns, compute
@@ -74,6 +75,7 @@ class SweepResult:
         return points(self.folder)
 
 
+@checked
 def sweep(
     spec: str | Path | Mapping[str, Any] | SweepSpec,
     out: str | Path,

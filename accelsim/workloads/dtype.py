@@ -17,6 +17,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.frozen import frozen
 
@@ -92,6 +93,7 @@ def block_format(label: str, bits: float, shared_bits: float, block: float) -> B
     return BlockFormat(label, bits + shared_bits / block)
 
 
+@checked
 @frozen
 class Precision:
     """Which format each part of a model uses.
@@ -111,10 +113,10 @@ class Precision:
 
     name: str
     compute: Dtype
-    weight: StoredFormat
+    weight: Dtype | BlockFormat
     activation: Dtype
-    kv_cache: StoredFormat
-    unquantised: StoredFormat
+    kv_cache: Dtype | BlockFormat
+    unquantised: Dtype | BlockFormat
     master_weight: Dtype | None = None
     trainable: bool = False
     kept: tuple[str, ...] = ()

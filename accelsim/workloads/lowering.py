@@ -15,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.arguments import checked
 from accelsim.frozen import frozen
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import PRECISIONS, Precision
@@ -32,6 +33,7 @@ _MOST_IN_LAYER = 4
 _LOOKUPS = (OperatorKind.EMBEDDING, OperatorKind.EMBEDDING_BAG)
 
 
+@checked
 @frozen(eq=False)
 class ShapeColumns:
     """Sizes of one pass in each scenario, shape (scenarios,) each; see `PassShape`."""
@@ -200,6 +202,7 @@ class LoweredBatch:
         return total
 
 
+@checked
 def lower(
     workload: Workload,
     model: ModelOptions,

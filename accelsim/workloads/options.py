@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from accelsim.errors import InvalidValueError
+from accelsim.arguments import checked
 from accelsim.frozen import frozen
 from accelsim.workloads.dtype import Precision, StoredFormat, weight_format
 from accelsim.workloads.dtype import precision as find_precision
 
 
+@checked
 @frozen
 class ModelOptions:
     """How a model is represented and issued.
@@ -60,6 +61,4 @@ class ModelOptions:
     def _stored(self, field: str, default: StoredFormat) -> StoredFormat:
         """The format of a field."""
         name = getattr(self, field)
-        if not isinstance(name, str | None):
-            raise InvalidValueError(field, name, "a name")
         return default if name is None else weight_format(field, name)

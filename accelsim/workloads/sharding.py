@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 
@@ -32,6 +33,7 @@ class ParallelGroup(IntEnum):
         return self.name.lower()
 
 
+@checked
 @frozen
 class Stage:
     """A pipeline stage.
@@ -55,6 +57,7 @@ class Stage:
         return self.index == self.count - 1
 
 
+@checked
 @frozen
 class Shard:
     """One rank's part of a model.

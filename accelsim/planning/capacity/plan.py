@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from accelsim.arguments import checked
 from accelsim.economics.carbon import embodied_kgco2e
 from accelsim.economics.dates import is_mixed
 from accelsim.errors import InvalidValueError
@@ -85,6 +86,7 @@ class _Question:
         return (self.load if isinstance(self.load, float) else 1.0) / self.efficiency
 
 
+@checked
 def plan(scenario: str | Path | Mapping[str, Any] | Scenario) -> CapacityPlan:
     """Recommend a fleet.
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -18,13 +19,14 @@ from accelsim.datafile import read_mapping, validated
 from accelsim.economics.offer import LARGEST_USD_PER_HOUR, PriceKind, price_kind
 from accelsim.economics.ownership import OwnedHardware
 from accelsim.errors import ProfileError
-from accelsim.plain import Values
+from accelsim.plain import Document, Values
 from accelsim.planning.options import PriceKeywords, RunKeywords
 from accelsim.units import to_si
 
 #: Fields of `accelsim.estimate` a service may not set: the planner does.
 _PLANNED = frozenset(("batch", "mode", "host", *PriceKeywords.__annotations__))
 _LARGEST_RATE = 1e9
+_M = TypeVar("_M", bound=BaseModel)
 Objective = Literal["cost", "energy", "carbon", "latency", "time"]
 _NEEDED = {"latency": "services", "time": "training_jobs or batch_jobs"}
 
@@ -394,6 +396,27 @@ class Constraints(_Model):
         return quota
 
 
+def _refuses_by_name(model: type[_M]) -> type[_M]:
+    """The model, whose constructor says what is wrong as its reader does."""
+    from pydantic import ValidationError
+
+    made: Any = model
+    validate = made.__init__
+
+    @wraps(validate)
+    def construct(self: Any, **values: Any) -> None:
+        try:
+            validate(self, **values)
+        except ValidationError as error:
+            found = error.errors(include_url=False)
+            problems = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found]
+            raise ProfileError("scenario", problems) from None
+
+    made.__init__ = construct
+    return model
+
+
+@_refuses_by_name
 class Scenario(_Model):
     """A question of capacity.
 
@@ -477,20 +500,13 @@ def load_scenario(source: str | Path | Values) -> Scenario:
         ProfileError: If it cannot be read or a field is wrong; names the line and field.
     """
     if isinstance(source, Mapping):
-        return _of_mapping(source)
+        return Scenario(**_in_si(source))
     path = Path(source)
     return validated(path, lambda: Scenario.model_validate(to_si(read_mapping(path))))
 
 
-def _of_mapping(content: Values) -> Scenario:
-    from pydantic import ValidationError
-
+def _in_si(content: Values) -> Document:
     try:
-        return Scenario.model_validate(to_si(content))
-    except ValidationError as error:
-        problems = [
-            f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors()
-        ]
-        raise ProfileError("scenario", problems) from None
+        return {str(key): value for key, value in to_si(content).items()}
     except ValueError as error:
         raise ProfileError("scenario", [str(error)]) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.simulation.serving.autoscaling import ScalingPolicy
@@ -21,6 +22,7 @@ def _check_counts(options: Any, names: tuple[str, ...]) -> None:
             raise InvalidValueError(name, value, f"a whole number from 1 to {_MOST_REPLICAS:,}")
 
 
+@checked
 @frozen
 class SloTargets:
     """What counts as served well; None asks for nothing.
@@ -174,6 +176,7 @@ class Adapters:
         _check_counts(self, ("count", "rank"))
 
 
+@checked
 @frozen
 class ServingOptions:
     """How a model is served; the engine's own way where None.

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from accelsim.arguments import checked
 from accelsim.planning.options import PriceChoice, RunOptions, options_and_price
 from accelsim.planning.price import DevicePrice
 from accelsim.planning.serving.alone_steps import priced_alone
@@ -25,6 +26,8 @@ from accelsim.simulation.serving.requests import RequestColumns
 from accelsim.simulation.serving.step_times import StepTimes
 
 if TYPE_CHECKING:
+    from torch.nn import Module
+
     from accelsim.hardware.profile import DeviceProfile
     from accelsim.workloads.model import Workload
 
@@ -33,8 +36,9 @@ _Z90 = 1.6448536269514722
 Progress = Callable[[int, float], None]
 
 
+@checked
 def serve(
-    workload: str | Path | Workload,
+    workload: str | Path | Workload | Module,
     device: str | DeviceProfile,
     arrivals: Arrivals | RequestColumns,
     options: ServingOptions | None = None,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from accelsim import catalog, cluster_catalog
+from accelsim.arguments import checked
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
@@ -47,6 +48,8 @@ from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.model import Workload
 
 if TYPE_CHECKING:
+    from torch.nn import Module
+
     from accelsim.hardware.cluster import Cluster
     from accelsim.simulation.timeline import Timeline
 
@@ -219,8 +222,9 @@ def _plain(value: Any) -> Any:
     return [_plain(part) for part in value] if isinstance(value, tuple) else value
 
 
+@checked
 def train(
-    workload: str | Path | Workload,
+    workload: str | Path | Workload | Module,
     options: RunOptions | None = None,
     price: PriceChoice | None = None,
     *,

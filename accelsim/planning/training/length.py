@@ -11,6 +11,7 @@ import math
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.frozen import frozen
 from accelsim.plain import Document
@@ -28,6 +29,7 @@ _RESTART_S = 600.0
 _AMOUNTS = ("tokens", "samples", "epochs", "iterations")
 
 
+@checked
 @frozen
 class RunLength:
     """How long a run is; exactly one of the first four.

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import Any
 
+from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.frozen import frozen
 from accelsim.hardware.placement import RankGroup
@@ -27,6 +28,7 @@ SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", *CLOSED_FORM)
 _RANKS = ("dp", "tp", "pp", "cp", "ep", "microbatch", "chunks", "local_steps")
 
 
+@checked
 @frozen
 class ParallelismPlan:
     """A plan; the product of dp, tp, pp and cp is the number of devices.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from accelsim import catalog
+from accelsim.arguments import checked
 from accelsim.cost.registry import tier_parameters
 from accelsim.cost.stack import on_stack
 from accelsim.errors import InvalidValueError
@@ -43,6 +44,7 @@ _OPTIMIZER_PROBE = 10_000_000
 _TENSOR_PARAMETERS = 4_000_000
 
 
+@checked
 @frozen
 class Conditions:
     """What else slows an iteration.

@@ -12,6 +12,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
+from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.simulation.randomness import RandomStreams
@@ -32,6 +33,7 @@ _COUNTS = (
 )
 
 
+@checked
 @frozen
 class Arrivals:
     """A load.

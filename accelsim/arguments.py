@@ -1,0 +1,156 @@
+"""Refuses arguments of a wrong type by name, as callers without a type checker pass them.
+
+Annotations are the rule. They are texts (PEP 563) and name their classes: whether a value is of a
+class is seen from the names of its own, so that nothing is imported for a check.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, wraps
+from numbers import Integral, Real
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from accelsim.errors import InvalidValueError
+
+_T = TypeVar("_T", bound=Callable[..., Any])
+_Test = Callable[[Any], bool]
+
+
+def checked(target: _T) -> _T:
+    """A function, or a class, that refuses arguments which are not of the types it names.
+
+    Numbers of numpy are numbers; a truth value is none, nor is NaN or infinity.
+
+    Raises:
+        InvalidValueError: When called with one, by name.
+    """
+    if not isinstance(target, type):
+        return _checked(target)
+    made: Any = target
+    made.__init__ = _checked(made.__init__)
+    return cast("_T", made)
+
+
+def _checked(function: _T) -> _T:
+    code, types = function.__code__, function.__annotations__
+    positional = code.co_varnames[: code.co_argcount]
+    named = {*positional, *code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]}
+
+    @wraps(function)
+    def call(*args: Any, **keywords: Any) -> Any:
+        for name, value in (*zip(positional, args, strict=False), *keywords.items()):
+            if name in named and name in types and not _test(types[name])(value):
+                raise InvalidValueError(name, value, _words(types[name]))
+        return function(*args, **keywords)
+
+    return cast("_T", call)
+
+
+def _is_several(value: Any) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+
+
+def _is_array(kinds: str) -> _Test:
+    return lambda value: isinstance(value, np.ndarray) and value.dtype.kind in kinds
+
+
+def _is_numeric(value: Any) -> bool:
+    """Whether it is a number, or an array of finite ones is made of it."""
+    try:
+        numbers = np.asarray(value)
+    except (TypeError, ValueError):
+        return False
+    return numbers.dtype.kind in "iuf" and bool(np.isfinite(numbers).all())
+
+
+_INTEGERS: tuple[str, _Test] = "an array of integers", _is_array("iu")
+_MAPPING: tuple[str, _Test] = "a mapping", lambda value: isinstance(value, Mapping)
+_SEVERAL: tuple[str, _Test] = "a sequence", _is_several
+_TUPLE: tuple[str, _Test] = "a tuple", lambda value: isinstance(value, list | tuple)
+_FUNCTION: tuple[str, _Test] = "a function", callable
+#: Names of types that are no classes of their own -> the words for one, and whether a value is one.
+_KINDS: Mapping[str, tuple[str, _Test]] = {
+    "Any": ("any value", lambda _: True),
+    "ArrayLike": ("finite numbers", _is_numeric),
+    "bool": ("True or False", lambda value: isinstance(value, bool | np.bool_)),
+    "int": ("an integer", lambda value: isinstance(value, Integral) and not _is_truth(value)),
+    "float": ("a finite number", lambda value: _is_number(value) and math.isfinite(value)),
+    "str": ("text", lambda value: isinstance(value, str)),
+    "Path": ("a path", lambda value: isinstance(value, os.PathLike)),
+    "FloatArray": ("an array of numbers", _is_array("iuf")),
+    "IntArray": _INTEGERS,
+    "CodeArray": _INTEGERS,
+    "Mapping": _MAPPING,
+    "Values": _MAPPING,
+    "Iterable": _SEVERAL,
+    "Sequence": _SEVERAL,
+    "tuple": _TUPLE,
+    "Callable": _FUNCTION,
+    "Progress": _FUNCTION,
+    "DeviceProfile": ("a device profile", lambda value: hasattr(value, "device_class")),
+    "StepTimes": ("a StepTimes", lambda value: hasattr(value, "decode_run")),
+}
+
+
+def _is_truth(value: Any) -> bool:
+    return isinstance(value, bool | np.bool_)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not _is_truth(value)
+
+
+@cache
+def _test(annotation: str) -> _Test:
+    """Whether a value is of a type."""
+    parts = [_part(node) for node in _union(annotation)]
+    return parts[0] if len(parts) == 1 else lambda value: any(part(value) for part in parts)
+
+
+def _union(annotation: str) -> list[ast.expr]:
+    """Types that are joined by bars."""
+    node, found = ast.parse(annotation, mode="eval").body, list[ast.expr]()
+    while isinstance(node, ast.BinOp):
+        found.insert(0, node.right)
+        node = node.left
+    return [node, *found]
+
+
+def _name(node: ast.expr) -> str:
+    """Name of a type without what it holds, "None" of nothing."""
+    return ast.unparse(node).partition("[")[0].rpartition(".")[2]
+
+
+def _part(node: ast.expr) -> _Test:
+    name = _name(node)
+    if name == "None":
+        return lambda value: value is None
+    if name not in _KINDS:
+        return lambda value: any(name == one.__name__ for one in type(value).__mro__)
+    whole = _KINDS[name][1]
+    if _KINDS[name] not in (_SEVERAL, _TUPLE) or not isinstance(node, ast.Subscript):
+        return whole
+    item = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice
+    one = _test(ast.unparse(item))
+    return lambda value: (
+        whole(value) and (not isinstance(value, list | tuple | np.ndarray) or all(map(one, value)))
+    )
+
+
+def _one_of_each_type(value: Any) -> Iterable[Any]:
+    """Items to test: a column of a million names is not gone through name by name."""
+    if isinstance(value, np.ndarray) and value.dtype.kind != "O":
+        return value.flat[:1]
+    return {type(item): item for item in value}.values() if isinstance(value, Sequence) else ()
+
+
+def _words(annotation: str) -> str:
+    """What is expected, in words."""
+    names = [_name(node) for node in _union(annotation)]
+    return " or ".join(_KINDS.get(name, (f"a {name}",))[0] for name in names if name != "None")
