@@ -64,7 +64,7 @@ docs: $(VENV)/.dev
 ## make examples     store what examples, quick start and tutorials print now (look at the difference before you commit it)
 examples: $(VENV)/.dev
 	for script in examples/*.py; do $(BIN)/python $$script > $${script%.py}.txt || exit 1; done
-	$(BIN)/python -m tools.documented docs/quick_start.md docs/tutorials/*.md
+	$(BIN)/python -m tools.documented docs/*.md docs/tutorials/*.md
 
 ## make wheel        build the wheel into dist/
 wheel: $(VENV)/.dev

@@ -1,6 +1,5 @@
 """What the documentation shows can be done as shown."""
 
-import importlib.util
 import re
 from pathlib import Path
 
@@ -22,7 +21,9 @@ def _one_day(monkeypatch):
 
 def blocks(page, language):
     text = (ROOT / page).read_text(encoding="utf-8")
-    found = re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    found = re.findall(
+        rf"^```{language}(?: [^\n]*)?\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL
+    )
     assert found, f"{page} has no {language} block"
     return found
 
@@ -37,15 +38,11 @@ def test_device_files_can_be_loaded(page, tmp_path):
         )
 
 
-def test_cluster_files_can_be_loaded_and_examples_run(tmp_path):
+def test_cluster_files_can_be_loaded(tmp_path):
     path = tmp_path / "mine.yaml"
     for text in blocks("docs/clusters.md", "yaml"):
         path.write_text(text, encoding="utf-8")
         assert load_cluster_file(path).device_count > 0
-    names = {}
-    for text in blocks("docs/clusters.md", "python"):
-        exec(compile(text, "docs/clusters.md", "exec"), names)
-    assert names["costs"].time_s.shape == (2,)
 
 
 def test_workload_files_can_be_loaded(tmp_path):
@@ -53,17 +50,6 @@ def test_workload_files_can_be_loaded(tmp_path):
         path = tmp_path / f"{number}.yaml"
         path.write_text(text, encoding="utf-8")
         assert accelsim.estimate(str(path), "t4").latency_s > 0
-
-
-@pytest.mark.parametrize("page", ["README.md", "docs/library.md"])
-def test_python_runs(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    names = {}
-    for text in blocks(page, "python"):
-        if "capture" in text and (importlib.util.find_spec("torch") is None or "MyModel" in text):
-            continue  # the reader's own module, or nothing to capture it with
-        exec(compile(text, page, "exec"), names)
-    assert isinstance(names["run"], accelsim.Estimate)
 
 
 def test_readme_figures_are_those_of_today(capsys):

@@ -1,4 +1,4 @@
-"""The quick start and the tutorials show what their commands and blocks print today."""
+"""Every page shows what its commands and blocks print today, or says why a block is not run."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tools.documented import todays_page
+from tools.documented import todays_page, unmarked_blocks
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGES = [DOCS / "quick_start.md", *sorted((DOCS / "tutorials").glob("*.md"))]
+PAGES = sorted(page for page in DOCS.rglob("*.md") if "\n```" in page.read_text("utf-8"))
 #: Page -> package it needs.
-NEEDED = {"capture_model.md": "torch", "sweep_cluster.md": "pyarrow"}
+NEEDED = {
+    "capture_model.md": "torch",
+    "library.md": "torch",
+    "sweep_cluster.md": "pyarrow",
+    "sweeps.md": "pyarrow",
+}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
@@ -25,6 +30,14 @@ def test_the_page_shows_what_is_printed(page, tmp_path, monkeypatch):
     folder.mkdir()
     text = page.read_text(encoding="utf-8")
     assert todays_page(text, folder) == text
+    assert unmarked_blocks(text) == []
+
+
+def test_blocks_that_are_not_run_say_why():
+    marked = '```text title="Not run in the tests: it needs a GPU"\naccelsim calibrate\n```\n'
+    assert unmarked_blocks(marked + "```text\na tree of folders\n```\n") == []
+    assert unmarked_blocks("```\naccelsim doctor\n```\n") == ["accelsim doctor"]
+    assert unmarked_blocks("```text\naccelsim doctor\n```\n") == ["accelsim doctor"]
 
 
 def test_what_changed_is_written_and_failures_are_told(tmp_path):

@@ -3,7 +3,8 @@
 A page is read from top to bottom in an empty folder. A block with a title (``yaml title="x.yaml"``)
 is a file that is written there. A block that begins with ``$ accelsim`` is run, and the lines below
 each command are what it prints, cut at ``…``. A block of Python is run too; comments at its end are
-what it prints. ``python -m tools.documented PAGE...`` writes today's output into pages; a test
+what it prints. Text says so (``text``), and what is not run why (``title="Not run in the tests:
+it needs a GPU"``). ``python -m tools.documented PAGE...`` writes today's output into pages; a test
 holds them to it.
 """
 
@@ -20,15 +21,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["main", "todays_page"]
+__all__ = ["main", "todays_page", "unmarked_blocks"]
 
 _BLOCK: Final = re.compile(r"^```(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
 _TITLE: Final = re.compile(r'title="([\w.-]+)"')
+_NOT_RUN: Final = re.compile(r'title="Not run in the tests: [^"]+"')
+#: A line of a shell that starts a program of this project.
+_COMMAND: Final = re.compile(r"^(accelsim|python -m|pip) ", re.MULTILINE)
 _PROMPT: Final = "$ accelsim "
 _CUT: Final = "…"
 #: Lines of an output that a page shows where it does not say.
 _SHOWN: Final = 16
 _WIDTH: Final = "100"
+#: Ages of prices are those of this day, 2026-11-22.
+_TODAY: Final = "1795305600"
 
 
 def todays_page(text: str, folder: Path) -> str:
@@ -54,8 +60,23 @@ def todays_page(text: str, folder: Path) -> str:
             body = _commands(body)
         return f"```{about}\n{body}```"
 
-    with contextlib.chdir(folder), _environment({"COLUMNS": _WIDTH}):
+    with contextlib.chdir(folder), _environment({"COLUMNS": _WIDTH, "SOURCE_DATE_EPOCH": _TODAY}):
         return _BLOCK.sub(today, text)
+
+
+def unmarked_blocks(text: str) -> list[str]:
+    """First lines of the blocks that are neither run nor text nor say why they are not run.
+
+    Args:
+        text: A page.
+    """
+    found = []
+    for about, body in _BLOCK.findall(text):
+        is_text = about.startswith("text") and not _COMMAND.search(body)
+        is_run = about == "python" or body.startswith(_PROMPT) or bool(_TITLE.search(about))
+        if not (is_run or is_text or _NOT_RUN.search(about)):
+            found.append(body.partition("\n")[0])
+    return found
 
 
 @contextlib.contextmanager

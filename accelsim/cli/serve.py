@@ -119,6 +119,8 @@ def serve(
         drawn = None if rate is None else Arrivals(rate_per_s=rate, process=process, cv=cv)
         load: Arrivals | RequestColumns = _trace(output_writer, arrivals, requests, drawn, seed)
     else:
+        if find == "max-rate" and rate is None and users is None:
+            rate = 1.0  # where the search starts
         load = Arrivals(
             rate_per_s=rate,
             users=users,
