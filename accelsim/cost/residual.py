@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from accelsim.errors import ProfileError
 from accelsim.frozen import frozen
 from accelsim.workloads.dtype import Dtype
-from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import (
     ATTENTION_KINDS,
     CONV_KINDS,
@@ -242,7 +242,7 @@ def family_name(kind: int, dtype: int, window: int = 0) -> str:
 def family_rows(graph: OperatorGraph) -> dict[str, IntArray]:
     """Row indices of each family of a graph."""
     window = np.zeros(len(graph), dtype=np.int64)
-    convolutions = np.isin(graph.kind, list(CONV_KINDS))
+    convolutions = is_kind(graph.kind, CONV_KINDS)
     if convolutions.any():
         taps = graph.dims[convolutions][:, _WINDOW].prod(axis=1)
         window[convolutions] = np.minimum(taps, _MOST_WINDOW)

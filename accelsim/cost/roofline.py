@@ -22,19 +22,22 @@ from accelsim.workloads.graph import FloatArray
 #: Formats a unit without the row's own format computes in instead: wider, of the same sort where
 #: there is one.
 _SUBSTITUTES = {
-    "tf32": "fp32",
-    "fp16": "fp32",
-    "bf16": "fp32",
-    "fp8": "bf16 fp16 fp32",
-    "fp6": "fp8 bf16 fp16 fp32",
-    "fp4": "fp8 bf16 fp16 fp32",
-    "int8": "int16 int32 fp32",
-    "int4": "int8 fp16 fp32",
-    "int1": "int8 fp32",
-    "bool": "int8 int32 fp32",
-    "int16": "int32 fp32",
-    "int32": "fp32",
-    "int64": "fp64 fp32",
+    Dtype[name]: tuple(Dtype[other] for other in others.split())
+    for name, others in (
+        ("TF32", "FP32"),
+        ("FP16", "FP32"),
+        ("BF16", "FP32"),
+        ("FP8", "BF16 FP16 FP32"),
+        ("FP6", "FP8 BF16 FP16 FP32"),
+        ("FP4", "FP8 BF16 FP16 FP32"),
+        ("INT8", "INT16 INT32 FP32"),
+        ("INT4", "INT8 FP16 FP32"),
+        ("INT1", "INT8 FP32"),
+        ("BOOL", "INT8 INT32 FP32"),
+        ("INT16", "INT32 FP32"),
+        ("INT32", "FP32"),
+        ("INT64", "FP64 FP32"),
+    )
 }
 
 
@@ -48,9 +51,8 @@ def rate_table(rates: Mapping[Dtype, float], *, substitute: bool = True) -> Floa
     """
     table = np.full(len(DTYPE_BYTES), np.nan)
     for dtype in Dtype:
-        others = _SUBSTITUTES.get(dtype.label, "").split() if substitute else []
-        known = (rates[c] for c in (dtype, *(Dtype[o.upper()] for o in others)) if c in rates)
-        table[dtype] = next(known, np.nan)
+        candidates = (dtype, *(_SUBSTITUTES.get(dtype, ()) if substitute else ()))
+        table[dtype] = next((rates[one] for one in candidates if one in rates), np.nan)
     return table
 
 

@@ -18,7 +18,7 @@ from accelsim.cost.residual import group_of
 from accelsim.cost.table import CostTable
 from accelsim.frozen import frozen
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import FloatArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import (
     COLLECTIVE_KINDS,
     CONTRACTION_KINDS,
@@ -51,8 +51,7 @@ _PLACE = np.array(
 #: Formats whose convolutions have a layout that is faster than others: those of matrix cores.
 _LAID_OUT_BYTES = 2.0
 #: Operators that a compiler which generates kernels leaves to libraries.
-_LIBRARY_CALLS = [int(kind) for kind in (*CONTRACTION_KINDS, OperatorKind.EMBEDDING_BAG)]
-_CONVOLUTIONS = [int(kind) for kind in CONV_KINDS]
+_LIBRARY_CALLS = CONTRACTION_KINDS | {OperatorKind.EMBEDDING_BAG}
 _WINDOW, _STRIDE, _GROUPS = (
     [DIMENSIONS[OperatorKind.CONV].index(name) for name in names]
     for names in (("kernel_d", "kernel_h", "kernel_w"), ("stride",), ("groups",))
@@ -158,7 +157,7 @@ def _turned_s(table: CostTable, graph: OperatorGraph, transform_s: float | None)
         graph.dims[:, places].prod(axis=1) for places in (_WINDOW, _STRIDE, _GROUPS)
     )
     is_laid_out = (DTYPE_BYTES[graph.dtype] <= _LAID_OUT_BYTES) | (graph.dtype == Dtype.TF32)
-    turned = np.isin(graph.kind, _CONVOLUTIONS) & is_laid_out & (groups == 1)
+    turned = is_kind(graph.kind, CONV_KINDS) & is_laid_out & (groups == 1)
     turned &= (window > 1) | (stride > 1)
     byte_s = table.memory_s / np.maximum(table.bytes, 1.0)
     moved = 2.0 * (graph.read_bytes + graph.write_bytes)
@@ -174,7 +173,7 @@ def _issued_s(eager_s: FloatArray, graph: OperatorGraph, effect: StackEffect) ->
     """
     if effect.library_call_s is None:
         return eager_s
-    called = np.isin(graph.kind, _LIBRARY_CALLS)
+    called = is_kind(graph.kind, _LIBRARY_CALLS)
     issued: FloatArray = np.where(called, np.minimum(eager_s, effect.library_call_s), 0.0)
     return issued
 

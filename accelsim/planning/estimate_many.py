@@ -38,7 +38,7 @@ from accelsim.planning.options import (
 from accelsim.planning.price import DevicePrice, device_price
 from accelsim.planning.run import ResolvedRun, resolve
 from accelsim.planning.schedule import Schedule, device_settings, device_time_s
-from accelsim.workloads.graph import FloatArray, IntArray
+from accelsim.workloads.graph import FloatArray, IntArray, is_kind
 from accelsim.workloads.lowering import LoweredBatch, ShapeColumns, lower
 from accelsim.workloads.operator import CONTRACTION_KINDS, Phase
 from accelsim.workloads.options import ModelOptions
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 #: Two-sided standard normal quantile of the 90 % interval.
 _Z90 = 1.6448536269514722
 #: Kinds whose FLOP count as the model's.
-_CONTRACTION_CODES = tuple(int(kind) for kind in CONTRACTION_KINDS)
 #: Columns a question may have.
 SHAPE_COLUMNS = ("batch", "seq_len", "output_len", "image_size")
 #: Figures of the answer, as `Estimate` names them.
@@ -532,7 +531,7 @@ def _fill(
     idle_w = settings["idle_w"]
     idle_j = np.nan if idle_w is None else idle_w * figures.period_s[at]
     figures.energy_j[at] = dynamic + idle_j
-    is_matrix = np.isin(lowered.kind, _CONTRACTION_CODES)
+    is_matrix = is_kind(lowered.kind, CONTRACTION_KINDS)
     figures.flop[at] = lowered.flop @ (launches * is_matrix)
     moved = lowered.read_bytes + lowered.weight_bytes + lowered.write_bytes
     figures.bytes[at] = moved @ launches

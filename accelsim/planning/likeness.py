@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from accelsim.frozen import frozen
 from accelsim.workloads.dtype import Precision
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import FloatArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import ATTENTION_KINDS, CONV_KINDS, OperatorKind
 
 _K = OperatorKind
-_CONVOLUTIONS = tuple(int(kind) for kind in CONV_KINDS)
-_ATTENTION = tuple(int(kind) for kind in (*ATTENTION_KINDS, _K.BATCHED_GEMM))
-_LOOKUPS = tuple(int(k) for k in (_K.EMBEDDING_BAG, _K.TREE_ENSEMBLE, _K.TREE_HISTOGRAM))
+_ATTENTION = ATTENTION_KINDS | {_K.BATCHED_GEMM}
+_LOOKUPS = frozenset({_K.EMBEDDING_BAG, _K.TREE_ENSEMBLE, _K.TREE_HISTOGRAM})
 #: Share of the arithmetic from which on a model is one of convolutions.
 _CONVOLUTIONAL = 0.5
 #: Formats of one width and one rate.
@@ -76,8 +75,8 @@ def model_kinds(
     """
     if generates:
         return np.full(len(flop), "generation")
-    share = flop[:, np.isin(kind, _CONVOLUTIONS)].sum(axis=1) / np.maximum(flop.sum(axis=1), 1.0)
-    attends = np.isin(kind, _ATTENTION).any() and not np.isin(kind, _LOOKUPS).any()
+    share = flop[:, is_kind(kind, CONV_KINDS)].sum(axis=1) / np.maximum(flop.sum(axis=1), 1.0)
+    attends = is_kind(kind, _ATTENTION).any() and not is_kind(kind, _LOOKUPS).any()
     rest = "transformer" if attends else "other"
     return np.where(share > _CONVOLUTIONAL, "convolution", rest)
 

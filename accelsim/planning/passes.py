@@ -12,14 +12,12 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-import numpy as np
-
 from accelsim.cost.memory import MemoryFootprint, inference_footprint, training_footprint
 from accelsim.frozen import frozen
 from accelsim.planning.run import ResolvedRun
 from accelsim.workloads.adapters import adapter_step
 from accelsim.workloads.fusion import fuse_elementwise
-from accelsim.workloads.graph import OperatorGraph, concatenate
+from accelsim.workloads.graph import OperatorGraph, concatenate, is_kind
 from accelsim.workloads.model import Lowered, PassShape
 from accelsim.workloads.operator import CONV_KINDS, OperatorKind, Phase
 from accelsim.workloads.recomputation import recomputed
@@ -59,8 +57,7 @@ class RunPasses:
     @property
     def has_convolutions(self) -> bool:
         """Whether any operator is a convolution."""
-        codes = [int(kind) for kind in CONV_KINDS]
-        return any(np.isin(p.graph.kind, codes).any() for p in self.passes)
+        return any(is_kind(p.graph.kind, CONV_KINDS).any() for p in self.passes)
 
 
 def run_passes(run: ResolvedRun) -> RunPasses:

@@ -17,15 +17,13 @@ from accelsim.cost.registry import operator_costs
 from accelsim.cost.table import Bound, CostTable, Execution
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
-from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import COLLECTIVE_KINDS, DIMENSIONS, OperatorKind
 from accelsim.workloads.sharding import ParallelGroup, Shard
 
 if TYPE_CHECKING:
     from accelsim.hardware.cluster import Cluster
     from accelsim.hardware.placement import RankGroup
-
-_COLLECTIVE_CODES = tuple(int(kind) for kind in COLLECTIVE_KINDS)
 
 
 def rank_group(group: ParallelGroup, shard: Shard) -> RankGroup:
@@ -73,7 +71,7 @@ def sharded_costs(
         InvalidValueError: If there are collectives but no cluster.
         UnsupportedOperatorError: Naming the first row that the device cannot run.
     """
-    joins = np.isin(graph.kind, _COLLECTIVE_CODES)
+    joins = is_kind(graph.kind, COLLECTIVE_KINDS)
     if not joins.any():
         return operator_costs(graph, device, execution, parameters, host=host)
     if cluster is None:

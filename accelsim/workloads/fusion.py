@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, compressed_rows
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, compressed_rows, is_kind
 from accelsim.workloads.operator import CONTRACTION_KINDS, OWN_STATISTICS, OperatorKind, Phase
 
 _K = OperatorKind
@@ -70,7 +70,7 @@ def fuse_elementwise(graph: OperatorGraph, *, epilogues: bool = True) -> Operato
     weight_owner = graph.weight_bytes.copy()
     folded = fused & (graph.kind == _K.BATCH_NORM)
     weight_owner[folded] = 0.0
-    matrix = np.isin(graph.kind[heads], list(CONTRACTION_KINDS))
+    matrix = is_kind(graph.kind[heads], CONTRACTION_KINDS)
     behind = np.where(
         fused & (graph.kind == _K.ELEMENTWISE), graph.flop, 0.0
     )  # folded norms cost nothing

@@ -11,7 +11,7 @@ from accelsim.workloads.operator import OperatorKind
 
 _LINE_BYTES = 64.0
 #: Kinds that take rows of tables.
-LOOKUP_KINDS = (OperatorKind.EMBEDDING, OperatorKind.EMBEDDING_BAG)
+LOOKUP_KINDS = frozenset({OperatorKind.EMBEDDING, OperatorKind.EMBEDDING_BAG})
 #: Memory whose pages a core knows the places of: entries of its second-level table times 4 KiB.
 _TRANSLATED_BYTES = 16.0 * 2**20
 #: Shares of the last-level cache from which on a round loses lines, and at which it has lost all.

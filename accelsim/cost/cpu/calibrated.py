@@ -31,7 +31,7 @@ from accelsim.cost.table import Execution, RowCosts
 from accelsim.datafile import FileStamp, file_stamp, read_json
 from accelsim.errors import ProfileError
 from accelsim.workloads.dtype import DTYPE_BYTES
-from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import RECURRENT_KINDS, OperatorKind, Phase
 from accelsim.workloads.variant import Trait
 
@@ -225,7 +225,7 @@ def _memory_bytes(
     )
     cold = share_beyond(reuse_bytes, l3_bytes)
     optimizer = graph.kind == OperatorKind.OPTIMIZER
-    lookups = np.isin(graph.kind, list(LOOKUP_KINDS))  # whose lines are counted one by one
+    lookups = is_kind(graph.kind, LOOKUP_KINDS)  # whose lines are counted one by one
     old = np.where(
         optimizer | ((not is_training) & ~lookups), np.maximum(graph.read_bytes - given, 0.0), 0.0
     )
@@ -260,7 +260,7 @@ def _reuse_bytes(graph: OperatorGraph, machine: CpuMachine, memory: PassMemory) 
     before = _step_before(graph)
     stepped = before >= 0
     optimizer = graph.phase == Phase.OPTIMIZER
-    lookups = np.isin(graph.kind, list(LOOKUP_KINDS))
+    lookups = is_kind(graph.kind, LOOKUP_KINDS)
     backward = graph.phase == Phase.BACKWARD
     weights = float(graph.weight_bytes[~optimizer & ~lookups & ~backward & ~stepped].sum())
     state = float(graph.read_bytes[optimizer].sum())
@@ -330,7 +330,7 @@ def _framework_s(
     )
     stepped = graph.phase != Phase.OPTIMIZER
     forward = stepped & (graph.phase != Phase.BACKWARD)
-    recurrent = np.isin(graph.kind, list(RECURRENT_KINDS)) & forward
+    recurrent = is_kind(graph.kind, RECURRENT_KINDS) & forward
     further = graph.has_trait(Trait.LATER_LAYER)
     time: FloatArray = kernels.call_s * (entered & forward) + kernels.gradient_s * (
         is_training & stepped

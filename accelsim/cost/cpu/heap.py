@@ -23,7 +23,7 @@ import numpy as np
 
 from accelsim.frozen import frozen
 from accelsim.workloads.dtype import DTYPE_BYTES
-from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import CONV_KINDS, DIMENSIONS, OperatorKind, Phase
 from accelsim.workloads.variant import Trait
 
@@ -34,7 +34,6 @@ _TOP_PAD = 128 * 1024
 #: Blocks below this come from holes and hardly move the top.
 _SMALL = 1024
 _STATES = DIMENSIONS[OperatorKind.OPTIMIZER].index("states")
-_CONV_CODES = list(CONV_KINDS)
 
 
 class Heap:
@@ -219,7 +218,7 @@ def _blocks(graph: OperatorGraph, outputs: FloatArray) -> _Blocks:
     count = len(graph)
     last_reader = _last_readers(graph)
     copies: list[Sequence[int]] = [()] * count
-    for row in np.flatnonzero(np.isin(graph.kind, _CONV_CODES)).tolist():
+    for row in np.flatnonzero(is_kind(graph.kind, CONV_KINDS)).tolist():
         operands = (graph.read_bytes[row], graph.weight_bytes[row], graph.write_bytes[row])
         copies[row] = [int(size) for size in operands if size >= _SMALL]
     counts = outputs >= _SMALL

@@ -40,7 +40,7 @@ from accelsim.cost.cpu.row_counts import (
 )
 from accelsim.frozen import frozen
 from accelsim.workloads.dtype import Dtype
-from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import (
     ATTENTION_KINDS,
     CONV_KINDS,
@@ -87,14 +87,9 @@ TERMS = (
 )
 _NORMS = (_K.LAYER_NORM, _K.RMS_NORM, _K.GROUP_NORM, _K.BATCH_NORM, _K.SOFTMAX)
 #: Kinds that pass over their operands in order; lookups over what they write.
-_STREAMING = [
-    int(kind)
-    for kind in (
-        *_NORMS,
-        *(_K.ELEMENTWISE, _K.COPY, _K.REDUCTION, _K.POOLING, _K.SCATTER, _K.OPTIMIZER),
-        *LOOKUP_KINDS,
-    )
-]
+_STREAMING = LOOKUP_KINDS.union(
+    _NORMS, (_K.ELEMENTWISE, _K.COPY, _K.REDUCTION, _K.POOLING, _K.SCATTER, _K.OPTIMIZER)
+)
 _MAXIMA = frozenset(f"max_pool{rank}d{way}" for rank in (1, 2, 3) for way in ("", "_with_indices"))
 _SCALING = frozenset({"mul", "div"})
 _ADDED_ROWS = frozenset({"index_add"})
@@ -161,9 +156,8 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
     weights_beyond_l2 = np.maximum(beyond_l2, reused_beyond_l2)
     beyond_l3 = held * share_beyond(held, context.l3_bytes)
     from_memory = np.broadcast_to(np.asarray(context.memory_bytes, dtype=np.float64), moved.shape)
-    streams = np.isin(
-        graph.kind, _STREAMING
-    )  # whose own long rows tell the cost of a byte of main memory
+    # whose own long rows tell the cost of a byte of main memory
+    streams = is_kind(graph.kind, _STREAMING)
     counts = np.zeros((len(graph), 3))
     flop = graph.flop.copy()
     for kind, rows in graph.rows_by_kind():

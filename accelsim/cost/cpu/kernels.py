@@ -18,7 +18,7 @@ from accelsim.cost.cpu.convolutions import conv_names
 from accelsim.cost.cpu.kind_rows import KindRows
 from accelsim.cost.cpu.recurrent_steps import SINGLE_ROWS
 from accelsim.frozen import frozen
-from accelsim.workloads.graph import BoolArray, OperatorGraph, TextArray
+from accelsim.workloads.graph import BoolArray, OperatorGraph, TextArray, is_kind
 from accelsim.workloads.operator import CONV_KINDS, SORTED_WIDTH, OperatorKind, Phase
 from accelsim.workloads.variant import Trait, Variant, variant
 
@@ -83,9 +83,9 @@ _BY_PHASE = {
 #: What a compiler makes of elementwise operators.
 _COMPILED_LOOP = "compiled_elementwise"
 _COMPILED = {
-    (_K.ELEMENTWISE,): _COMPILED_LOOP,
-    (_K.LAYER_NORM, _K.RMS_NORM): "compiled_layer_norm",
-    (_K.SOFTMAX,): "compiled_softmax",
+    frozenset({_K.ELEMENTWISE}): _COMPILED_LOOP,
+    frozenset({_K.LAYER_NORM, _K.RMS_NORM}): "compiled_layer_norm",
+    frozenset({_K.SOFTMAX}): "compiled_softmax",
 }
 #: Height plus width of a resampled image up to which the framework takes its kernel for channels
 #: that lie together.
@@ -201,7 +201,7 @@ def compiled_names(graph: OperatorGraph, names: TextArray, known: Collection[str
     backward = graph.phase == Phase.BACKWARD
     for kinds, kernel in _COMPILED.items():
         if kernel in known:
-            own = np.isin(graph.kind, list(kinds)) & (~backward | (kernel == _COMPILED_LOOP))
+            own = is_kind(graph.kind, kinds) & (~backward | (kernel == _COMPILED_LOOP))
             names = np.where(own, kernel, names)
     return names
 

@@ -34,7 +34,7 @@ from accelsim.planning.sharded_costs import rank_group, sharded_costs
 from accelsim.simulation.serving.combined_steps import PipelinedSteps
 from accelsim.simulation.serving.step_times import Curve, Surface, TabulatedSteps
 from accelsim.workloads.fusion import fuse_elementwise
-from accelsim.workloads.graph import FloatArray, OperatorGraph, concatenate
+from accelsim.workloads.graph import FloatArray, OperatorGraph, concatenate, is_kind
 from accelsim.workloads.lowering import LoweredBatch, ShapeColumns, lower
 from accelsim.workloads.model import Lowered, PassShape
 from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind, Phase
@@ -42,7 +42,6 @@ from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.sharding import ParallelGroup, Shard, Stage
 
 _ATTENTION = int(OperatorKind.ATTENTION)
-_CONTRACTIONS = tuple(int(kind) for kind in CONTRACTION_KINDS)
 #: Tokens of the pass whose spread stands for all.
 _MIDDLE = 64
 #: Points per doubling of the tokens of a step: two from 64 tokens on, where the tiles of matrix
@@ -385,7 +384,7 @@ def _parts(graph: OperatorGraph, shard: Shard) -> tuple[NDArray[np.bool_], NDArr
     is_attention = graph.kind == _ATTENTION
     is_head = np.zeros(len(graph), dtype=bool)
     if shard.stage.is_last:
-        products = np.flatnonzero(np.isin(graph.kind, _CONTRACTIONS) & ~is_attention)
+        products = np.flatnonzero(is_kind(graph.kind, CONTRACTION_KINDS) & ~is_attention)
         is_head[products[-1] :] = True
     return ~is_attention & ~is_head, is_head
 

@@ -26,7 +26,7 @@ from accelsim.planning.sharded_costs import sharded_costs
 from accelsim.workloads.adapters import is_adapter
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.fusion import fuse_elementwise
-from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import (
     COLLECTIVE_KINDS,
     CONTRACTION_KINDS,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _K = OperatorKind
-_COLLECTIVES = tuple(int(kind) for kind in COLLECTIVE_KINDS)
 _LOOKUPS = (int(_K.EMBEDDING), int(_K.EMBEDDING_BAG))
 #: Group of a collective -> word in the names of fields.
 _GROUPS = {
@@ -252,14 +251,14 @@ def _table(graph: OperatorGraph, run: ResolvedRun) -> CostTable:
 def _columns(graph: OperatorGraph, table: CostTable, run: ResolvedRun) -> dict[str, FloatArray]:
     """Columns of the rows to sum over blocks, by field."""
     is_forward = graph.phase == int(Phase.FORWARD)
-    joins = np.isin(graph.kind, _COLLECTIVES)
+    joins = is_kind(graph.kind, COLLECTIVE_KINDS)
     inside = np.isin(graph.kind, ATTENTION_INSIDE) & is_forward
     columns = {
         "weight_gradient_s": table.time_s * _ends(graph, (".grad_weight", ".grad_bias")),
         "inner_attention_s": table.time_s * inside,
         "saved_bytes": graph.saved_bytes,
         "inner_saved_bytes": graph.saved_bytes * inside,
-        "flop": np.where(_is_contraction(graph) & is_forward, graph.flop, 0.0),
+        "flop": np.where(is_kind(graph.kind, CONTRACTION_KINDS) & is_forward, graph.flop, 0.0),
     }
     for part, rows in (("forward", is_forward), ("backward", ~is_forward)):
         columns[f"compute_{part}_s"] = table.time_s * (rows & ~joins)
@@ -273,11 +272,6 @@ def _columns(graph: OperatorGraph, table: CostTable, run: ResolvedRun) -> dict[s
 def _is_of(graph: OperatorGraph, word: str) -> NDArray[np.bool_]:
     groups = [int(group) for group, label in _GROUPS.items() if label == word]
     found: NDArray[np.bool_] = np.isin(graph.dims[:, 2], groups)
-    return found
-
-
-def _is_contraction(graph: OperatorGraph) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = np.isin(graph.kind, [int(kind) for kind in CONTRACTION_KINDS])
     return found
 
 

@@ -23,7 +23,7 @@ from accelsim.errors import InvalidValueError, OutputError
 from accelsim.frozen import frozen
 from accelsim.plain import Document
 from accelsim.workloads.dtype import Precision, precision
-from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, concatenate
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, concatenate, is_kind
 from accelsim.workloads.operator import (
     ATTENTION_KINDS,
     CONTRACTION_KINDS,
@@ -176,7 +176,7 @@ def stored_bytes(graph: OperatorGraph, parameter_count: int, policy: Precision) 
 
 def weight_widths(kind: NDArray[np.int16], paths: Sequence[str], policy: Precision) -> FloatArray:
     """Bytes that rows of these kinds and module paths store a weight in, shape (n,)."""
-    products = np.isin(kind, [int(k) for k in PRODUCT_KINDS])
+    products = is_kind(kind, PRODUCT_KINDS)
     kept = np.array([policy.keeps(path) for path in paths], dtype=bool)
     return np.where(products & ~kept, policy.weight.bytes, policy.unquantised.bytes)
 
@@ -191,7 +191,7 @@ def compute_dtypes(
     """
     mixed = policy.activation.bytes != policy.compute.bytes
     dtype = np.full(len(kind), int(policy.activation), dtype=np.int8)
-    dtype[np.isin(kind, [int(k) for k in CONTRACTION_KINDS])] = int(policy.compute)
+    dtype[is_kind(kind, CONTRACTION_KINDS)] = int(policy.compute)
     products = [int(k) for k in (*ATTENTION_KINDS, OperatorKind.BATCHED_GEMM)]
     dtype[np.isin(kind, products)] = int(policy.activation if mixed else policy.compute)
     kept = np.array([policy.keeps(path) for path in paths], dtype=bool)
