@@ -1,10 +1,8 @@
 """Language models as benchmarks serve them: closed loops of users on simulated replicas.
 
 A replica is planned once for all loads of a model, format, engine and layout of ranks; loads differ
-in lengths and users. A system with prefill and decoding on different devices is taken in the steady
-state of a closed queue of two stations: users wait for the first free prefill replica, which
-computes one prompt after the other, then generate among the others of their decode replica (the
-asymptotic bounds of Denning and Buzen, Computing Surveys 10(3), 1978).
+in lengths and users. A system with prefill and decoding on different devices is a fleet of two
+pools, whose caches go from one to the other over a link.
 """
 
 from __future__ import annotations
@@ -17,9 +15,12 @@ import numpy as np
 
 from accelsim import catalog
 from accelsim.frozen import frozen
+from accelsim.plain import Values
 from accelsim.planning.options import RunOptions
+from accelsim.planning.price import device_price
+from accelsim.planning.serving.deployment import Deployment, PoolPlan, cache_link, simulate
 from accelsim.planning.serving.measures import RequestTimes
-from accelsim.planning.serving.options import ServingOptions
+from accelsim.planning.serving.options import PrefillOptions, ServingOptions
 from accelsim.planning.serving.plan import ReplicaPlan, replica_plan
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.simulation.serving.arrivals import Arrivals
@@ -27,6 +28,7 @@ from accelsim.simulation.serving.fleet import ArrivalQueue, Fleet
 from accelsim.simulation.serving.requests import RequestColumns, RequestLog
 from accelsim.simulation.serving.routers import router
 from accelsim.simulation.serving.schedulers.continuous import ContinuousBatching
+from accelsim.validation.data_folder import published
 from accelsim.workloads.dtype import Precision
 from accelsim.workloads.model import Workload
 from accelsim.workloads.options import ModelOptions
@@ -38,7 +40,7 @@ _LONGEST = 16_384
 #: Requests per user, as the harnesses send them: the first of each come all at once, which weighs
 #: in means.
 _PER_USER = 10
-_ROUNDS = 60
+_FACTS: Values = published("serving_systems")
 
 
 @frozen
@@ -71,6 +73,8 @@ class Served:
         engine: Name of the engine.
         device: Catalogue name of the device.
         ranks: How the devices share it.
+        kv_format: Format of the cache; the precision's where None.
+        memory_fraction: The engine's share of the memory; its usual one where None.
     """
 
     workload: Workload
@@ -78,6 +82,8 @@ class Served:
     engine: str
     device: str
     ranks: Ranks = Ranks()
+    kv_format: str | None = None
+    memory_fraction: float | None = None
 
 
 @frozen
@@ -88,11 +94,20 @@ class Load:
         users: Requests in flight.
         prompt: Lengths of prompts, as `Arrivals` takes them.
         output: Lengths of outputs.
+        batch_tokens: Tokens of a step.
     """
 
     users: int
     prompt: str
     output: str
+    batch_tokens: int = _BATCH_TOKENS
+
+    @property
+    def columns(self) -> RequestColumns:
+        """Its requests."""
+        count = _PER_USER * self.users
+        asked = Arrivals(users=self.users, requests=count, prompt=self.prompt, output=self.output)
+        return asked.columns(RandomStreams(0))
 
 
 @frozen
@@ -126,9 +141,11 @@ def plan_of(served: Served) -> ReplicaPlan:
         ep=served.ranks.ep,
         max_seqs=_MOST_SEQS,
         max_batch_tokens=_BATCH_TOKENS,
+        memory_fraction=served.memory_fraction,
         prefix_cache=False,
     )
-    run = RunOptions(model=ModelOptions(precision=served.precision))
+    model = ModelOptions(precision=served.precision, kv_format=served.kv_format)
+    run = RunOptions(model=model)
     device = catalog.device(served.device)
     return replica_plan(served.workload, device, run, options, max_context=_LONGEST)
 
@@ -156,54 +173,58 @@ def closed_loop(served: Served, load: Load) -> TokenTimes:
         InputError: If the model does not fit or does not run; its subclasses say which.
     """
     users = max(1, round(load.users / served.ranks.dp))
-    plan = replace(plan_of(served), max_seqs=users)
-    count = _PER_USER * users
-    asked = Arrivals(users=users, requests=count, prompt=load.prompt, output=load.output)
-    times = simulated(plan, asked.columns(RandomStreams(0)), users)
-    return TokenTimes(
-        float(np.median(times.ttft_s)),
-        float(times.ttft_s.mean()),
-        float(np.median(times.tpot_s)),
-        _common_sigma(plan),
-    )
+    plan = _limited(served, users, load.batch_tokens)
+    times = simulated(plan, replace(load, users=users).columns, users)
+    return _token_times(times, _common_sigma(plan))
 
 
 @lru_cache(maxsize=4096)
 def split(
     prefill: Served, prefill_count: int, decode: Served, decode_count: int, load: Load
 ) -> TokenTimes:
-    """Times of a closed loop whose prompts and further tokens run on different replicas.
+    """Times of a closed loop whose prompts and further tokens run on different replicas; each
+    group of ranks with requests of its own is a replica.
 
     Args:
         prefill: A prefill replica.
         prefill_count: Prefill replicas.
         decode: A decode replica.
         decode_count: Decode replicas.
-        load: The loop; lengths are taken at their means.
+        load: The loop.
 
     Raises:
         InputError: If a model does not fit or does not run; its subclasses say which.
     """
-    first, second = plan_of(prefill), plan_of(decode)
-    asked = Arrivals(users=1, requests=256, prompt=load.prompt, output=load.output)
-    columns = asked.columns(RandomStreams(0))
-    prompt, output = float(columns.prompt_tokens.mean()), float(columns.output_tokens.mean())
-    keys = 0.5 * prompt * (prompt + 1)
-    prompt_s = first.steps.step(round(prompt), keys, 0, 0.0)[0]
-    servers, groups = prefill_count * prefill.ranks.dp, decode_count * decode.ranks.dp
-    token_s, waits_s = 0.0, 0.0
-    generating = float(load.users)
-    for _ in range(_ROUNDS):
-        count = max(1, math.ceil(generating / groups))
-        context = count * (prompt + 0.5 * output)
-        token_s = second.steps.decode_run(count, context, 1)[0]
-        cycle_s = max(load.users * prompt_s / servers, prompt_s + output * token_s)
-        waits_s = cycle_s - output * token_s
-        generating = 0.5 * (generating + load.users * output * token_s / cycle_s)
+    first = _limited(prefill, load.users, load.batch_tokens)
+    second = _limited(decode, load.users, load.batch_tokens)
+    price, link = device_price(second.run.device), str(_FACTS["cache_link"])
+    options = replace(second.options, prefill=PrefillOptions(link=link))
+    pools = (
+        PoolPlan(second, price, decode_count * decode.ranks.dp, part="further"),
+        PoolPlan(
+            first,
+            price,
+            prefill_count * prefill.ranks.dp,
+            part="prompts",
+            link=cache_link(first, link),
+        ),
+    )
+    fleet = Deployment(pools, options, (second.run.workload.name,))
+    done = simulate(fleet, load.columns, users=load.users, streams=RandomStreams(0))
     sigma = max(_common_sigma(first), _common_sigma(second))
-    first_s = max(0.5 * (load.users / servers + 1) * prompt_s, waits_s)
-    mean_s = waits_s + (first_s - waits_s) / _PER_USER
-    return TokenTimes(waits_s, mean_s, token_s, sigma)
+    return _token_times(RequestTimes.of(done.fleet.log), sigma)
+
+
+def _limited(served: Served, users: int, batch_tokens: int) -> ReplicaPlan:
+    """A replica with room for so many users at once."""
+    return replace(plan_of(served), max_seqs=users, max_batch_tokens=max(batch_tokens, users))
+
+
+def _token_times(times: RequestTimes, sigma: float) -> TokenTimes:
+    ttft_s, tpot_s = times.ttft_s, times.tpot_s
+    return TokenTimes(
+        float(np.median(ttft_s)), float(ttft_s.mean()), float(np.median(tpot_s)), sigma
+    )
 
 
 def _common_sigma(plan: ReplicaPlan) -> float:

@@ -8,12 +8,14 @@ harness does it: a closed loop of C users, lengths uniform between 0.8 and 1 of 
 requests, no end-of-sequence, no prefix cache, at most C sequences and 8,192 tokens a step. Times
 to the first token are compared as medians, and as means in a suite beside it: the measured ones
 rise with C by a twentieth of a prompt's time per user, whatever the length of the answers, as
-means over ten requests per user do whose first come all at once. Formats of 4 bits are of weights
-alone: an H200 has no such arithmetic.
+means over ten requests per user do whose first come all at once. Where the harness starts a server
+otherwise (FP8 cache, tokens of a step, share of memory), `serving_systems` says so. Formats of 4
+bits are of weights alone: an H200 has no such arithmetic.
 
 Ranks: where a row gives as many expert-tensor ranks as expert ranks and the product as its ranks
 (64 on a node of 8), both are the same ranks. Rows that state no numbers of prefill and decode
-replicas are taken as one of each, and stand in a view of their own.
+replicas do not say which system was measured, those alike in all that they state differ by up to
+2.5 times: they are refused.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ TOKENS_SCHEMA = schema("serving/measured_ttft_tpot_h200.csv")
 _FACTS: Values = published("serving_systems")
 _USERS = re.compile(r"silicon_concurrency=(\d+)")
 _LEAST_SHARE = 0.8
-_NOT_STATED = "numbers of replicas not stated"
+_BATCH_TOKENS = 8192
+_NOT_STATED = "the row states no numbers of prefill and decode replicas"
 
 
 @register_suite(
@@ -101,9 +104,9 @@ def _row(cells: Values, measured_s: float, figure: str) -> FigureRow:
     row = FigureRow(str(cells["system"]), f"{model} ({backend}, {mode})", label, measured_s)
     if not np.isfinite(measured_s) or not users:
         return replace(row, refusal="no such time, or no requests in flight, in the row")
-    system = _System(cells, users)
     if mode == "disagg" and not np.isfinite(cells["decode_num_workers"]):
-        row = replace(row, views=frozenset({_NOT_STATED}))
+        return replace(row, refusal=_NOT_STATED)
+    system = _System(cells, users)
 
     def predict() -> tuple[float, float]:
         times = system.times()
@@ -133,12 +136,27 @@ class _System:
         Raises:
             InputError: If the model is unknown or does not run; its subclasses say which.
         """
-        load = Load(self.users, *(_length(self.cells[name]) for name in ("isl", "osl")))
+        prompt, output = (_length(self.cells[name]) for name in ("isl", "osl"))
+        load = Load(self.users, prompt, output, self._batch_tokens)
         if self.cells["mode"] == "agg":
             return closed_loop(self._served(""), load)
         counts = [self._count(f"{part}_num_workers") for part in ("prefill", "decode")]
         prefill, decode = self._served("prefill_"), self._served("decode_")
         return split(prefill, counts[0], decode, counts[1], load)
+
+    @property
+    def _asked(self) -> Values:
+        """What the harness asks of this server."""
+        workload = served_workload(str(self.cells["model_path"]))
+        asked: Values = _FACTS["harness"].get(f"{self.cells['backend']}/{workload.name}", {})
+        return asked
+
+    @property
+    def _batch_tokens(self) -> int:
+        """Tokens of a step."""
+        tokens = self._asked.get("batch_tokens", _BATCH_TOKENS)
+        is_sequence = tokens == "sequence"
+        return round(self.cells["isl"] + self.cells["osl"]) if is_sequence else int(tokens)
 
     def _served(self, part: str) -> Served:
         cells = self.cells
@@ -153,7 +171,9 @@ class _System:
         names = ("tp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
         ranks = layout(*(self._count(part + name) for name in names))
         precision = served_precision(workload, str(cells["model_path"]), str(cells["precision"]))
-        return Served(workload, precision, engine, device_of(str(cells["system"])).name, ranks)
+        device = device_of(str(cells["system"])).name
+        kept = {name: self._asked.get(name) for name in ("kv_format", "memory_fraction")}
+        return Served(workload, precision, engine, device, ranks, **kept)
 
     def _count(self, name: str) -> int:
         """A number of ranks or replicas; 1 where the row does not state it."""

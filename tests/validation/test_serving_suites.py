@@ -96,12 +96,20 @@ def test_more_users_wait_longer_for_each_token(served):
 
 
 def test_a_split_system_is_bound_by_its_prefill(served):
-    load = Load(64, "1000", "10")
+    load = Load(16, "1000", "10")
     one, four = (split(served, count, served, 1, load) for count in (1, 4))
-    prompt_s = plan_of(served).steps.step(1000, 500_500, 0, 0.0)[0]
-    cycle_s = one.ttft_s + 10 * one.tpot_s
-    assert cycle_s == pytest.approx(64 * prompt_s, rel=0.02)
+    prompt_s = plan_of(served).steps.step(8000, 8 * 500_500, 0, 0.0)[0] / 8
+    # users that wait for a replica take its time among them
+    assert one.ttft_s + 10 * one.tpot_s == pytest.approx(16 * prompt_s, rel=0.15)
     assert four.ttft_s < one.ttft_s
+
+
+def test_rows_of_unknown_replicas_and_servers_of_the_harness(tmp_path):
+    apart = ROW | {"mode": "disagg", "silicon_tpot_ms": 9.0}
+    stated = apart | {"prefill_num_workers": 1, "decode_num_workers": 2, "prefill_tp_size": 1}
+    folder = folder_of(tmp_path, TOKENS_SCHEMA, apart, stated | {"decode_tp_size": 1})
+    refused = [batch.refusal for batch in load_tpot(folder) if batch.refusal]
+    assert refused == ["the row states no numbers of prefill and decode replicas"]
 
 
 def test_energy_of_a_steady_batch_is_power_over_rate(served):

@@ -21,6 +21,8 @@ from accelsim.simulation.serving.requests import RequestColumns
 if TYPE_CHECKING:
     from accelsim.planning.serving.plan import ReplicaPlan
 
+_PART_ROWS = 1_000_000
+
 
 @frozen
 class LoadShape:
@@ -40,13 +42,18 @@ class LoadShape:
 
     @classmethod
     def of(cls, columns: RequestColumns) -> LoadShape:
-        """Means of requests."""
-        prompt = columns.prompt_tokens.astype(np.float64)
-        output = columns.output_tokens.astype(np.float64)
-        steps = np.maximum(output - 1, 0.0)
-        held = (steps * (prompt + 0.5 * steps)).sum() / max(steps.sum(), 1.0)
-        keys = (0.5 * prompt * (prompt + 1)).sum() / prompt.sum()
-        return cls(float(prompt.mean()), float(output.mean()), float(keys), float(held))
+        """Means of requests, which are summed up a part at a time: there may be ten millions."""
+        count, sums = len(columns), np.zeros(5)
+        for first in range(0, count, _PART_ROWS):
+            part = slice(first, first + _PART_ROWS)
+            prompt = columns.prompt_tokens[part].astype(np.float64)
+            output = columns.output_tokens[part].astype(np.float64)
+            steps = np.maximum(output - 1, 0.0)
+            held, keys = steps * (prompt + 0.5 * steps), 0.5 * prompt * (prompt + 1)
+            sums += [column.sum() for column in (prompt, output, steps, held, keys)]
+        prompts, outputs, further, held_sum, key_sum = sums.tolist()
+        contexts = key_sum / prompts, held_sum / max(further, 1.0)
+        return cls(prompts / count, outputs / count, *contexts)
 
 
 @frozen

@@ -188,11 +188,21 @@ def _prompts(
     apart = options.of_prompts()
     own = replica_plan(plan.run.workload, device, run, apart, max_context=max_context)
     price = further.price if own.run.device is plan.run.device else device_price(own.run.device)
-    link = cluster_catalog.link(asked.link)
-    held = 0.0 if own.memory is None else own.memory.cache_bytes_per_token
-    rate = link.bandwidth_bytes_per_s.value * link.achieved_fraction.value
-    moved = CacheLink(link.latency_s.value, held / rate)  # every rank sends its own part
+    moved = cache_link(own, asked.link)
     return PoolPlan(own, price, asked.replicas, part="prompts", link=moved)
+
+
+def cache_link(plan: ReplicaPlan, name: str) -> CacheLink:
+    """What the caches of a replica leave by, every rank's part over a link of its own.
+
+    Args:
+        plan: The replica.
+        name: Name of the link.
+    """
+    link = cluster_catalog.link(name)
+    held = 0.0 if plan.memory is None else plan.memory.cache_bytes_per_token
+    rate = link.bandwidth_bytes_per_s.value * link.achieved_fraction.value
+    return CacheLink(link.latency_s.value, held / rate)
 
 
 @frozen(eq=False)

@@ -1,7 +1,8 @@
 """Requests as columns: when they come, how long they are, what they share, and what became of them.
 
-The columns are typed arrays of the standard library: a scheduler reads and writes single places,
-which numpy does ten times slower, and statistics see them as numpy arrays without a copy.
+The columns are typed arrays of the standard library, or views of what was asked: a scheduler reads
+and writes single places, which numpy does ten times slower, and statistics see them as numpy arrays
+without a copy. A request takes 60 bytes in all, so that ten million fit into 600 MB.
 """
 
 from __future__ import annotations
@@ -76,10 +77,17 @@ class RequestColumns:
         return len(self.arrival_s)
 
 
+def _shared(code: str, column: NDArray[Any]) -> memoryview:
+    """A column to read; whole numbers in 32 bits, which hold the longest. No copy where it is so
+    already.
+    """
+    return np.ascontiguousarray(column, dtype=code).data
+
+
 def _typed(code: str, column: NDArray[Any]) -> array[Any]:
-    """A column as an array; whole numbers in 32 bits, which hold the longest."""
+    """A column to read and write."""
     found = array(code)
-    found.frombytes(np.ascontiguousarray(column, dtype=code).view(np.uint8).data)
+    found.frombytes(_shared(code, column).cast("B"))
     return found
 
 
@@ -106,9 +114,10 @@ class RequestLog:
     def __init__(self, asked: RequestColumns) -> None:
         count = len(asked)
         self.asked = asked
-        self.arrival_s = _typed("d", asked.arrival_s)
-        self.prompt_tokens = _typed("i", asked.prompt_tokens)
-        self.output_tokens = _typed("i", asked.output_tokens)
+        follows = bool(np.isnan(asked.arrival_s).any())
+        self.arrival_s: Any = (_typed if follows else _shared)("d", asked.arrival_s)
+        self.prompt_tokens = _shared("i", asked.prompt_tokens)
+        self.output_tokens = _shared("i", asked.output_tokens)
         self.scheduled_s, self.first_token_s = _unwritten(count), _unwritten(count)
         self.finish_s = _unwritten(count)
         self.replica = array("i", [-1]) * count
@@ -121,7 +130,7 @@ class RequestLog:
     def of_prompts(self) -> RequestLog:
         """The same requests up to their first token, which is the end of them here."""
         found = copy(self)
-        found.output_tokens = array("i", [1]) * len(self)
+        found.output_tokens = memoryview(array("i", [1]) * len(self))
         found.finish_s = _unwritten(len(self))
         return found
 
@@ -131,5 +140,4 @@ class RequestLog:
 
     def column(self, name: str) -> NDArray[Any]:
         """A column as a numpy array that shares its memory."""
-        values = getattr(self, name)
-        return np.frombuffer(values, dtype=values.typecode)
+        return np.asarray(getattr(self, name))
