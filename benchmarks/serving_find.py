@@ -61,7 +61,8 @@ def most_load(pair, load, options) -> str:
     best = max(good)
     return (
         f"max-rate {found.value:.3g}/s, of rates tried {best:.3g}/s "
-        f"({found.value / best - 1:+.1%}), {found.simulations} simulations, {took_s:.1f} CPU-seconds"
+        f"({found.value / best - 1:+.1%}), {found.simulations} simulations, "
+        f"{took_s:.1f} CPU-seconds"
     )
 
 
