@@ -18,7 +18,6 @@ A message names the field, the value, the allowed range, and what to do next.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -72,11 +71,12 @@ class UnknownNameError(InputError):
     """
 
     def __init__(self, what: str, name: str, known: Iterable[str], remedy: str = "") -> None:
+        from difflib import get_close_matches
+
         self.what, self.name = what, name
         spelled = {str(k).lower(): str(k) for k in known}
-        self.near = [
-            spelled[k] for k in difflib.get_close_matches(name.lower(), spelled, n=4, cutoff=0.4)
-        ]
+        close = get_close_matches(name.lower(), spelled, n=4, cutoff=0.4)
+        self.near = [spelled[k] for k in close]
         hint = f" Did you mean {', '.join(self.near)}?" if self.near else ""
         shown = name if len(name) <= 80 else name[:77] + "..."
         super().__init__(f"Unknown {what} {shown!r}.{hint} {remedy}".rstrip())

@@ -8,7 +8,6 @@ name (`UNIT_SUFFIXES`); the base gives it JSON, a table, a short text and a comp
 from __future__ import annotations
 
 import hashlib
-import html
 import json
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -179,6 +178,8 @@ class Result:
 
     def _repr_html_(self) -> str:
         """A table of the metrics, as notebooks show it."""
+        import html
+
         rows = "".join(
             f"<tr><th>{html.escape(name)}</th><td>{_number(metric.value)}</td>"
             f"<td>{_interval(metric)}</td></tr>"

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 from accelsim.calibration import calibrate, check_run
-from accelsim.calibration.check import CheckCase
+from accelsim.calibration.check import CheckCase, freeze
 from accelsim.calibration.environment import describe
 from accelsim.calibration.measurement.captured_rows import captured_row
 from accelsim.calibration.measurement.case import Case
@@ -170,6 +170,19 @@ def test_changed_predictions_are_refused(folder, capsys):
     (folder / "frozen.json").write_text(json.dumps(document))
     assert accelsim("calibrate", "check", "--out", str(folder)) == 2
     assert "changed after they were frozen" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [({"run_hash": "f00d"}, "the predictions are of another run"), (None, "another version")],
+)
+def test_predictions_of_another_run_or_version_are_refused(folder, capsys, changed, message):
+    assert fit(folder) == 0
+    origin = json.loads((folder / "frozen.json").read_text())["origin"]
+    frozen = freeze((), origin | changed if changed else {"machine": origin["machine"]})
+    (folder / "frozen.json").write_text(json.dumps(frozen))
+    assert accelsim("calibrate", "check", "--out", str(folder)) == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
