@@ -9,31 +9,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, field, fields, replace
+from dataclasses import asdict, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Unpack
 
 from accelsim.arguments import checked
 from accelsim.economics.result import usd_per_1000_inferences, usd_per_epoch, usd_per_million_tokens
-from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.plain import Document, Values
 from accelsim.planning.evidence import Evidence, evidence
 from accelsim.planning.options import (
     EstimateKeywords,
-    ModelOptions,
     PriceChoice,
     RunOptions,
     options_and_price,
 )
-from accelsim.planning.passes import RunPasses, run_passes
+from accelsim.planning.passes import RunPasses, check_effect, run_passes
 from accelsim.planning.price import DevicePrice, device_price
 from accelsim.planning.run import ResolvedRun, resolve
 from accelsim.planning.simulate import OperatorShare, Simulation, simulated
 from accelsim.result import Metric, Provenance, Result
 from accelsim.workloads.model import Workload
-from accelsim.workloads.operator import OperatorKind
+from accelsim.workloads.operator import CONV_KINDS
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -307,24 +305,8 @@ def estimate(
     run = resolve(workload, device, chosen)
     cost = device_price(run.device, paid)
     passes = run_passes(run)
-    _check_effect(chosen.model, run, passes)
+    check_effect(chosen.model, run)
     return _estimate(run, passes, cost)
-
-
-def _check_effect(asked: ModelOptions, run: ResolvedRun, passes: RunPasses) -> None:
-    """Refuse options of operators that the model has none of, by name.
-
-    Raises:
-        InvalidValueError: Naming the first.
-    """
-    if asked.layout is not None and not passes.has_convolutions:
-        allowed = f"no value: {run.workload.name} has no convolutions"
-        raise InvalidValueError("layout", asked.layout, allowed, "Leave layout out.")
-    if not asked.fused_attention:
-        fused = run_passes(replace(run, fused_attention=True, recompute="none"))
-        if not any((p.graph.kind == int(OperatorKind.ATTENTION)).any() for p in fused.passes):
-            allowed = f"true: {run.workload.name} has no attention"
-            raise InvalidValueError("fused_attention", False, allowed, "Leave it out.")
 
 
 def _estimate(run: ResolvedRun, passes: RunPasses, price: DevicePrice) -> Estimate:
@@ -344,7 +326,7 @@ def _estimate(run: ResolvedRun, passes: RunPasses, price: DevicePrice) -> Estima
         mode=run.mode,
         stack=run.stack.label,
         execution=run.execution.value,
-        layout=run.layout if passes.has_convolutions else "",
+        layout=run.layout if passes.has(CONV_KINDS) else "",
         interval_level=_INTERVAL_LEVEL,
         memory_bytes=passes.memory.total_bytes,
         memory_available_bytes=available,

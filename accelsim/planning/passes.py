@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from accelsim.cost.memory import MemoryFootprint, inference_footprint, training_footprint
+from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.planning.run import ResolvedRun
 from accelsim.workloads.adapters import adapter_step
@@ -20,6 +21,7 @@ from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import OperatorGraph, concatenate, is_kind
 from accelsim.workloads.model import Lowered, PassShape
 from accelsim.workloads.operator import CONV_KINDS, OperatorKind, Phase
+from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.recomputation import recomputed
 from accelsim.workloads.training import training_graph
 
@@ -54,10 +56,25 @@ class RunPasses:
     total_bytes: float
     input_bytes: float
 
-    @property
-    def has_convolutions(self) -> bool:
-        """Whether any operator is a convolution."""
-        return any(is_kind(p.graph.kind, CONV_KINDS).any() for p in self.passes)
+    def has(self, kinds: frozenset[OperatorKind]) -> bool:
+        """Whether any operator is of these kinds."""
+        return any(is_kind(p.graph.kind, kinds).any() for p in self.passes)
+
+
+def check_effect(asked: ModelOptions, run: ResolvedRun) -> None:
+    """Refuse options of operators that the model has none of, by name.
+
+    Raises:
+        InvalidValueError: Naming the first.
+    """
+    if asked.layout is not None and not run_passes(run).has(CONV_KINDS):
+        allowed = f"no value: {run.workload.name} has no convolutions"
+        raise InvalidValueError("layout", asked.layout, allowed, "Leave layout out.")
+    if not asked.fused_attention:
+        fused = run_passes(replace(run, fused_attention=True, recompute="none"))
+        if not fused.has(frozenset({OperatorKind.ATTENTION})):
+            allowed = f"true: {run.workload.name} has no attention"
+            raise InvalidValueError("fused_attention", False, allowed, "Leave it out.")
 
 
 def run_passes(run: ResolvedRun) -> RunPasses:

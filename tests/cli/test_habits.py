@@ -90,6 +90,43 @@ def test_discounts_and_caps_are_options(run, refused):
     )
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("estimate", "lenet-5", "-d", "t4"),
+        ("compare", "lenet-5", "-d", "t4"),
+        ("serve", "lenet-5", "-d", "t4", "--rate", "1", "--requests", "5"),
+        ("train", "resnet-18", "-d", "t4"),
+    ],
+)
+def test_every_question_takes_the_choice_of_a_price(run, refused, command):
+    choice = ("--provider", "aws", "--region", "us-*", "--kind", "spot", "--format", "json")
+    found, halved = (
+        run(*command, *choice, *more).json for more in ((), ("--discounts", "aws=50%"))
+    )
+    (usual, half) = (one[0] if isinstance(one, list) else one for one in (found, halved))
+    assert usual["offer"].startswith("aws/us-")
+    assert usual["offer"].endswith(":spot")
+    costs = [name for name in usual if name.startswith("cost_usd") and usual[name]]
+    assert [half[name] for name in costs] == pytest.approx([usual[name] / 2 for name in costs])
+    assert costs
+    capped = (*command, "--max-usd-per-hour", "0.001")
+    said = run(*capped).out if command[0] == "compare" else refused(*capped)
+    assert "max_usd_per_hour" in said
+
+
+def test_sweeps_take_the_choice_of_a_price(tmp_path):
+    import accelsim
+
+    fixed = {"model": "lenet-5", "device": "t4", "provider": "aws", "discounts": "aws=50%"}
+    spec = {"name": "s", "fixed": fixed, "vary": {"kind": ["on-demand", "spot"]}}
+    rows = accelsim.sweep(spec, tmp_path / "out", workers=1).to_frame()
+    assert all(name.startswith("aws/") for name in rows["offer"])
+    assert [name.endswith(":spot") for name in rows["offer"]] == [False, True]
+    usual = accelsim.estimate("lenet-5", "t4", provider="aws").usd_per_hour
+    assert rows["usd_per_hour"][0] == pytest.approx(usual / 2)
+
+
 def test_advice_names_no_option_already_set(run):
     assert "--execution graph" in run("estimate", "resnet-50", "-d", "t4", "--batch", "1").out
     for how in ("graph", "compiled"):

@@ -2,11 +2,14 @@
 use.
 """
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelsim.economics.offer import PRICE_KINDS, Offer, Quote
+from accelsim.economics.offer import PRICE_KINDS, Offer, Quote, first_day
+from accelsim.economics.price import PriceBook
 from accelsim.economics.result import electricity_usd_per_hour
 from accelsim.errors import InvalidValueError
 
@@ -74,3 +77,23 @@ def test_electricity_is_linear_in_power_tariff_and_overhead(power, tariff, pue, 
     assert electricity_usd_per_hour(factor * power, tariff, pue) == pytest.approx(factor * base)
     assert electricity_usd_per_hour(power, factor * tariff, pue) == pytest.approx(factor * base)
     assert electricity_usd_per_hour(power, tariff, factor * pue) == pytest.approx(factor * base)
+
+
+def test_one_thing_has_one_current_price():
+    """However its region and instance are spelt; the cheapest is no year older than another."""
+    book = PriceBook.load()
+    things = [
+        re.sub("[^a-z0-9/.]", "", offer.offer_id.lower()) + f"/{offer.device_count}"
+        for offer in book
+    ]
+    assert len(set(things)) == len(things)
+    for device in book.devices:
+        for kind in PRICE_KINDS:
+            quote = book.cheapest(device, kind)
+            alike = book.offers(device, quote.offer.provider, None, kind) if quote else ()
+            days = [
+                first_day(one.dated(kind)) for one in alike if one.instance == quote.offer.instance
+            ]
+            known = [day for day in days if day is not None]
+            own = quote and first_day(quote.offer.dated(kind))
+            assert not known or own is None or (max(known) - own).days <= 366

@@ -166,3 +166,84 @@ def test_bounds_have_the_names_of_the_nomenclature():
     graph = run_passes(resolve("resnet-50", "tpu-v4")).passes[0].graph
     costs = operator_costs(graph, "tpu-v4").to_frame()
     assert all(word in named for word in found | set(costs["bound"]))
+
+
+#: Values of options that are no run's usual ones; host and tier say what is allowed alone.
+CHANGES = {
+    "precision": "int8",
+    "weight_format": "int4",
+    "kv_format": "fp8",
+    "stack": "tensorrt",
+    "execution": "graph",
+    "layout": "nchw",
+    "fused_attention": False,
+    "sparse_weights": True,
+    "batch": 3,
+    "seq_len": 77,
+    "output_len": 9,
+    "image_size": 160,
+    "steps": 7,
+    "optimizer": "sgd",
+    "accumulation": 2,
+    "recompute": "full",
+    "lora_rank": 8,
+    "heap": "kept",
+}
+SMALL_LOAD = accelsim.Arrivals(rate_per_s=300.0, requests=20, prompt="20", output="5")
+#: Ways to ask.
+ASKED = {
+    "network": lambda **o: accelsim.estimate("resnet-18", "a100-sxm-80gb", **{"batch": 64} | o),
+    "on a CPU": lambda **o: accelsim.estimate("bert-base", "epyc-7763", **{"batch": 2} | o),
+    "language": lambda **o: accelsim.estimate("gpt2", "t4", **{"batch": 2, "output_len": 4} | o),
+    "its training": lambda **o: accelsim.estimate("gpt2", "t4", **{"mode": "training"} | o),
+    "on a cluster": lambda **o: accelsim.train("gpt2", cluster="dgx-h100", **{"batch": 64} | o),
+    "served": lambda **o: accelsim.serve("gpt2", "t4", SMALL_LOAD, intervals=False, **o),
+}
+
+
+def figures(run):
+    return {name: metric.value for name, metric in run.metrics.items()}
+
+
+def idle_options(ask, changes):
+    """Options that change no figure and are not refused by name."""
+    usual, idle = figures(ask()), []
+    for name, value in changes.items():
+        try:
+            changed = figures(ask(**{name: value}))
+        except AccelsimError as refused:
+            said = any(word in str(refused) for word in (name.partition("_")[0], str(value)))
+        else:
+            said = changed != usual
+        if not said:
+            idle.append(name)
+    return idle
+
+
+@pytest.mark.parametrize("how", ASKED)
+def test_an_option_changes_figures_or_is_refused_by_name(how):
+    assert not idle_options(ASKED[how], CHANGES)
+
+
+SERVED = {
+    "max_seqs": 1,
+    "max_batch_tokens": 16,
+    "memory_fraction": 0.01,
+    "step_overhead_s": 0.1,
+    "batch_window_s": 0.5,
+    "tp": 2,
+    "ep": 2,
+    "replicas": 2,
+    "engine": "static",
+    "storage": "local",
+    "provisioning_s": 3.0,
+    "max_outstanding": 1,
+}
+
+
+def test_an_option_of_serving_changes_figures_or_is_refused_by_name():
+    assert not idle_options(ASKED["served"], SERVED)
+    of_tokens = {"max_batch_tokens": 8, "memory_fraction": 0.5, "prefix_cache": True}
+    for name, value in of_tokens.items():
+        with pytest.raises(InvalidValueError, match=f"{name}.*generates no tokens"):
+            accelsim.serve("lenet-5", "t4", SMALL_LOAD, **{name: value})

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accelsim.arguments import checked
+from accelsim.errors import InvalidValueError
 from accelsim.planning.options import PriceChoice, RunOptions, options_and_price
+from accelsim.planning.passes import check_effect
 from accelsim.planning.price import DevicePrice
 from accelsim.planning.serving.alone_steps import priced_alone
 from accelsim.planning.serving.deployment import Deployment, PoolPlan, deployment, simulate
@@ -83,6 +85,7 @@ def serve(
     plan = deployment(workload, device, chosen, served, paid, max_context=longest, steps=steps)
     if steps is None:
         plan = priced_alone(plan, len(columns))
+    _check_used(served, chosen, plan.pools[0].plan)
     users = arrivals.users or 0 if isinstance(arrivals, Arrivals) else 0
     done = simulate(plan, columns, users=users, streams=streams, progress=progress)
     load = described(arrivals)
@@ -96,6 +99,33 @@ def serve(
         return result_of(slower, again, load=load, seed=seed, is_closed=users > 0).metrics
 
     return replace(result, intervals=_intervals(result, metrics_at(-_Z90), metrics_at(_Z90)))
+
+
+def _check_used(options: ServingOptions, run: RunOptions, plan: ReplicaPlan) -> None:
+    """Refuse options that say nothing of such a load, engine or model, by name.
+
+    Raises:
+        InvalidValueError: Naming the first.
+    """
+    check_effect(run.model, plan.run)
+    sizes = ("batch", "seq_len", "output_len")
+    unused = {name: (getattr(run.shape, name), "the load says it") for name in sizes}
+    model = plan.run.workload
+    if plan.is_continuous:
+        unused["batch_window_s"] = options.batch_window_s, "batches are never waited for"
+    if not model.autoregressive:
+        for name in ("max_batch_tokens", "memory_fraction", "prefix_cache", "host_cache_bytes"):
+            unused[name] = getattr(options, name) or None, f"{model.name} generates no tokens"
+    if getattr(model.parameters, "mixture", None) is None and options.ep > 1:
+        unused["ep"] = options.ep, f"{model.name} has no experts"
+    if options.autoscale is None and options.outages is None:
+        why = "no replica starts later"
+        usual = ServingOptions().storage
+        unused["provisioning_s"] = options.provisioning_s, why
+        unused["storage"] = None if options.storage == usual else options.storage, why
+    for name, (value, why) in unused.items():
+        if value is not None:
+            raise InvalidValueError(name, value, f"no value: {why}", f"Leave {name} out.")
 
 
 def _scaled(z: float, steps: StepTimes) -> StepTimes:

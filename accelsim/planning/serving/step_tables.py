@@ -193,7 +193,7 @@ def most_positions(run: ResolvedRun) -> int:
 
 def _up_to(points: tuple[int, ...], last: int, ratio: int) -> list[int]:
     """Points below `last`, further ones a ratio apart, and `last`."""
-    found = [point for point in points if point < last]
+    found = [points[0], *(point for point in points[1:] if point < last)]
     while 0 < found[-1] * ratio < last:
         found.append(found[-1] * ratio)
     return [*found, last] if last > found[-1] else [*found, found[-1] + 1]

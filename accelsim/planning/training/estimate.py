@@ -20,6 +20,7 @@ from accelsim.hardware.profile import DeviceProfile
 from accelsim.plain import Document, Values
 from accelsim.planning.evidence import Evidence
 from accelsim.planning.options import PriceChoice, RunOptions, options_and_price, run_options
+from accelsim.planning.passes import check_effect
 from accelsim.planning.price import DevicePrice, device_price
 from accelsim.planning.run import resolve
 from accelsim.planning.training.iteration import Iteration, simulate_iteration
@@ -279,6 +280,7 @@ def train(
     if global_batch is None and chosen.shape.batch is None:
         batch = _least_batch(plan, setup.device_count)
         setup = replace(setup, run=replace(setup.run, batch=batch))
+    check_effect(chosen.model, setup.run)
     cost = device_price(setup.run.device, paid)
     if search:
         from accelsim.planning.training.search import search_plans
