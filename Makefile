@@ -30,7 +30,7 @@ demo: $(VENV)/.core
 
 ## make test         run the tests (installs torch for CPU and the test tools first)
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 ## make laws         the properties that hold for any input, on 10,000 cases each
 laws: $(VENV)/.dev

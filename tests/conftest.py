@@ -24,4 +24,6 @@ def _own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("temporary")))
         patch.setattr(tempfile, "tempdir", None)
+        # processes that tests start need not compile the package each time
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         yield

@@ -5,10 +5,12 @@ exit code.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -78,49 +80,58 @@ NOT_NEEDED = (
 )
 
 
+#: Forks the program from a process that has torch already: importing it takes longer than the run.
+FORKED = multiprocessing.get_context("forkserver")
+FORKED.set_forkserver_preload(["torch._dynamo", "accelsim.calibration.run_measurement"])
+ARGUMENTS = ["--budget", "60s", "--threads", "1", "--out", "run.jsonl"]
+
+
+def run_program(folder, arguments, variables):
+    """The program as a process of its own: its folder, streams, environment and command line."""
+    os.chdir(folder)
+    with Path("printed.txt").open("ab") as printed:
+        os.dup2(printed.fileno(), 1)
+        os.dup2(printed.fileno(), 2)
+    sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+    os.environ.update(variables, TMPDIR=str(folder))
+    tempfile.tempdir = None
+    sys.argv = ["-c", *ARGUMENTS, *arguments]
+    exec(PROGRAM, {})
+
+
 @pytest.fixture
 def start(tmp_path):
     """Starts the program in an empty folder with a lock of its own."""
     started = []
 
     def run(*arguments, **variables):
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(REPOSITORY),
-            "TMPDIR": str(tmp_path),
-            **variables,
-        }
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                PROGRAM,
-                "--budget",
-                "60s",
-                "--threads",
-                "1",
-                "--out",
-                "run.jsonl",
-                *arguments,
-            ],
-            stderr=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-            env=environment,
-        )
+        process = FORKED.Process(target=run_program, args=(tmp_path, arguments, variables))
+        process.printed = tmp_path / "printed.txt"
+        process.printed.unlink(missing_ok=True)
+        process.start()
         started.append(process)
         return process
 
     yield run
     for process in started:
         process.kill()
-        process.communicate()
+        process.join()
 
 
 def end(process):
-    _, error = process.communicate(timeout=60)
-    return process.returncode, error
+    process.join(60)
+    return process.exitcode, process.printed.read_text()
+
+
+def run_without(modules, folder):
+    """The program in an interpreter that lacks modules; its exit code and errors."""
+    variables = {"PYTHONPATH": str(REPOSITORY), "TMPDIR": str(folder), "BLOCKED": modules}
+    line = [sys.executable, "-c", PROGRAM, *ARGUMENTS]
+    environment = {**os.environ, **variables}
+    ran = subprocess.run(
+        line, capture_output=True, text=True, cwd=folder, env=environment, check=False
+    )
+    return ran.returncode, ran.stderr
 
 
 def wait_for_rows(path, count):
@@ -137,15 +148,15 @@ def rounds_of(path):
     return rows
 
 
-def test_torch_and_numpy_are_enough(start, tmp_path):
-    code, error = end(start(BLOCKED=NOT_NEEDED))
+def test_torch_and_numpy_are_enough(tmp_path):
+    code, error = run_without(NOT_NEEDED, tmp_path)
     assert (code, "Traceback" in error) == (0, False), error
     assert {len(rows) for rows in rounds_of(tmp_path / "run.jsonl").values()} == {2}
     assert not (tmp_path / "run.jsonl.case").exists()
 
 
-def test_without_torch_the_extra_is_named(start, tmp_path):
-    code, error = end(start(BLOCKED="torch"))
+def test_without_torch_the_extra_is_named(tmp_path):
+    code, error = run_without("torch", tmp_path)
     assert code == 2
     assert "pip install 'accelsim[torch]'" in error
     assert not (tmp_path / "run.jsonl").exists()
@@ -169,7 +180,7 @@ def test_a_killed_run_is_continued_while_a_second_one_is_refused(start, tmp_path
     assert code == 2
     assert "Another calibration is running" in error
     assert "accelsim-calibration" in error  # the lock that names it
-    first.send_signal(signal.SIGKILL)
+    first.kill()
     end(first)
     kept = read_run(path).rows
     assert len(kept) >= 5
@@ -197,7 +208,7 @@ def test_an_interrupt_ends_with_130_and_keeps_everything(start, tmp_path):
     path = tmp_path / "run.jsonl"
     process = start(PAUSE="30")
     wait_for_rows(path, 4)
-    process.send_signal(signal.SIGINT)
+    os.kill(process.pid, signal.SIGINT)
     code, error = end(process)
     assert code == 130
     assert "continue with --resume" in error

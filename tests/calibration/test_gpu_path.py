@@ -34,14 +34,14 @@ from accelsim.cli.calibrate import _write_profile  # noqa: E402
 from accelsim.errors import InvalidValueError  # noqa: E402
 
 pytestmark = pytest.mark.torch
-SHAPES, COPIES = 4, 4
+SHAPES, COPIES, GRAPH_CALLS = 4, 4, 16
 
 
 def short(plan):
     """The plan with few shapes; recurrent layers, which fall to pieces on meta tensors, with few
     steps.
     """
-    steps = {"steps": "2..4/2"} if "steps" in plan.dimensions else {}
+    steps = {"steps": "2"} if "steps" in plan.dimensions else {}
     return replace(plan, count=min(plan.count, SHAPES), dimensions={**plan.dimensions, **steps})
 
 
@@ -60,6 +60,7 @@ def gpu():
         least = CudaTimer.measure
         patch.setattr(CudaTimer, "measure", lambda self, calls, _budget_s: least(self, calls, 0.0))
         patch.setattr(cuda, "_MOST_COPIES", COPIES)
+        patch.setattr(cuda.captured, "__defaults__", (GRAPH_CALLS,))
         patch.setattr(energy.energy_per_call_j, "__defaults__", (0.02,))
         patch.setattr(power, "_WARM_UP_S", 1e-4)
         patch.setattr(power, "_READ_S", 1e-3)
@@ -109,7 +110,7 @@ def test_graphs_show_kernels_and_eager_calls_the_host(folder):
         key=lambda key: best[key],
     )
     assert best[small] == pytest.approx(
-        fake_gpu.START_S + fake_gpu.GAP_S + fake_gpu.LAUNCH_S / 32, rel=0.05
+        fake_gpu.START_S + fake_gpu.GAP_S + fake_gpu.LAUNCH_S / GRAPH_CALLS, rel=0.05
     )
     assert best[(*small[:2], "eager")] == pytest.approx(fake_gpu.ISSUE_S, rel=0.05)
 
@@ -310,7 +311,9 @@ def test_a_gpu_the_catalogue_lacks_gets_a_profile_from_its_driver(
     assert gpu_profile(head["environment"]).name == "h200-sxm-141gb"
     profile = gpu_profile({**head["environment"], **ABACUS})
     assert profile.name == "nvidia-abacus"
-    fitted = fit_gpu_run(read_run(folder / "run.jsonl"), profile)
+    run = read_run(folder / "run.jsonl")
+    some = [row for row in run.rows if row.case.family in {"gemm", "elementwise", "transfer"}]
+    fitted = fit_gpu_run(replace(run, rows=some), profile)
     assert fitted.overlay.device == "nvidia-abacus"
     config = tmp_path / "accelsim" / "calibration"
     path = _write_profile(profile, config)

@@ -16,7 +16,7 @@ from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.planning.evidence import evidence
 from accelsim.planning.likeness import Setting
 
-PAIRS = ("compare", "resnet-50", "llama-3.1-70b", "--devices", "t4,epyc-9654", "--mode", "both")
+PAIRS = ("compare", "resnet-50", "llama-3.1-8b", "--devices", "t4,epyc-9654", "--mode", "both")
 
 
 def test_json_lists_every_pair_with_the_same_keys(run):
@@ -25,7 +25,7 @@ def test_json_lists_every_pair_with_the_same_keys(run):
     modes = ("inference", "training")
     expected = {
         (m, d, mode)
-        for m in ("resnet-50", "llama-3.1-70b")
+        for m in ("resnet-50", "llama-3.1-8b")
         for d in ("t4", "epyc-9654")
         for mode in modes
     }
