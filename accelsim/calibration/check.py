@@ -39,6 +39,8 @@ _PROCESSES = 3
 _MOST_PROCESSES = 6
 _ERROR_FRACTION = 0.04
 _FURTHER_BUDGET = 0.4
+#: A change of the median that counts as drift.
+_DRIFT_FRACTION = 0.1
 #: How glibc is told to keep what is freed (glibc manual, memory allocation tunables): nothing
 #: mapped, nothing given back.
 _KEPT_HEAP = "glibc.malloc.trim_threshold=1099511627776:glibc.malloc.mmap_threshold=1099511627776"
@@ -393,15 +395,12 @@ def summary(results: Sequence[CheckResult]) -> Document:
     return {"count": len(errors)} | dict(zip(names, figures, strict=True))
 
 
-def drift(
-    old: Mapping[str, float], new: Mapping[str, float], limit_fraction: float = 0.1
-) -> tuple[float, bool]:
+def drift(old: Mapping[str, float], new: Mapping[str, float]) -> tuple[float, bool]:
     """Median change of the models measured both times, and whether it exceeds the limit.
 
     Args:
         old: Measured seconds by case key, when the calibration was made.
         new: The same now.
-        limit_fraction: Change that counts as drift.
 
     Raises:
         InvalidValueError: If no case was measured both times.
@@ -412,4 +411,4 @@ def drift(
             "runs", "no model in common", "at least one model measured both times"
         )
     change = statistics.median(shared) - 1.0
-    return change, abs(change) > limit_fraction
+    return change, abs(change) > _DRIFT_FRACTION

@@ -273,7 +273,8 @@ def scatter_gather_broadcast(tiers: Tiers) -> AlphaBeta:
 def chain_broadcast(tiers: Tiers) -> AlphaBeta:
     """A pipelined chain through all ranks, as NCCL sends: each passes the payload on once.
 
-    Bus bandwidth factor 1 of nccl-tests, doc/PERFORMANCE.md; chunks are taken as small.
+    Bus bandwidth factor 1 of nccl-tests, doc/PERFORMANCE.md; chunks are taken as small. The
+    sequential pipeline of Sanders and Sibeyn, Information Processing Letters 86, 2003.
     """
     latency = tiers.hop_count * tiers.latency_s
     sent = 1.0 / tiers.lane_count

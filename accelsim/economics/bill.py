@@ -18,6 +18,8 @@ def billed_usd(
 ) -> float:
     """What is billed for a time: whole steps of the billing, at least its minimum.
 
+    AWS, for one, bills seconds and at least 60 of them (Amazon EC2 per-second billing, 2017).
+
     Args:
         usd_per_hour: Price, >= 0.
         used_s: Seconds used, >= 0; none used is nothing billed.

@@ -115,7 +115,8 @@ class OwnedHardware:
 def rent_or_buy_fraction(owned: OwnedHardware, rent_usd_per_hour: float) -> float | None:
     """Share of the time hardware must work for buying to cost what renting by the hour costs.
 
-    Owned cost is linear in the share u, F + V u, rent R u: u = F / (R - V).
+    Owned cost is linear in the share u, F + V u, rent R u: u = F / (R - V). On buying against
+    leasing computers: Walker, The Real Cost of a CPU Hour, IEEE Computer 42(4), 2009.
 
     Args:
         owned: What one would buy.

@@ -22,7 +22,8 @@ F = TypeVar("F", float, FloatArray)
 def usd_per_1000_inferences(usd_per_hour: F, throughput_per_s: F) -> F:
     """Cost of 1,000 inferences.
 
-    1000 · price / (3600 · throughput), the device busy all the time that is paid for.
+    1000 · price / (3600 · throughput), the device busy all the time that is paid for; the
+    inference cost of DAWNBench (Coleman et al., 2017) for another number of samples.
 
     Args:
         usd_per_hour: Price of what serves them, USD per hour, >= 0; scalar or array.
@@ -55,6 +56,8 @@ def usd_per_million_tokens(usd_per_hour: F, tokens_per_s: F) -> F:
 
 def usd_per_epoch(usd_per_hour: F, samples_per_s: F, epoch_sample_count: float) -> F:
     """Cost of one pass over a training set.
+
+    Price by time, as the training cost of DAWNBench (Coleman et al., 2017), for one epoch.
 
     Args:
         usd_per_hour: Price of what trains, USD per hour, >= 0.

@@ -229,23 +229,22 @@ class DataFolder:
         table = self._tables.get(schema)
         return {} if table is None else table.bad
 
-    def refuse_units(self, table: Table, wanted: TextArray, column: str = "unit") -> Mask:
+    def refuse_units(self, table: Table, wanted: TextArray) -> Mask:
         """Record rows whose figure is in another unit than the one asked of them.
 
         Args:
             table: Rows that are asked.
             wanted: Unit of each, shape (n,); empty where any will do.
-            column: Column of the units.
 
         Returns:
             Which rows these are, shape (n,).
         """
-        wrong: Mask = (wanted != "") & (table[column] != wanted)
+        wrong: Mask = (wanted != "") & (table["unit"] != wanted)
         for row in np.flatnonzero(wrong).tolist():
-            found, unit = str(table[column][row])[:40], str(wanted[row])
+            found, unit = str(table["unit"][row])[:40], str(wanted[row])
             detail = f"{found!r} is not {unit!r}, the unit of such rows"
             self.problems.append(
-                DataProblem(table.file, int(table.line[row]), column, "wrong unit", detail)
+                DataProblem(table.file, int(table.line[row]), "unit", "wrong unit", detail)
             )
         return wrong
 

@@ -141,11 +141,6 @@ def _operation_table(operations: frozenset[str], count: int) -> NDArray[np.bool_
     return np.array([known.operation in operations for known in _VARIANTS[:count]], dtype=bool)
 
 
-@lru_cache(maxsize=256)
-def _label_table(labels: frozenset[str], count: int) -> NDArray[np.bool_]:
-    return np.array([known.label in labels for known in _VARIANTS[:count]], dtype=bool)
-
-
 def codes_with_trait(codes: NDArray[np.int32], trait: Trait) -> NDArray[np.bool_]:
     """Which codes have a trait, or one of several, shape (n,)."""
     found: NDArray[np.bool_] = _trait_table(trait, len(_VARIANTS))[codes]
@@ -155,10 +150,4 @@ def codes_with_trait(codes: NDArray[np.int32], trait: Trait) -> NDArray[np.bool_
 def codes_with_operation(codes: NDArray[np.int32], operations: frozenset[str]) -> NDArray[np.bool_]:
     """Which codes are of some operators, shape (n,)."""
     found: NDArray[np.bool_] = _operation_table(operations, len(_VARIANTS))[codes]
-    return found
-
-
-def codes_with_label(codes: NDArray[np.int32], labels: frozenset[str]) -> NDArray[np.bool_]:
-    """Which codes have some labels, shape (n,)."""
-    found: NDArray[np.bool_] = _label_table(labels, len(_VARIANTS))[codes]
     return found

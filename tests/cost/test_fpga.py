@@ -15,7 +15,6 @@ from accelsim.cost.fpga import (
     StreamingNode,
     bram18_estimate,
     cost_fpga,
-    dataflow_design,
     dsp_estimate,
     fold_network,
     fpga_parameters,
@@ -26,6 +25,7 @@ from accelsim.cost.fpga import (
     pipeline_latency_s,
     weight_lut_estimate,
 )
+from accelsim.cost.fpga.model import _streaming_nodes
 from accelsim.cost.roofline import Roofline
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.sourced import Sourced
@@ -325,7 +325,8 @@ def test_what_is_short_is_named():
 
 def test_streaming_time_is_first_image_and_one_interval_per_further_image():
     values = replace(fpga_parameters(), flow="dataflow")
-    design = dataflow_design(cnn(1), ZCU102)
+    _, nodes, _ = _streaming_nodes(cnn(1), ZCU102)
+    design = fold_network(nodes, ZCU102, values)
     one, ten = (cost_fpga(cnn(batch), ZCU102, parameters=values) for batch in (1, 10))
     assert one.total_time_s == pytest.approx(design.latency_s)
     assert ten.total_time_s - one.total_time_s == pytest.approx(9 / design.fps)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from accelsim.economics import PRICE_KINDS, Offer, PriceBook, Quote, price_kind
 from accelsim.economics.feeds.ingest import ingest
-from accelsim.economics.feeds.price_lists import findings_csv, offers_csv, read_regions, read_rules
+from accelsim.economics.feeds.price_lists import offers_csv, read_regions, read_rules
 from accelsim.economics.price import prices_folder
 from accelsim.economics.price_file import COLUMNS, read_offers
 from accelsim.errors import InputError, InvalidValueError, ProfileError, UnknownNameError
@@ -420,13 +420,6 @@ def test_own_file_survives_writing_and_reading(tmp_path):
     path.write_text(offers_csv(BOOK), encoding="utf-8", newline="")
     assert read_offers(path) == tuple(BOOK)
     assert path.read_bytes() == OFFERS_FILE.read_bytes()
-
-
-def test_findings_are_written_with_a_header():
-    result = ingest([{"provider": "p", "region": "r", "instance": "i", "source": "s"}])
-    lines = findings_csv(result.refusals).splitlines()
-    assert lines[0].startswith("action,provider")
-    assert lines[1] == "refused,p,r,i,,,no price is known,s,"
 
 
 @pytest.mark.parametrize(("wrong", "more"), [(20, ""), (21, "and 1 more"), (45, "and 25 more")])

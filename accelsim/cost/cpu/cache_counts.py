@@ -20,7 +20,7 @@ _ROUND_FITS, _ROUND_FILLS = 0.4, 0.85
 
 def share_beyond(size_bytes: FloatArray | float, capacity_bytes: float) -> FloatArray:
     """Share of a working set that a cache does not serve: 0 at half its capacity, 1 at twice,
-    linear in the log.
+    linear in the log; the width of the rise is an estimate.
     """
     position = np.log2(np.maximum(size_bytes, 1.0) / capacity_bytes)
     return np.clip((position + 1.0) / 2.0, 0.0, 1.0)
@@ -33,7 +33,7 @@ def round_share(size_bytes: FloatArray | float, capacity_bytes: float) -> FloatA
     What comes first has been pushed out before it comes again, so the rise is steep: 3.1 MB of
     weights take 42 us of one row in a round of up to 13 MB, 50, 77, 137 and 170 of 15, 18, 24 and
     30 MB or more; of 4 and 16 rows, and in bf16, it rises from 12 to 30 MB or a little more (32 MB
-    of a shared cache, EPYC 9005).
+    of a shared cache, EPYC 9005). An estimate for other caches.
     """
     fill = np.minimum(size_bytes, 1e18) / capacity_bytes
     return np.clip((fill - _ROUND_FITS) / (_ROUND_FILLS - _ROUND_FITS), 0.0, 1.0)
@@ -41,7 +41,7 @@ def round_share(size_bytes: FloatArray | float, capacity_bytes: float) -> FloatA
 
 def occupied_bytes(count: FloatArray, stride_bytes: FloatArray, sets: int) -> FloatArray:
     """Cache that `count` elements at a distance take: of lines that share sets, as much as lies
-    between.
+    between (set-associative placement: Hennessy and Patterson, 6th edition, 2017, appendix B).
     """
     lines = np.maximum(stride_bytes // _LINE_BYTES, 1.0).astype(np.int64)
     whole = (stride_bytes % _LINE_BYTES == 0) & (stride_bytes > 0)

@@ -91,7 +91,8 @@ def block_bytes(graph: OperatorGraph) -> FloatArray:
     """Bytes by which blocks of 16 channels exceed the results of convolutions that they are copied
     to, shape (n,).
 
-    The framework's own kernels, and products of unfolded images, write results as they are.
+    Results are laid out in vectors of channels (Georganas et al., SC 2018, section II). The
+    framework's own kernels, and products of unfolded images, write results as they are.
 
     Args:
         graph: Operators, n rows.
@@ -217,7 +218,7 @@ def is_unfolded(rows: KindRows) -> BoolArray:
 
     Those it has no generated code for: forward mostly windows with gaps, of weights' gradients
     windows of more than 14 columns. Dispatch of 2,200 shapes observed with torch 2.13 (oneDNN 3.12)
-    on an EPYC 9005.
+    on an EPYC 9005. Unfolding: Chellapilla et al., IWFHR 2006.
 
     Args:
         rows: Convolutions.
@@ -410,6 +411,8 @@ def _divides(lane: float, counts: Sequence[FloatArray]) -> BoolArray:
 def conv_counts(rows: KindRows) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Work with channels filled to 16, output lines times taps, and images times groups; of one
     group, work as a product.
+
+    Channels are the lanes of its vectors (Georganas et al., SC 2018, section II).
 
     The library reads the few channels of an image as they are, forward up to 15, for weights four,
     for an image's gradient none, and takes groups of 8 or 4 channels, or multiples, in vectors of

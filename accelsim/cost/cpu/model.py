@@ -117,6 +117,7 @@ def blocking_efficiency(shape: Contraction, values: CpuParameters) -> FloatArray
     """Share of full rate a blocked GEMM reaches on its shape: m/(m+m_half) n/(n+n_half)
     k/(k+k_half), shape (r,).
 
+    A half-performance length for each side (Hockney and Jesshope, Parallel Computers 2, 1988).
     A product with one row or column is a matrix-vector product with its own kernel; one with a few
     rows is never slower than as many of those.
     """

@@ -12,7 +12,7 @@ from accelsim.cost.fpga.dataflow import (
     weight_lut_estimate,
 )
 from accelsim.cost.fpga.fpga_parameters import FpgaParameters, board_parameters, fpga_parameters
-from accelsim.cost.fpga.model import cost_dataflow, cost_fpga, dataflow_design, supported_rows_fpga
+from accelsim.cost.fpga.model import cost_dataflow, cost_fpga, supported_rows_fpga
 from accelsim.cost.fpga.overlay import OverlayMachine, overlay_cycles, overlay_machine
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "bram18_estimate",
     "cost_dataflow",
     "cost_fpga",
-    "dataflow_design",
     "dsp_estimate",
     "fold_network",
     "fpga_parameters",

@@ -266,7 +266,7 @@ def fold_network(
     """The fastest (or, with a target, the smallest) folding of a network that fits a device.
 
     Bisects the cycle target; for each, every node takes the folding that uses the least share of
-    the device.
+    the device. All nodes are held to one rate, as in FINN-R (Blott et al., TRETS 11(3), 2018).
 
     Args:
         nodes: Layers, at least one.

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from accelsim.cost.assemble import assemble_table, energy_rates
 from accelsim.cost.contraction import contraction, window_volume
-from accelsim.cost.fpga.dataflow import DataflowDesign, StreamingNode, fold_network
+from accelsim.cost.fpga.dataflow import StreamingNode, fold_network
 from accelsim.cost.fpga.fitted_overlay import NetworkTimes, network_times
 from accelsim.cost.fpga.fpga_parameters import Flow, FpgaParameters, fpga_parameters
 from accelsim.cost.fpga.overlay import OverlayMachine, overlay_machine
@@ -342,24 +342,6 @@ def _node(dims: dict[str, int], images: int, graph: OperatorGraph, row: int) -> 
         start = min(1.0, dims["kernel_h"] / max(dims["out_h"], 1))
     vectors = max(pixels / images, 1)
     return StreamingNode(name, max(width, 1), max(height, 1), vectors, bits, bits, start)
-
-
-def dataflow_design(
-    graph: OperatorGraph, device: FpgaProfile, parameters: FpgaParameters | None = None
-) -> DataflowDesign:
-    """The streaming design of a graph: foldings, frame rate, latency and resources.
-
-    Args:
-        graph: Inference rows; weights and activations take the width of each row's dtype.
-        device: Resources and clock.
-        parameters: Class-wide unless given; `target_fps` asks for a rate.
-
-    Raises:
-        UnsupportedOperatorError: Naming a row that cannot stream.
-        DoesNotFitError: Naming the resource that is short.
-    """
-    values = parameters or fpga_parameters()
-    return fold_network(_streaming_nodes(graph, device)[1], device, values, values.target_fps)
 
 
 def cost_dataflow(

@@ -143,6 +143,6 @@ def access_bits(
 
 def moving_bits(bits: FloatArray | float, dataflow: Dataflow) -> FloatArray | float:
     """Bits that a multiply-add passes on to the next element: both operands, or the one that
-    streams and, unless it stays, the partial sum.
+    streams and, unless it stays, the partial sum (dataflows of Samajdar et al., ISPASS 2020).
     """
     return 2.0 * bits if dataflow is Dataflow.OUTPUT_STATIONARY else bits + PARTIAL_SUM_BITS

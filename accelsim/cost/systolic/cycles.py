@@ -57,7 +57,7 @@ def folding(
     columns: ArrayLike,
     dataflow: Dataflow,
 ) -> Folding:
-    """How a product folds over an array.
+    """How a product folds over an array (Samajdar et al., ISPASS 2020).
 
     Args:
         m: As in `systolic_cycles`, like the other arguments.

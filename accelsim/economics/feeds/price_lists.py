@@ -1,4 +1,4 @@
-"""Price lists as text: offers and findings written, device rules and region codes read."""
+"""Price lists as text: offers written, device rules and region codes read."""
 
 from __future__ import annotations
 
@@ -8,22 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from accelsim.economics.feeds.ingest import DeviceRule
-from accelsim.economics.feeds.rows import Finding
 from accelsim.economics.offer import Offer
 from accelsim.economics.price_file import COLUMNS, csv_rows
 from accelsim.errors import ProfileError
 
-_FINDING_COLUMNS = (
-    "action",
-    "provider",
-    "region",
-    "instance",
-    "field",
-    "value",
-    "reason",
-    "source",
-    "as_of",
-)
 _GIB = 1024.0**3
 
 
@@ -78,28 +66,10 @@ def offers_csv(offers: Iterable[Offer]) -> str:
     Returns:
         CSV with a header line.
     """
-    return _csv_text(COLUMNS, ([_cell(offer, column) for column in COLUMNS] for offer in offers))
-
-
-def findings_csv(findings: Iterable[Finding]) -> str:
-    """Text of a file with refusals and corrections, one per line.
-
-    Args:
-        findings: What `accelsim.economics.feeds.ingest.ingest` returned.
-
-    Returns:
-        CSV with a header line.
-    """
-    return _csv_text(
-        _FINDING_COLUMNS, ([getattr(f, name) for name in _FINDING_COLUMNS] for f in findings)
-    )
-
-
-def _csv_text(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
+    writer.writerow(COLUMNS)
+    writer.writerows([_cell(offer, column) for column in COLUMNS] for offer in offers)
     return stream.getvalue()
 
 
