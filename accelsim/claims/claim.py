@@ -85,6 +85,16 @@ class Reading:
             bounds.insert(0, "exact" if is_exact else f"±{100 * self.within:g} %")
         return ", ".join(bounds)
 
+    @property
+    def missed(self) -> str:
+        """What came out and what was claimed, in words."""
+        shown = [
+            f"{value:.3g}" if isinstance(value, float) else str(value)
+            for value in (self.simulated, self.expected)
+            if value is not None
+        ]
+        return f"{self.name} is {', not '.join(shown)} ({self.tolerance})"
+
     def to_dict(self) -> Document:
         """Field by field, with whether it holds."""
         return {
@@ -150,7 +160,7 @@ def judge(
         reason: Reservation about the readings; where none decides, why it cannot be checked.
     """
     deciding = [one for one in readings if one.verified and one.simulated is not None]
-    missed = [reading.name for reading in deciding if not reading.holds]
+    missed = [reading.missed for reading in deciding if not reading.holds]
     verdict = Verdict.CONDITIONAL
     if not deciding:
         verdict = Verdict.NOT_CHECKABLE
@@ -159,9 +169,10 @@ def judge(
         verdict = Verdict.CONDITIONAL if reason else Verdict.REPRODUCED
     elif len(missed) == len(deciding):
         verdict = Verdict.REFUTED
+        reason = "; ".join(filter(None, [", ".join(missed), reason]))
     else:
         held = len(deciding) - len(missed)
-        found = f"{held} of {len(deciding)} readings hold; not {', '.join(missed)}"
+        found = f"{held} of {len(deciding)} readings hold; missed: {', '.join(missed)}"
         reason = "; ".join(filter(None, [found, reason]))
     if verdict is not Verdict.NOT_CHECKABLE:
         silent = [_without_figure(one) for one in readings if one.simulated is None]

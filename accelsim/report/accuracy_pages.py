@@ -8,6 +8,7 @@ plotly (extra `plots`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -32,6 +33,7 @@ _SYMBOLS = ("circle", "triangle-up", "square", "diamond")
 #: have no WebGL.
 _MANY = 1_500
 _DIGITS = 4
+_MOST_TICKS = 9
 _SQUARE = {"scaleanchor": "x"}
 _PAGE = """<!DOCTYPE html>
 <html><head><meta charset="utf-8" /><title>{name}</title>
@@ -97,7 +99,7 @@ def parity_figure(
         "type": "log",
         "range": [float(np.log10(low)), float(np.log10(high))],
         "exponentformat": "power",
-        "dtick": 1,
+        "dtick": math.ceil(math.log10(high / low) / _MOST_TICKS),
         "ticks": "outside",
         "showline": True,
         "gridcolor": "#eeeeee",

@@ -118,7 +118,11 @@ def check_page(document: Values, command: str) -> Page:
 
 def _case(row: Values) -> str:
     mode = "training" if row["is_training"] else "inference"
-    threads = f"{row['threads']} threads" if row["threads"] else row["execution"]
+    threads = (
+        f"{row['threads']} thread{'s' * (row['threads'] > 1)}"
+        if row["threads"]
+        else row["execution"]
+    )
     return f"{row['model']} batch {row['batch']} {row['dtype']}, {threads}, {mode}, {row['heap']}"
 
 

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 #: Verdicts in the order a reader looks for them.
 _ORDER = ("refuted", "conditional", "not checkable", "reproduced")
+_VERDICTS = (
+    "Those that hold come last. Refuted: what is simulated is not what is claimed, so the claim "
+    "or the prediction is wrong; accelsim accuracy says how far such predictions were from "
+    "measurements. Conditional: it holds in part, or under what is said beside it."
+)
 #: Options whose flag is not their keyword's name.
 _FLAGS = {"--kv-format": "--kv", "--kind": "--price-kind"}
 
@@ -62,7 +67,7 @@ def claims_page(document: Values, command: str) -> Page:
             "verdicts",
             "Claims",
             DataTable(("claim", "verdict", "title", "why", "source"), verdicts),
-            "Those that hold come last.",
+            _VERDICTS,
         ),
         Section(
             "readings",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from html import escape
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -39,7 +40,7 @@ def _blocks(view: RenderableType) -> Iterator[str]:
         headers = [_cell(column.header) for column in view.columns]
         yield _table(headers, [False] * len(headers), list(zip(*columns, strict=True)))
     else:
-        yield visible(str(view)).strip()
+        yield _text(str(view))
 
 
 def _table(
@@ -52,4 +53,9 @@ def _table(
 
 def _cell(cell: object) -> str:
     text = cell.plain if isinstance(cell, Text) else str(cell)
-    return visible(text).strip().replace("|", "\\|").replace("\n", "<br>")
+    return _text(text).replace("|", "\\|").replace("\n", "<br>")
+
+
+def _text(text: str) -> str:
+    """Text whose signs of HTML are shown, not obeyed."""
+    return escape(visible(text).strip(), quote=False)

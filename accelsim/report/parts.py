@@ -28,7 +28,10 @@ _MAX_BARS = 40
 _ROUNDING = 1e-12
 COLOURS = ("#2f7fd6", "#e08a1e", "#2fa36b", "#c5539b", "#8a6fd1", "#7f8a94", "#d65f5f")
 
-_UNIT = re.compile(r"(?<!_per)_(s|j|w|bytes|usd|fraction|count)$")
+_UNIT = re.compile(r"_(bytes|flop)_per_s$|(?<!_per)_(s|j|w|bytes|usd|fraction|count)$")
+_UNIT_OF_RATE = re.compile(r"(?<=[a-z])_(usd|j)_per_")
+#: Numbers that name something and have no thousands.
+_NAMES = frozenset(("year", "seed"))
 
 joules = partial(amount, unit="J")
 #: Ending of a name -> how its value is written; the first that fits.
@@ -40,6 +43,8 @@ _WRITERS: tuple[tuple[str, Callable[[float | None], str]], ...] = (
     ("usd_per_million_tokens", usd),
     ("_usd_per_month", usd),
     ("_usd", usd),
+    ("_bytes_per_s", partial(amount, unit="B/s", small=False)),
+    ("_flop_per_s", partial(amount, unit="FLOP/s", small=False)),
     ("_per_s", decimal),
     ("_per_s_per_device", partial(amount, unit="FLOP/s", small=False)),
     ("_bytes", partial(amount, unit="B", small=False)),
@@ -54,6 +59,7 @@ _WRITERS: tuple[tuple[str, Callable[[float | None], str]], ...] = (
 def words(name: str) -> str:
     """A name of a field as people read it, without the unit that its values have."""
     field, dot, part = name.partition(".")
+    field = _UNIT_OF_RATE.sub("_per_", field)
     return f"{_UNIT.sub('', field)}{dot and ', '}{part}".replace("_", " ")
 
 
@@ -62,12 +68,18 @@ def value_cell(name: str, value: Any) -> str | Cell:
     if value is None:
         return Cell("unknown", None)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return _text(value)
+        return _text(name, value)
+    write = _writer(name) or (whole if isinstance(value, int) else decimal)
+    return Cell(str(value), float(value)) if name in _NAMES else cell(float(value), write)
+
+
+def _writer(name: str) -> Callable[[float | None], str] | None:
+    """What writes the values of a field; None where its name has no unit."""
     stem, _, part = name.partition(".")
     for ending, write in _WRITERS:
         if part.endswith(ending) or stem.endswith(ending):
-            return cell(float(value), write)
-    return cell(float(value), whole if isinstance(value, int) else decimal)
+            return write
+    return None
 
 
 def value_text(name: str, value: Any) -> str:
@@ -76,11 +88,16 @@ def value_text(name: str, value: Any) -> str:
     return found if isinstance(found, str) else found.text
 
 
-def _text(value: Any) -> str:
+def _text(name: str, value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_text(one)}" for key, one in value.items() if one is not None)
+        units = {key: str(key) if _writer(str(key)) else name for key in value}
+        return ", ".join(
+            f"{words(str(key))} {value_text(units[key], one)}"
+            for key, one in value.items()
+            if one is not None
+        )
     if isinstance(value, list | tuple):
-        return ", ".join(_text(one) for one in value)
+        return ", ".join(value_text(name, one) for one in value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value)

@@ -4,9 +4,11 @@ that makes a result and for ``accelsim report``, which reads it back.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from accelsim.errors import InputError
@@ -185,6 +187,11 @@ def _part(name: str, value: Any) -> Section:
 
 def _rows_page(rows: Sequence[Values], command: str) -> Page:
     """A list of rows as a table."""
-    title = f"{len(rows):,} rows"
     sections = (rows_section("rows", "Rows", rows),) if rows else ()
-    return Page(title, (f"{title}.",), sections, command)
+    title = " ".join(takewhile(_is_word, shlex.split(command))) or "Result"
+    return Page(title, (f"{len(rows):,} rows.",), sections, command)
+
+
+def _is_word(part: str) -> bool:
+    """Whether a part of a command is no option."""
+    return not part.startswith("-")

@@ -223,7 +223,7 @@ def accuracy_section(devices: Iterable[str]) -> Section | None:
 
     report = read_accuracy(data_root() / "calibration" / "ACCURACY.json")
     found = [
-        {**row, "device": name}
+        {**row, "device": name, "table": row["device"]}
         for name in dict.fromkeys(device.partition("@")[0] for device in devices)
         for row in score_rows(report, name)
         if row["mape_fraction"] is not None
@@ -233,7 +233,7 @@ def accuracy_section(devices: Iterable[str]) -> Section | None:
     rows = [
         (
             row["device"],
-            f"{row['suite']}, {row['group']}".rstrip(", "),
+            f"{row['suite']} ({row['table']}), {row['group']}".rstrip(", "),
             cell(float(row["rows_answered"]), whole),
             cell(row["median_ape_fraction"], percent),
             cell(row["p90_ape_fraction"], percent),
@@ -246,7 +246,7 @@ def accuracy_section(devices: Iterable[str]) -> Section | None:
         name: [None if row[field] is None else 100 * row[field] for row in wholes]
         for name, field in (("median error", "median_ape_fraction"), ("p90", "p90_ape_fraction"))
     }
-    names = [f"{row['device']}, {row['suite']}" for row in wholes]
+    names = [f"{row['device']}, {row['suite']} ({row['table']})" for row in wholes]
     drawn = bars(names, series, "error, %")
     titles = ("device", "rows", ">count", ">median error", ">p90", ">in the 90 % interval")
     text = (

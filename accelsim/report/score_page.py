@@ -4,15 +4,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from accelsim.plain import Document, Values
 from accelsim.report.accuracy import score_rows
-from accelsim.report.page import DataTable, Page, Section, cell, figure
-from accelsim.report.parts import bars, cut, rows_section
-from accelsim.report.quantity import percent
+from accelsim.report.page import Cell, DataTable, Page, Section, cell, figure
+from accelsim.report.parts import MAX_ROWS, bars, cut, rows_section
+from accelsim.report.quantity import decimal, percent, whole
 
 if TYPE_CHECKING:
+    from accelsim.report.parity import Series
     from accelsim.validation.score import Scoreboard
 
 _FIELDS = {
@@ -26,6 +29,7 @@ _FIELDS = {
 #: Rows of all suites together that parity figures draw.
 _MOST_POINTS = 20_000
 _MOST_OF_ONE = 6_000
+_ROW_TITLES = ("row", ">measured", ">predicted", ">low", ">high", ">error")
 
 
 def score_page(
@@ -53,7 +57,7 @@ def score_page(
     groups = [row for row in rows if row["group"]]
     for name in dict.fromkeys(row["suite"] for row in groups):
         own = [row for row in groups if row["suite"] == name]
-        sections.append(rows_section(f"groups-{name}", f"{name} by device and model", own))
+        sections.append(_groups(f"groups-{name}", f"{name} by device and model", own))
     refused = [
         {"suite": name, "rows": count, "why": why}
         for name, found in document["suites"].items()
@@ -77,7 +81,8 @@ def score_page(
 
 def _device_page(rows: list[Document], command: str, device: str) -> Page:
     """The page of one device."""
-    sections = (_suites(rows), rows_section("rows", "All figures", rows))
+    wholes = [row for row in rows if row["group"] == "all"]
+    sections = (_suites(wholes), _groups("rows", "All figures", rows))
     decision = tuple(
         f"{_named(row)}: median error {percent(row['median_ape_fraction'])} of "
         f"{row['rows_answered']:,} rows."
@@ -93,7 +98,25 @@ def _device_page(rows: list[Document], command: str, device: str) -> Page:
 
 
 def _named(row: Values) -> str:
-    return f"{row['suite']}, {row['group']}".rstrip(", ")
+    table = f" ({row['device']})" if row["device"] else ""
+    return f"{row['suite']}{table}, {row['group']}".rstrip(", ")
+
+
+def _groups(name: str, title: str, rows: list[Document]) -> Section:
+    """A row for each device and operator or model."""
+    cells = [
+        (
+            f"{row['device']}, {row['group']}",
+            row["tier"] or "none",
+            *(cell(float(row[field]), whole) for field in ("rows_asked", "rows_answered")),
+            *(cell(row[field], percent) for field in (*_FIELDS, "bias_fraction")),
+            row["refused"] or "",
+        )
+        for row in rows
+    ]
+    figures = (f">{words}" for words in (*_FIELDS.values(), "bias"))
+    titles = ("device, group", "tier", ">rows asked", ">answered", *figures, "not answered")
+    return Section(name, title, DataTable(titles, cut(cells)))
 
 
 def _suites(rows: list[Document]) -> Section:
@@ -105,7 +128,8 @@ def _suites(rows: list[Document]) -> Section:
     }
     cells = [(_named(row), *(cell(row[field], percent) for field in _FIELDS)) for row in rows]
     titles = ("suite", *(f">{words}" for words in _FIELDS.values()))
-    drawn = bars([row["suite"] for row in wholes], series, "%", type="log")
+    names = [_named(row).removesuffix(", all") for row in wholes]
+    drawn = bars(names, series, "%", rangemode="tozero")
     return Section("suites", "Errors by suite", DataTable(titles, cut(cells)), "", drawn)
 
 
@@ -120,19 +144,33 @@ def _parity(board: Scoreboard) -> list[Section]:
     for score, series in answered:
         drawn = parity_figure(score, series, most)
         own = figure(drawn["data"], xaxis=drawn["layout"]["xaxis"], yaxis=drawn["layout"]["yaxis"])
-        rows = [
-            (
-                one.device,
-                cell(float(len(one)), lambda count: f"{count:,.0f}"),
-                cell(float(abs(one.error).mean()), percent),
-                cell(
-                    float(((one.low <= one.measured) & (one.measured <= one.high)).mean()), percent
-                ),
-            )
-            for one in series
-        ]
+        table = DataTable(_ROW_TITLES, _farthest(series))
         name = f"parity-{score.suite.name}"
-        table = DataTable(("device", ">rows", ">MAPE", ">in the interval"), cut(rows))
         note = sampling_note(series, max(1, most // len(series))) or "All rows drawn."
-        found.append(Section(name, title(score), table, note, own))
+        text = f"{note.capitalize().rstrip('.')}; in the table the farthest off come first."
+        found.append(Section(name, title(score), table, text, own))
     return found
+
+
+def _farthest(series: Sequence[Series]) -> list[Sequence[str | Cell]]:
+    """Rows of a suite by their error."""
+    rows = [
+        (one, place, abs(math.log(ratio)))
+        for one in series
+        for place, ratio in enumerate((one.predicted / one.measured).tolist())
+    ]
+    rows.sort(key=lambda row: -row[2])
+    shown: list[Sequence[str | Cell]] = [
+        (
+            f"{one.device}, {one.group[i]}, {one.label[i]}".rstrip(", "),
+            *(
+                cell(float(column[i]), decimal)
+                for column in (one.measured, one.predicted, one.low, one.high)
+            ),
+            cell(float(one.error[i]), percent),
+        )
+        for one, i, _ in rows[:MAX_ROWS]
+    ]
+    left = len(rows) - len(shown)
+    more = [(f"{left:,} more, nearer", *[""] * (len(_ROW_TITLES) - 1))] if left else []
+    return [*shown, *more]

@@ -36,7 +36,7 @@ def test_a_verdict_follows_from_the_readings_that_are_evidence(readings, verdict
 
 def test_a_conditional_verdict_names_what_does_not_hold_and_what_gave_no_figure():
     reason = judge("S", "t", "s", [YES, NO, Reading("silent", None, 1.0)]).reason
-    assert reason == "1 of 2 readings hold; not no; no figure for silent"
+    assert reason == "1 of 2 readings hold; missed: no is 1.1, not 1 (exact); no figure for silent"
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,21 @@ def test_names_of_fields_as_people_read_them():
     assert value_cell("ttft_s.p99.9", 0.5).text == "500 ms"
 
 
+def test_tables_of_any_rows_write_numbers_with_their_units():
+    rows = [
+        {"year": 2024, "memory_bandwidth_bytes_per_s": 5e11, "peak_flop_per_s": {"fp32": 3.6e12}},
+        {"year": 2025, "memory_bandwidth_bytes_per_s": None, "peak_flop_per_s": {"fp32": None}},
+    ]
+    page = result_page(rows, "accelsim devices list --vendor x")
+    assert page.title == "accelsim devices list"
+    (section,) = page.sections
+    assert section.table.titles == (">year", ">memory bandwidth", "peak")
+    texts = [[getattr(one, "text", one) for one in row] for row in section.table.rows]
+    assert texts == [["2024", "500 GB/s", "fp32 3.60 TFLOP/s"], ["2025", "unknown", ""]]
+    assert words("cost_usd_per_month") == "cost per month"
+    assert words("usd_per_hour") == "usd per hour"
+
+
 def test_scenarios_of_claims_are_commands():
     run = {"figure": "latency_s", "model": "resnet-50", "device": "t4", "fused_attention": False}
     command = "accelsim estimate resnet-50 --device t4 --unfused-attention"

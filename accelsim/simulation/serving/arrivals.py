@@ -80,8 +80,10 @@ class Arrivals:
         """
         self._check_types()
         if (self.rate_per_s is None) == (self.users is None):
+            allowed = "requests per second, or users"
+            allowed += "" if self.rate_per_s is None else ", not both"
             remedy = "Give one of --rate, --users and --arrivals."
-            raise InvalidValueError("rate", self.rate_per_s, "a rate or users, not both", remedy)
+            raise InvalidValueError("rate", self.rate_per_s, allowed, remedy)
         if self.rate_per_s is not None and not 0 < self.rate_per_s < float("inf"):
             raise InvalidValueError("rate", self.rate_per_s, "requests per second above 0")
         self._check_counts()
