@@ -18,7 +18,7 @@ from accelsim.economics.result import usd_per_1000_inferences, usd_per_epoch, us
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.plain import Document, Values
-from accelsim.planning.evidence import Evidence, evidence
+from accelsim.planning.evidence import POWER_LOG_SIGMA, Evidence, evidence
 from accelsim.planning.options import (
     EstimateKeywords,
     PriceChoice,
@@ -43,9 +43,6 @@ __all__ = ["FIGURES", "NESTED", "Estimate", "OperatorShare", "estimate"]
 _INTERVAL_LEVEL = 0.9
 #: Figures of an estimate that are no scalars.
 NESTED = frozenset({"memory", "operators", "energy_parts_j", "relatives", "evidence", "would_fit"})
-#: Spread of ln(metered / predicted power) of a board: nine of ten rows of the scoreboard lie within
-#: 42 % on the B200, 33 % on the H100 and 29 % in training (suites serving-energy, training-power).
-_POWER_LOG_SIGMA = 0.34
 _Z90 = 1.6448536269514722
 #: Fields that describe an estimate and are no figures of it.
 _ABOUT = frozenset({"inputs", "provenance", "warnings"})
@@ -271,8 +268,8 @@ class Estimate(Result):
 #: Figures with an interval, with how much of the time's spread and which of their own they have.
 _SPREADS: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys((*_GROUPS["timing"].split(), *_GROUPS["price"].split()), (1.0, 0.0)),
-    **dict.fromkeys(("energy_j", "energy_per_sample_j"), (1.0, _POWER_LOG_SIGMA)),
-    "average_power_w": (0.0, _POWER_LOG_SIGMA),
+    **dict.fromkeys(("energy_j", "energy_per_sample_j"), (1.0, POWER_LOG_SIGMA)),
+    "average_power_w": (0.0, POWER_LOG_SIGMA),
     "usd_per_hour": (0.0, 0.0),
 }
 #: Names of an estimate's flat figures, in order.

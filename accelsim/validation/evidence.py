@@ -16,20 +16,30 @@ from accelsim.planning.likeness import Setting
 from accelsim.validation.metrics import Z_LEVEL
 from accelsim.validation.names import device_of
 from accelsim.validation.score import Scoreboard
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import FloatArray, TextArray
 
 _COVERED = 0.9
+#: Modes whose figure is the time of an iteration.
+_ITERATIONS = frozenset({"inference", "training", "parallel-training"})
 
 
 @frozen(eq=False)
 class _Runs:
-    """Runs of one suite on one board in one setting, with ln(measured / predicted)."""
+    """Runs of one suite on one board in one setting, with ln(measured / predicted) and what each is
+    left out with.
+    """
 
     suite: str
     profile: str
     device_class: str
     setting: Setting
     residual: FloatArray
+    origin: TextArray
+
+    def places(self) -> tuple[str, ...]:
+        """Keys of the spreads they count in; figures under load are no like of an iteration."""
+        found = residual_places(self.device_class, self.setting)
+        return found if self.setting.mode in _ITERATIONS else found[:-1]
 
 
 def evidence_dict(board: Scoreboard) -> Document:
@@ -38,34 +48,35 @@ def evidence_dict(board: Scoreboard) -> Document:
     ``runs`` has a line per suite, board and setting: rows, median and 90th percentile of the error.
     ``spreads`` has, by class of devices and setting (and by less of it, ``*`` for all), rows and
     the spread of ln(measured / predicted): its 90th percentile over the normal's; with the same
-    from all boards but one.
+    from all boards but one; of figures of served and of many devices, from all models but one.
     """
     found = list(_runs(board))
     lines = [_line(runs) for runs in found]
     places: dict[str, list[_Runs]] = {}
     for runs in found:
-        for place in residual_places(runs.device_class, runs.setting):
+        for place in runs.places():
             places.setdefault(place, []).append(runs)
     return {"runs": lines, "spreads": {key: _spread(places[key]) for key in sorted(places)}}
 
 
 def _runs(board: Scoreboard) -> Iterator[_Runs]:
     for score in board.suites:
-        by_place: dict[tuple[str, str], list[FloatArray]] = {}
+        by_place: dict[tuple[str, str], list[tuple[FloatArray, TextArray]]] = {}
         for part in score.rows:
             if part.refusal or not part.profile:
                 continue
             with np.errstate(divide="ignore", invalid="ignore"):
                 residual = np.log(part.measured_s / part.predicted_s)
             for setting in sorted(set(part.setting.tolist()) - {""}):
-                own = residual[(part.setting == setting) & np.isfinite(residual)]
+                own = (part.setting == setting) & np.isfinite(residual)
                 place = (part.profile.partition("@")[0], setting)
-                by_place.setdefault(place, []).append(own)
+                by_place.setdefault(place, []).append((residual[own], part.origin[own]))
         for (profile, setting), columns in sorted(by_place.items()):
-            whole = np.concatenate(columns)
+            whole, origin = map(np.concatenate, zip(*columns, strict=True))
             if whole.size:
                 name = str(device_of(profile).device_class)
-                yield _Runs(score.suite.name, profile, name, Setting(*setting.split()), whole)
+                like = Setting(*setting.split())
+                yield _Runs(score.suite.name, profile, name, like, whole, origin)
 
 
 def _line(runs: _Runs) -> Document:
@@ -82,19 +93,15 @@ def _line(runs: _Runs) -> Document:
 
 
 def _spread(parts: list[_Runs]) -> Document:
-    boards = sorted({runs.profile for runs in parts})
-    without = {
-        board: _log_sigma(others)
-        for board in boards
-        if (others := [runs for runs in parts if runs.profile != board])
-    }
-    count = sum(len(runs.residual) for runs in parts)
-    return {"rows": count, "log_sigma": _log_sigma(parts), "without": without}
+    residual = np.concatenate([runs.residual for runs in parts])
+    origin = np.concatenate([runs.origin for runs in parts])
+    names = np.unique(origin).tolist()
+    without = {name: _log_sigma(residual[origin != name]) for name in names if len(names) > 1}
+    return {"rows": len(residual), "log_sigma": _log_sigma(residual), "without": without}
 
 
-def _log_sigma(parts: list[_Runs]) -> float:
-    residual = np.abs(np.concatenate([runs.residual for runs in parts]))
-    return _rounded(np.quantile(residual, _COVERED) / Z_LEVEL)
+def _log_sigma(residual: FloatArray) -> float:
+    return _rounded(np.quantile(np.abs(residual), _COVERED) / Z_LEVEL)
 
 
 def _rounded(value: Any) -> float:

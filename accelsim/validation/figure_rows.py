@@ -26,6 +26,8 @@ class FigureRow:
         log_sigma: Standard deviation of ln(true / predicted); NaN where nothing says it.
         refusal: Why it is not asked; empty where it is.
         views: Names of subsets that it belongs to.
+        setting: What runs it is like; empty for none.
+        origin: Model whose rows are left out together.
     """
 
     device: str
@@ -36,6 +38,8 @@ class FigureRow:
     log_sigma: float = float("nan")
     refusal: str = ""
     views: frozenset[str] = field(default_factory=frozenset)
+    setting: str = ""
+    origin: str = ""
 
 
 def answered(row: FigureRow, predict: Callable[[], tuple[float, float]]) -> FigureRow:
@@ -77,4 +81,6 @@ def _batch(rows: Sequence[FigureRow]) -> Batch:
         roofline_s=np.full(len(rows), np.nan),
         predict=fixed_prediction(Prediction(predicted, sigma)),
         views=tuple((name, np.array([name in row.views for row in rows])) for name in names),
+        setting=np.array([row.setting for row in rows]),
+        origin=np.array([row.origin for row in rows]),
     )

@@ -298,14 +298,17 @@ def _rows(
         time_s, sigma = prediction.time_s, prediction.log_sigma
     low, high = interval_s(time_s, sigma)
     setting = np.full(len(batch), "") if batch.setting is None else batch.setting
+    profile = _profile_name(batch)
+    board = np.full(len(batch), profile.partition("@")[0])
     return ScoredRows(
         device=batch.device,
-        profile=_profile_name(batch),
+        profile=profile,
         tier=choice.tier if choice else "",
         note=choice.note if choice else "",
         group=batch.group[keep],
         label=batch.label[keep],
         setting=setting[keep],
+        origin=(board if batch.origin is None else batch.origin)[keep],
         measured_s=batch.measured_s[keep],
         predicted_s=time_s[keep],
         low_s=low[keep],

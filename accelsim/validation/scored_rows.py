@@ -21,6 +21,7 @@ class ScoredRows:
         group: Operator or model, shape (n,).
         label: Configuration, shape (n,).
         setting: Mode, format and kind of model, shape (n,); empty where a row is no run of one.
+        origin: Board, or model, whose rows are left out together, shape (n,).
         measured_s: Measured.
         predicted_s: Predicted; NaN where refused.
         low_s: Low end of the 90 % interval.
@@ -38,6 +39,7 @@ class ScoredRows:
     group: TextArray
     label: TextArray
     setting: TextArray
+    origin: TextArray
     measured_s: FloatArray
     predicted_s: FloatArray
     low_s: FloatArray

@@ -7,7 +7,6 @@ pools, whose caches go from one to the other over a link.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import lru_cache
 
@@ -22,6 +21,7 @@ from accelsim.planning.serving.deployment import Deployment, PoolPlan, cache_lin
 from accelsim.planning.serving.measures import RequestTimes
 from accelsim.planning.serving.options import PrefillOptions, ServingOptions
 from accelsim.planning.serving.plan import ReplicaPlan, replica_plan
+from accelsim.planning.serving.trust import ServedRun
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.simulation.serving.arrivals import Arrivals
 from accelsim.simulation.serving.fleet import ArrivalQueue, Fleet
@@ -29,6 +29,7 @@ from accelsim.simulation.serving.requests import RequestColumns, RequestLog
 from accelsim.simulation.serving.routers import router
 from accelsim.simulation.serving.schedulers.continuous import ContinuousBatching
 from accelsim.validation.data_folder import published
+from accelsim.validation.figure_rows import FigureRow
 from accelsim.workloads.dtype import Precision
 from accelsim.workloads.model import Workload
 from accelsim.workloads.options import ModelOptions
@@ -175,7 +176,7 @@ def closed_loop(served: Served, load: Load) -> TokenTimes:
     users = max(1, round(load.users / served.ranks.dp))
     plan = _limited(served, users, load.batch_tokens)
     times = simulated(plan, replace(load, users=users).columns, users)
-    return _token_times(times, _common_sigma(plan))
+    return _token_times(times, like(served).common_log_sigma(plan.steps))
 
 
 @lru_cache(maxsize=4096)
@@ -211,7 +212,10 @@ def split(
     )
     fleet = Deployment(pools, options, (second.run.workload.name,))
     done = simulate(fleet, load.columns, users=load.users, streams=RandomStreams(0))
-    sigma = max(_common_sigma(first), _common_sigma(second))
+    sigma = max(
+        like(served, is_split=True).common_log_sigma(plan_of(served).steps)
+        for served in (prefill, decode)
+    )
     return _token_times(RequestTimes.of(done.fleet.log), sigma)
 
 
@@ -227,5 +231,19 @@ def _token_times(times: RequestTimes, sigma: float) -> TokenTimes:
     )
 
 
-def _common_sigma(plan: ReplicaPlan) -> float:
-    return plan.steps.log_sigma * math.sqrt(plan.steps.common_fraction)
+def like(served: Served, *, is_split: bool = False) -> ServedRun:
+    """What a system's figures are like, those of its model on its engine left out."""
+    return ServedRun(plan_of(served).run, is_split, f"{served.workload.name} {served.engine}")
+
+
+def like_figure(row: FigureRow, served: ServedRun, figure: str) -> FigureRow:
+    """An answered row with the measured figures it is like, and no less than their spread.
+
+    Args:
+        row: The row.
+        served: What was served.
+        figure: As `ServedRun.setting` takes it.
+    """
+    sigma = max(row.log_sigma, served.log_sigma(figure))
+    setting = str(served.setting(figure))
+    return replace(row, log_sigma=sigma, setting=setting, origin=served.left_out)

@@ -25,16 +25,17 @@ from accelsim.validation.data_folder import DataFolder, published, schema
 from accelsim.validation.figure_rows import FigureRow, answered, figure_batches
 from accelsim.validation.names import device_of
 from accelsim.validation.quantity_batches import QUANTITY
-from accelsim.validation.served_systems import Ranks, Served, plan_of
+from accelsim.validation.served_systems import Ranks, Served, like, like_figure, plan_of
 from accelsim.validation.serving_tokens import served_precision, served_workload
 from accelsim.validation.suite import Batch, register_suite
 
 ENERGY_SCHEMA = schema("power/mlenergy_llm.csv")
 _FACTS: Values = published("serving_systems")
+#: Column of a quantity, and what figure of a server it is like.
 _QUANTITIES = {
-    "J per token": "energy_per_token_joules",
-    "power": "avg_power_watts",
-    "tokens per s": "output_throughput_tokens_per_sec",
+    "J per token": ("energy_per_token_joules", "energy"),
+    "power": ("avg_power_watts", "power"),
+    "tokens per s": ("output_throughput_tokens_per_sec", "tpot"),
 }
 
 
@@ -61,25 +62,30 @@ def _rows(cells: Values) -> Iterator[FigureRow]:
     task, model = str(cells["task"]), str(cells["model_id"])
     seqs, devices = int(cells["max_num_seqs"]), int(cells["num_gpus"])
     label = f"{model}, {task}, {devices} devices, {seqs} sequences"
-    for quantity, column in _QUANTITIES.items():
+    for quantity, (column, figure) in _QUANTITIES.items():
         row = FigureRow(_FACTS["boards"][str(cells["gpu_model"])], quantity, label, cells[column])
         row = replace(row, views=frozenset({f"{quantity}: {model}"}))
-        yield answered(row, lambda quantity=quantity: _predicted(cells, quantity))  # type: ignore[misc]
+        row = answered(row, lambda quantity=quantity: _predicted(cells, quantity))  # type: ignore[misc]
+        yield row if row.refusal else like_figure(row, like(_served(cells)), figure)
 
 
 def _predicted(cells: Values, quantity: str) -> tuple[float, float]:
-    task, model = str(cells["task"]), str(cells["model_id"])
+    task = str(cells["task"])
     prompt = _FACTS["prompt_tokens"].get(task)
     if prompt is None:
         raise InvalidValueError("task", task, "a task of texts: images and videos are not modelled")
+    plan = plan_of(_served(cells))
+    figures = steady_state(plan, int(cells["max_num_seqs"]), prompt, cells["avg_output_len"])
+    return figures[quantity], plan.steps.log_sigma
+
+
+def _served(cells: Values) -> Served:
+    model = str(cells["model_id"])
     workload = served_workload(model)
     precision = served_precision(workload, model, str(cells["weight_precision"]))
     devices, shared = int(cells["num_gpus"]), int(cells["expert_parallel"])
-    ranks = Ranks(devices, 1, shared)
     device = device_of(_FACTS["boards"][str(cells["gpu_model"])]).name
-    plan = plan_of(Served(workload, precision, "vllm", device, ranks))
-    figures = steady_state(plan, int(cells["max_num_seqs"]), prompt, cells["avg_output_len"])
-    return figures[quantity], plan.steps.log_sigma
+    return Served(workload, precision, "vllm", device, Ranks(devices, 1, shared))
 
 
 def steady_state(

@@ -30,10 +30,20 @@ import numpy as np
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.frozen import frozen
 from accelsim.plain import Values
+from accelsim.planning.serving.trust import ServedRun
 from accelsim.validation.data_folder import DataFolder, published, schema
 from accelsim.validation.figure_rows import FigureRow, answered, figure_batches
 from accelsim.validation.names import device_of, note_unknown_devices, workload_of
-from accelsim.validation.served_systems import Load, Ranks, Served, TokenTimes, closed_loop, split
+from accelsim.validation.served_systems import (
+    Load,
+    Ranks,
+    Served,
+    TokenTimes,
+    closed_loop,
+    like,
+    like_figure,
+    split,
+)
 from accelsim.validation.suite import Batch, register_suite
 from accelsim.workloads.checkpoints.quantization import published_precision
 from accelsim.workloads.dtype import Precision
@@ -45,6 +55,8 @@ _FACTS: Values = published("serving_systems")
 _USERS = re.compile(r"silicon_concurrency=(\d+)")
 _LEAST_SHARE = 0.8
 _BATCH_TOKENS = 8192
+#: Figures whose residuals are the spread of others like them; means have the medians'.
+_MEDIANS = frozenset({"ttft_s", "tpot_s"})
 _NOT_STATED = "the row states no numbers of prefill and decode replicas"
 
 
@@ -112,7 +124,11 @@ def _row(cells: Values, measured_s: float, figure: str) -> FigureRow:
         times = system.times()
         return getattr(times, figure), times.log_sigma
 
-    return answered(row, predict)
+    found = answered(row, predict)
+    if found.refusal:
+        return found
+    like_it = like_figure(found, system.like(), figure.partition("_")[0])
+    return like_it if figure in _MEDIANS else replace(like_it, setting="")
 
 
 def _users(cells: Values) -> int:
@@ -157,6 +173,11 @@ class _System:
         tokens = self._asked.get("batch_tokens", _BATCH_TOKENS)
         is_sequence = tokens == "sequence"
         return round(self.cells["isl"] + self.cells["osl"]) if is_sequence else int(tokens)
+
+    def like(self) -> ServedRun:
+        """What the system's figures are like."""
+        is_split = self.cells["mode"] != "agg"
+        return like(self._served("decode_" if is_split else ""), is_split=is_split)
 
     def _served(self, part: str) -> Served:
         cells = self.cells

@@ -60,6 +60,8 @@ class Batch:
         held_out_share: Part of the shapes that fits never use.
         setting: Mode, format and kind of model of each row (`accelsim.planning.likeness`), shape
             (n,); None where rows are no runs of whole models.
+        origin: What is left out whole where the spread of a row's like is asked, shape (n,): a
+            model, or one on an engine; its board where None.
     """
 
     device: str
@@ -74,6 +76,7 @@ class Batch:
     fit_source: str = ""
     held_out_share: float = HELD_OUT_SHARE
     setting: TextArray | None = None
+    origin: TextArray | None = None
 
     def __len__(self) -> int:
         return len(self.measured_s)

@@ -26,9 +26,14 @@ from accelsim.cluster_catalog import cluster
 from accelsim.errors import AccelsimError
 from accelsim.frozen import frozen
 from accelsim.plain import Values
+from accelsim.planning.evidence import residual_log_sigma
 from accelsim.planning.training.estimate import iteration_energy_j
 from accelsim.planning.training.plan import ParallelismPlan, parse_plan, plan_on
-from accelsim.planning.training.trust import iteration_log_sigma, row_spreads
+from accelsim.planning.training.trust import (
+    iteration_log_sigma,
+    row_spreads,
+    speed_up_setting,
+)
 from accelsim.validation.data_folder import DataFolder, Table, published, schema
 from accelsim.validation.names import workload_of
 from accelsim.validation.suite import (
@@ -45,7 +50,7 @@ PAIRS_SCHEMA = schema("training/mlperf_scaling_pairs.csv")
 TIMES_SCHEMA = schema("training/mlperf_time_to_train.csv.gz")
 POWER_SCHEMA = schema("training/mlperf_power.csv")
 _FACTS: Values = published("training_mlperf")
-#: Spread of a speed-up: both ends share the errors of kernels; estimate.
+#: Least spread of a speed-up: both ends share the errors of kernels; estimate.
 _RATIO_LOG_SIGMA = 0.08
 #: Spread of a node's power beside its devices': the share of its limit that the host draws.
 _POWER_LOG_SIGMA = 0.1
@@ -54,13 +59,14 @@ _POWER_LOG_SIGMA = 0.1
 @frozen
 class _Figure:
     """One row with its prediction; `row.measured_s` is in the suite's quantity, `setting` that of
-    iterations whose time is asked.
+    iterations whose time or speed-up is asked; `origin` is the board or model left out with it.
     """
 
     row: PlannedRow
     predicted: float = float("nan")
     log_sigma: float = float("nan")
     setting: str = ""
+    origin: str = ""
 
 
 def _batches(figures: Iterator[_Figure]) -> list[Batch]:
@@ -82,8 +88,11 @@ def _batch(own: list[_Figure]) -> Batch:
     sigma = np.array([figure.log_sigma for figure in own])
     predict = fixed_prediction(Prediction(values, sigma))
     setting = np.array([figure.setting for figure in own])
+    origin = np.array([figure.origin or profile.name for figure in own])
     unknown = np.full(len(own), np.nan)
-    return Batch(first.device, profile, *columns[1:], unknown, predict, setting=setting)
+    return Batch(
+        first.device, profile, *columns[1:], unknown, predict, setting=setting, origin=origin
+    )
 
 
 def _refused(row: PlannedRow, error: AccelsimError) -> _Figure:
@@ -187,10 +196,14 @@ def _speed_up(row: PlannedRow, small: PlannedRun | str, large: PlannedRun | str)
     assert isinstance(small, PlannedRun)
     assert isinstance(large, PlannedRun)
     try:
-        times = [run.global_batch / iteration_of(run).iteration_s for run in (small, large)]
+        few, many = (iteration_of(run) for run in (small, large))
     except AccelsimError as error:
         return _refused(row, error)
-    return _Figure(replace(row, run=large), times[1] / times[0], _RATIO_LOG_SIGMA)
+    rates = [run.global_batch / one.iteration_s for run, one in ((small, few), (large, many))]
+    setting, origin = speed_up_setting(many), large.workload.name
+    like = residual_log_sigma(str(large.profile.device_class), setting, origin)
+    sigma = max(_RATIO_LOG_SIGMA, like)
+    return _Figure(replace(row, run=large), rates[1] / rates[0], sigma, str(setting), origin)
 
 
 def _pair(table: Table, row: int) -> _Figure:

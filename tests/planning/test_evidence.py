@@ -14,7 +14,7 @@ from collections import Counter
 import pytest
 from rich.console import Console
 
-from accelsim import catalog
+from accelsim import Arrivals, catalog
 from accelsim.cost.fitted import fitted_parameters
 from accelsim.datafile import data_root
 from accelsim.errors import AccelsimError
@@ -23,9 +23,12 @@ from accelsim.planning.estimate import estimate
 from accelsim.planning.estimate_many import estimate_many
 from accelsim.planning.evidence import evidence, residual_log_sigma, shipped_evidence
 from accelsim.planning.likeness import Setting
+from accelsim.planning.run import resolve
+from accelsim.planning.serving.serve import serve
+from accelsim.planning.serving.trust import ServedRun
 from accelsim.planning.simulate import simulate
 from accelsim.planning.training.estimate import train
-from accelsim.planning.training.trust import row_spreads
+from accelsim.planning.training.trust import row_spreads, speed_up_setting
 from accelsim.report.accuracy_file import read_accuracy
 from accelsim.report.tables import estimate_view
 
@@ -167,6 +170,14 @@ def log_sigma(metric):
     return math.log(metric.high / metric.value) / Z90
 
 
+def served_like(setting, resolved):
+    """Spread of a server's figure of a setting."""
+    mode, figure = setting.mode.rsplit("-", 1)
+    served = ServedRun(resolved, is_split=mode.startswith("split"))
+    assert served.setting(figure) == setting
+    return served.log_sigma(figure)
+
+
 def answer_like(device_class, setting, boards):
     """Spread of an answer of a setting on one of the boards that ran it."""
     model, sizes = MODEL_OF_KIND[setting.model]
@@ -174,13 +185,16 @@ def answer_like(device_class, setting, boards):
     refused = []
     for board, precision in itertools.product(boards, formats):
         try:
-            if setting.mode != "parallel-training":
+            if "serving" in setting.mode:
+                return served_like(setting, resolve(model, board, precision=precision))
+            if not setting.mode.startswith("parallel"):
                 asked = {"mode": setting.mode, "precision": precision, **sizes}
                 assert simulate(model, board, **asked).setting == setting
                 return log_sigma(estimate(model, board, **asked).metrics["latency_s"])
             cluster = {"cluster": NODES[device_class], "precision": precision}
             found = train(model, global_batch=512, check_memory=False, **cluster)
-            assert row_spreads(found.iteration).setting == setting
+            own = row_spreads(found.iteration).setting
+            assert setting in {own, speed_up_setting(found.iteration)}
             return log_sigma(found.metrics["iteration_s"])
         except AccelsimError as error:
             refused.append(str(error))
@@ -239,6 +253,27 @@ def test_many_runs_have_the_interval_of_one(model):
     for place, batch in enumerate((1, 16)):
         one = estimate(model, "a30", batch=batch)
         assert many["latency_high_s"][place] == pytest.approx(one.latency_high_s)
+
+
+def test_a_servers_figures_are_as_uncertain_as_measured_servers():
+    """Each by its own figure: times to the first token most."""
+    load = Arrivals(users=4, requests=16, prompt="256", output="64")
+    found = serve("llama-3.1-8b", "h100-sxm-80gb", load)
+    run = resolve("llama-3.1-8b", "h100-sxm-80gb")
+    ttft, tpot, energy = (ServedRun(run).log_sigma(name) for name in ("ttft", "tpot", "energy"))
+    assert ttft > tpot > 0
+    least = {"ttft_s.p50": ttft, "tpot_s.mean": tpot, "e2e_s.p99": ttft}
+    least |= {"energy_j_per_token": energy, "cost_usd_per_million_tokens": tpot}
+    for name, sigma in least.items():
+        assert log_sigma(found.metrics[name]) >= sigma - 1e-9, name
+
+
+def test_training_figures_have_the_interval_of_the_iteration():
+    metrics = train("gpt2", cluster="dgx-b200", global_batch=64).metrics
+    time, cost, energy = (log_sigma(metrics[n]) for n in ("iteration_s", "cost_usd", "energy_j"))
+    assert time == pytest.approx(cost)
+    assert energy > time
+    assert metrics["memory_bytes"].low is None
 
 
 def test_energies_and_costs_have_intervals():

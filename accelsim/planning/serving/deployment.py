@@ -17,6 +17,7 @@ from accelsim.planning.serving.capacity import FullBatch, LoadShape, full_batch
 from accelsim.planning.serving.cold_start import cold_start_s
 from accelsim.planning.serving.options import ServingOptions
 from accelsim.planning.serving.plan import ReplicaPlan, replica_plan
+from accelsim.planning.serving.trust import ServedRun
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.simulation.serving.autoscaling import Autoscaler
 from accelsim.simulation.serving.fleet import ArrivalQueue, Control, Fleet
@@ -57,6 +58,11 @@ class PoolPlan:
     part: Part = "all"
     model: int = _FIRST
     link: CacheLink | None = None
+
+    @property
+    def served(self) -> ServedRun:
+        """What its figures are like."""
+        return ServedRun(self.plan.run, is_split=self.part != "all")
 
     @property
     def start_s(self) -> float:
@@ -104,12 +110,9 @@ class Deployment:
     models: tuple[str, ...]
     shares: tuple[float, ...] = (1.0,)
 
-    def with_steps(self, change: Callable[[StepTimes], StepTimes]) -> Deployment:
+    def with_steps(self, change: Callable[[PoolPlan], StepTimes]) -> Deployment:
         """The same with other step times."""
-        pools = [
-            replace(pool, plan=replace(pool.plan, steps=change(pool.plan.steps)))
-            for pool in self.pools
-        ]
+        pools = [replace(pool, plan=replace(pool.plan, steps=change(pool))) for pool in self.pools]
         return replace(self, pools=tuple(pools))
 
     def asked(self, columns: RequestColumns, streams: RandomStreams) -> RequestColumns:

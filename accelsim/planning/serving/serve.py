@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from accelsim.planning.serving.figures import result_of
 from accelsim.planning.serving.options import ServingOptions
 from accelsim.planning.serving.plan import ReplicaPlan
 from accelsim.planning.serving.result import ServingResult
+from accelsim.planning.serving.trust import ServedRun
 from accelsim.result import Metric
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.simulation.serving.arrivals import Arrivals
@@ -98,7 +99,9 @@ def serve(
         again = simulate(slower, columns, users=users, streams=streams)
         return result_of(slower, again, load=load, seed=seed, is_closed=users > 0).metrics
 
-    return replace(result, intervals=_intervals(result, metrics_at(-_Z90), metrics_at(_Z90)))
+    ends = metrics_at(-_Z90), metrics_at(_Z90)
+    like = [pool.served for pool in plan.pools]
+    return replace(result, intervals=_intervals(result, like, *ends))
 
 
 def _check_used(options: ServingOptions, run: RunOptions, plan: ReplicaPlan) -> None:
@@ -128,22 +131,28 @@ def _check_used(options: ServingOptions, run: RunOptions, plan: ReplicaPlan) -> 
             raise InvalidValueError(name, value, f"no value: {why}", f"Leave {name} out.")
 
 
-def _scaled(z: float, steps: StepTimes) -> StepTimes:
+def _scaled(z: float, pool: PoolPlan) -> StepTimes:
     """Steps slower by z standard deviations of what they have in common."""
-    sigma = steps.log_sigma * math.sqrt(steps.common_fraction)
-    return ScaledSteps(steps, math.exp(z * sigma))
+    steps = pool.plan.steps
+    return ScaledSteps(steps, math.exp(z * pool.served.common_log_sigma(steps)))
 
 
 def _intervals(
-    result: ServingResult, *ends: Mapping[str, Metric]
+    result: ServingResult, served: Sequence[ServedRun], *ends: Mapping[str, Metric]
 ) -> dict[str, tuple[float, float]]:
-    """Least and largest of each figure over the ends of the step times' interval."""
+    """Least and largest of each figure over the ends of the step times' interval, and no narrower
+    than its measured like.
+    """
     found = {}
     for name, metric in result.metrics.items():
         values = [one.value for one in (metric, *(end[name] for end in ends))]
         figures = [value for value in values if value is not None]
-        if len(figures) == len(values):
-            found[name] = (min(figures), max(figures))
+        if metric.value is not None and len(figures) == len(values):
+            spread = math.exp(_Z90 * max(one.least_log_sigma(name) for one in served))
+            found[name] = (
+                min(*figures, metric.value / spread),
+                max(*figures, metric.value * spread),
+            )
     return {name: ends for name, ends in found.items() if ends[0] < ends[1]}
 
 

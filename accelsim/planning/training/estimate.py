@@ -18,7 +18,7 @@ from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.plain import Document, Values
-from accelsim.planning.evidence import Evidence
+from accelsim.planning.evidence import POWER_LOG_SIGMA, Evidence
 from accelsim.planning.options import PriceChoice, RunOptions, options_and_price, run_options
 from accelsim.planning.passes import check_effect
 from accelsim.planning.price import DevicePrice, device_price
@@ -72,17 +72,14 @@ _LENGTH = (
 )
 _SEARCH = ("plans", "pareto", "considered", "rejected", "search_s")
 _CUT_SHORT = "the search was interrupted: the best of the first {:,} plans"
-_METRICS = (
-    "iteration_s",
-    "samples_per_s",
-    "tokens_per_s",
-    "mfu_fraction",
-    "model_flop_per_s_per_device",
-    "memory_bytes",
-    "energy_j",
-    "average_power_w",
-    "cost_usd",
-)
+#: Figures with an interval, with how much of the time's spread and which of their own they have.
+_SPREADS: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys(("iteration_s", "samples_per_s", "tokens_per_s", "mfu_fraction"), (1.0, 0.0)),
+    **dict.fromkeys(("model_flop_per_s_per_device", "cost_usd"), (1.0, 0.0)),
+    "energy_j": (1.0, POWER_LOG_SIGMA),
+    "average_power_w": (0.0, POWER_LOG_SIGMA),
+}
+_METRICS = (*_SPREADS, "memory_bytes")
 
 
 @frozen(repr=False)
@@ -188,14 +185,22 @@ class TrainingEstimate(Result):
 
     @property
     def metrics(self) -> dict[str, Metric]:
-        """Figures by name; times with their intervals."""
-        found = {name: Metric(getattr(self, name)) for name in _METRICS}
-        low, high, level = self.iteration_low_s, self.iteration_high_s, self.interval_level
-        found["iteration_s"] = Metric(self.iteration_s, low, high, level)
+        """Figures by name, with their intervals."""
+        found = {name: self._metric(name) for name in _METRICS}
+        level = self.interval_level
         if self.time_to_train_s is not None:
             ends = (self.time_to_train_low_s, self.time_to_train_high_s)
             found["time_to_train_s"] = Metric(self.time_to_train_s, *ends, level)
         return found
+
+    def _metric(self, name: str) -> Metric:
+        """A figure; what goes with the time has its spread, and with the power that of powers."""
+        value, (share, own) = getattr(self, name), _SPREADS.get(name, (0.0, 0.0))
+        if value is None or not (share or own):
+            return Metric(value)
+        time = share * math.log(self.iteration_high_s / self.iteration_s)
+        spread = math.exp(math.hypot(time, _Z90 * own))
+        return Metric(value, value / spread, value * spread, self.interval_level)
 
     @property
     def timeline(self) -> Timeline | None:

@@ -2,18 +2,21 @@
 
 The rows of a rank spread as those of an estimate do, collectives and waits apart. No interval is
 narrower than the residuals of measured runs like it: on several devices those of the frameworks
-whose iterations the scoreboard has, on one device those of estimates.
+whose iterations, and speed-ups to as many devices, the scoreboard has, on one device those of
+estimates.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from accelsim.cost.residual import run_log_sigma
 from accelsim.planning.evidence import Evidence, evidence, has_own_spread, residual_log_sigma
 
 if TYPE_CHECKING:
+    from accelsim.planning.likeness import Setting
     from accelsim.planning.training.iteration import Iteration
     from accelsim.planning.training.layers import RowSpreads
 
@@ -40,8 +43,16 @@ def iteration_log_sigma(iteration: Iteration) -> float:
     sigma = math.hypot((1.0 - share) * device, share * _COLLECTIVE_LOG_SIGMA)
     if iteration.setup.cluster is None and has_own_spread(run.device, rows.tier):
         return sigma
-    device_class = str(run.device.device_class)
-    return max(sigma, residual_log_sigma(device_class, rows.setting, run.unseen_board))
+    alike = [rows.setting]
+    if iteration.setup.cluster is not None:
+        alike.append(speed_up_setting(iteration))
+    asked = str(run.device.device_class)
+    return max(sigma, *(residual_log_sigma(asked, one, run.unseen_board) for one in alike))
+
+
+def speed_up_setting(iteration: Iteration) -> Setting:
+    """What measured speed-ups the speed-up to an iteration's devices is like."""
+    return replace(row_spreads(iteration).setting, mode="parallel-speed-up")
 
 
 def iteration_evidence(iteration: Iteration) -> Evidence:
