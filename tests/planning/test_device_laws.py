@@ -1,9 +1,13 @@
-"""Laws over every GPU: batches, and what compilers gain."""
+"""Laws over every GPU, batches and what compilers gain; and those of batches over every device and
+model of the catalogue.
+"""
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from accelsim import catalog, estimate
+from accelsim import catalog, estimate, workload_catalog
 from accelsim.errors import AccelsimError
 from accelsim.planning.estimate_many import estimate_many
 
@@ -35,6 +39,9 @@ def falls(latency_s: np.ndarray, throughput_per_s: np.ndarray) -> list[str]:
         ("dlrm-criteo-kaggle", "graph"),
         ("ncf-ml-20m", "graph"),
         ("gbdt-higgs", "graph"),
+        ("text-cnn", "graph"),
+        ("fcn-5-26752", "graph"),
+        ("lstm-lm-large", "graph"),
     ],
 )
 def test_larger_batches_take_longer_and_bring_more(model, execution):
@@ -50,6 +57,32 @@ def test_larger_batches_take_longer_and_bring_more(model, execution):
     broken = {name: falls(*pair) for name, *pair in zip(names, *columns, strict=True)}
     assert np.isfinite(columns[0]).any(axis=1).sum() > 0.98 * len(names)
     assert not {name: laws for name, laws in broken.items() if laws}
+
+
+@pytest.mark.law
+@given(
+    model=st.sampled_from(workload_catalog.workload_names()),
+    name=st.sampled_from([name for name in catalog.device_names() if "/" not in name]),
+    mode=st.sampled_from(["inference", "training"]),
+    execution=st.sampled_from([None, "eager", "graph"]),
+    batches=st.lists(st.sampled_from(BATCHES), min_size=3, max_size=4, unique=True).map(sorted),
+)
+@settings(max_examples=max(settings.default.max_examples // 16, 1))
+def test_larger_batches_take_longer_and_bring_more_everywhere(
+    model, name, mode, execution, batches
+):
+    try:
+        runs = [
+            estimate(model, name, mode=mode, execution=execution, batch=batch) for batch in batches
+        ]
+    except AccelsimError:  # a format, an operator or a way of issuing that the device lacks
+        return
+    fitting = [run for run in runs if run.fits]
+    columns = (
+        np.array([getattr(run, figure) for run in fitting])
+        for figure in ("latency_s", "throughput_per_s")
+    )
+    assert not falls(*columns)
 
 
 @pytest.mark.parametrize("model", ["gbdt-higgs", "ncf-ml-20m"])

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.contraction import contraction, window_volume
-from accelsim.cost.gpu.gemm import GemmShape, contraction_costs, gemm_compute_s
+from accelsim.cost.gpu.gemm import MOST_QUANTISED, GemmShape, contraction_costs, gemm_compute_s
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine, reached_flop_per_s, tiles_of
 from accelsim.cost.table import RowCosts, Rows
@@ -216,9 +216,11 @@ def _gathered_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -
     """
     best = np.full(len(layer.m), np.inf)
     for tall, wide in _GATHERED_TILES:
-        count = layer.groups * np.ceil(layer.m / tall) * np.ceil(layer.n / wide)
+        across = layer.groups * np.ceil(layer.n / wide)
+        waves = np.ceil(across * np.ceil(layer.m / tall) / machine.sm_count)
+        in_part = np.maximum(across * np.maximum(layer.m / tall, 1.0) / machine.sm_count, 1.0)
         work = tall * wide + _EDGE_ROWS * (tall + wide)
-        np.minimum(best, np.ceil(count / machine.sm_count) * work, out=best)
+        np.minimum(best, np.minimum(waves, MOST_QUANTISED * in_part) * work, out=best)
     rate = layer.peak_flop_per_s * parameters.convolution.vector_efficiency
     return 2.0 * machine.sm_count * best * (_stepped(layer.k) + parameters.gemm.prologue_k) / rate
 

@@ -253,22 +253,29 @@ def _least_filled_s(
     machine: GpuMachine,
     parameters: GpuParameters,
 ) -> FloatArray:
-    """The least of r rows' own times and those of the same rows filled up, shape (r,)."""
+    """The least of r rows' own times and those of the same rows filled up, and no less than that of
+    the size to fill up to below; shape (r,).
+    """
     side = _FILLED[rows.kind]
     alike = np.stack([time_s, rows[side], rows.bytes, rows.column("flop")], axis=1)
     _, own, place = np.unique(alike, axis=0, return_index=True, return_inverse=True)
-    first = np.searchsorted(_FILLED_SIZES, rows[side][own], side="right")
-    count = len(_FILLED_SIZES) - first
-    starts = np.cumsum(count) - count
-    row, grows = np.repeat(own, count), count > 0
-    if not row.size:
+    least_s, size = time_s[own], rows[side][own]
+    above = np.searchsorted(_FILLED_SIZES, size, side="right")
+    below = np.maximum(above - 1, 0)
+    grows = above < len(_FILLED_SIZES)
+    if not grows.any():
         return time_s
-    size = _FILLED_SIZES[np.repeat(first - starts, count) + np.arange(len(row))]
-    more = _FilledRows(rows.graph, rows.index[row], rows.kind, side, size)
-    filled = _on_surfaces(formula(more, machine, parameters), more, machine, parameters)
-    least_s = time_s[own]
-    shortest_s = np.minimum.reduceat(filled.time_s, starts[grows])
-    least_s[grows] = np.minimum(least_s[grows], shortest_s)
+    count = np.where(grows, len(_FILLED_SIZES) - below, 0)
+    starts = np.cumsum(count) - count
+    sizes = _FILLED_SIZES[np.repeat(below - starts, count) + np.arange(count.sum())]
+    more = _FilledRows(rows.graph, rows.index[np.repeat(own, count)], rows.kind, side, sizes)
+    filled_s = _on_surfaces(formula(more, machine, parameters), more, machine, parameters).time_s
+    starts = starts[grows]
+    from_below_s = np.minimum.reduceat(filled_s, starts)
+    has_below = size[grows] >= _FILLED_SIZES[below[grows]]
+    filled_s[starts[has_below]] = np.inf
+    filled = np.minimum(least_s[grows], np.minimum.reduceat(filled_s, starts))
+    least_s[grows] = np.where(has_below, np.maximum(filled, from_below_s), filled)
     every: FloatArray = least_s[place.ravel()]
     return every
 
