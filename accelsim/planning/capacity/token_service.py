@@ -23,7 +23,6 @@ from accelsim.planning.serving.options import ServingOptions, SloTargets
 from accelsim.planning.serving.plan import ReplicaPlan, replica_plan
 from accelsim.planning.serving.result import ServingResult
 from accelsim.planning.serving.serve import simulate_plan
-from accelsim.planning.serving.trust import ServedRun
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.simulation.serving.arrivals import Arrivals
 from accelsim.simulation.serving.combined_steps import ScaledSteps
@@ -107,7 +106,8 @@ class TokenAnswer:
     @property
     def log_sigma(self) -> float:
         """Spread of what all step times have in common."""
-        return ServedRun(self.plan.run).common_log_sigma(self.plan.steps)
+        steps = self.plan.steps
+        return steps.log_sigma * math.sqrt(steps.common_fraction)
 
     @property
     def has_energy(self) -> bool:
