@@ -218,7 +218,8 @@ def _gathered_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -
     for tall, wide in _GATHERED_TILES:
         across = layer.groups * np.ceil(layer.n / wide)
         waves = np.ceil(across * np.ceil(layer.m / tall) / machine.sm_count)
-        in_part = np.maximum(across * np.maximum(layer.m / tall, 1.0) / machine.sm_count, 1.0)
+        in_part = np.maximum(across * layer.m / tall, across) / machine.sm_count
+        in_part = np.maximum(in_part, np.ceil(across / machine.sm_count))
         work = tall * wide + _EDGE_ROWS * (tall + wide)
         np.minimum(best, np.minimum(waves, MOST_QUANTISED * in_part) * work, out=best)
     rate = layer.peak_flop_per_s * parameters.convolution.vector_efficiency

@@ -156,7 +156,7 @@ def _fastest(
             _try_splits(best, shape, count, step, tall * wide, machine, parameters)
         if split and not matrix:
             filled = shape.batch * np.maximum(shape.m / tall, 1.0) * edges[wide][1]
-            shared = np.maximum(filled, machine.sm_count)
+            shared = np.maximum(filled, _waves(shape.batch * edges[wide][1], machine))
             np.minimum(in_part, shared * step * depth, out=in_part)
             _try_splits(in_part, shape, filled, step, tall * wide, machine, parameters)
     return np.minimum(best, MOST_QUANTISED * in_part)
