@@ -159,7 +159,8 @@ def _fastest(
             shared = np.maximum(filled, _waves(shape.batch * edges[wide][1], machine))
             np.minimum(in_part, shared * step * depth, out=in_part)
             _try_splits(in_part, shape, filled, step, tall * wide, machine, parameters)
-    return np.minimum(best, MOST_QUANTISED * in_part)
+    np.minimum(best, MOST_QUANTISED * in_part, out=best)
+    return best
 
 
 def _waves(count: FloatArray, machine: GpuMachine, lone_loss: float = 0.0) -> FloatArray:
