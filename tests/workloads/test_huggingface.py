@@ -60,11 +60,11 @@ T5 = {"vocab_size": 1000, "d_model": 128, "d_kv": 16, "d_ff": 300, "num_layers":
 FIVE = {"id2label": {str(index): str(index) for index in range(5)}}
 
 # (model_type, configuration, architecture, parameters, FLOP or None). Parameters: numel() over
-# model.parameters() of that class built from the same configuration with transformers 5.23. FLOP:
-# torch.utils.flop_counter over its forward pass with eager attention, torch 2.13, batch 2, 64
-# tokens (32 target tokens; 16,000 samples; 1,500 mel positions); None where its grouped products go
-# uncounted. The counts of DeepSeek-V3, Kimi-K2 and GLM-4.5 add the 3 x 8 routing biases that are
-# buffers there.
+# model.parameters() of that class built from the same configuration with transformers 5.23
+# (MiniMax and dense GLM: 4.57.1). FLOP: torch.utils.flop_counter over its forward pass with
+# eager attention, torch 2.13, batch 2, 64 tokens (32 target tokens; 16,000 samples; 1,500 mel
+# positions); None where its grouped products go uncounted. The counts of DeepSeek-V3, Kimi-K2
+# and GLM-4.5 add the 3 x 8 routing biases that are buffers there.
 COUNTED = [
     (
         "llama",
@@ -79,6 +79,26 @@ COUNTED = [
         "LlamaForCausalLM",
         948_352,
         276_037_632,
+    ),
+    (
+        "minimax",
+        GROUPED
+        | {
+            "head_dim": 32,
+            "num_local_experts": 8,
+            "layer_types": [*["linear_attention"] * 3, "full_attention"],
+        },
+        "MiniMaxForCausalLM",
+        4_767_616,
+        None,
+    ),
+    ("glm", GROUPED | {"head_dim": 32}, "GlmForCausalLM", 1_077_888, None),
+    (
+        "glm4",
+        GROUPED | {"head_dim": 32, "attention_bias": True},
+        "Glm4ForCausalLM",
+        1_078_912,
+        None,
     ),
     ("mistral", GROUPED, "MistralForCausalLM", 912_512, None),
     ("mixtral", GROUPED | {"num_local_experts": 8}, "MixtralForCausalLM", 4_357_248, None),
@@ -260,7 +280,7 @@ def test_every_model_type_is_counted():
     newer = {
         *("clip", "convnext", "glm_moe_dsa", "mamba2", "mimo", "modernbert", "qwen3_5"),
         *("qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next", "qwen3_vl", "siglip"),
-        *("qwen3_vl_text", "qwen3_vl_moe_text"),
+        *("minimax_text_01", "minimax_m1", "qwen3_vl_text", "qwen3_vl_moe_text"),
     }  # in test_newer_checkpoints
     assert set(MODEL_TYPES) - newer <= {case[0] for case in COUNTED} <= set(MODEL_TYPES)
 

@@ -12,6 +12,9 @@ from accelsim.workloads.checkpoints.config import CheckpointConfig, Parameters
 
 ModelType = Mapping[str, Any]
 
+#: A layer of full attention in lists of layers' kinds.
+_FULL = ("full_attention", 1)
+
 #: End of an architecture's class name, and the head it puts on the encoder.
 _HEADS = {
     "ForMaskedLM": "masked_lm",
@@ -81,8 +84,7 @@ def _special(c: CheckpointConfig, kind: ModelType, found: Parameters) -> Paramet
         special |= _windows(c, kind["windows"])
     if "layer_every" in kind:
         parameter, usual = kind["layer_every"]
-        every = c.integer("full_attention_interval", usual)
-        special[parameter] = _full_every(c, every)
+        special[parameter] = _full_every(c, usual, "full_attention_interval")
     if "gated_activation" in kind:
         special |= _gated_activation(c, *kind["gated_activation"])
     if "rotary" in kind:
@@ -110,16 +112,20 @@ def _windows(c: CheckpointConfig, every: int) -> Parameters:
     }
 
 
-def _full_every(c: CheckpointConfig, every: int) -> int:
-    """Layers to one of full attention, by ``layer_types`` where there are any."""
-    kinds = c.fields.get("layer_types")
+def _full_every(c: CheckpointConfig, usual: int | None, field: str = "") -> int:
+    """Layers to one of full attention, by the list of layers' kinds where there is one, else by a
+    field of its own.
+    """
+    listed = c.present("layer_types|attn_type_list")
+    kinds = c.fields.get(listed)
+    every = c.integer(field, usual) if field else usual or 0
     if kinds is not None:
         if not isinstance(kinds, (list, tuple)) or len(kinds) != c.integer("num_hidden_layers"):
-            raise InvalidValueError("layer_types", kinds, "one entry per layer")
-        full = [index + 1 for index, kind in enumerate(kinds) if kind == "full_attention"]
+            raise InvalidValueError(listed, kinds, "one entry per layer")
+        full = [index + 1 for index, kind in enumerate(kinds) if kind in _FULL]
         every = full[0] if full else 0
         if full != (list(range(every, len(kinds) + 1, every)) if every else []):
-            raise InvalidValueError("layer_types", kinds, "full_attention at every n-th layer")
+            raise InvalidValueError(listed, kinds, "full_attention at every n-th layer")
     return every
 
 

@@ -21,7 +21,7 @@ from accelsim.workloads.families.attention_layers import (
     leave_split,
 )
 from accelsim.workloads.families.feed_forward import FeedForward, Mixture
-from accelsim.workloads.families.linear_attention import GatedDelta
+from accelsim.workloads.families.linear_attention import GatedDelta, Lightning
 from accelsim.workloads.families.module_names import LAYOUTS
 from accelsim.workloads.families.transformer import (
     TransformerLayer,
@@ -133,6 +133,7 @@ class DecoderParameters(FamilyParameters):
         mixture: Mixture of experts.
         latent: Latent attention.
         delta: Gated delta networks in place of most attention layers.
+        lightning_every: Lightning attention in all layers but every n-th; 0 for none (MiniMax-01).
         output_gate: Attention scales its output by a gate.
     """
 
@@ -170,6 +171,7 @@ class DecoderParameters(FamilyParameters):
     mixture: MixtureParameters | None = None
     latent: LatentParameters | None = None
     delta: GatedDeltaParameters | None = None
+    lightning_every: Natural = 0
     output_gate: bool = False
 
     @model_validator(mode="after")
@@ -263,9 +265,11 @@ def _layer(p: DecoderParameters, index: int) -> TransformerLayer:
 
 def _attention(
     p: DecoderParameters, index: int
-) -> MultiHeadAttention | LatentAttention | GatedDelta:
+) -> MultiHeadAttention | LatentAttention | GatedDelta | Lightning:
     if p.delta is not None and (index + 1) % p.delta.attention_every:
         return GatedDelta(**p.delta.model_dump(exclude={"attention_every"}))
+    if p.lightning_every and (index + 1) % p.lightning_every:
+        return Lightning(p.heads, p.head_width)
     if p.latent is not None:
         return LatentAttention(heads=p.heads, **p.latent.model_dump())
     every = p.unrotated_every

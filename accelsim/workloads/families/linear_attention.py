@@ -1,10 +1,12 @@
 """Layers whose memory is a state of fixed size instead of a cache of keys and values: gated delta
-networks and Mamba-2.
+networks, Mamba-2 and lightning attention.
 
 Mamba-2 is Dao and Gu, ICML 2024 (arXiv:2405.21060): its section 6 splits a sequence into chunks,
 within which everything is matrix products, and hands a state of one matrix per head from chunk to
 chunk. The gated delta rule is Yang et al., ICLR 2025 (arXiv:2412.06464), in chunks as Yang et al.,
 NeurIPS 2024 (arXiv:2406.06484), which take two further products and the inverse of a triangle.
+Lightning attention is Qin et al., ICML 2024 (arXiv:2405.17381), as MiniMax-01 (arXiv:2501.08313)
+has it.
 Decoding updates the state alone, in FP32 as the published implementations keep it.
 """
 
@@ -19,9 +21,10 @@ from accelsim.workloads.families.attention_layers import enter_split, leave_spli
 from accelsim.workloads.operator import Phase
 from accelsim.workloads.sharding import split_evenly
 
-#: Tokens of a chunk in the published kernels (flash-linear-attention; mamba_ssm).
+#: Tokens of a chunk in the published kernels (flash-linear-attention; mamba_ssm; MiniMax-01).
 _DELTA_CHUNK = 64
 _STATE_SPACE_CHUNK = 256
+_LIGHTNING_CHUNK = 256
 #: Of one element of the state in decoding: decay, outer product and its sum, read-out.
 _UPDATE_FLOP = 5
 
@@ -45,6 +48,19 @@ class GatedDelta:
     value_dim: int
     kernel: int = 4
     fused: bool = True
+
+
+@frozen
+class Lightning:
+    """Lightning attention: a state that decays by a constant of its head.
+
+    Attributes:
+        heads: Heads.
+        head_dim: Width of a query, a key and a value.
+    """
+
+    heads: int
+    head_dim: int
 
 
 @frozen
@@ -95,6 +111,23 @@ def gated_delta(b: GraphBuilder, x: Tensor, a: GatedDelta) -> Tensor:
         y = b.multiply(b.rms_norm(y), b.activation(gate, "silu"))
     flat = b.view(y, batch, length, value_width)
     return leave_split(b, _linear(b, flat, "linear_attn.out_proj", width))
+
+
+def lightning(b: GraphBuilder, x: Tensor, a: Lightning) -> Tensor:
+    """A lightning attention layer over normalised hidden states x (batch, len, width)."""
+    heads, width = split_evenly("tp", b.shard.tp, a.heads, "heads"), x.shape[-1]
+    x = enter_split(b, x)
+    batch, length, _ = x.shape
+    inner = heads * a.head_dim
+    projected = b.activation(_linear(b, x, "self_attn.qkv_proj", 3 * inner), "silu")
+    sizes = (heads, a.head_dim, a.head_dim)
+    y = b.view(
+        _scan(b, projected, sizes, _LIGHTNING_CHUNK, has_delta_rule=False), batch, length, inner
+    )
+    with b.scope("self_attn.norm"):
+        y = b.rms_norm(y)
+    gate = b.activation(_linear(b, x, "self_attn.output_gate", inner), "sigmoid")
+    return leave_split(b, _linear(b, b.multiply(y, gate), "self_attn.out_proj", width))
 
 
 def state_space(b: GraphBuilder, x: Tensor, a: StateSpace) -> Tensor:

@@ -207,6 +207,13 @@ LAYOUTS: Mapping[str, Layout] = {
     "gpt_oss": Layout(replace(_LLAMA, router="mlp.router")),
     "qwen2_moe": Layout(replace(_LLAMA, shared_expert="mlp.shared_expert")),
     "gemma2": Layout(replace(_LLAMA, feed_forward_norm="pre_feedforward_layernorm")),
+    "glm4": Layout(
+        replace(
+            _LLAMA,
+            attention_post_norm="post_self_attn_layernorm",
+            feed_forward_post_norm="post_mlp_layernorm",
+        )
+    ),
     "llama4": Layout(_LLAMA4),
     "gpt_neox": Layout(
         _NEOX,

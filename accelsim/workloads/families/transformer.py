@@ -26,7 +26,12 @@ from accelsim.workloads.families.attention_layers import (
     self_attention,
 )
 from accelsim.workloads.families.feed_forward import FeedForward, Mixture, feed_forward, mixture
-from accelsim.workloads.families.linear_attention import GatedDelta, gated_delta
+from accelsim.workloads.families.linear_attention import (
+    GatedDelta,
+    Lightning,
+    gated_delta,
+    lightning,
+)
 from accelsim.workloads.families.module_names import LayerNames
 from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import Phase
@@ -51,7 +56,7 @@ class TransformerLayer:
         dropout: Whether training drops a part of each sublayer's output.
     """
 
-    attention: MultiHeadAttention | LatentAttention | GatedDelta
+    attention: MultiHeadAttention | LatentAttention | GatedDelta | Lightning
     feed_forward: FeedForward | Mixture
     names: LayerNames
     norm: str = "layer_norm"
@@ -164,6 +169,8 @@ def _attend(
 ) -> Tensor:
     if isinstance(layer.attention, GatedDelta):
         return gated_delta(b, x, layer.attention)
+    if isinstance(layer.attention, Lightning):
+        return lightning(b, x, layer.attention)
     if isinstance(layer.attention, LatentAttention):
         return latent_attention(b, x, layer.attention, layer.names, context_len=context_len)
     return self_attention(
