@@ -70,7 +70,8 @@ def score_page(
         sections.append(rows_section("skipped", "Suites not scored", skipped))
     asked = sum(found["rows_asked"] for found in document["suites"].values())
     answered = sum(found["rows_answered"] for found in document["suites"].values())
-    decision = [f"{len(suites)} suites, {answered:,} of {asked:,} rows answered."]
+    count = f"{len(suites)} suite{'s' * (len(suites) != 1)}"
+    decision = [f"{count}, {answered:,} of {asked:,} rows answered."]
     decision += [
         f"{row['suite']}: median error {percent(row['median_ape_fraction'])}, "
         f"{percent(row['interval_coverage_fraction'])} of the rows in their 90 % interval."

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from accelsim.errors import MissingDependencyError, OutputError
 from accelsim.report.accuracy_pages import SCRIPT_NAME, parity_figure, write_parity_pages
 from accelsim.report.parity import limits, parity_series, sampling_note, title
+from accelsim.report.score_page import score_page
+from accelsim.validation import scoreboard_dict
 from accelsim.validation.score import Scoreboard, _suite_score
 from accelsim.validation.scored_rows import ScoredRows
 from accelsim.validation.suite import suite
@@ -42,6 +44,7 @@ def part(device="T4", count=4, refusal="", seed=0, group="bert"):
         refusal=refusal,
         used_in_fit=0,
         views=(),
+        origin=np.full(count, device),
     )
 
 
@@ -65,6 +68,29 @@ def test_samples_are_of_the_size_asked_for_and_have_the_worst_rows(count, most, 
     worst = set(np.argsort(-off)[: min(20, most)].tolist())
     assert worst <= set(rows.tolist())
     assert np.array_equal(rows, one.sample(most))
+
+
+def test_the_page_has_its_rows_beside_the_figure_farthest_off_first():
+    found = board(part("T4", 150), part("V100", 80, seed=1))
+    page = score_page(scoreboard_dict(found), "accelsim validate", found)
+    section = next(one for one in page.sections if one.name == "parity-gpu-models")
+    *rows, last = section.table.rows
+    assert len(rows) == 200
+    assert last[0] == "30 more, nearer"
+    errors = [abs(np.log(row[2].value / row[1].value)) for row in rows]
+    assert errors == sorted(errors, reverse=True)
+    by_row = {
+        f"{one.device}, bert, {label}": i
+        for one in parity_series(found.suites[0])
+        for i, label in enumerate(one.label)
+    }
+    assert {row[0] for row in rows} <= set(by_row)
+    for row in rows:
+        assert row[3].value == pytest.approx(row[2].value / 1.2)
+        assert row[4].value == pytest.approx(row[2].value * 1.2)
+        assert row[5].value == pytest.approx(row[2].value / row[1].value - 1)
+    assert section.figure["data"][0]["name"] == "90 % interval (median)"
+    assert page.decision[0] == "1 suite, 230 of 230 rows answered."
 
 
 def test_devices_are_series_and_refused_rows_are_none():
