@@ -113,7 +113,8 @@ class Offer:
     minimum_billing_s: float | None = None
 
     def __post_init__(self) -> None:
-        spot, on_demand = self.spot_usd_per_hour, self.on_demand_usd_per_hour
+        spot = self.spot_usd_per_hour
+        on_demand = self.on_demand_usd_per_hour
         for name in _PRICES:
             price = getattr(self, name)
             if price is not None and not 0 < price <= LARGEST_USD_PER_HOUR:
@@ -186,7 +187,8 @@ class Offer:
         """Price of one accelerator, or of one vCPU of a CPU instance, USD per hour; None if
         unknown.
         """
-        price, count = self.usd_per_hour(kind), self.unit_count
+        price = self.usd_per_hour(kind)
+        count = self.unit_count
         return None if price is None or count is None else price / count
 
 

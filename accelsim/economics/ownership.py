@@ -130,6 +130,7 @@ def rent_or_buy_fraction(owned: OwnedHardware, rent_usd_per_hour: float) -> floa
     """
     if not 0 < rent_usd_per_hour < math.inf:
         raise InvalidValueError("rent_usd_per_hour", rent_usd_per_hour, "a finite number > 0")
-    fixed, full = owned.cost(0.0).total_usd, owned.cost(1.0)
+    fixed = owned.cost(0.0).total_usd
+    full = owned.cost(1.0)
     saved = rent_usd_per_hour * full.used_hours - (full.total_usd - fixed)
     return fixed / saved if fixed <= saved and saved > 0 else None

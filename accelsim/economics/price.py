@@ -285,7 +285,8 @@ def _rank(
     offer: Offer, kind: PriceKind, device_count: float, core_count: float | None
 ) -> tuple[float, float, float, str] | None:
     """Order of preference, the smallest first: cores it lacks, price per unit, size, id."""
-    price, units = offer.usd_per_unit_hour(kind), offer.unit_count
+    price = offer.usd_per_unit_hour(kind)
+    units = offer.unit_count
     if price is None or units is None:
         return None
     if not offer.is_cpu:

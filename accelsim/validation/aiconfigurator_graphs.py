@@ -32,7 +32,8 @@ from accelsim.workloads.operator import OperatorKind
 #: Widths of a query or key head, and of a value head, of DeepSeek-V3's latent attention: expanded
 #: (128 without positions, 64 with rotary ones; 128) and absorbed (the 512 of the latent and those
 #: 64; 512).
-_EXPANDED, _ABSORBED = (192, 128), (576, 512)
+_EXPANDED = (192, 128)
+_ABSORBED = (576, 512)
 #: Backends and formats whose GEMM tables include the search for the input's scale; served
 #: checkpoints come with it.
 _SCALED_AT_RUN_TIME = frozenset({("trtllm", "fp8")})
@@ -171,14 +172,16 @@ def _scaling(m: FloatArray, k: FloatArray) -> list[OperatorGraph]:
     """Quantisation of an m x k input with a scale found at run time: magnitudes, their maximum, the
     scale, the division.
     """
-    wide, narrow = Dtype.BF16.bytes, Dtype.FP8.bytes
+    wide = Dtype.BF16.bytes
+    narrow = Dtype.FP8.bytes
 
     def row_wise(
         kind: OperatorKind, dims: tuple[Any, ...], read: FloatArray, write: FloatArray
     ) -> OperatorGraph:
         return graph_of_columns(kind, dims, Dtype.BF16, flop=m * k, read=read, write=write)
 
-    ones, tensor = np.ones(len(m)), m * k
+    ones = np.ones(len(m))
+    tensor = m * k
     return [
         row_wise(OperatorKind.ELEMENTWISE, (tensor, 1, 1), wide * tensor, wide * tensor),
         row_wise(OperatorKind.REDUCTION, (m, k), wide * tensor, wide * m),
@@ -210,9 +213,12 @@ def _latent_attention(rows: KernelRows) -> tuple[OperatorGraph, int]:
     (compute, _), (_, cache) = _formats(rows)
     expanded = rows.kind == "context_mla"
     head_dim, value_dim = _EXPANDED if expanded else _ABSORBED
-    batch, heads, query = sizes["batch_size"], sizes["num_heads"], sizes["isl"]
+    batch = sizes["batch_size"]
+    heads = sizes["num_heads"]
+    query = sizes["isl"]
     keys = query + sizes["step"]
-    ones, zero = np.ones(len(rows)), np.zeros(len(rows))
+    ones = np.ones(len(rows))
+    zero = np.zeros(len(rows))
     kv_heads, latent = (heads, zero) if expanded else (ones, zero + head_dim)
     # A prefill attends to the heads it has just expanded, in the cache's format.
     stored = DTYPE_BYTES[cache] * (heads * (head_dim + value_dim) if expanded else head_dim)
@@ -235,7 +241,8 @@ def _moe(rows: KernelRows) -> tuple[OperatorGraph, int]:
     routed, active = busiest_device_load(
         sizes["num_tokens"], sizes["topk"], sizes["num_experts"], sizes["moe_ep_size"], exponent
     )
-    routed, active = np.ceil(routed), np.ceil(active)
+    routed = np.ceil(routed)
+    active = np.ceil(active)
     inter = np.maximum(sizes["inter_size"] / sizes["moe_tp_size"], 1.0)
     gates = np.where(_is_ungated(rows), 1.0, 2.0)
     hidden = sizes["hidden_size"]
@@ -258,7 +265,8 @@ def _is_ungated(rows: KernelRows) -> BoolArray:
     """Layers whose experts have no gate projection: some backends say so in the kernel's name, all
     by the model's sizes.
     """
-    hidden, inter = rows.sizes["hidden_size"], rows.sizes["inter_size"]
+    hidden = rows.sizes["hidden_size"]
+    inter = rows.sizes["inter_size"]
     by_size = np.logical_or.reduce([(hidden == a) & (inter == b) for a, b in _UNGATED_SIZES])
     ungated: BoolArray = by_size | (
         np.char.find(rows.words["kernel_source"].astype(str), "nongated") >= 0
@@ -347,7 +355,8 @@ def _moe_loop(kernels: KernelGraph, _cache_bytes: float) -> LoopConditions:
     """A turn of an expert layer touches the weights of the experts that any of its routings
     reaches, and the rows.
     """
-    rows, graph = kernels.rows, kernels.graph
+    rows = kernels.rows
+    graph = kernels.graph
     sizes = rows.sizes
     weights = kernels.sum_stages(graph.weight_bytes)
     own = np.maximum(sizes["num_experts"] / sizes["moe_ep_size"], 1.0)

@@ -72,7 +72,8 @@ def load(folder: DataFolder) -> list[Batch]:
 
 def _batches(folder: DataFolder, system: str, kind: str) -> Iterator[Batch]:
     def refuse(error: ProfileError) -> None:
-        path, said = error.path.removeprefix(f"{package_root()}/"), "; ".join(error.problems)
+        path = error.path.removeprefix(f"{package_root()}/")
+        said = "; ".join(error.problems)
         folder.note(DataProblem(path, None, None, "damaged table", said))
 
     for table in preferred_rows(system, kind, refuse):
@@ -118,7 +119,8 @@ def _prediction(kernels: KernelGraph, profile: GpuProfile) -> Callable[[Any | No
         beyond_first = _share_beyond_first(kernels.rows.kind) * is_eager
         dispatch = base.of_vendor(profile.vendor).dispatch
         issue_s = costs.dispatch_s - dispatch.trailing_s * beyond_first
-        busy_s, issued_s = kernels.sum_stages(costs.time_s), kernels.sum_stages(issue_s)
+        busy_s = kernels.sum_stages(costs.time_s)
+        issued_s = kernels.sum_stages(issue_s)
         time_s = np.maximum(busy_s, issued_s) if is_eager else busy_s + issued_s
         return Prediction(time_s + kernels.beside_s(base, profile), kernels.log_sigma(costs))
 

@@ -151,7 +151,8 @@ def _with_run(row: MeasuredRun, build: Callable[[], ModelRun]) -> MeasuredRun:
 def _is_asked(table: Table) -> Mask:
     """Rows of one device and the three measurements of this suite."""
     source = table["source"]
-    torch7, sweep = np.char.startswith(source, _TORCH7), np.char.startswith(source, _SWEEP)
+    torch7 = np.char.startswith(source, _TORCH7)
+    sweep = np.char.startswith(source, _SWEEP)
     latency = table["metric"] == "latency_avg"
     training = (table["phase"] == "train") & (table["metric"] == "throughput")
     asked: Mask = (
@@ -183,7 +184,8 @@ def _size(cell: str) -> int:
 
 
 def _torch7(row: MeasuredRun, record: Values, batch: int) -> MeasuredRun:
-    note, phase = record["note"], record["phase"]
+    note = record["note"]
+    phase = record["phase"]
     library = note.split(",")[1].strip() if "," in note else note
     label = f"{row.group} {phase} batch {batch} {library}"
     row = replace(row, label=label, measured_s=row.measured_s * 1e-3)
@@ -193,7 +195,8 @@ def _torch7(row: MeasuredRun, record: Values, batch: int) -> MeasuredRun:
     stack = "torch7 " + ".".join(library.split(".")[:2]).lower()
 
     def run() -> ModelRun:
-        phases, model = _TORCH7_PHASES[phase], workload_of(row.group)
+        phases = _TORCH7_PHASES[phase]
+        model = workload_of(row.group)
         return ModelRun(model, shape, precision("fp32"), phases=phases, stack=stack)
 
     return _with_run(row, run)
@@ -201,7 +204,8 @@ def _torch7(row: MeasuredRun, record: Values, batch: int) -> MeasuredRun:
 
 def _pytorch(row: MeasuredRun, record: Values, batch: int) -> MeasuredRun:
     """Training throughput, or the latency of a batch of a sweep."""
-    form, is_training = record["precision"], record["phase"] == "train"
+    form = record["precision"]
+    is_training = record["phase"] == "train"
     what, end = ("training", "") if is_training else ("inference", " sweep")
 
     def run() -> ModelRun:
@@ -243,7 +247,8 @@ def _context(record: Values) -> dict[str, str]:
 
 def _example(record: Values, reason: str, merged: Collection[tuple[Any, ...]]) -> MeasuredRun:
     family, form, mode = (record[name] for name in ("family", "precision", "task_mode"))
-    batch, size = _batch_size(record["batch"], form), _context(record).get("Resolution", "")
+    batch = _batch_size(record["batch"], form)
+    size = _context(record).get("Resolution", "")
     label = f"{record['framework']} {family} {mode} {form} batch {record['batch']} {size}"
     measured_s = (batch or 1) / record["value"] if record["value"] else 0.0
     row = MeasuredRun(record["gpu"], family, label.rstrip(), measured_s)

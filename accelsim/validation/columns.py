@@ -94,7 +94,8 @@ def gemm_graph(
         weight: Format weights are stored in; that of the operands where None.
         output: Format of the result; that of the operands where None.
     """
-    width, out = DTYPE_BYTES[dtype], DTYPE_BYTES[dtype if output is None else output]
+    width = DTYPE_BYTES[dtype]
+    out = DTYPE_BYTES[dtype if output is None else output]
     right = DTYPE_BYTES[dtype if weight is None else weight] * batch * k * n
     return graph_of_columns(
         np.where(batched, _K.BATCHED_GEMM, _K.GEMM),
@@ -115,7 +116,8 @@ def vector_graph(
 
     add, mul, div and pow take two inputs; their forms ending in u take a tensor and a number.
     """
-    elements, width = rows * columns, DTYPE_BYTES[dtype]
+    elements = rows * columns
+    width = DTYPE_BYTES[dtype]
     row_wise = np.isin(op, list(_VECTOR_KINDS))
     inputs = np.where(np.isin(op, TWO_INPUTS), 2.0, 1.0)
     names, inverse = np.unique(op, return_inverse=True)
@@ -162,7 +164,8 @@ def conv_graph(
         stride: The same both ways.
         dtype: Format.
     """
-    ones, width = np.ones_like(batch), DTYPE_BYTES[dtype]
+    ones = np.ones_like(batch)
+    width = DTYPE_BYTES[dtype]
     out = [
         np.floor((edge + 2 * pad - window) / stride) + 1
         for edge, pad, window in zip(size, padding, kernel, strict=True)
@@ -184,7 +187,8 @@ def recurrent_graph(
     kind: OperatorKind, batch: FloatArray, steps: FloatArray, hidden: FloatArray, dtype: Dtype
 ) -> OperatorGraph:
     """One recurrent layer whose input is as wide as its state, forward."""
-    width, gates = DTYPE_BYTES[dtype], _GATES[kind]
+    width = DTYPE_BYTES[dtype]
+    gates = _GATES[kind]
     weights = gates * 2.0 * hidden**2
     return graph_of_columns(
         kind,
@@ -219,7 +223,8 @@ def attention_graph(
         cache: Format of stored keys and values.
     """
     query, keys = lengths
-    width, stored = DTYPE_BYTES[dtype], DTYPE_BYTES[cache]
+    width = DTYPE_BYTES[dtype]
+    stored = DTYPE_BYTES[cache]
     seen = np.where(window > 0, np.minimum(keys, query + window), keys)
     tensor = width * batch * heads[0] * query * head_dim
     zero = np.zeros_like(batch)

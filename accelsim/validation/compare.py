@@ -77,7 +77,8 @@ def _worse(
     where: str, before: Values, after: Values, compared: tuple[_Figure, ...]
 ) -> Iterator[str]:
     for label, field, noise_of, distance in compared:
-        was, now = before.get(field), after.get(field)
+        was = before.get(field)
+        now = after.get(field)
         if was is None or now is None:
             continue
         noise = noise_of(before)
@@ -99,12 +100,14 @@ def _stored(field: str) -> Callable[[Values], float | None]:
 
 
 def _coverage_noise(values: Values) -> float:
-    share, count = values["interval_coverage_fraction"], max(values["rows_answered"], 1)
+    share = values["interval_coverage_fraction"]
+    count = max(values["rows_answered"], 1)
     return _Z * sqrt(max(share * (1.0 - share), 1.0 / count) / count)
 
 
 def _tau_noise(values: Values) -> float:
-    tau, count = values["kendall_tau"], max(values["rows_answered"], 2)
+    tau = values["kendall_tau"]
+    count = max(values["rows_answered"], 2)
     return _Z * sqrt(max(2.0 * (1.0 - tau**2), 1.0 / count) / count)
 
 

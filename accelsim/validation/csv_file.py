@@ -41,7 +41,10 @@ class FileRefusedError(Exception):
         self, reason: str, detail: str, row: int | None = None, column: str | None = None
     ) -> None:
         super().__init__(detail)
-        self.reason, self.detail, self.row, self.column = reason, detail, row, column
+        self.reason = reason
+        self.detail = detail
+        self.row = row
+        self.column = column
 
 
 def read_records(path: Path) -> tuple[list[str], list[list[str]], list[int]]:

@@ -97,7 +97,8 @@ def schema_of(file: str, entry: Mapping[str, Any]) -> Schema:
         file: Path below the data folder.
         entry: Names of columns by kind ("time", "number or empty"), and what else a `Schema` has.
     """
-    allowed, largest = entry.get("allowed", {}), entry.get("largest", {})
+    allowed = entry.get("allowed", {})
+    largest = entry.get("largest", {})
     columns = [
         Column(
             name,
@@ -113,7 +114,8 @@ def schema_of(file: str, entry: Mapping[str, Any]) -> Schema:
         for name in names
     ]
     tolerance = entry.get("repeat_tolerance_fraction", 0.0)
-    key, whole = tuple(entry.get("key", ())), entry.get("whole", "")
+    key = tuple(entry.get("key", ()))
+    whole = entry.get("whole", "")
     return Schema(file, tuple(columns), key, tolerance, whole)
 
 
@@ -241,7 +243,8 @@ class DataFolder:
         """
         wrong: Mask = (wanted != "") & (table["unit"] != wanted)
         for row in np.flatnonzero(wrong).tolist():
-            found, unit = str(table["unit"][row])[:40], str(wanted[row])
+            found = str(table["unit"][row])[:40]
+            unit = str(wanted[row])
             detail = f"{found!r} is not {unit!r}, the unit of such rows"
             self.problems.append(
                 DataProblem(table.file, int(table.line[row]), "unit", "wrong unit", detail)
@@ -422,7 +425,8 @@ def _repeats(
         seen.setdefault(keys[index], []).append(index)
     wrong: dict[int, str] = {}
     for rows in seen.values():
-        low, high = times[rows].min(), times[rows].max()
+        low = times[rows].min()
+        high = times[rows].max()
         if len(rows) > 1 and high > low * (1.0 + schema.repeat_tolerance_fraction):
             others = ", ".join(map(str, line[rows].tolist()))
             said = f"rows {others} are one configuration with times from {low:g} to {high:g}"

@@ -90,7 +90,8 @@ def load(folder: DataFolder) -> list[Batch]:
     for mode, layers_s, engines_s in zip(
         ("single", "multi"), by_layers, predict_engines(runs, good), strict=True
     ):
-        is_layers, is_engines = np.isfinite(layers_s), np.isfinite(engines_s)
+        is_layers = np.isfinite(layers_s)
+        is_engines = np.isfinite(engines_s)
         known = [is_layers & (runs.cores == FITTED_CORE), is_layers, is_engines]
         fallback_s = predict_fallback(runs, mode, good)
         predicted = np.select(known, [layers_s, layers_s, engines_s], fallback_s)
@@ -141,11 +142,13 @@ def _batches(
     runs: DpuRuns, mode: str, predicted_s: FloatArray, way: TextArray, flags: TextArray
 ) -> list[Batch]:
     """One batch per release; bad rows and rows nothing is known of are refused."""
-    measured, release = runs.times_s(mode), runs.column("release")
+    measured = runs.times_s(mode)
+    release = runs.column("release")
     label = np.array(
         [f"{row.network} on {row.board} {row.core} x{row.core_count:g}" for row in runs.rows]
     )
-    sigma, profile = _sigma(runs, way), catalog.device("zcu102")
+    sigma = _sigma(runs, way)
+    profile = catalog.device("zcu102")
     peak = runs.column("peak_per_s")
     line_s = np.where(peak > 0, runs.column("operations") / peak, np.nan)
     stated = np.isfinite(measured)

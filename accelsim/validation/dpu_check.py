@@ -158,7 +158,9 @@ def check_rates(rows: Sequence[DpuRow]) -> list[Finding]:
     """Rates beyond the array's, and gains of all cores that are impossible."""
     found = []
     for index, row in enumerate(rows):
-        single, multi, cores = row.single_per_s, row.multi_per_s, max(row.core_count, 1.0)
+        single = row.single_per_s
+        multi = row.multi_per_s
+        cores = max(row.core_count, 1.0)
         if row.operations * np.nanmax([single, multi, 0.0]) > row.peak_per_s * _ROUNDING:
             found.append((index, "implied_over_peak"))
         scaling = multi / single

@@ -91,7 +91,8 @@ def predict_engines(runs: DpuRuns, good: BoolArray) -> FloatArray:
     for name in _PARALLELISM:
         own = runs.known & (overlay == name)
         for index in np.unique(fold[own & good]):
-            train, asked = own & good & (fold != index), own & (fold == index)
+            train = own & good & (fold != index)
+            asked = own & (fold == index)
             if train.sum() >= _LEAST_ROWS:
                 rates = fit_engine(runs.take(np.flatnonzero(train)))
                 joined = join_engines(runs.take(np.flatnonzero(asked)))

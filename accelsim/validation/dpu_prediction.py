@@ -172,12 +172,14 @@ def _layer_times(runs: DpuRuns, trained_on: BoolArray) -> FloatArray:
         asked = new & (release == name)
         times[:, asked] = thread_times_s(join_runs(some(asked)), shipped.of(name))
     for index in np.unique(fold[~new]).tolist():
-        train, left_out = trained_on & (fold != index), (fold == index) & ~new
+        train = trained_on & (fold != index)
+        left_out = (fold == index) & ~new
         if train.sum() < _LEAST_ROWS:
             continue
         common = fit_runs(some(train))
         for name in np.unique(release[left_out]).tolist():
-            own, asked = train & (release == name), left_out & (release == name)
+            own = train & (release == name)
+            asked = left_out & (release == name)
             rates = fit_runs(some(own), common) if own.sum() >= _LEAST_ROWS else common
             times[:, asked] = thread_times_s(join_runs(some(asked)), rates)
     return times
@@ -197,7 +199,8 @@ def predict_fallback(runs: DpuRuns, mode: str, trained_on: BoolArray) -> FloatAr
         mode: "single" or "multi".
         trained_on: Rows that may be fitted to.
     """
-    measured, features = np.log(runs.times_s(mode)), _features(runs)
+    measured = np.log(runs.times_s(mode))
+    features = _features(runs)
     has_features = np.isfinite(features).all(axis=1)
     usable = trained_on & np.isfinite(measured) & has_features
     fold = family_folds(runs.families)
@@ -225,7 +228,8 @@ def _features(runs: DpuRuns) -> FloatArray:
     lanes = runs.column("core_count") * runs.column("clock_hz") * 4096
     pairs = zip(runs.rows, runs.networks, strict=True)
     operations = np.array([_operations(row, network) for row, network in pairs])
-    known, lost = runs.known, np.zeros(len(runs.rows))
+    known = runs.known
+    lost = np.zeros(len(runs.rows))
     if known.any():
         some = runs.take(np.flatnonzero(known))
         boards = _boards_of([_REFERENCE] * len(some.rows))
@@ -259,7 +263,8 @@ def _regress(
     from scipy.optimize import least_squares
 
     names, code = np.unique(platform[train], return_inverse=True)
-    x, y = features[train], measured[train]
+    x = features[train]
+    y = measured[train]
     width = x.shape[1]
 
     def residuals(values: FloatArray) -> FloatArray:

@@ -20,7 +20,8 @@ _PREFIX = "power_law_"
 _DEALS, _SEED = 16, 0
 #: Bounds of an expert's popularity: with more rows than experts up to this share of the tokens,
 #: else a fixed range.
-_MOST_SHARE, _SPARSE_RANGE = 0.8, (0.01, 2.0)
+_MOST_SHARE = 0.8
+_SPARSE_RANGE = (0.01, 2.0)
 
 
 def routing_exponent(distribution: str) -> float:
@@ -65,7 +66,8 @@ def busiest_device_load(
 def _load(
     tokens: float, top_k: float, experts: float, devices: float, exponent: float
 ) -> tuple[float, float]:
-    rows, own = tokens * top_k, max(int(experts // max(devices, 1.0)), 1)
+    rows = tokens * top_k
+    own = max(int(experts // max(devices, 1.0)), 1)
     if exponent == 0:
         share = max(rows / devices, 1.0)
         return share, max(min(share, float(own)), 1.0)

@@ -111,7 +111,8 @@ def _device() -> AsicProfile:
 
 def _run(layer: ConvLayer) -> RowStationaryRun:
     device = _device()
-    rows, columns = int(device.arrays.rows.value), int(device.arrays.columns.value)
+    rows = int(device.arrays.rows.value)
+    columns = int(device.arrays.columns.value)
     bandwidth = device.memory_bandwidth_bytes_per_s or 0.0
     return row_stationary_run(
         layer, row_stationary_chip(), rows, columns, device.clock_hz.value, bandwidth

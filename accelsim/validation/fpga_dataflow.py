@@ -93,10 +93,13 @@ def load(folder: DataFolder) -> list[Batch]:
 
 
 def _batch(table: Table, index: int) -> Batch:
-    name, place = str(table["design"][index]), str(table["board"][index])
-    fps, known = float(table["fps"][index]), published("fpga_designs")["designs"].get(name)
+    name = str(table["design"][index])
+    place = str(table["board"][index])
+    fps = float(table["fps"][index])
+    known = published("fpga_designs")["designs"].get(name)
     board = _board(place, float(table["mhz"][index]))
-    label, group = np.array([name]), np.array([_group(known or {})])
+    label = np.array([name])
+    group = np.array([_group(known or {})])
     refusal = "layers not published" if known is None else "board unknown" if board is None else ""
     if not (refusal or fps > 0):
         refusal = "no rate published"

@@ -71,7 +71,8 @@ def lowered_operators(table: Table) -> Run:
     """The operator list of one workload as FP32 rows."""
     op = table["op"]
     b, m, n, k, h, moved = (table[name] for name in ("b", "m", "n", "k", "h", "bytes"))
-    product, row_wise = np.isin(op, ["linear", "bmm"]), np.isin(op, ["softmax", "ln"])
+    product = np.isin(op, ["linear", "bmm"])
+    row_wise = np.isin(op, ["softmax", "ln"])
     copy = op == "mem"
     elements = b * h
     per_element = np.array(
@@ -183,7 +184,8 @@ def _runs(lists: Table, wanted: set[str]) -> dict[str, Run]:
 def _device_batches(
     device: str, rows: Table, desc: TextArray, runs: Mapping[str, Run]
 ) -> Iterator[Batch]:
-    own, known = rows["device"] == device, np.isin(desc, list(runs))
+    own = rows["device"] == device
+    known = np.isin(desc, list(runs))
     columns = (rows["model"], desc, rows["e2e_ms"] * 1e-3)
     models, names, measured_s = (column[own & known] for column in columns)
     asked = (models, names, measured_s)

@@ -243,13 +243,15 @@ _CONV_PASSES = (
 def _bench_operators(op: str, dtype: Dtype) -> Iterator[_Operators]:
     """The passes of one operator in one format."""
     build: Callable[[Table], OperatorGraph]
-    file, name = DEEPBENCH_SCHEMA.file, f"{op.replace('_', '-')}-{dtype.label}"
+    file = DEEPBENCH_SCHEMA.file
+    name = f"{op.replace('_', '-')}-{dtype.label}"
     if op == "conv":
         for column, suffix, kind in _CONV_PASSES:
             build = partial(_conv, sizes=_BENCH_CONV, kind=kind, dtype=dtype)
             yield _Operators(file, build, _BENCH_CONV, column, name + suffix, is_bench=True)
     elif op == "gemm":
-        build, shape = partial(_bench_gemm, dtype=dtype), ("m", "n", "k", "ta", "tb")
+        build = partial(_bench_gemm, dtype=dtype)
+        shape = ("m", "n", "k", "ta", "tb")
         yield _Operators(file, build, shape, "fwd_ms", name, is_bench=True, has_layout=True)
     else:
         build = partial(_bench_rnn, kind=_BENCH_RNN[op], dtype=dtype)

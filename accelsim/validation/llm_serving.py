@@ -50,7 +50,8 @@ _MEMORY_SHARE = 0.9
 #: Spread of ln(time per output token) that a server adds to its kernels' (scheduling, sampling,
 #: prompts between steps), by engine: root mean square over the rows of the *other* engines at tier
 #: `spec` (50 to 77 rows on an H200), less the kernels' own; of any other engine, that of all.
-_SERVER_LOG_SIGMA, _ANY_SERVER_LOG_SIGMA = {"vllm": 0.21, "trtllm": 0.25, "sglang": 0.23}, 0.23
+_SERVER_LOG_SIGMA = {"vllm": 0.21, "trtllm": 0.25, "sglang": 0.23}
+_ANY_SERVER_LOG_SIGMA = 0.23
 
 
 @frozen
@@ -134,7 +135,8 @@ def _refusal(table: Table, row: int) -> str:
 
 def _published(workload: Workload, form: str) -> Precision:
     """The precision of a row: as the model is published, where it is so in that format."""
-    asked, own = find_precision(form), workload.quantised
+    asked = find_precision(form)
+    own = workload.quantised
     is_own = own is not None and round(own.weight.bytes, 1) == round(asked.weight.bytes, 1)
     return own if own is not None and is_own else asked
 
@@ -160,7 +162,8 @@ def _time_s(run: _Served, device: GpuProfile, parameters: Any | None) -> tuple[f
 
 def _total_s(run: _Served, device: GpuProfile, time_s: Callable[[OperatorGraph], float]) -> float:
     """Time per output token of a load."""
-    precision, running = run.precision.on(device.peak_flop_per_s), _running(run, device)
+    precision = run.precision.on(device.peak_flop_per_s)
+    running = _running(run, device)
     prompts = (running - 1) / run.load.answer
     step_s = time_s(_step(run.workload, precision, running, run.load))
     return step_s + prompts * time_s(_prompt(run.workload, precision, run.load.prompt))

@@ -167,7 +167,8 @@ def figures(
         return Figures(0, *(None,) * (len(fields(Figures)) - 1))
     error = absolute_errors(predicted_s, measured_s)
     known = ~np.isnan(low_s)
-    low_s, high_s = low_s[known], high_s[known]
+    low_s = low_s[known]
+    high_s = high_s[known]
     inside = (low_s <= measured_s[known]) & (measured_s[known] <= high_s)
     has_line = ~np.isnan(roofline_s)
     line = absolute_errors(roofline_s[has_line], measured_s[has_line])

@@ -120,7 +120,8 @@ def mlperf_runs(table: Table) -> Iterable[MeasuredRun]:
 
 def _row(row: Values, device: str, count: float) -> MeasuredRun:
     """One row; its time is that of one sample on one of `count` devices."""
-    model, rate = str(row["model"]), float(row["samples_per_s"])
+    model = str(row["model"])
+    rate = float(row["samples_per_s"])
     is_usable = bool(np.isfinite(rate)) and rate > 0
     measured_s = count / rate if is_usable else float("nan")
     found = MeasuredRun(device, model, model, measured_s)

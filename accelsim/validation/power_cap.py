@@ -73,7 +73,8 @@ class _Runs:
 
     def measured(self, rows: BoolArray) -> FloatArray:
         """Time ratio, power and their product of rows, shape (3, n)."""
-        time, power = self.time_ratio[rows], self.power_w[rows]
+        time = self.time_ratio[rows]
+        power = self.power_w[rows]
         return np.stack([time, power, time * power])
 
     def predicted(self, rows: BoolArray, response: CapResponse) -> FloatArray:
@@ -103,7 +104,8 @@ def fitted_response(runs: _Runs, rows: BoolArray) -> CapResponse:
 
 
 def _rows(runs: _Runs) -> Iterator[FigureRow]:
-    gpus, networks = np.asarray(runs.table["gpu"]), np.asarray(runs.table["network"])
+    gpus = np.asarray(runs.table["gpu"])
+    networks = np.asarray(runs.table["network"])
     for gpu in np.unique(gpus).tolist():
         for network in np.unique(networks).tolist():
             own = (gpus == gpu) & (networks == network)
@@ -120,7 +122,8 @@ def _rows(runs: _Runs) -> Iterator[FigureRow]:
 def _answered(
     runs: _Runs, asked: BoolArray, response: CapResponse, others: BoolArray
 ) -> Iterator[FigureRow]:
-    measured, predicted = runs.measured(asked), runs.predicted(asked, response)
+    measured = runs.measured(asked)
+    predicted = runs.predicted(asked, response)
     off = np.log(runs.predicted(others, response) / runs.measured(others))
     sigma = np.sqrt((off**2).mean(axis=1))
     for column, place in enumerate(np.flatnonzero(asked).tolist()):

@@ -54,7 +54,8 @@ class PublishedRun:
     @property
     def setting(self) -> Setting:
         """Mode, format and kind of model."""
-        first, run = self.passes.passes[0].graph, self.run
+        first = self.passes.passes[0].graph
+        run = self.run
         return setting_of(run.mode, run.precision, first, generates=run.output_len > 0)
 
 

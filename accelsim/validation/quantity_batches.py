@@ -38,7 +38,10 @@ def quantity_batch(
         predicted: By quantity, shape (n,) each.
         log_sigma: Standard deviation of ln(true / predicted); None where nothing says it.
     """
-    groups, labels, truth, guess = [], [], [], []
+    groups = []
+    labels = []
+    truth = []
+    guess = []
     for name, values in measured.items():
         keep = np.isfinite(values) & (values > 0) & np.isfinite(predicted[name])
         groups.append(np.full(int(keep.sum()), name, dtype=f"<U{max(len(name), 1)}"))

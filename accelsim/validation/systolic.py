@@ -87,7 +87,8 @@ def _batch(table: Table) -> Batch:
     try:
         dataflow = _dataflow(flow)
         sides = (table["M"], table["N"], table["K"], rows, columns, dataflow)
-        plain, reported = array_counts(*sides), array_counts(*sides, compat="scalesim")
+        plain = array_counts(*sides)
+        reported = array_counts(*sides, compat="scalesim")
         profile = _profile(table, dataflow)
     except InvalidValueError as error:
         group = np.full(len(table), "cycles")

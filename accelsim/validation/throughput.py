@@ -146,10 +146,8 @@ def _selection_s(
     reading them once.
     """
     extra = max(_SCORE_BYTES - precision.activation.bytes, 0.0)
-    kind, dtype = (
-        OperatorKind.ELEMENTWISE,
-        Dtype.FP16 if Dtype.FP16 in device.peak_flop_per_s else Dtype.FP32,
-    )
+    kind = OperatorKind.ELEMENTWISE
+    dtype = Dtype.FP16 if Dtype.FP16 in device.peak_flop_per_s else Dtype.FP32
     graph = graph_of_columns(
         kind,
         (scores, 1, 1),

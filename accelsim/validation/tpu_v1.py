@@ -176,12 +176,14 @@ def _busy_power(platforms: Table) -> Batch:
     share = np.array(list(_FLEET_SHARE.values()))
     power = np.array([application_power_w(APPLICATIONS[name]) for name in _FLEET_SHARE])
     predicted = np.full(len(measured), (share * power).sum() / share.sum())
-    name, label = "power of a busy die", np.full(len(measured), "fleet mix")
+    name = "power of a busy die"
+    label = np.full(len(measured), "fleet mix")
     return _batch(label, {name: measured}, {name: predicted})
 
 
 def _applications(apps: Table) -> list[Batch]:
-    names, useful = apps["app"].tolist(), apps["useful_macs_pct"]
+    names = apps["app"].tolist()
+    useful = apps["useful_macs_pct"]
     tops = np.array(
         [application_tops(APPLICATIONS[name]) if name in APPLICATIONS else np.nan for name in names]
     )
@@ -229,10 +231,12 @@ def _power_ratio(platforms: Table, chip: str, metric: str) -> float:
         for key in ("tpu", "k80", "haswell")
         if key in name.lower()
     }
-    cpu, own = servers.get("haswell"), servers.get("k80" if chip == "gpu" else "tpu")
+    cpu = servers.get("haswell")
+    own = servers.get("k80" if chip == "gpu" else "tpu")
     if cpu is None or own is None:
         return float("nan")
-    power, dies = platforms["server_tdp_w"], platforms["dies_per_server"]
+    power = platforms["server_tdp_w"]
+    dies = platforms["dies_per_server"]
     host = float(power[cpu]) if metric == "incremental" else 0.0
     return float(dies[own] / (power[own] - host) * power[cpu] / dies[cpu])
 

@@ -149,11 +149,13 @@ def _batch(rows: AllReduces) -> Batch:
 def _predicted(rows: AllReduces) -> tuple[Prediction, FloatArray]:
     """Times, and those of the bytes that a ring must send at the bandwidth of its slowest link."""
     pattern = cluster(rows.node_name)
-    time_s, wire_s = np.zeros(len(rows.ranks)), np.zeros(len(rows.ranks))
+    time_s = np.zeros(len(rows.ranks))
+    wire_s = np.zeros(len(rows.ranks))
     sigma = np.zeros(len(rows.ranks))
     for ranks in np.unique(rows.ranks).tolist():
         own = rows.ranks == ranks
-        group, payload = RankGroup(ranks), rows.payload_bytes[own]
+        group = RankGroup(ranks)
+        payload = rows.payload_bytes[own]
         costs = collective_costs("all_reduce", payload, group, pattern)
         time_s[own], sigma[own] = costs.time_s, costs.log_sigma
         tier = pattern.tiers[0] if ranks <= pattern.node.device_count else pattern.tiers[-1]

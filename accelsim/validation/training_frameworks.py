@@ -49,7 +49,8 @@ _FACTS: Values = published("training_frameworks")
 )
 def load_fsdp(folder: DataFolder) -> list[Batch]:
     """Rows of llm-foundry's benchmark table."""
-    table, sizes = folder.table(FSDP_SCHEMA), folder.table(DIMENSIONS_SCHEMA)
+    table = folder.table(FSDP_SCHEMA)
+    sizes = folder.table(DIMENSIONS_SCHEMA)
     if table is None or sizes is None:
         return []
     models = {str(name): row for row, name in enumerate(sizes["model"].tolist())}
@@ -90,9 +91,11 @@ def _fsdp_row(table: Table, row: int, model: Any) -> PlannedRow:
         return int(table[name][row])
 
     board, devices, seq_len = str(table["GPU"][row]), count("# GPUs"), count("SeqLen (T)")
-    batch, microbatch = count("GlobalBatchSize"), count("MicroBatchSize")
+    batch = count("GlobalBatchSize")
+    microbatch = count("MicroBatchSize")
     measured_s = float(table["GlobalBatchSize (T)"][row] / table["Throughput (T/s)"][row])
-    name, sharding = str(table["Model"][row]), str(table["Sharding Strategy"][row])
+    name = str(table["Model"][row])
+    sharding = str(table["Sharding Strategy"][row])
     label = f"mpt-{name}, {seq_len} tokens, {devices} GPUs, batch {batch}"
     found = PlannedRow(board, f"mpt-{name}", label, measured_s)
     facts = _FACTS["fsdp"]
@@ -135,11 +138,9 @@ def load_maxtext(folder: DataFolder) -> list[Batch]:
 
 
 def _maxtext_row(table: Table, row: int) -> PlannedRow:
-    chip, slices, devices = (
-        str(table["accelerator"][row]),
-        int(table["n_slices"][row]),
-        int(table["chips"][row]),
-    )
+    chip = str(table["accelerator"][row])
+    slices = int(table["n_slices"][row])
+    devices = int(table["chips"][row])
     name = str(table["model"][row]).removesuffix(" model")
     label = f"{name} on {devices} {chip} in {slices} slices"
     nothing = PlannedRow(chip, name, label, float("nan"))
@@ -153,7 +154,8 @@ def _maxtext_row(table: Table, row: int) -> PlannedRow:
         return replace(nothing, refusal="no published configuration of the run")
     if slices > 1 and chip.startswith("v"):
         return replace(nothing, refusal="several slices over the data-centre network, not stated")
-    seq_len, per_device = int(config["seq_len"]), float(config["batch"])
+    seq_len = int(config["seq_len"])
+    per_device = float(config["batch"])
     model = _maxtext_model(config, seq_len)
     rate = float(table["tokens_s_device"][row])
     flop = model_flop(model, seq_len) * per_device
@@ -188,7 +190,8 @@ def _maxtext_model(config: Values, seq_len: int) -> Workload:
 
 def _scaled(scale: int) -> tuple[int, int, int, int]:
     cycles, rest = divmod(scale.bit_length() - 1, 3)
-    heads, width = cycles + (rest > 0), cycles + (rest > 1)
+    heads = cycles + (rest > 0)
+    width = cycles + (rest > 1)
     return 2048 << width, 16 << heads, 7168 << heads, 16 << cycles
 
 
@@ -225,9 +228,11 @@ def load_bridge(folder: DataFolder) -> list[Batch]:
 
 def _bridge_row(table: Table, row: int) -> PlannedRow:
     facts = _FACTS["bridge"]
-    system, model = str(table["system"][row]), str(table["model"][row])
+    system = str(table["system"][row])
+    model = str(table["model"][row])
     precision = str(table["precision"][row])
-    devices, seq_len = int(table["gpus"][row]), int(table["seq"][row])
+    devices = int(table["gpus"][row])
+    seq_len = int(table["seq"][row])
     words = [f"{name}={table[name][row]}" for name in ("TP", "PP", "CP", "VP", "EP", "FSDP")]
     batch = int(table["gbs"][row])
     label = f"{model} {precision or 'BF16'}, {devices} GPUs, batch {batch}: {' '.join(words)}"

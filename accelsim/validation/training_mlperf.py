@@ -181,7 +181,8 @@ def _network(table: Table, row: int) -> str:
 def load_scaling(folder: DataFolder) -> list[Batch]:
     """Pairs of rows that differ in the count of devices."""
     figures: list[_Figure] = []
-    pairs, examples = folder.table(PAIRS_SCHEMA), folder.table(EXAMPLES_SCHEMA)
+    pairs = folder.table(PAIRS_SCHEMA)
+    examples = folder.table(EXAMPLES_SCHEMA)
     if pairs is not None:
         figures += [_pair(pairs, row) for row in range(len(pairs))]
     if examples is not None:
@@ -207,8 +208,10 @@ def _speed_up(row: PlannedRow, small: PlannedRun | str, large: PlannedRun | str)
 
 
 def _pair(table: Table, row: int) -> _Figure:
-    benchmark, chip = _network(table, row), str(table["acc"][row])
-    few, many = int(table["n_small"][row]), int(table["n_large"][row])
+    benchmark = _network(table, row)
+    chip = str(table["acc"][row])
+    few = int(table["n_small"][row])
+    many = int(table["n_large"][row])
     label = f"{table['round'][row]} {table['org'][row]} {benchmark} {few} to {many} {chip}"
     ratio = float(table["tput_large"][row] / table["tput_small"][row])
     found = PlannedRow(chip, benchmark, label, ratio)
@@ -291,7 +294,8 @@ def load_times(folder: DataFolder) -> list[Batch]:
 
 
 def _time(table: Table, row: int) -> _Figure:
-    chip, benchmark = str(table["acc_class"][row]), _network(table, row)
+    chip = str(table["acc_class"][row])
+    benchmark = _network(table, row)
     count = float(table["n_acc"][row])
     devices = int(count) if count >= 1 else 0
     label = f"{table['round'][row]} {table['org'][row]} {benchmark} on {devices} {chip}"
@@ -318,7 +322,8 @@ def _submission(
     where = _FACTS["clusters"].get(chip)
     if where is None:
         return f"no cluster of {chip} in the catalogue", 0.0
-    batch, epochs = float(table["global_batch_size"][row]), float(table["epochs_median"][row])
+    batch = float(table["global_batch_size"][row])
+    epochs = float(table["epochs_median"][row])
     samples = _sample_count(benchmark, epochs)
     if not np.isfinite([batch, samples]).all():
         known = _FACTS["refused"].get(benchmark)
@@ -352,7 +357,8 @@ def _sample_count(benchmark: str, epochs: float) -> float:
 )
 def load_power(folder: DataFolder) -> list[Batch]:
     """Metered runs, with the usual batch of submissions on H100."""
-    power, times = folder.table(POWER_SCHEMA), folder.table(TIMES_SCHEMA)
+    power = folder.table(POWER_SCHEMA)
+    times = folder.table(TIMES_SCHEMA)
     if power is None or times is None:
         return []
     batches: dict[tuple[str, int], list[float]] = defaultdict(list)
@@ -363,7 +369,8 @@ def load_power(folder: DataFolder) -> list[Batch]:
 
 
 def _power(table: Table, row: int, batches: Mapping[tuple[str, int], list[float]]) -> _Figure:
-    system, benchmark = str(table["system"][row]), str(table["benchmark"][row])
+    system = str(table["system"][row])
+    benchmark = str(table["benchmark"][row])
     measured = float(table["avg_power_W_per_node_meter"][row])
     found = PlannedRow("H100", benchmark, f"{system} {benchmark} {table['run'][row]}", measured)
     devices = 8 * int(system.partition("x")[0])

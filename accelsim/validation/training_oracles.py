@@ -108,7 +108,8 @@ def _simulated_ratio(
     schedule: str, x: Inputs, times: tuple[float, float, float], chunks: int = 1
 ) -> float:
     """Bubble over ideal time of an iteration on the engine."""
-    stages, count = int(x["p"]), int(x["m"])
+    stages = int(x["p"])
+    count = int(x["m"])
     forward, backward, weight = (np.full((stages, chunks), s / chunks) for s in times)
     none = np.zeros(stages)
     work = PipelineWork(forward, backward, weight, 0.0, none, 1, none)
@@ -126,7 +127,9 @@ def _bubble(name: str, x: Inputs) -> float:
 
 
 def _bubble_time(name: str, x: Inputs) -> Any:
-    stages, backward, weight = x["PP"], x["B"], x["W"]
+    stages = x["PP"]
+    backward = x["B"]
+    weight = x["W"]
     if name.startswith("bub_1f1b"):
         return bubble.one_forward_one_backward_bubble_s(stages, x["F"], backward)
     if name.startswith("bub_zb1p"):
@@ -175,7 +178,8 @@ def _sent_share(kind: str, algorithm: str, ranks: int) -> float:
 def _collective(name: str, x: Inputs) -> float:
     ranks = int(x["n"])
     algorithm = "ring" if name.startswith("ring") else "halving_doubling"
-    group, cluster = RankGroup(ranks), _switch(ranks, x["B"], x["alpha"])
+    group = RankGroup(ranks)
+    cluster = _switch(ranks, x["B"], x["alpha"])
     found = collective_costs("all_reduce", x["S"], group, cluster, algorithm=algorithm)
     return float(found.time_s[0])
 

@@ -79,7 +79,8 @@ def rows_graph(
         name: np.concatenate([getattr(block, name) for block in blocks])[order]
         for name in ("kind", "dims", "flop", "read_bytes", "write_bytes", "weight_bytes")
     }
-    count, picked = len(order), source[order].tolist()
+    count = len(order)
+    picked = source[order].tolist()
     labels = [
         f"{names[row]}.{suffixes[place]}".lstrip(".")
         for row, place in zip(picked, order.tolist(), strict=True)
@@ -226,8 +227,10 @@ def _batched(forward: ForwardRows, needed: BoolArray) -> list[RowBlock]:
     batch, m, n, k = forward.sizes(4)
     output = forward.write
     element = output / np.maximum(batch * m * n, 1)
-    left, right = batch * m * k * element, batch * k * n * element
-    to_left, to_right = row_dims(batch, m, k, n), row_dims(batch, k, n, m)
+    left = batch * m * k * element
+    right = batch * k * n * element
+    to_left = row_dims(batch, m, k, n)
+    to_right = row_dims(batch, k, n, m)
     return [
         forward.gradient("grad_a", dims=to_left, read=output + right, write=left),
         forward.gradient("grad_b", 1, dims=to_right, read=output + left, write=right),
@@ -332,7 +335,8 @@ def _lookup(forward: ForwardRows, needed: BoolArray) -> list[RowBlock]:
     zeroed = np.where(is_bag, 0.0, table * width * element)
     dims = row_dims(lookups, width, table)
     flop = (lookups * width).astype(np.float64)
-    read, write = forward.write + moved, moved + zeroed
+    read = forward.write + moved
+    write = moved + zeroed
     return [forward.gradient(kind=_K.SCATTER, dims=dims, flop=flop, read=read, write=write)]
 
 

@@ -103,7 +103,8 @@ class _PyramidBlock(nn.Module):
         self.more = channels_out - channels_in
 
     def forward(self, x: Tensor) -> Tensor:
-        y, kept = self.path(x), self.pool(x)
+        y = self.path(x)
+        kept = self.pool(x)
         if self.more:
             b, _, h, w = kept.shape
             kept = torch.cat(
@@ -172,7 +173,8 @@ def _mobilenet(batch: int) -> Made:
     for width, count, first_stride in sizes:
         ratio = 6 if width > 16 else 1
         for position in range(count):
-            stride, wide = 1 if position else first_stride, channels * ratio
+            stride = 1 if position else first_stride
+            wide = channels * ratio
             parts: list[nn.Module] = [conv(channels, wide, 1)] if ratio > 1 else []
             parts.append(conv(wide, wide, 3, stride, wide))
             parts.append(ConvNorm(wide, width, 1, act=None))
@@ -198,9 +200,11 @@ class _Patched(nn.Module):
 
     def __init__(self, width: int, blocks: list[nn.Module], placed: bool) -> None:
         super().__init__()
-        self.patch, self.blocks = nn.Conv2d(3, width, 16, 16), nn.Sequential(*blocks)
+        self.patch = nn.Conv2d(3, width, 16, 16)
+        self.blocks = nn.Sequential(*blocks)
         self.place = nn.Parameter(torch.zeros(1, 196, width)) if placed else None
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 1000)
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, 1000)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.patch(x).flatten(2).transpose(1, 2)
@@ -219,8 +223,10 @@ class _MixerBlock(nn.Module):
 
     def __init__(self, places: int, width: int) -> None:
         super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        half, wide = width // 2, 4 * width
+        self.norm1 = nn.LayerNorm(width)
+        self.norm2 = nn.LayerNorm(width)
+        half = width // 2
+        wide = 4 * width
         self.across = nn.Sequential(nn.Linear(places, half), nn.GELU(), nn.Linear(half, places))
         self.within = nn.Sequential(nn.Linear(width, wide), nn.GELU(), nn.Linear(wide, width))
 

@@ -68,7 +68,8 @@ class _Depth(nn.Module):
             pool = [] if number else [nn.MaxPool2d(3, 2, 1)]
             stages.append(nn.Sequential(*pool, *blocks))
         self.down = nn.ModuleList(stages)
-        widths, skips = (256, 128, 64, 32, 16), (256, 128, 64, 64, 0)
+        widths = (256, 128, 64, 32, 16)
+        skips = (256, 128, 64, 64, 0)
         self.narrow = nn.ModuleList(_mirrored_conv(*pair) for pair in pairwise((512, *widths)))
         self.join = nn.ModuleList(
             _mirrored_conv(width + skip, width) for width, skip in zip(widths, skips, strict=True)
@@ -79,11 +80,13 @@ class _Depth(nn.Module):
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        x, kept = (x - 0.45) / 0.225, []
+        x = (x - 0.45) / 0.225
+        kept = []
         for stage in self.down:
             x = stage(x)
             kept.append(x)
-        y, found = kept.pop(), []
+        y = kept.pop()
+        found = []
         for number, (narrow, join) in enumerate(zip(self.narrow, self.join, strict=True)):
             parts = [functional.interpolate(narrow(y), scale_factor=2, mode="nearest")]
             y = join(torch.cat([*parts, kept.pop()] if kept else parts, 1))

@@ -33,9 +33,11 @@ class _PostNorm(nn.Module):
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.attention, self.mlp = Attention(width, heads), Mlp(width, 0.1)
+        self.attention = Attention(width, heads)
+        self.mlp = Mlp(width, 0.1)
         self.drop = nn.Dropout(0.1)
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.norm1 = nn.LayerNorm(width)
+        self.norm2 = nn.LayerNorm(width)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         x = self.norm1(x + self.drop(self.attention(x, mask)))
@@ -49,7 +51,8 @@ class _Roberta(nn.Module):
         super().__init__()
         self.token = nn.Embedding(_WORDS, width, _PADDING)
         self.place = nn.Embedding(514, width, _PADDING)
-        self.kind, self.norm = nn.Embedding(1, width), nn.LayerNorm(width)
+        self.kind = nn.Embedding(1, width)
+        self.norm = nn.LayerNorm(width)
         self.drop = nn.Dropout(0.1)
         self.register_buffer("kinds", torch.zeros(1, 514, dtype=torch.long))
         self.blocks = nn.ModuleList(_PostNorm(width, heads) for _ in range(layers))
@@ -87,7 +90,8 @@ class _Gpt(nn.Module):
 
     def __init__(self, width: int, heads: int, layers: int, vocabulary: int) -> None:
         super().__init__()
-        self.token, self.place = nn.Embedding(vocabulary, width), nn.Embedding(1024, width)
+        self.token = nn.Embedding(vocabulary, width)
+        self.place = nn.Embedding(1024, width)
         self.blocks = nn.Sequential(*(PreNorm(width, heads, causal=True) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
 
@@ -119,12 +123,14 @@ class _PlaceBias(nn.Module):
 
     def __init__(self, heads: int, both_ways: bool) -> None:
         super().__init__()
-        self.both_ways, self.table = both_ways, nn.Embedding(32, heads)
+        self.both_ways = both_ways
+        self.table = nn.Embedding(32, heads)
 
     def forward(self, length: int) -> Tensor:
         places = torch.arange(length, device=self.table.weight.device)
         distance = places[None, :] - places[:, None]
-        count, bucket = 32, torch.zeros_like(distance)
+        count = 32
+        bucket = torch.zeros_like(distance)
         if self.both_ways:
             count //= 2
             bucket = (distance > 0).long() * count
@@ -143,7 +149,8 @@ class _T5Attention(nn.Module):
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.heads, self.drop = heads, nn.Dropout(0.1)
+        self.heads = heads
+        self.drop = nn.Dropout(0.1)
         parts = (nn.Linear(width, 64 * heads, bias=False) for _ in range(3))
         self.query, self.key, self.value = parts
         self.output = nn.Linear(64 * heads, width, bias=False)
@@ -170,12 +177,14 @@ class _T5Block(nn.Module):
 
     def __init__(self, width: int, heads: int, inner: int, decodes: bool) -> None:
         super().__init__()
-        self.attention, self.norm1 = _T5Attention(width, heads), _RmsNorm(width)
+        self.attention = _T5Attention(width, heads)
+        self.norm1 = _RmsNorm(width)
         self.cross = _T5Attention(width, heads) if decodes else None
         self.norm2 = _RmsNorm(width) if decodes else None
         self.gate, self.wide = (nn.Linear(width, inner, bias=False) for _ in range(2))
         self.narrow = nn.Linear(inner, width, bias=False)
-        self.norm3, self.drop = _RmsNorm(width), nn.Dropout(0.1)
+        self.norm3 = _RmsNorm(width)
+        self.drop = nn.Dropout(0.1)
 
     def forward(self, x: Tensor, bias: Tensor, source: Tensor | None = None) -> Tensor:
         y = self.norm1(x)
@@ -193,23 +202,27 @@ class _T5(nn.Module):
     def __init__(self, width: int, heads: int, inner: int, layers: int, vocabulary: int) -> None:
         super().__init__()
         self.head = nn.Linear(width, vocabulary, bias=False)
-        self.token, self.drop = nn.Embedding(vocabulary, width), nn.Dropout(0.1)
+        self.token = nn.Embedding(vocabulary, width)
+        self.drop = nn.Dropout(0.1)
         self.encoder, self.decoder = (
             nn.ModuleList(_T5Block(width, heads, inner, decodes) for _ in range(layers))
             for decodes in (False, True)
         )
         self.both_ways = _PlaceBias(heads, both_ways=True)
         self.one_way = _PlaceBias(heads, both_ways=False)
-        self.norm1, self.norm2 = _RmsNorm(width), _RmsNorm(width)
+        self.norm1 = _RmsNorm(width)
+        self.norm2 = _RmsNorm(width)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        x, bias = self.drop(self.token(source)), self.both_ways(source.shape[1])
+        x = self.drop(self.token(source))
+        bias = self.both_ways(source.shape[1])
         for block in self.encoder:
             x = block(x, bias)
         x = self.drop(self.norm1(x))
         n = target.shape[1]
         later = torch.full((n, n), torch.finfo(x.dtype).min, dtype=x.dtype, device=x.device).triu(1)
-        y, bias = self.drop(self.token(target)), self.one_way(n) + later
+        y = self.drop(self.token(target))
+        bias = self.one_way(n) + later
         for block in self.decoder:
             y = block(y, bias, x)
         return self.head(self.drop(self.norm2(y)))
@@ -234,7 +247,8 @@ class _GroupedAttention(nn.Module):
 
     def __init__(self, width: int, heads: int, kv_heads: int) -> None:
         super().__init__()
-        self.size, self.shares = width // heads, heads // kv_heads
+        self.size = width // heads
+        self.shares = heads // kv_heads
         self.query, self.output = (nn.Linear(width, width, bias=False) for _ in range(2))
         self.key, self.value = (
             nn.Linear(width, kv_heads * self.size, bias=False) for _ in range(2)
@@ -251,9 +265,11 @@ class _GroupedAttention(nn.Module):
     def forward(self, x: Tensor, turns: tuple[Tensor, Tensor], past: tuple[Tensor, ...]) -> Tensor:
         b, n, _ = x.shape
         q, k, v = (part.view(b, n, -1, self.size).transpose(1, 2) for part in self._parts(x))
-        q, k = _rotated(q, *turns), _rotated(k, *turns)
+        q = _rotated(q, *turns)
+        k = _rotated(k, *turns)
         if past:
-            k, v = torch.cat([past[0], k], 2), torch.cat([past[1], v], 2)
+            k = torch.cat([past[0], k], 2)
+            v = torch.cat([past[1], v], 2)
         y = functional.scaled_dot_product_attention(
             q, self._shared(k), self._shared(v), is_causal=not past
         )
@@ -277,7 +293,8 @@ class _Experts(nn.Module):
 
     def __init__(self, width: int, inner: int, experts: int, chosen: int) -> None:
         super().__init__()
-        self.router, self.experts = nn.Linear(width, experts, bias=False), experts
+        self.router = nn.Linear(width, experts, bias=False)
+        self.experts = experts
         self.chosen = chosen
         self.wide = nn.Parameter(torch.randn(experts, 2 * inner, width) * 0.02)
         self.narrow = nn.Parameter(torch.randn(experts, width, inner) * 0.02)
@@ -315,7 +332,8 @@ class _Llama(nn.Module):
         base: float,
     ) -> None:
         super().__init__()
-        self.token, self.mlps = nn.Embedding(vocabulary, width), nn.ModuleList(layers)
+        self.token = nn.Embedding(vocabulary, width)
+        self.mlps = nn.ModuleList(layers)
         self.norm = _RmsNorm(width)
         self.attention = nn.ModuleList(_GroupedAttention(width, *heads) for _ in layers)
         self.norms = nn.ModuleList(_RmsNorm(width) for _ in range(2 * len(layers)))
@@ -367,7 +385,8 @@ class _NormedAttention(_GroupedAttention):
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__(width, heads, heads)
-        self.query_norm, self.key_norm = _RmsNorm(width), _RmsNorm(width)
+        self.query_norm = _RmsNorm(width)
+        self.key_norm = _RmsNorm(width)
 
     def _parts(self, x: Tensor) -> tuple[Tensor, ...]:
         return self.query_norm(self.query(x)), self.key_norm(self.key(x)), self.value(x)

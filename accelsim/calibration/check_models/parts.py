@@ -104,7 +104,8 @@ class Attention(nn.Module):
 
     def __init__(self, width: int, heads: int, causal: bool = False) -> None:
         super().__init__()
-        self.heads, self.causal = heads, causal
+        self.heads = heads
+        self.causal = causal
         self.query, self.value, self.output = (nn.Linear(width, width) for _ in range(3))
         self.key = nn.Linear(width, width)
 
@@ -134,8 +135,10 @@ class PreNorm(nn.Module):
 
     def __init__(self, width: int, heads: int, causal: bool = False) -> None:
         super().__init__()
-        self.attention, self.mlp = Attention(width, heads, causal), Mlp(width)
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = Attention(width, heads, causal)
+        self.mlp = Mlp(width)
+        self.norm1 = nn.LayerNorm(width)
+        self.norm2 = nn.LayerNorm(width)
 
     def forward(self, x: Tensor) -> Tensor:
         """Features of the same shape."""

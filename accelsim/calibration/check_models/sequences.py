@@ -32,9 +32,11 @@ class _Denoiser(nn.Module):
 
     def __init__(self, numbers: int, width: int, hidden: int, bands: int) -> None:
         super().__init__()
-        self.conv1, self.conv2 = nn.Conv1d(numbers, width, 3), nn.Conv1d(width, hidden, 3)
+        self.conv1 = nn.Conv1d(numbers, width, 3)
+        self.conv2 = nn.Conv1d(width, hidden, 3)
         self.layers = nn.ModuleList(nn.GRU(hidden, hidden, batch_first=True) for _ in range(3))
-        self.gains, self.voice = nn.Linear(4 * hidden, bands), nn.Linear(4 * hidden, 1)
+        self.gains = nn.Linear(4 * hidden, bands)
+        self.voice = nn.Linear(4 * hidden, 1)
 
     def forward(self, frames: Tensor) -> Tensor:
         x = torch.tanh(self.conv2(torch.tanh(self.conv1(frames.permute(0, 2, 1))))).permute(0, 2, 1)
@@ -56,9 +58,11 @@ class _RecurrentConvolution(nn.Module):
 
     def __init__(self, words: int, width: int, context: int, hidden: int, classes: int) -> None:
         super().__init__()
-        self.word, self.context = nn.Embedding(words, width), context
+        self.word = nn.Embedding(words, width)
+        self.context = context
         self.layer = nn.RNN(width, context, batch_first=True, bidirectional=True)
-        self.join, self.head = nn.Linear(2 * context + width, hidden), nn.Linear(hidden, classes)
+        self.join = nn.Linear(2 * context + width, hidden)
+        self.head = nn.Linear(hidden, classes)
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.word(ids)
@@ -82,7 +86,8 @@ class _TextCnn(nn.Module):
         super().__init__()
         self.word = nn.Embedding(words, width)
         self.convs = nn.ModuleList(nn.Conv1d(width, filters, kernel) for kernel in (3, 4, 5))
-        self.drop, self.head = nn.Dropout(0.5), nn.Linear(3 * filters, 2)
+        self.drop = nn.Dropout(0.5)
+        self.head = nn.Linear(3 * filters, 2)
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.word(ids).transpose(1, 2)

@@ -40,7 +40,8 @@ class _StarSpace(nn.Module):
 @registered("starspace")
 def _starspace(batch: int) -> Made:
     """The program's 100 features and two million rows for pairs; 25 words and their 24 pairs."""
-    words, rows = torch.randint(_WORDS, (batch, 25)), _WORDS + _PAIRS
+    words = torch.randint(_WORDS, (batch, 25))
+    rows = _WORDS + _PAIRS
     pairs = torch.randint(_WORDS, rows, (batch, 24))
     return _StarSpace(rows, 100, 10_000), (torch.cat((words, pairs), 1),)
 
@@ -72,7 +73,9 @@ class _PooledBlock(nn.Module):
 
     def __init__(self, past: int, ahead: int, hidden: int, pool: int, points: int) -> None:
         super().__init__()
-        self.past, self.ahead, self.pool = past, ahead, nn.MaxPool1d(pool, pool, ceil_mode=True)
+        self.past = past
+        self.ahead = ahead
+        self.pool = nn.MaxPool1d(pool, pool, ceil_mode=True)
         layers: list[nn.Module] = [nn.Linear(math.ceil(past / pool), hidden)]
         for _ in range(3):
             layers += [nn.Linear(hidden, hidden), nn.ReLU()]
@@ -97,7 +100,9 @@ class _HierarchicalSeries(nn.Module):
         )
 
     def forward(self, x: Tensor, known: Tensor) -> Tensor:
-        left, known, forecast = x.flip(-1), known.flip(-1), x[:, -1:, None]
+        left = x.flip(-1)
+        known = known.flip(-1)
+        forecast = x[:, -1:, None]
         for block in self.blocks:
             taken, more = block(left)
             left = (left - taken) * known
@@ -122,8 +127,11 @@ class _SpreadPredictions(nn.Module):
 
     def __init__(self, features: int, hidden: int, classes: int, steps: int, share: float) -> None:
         super().__init__()
-        self.first, self.second = nn.Linear(features, hidden), nn.Linear(hidden, classes)
-        self.drop, self.steps, self.share = nn.Dropout(0.5), steps, share
+        self.first = nn.Linear(features, hidden)
+        self.second = nn.Linear(hidden, classes)
+        self.drop = nn.Dropout(0.5)
+        self.steps = steps
+        self.share = share
 
     def forward(self, x: Tensor, near: Tensor, far: Tensor, weights: Tensor) -> Tensor:
         own = self.second(self.drop(functional.relu(self.first(self.drop(x)))))
@@ -137,7 +145,8 @@ class _SpreadPredictions(nn.Module):
 @registered("appnp")
 def _appnp(batch: int) -> Made:
     """A sample is the whole of PubMed; citations count both ways, and each paper is its own."""
-    nodes, citations = 19_717 * batch, 88_648 * batch
+    nodes = 19_717 * batch
+    citations = 88_648 * batch
     near, far = (
         torch.cat([torch.randint(nodes, (citations,)), torch.arange(nodes)]) for _ in range(2)
     )
@@ -150,13 +159,16 @@ class _Policy(nn.Module):
 
     def __init__(self, seen: int, moves: int, hidden: int, limit: float) -> None:
         super().__init__()
-        self.layers, self.limit = perceptron(seen, hidden, hidden), limit
-        self.mean, self.spread = nn.Linear(hidden, moves), nn.Linear(hidden, moves)
+        self.layers = perceptron(seen, hidden, hidden)
+        self.limit = limit
+        self.mean = nn.Linear(hidden, moves)
+        self.spread = nn.Linear(hidden, moves)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Actions, shape (batch, moves), and the logarithm of their density, shape (batch,)."""
         y = self.layers(x)
-        mean, log_spread = self.mean(y), self.spread(y).clamp(-20.0, 2.0)
+        mean = self.mean(y)
+        log_spread = self.spread(y).clamp(-20.0, 2.0)
         spread = log_spread.exp()
         drawn = mean + spread * torch.randn_like(mean)
         known = (

@@ -165,7 +165,8 @@ def bram18_estimate(
         weight_bits: W.
     """
     lanes = np.asarray(pe, dtype=np.float64) * np.asarray(simd, dtype=np.float64)
-    depth, width = mw * mh / lanes, lanes * weight_bits
+    depth = mw * mh / lanes
+    width = lanes * weight_bits
     narrow = np.searchsorted(_BRAM18_WIDTHS[:_WIDEST], width)
     shape = np.where((width > _BRAM18_WIDTHS[_WIDEST - 1]) & (depth > 512), _WIDEST - 1, narrow)
     blocks = np.ceil(depth / _BRAM18_WORDS[shape]) * np.ceil(width / _BRAM18_WIDTHS[shape])
@@ -232,7 +233,8 @@ def _foldings(
     matrix = (node.mw, node.mh, pe, simd, bits[0])
     luts = lut_estimate(node.mw, pe, simd, *bits, values) + weight_lut_estimate(*matrix)
     cycles = node.load_cycles + node_cycles(node.mw, node.mh, node.vectors, pe, simd)
-    blocks, multipliers = bram18_estimate(*matrix), dsp_estimate(pe, simd, *bits)
+    blocks = bram18_estimate(*matrix)
+    multipliers = dsp_estimate(pe, simd, *bits)
     return np.stack([cycles, luts, blocks, multipliers, pe, simd], axis=1)
 
 
@@ -289,7 +291,8 @@ def fold_network(
             "Leave it out for the most that fits.",
         )
     tables = [_candidates(node, values) for node in nodes]
-    budget, clock = _budget(device), device.fabric_clock_hz.value
+    budget = _budget(device)
+    clock = device.fabric_clock_hz.value
     weights = 1.0 / np.where(np.isfinite(budget), budget, 1e9)
     slowest = max(float(table[-1, 0]) for table in tables)
     fastest = max(float(table[0, 0]) for table in tables)
@@ -302,12 +305,14 @@ def fold_network(
             raise InvalidValueError("target_fps", target_fps, allowed)
         return _design(_fitting(chosen, budget, device), nodes, clock)
     chosen = _fitting(_fold(tables, slowest, weights), budget, device)
-    low, high = fastest, slowest
+    low = fastest
+    high = slowest
     for _ in range(48):
         middle = np.sqrt(low * high)
         tried = _fold(tables, middle, weights)
         if (tried[:, 1:4].sum(axis=0) <= budget).all():
-            chosen, high = tried, middle
+            chosen = tried
+            high = middle
         else:
             low = middle
     return _design(chosen, nodes, clock)

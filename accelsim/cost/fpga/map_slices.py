@@ -63,7 +63,8 @@ def _writer(graph: OperatorGraph, is_layer: NDArray[np.bool_], row: int) -> int:
 
 def _map_shape(graph: OperatorGraph, is_layer: NDArray[np.bool_], row: int) -> tuple[float, float]:
     """Pixels and channels of what a row writes; no pixels where its kind does not tell."""
-    kind, sizes = graph.kind[row], graph.dimensions_of(row)
+    kind = graph.kind[row]
+    sizes = graph.dimensions_of(row)
     if kind in {_K.CONV, _K.CONV_TRANSPOSE}:
         return sizes["out_d"] * sizes["out_h"] * sizes["out_w"], sizes["channels_out"]
     if kind == _K.POOLING:

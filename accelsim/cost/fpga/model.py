@@ -225,9 +225,11 @@ def _layer(
 @FORMULAS.register(_K.CONV, _K.CONV_TRANSPOSE)
 def _conv(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
     shape = contraction(rows)
-    images, groups = rows["batch"], np.maximum(rows["groups"], 1.0)
+    images = rows["batch"]
+    groups = np.maximum(rows["groups"], 1.0)
     grid = "in" if rows.kind == _K.CONV_TRANSPOSE else "out"
-    high, wide = rows[f"{grid}_d"] * rows[f"{grid}_h"], rows[f"{grid}_w"]
+    high = rows[f"{grid}_d"] * rows[f"{grid}_h"]
+    wide = rows[f"{grid}_w"]
     # A published core takes PP rows of one column at once, so that rows round up, not pixels.
     pixels = (
         np.ceil(high / machine.grids[0][0]) * machine.grids[0][0] * wide
@@ -301,7 +303,8 @@ def _transfer(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> Ro
 
 
 def _moved(rows: Rows, moved: FloatArray, bandwidth: float, values: FpgaParameters) -> RowCosts:
-    zero, time = np.zeros(len(rows)), moved / bandwidth
+    zero = np.zeros(len(rows))
+    time = moved / bandwidth
     return RowCosts(time + values.layer_overhead_s, zero, time, zero, moved, _SIGMA)
 
 
@@ -318,7 +321,8 @@ def _streaming_nodes(
     known = np.isin(graph.kind, (*_STREAMED, *_HIDDEN))
     refused = np.flatnonzero(~known | np.isin(graph.phase, _TRAINING_PHASES))
     if refused.size:
-        kind, name = OperatorKind(int(graph.kind[refused[0]])), graph.name[int(refused[0])]
+        kind = OperatorKind(int(graph.kind[refused[0]]))
+        name = graph.name[int(refused[0])]
         held = "convolutions, fully connected layers, activations and pooling of inference"
         reason = f"a streaming design holds {held}"
         raise UnsupportedOperatorError(device.name, f"{kind.label} {name!r}", reason)
@@ -333,7 +337,10 @@ def _streaming_nodes(
 def _node(dims: dict[str, int], images: int, graph: OperatorGraph, row: int) -> StreamingNode:
     bits = max(1, round(8 * Dtype(int(graph.dtype[row])).bytes))
     name = graph.name[row]
-    width, height, pixels, start = dims.get("k", 0), dims.get("n", 0), dims.get("m", 0), 1.0
+    width = dims.get("k", 0)
+    height = dims.get("n", 0)
+    pixels = dims.get("m", 0)
+    start = 1.0
     if "channels_in" in dims:
         window = dims["kernel_d"] * dims["kernel_h"] * dims["kernel_w"]
         pixels = dims["out_d"] * dims["out_h"] * dims["out_w"] * dims["batch"]
@@ -377,7 +384,8 @@ def cost_dataflow(
     waits[slowest] = design.cycles[slowest] * images
     time = np.zeros(len(graph))
     time[index] = waits / device.fabric_clock_hz.value
-    flop, zero = np.zeros(len(graph)), np.zeros(len(graph))
+    flop = np.zeros(len(graph))
+    zero = np.zeros(len(graph))
     flop[index] = graph.flop[index]
     costs = RowCosts(time, time, zero, flop, zero, _SIGMA)
     return _assemble(graph, costs, device, values, np.ones(len(graph), dtype=np.bool_))

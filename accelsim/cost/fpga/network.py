@@ -259,7 +259,8 @@ def layer_times_s(
         networks.convolution_s * rates.cycle_ratio + networks.depthwise_s * rates.depthwise_ratio
     )
     compute = compute + networks.other_s * rates.other_ratio
-    boards, maps = networks.boards, networks.read_s + networks.write_s
+    boards = networks.boards
+    maps = networks.read_s + networks.write_s
     traffic = np.maximum(networks.read_s, networks.write_s) / rates.map_fraction
     traffic = np.maximum(traffic, networks.weight_s / rates.weight_fraction)
     counts = np.diff(np.append(networks.start, len(traffic)))
@@ -293,7 +294,8 @@ def host_times_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, Fl
     Estimate: its form is chosen to fit the throughput AMD publishes for its boards.
     """
     per_unit = np.array([0.0, *(getattr(rates, name) for name in _TASK_RATES)])
-    host, boards = networks.host, networks.boards
+    host = networks.host
+    boards = networks.boards
     common = (rates.image_s + rates.pixel_s * host.input_pixels) * boards.host_ratio
     outputs = per_unit[host.task] * host.amount * boards.host_ratio
     threads = np.where(host.is_cached, rates.cached_threads, rates.host_threads)

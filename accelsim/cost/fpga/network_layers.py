@@ -125,7 +125,8 @@ def layer_columns(graph: OperatorGraph, images: float = 1.0) -> LayerColumns:
 
 
 def _kinds(graph: OperatorGraph) -> NDArray[np.int8]:
-    kind, dims = graph.kind, graph.dims
+    kind = graph.kind
+    dims = graph.dims
     codes = np.full(len(graph), -1, dtype=np.int8)
     conv = np.isin(kind, [_K.CONV, _K.CONV_TRANSPOSE])
     codes[conv | (kind == _K.GEMM)] = CONV
@@ -143,12 +144,14 @@ def _kinds(graph: OperatorGraph) -> NDArray[np.int8]:
 
 def _sizes(graph: OperatorGraph, row: int, code: int) -> tuple[float, ...]:
     """Rows, columns, channels in and out, groups, window and its columns."""
-    d, named = graph.dims[row].tolist(), graph.dimensions_of(row)
+    d = graph.dims[row].tolist()
+    named = graph.dimensions_of(row)
     if graph.kind[row] == _K.GEMM:
         return (1, d[1], d[3], d[2], 1, 1, 1)
     if code in {CONV, DEPTHWISE}:
         side = "in" if graph.kind[row] == _K.CONV_TRANSPOSE else "out"
-        high, wide = named[f"{side}_d"] * named[f"{side}_h"], named[f"{side}_w"]
+        high = named[f"{side}_d"] * named[f"{side}_h"]
+        wide = named[f"{side}_w"]
         window = named["kernel_d"] * named["kernel_h"] * named["kernel_w"]
         return (high, wide, d[1], d[2], d[3], window, named["kernel_w"])
     if code == POOL:
@@ -182,7 +185,8 @@ def pruned_to(layers: LayerColumns, flop: float) -> LayerColumns:
     inner = _inner_channels(layers)
     if network_flop(_scaled_channels(layers, _NARROWEST, *inner)) > flop:
         inner = _all_channels(layers)
-    low, high = _NARROWEST, 1.0
+    low = _NARROWEST
+    high = 1.0
     for _ in range(40):
         middle = (low + high) / 2
         if network_flop(_scaled_channels(layers, middle, *inner)) > flop:

@@ -155,7 +155,8 @@ Grid = tuple[tuple[Sides, ...], float, float, float, FloatArray]
 
 def _published_grid(device: FpgaProfile, core: DpuCore, values: FpgaParameters) -> Grid:
     pixels, inputs, outputs = core_sides(core)
-    cores, clock = float(core.core_count.value), core.clock_hz.value
+    cores = float(core.core_count.value)
+    clock = core.clock_hz.value
     native = 2.0 * pixels * inputs * outputs * cores * clock
     rates = {Dtype.INT8: native} | {d: r.value for d, r in device.matrix_flop_per_s.items()}
     # A core clocked above what its board states is held to the statement.

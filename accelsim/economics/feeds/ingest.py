@@ -242,7 +242,8 @@ def _add_hosts(rows: list[FeedRow], refusals: list[Finding]) -> list[FeedRow]:
 
 def _join_host(row: FeedRow, host: FeedRow) -> None:
     for name in PRICE_FIELDS:
-        own, extra = row.number[name], host.number[name]
+        own = row.number[name]
+        extra = host.number[name]
         row.number[name] = None if own is None or extra is None else round(own + extra, 6)
     for name in ("vcpu_count", "host_memory_gib"):
         row.number[name] = host.number[name]
@@ -272,7 +273,8 @@ def _settle_sources(rows: list[FeedRow], refusals: list[Finding]) -> list[FeedRo
 
 
 def _superseded(other: FeedRow, newest: FeedRow) -> Finding:
-    price, kept = other.number[_ON_DEMAND], newest.number[_ON_DEMAND]
+    price = other.number[_ON_DEMAND]
+    kept = newest.number[_ON_DEMAND]
     agree = price is not None and kept is not None and math.isclose(price, kept, rel_tol=1e-3)
     what = "the same on-demand price" if agree else "another on-demand price"
     reason = f"two sources for one instance: {what} as the newer {newest.text['source']} ({kept})"
@@ -284,7 +286,9 @@ def _fill_unknown(newest: FeedRow, other: FeedRow) -> None:
         if newest.number[name] is None and other.number[name] is not None:
             newest.number[name] = other.number[name]
             newest.note("corrected", name, "", f"unknown here; taken from {other.text['source']}")
-    spot, on_demand, current = other.number[_SPOT], newest.number[_ON_DEMAND], newest.number[_SPOT]
+    spot = other.number[_SPOT]
+    on_demand = newest.number[_ON_DEMAND]
+    current = newest.number[_SPOT]
     newer = current is None or _age_key(other, "spot_as_of") > _age_key(newest, "spot_as_of")
     if newer and spot is not None and (on_demand is None or spot <= on_demand):
         newest.number[_SPOT] = spot
@@ -295,8 +299,10 @@ def _fill_unknown(newest: FeedRow, other: FeedRow) -> None:
 
 
 def _offer(row: FeedRow) -> Offer:
-    text, number = row.text, row.number
-    memory_gib, devices = number["host_memory_gib"], number["device_count"]
+    text = row.text
+    number = row.number
+    memory_gib = number["host_memory_gib"]
+    devices = number["device_count"]
     spot_as_of = (
         "" if number[_SPOT] is None else _iso(text.get("spot_as_of") or text.get("as_of", ""))
     )

@@ -213,7 +213,8 @@ def _is_tpu(row: FeedRow) -> bool:
 
 
 def _drop_impossible_spot(row: FeedRow) -> None:
-    spot, on_demand = row.number["spot_usd_per_hour"], row.number["on_demand_usd_per_hour"]
+    spot = row.number["spot_usd_per_hour"]
+    on_demand = row.number["on_demand_usd_per_hour"]
     if spot is None or on_demand is None:
         return
     reason = ""

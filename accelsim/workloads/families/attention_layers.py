@@ -132,7 +132,8 @@ def _heads(b: GraphBuilder, x: Tensor, heads: int) -> Tensor:
 def _project(
     b: GraphBuilder, x: Tensor, a: MultiHeadAttention, names: LayerNames
 ) -> tuple[Tensor, Tensor, Tensor]:
-    query, each = a.heads * a.head_dim, a.kv_heads * a.head_dim
+    query = a.heads * a.head_dim
+    each = a.kv_heads * a.head_dim
     if a.fused_qkv:
         with b.scope(names.fused_qkv):
             fused = b.linear(x, query + 2 * each, bias=a.bias)
@@ -234,19 +235,23 @@ def self_attention(
         context_len: Tokens in the cache.
         position_bias: Additive scores (heads, len, keys), read by the attention kernel.
     """
-    a, width = _held_heads(b, a), x.shape[-1]
+    a = _held_heads(b, a)
+    width = x.shape[-1]
     q, k, v = _project(b, enter_split(b, x), a, names)
     if a.whole_norm:
         q, k = _norms(b, q, k, names)
     gate = q
     if a.gated:
         q = b.part(q, *q.shape[:2], a.heads * a.head_dim)
-    q, k, v = _heads(b, q, a.heads), _heads(b, k, a.kv_heads), _heads(b, v, a.kv_heads)
+    q = _heads(b, q, a.heads)
+    k = _heads(b, k, a.kv_heads)
+    v = _heads(b, v, a.kv_heads)
     if a.query_key_norm:
         q, k = _norms(b, q, k, names)
     with b.scope(names.attention):
         if a.rotary_dim:
-            q, k = _rotate(b, q, a.rotary_dim), _rotate(b, k, a.rotary_dim)
+            q = _rotate(b, q, a.rotary_dim)
+            k = _rotate(b, k, a.rotary_dim)
         if a.sinks:
             b.parameters(a.heads)
         cached = a.causal and b.phase in _CACHING  # encoders keep nothing
@@ -279,7 +284,8 @@ def cross_attention(
     While decoding, keys and values of the source are in the cache already: nothing projects them
     again.
     """
-    a, width = _held_heads(b, a), x.shape[-1]
+    a = _held_heads(b, a)
+    width = x.shape[-1]
     inner = a.heads * a.head_dim
     with b.scope(names.cross_query):
         q = _heads(b, b.linear(enter_split(b, x), inner, bias=a.bias), a.heads)
@@ -312,12 +318,14 @@ def latent_attention(
     decoding.
     """
     a = replace(a, heads=split_evenly("tp", b.shard.tp, a.heads, "attention heads"))
-    width, x = x.shape[-1], enter_split(b, x)
+    width = x.shape[-1]
+    x = enter_split(b, x)
     q = _latent_query(b, x, a, names)
     latent, key_rope = _compress(b, x, a, names)
     with b.scope(names.attention):
         q_nope, q_rope = b.split(q, (a.nope_dim, a.rope_dim))
-        q_rope, key_rope = _rotate(b, q_rope, a.rope_dim), _rotate(b, key_rope, a.rope_dim)
+        q_rope = _rotate(b, q_rope, a.rope_dim)
+        key_rope = _rotate(b, key_rope, a.rope_dim)
     if b.phase in _CACHING:
         b.kv_bytes_per_token += a.cache_width * b.precision.kv_cache.bytes
         with b.scope(names.attention):

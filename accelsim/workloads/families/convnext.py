@@ -40,7 +40,8 @@ def write_convnext(b: GraphBuilder, p: ConvNextParameters, shape: PassShape) -> 
     Raises:
         InvalidValueError: If stages differ in number, or the image is too small for them.
     """
-    side, stages = shape.image_size or p.image_size, len(p.depths)
+    side = shape.image_size or p.image_size
+    stages = len(p.depths)
     if stages != len(p.widths):
         raise InvalidValueError("widths", p.widths, f"{stages} widths, one per stage")
     least = p.patch_size * 2 ** (stages - 1)

@@ -207,7 +207,8 @@ def write_decoder(b: GraphBuilder, p: DecoderParameters, shape: PassShape) -> No
     FORWARD runs `seq_len` tokens without a cache; PREFILL adds them to a cache of `context_len`
     tokens; DECODE adds `seq_len` (usually 1) tokens to it.
     """
-    layout, stage = LAYOUTS[p.layout], b.shard.stage
+    layout = LAYOUTS[p.layout]
+    stage = b.shard.stage
     length = new_token_count(b, shape, p.max_positions if p.positions == "learned" else 0)
     held = held_tokens(b, length)
     received = b.input(shape.batch, held, p.hidden_size)

@@ -178,7 +178,8 @@ def _resnet(b: GraphBuilder, x: Tensor, channels: int, time: Tensor | None, name
 
 def _transformer(w: _Writer, x: Tensor, layers: int, heads: int, name: str) -> Tensor:
     """Attention over the positions of a feature map, and from them to the text."""
-    b, residual = w.b, x
+    b = w.b
+    residual = x
     batch, channels, height, width = x.shape
     with b.scope(name):
         with b.scope("norm"):

@@ -80,12 +80,15 @@ def write_dual_encoder(b: GraphBuilder, p: DualEncoderParameters, shape: PassSha
 
 
 def _image(b: GraphBuilder, p: DualEncoderParameters, batch: int, side: int) -> Tensor:
-    tower, is_clip = p.image, p.kind == "clip"
-    width, count = tower.hidden_size, (side // tower.patch_size) ** 2
+    tower = p.image
+    is_clip = p.kind == "clip"
+    width = tower.hidden_size
+    count = (side // tower.patch_size) ** 2
     own = (tower.image_size // tower.patch_size) ** 2 + is_clip
     with b.scope("vision_model"):
         with b.scope("embeddings.patch_embedding"):
-            pixels, size = b.input(batch, 3, side, side), tower.patch_size
+            pixels = b.input(batch, 3, side, side)
+            size = tower.patch_size
             x = b.conv(pixels, width, size, stride=size, padding=0, bias=not is_clip)
         x = b.view(x, batch, count, width)
         if is_clip:
@@ -107,7 +110,8 @@ def _image(b: GraphBuilder, p: DualEncoderParameters, batch: int, side: int) -> 
 def _pooled(b: GraphBuilder, x: Tensor, tower: ImageTower) -> Tensor:
     """SigLIP's head: one learned query over all patches, and a feed-forward."""
     batch, count, width = x.shape
-    heads, each = tower.heads, width // tower.heads
+    heads = tower.heads
+    each = width // tower.heads
     with b.scope("head"):
         b.parameters(width)
         with b.scope("attention"):
@@ -124,7 +128,8 @@ def _pooled(b: GraphBuilder, x: Tensor, tower: ImageTower) -> Tensor:
 
 
 def _text(b: GraphBuilder, p: DualEncoderParameters, batch: int, length: int) -> Tensor:
-    tower, is_clip = p.text, p.kind == "clip"
+    tower = p.text
+    is_clip = p.kind == "clip"
     width = tower.hidden_size
     with b.scope("text_model"):
         with b.scope("embeddings.token_embedding"):

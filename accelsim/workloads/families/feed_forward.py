@@ -98,7 +98,8 @@ def activate(b: GraphBuilder, x: Tensor, function: str) -> Tensor:
 
 def feed_forward(b: GraphBuilder, x: Tensor, f: FeedForward, names: LayerNames) -> Tensor:
     """Dense feed-forward of x (..., width)."""
-    width, tp = x.shape[-1], b.shard.tp
+    width = x.shape[-1]
+    tp = b.shard.tp
     size = split_evenly("tp", tp, f.intermediate_size, "columns of the feed-forward")
     held = replace(f, intermediate_size=size)
     x = enter_split(b, x)

@@ -181,7 +181,8 @@ def chain(
         **options: Further arguments of `layer`.
     """
     steps = layer_steps(notation)
-    joint, index = "_" if first else ".", first
+    joint = "_" if first else "."
+    index = first
     for step in steps:
         place = f"{name}{joint}{index}" if len(steps) > 1 or sequence else name
         index += 1
@@ -244,7 +245,8 @@ def _spread(b: GraphBuilder, x: Tensor, step: LayerStep) -> Tensor:
 def _scaled_norm(b: GraphBuilder, x: Tensor, step: LayerStep) -> Tensor:
     """L2 normalisation over channels with a learned scale."""
     del step
-    channels, rows = x.shape[1], x.elements // x.shape[1]
+    channels = x.shape[1]
+    rows = x.elements // x.shape[1]
     b.parameters(channels)
     return b.operator(
         OperatorKind.RMS_NORM,

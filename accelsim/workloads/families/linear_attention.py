@@ -88,12 +88,14 @@ class StateSpace:
 
 def gated_delta(b: GraphBuilder, x: Tensor, a: GatedDelta) -> Tensor:
     """A gated delta layer over normalised hidden states x (batch, len, width)."""
-    tp, width = b.shard.tp, x.shape[-1]
+    tp = b.shard.tp
+    width = x.shape[-1]
     if tp > 1:
         keys = split_evenly("tp", tp, a.key_heads, "key heads")
         values = split_evenly("tp", tp, a.value_heads, "value heads")
         a = replace(a, key_heads=keys, value_heads=values)
-    key_width, value_width = a.key_heads * a.key_dim, a.value_heads * a.value_dim
+    key_width = a.key_heads * a.key_dim
+    value_width = a.value_heads * a.value_dim
     mixed = 2 * key_width + value_width
     x = enter_split(b, x)
     batch, length, _ = x.shape
@@ -187,7 +189,8 @@ def _scan(
         return b.part(updated, batch, length, heads, value)
     size = min(chunk, length)
     count = batch * heads * -(-length // size)
-    queries, keys = b.part(x, count, size, key), b.part(x, count, key, size)
+    queries = b.part(x, count, size, key)
+    keys = b.part(x, count, key, size)
     values = b.part(x, count, size, value)
     scores = b.matmul(queries, keys, name="scores")
     if has_delta_rule:

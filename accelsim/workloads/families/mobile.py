@@ -55,12 +55,15 @@ def _inverted_residual(
     MobileNet v2 keeps the two layers of the closing 1x1 beside the others instead of in a module of
     their own.
     """
-    inner, index, act = x, 0, block.activation
+    inner = x
+    index = 0
+    act = block.activation
     with b.scope(scope):
         if block.expanded != x.shape[1]:
             inner = layer(b, inner, str(index), block.expanded, 1, activation=act)
             index += 1
-        groups, stride = block.expanded, block.stride
+        groups = block.expanded
+        stride = block.stride
         inner = layer(
             b,
             inner,
@@ -308,8 +311,10 @@ def write_efficientnet(b: GraphBuilder, p: EfficientNetParameters, shape: PassSh
     for stage, (expansion, kernel, stride, channels, repeats) in stages:
         out = round_channels(channels * p.width_multiplier)
         for repeat in range(ceil(repeats * p.depth_multiplier)):
-            width, step = x.shape[1], 1 if repeat else stride
-            expanded, squeezed = width * expansion, max(1, width // 4)
+            width = x.shape[1]
+            step = 1 if repeat else stride
+            expanded = width * expansion
+            squeezed = max(1, width // 4)
             block = InvertedResidual(
                 kernel, expanded, out, squeezed, "silu", step, ("silu", "sigmoid")
             )

@@ -47,7 +47,8 @@ class ModernEncoderParameters(StackParameters):
 @family("modern-encoder", ModernEncoderParameters, sequence=True)
 def write_modern_encoder(b: GraphBuilder, p: ModernEncoderParameters, shape: PassShape) -> None:
     """Write a ModernBERT encoder over (batch, seq_len) tokens."""
-    batch, length = shape.batch, new_token_count(b, shape)
+    batch = shape.batch
+    length = new_token_count(b, shape)
     with b.scope("model.embeddings"):
         with b.scope("tok_embeddings"):
             x = b.embedding(token_ids(b, batch, length), p.vocab_size, p.hidden_size)

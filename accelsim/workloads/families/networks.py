@@ -95,7 +95,8 @@ class DarknetParameters(RectangleParameters):
 @family("darknet", DarknetParameters)
 def write_darknet(b: GraphBuilder, p: DarknetParameters, shape: PassShape) -> None:
     """The whole detector."""
-    x, outputs = rectangle_input(b, p, shape), p.anchors * (5 + p.classes)
+    x = rectangle_input(b, p, shape)
+    outputs = p.anchors * (5 + p.classes)
     write_network(b, x, f"darknet-{p.version}", outputs=outputs)
 
 
@@ -168,7 +169,8 @@ def write_edge_classifier(b: GraphBuilder, p: EdgeClassifierParameters, shape: P
     """Stem, blocks, classifier."""
     values = _scaled(p.width_multiplier, p.depth_multiplier)
     values["head"] = max(1280, round_channels(1280 * p.width_multiplier))
-    x, network = rectangle_input(b, p, shape), p.network
+    x = rectangle_input(b, p, shape)
+    network = p.network
     if network == "mobilenet-v1":
         x = mobilenet_v1_maps(b, x, p.width_multiplier)[-1]
     else:

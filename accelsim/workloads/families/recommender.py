@@ -126,7 +126,8 @@ def write_collaborative_filtering(
     b: GraphBuilder, p: CollaborativeFilteringParameters, shape: PassShape
 ) -> None:
     """Two pairs of embeddings: one multiplied, one through dense layers; both decide."""
-    user, item = b.input(shape.batch), b.input(shape.batch)
+    user = b.input(shape.batch)
+    item = b.input(shape.batch)
     factors = b.multiply(
         _lookup(b, user, p.users, p.factors, "mf_user_embed"),
         _lookup(b, item, p.items, p.factors, "mf_item_embed"),

@@ -196,7 +196,8 @@ def write_speech_transducer(
     b: GraphBuilder, p: SpeechTransducerParameters, shape: PassShape
 ) -> None:
     """Encode frames, predict symbols, join every pair of frame and symbol."""
-    frames, symbols = shape.seq_len or p.frames, shape.target_len or p.symbols
+    frames = shape.seq_len or p.frames
+    symbols = shape.target_len or p.symbols
     x = b.input(shape.batch, frames, p.features)
     x = _stack(b, x, p.encoder_hidden, p.layers_before_stacking, "encoder.pre_rnn")
     groups = frames // p.stacking
