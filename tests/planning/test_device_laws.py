@@ -39,6 +39,7 @@ def falls(latency_s: np.ndarray, throughput_per_s: np.ndarray) -> list[str]:
         ("dlrm-criteo-kaggle", "graph"),
         ("ncf-ml-20m", "graph"),
         ("gbdt-higgs", "graph"),
+        ("resnet-18", "eager"),
         ("text-cnn", "graph"),
         ("fcn-5-26752", "graph"),
         ("lstm-lm-large", "graph"),

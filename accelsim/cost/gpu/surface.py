@@ -58,7 +58,10 @@ _PLAIN = frozenset({"gemm", "batched_gemm", "rows"})
 _FILLED: Mapping[OperatorKind, str] = {
     **dict.fromkeys((_K.ATTENTION, _K.BATCHED_GEMM), "batch"),
     **dict.fromkeys((_K.GEMM, _K.GROUPED_GEMM), "m"),
+    **dict.fromkeys(CONV_KINDS, "batch"),
 }
+#: Most sizes that convolutions are filled up to: their tables scatter from one size to the next.
+_CONVOLUTION_REACH = 4
 #: Sizes to fill up to, eight an octave.
 _FILLED_SIZES = np.array(
     sorted({2.0**octave * part // 8 for octave in range(1, 11) for part in range(8, 17)})
@@ -265,7 +268,8 @@ def _least_filled_s(
     grows = above < len(_FILLED_SIZES)
     if not grows.any():
         return time_s
-    count = np.where(grows, len(_FILLED_SIZES) - below, 0)
+    reach = _CONVOLUTION_REACH if rows.kind in CONV_KINDS else len(_FILLED_SIZES)
+    count = np.where(grows, np.minimum(len(_FILLED_SIZES) - below, reach + 1), 0)
     starts = np.cumsum(count) - count
     sizes = _FILLED_SIZES[np.repeat(below - starts, count) + np.arange(count.sum())]
     more = _FilledRows(rows.graph, rows.index[np.repeat(own, count)], rows.kind, side, sizes)
