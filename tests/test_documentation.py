@@ -65,6 +65,21 @@ def test_readme_figures_are_those_of_today(capsys):
     assert [*printed, str(winners)] == shown
 
 
+@pytest.mark.torch
+def test_readme_captures_a_module(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    names = {
+        "accelsim": accelsim,
+        "MyModel": lambda: torch.nn.Linear(8, 4),
+        "example_inputs": torch.empty(2, 8, device="meta"),
+    }
+    first, second = blocks("README.md", "python")
+    assert "accelsim.capture" not in first
+    exec(compile(second, "README.md", "exec"), names)
+    assert names["workload"].captured.parameter_count == 36
+
+
 def test_readme_shows_what_the_commands_print(monkeypatch):
     """Without the colours and cut where the page cuts."""
     from typer.testing import CliRunner

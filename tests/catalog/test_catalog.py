@@ -2,17 +2,20 @@
 
 import contextlib
 import copy
+import gc
 import os
 import re
 import subprocess
 import sys
 import time
+from functools import _lru_cache_wrapper
 
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import accelsim
 from accelsim import catalog
 from accelsim.catalog import data_root, device, device_names, load_device_file
 from accelsim.datafile import read_mapping
@@ -383,3 +386,12 @@ def test_a_misspelt_field_is_told_from_the_one_it_stands_for(tmp_path):
     path.write_text(shipped.replace("\nsm_count:", "\nsm_cout:"))
     with pytest.raises(ProfileError, match=r"sm_cout: .*did you mean sm_count"):
         load_device_file(path)
+
+
+def test_forgetting_leaves_no_cache_filled():
+    accelsim.compare(["lenet-5"], ["t4", "tpu-v4", "epyc-7763"])
+    wrappers = [one for one in gc.get_objects() if isinstance(one, _lru_cache_wrapper)]
+    own = [one for one in wrappers if str(one.__module__).startswith("accelsim")]
+    assert sum(one.cache_info().currsize > 0 for one in own) > 10
+    catalog.clear_cache()
+    assert not [one.__qualname__ for one in own if one.cache_info().currsize]

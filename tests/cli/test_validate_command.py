@@ -84,8 +84,8 @@ def test_wrong_names_are_usage_errors(refused, data):
 
 def test_plots_are_pages(run, refused, data, monkeypatch):
     pytest.importorskip("plotly")
-    run("validate", "gpu-models", "--plots", data)
-    assert (data / "gpu-models.html").read_text().rstrip().endswith("</html>")
+    run("validate", "gpu-models", "--plots", data / "new" / "plots")
+    assert (data / "new" / "plots" / "gpu-models.html").read_text().rstrip().endswith("</html>")
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     assert "accelsim[plots]" in refused("validate", "gpu-models", "--plots", data)
 

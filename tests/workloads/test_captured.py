@@ -288,6 +288,8 @@ def test_a_saved_capture_needs_no_torch(tmp_path):
         (("graphs", "forward", "batch_step"), 3),
         (("graphs", "forward", "batch_step", "unit"), 0),
         (("graphs", "forward", "batch_step", "flop"), ["a", "b", "c"]),
+        (("graphs", "forward", "batch_step", "flop", 0), 1e300),
+        (("graphs", "forward", "batch_step", "read_bytes", 0), 1e300),
         (("graphs", "forward", "batch_step", "dims"), [[0.5] * MAX_DIMENSIONS] * 3),
         (("graphs", "forward", "scalable"), {}),
         (("training",), True),
