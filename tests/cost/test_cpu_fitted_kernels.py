@@ -188,10 +188,10 @@ def test_kernels_are_written_and_read_back(tmp_path):
             read_kernels(path)
 
 
-@pytest.mark.parametrize("wrong", [-1.0, float("inf")])
-def test_no_coefficient_is_negative_or_infinite(tmp_path, wrong):
+@pytest.mark.parametrize("wrong", [[-1.0], [float("inf")], [], [1.0, 1.0]])
+def test_a_kernel_has_a_coefficient_from_zero_for_every_term(tmp_path, wrong):
     document = kernels_document(kernels(), {})
-    document["kernels"][0][-1] = wrong
+    document["kernels"][0][-1:] = wrong
     path = tmp_path / "cpu.kernels.json"
     path.write_text(json.dumps(document))
     with pytest.raises(ProfileError):
