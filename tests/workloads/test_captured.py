@@ -236,7 +236,7 @@ def test_capturing_without_torch_names_the_extra(monkeypatch):
     from accelsim.workloads.capture.module import capture, capture_target
 
     monkeypatch.setitem(sys.modules, "torch", None)
-    for attempt in (lambda: capture(lambda: None), lambda: capture_target("package.module:factory")):
+    for attempt in (lambda: capture(object()), lambda: capture_target("package.module:factory")):
         with pytest.raises(MissingDependencyError, match=r"accelsim\[torch\]"):
             attempt()
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from accelsim.arguments import checked
 from accelsim.errors import AccelsimError, CaptureError, InvalidValueError, MissingDependencyError
 from accelsim.workloads.capture.captured import (
     BYTE_COLUMNS,
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
 Progress = Callable[[float, float | None, str], None]
 
 
-@checked
 def capture(
     module: torch.nn.Module | Callable[[], Any],
     example_inputs: Any = None,
