@@ -23,6 +23,7 @@ from accelsim.planning.serving.options import ServingOptions, SloTargets
 from accelsim.planning.serving.plan import ReplicaPlan, replica_plan
 from accelsim.planning.serving.result import ServingResult
 from accelsim.planning.serving.serve import simulate_plan
+from accelsim.planning.serving.trust import ServedRun
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.simulation.serving.arrivals import Arrivals
 from accelsim.simulation.serving.combined_steps import ScaledSteps
@@ -106,8 +107,7 @@ class TokenAnswer:
     @property
     def log_sigma(self) -> float:
         """Spread of what all step times have in common."""
-        steps = self.plan.steps
-        return steps.log_sigma * math.sqrt(steps.common_fraction)
+        return ServedRun(self.plan.run).common_log_sigma(self.plan.steps)
 
     @property
     def has_energy(self) -> bool:
