@@ -25,6 +25,9 @@ from accelsim.workloads.sharding import Shard
 
 #: Devices that may share a model's heads and columns.
 _DEVICE_COUNTS = (2, 4, 8, 16, 32, 64)
+#: What a precision's weights may take less than its mean per weight says (an estimate: mixes of
+#: formats differ by the sizes of a model's layers).
+_MIX_MARGIN = 1.1
 _WORDS = {
     "precision": "precision {}",
     "batch": "batch {:,}",
@@ -62,7 +65,13 @@ def fitting_changes(run: ResolvedRun, passes: RunPasses) -> tuple[FittingChange,
         run: A run that does not fit its device.
         passes: Its passes.
     """
-    found = (_precision(run), _batch(run, passes), _device(run, passes), _device_count(run))
+    weights = passes.memory.weight_bytes
+    found = (
+        _precision(run, weights),
+        _batch(run, passes),
+        _device(run, passes),
+        _device_count(run, weights),
+    )
     return tuple(change for change in found if change is not None)
 
 
@@ -82,13 +91,15 @@ def _first_fit(
     return None
 
 
-def _precision(run: ResolvedRun) -> FittingChange | None:
-    """The widest narrower precision that the device computes."""
+def _precision(run: ResolvedRun, weight_bytes: float) -> FittingChange | None:
+    """The widest narrower precision that the device computes, of those whose weights alone fit."""
     computes = run.device.peak_flop_per_s
+    most_bytes = run.available_bytes * _MIX_MARGIN
     narrower = [
         p
         for p in PRECISIONS.values()
         if p.weight.bytes < run.precision.weight.bytes
+        and weight_bytes * p.weight.bytes / run.precision.weight.bytes <= most_bytes
         and p.compute in computes
         and (p.trainable or run.mode == "inference")
     ]
@@ -130,7 +141,8 @@ def _device(run: ResolvedRun, passes: RunPasses) -> FittingChange | None:
     return None
 
 
-def _device_count(run: ResolvedRun) -> FittingChange | None:
+def _device_count(run: ResolvedRun, weight_bytes: float) -> FittingChange | None:
     """The fewest devices that hold the run when each has its part of every layer."""
-    changed = ((n, replace(run, shard=Shard(tp=n))) for n in _DEVICE_COUNTS)
+    counts = (n for n in _DEVICE_COUNTS if weight_bytes / n <= run.available_bytes)
+    changed = ((n, replace(run, shard=Shard(tp=n))) for n in counts)
     return _first_fit(run, "device_count", changed)
