@@ -46,8 +46,9 @@ _COLUMNS = (
     "bound",
     *_GOALS,
 )
-#: Points of a figure at most; those of the front are always drawn.
+#: Points of a trace at most, and of a page's traces of one kind.
 _MOST_POINTS = 5_000
+_MOST_DRAWN = 10_000
 #: From this many points on names are shown by the pointer alone.
 _MANY = 60
 _MOST_NAMES = 20
@@ -82,7 +83,8 @@ def comparison_page(
         groups.setdefault((row["workload"], row["mode"]), []).append(row)
     profiles = known_devices([row["device"] for row in rows]) if devices is None else devices
     limits = (slo_s, budget_usd)
-    sections = [_pareto(key, part, i, limits) for i, (key, part) in enumerate(groups.items())]
+    most = min(_MOST_POINTS, _MOST_DRAWN // max(len(groups), 1))
+    sections = [_pareto(key, part, i, limits, most) for i, (key, part) in enumerate(groups.items())]
     for place, (key, runs) in enumerate((operators or {}).items()):
         title = f"{key[0]}, {key[1]}: roofline of the front"
         sections.append(roofline_section(runs, name=f"roofline-{place}", title=title))
@@ -181,7 +183,11 @@ def _dominates(one: Row, other: Row) -> bool:
 
 
 def _pareto(
-    key: tuple[str, str], rows: Sequence[Row], place: int, limits: tuple[float | None, float | None]
+    key: tuple[str, str],
+    rows: Sequence[Row],
+    place: int,
+    limits: tuple[float | None, float | None],
+    most_points: int,
 ) -> Section:
     done = [row for row in rows if row["reason"] is None and row["latency_s"] is not None]
     front = {id(row) for row in pareto_front(done)}
@@ -189,11 +195,13 @@ def _pareto(
     priced = [row for row in done if row["cost_usd_per_1000"] is not None]
     most = max((row["energy_per_sample_j"] or 0.0 for row in priced), default=0.0) or 1.0
     beaten = [row for row in priced if id(row) not in front]
-    shown = beaten[:: len(beaten) // _MOST_POINTS + 1]
+    kept = [row for row in priced if id(row) in front]
+    shown = beaten[:: len(beaten) // most_points + 1]
+    shown_front = kept[:: len(kept) // most_points + 1]
     many = len(shown) > _MANY
     traces = [
         _points("beaten", shown, most, "#7f8a94", is_named=not many),
-        _points("on the front", [row for row in priced if id(row) in front], most, "#e08a1e"),
+        _points("on the front", shown_front, most, "#e08a1e"),
         *limit_lines(priced, limits),
     ]
     layout = {
@@ -206,8 +214,10 @@ def _pareto(
         "need more energy per sample; open ones have an unknown energy."
     )
     unpriced, thinned = len(done) - len(priced), len(beaten) - len(shown)
+    equal = len(kept) - len(shown_front)
     text += f" {unpriced:,} without a price not drawn." if unpriced else ""
     text += f" {thinned:,} of {len(beaten):,} that are beaten not drawn." if thinned else ""
+    text += f" {equal:,} of {len(kept):,} on the front not drawn." if equal else ""
     title = f"{key[0]}, {key[1]}: time, cost and energy"
     table = DataTable(titles, cut([_cells(row, id(row) in front) for row in ordered]))
     return Section(f"pareto-{place}", title, table, text, figure(traces, **layout))

@@ -68,6 +68,16 @@ def test_many_points_are_drawn_within_limits():
     assert len(page_html(page)) < 8e6
 
 
+def test_many_models_share_the_points_of_a_page(monkeypatch):
+    monkeypatch.setattr("accelsim.report.comparison_page._MOST_DRAWN", 400)
+    rows = [row(place, workload=f"m{place % 20}") for place in range(2_000)]
+    sections = comparison_page(rows, "").sections
+    figures = [one.figure for one in sections if "time, cost and energy" in one.title]
+    assert len(figures) == 20
+    for figure in figures:
+        assert all(len(trace["x"]) <= 400 // 20 for trace in figure["data"])
+
+
 @pytest.mark.parametrize("document", [[], {}])
 def test_empty_results_say_so(document):
     assert result_page(document, "").decision == ("The result is empty.",)
