@@ -1,5 +1,5 @@
 """Each worker has a temporary folder of its own: two calibrations, in tests or by a user, do not
-lock each other out. Properties are checked on 200 cases, or 10,000 (`make laws`), where a test does
+lock each other out. Properties are checked on 100 cases, or 10,000 (`make laws`), where a test does
 not say otherwise.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("ci", max_examples=200, deadline=None)
+settings.register_profile("ci", max_examples=100, deadline=None)
 settings.register_profile(
     "laws", max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
