@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, wraps
 from numbers import Integral, Real
 from typing import Any, TypeVar, cast
@@ -138,16 +138,18 @@ def _part(node: ast.expr) -> _Test:
         return whole
     item = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice
     one = _test(ast.unparse(item))
-    return lambda value: (
-        whole(value) and (not isinstance(value, list | tuple | np.ndarray) or all(map(one, value)))
-    )
+    return lambda value: whole(value) and all(map(one, _items(value)))
 
 
-def _one_of_each_type(value: Any) -> Iterable[Any]:
-    """Items to test: a column of a million names is not gone through name by name."""
-    if isinstance(value, np.ndarray) and value.dtype.kind != "O":
-        return value.flat[:1]
-    return {type(item): item for item in value}.values() if isinstance(value, Sequence) else ()
+def _items(value: Any) -> Iterable[Any]:
+    """Items to test: one of a column of numpy, which are of one type, but for its numbers that may
+    be none.
+    """
+    if not isinstance(value, list | tuple | np.ndarray):
+        return ()
+    column = np.atleast_1d(value) if isinstance(value, np.ndarray) else value
+    is_alike = isinstance(column, np.ndarray) and column.dtype.kind not in "fO"
+    return column[:1] if is_alike else column
 
 
 def _words(annotation: str) -> str:
