@@ -53,6 +53,8 @@ def _checked(function: _T) -> _T:
 
 
 def _is_several(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.ndim > 0
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
 
 
@@ -147,9 +149,8 @@ def _items(value: Any) -> Iterable[Any]:
     """
     if not isinstance(value, list | tuple | np.ndarray):
         return ()
-    column = np.atleast_1d(value) if isinstance(value, np.ndarray) else value
-    is_alike = isinstance(column, np.ndarray) and column.dtype.kind not in "fO"
-    return column[:1] if is_alike else column
+    is_alike = isinstance(value, np.ndarray) and value.dtype.kind not in "fO"
+    return value[:1] if is_alike else value
 
 
 def _words(annotation: str) -> str:

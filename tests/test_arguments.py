@@ -19,7 +19,15 @@ from accelsim.workloads.model import PassShape
 _MADE = {"Comparison", "CostTable", "EstimateColumns", "StepTimes", "SweepResult", "Timeline"}
 _WRONG = (
     *(None, 3, "x", "\x1b[31m", math.nan, math.inf, [1], [None], (), {"a": 1}, object(), b"x"),
-    *(True, np.float64(0.5), np.int64(2), np.array([1.0, 2.0]), np.array(["x"]), np.bool_(False)),
+    *(
+        True,
+        np.float64(0.5),
+        np.int64(2),
+        np.array([1.0, 2.0]),
+        np.array(["x"]),
+        np.array("x"),
+        np.bool_(False),
+    ),
 )
 _LENET = accelsim.workload("lenet-5")
 _ONE = np.array([1])
