@@ -50,9 +50,9 @@ CITATION = re.compile(
 
 #: Files of `accelsim/` that belong to what was added since the bound was set.
 ADDED = re.compile(
-    r"(claims|sweeps|onnx_capture)/|(cluster|stack)_catalog|(arguments|result)\.py"
+    r"(claims|sensitivity|sweeps|onnx_capture)/|(cluster|stack)_catalog|(arguments|result)\.py"
     r"|(planning|simulation)/(training|serving|capacity)/|simulation/(columns|clock)"
-    r"|planning/(batches|estimate_many|fitting|likeness|run_changes|schedule|sharded_costs)"
+    r"|planning/(batches|estimate_many|fitting|likeness|schedule|sharded_costs)"
     r"|cli/(claims|clusters|doctor|plan|report|results|schema|serve|stacks|sweep|train)[._]"
     r"|report/(calculator|capacity|chart|claims|clusters|curves|markdown|operators|page|parts|run_sections"
     r"|saved|serving|stacks|trace|training|[a-z]+_page)[._]"

@@ -159,12 +159,13 @@ def _profile(device: str | None, device_file: Path | None) -> DeviceProfile:
 
 
 def _page(model: str, result: Estimate, profile: DeviceProfile, keywords: Document) -> Page:
+    from accelsim.planning.batches import batch_curve, batch_knee
     from accelsim.planning.options import options_and_price
-    from accelsim.planning.run_changes import batch_curve, batch_knee, run_changes
     from accelsim.planning.simulate import simulate
     from accelsim.report import run_sections
     from accelsim.report.comparison_page import break_even_section
-    from accelsim.report.run_page import bound_seconds, run_page
+    from accelsim.report.run_page import run_page
+    from accelsim.sensitivity.run import run_changes
 
     options, price = options_and_price(None, None, keywords)
     if not result.fits:
@@ -178,7 +179,7 @@ def _page(model: str, result: Estimate, profile: DeviceProfile, keywords: Docume
         run_sections.knee_section(
             [one.figures() for one in curve], None if knee is None else knee.batch
         ),
-        run_sections.changes_section(result, changes, bound_seconds(simulation)),
+        run_sections.run_changes_section(result, changes),
         break_even_section([row], [profile], "cost"),
         run_sections.offers_section(
             [(result.device, result.throughput_per_s, result.energy_per_sample_j)]

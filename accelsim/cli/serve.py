@@ -161,9 +161,9 @@ def serve(
     asked = {"steps": steps, "seed": seed, **run}
 
     def page() -> Page:
-        from accelsim.planning.serving.changes import load_changes
         from accelsim.report.formats import plain_values
         from accelsim.report.serving_page import serving_page
+        from accelsim.sensitivity.load import load_changes
 
         changes = []
         if find is None:

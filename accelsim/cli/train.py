@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,10 @@ from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InvalidValueError
 
 if TYPE_CHECKING:
+    from accelsim.plain import Document
+    from accelsim.planning.training.estimate import TrainingEstimate
     from accelsim.planning.training.length import RunLength
+    from accelsim.report.page import Page
 
 _SECONDS_PER_HOUR = 3600.0
 
@@ -66,26 +71,25 @@ def train(
     }
     if trace is not None:
         check_output(trace, force=output.force)
+    length = _length(amounts)
+    ask = partial(
+        estimate_training,
+        model,
+        cluster=cluster,
+        device=device,
+        gpus=gpus,
+        global_batch=global_batch,
+        length=length,
+        conditions=around,
+        offer=offer,
+        **keywords,
+    )
     with progress_bar("search", unit="groups", quiet=output.quiet or not search) as report:
-        result = estimate_training(
-            model,
-            cluster=cluster,
-            device=device,
-            gpus=gpus,
-            plan=words,
-            search=search,
-            global_batch=global_batch,
-            length=_length(amounts),
-            conditions=around,
-            record=trace is not None or output.report is not None,
-            report=report,
-            offer=offer,
-            **keywords,
-        )
+        is_kept = trace is not None or output.report is not None
+        result = ask(plan=words, search=search, record=is_kept, report=report)
     if trace is not None:
         _write_trace(result.timeline, trace, output)
     from accelsim.report.training import training_view
-    from accelsim.report.training_page import training_page
 
     figures = result.figures()
     row = {
@@ -98,8 +102,25 @@ def train(
         document,
         lambda: training_view(result, asked),
         rows=[row],
-        page=lambda: training_page(document, command_text(), result.iteration),
+        page=lambda: _page(document, result, ask, cluster, length),
     )
+
+
+def _page(
+    document: Document,
+    result: TrainingEstimate,
+    ask: Callable[..., TrainingEstimate],
+    cluster: str | None,
+    length: RunLength | None,
+) -> Page:
+    from accelsim import cluster_catalog
+    from accelsim.report.training_page import training_page
+    from accelsim.sensitivity.training import training_changes
+
+    named = cluster or result.cluster
+    joined = None if named is None else cluster_catalog.cluster(named)
+    changes = training_changes(ask, result, joined, length)
+    return training_page(document, command_text(), result.iteration, changes)
 
 
 def _words(plan: str | None, **options: Any) -> str:

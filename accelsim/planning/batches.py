@@ -1,7 +1,7 @@
 """One model on one device over batches: the largest that fits, and the knee of the curve.
 
-Memory grows with the batch, so that the largest that fits is found by halving. The knee is that of
-`accelsim.planning.run_changes`: the smallest batch with nine tenths of the highest throughput.
+Memory grows with the batch, so that the largest that fits is found by halving. The knee is the
+smallest batch with nine tenths of the highest throughput.
 """
 
 from __future__ import annotations
@@ -11,16 +11,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from accelsim.errors import InvalidValueError
+from accelsim.errors import InputError, InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.estimate import Estimate, estimate
 from accelsim.planning.options import EstimateKeywords, PriceChoice, RunOptions, options_and_price
 from accelsim.planning.passes import run_passes
 from accelsim.planning.run import ResolvedRun, resolve
-from accelsim.planning.run_changes import batch_knee
 from accelsim.workloads.model import Workload
 
+#: Batches of a curve.
+CURVE_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+#: Share of the highest throughput from which a batch counts as large enough: estimate, a rule of
+#: reading rather than of physics.
+KNEE_FRACTION = 0.9
 _LARGEST = 1_048_576
 
 
@@ -110,3 +114,44 @@ def _largest_part(run: ResolvedRun, most: int) -> int:
 def _fits(run: ResolvedRun, batch: int) -> bool:
     needed = run_passes(replace(run, batch=batch, accumulation=1)).memory
     return needed.short_bytes(run.available_bytes) <= 0
+
+
+def batch_curve(
+    workload: str | Path | Workload,
+    device: DeviceProfile,
+    options: RunOptions,
+    price: PriceChoice,
+    batches: Sequence[int] = CURVE_BATCHES,
+) -> list[Estimate]:
+    """Estimates over the batch, up to the first that does not fit.
+
+    Args:
+        workload: What runs.
+        device: Where.
+        options: How; the batch is set here.
+        price: What it costs.
+        batches: Samples per iteration, ascending.
+    """
+    found: list[Estimate] = []
+    for batch in batches:
+        run = replace(options, shape=replace(options.shape, batch=batch))
+        try:
+            one = estimate(workload, device, run, price)
+        except InputError:
+            break
+        if one.latency_s is None:
+            break
+        found.append(one)
+    return found
+
+
+def batch_knee(curve: Sequence[Estimate]) -> Estimate | None:
+    """The smallest batch with `KNEE_FRACTION` of the curve's highest throughput; None if empty.
+
+    Args:
+        curve: Estimates by ascending batch.
+    """
+    best = max((one.throughput_per_s or 0.0 for one in curve), default=0.0)
+    return next(
+        (one for one in curve if (one.throughput_per_s or 0.0) >= KNEE_FRACTION * best), None
+    )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from accelsim.plain import Values
 from accelsim.report.listing import Listing
 from accelsim.report.page import Cell, DataTable, Page, Section, axis, figure
+from accelsim.report.parts import rows_section
 
 if TYPE_CHECKING:
     from accelsim.claims.claim import JudgedClaim
@@ -47,10 +48,13 @@ def claims_page(document: Values, command: str) -> Page:
     """The report of claims: verdicts, then every reading with the command of its scenario.
 
     Args:
-        document: The command's JSON: judged claims as plain values.
+        document: The command's JSON: judged or listed claims as plain values.
         command: Command that makes the page again.
     """
     claims = document["claims"]
+    if any("verdict" not in claim for claim in claims):  # listed, not judged
+        section = rows_section("claims", "Claims", claims)
+        return Page("Claims", (f"{len(claims)} claims.",), (section,), command)
     counts = Counter(claim["verdict"] for claim in claims)
     verdicts = [
         (claim["id"], claim["verdict"], claim["title"], claim["reason"], claim["source"])

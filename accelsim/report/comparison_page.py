@@ -15,9 +15,9 @@ from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
 from accelsim.plain import Document
 from accelsim.report.calculator import LoadOption, calculator_section
 from accelsim.report.formats import uniform_rows
-from accelsim.report.operators import OperatorRun, roofline_section
+from accelsim.report.operators import OperatorRun, energy_section, roofline_section
 from accelsim.report.page import Cell, DataTable, Page, Section, axis, cell, figure, label
-from accelsim.report.parts import cut, joules, provenance_sections
+from accelsim.report.parts import bars, cut, joules, provenance_sections, words
 from accelsim.report.quantity import duration, number, usd, whole
 from accelsim.report.result_page import known_devices
 from accelsim.report.run_sections import accuracy_section, offers_section
@@ -88,7 +88,15 @@ def comparison_page(
     for place, (key, runs) in enumerate((operators or {}).items()):
         title = f"{key[0]}, {key[1]}: roofline of the front"
         sections.append(roofline_section(runs, name=f"roofline-{place}", title=title))
+        for column in ("kind", "layer"):
+            title = f"{key[0]}, {key[1]}: energy by {column} on the front"
+            sections.append(
+                energy_section(runs, column, name=f"energy-{column}-{place}", title=title)
+            )
     for place, (key, part) in enumerate(groups.items()):
+        section = _components(part, f"components-{place}", f"{key[0]}, {key[1]}")
+        if section is not None:
+            sections.append(section)
         section = break_even_section(part, profiles, f"break-even-{place}")
         if section is not None and key[1] == "inference":
             sections.append(section)
@@ -206,7 +214,7 @@ def _pareto(
     ]
     layout = {
         "xaxis": axis("time of one batch, s", type="log", exponentformat="SI"),
-        "yaxis": axis("USD per 1,000", type="log"),
+        "yaxis": axis("USD per 1,000", type="log", exponentformat="none"),
     }
     titles = ("device", ">time", ">per s", ">energy", ">$/1,000", "on the front", "limited by")
     text = (
@@ -249,7 +257,7 @@ def _points(
         "x": [row["latency_s"] for row in rows],
         "y": [row["cost_usd_per_1000"] for row in rows],
         "text": [label(str(row["name"])) for row in rows],
-        "textposition": "top center",
+        "textposition": _sides(rows),
         **({"cliponaxis": False} if is_named else {}),
         "customdata": [label(joules(energy)) for energy in energies],
         "hovertemplate": "%{text}<br>%{x:.3s}s, $%{y:.3g}, %{customdata}<extra></extra>",
@@ -259,6 +267,14 @@ def _points(
             "size": [10 + 16 * ((energy or 0.0) / most) ** 0.5 for energy in energies],
         },
     }
+
+
+def _sides(rows: Sequence[Row]) -> list[str]:
+    """Above and below by turns along the time, so that names of neighbours keep apart."""
+    order = np.argsort([row["latency_s"] for row in rows], kind="stable")
+    turns = np.empty(len(rows), dtype=np.int64)
+    turns[order] = np.arange(len(rows)) % 2
+    return [("top center", "bottom center")[turn] for turn in turns.tolist()]
 
 
 def limit_lines(rows: Sequence[Row], limits: tuple[float | None, float | None]) -> list[Document]:
@@ -340,6 +356,31 @@ def _offers(groups: Mapping[tuple[str, str], Sequence[Row]]) -> list[Section]:
             title = f"{model}, {mode}: cost and carbon by offer"
             found.append(replace(section, title=title))
     return found
+
+
+def _components(rows: Sequence[Row], name: str, what: str) -> Section | None:
+    """Energy of a sample by component of each device whose model tells them apart; None if none."""
+    known = {str(row["name"]): row for row in rows if row.get("energy_parts_j")}
+    shown = dict(list(known.items())[:_MOST_NAMES])
+    if not shown:
+        return None
+    parts = list(dict.fromkeys(part for row in shown.values() for part in row["energy_parts_j"]))
+    amounts = {
+        part: [row["energy_parts_j"].get(part, 0.0) / row["batch"] for row in shown.values()]
+        for part in parts
+    }
+    cells: list[tuple[str | Cell, ...]] = [
+        (device, *(cell(amounts[part][place], joules) for part in parts))
+        for place, device in enumerate(shown)
+    ]
+    drawn = bars(list(shown), amounts, "energy per sample, J", exponentformat="SI")
+    drawn["layout"]["barmode"] = "stack"
+    titles = ("device", *(f">{words(part)}" for part in parts))
+    text = "Devices whose energy is known by component."
+    left = len(known) - len(shown)
+    text += f" {left:,} more left out." if left else ""
+    title = f"{what}: energy by component"
+    return Section(name, title, DataTable(titles, cells), text, drawn)
 
 
 def _by_batch(winners: Sequence[BatchWinners], place: int) -> Section:

@@ -79,6 +79,7 @@ def curves_section(
         axis(", ".join(curve.name for curve in part), **own)
         for part in (curves[:left], curves[left:])
     )
+    right["tickmode"] = "auto"  # else its ticks are the left axis's, at odd values
     layout = {
         "xaxis": axis("time", ticksuffix="s", exponentformat="SI", minexponent=0),
         "yaxis": beside,

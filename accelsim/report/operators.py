@@ -16,7 +16,7 @@ import numpy as np
 from accelsim.frozen import frozen
 from accelsim.plain import Document
 from accelsim.report.page import Cell, DataTable, Section, axis, cell, figure, label
-from accelsim.report.parts import COLOURS, full_names, joules, rest_row, short
+from accelsim.report.parts import COLOURS, bars, full_names, joules, rest_row, short
 from accelsim.report.quantity import amount, duration, number, percent
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _MAX_POINTS = 5_000
 #: Groups that a figure draws.
 _MAX_GROUPS = 40
+#: Groups of a figure with bars for several devices.
+_MOST_BESIDE = 12
 _rate = partial(amount, unit="FLOP/s", small=False)
 _bytes = partial(amount, unit="B", small=False)
 
@@ -40,12 +42,19 @@ class OperatorRun:
     Attributes:
         device: Where they run.
         precision: Format whose peak is the roof.
-        frame: A row for each: path, name, kind, bound, time_s, flop and bytes.
+        frame: A row for each: path, name, kind, bound, time_s, energy_j, flop and bytes.
+        words: What tells it from other runs; the device's name if empty.
     """
 
     device: DeviceProfile
     precision: str
     frame: pd.DataFrame
+    words: str = ""
+
+    @property
+    def name(self) -> str:
+        """What it is called beside others."""
+        return self.words or self.device.name
 
     @property
     def peak_flop_per_s(self) -> float | None:
@@ -73,7 +82,7 @@ def roofline_section(
     traces: list[Document] = []
     for place, (run, rows) in enumerate(zip(runs, shown, strict=True)):
         if several:
-            traces.append(_points(run.device.name, rows, place))
+            traces.append(_points(run.name, rows, place))
         else:
             traces += _by_kind(rows)
     roofs = [_roof(run, rows["intensity"]) for run, rows in zip(runs, shown, strict=True)]
@@ -82,7 +91,7 @@ def roofline_section(
         traces += [one | {"line": {"color": colour, "width": 2}} for one in roof]
     layout = {
         "xaxis": axis("arithmetic intensity, FLOP/B", type="log"),
-        "yaxis": axis("FLOP/s", type="log", exponentformat="SI"),
+        "yaxis": axis("FLOP/s", type="log", tickformat="~s"),
     }
     said = [_said(run, *parts) for run, *parts in zip(runs, points, shown, strict=True)]
     words = " ".join([*([text] if text else []), *said])
@@ -127,7 +136,7 @@ def _roof(run: OperatorRun, intensity: pd.Series[float]) -> list[Document]:
         {
             "type": "scatter",
             "mode": "lines",
-            "name": label(f"{run.device.name} roof, {run.precision}"),
+            "name": label(f"{run.name} roof, {run.precision}"),
             "x": short(ends),
             "y": short([min(peak, x * bandwidth) for x in ends]),
             "hoverinfo": "skip",
@@ -141,7 +150,7 @@ def _said(run: OperatorRun, points: pd.DataFrame, shown: pd.DataFrame) -> str:
     left_s = float(left["time_s"].sum())
     apart = f"; {len(left):,} without ({duration(left_s)}) have no place in it" if left_s else ""
     return (
-        f"{run.device.name}: {len(shown):,} of {len(points):,} operators with arithmetic drawn"
+        f"{run.name}: {len(shown):,} of {len(points):,} operators with arithmetic drawn"
         f"{apart}; peak {_rate(run.peak_flop_per_s)}, memory "
         f"{_bytes(run.device.memory_bandwidth_bytes_per_s)}/s."
     )
@@ -151,7 +160,7 @@ def _table(runs: Sequence[OperatorRun], shown: Sequence[pd.DataFrame]) -> DataTa
     """All operators, longest first; the device where there are several."""
     several = len(runs) > 1
     rows = [
-        ((run.device.name,) if several else ()) + cells
+        ((run.name,) if several else ()) + cells
         for run, frame in zip(runs, shown, strict=True)
         for cells in _cells(frame)
     ]
@@ -183,6 +192,58 @@ def layers_of(paths: Sequence[str]) -> FloatArray:
     short = [words[0] for words in parts]
     names = numbered if len(set(numbered)) <= _MAX_GROUPS else short
     return np.array([name or "(whole model)" for name in names], dtype=object)
+
+
+def energy_section(runs: Sequence[OperatorRun], column: str, *, name: str, title: str) -> Section:
+    """Energy of groups of operators of the same run on several devices: a bar for each device.
+
+    Args:
+        runs: At least one.
+        column: What the operators are grouped by.
+        name: Id of the table.
+        title: Heading.
+    """
+    import pandas as pd
+
+    sums = {
+        run.name: run.frame.groupby(column, sort=False)[["time_s", "energy_j"]].sum(min_count=1)
+        for run in runs
+    }
+    most = pd.concat([one["energy_j"] for one in sums.values()]).groupby(level=0).max()
+    groups = [str(group) for group in most.sort_values(ascending=False).index]
+    rows = [
+        (
+            group,
+            device,
+            cell(float(one["time_s"][group]), duration),
+            cell(_known(one["energy_j"], group), joules),
+            cell(_share(one["energy_j"], group), percent),
+        )
+        for group in groups
+        for device, one in sums.items()
+        if group in one.index
+    ]
+    shown = groups[:_MOST_BESIDE]
+    series = {
+        device: [_known(one["energy_j"], group) for group in shown] for device, one in sums.items()
+    }
+    drawn = bars(shown, series, "dynamic energy, J", exponentformat="SI")
+    titles = (column, "device", ">time", ">dynamic energy", ">of the device's")
+    text = (
+        f"The same run on each; {len(groups):,} groups, {len(shown):,} drawn; without idle power."
+    )
+    table = DataTable(titles, rest_row(rows, 3, joules))
+    return Section(name, title, table, text, drawn)
+
+
+def _known(energies: pd.Series[float], group: str) -> float | None:
+    energy = float(energies.get(group, np.nan))
+    return energy if np.isfinite(energy) else None
+
+
+def _share(energies: pd.Series[float], group: str) -> float | None:
+    total, energy = float(energies.sum()), _known(energies, group)
+    return energy / total if total and energy is not None else None
 
 
 def group_section(frame: pd.DataFrame, column: str, title: str) -> Section:

@@ -134,8 +134,14 @@ def page_html(page: Page) -> str:
         sections=zip(page.sections, _fragments(page.sections), strict=True),
         script=Markup(script),  # noqa: S704  (the page's own)
         as_data=_as_data,
+        number_columns=_number_columns,
         version=__version__,
     )
+
+
+def _number_columns(table: DataTable) -> set[int]:
+    """Places of the columns that are numbers."""
+    return {place for place, title in enumerate(table.titles) if title.startswith(">")}
 
 
 def _as_data(value: Any) -> Any:

@@ -96,6 +96,8 @@ def _text(name: str, value: Any) -> str:
             for key, one in value.items()
             if one is not None
         )
+    if value in ([], (), {}):
+        return "none"
     if isinstance(value, list | tuple):
         return ", ".join(value_text(name, one) for one in value)
     if isinstance(value, bool):

@@ -93,16 +93,6 @@ def _components(estimate: Estimate) -> list[Section]:
     return found
 
 
-def bound_seconds(simulation: Simulation) -> dict[str, float]:
-    """Seconds of a run's operators by what limits them, most first.
-
-    Args:
-        simulation: The run.
-    """
-    sums = operator_frame(simulation).groupby("bound")["time_s"].sum()
-    return {str(name): float(sums[name]) for name in sums.sort_values(ascending=False).index}
-
-
 def _decision(e: Estimate, lines: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """The answer in words: time, what limits it, energy and cost; or that it does not fit."""
     said = dict(lines)

@@ -6,21 +6,21 @@ this device were from measurements.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from accelsim.frozen import frozen
 from accelsim.plain import Document
+from accelsim.report.changes import Figure, against, changes_section, signed
 from accelsim.report.page import Cell, DataTable, Section, axis, cell, figure, label
 from accelsim.report.parts import COLOURS, bars, cut, joules
 from accelsim.report.quantity import amount, duration, number, percent, usd, whole
 
 if TYPE_CHECKING:
     from accelsim.planning.estimate import Estimate
-    from accelsim.planning.run_changes import RunChange
+    from accelsim.sensitivity.change import Change
 
 _SECONDS_PER_HOUR = 3600.0
-#: Faster part of the device in a change: its time shrinks as much where it limits.
-_FASTER = 1.2
 
 
 def knee_section(curve: Sequence[Mapping[str, Any]], knee: int | None) -> Section:
@@ -67,51 +67,22 @@ def knee_section(curve: Sequence[Mapping[str, Any]], knee: int | None) -> Sectio
     return Section("knee", "Knee of the batch", DataTable(titles, rows), text, drawn)
 
 
-def changes_section(
-    base: Estimate, changes: Sequence[RunChange], bound_s: Mapping[str, float]
-) -> Section:
-    """What a change does to throughput, energy and cost; bars of the throughput.
+def run_changes_section(base: Estimate, changes: Sequence[Change[Estimate]]) -> Section:
+    """What a change does to throughput, time, energy and cost; bars of the throughput.
 
     Args:
         base: The run.
-        changes: The run with one option changed.
-        bound_s: Seconds of operators by what limits them, for a faster part of the device.
+        changes: The run with one thing changed.
     """
-    rows: list[tuple[str | Cell, ...]] = []
-    ratios: dict[str, float | None] = {}
-    for change in changes:
-        one = change.estimate
-        if one is None or one.throughput_per_s is None:
-            rows.append((change.words, "", "", "", "", change.reason))
-            continue
-        ratio = _ratio(one.throughput_per_s, base.throughput_per_s)
-        rows.append(
-            (
-                change.words,
-                cell(ratio, lambda value: f"x {value:.2f}"),
-                cell(one.latency_s, duration),
-                cell(one.energy_per_sample_j, joules),
-                cell(one.cost_usd_per_1000, usd),
-                "",
-            )
-        )
-        ratios[change.words] = ratio or 0.0
-    total = sum(bound_s.values())
-    for name, seconds in bound_s.items():
-        words = f"{name.replace('_', ' ')} {100 * (_FASTER - 1):.0f} % faster"
-        ratio = 1 / (1 - seconds / total * (1 - 1 / _FASTER)) if total else 1.0
-        shown = cell(ratio, lambda value: f"x {value:.2f}")
-        rows.append((words, shown, "", "", "", "first order, from the time it limits"))
-        ratios[words] = ratio
-    titles = ("change", ">throughput", ">time", ">energy per sample", ">$/1,000", "note")
-    text = "One thing changed at a time; options are predicted again."
-    title = "throughput over this run's"
-    drawn = bars(list(ratios), {"throughput": list(ratios.values())}, title) if ratios else None
-    return Section("sensitivity", "What a change would do", DataTable(titles, rows), text, drawn)
-
-
-def _ratio(value: float, base: float | None) -> float | None:
-    return value / base if base else None
+    rate = against(base, attrgetter("throughput_per_s"))
+    figures = (
+        Figure("throughput", rate, signed),
+        Figure("time", attrgetter("latency_s"), duration),
+        Figure("energy per sample", attrgetter("energy_per_sample_j"), joules),
+        Figure("$/1,000", attrgetter("cost_usd_per_1000"), usd),
+    )
+    text = "One thing changed at a time, predicted again; throughput against this run's."
+    return changes_section(changes, figures, {"throughput": rate}, text)
 
 
 def offers_section(
@@ -139,8 +110,8 @@ def offers_section(
     ]
     picture = figure(
         marks,
-        xaxis=axis(f"USD per 1,000 {unit}", type="log"),
-        yaxis=axis(f"g CO2e per 1,000 {unit}", type="log"),
+        xaxis=axis(f"USD per 1,000 {unit}", type="log", exponentformat="none"),
+        yaxis=axis(f"g CO2e per 1,000 {unit}", type="log", exponentformat="none"),
     )
     titles = ("device", "offer", ">USD per hour", ">$/1,000", ">CO2e per 1,000", "as of")
     text = (

@@ -29,6 +29,8 @@ _FIELDS = {
 #: Rows of all suites together that parity figures draw.
 _MOST_POINTS = 20_000
 _MOST_OF_ONE = 6_000
+#: Suites that the first words name one by one.
+_MOST_SAID = 5
 _ROW_TITLES = ("row", ">measured", ">predicted", ">low", ">high", ">error")
 
 
@@ -72,12 +74,29 @@ def score_page(
     answered = sum(found["rows_answered"] for found in document["suites"].values())
     count = f"{len(suites)} suite{'s' * (len(suites) != 1)}"
     decision = [f"{count}, {answered:,} of {asked:,} rows answered."]
-    decision += [
-        f"{row['suite']}: median error {percent(row['median_ape_fraction'])}, "
-        f"{percent(row['interval_coverage_fraction'])} of the rows in their 90 % interval."
-        for row in suites
-    ]
+    decision += _said(suites)
     return Page("Predicted against measured", tuple(decision), tuple(sections), command)
+
+
+def _said(suites: Sequence[Values]) -> list[str]:
+    """Each of few suites in a sentence; of many the median errors from least to largest."""
+    if len(suites) <= _MOST_SAID:
+        return [
+            f"{row['suite']}: median error {percent(row['median_ape_fraction'])}, "
+            f"{percent(row['interval_coverage_fraction'])} of the rows in their 90 % interval."
+            for row in suites
+        ]
+    known = [row for row in suites if row["median_ape_fraction"] is not None]
+    ordered = sorted(known, key=lambda row: float(row["median_ape_fraction"]))
+    if not ordered:
+        return []
+    least, middle, most = ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]
+    half, low, high = (percent(row["median_ape_fraction"]) for row in (middle, least, most))
+    said = (
+        f"Half of the suites have a median error of at most {half}; the least is {low} "
+        f"({least['suite']}), the largest {high} ({most['suite']})."
+    )
+    return [said]
 
 
 def _device_page(rows: list[Document], command: str, device: str) -> Page:

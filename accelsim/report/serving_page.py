@@ -7,15 +7,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from accelsim.plain import Document, Values
 from accelsim.report.calculator import LoadOption, calculator_section
+from accelsim.report.changes import Figure, against, changes_section
 from accelsim.report.curves import Curve, curves_section
 from accelsim.report.page import Cell, DataTable, Page, Section, axis, cell, figure
 from accelsim.report.parts import (
     COLOURS,
-    bars,
     joules,
     mapping_section,
     metrics_section,
@@ -26,8 +27,8 @@ from accelsim.report.result_page import known_devices
 from accelsim.report.run_sections import offers_section
 
 if TYPE_CHECKING:
-    from accelsim.planning.serving.changes import LoadChange
     from accelsim.planning.serving.result import ServingResult
+    from accelsim.sensitivity.change import Change
     from accelsim.simulation.timeline import StepFunction
 
 _watts = partial(amount, unit="W")
@@ -45,7 +46,7 @@ def serving_page(
     document: Values,
     command: str,
     result: ServingResult | None = None,
-    changes: Sequence[LoadChange] = (),
+    changes: Sequence[Change[ServingResult]] = (),
 ) -> Page:
     """The report of a served load.
 
@@ -181,37 +182,28 @@ def _since(steps: StepFunction, start_s: float) -> StepFunction:
     return replace(steps, time_s=steps.time_s - start_s)
 
 
-def _sensitivity(changes: Sequence[LoadChange]) -> Section:
+def _sensitivity(changes: Sequence[Change[ServingResult]]) -> Section:
     """What a change does to times, the targets, energy and cost; bars of the whole request."""
-    rows: list[tuple[str | Cell, ...]] = []
-    times: dict[str, float | None] = {}
-    for change in changes:
-        one = change.result
-        if one is None:
-            rows.append((change.words, *[""] * 6, change.reason))
-            continue
-        times[change.words] = one.e2e_s["p50"]
-        rows.append(
-            (
-                change.words,
-                cell(one.ttft_s["p50"], duration),
-                cell(one.tpot_s["p50"], duration),
-                cell(one.e2e_s["p50"], duration),
-                cell(one.slo_attainment_fraction, percent),
-                cell(one.energy_j_per_token, joules),
-                cell(one.cost_usd_per_1000_requests, usd),
-                "overloaded" if one.saturated else "",
-            )
-        )
-    titles = (
-        *("change", ">first token", ">further token", ">whole request", ">meet the targets"),
-        *(">energy per token", ">$/1,000", "note"),
+    figures = (
+        Figure("first token", lambda one: one.ttft_s["p50"], duration),
+        Figure("further token", lambda one: one.tpot_s["p50"], duration),
+        Figure("whole request", _whole_s, duration),
+        Figure("meet the targets", attrgetter("slo_attainment_fraction"), percent),
+        Figure("energy per token", attrgetter("energy_j_per_token"), joules),
+        Figure("$/1,000", attrgetter("cost_usd_per_1000_requests"), usd),
     )
     count = next((one.result.requests for one in changes if one.result is not None), 0)
     text = f"One thing changed at a time, the first {count:,} requests simulated again; medians."
-    drawn = bars(list(times), {"whole request": list(times.values())}, "s", type="log")
-    title = "What a change would do"
-    return Section("sensitivity", title, DataTable(titles, rows), text, drawn if times else None)
+    base = changes[0].result
+    drawn = {
+        "time of a request": against(base, _whole_s),
+        "cost": against(base, attrgetter("cost_usd_per_1000_requests")),
+    }
+    return changes_section(changes, figures, drawn, text)
+
+
+def _whole_s(one: ServingResult) -> float | None:
+    return one.e2e_s["p50"]
 
 
 def _gap(metric: Values, end: str) -> float:

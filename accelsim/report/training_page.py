@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from accelsim.plain import Values
 from accelsim.report.calculator import LoadOption, calculator_section
+from accelsim.report.changes import Figure, against, changes_section, signed
 from accelsim.report.operators import (
     OperatorRun,
     group_section,
@@ -32,9 +34,12 @@ from accelsim.report.parts import (
 from accelsim.report.quantity import amount, duration, number, percent, usd, whole
 from accelsim.report.result_page import known_devices
 from accelsim.report.run_sections import accuracy_section, offers_section
+from accelsim.report.training_curves import step_section
 
 if TYPE_CHECKING:
+    from accelsim.planning.training.estimate import TrainingEstimate
     from accelsim.planning.training.iteration import Iteration
+    from accelsim.sensitivity.change import Change
     from accelsim.simulation.timeline import Timeline
 
 #: Tasks that are drawn; of longer iterations the first and the last.
@@ -44,7 +49,12 @@ _SECONDS_PER_HOUR = 3600.0
 _bytes = partial(amount, unit="B", small=False)
 
 
-def training_page(document: Values, command: str, iteration: Iteration | None = None) -> Page:
+def training_page(
+    document: Values,
+    command: str,
+    iteration: Iteration | None = None,
+    changes: Sequence[Change[TrainingEstimate]] = (),
+) -> Page:
     """The report of a training estimate.
 
     Args:
@@ -52,6 +62,7 @@ def training_page(document: Values, command: str, iteration: Iteration | None = 
         command: Command that makes the page again.
         iteration: The simulated iteration, with its tasks where they were recorded; None for a
             saved result.
+        changes: The run with one thing changed, the run as it is first.
     """
     d = document
     sections = [
@@ -62,6 +73,9 @@ def training_page(document: Values, command: str, iteration: Iteration | None = 
         sections += _operators(iteration, d)
     if iteration is not None and iteration.timeline is not None:
         sections.append(_timeline(iteration.timeline))
+        sections.append(step_section(iteration, iteration.timeline))
+    if changes:
+        sections.append(_sensitivity(changes))
     if d.get("pareto"):
         sections.append(_pareto(d["pareto"]))
     if d.get("plans"):
@@ -131,6 +145,29 @@ def _costs(d: Values) -> list[Section | None]:
         "is left out."
     )
     return [calculator_section([option], rate, "samples", text, name="cost"), *found]
+
+
+def _sensitivity(changes: Sequence[Change[TrainingEstimate]]) -> Section:
+    """What a change does to time, energy and cost: of the whole run where its length is known, else
+    of an iteration; bars of the time and the cost.
+    """
+    base = changes[0].result
+    is_whole = base is not None and base.time_to_train_s is not None
+    names = ("time_to_train_s", "total_energy_j", "total_cost_usd")
+    time, energy, cost = map(
+        attrgetter, names if is_whole else ("iteration_s", "energy_j", "cost_usd")
+    )
+    slower, dearer = against(base, time), against(base, cost)
+    figures = (
+        Figure("time", time, duration),
+        Figure("change", slower, signed),
+        Figure("energy", energy, joules),
+        Figure("cost", cost, usd),
+        Figure("change", dearer, signed),
+    )
+    of_what = "the whole run" if is_whole else "an iteration"
+    text = f"One thing changed at a time at the same plan, predicted again; of {of_what}."
+    return changes_section(changes, figures, {"time": slower, "cost": dearer}, text)
 
 
 def _pareto(plans: Sequence[Values]) -> Section:

@@ -10,7 +10,6 @@ import pytest
 import accelsim
 from accelsim.catalog import device
 from accelsim.errors import MissingDependencyError, OutputError
-from accelsim.planning.serving.changes import load_changes
 from accelsim.report.comparison_page import comparison_page, pareto_front
 from accelsim.report.formats import plain_values
 from accelsim.report.operators import OperatorRun
@@ -26,7 +25,9 @@ from accelsim.report.page import (
 )
 from accelsim.report.run_page import operator_frame, run_page
 from accelsim.report.serving_page import serving_page
+from accelsim.report.training_curves import step_section
 from accelsim.report.training_page import training_page
+from accelsim.sensitivity.load import load_changes
 
 HOSTILE = "<script>alert(1)</script>[bold]=1+1\x1b[31m"
 
@@ -167,6 +168,11 @@ def test_a_comparison_has_every_operator_of_its_front_and_every_offer():
         assert len(shown[run.device.name]) > 20
         rates = [row[4] for row in shown[run.device.name]]
         assert max(rates) <= run.peak_flop_per_s
+    for column in ("kind", "layer"):
+        rows = tables[f"energy-{column}-0"]
+        for name, run in runs.items():
+            spent_j = sum(row[3] for row in rows if row[1] == name)
+            assert spent_j == pytest.approx(run.passes[0].table.total_energy_j)
     paid = {(row[0], row[1]): row[3] for row in tables["offers-0"]}
     for row in found:
         e = row.estimate
@@ -190,8 +196,25 @@ def test_a_training_page_has_every_operator_of_a_microbatch():
     assert len(tables["roofline"]) == min(len(has_place), 201)
 
 
+@pytest.mark.parametrize("plan", ["tp=2,pp=2", "zero=3", "pp=2,schedule=interleaved,chunks=2"])
+def test_power_and_memory_of_an_iteration_are_its_energy_and_its_worst_rank(plan):
+    where = {"cluster": "dgx-h100", "gpus": 4, "global_batch": 8, "record": True}
+    found = accelsim.train("llama-3.2-1b", plan=plan, **where)
+    iteration, lines = found.iteration, found.timeline
+    section = step_section(iteration, lines)
+    rows = [tuple(getattr(one, "value", one) for one in row) for row in section.table.rows]
+    power = [row for row in rows if row[0] == "power, W"]
+    edges = [*(row[1] for row in power), lines.makespan_s]
+    spent_j = sum(row[2] * (end - row[1]) for row, end in zip(power, edges[1:], strict=True))
+    waits_j = iteration.setup.energy_j(0.0, found.iteration_s - lines.makespan_s)
+    assert spent_j == pytest.approx(found.energy_j - waits_j)
+    held = [row[2] for row in rows if row[0] == "memory of the worst rank, B"]
+    assert max(held) == pytest.approx(found.memory_bytes)
+    assert held[-1] == pytest.approx(found.memory_bytes - found.memory["activation_bytes"])
+
+
 def test_a_serving_page_has_power_memory_and_what_a_change_would_do(monkeypatch):
-    monkeypatch.setattr("accelsim.planning.serving.changes._PRECISIONS", ("fp8",))
+    monkeypatch.setattr("accelsim.sensitivity.load._PRECISIONS", ("fp8",))
     load = accelsim.Arrivals(rate_per_s=8.0, requests=80)
     asked = ("llama-3.2-1b", "l4", load, accelsim.ServingOptions())
     found = accelsim.serve(*asked)
@@ -212,6 +235,16 @@ def test_a_serving_page_has_power_memory_and_what_a_change_would_do(monkeypatch)
     assert rows["as it is"][3] == pytest.approx(found.e2e_s["p50"])
     assert rows["load x 2"][3] > rows["as it is"][3] > rows["load x 0.5"][3]
     assert rows["tensor parallel 2"][-1] or rows["tensor parallel 2"][3]
+
+
+def test_a_comparison_has_the_energy_of_each_component():
+    found = accelsim.compare("resnet-50", ["tpu-v4i", "alveo-u250", "t4"], batch=8)
+    tables = Tables(page_html(comparison_page(found.to_dict(), "")))
+    rows = {row[0]: row[1:] for row in tables["components-0"]}
+    known = {one.estimate.device: one.estimate for one in found if one.estimate.energy_parts_j}
+    assert set(rows) == set(known) == {"tpu-v4i", "alveo-u250"}
+    for name, one in known.items():
+        assert sum(rows[name]) == pytest.approx(one.energy_per_sample_j)
 
 
 def test_pairs_that_cannot_run_keep_their_reason():

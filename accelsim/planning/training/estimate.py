@@ -347,7 +347,7 @@ def _place(
             allowed = f"{profile.name}, the device of {found.name}"
             raise InvalidValueError("device", named.name, allowed, "Leave device out.")
         count = found.device_count if gpus is None else gpus
-        return _Place(profile, found.with_devices(count), count)
+        return _Place(named or profile, found.with_devices(count), count)
     if device is None:
         remedy = "See: accelsim clusters list, accelsim devices list."
         raise InvalidValueError("cluster", None, "a cluster or a device", remedy)

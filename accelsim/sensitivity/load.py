@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from accelsim.errors import InputError
-from accelsim.frozen import frozen
 from accelsim.planning.serving.options import ServingOptions
 from accelsim.planning.serving.result import ServingResult
 from accelsim.planning.serving.serve import serve
+from accelsim.sensitivity.change import Change, answered
 from accelsim.simulation.serving.arrivals import Arrivals
 from accelsim.simulation.serving.requests import RequestColumns
 
@@ -25,21 +25,6 @@ _RATES = (0.5, 0.8, 1.25, 2.0)
 _PRECISIONS = ("bf16", "fp16", "fp8", "int8")
 
 
-@frozen
-class LoadChange:
-    """A served load with one thing changed.
-
-    Attributes:
-        words: What was changed.
-        result: The answer; None where it cannot be served.
-        reason: Why it cannot; empty where it can.
-    """
-
-    words: str
-    result: ServingResult | None
-    reason: str = ""
-
-
 def load_changes(
     workload: str | Path | Workload,
     device: str | DeviceProfile,
@@ -47,7 +32,7 @@ def load_changes(
     options: ServingOptions,
     base: ServingResult,
     **keywords: Any,
-) -> list[LoadChange]:
+) -> list[Change[ServingResult]]:
     """The load as it is and with one thing changed at a time, the first thousand requests of each.
 
     Args:
@@ -58,18 +43,21 @@ def load_changes(
         base: Its answer.
         keywords: As `serve` takes them.
     """
-    first = _first(load)
-    found = []
-    for words, changed_load, changed, asked in _changes(first, options, base):
-        try:
-            one = serve(
-                workload, device, changed_load, changed, intervals=False, **(keywords | asked)
-            )
-        except InputError as error:
-            found.append(LoadChange(words, None, str(error)))
-            continue
-        found.append(LoadChange(words, one))
-    return found
+
+    def ask(
+        changed_load: Arrivals | RequestColumns, changed: ServingOptions, asked: dict[str, Any]
+    ) -> ServingResult:
+        also = keywords | asked
+        return serve(workload, device, changed_load, changed, intervals=False, **also)
+
+    return [
+        answered(words, partial(ask, other, changed, asked), _against)
+        for words, other, changed, asked in _changes(_first(load), options, base)
+    ]
+
+
+def _against(one: ServingResult) -> str:
+    return "overloaded" if one.saturated else ""
 
 
 _Change = tuple[str, "Arrivals | RequestColumns", ServingOptions, dict[str, Any]]

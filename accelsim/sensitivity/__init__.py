@@ -1,0 +1,1 @@
+"""Sensitivity: the same answer with one thing changed at a time, each predicted again."""
