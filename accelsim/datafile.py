@@ -413,13 +413,16 @@ def _message(details: Any) -> str:
 
 
 def _in_file(loc: Location, data: Any) -> Location:
-    """Location as the file spells it: unit suffixes restored."""
+    """Location as the file spells it: unit suffixes restored, and without the names of choices
+    among types.
+    """
     found: list[str | int] = []
-    for depth, part in enumerate(loc):
+    named = [part for part in loc if not (isinstance(part, str) and part.endswith("]"))]
+    for depth, part in enumerate(named):
         if isinstance(data, Mapping):
             spelled = next((key for key in data if part in {key, si_key(key)[0]}), None)
             if spelled is None:
-                return (*found, *(rest for rest in loc[depth:] if rest != "[key]"))
+                return (*found, *named[depth:])
             part = spelled  # noqa: PLW2901
         elif not isinstance(data, list) or not isinstance(part, int) or part >= len(data):
             break

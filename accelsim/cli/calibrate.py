@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from accelsim.cli.entry import INTERRUPTED
+from accelsim.cli.entry import end_interrupted
 from accelsim.cli.options import with_help
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import check_report, command_text
@@ -87,8 +87,7 @@ def _interruptible(path: Path, remedy: str = "continue with --resume") -> Iterat
     except KeyboardInterrupt:
         kept = f"{path} keeps what was measured; {remedy}"
         said = kept if path.exists() else "nothing was measured"
-        typer.echo(f"interrupted: {said}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+        end_interrupted(said)
 
 
 def _fit(path: Path, folder: Path, name: str, despite_noise: bool) -> tuple[Values, list[Document]]:
@@ -287,8 +286,7 @@ def calibrate_check(
 
         _write_page(check_page(document, command_text()), report, force=force)
     if not is_whole:
-        typer.echo("interrupted: the report has what was measured", err=True)
-        raise typer.Exit(INTERRUPTED)
+        end_interrupted(f"{folder / 'report.md'} has what was measured")
     if before:
         _say_drift(before, document["results"])
 

@@ -47,6 +47,6 @@ def capture(
         from accelsim.report.output import write_file
 
         write_file(out, workload.save, force=output.force)
-        output.note(f"wrote {out}; use it with: accelsim estimate {out} --device NAME")
+        output.wrote(out, f"; use it with: accelsim estimate {out} --device NAME")
     document = workload_document(workload)
     replace(output, out=None).emit(document, lambda: workload_view(document))

@@ -1,7 +1,7 @@
 """Entry point: turns every error into one line and an exit code.
 
 0: done. 2: wrong input or usage, with one line on standard error. 1: an error of accelsim itself;
-the line says how to see its traceback. 130: interrupted.
+the line says how to see its traceback. 130: interrupted; the line says what is kept.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import atexit
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from typing import NoReturn
 
@@ -27,8 +27,13 @@ _GARBAGE_THRESHOLD = 500_000
 _NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
 #: Arguments of the command that runs, for what it writes.
 ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("ARGUMENTS", default=())
+#: What the command that runs leaves behind if it is interrupted, and how to go on.
+KEPT: ContextVar[Callable[[], str]] = ContextVar("KEPT")
+#: Files that the command that runs has written.
+WRITTEN: ContextVar[list[str]] = ContextVar("WRITTEN")
 #: Set by the shell that asks how a command goes on.
 _COMPLETED = "_ACCELSIM_COMPLETE"
+_AGAIN = "the same command starts again"
 #: Exit code after Ctrl-C.
 INTERRUPTED = 130
 
@@ -48,6 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     os.environ.setdefault(_NO_PLUGINS, "__all__")
     given = sys.argv[1:] if arguments is None else list(arguments)
     ARGUMENTS.set(tuple(given))
+    written: list[str] = []
+    WRITTEN.set(written)
+    KEPT.set(
+        lambda: f"{', '.join(written) or 'nothing'} was written; the same command starts again"
+    )
     try:
         # here, so that Ctrl-C during the imports ends in a code, too
         from accelsim.cli.command_list import COMMANDS, help_page
@@ -66,7 +76,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except AccelsimError as error:
         _fail(str(error), _INPUT_ERROR, error)
     except KeyboardInterrupt:
+        _say_interrupted()
         sys.exit(INTERRUPTED)
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED:  # the parser's own, where a command was interrupted
+            _say_interrupted()
+        raise
     except Exception as error:  # noqa: BLE001  (the last resort: a line instead of a traceback)
         name = type(error).__name__
         hint = (
@@ -74,6 +89,39 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         )
         _fail(f"{name}: {error}. {hint}", _OWN_ERROR, error)
     sys.exit(0)
+
+
+def end_interrupted(kept: str) -> NoReturn:
+    """End as by Ctrl-C.
+
+    Args:
+        kept: What is left behind, and how to go on.
+
+    Raises:
+        KeyboardInterrupt: Always.
+    """
+    KEPT.set(lambda: kept)
+    raise KeyboardInterrupt
+
+
+def end_if_partial(warnings: Iterable[str]) -> None:
+    """End as by Ctrl-C where a result was cut short by it.
+
+    Args:
+        warnings: Those of the result, which say so.
+
+    Raises:
+        KeyboardInterrupt: If it was.
+    """
+    for warning in warnings:
+        if "interrupted" in warning:
+            end_interrupted(f"the result is partial: {warning}")
+
+
+def _say_interrupted() -> None:
+    from accelsim.report.formats import visible
+
+    sys.stderr.write(visible(f"interrupted: {KEPT.get()()}\n"))
 
 
 def _fail(message: str, code: int, error: Exception) -> NoReturn:

@@ -84,7 +84,7 @@ def import_offers(
     found = read_feed(source, as_of)
     if prices is not None:
         write_text(prices, offers_csv(found.offers), force=output.force)
-        output.note(f"wrote {prices}; to use it: export {PRICE_PATH_VARIABLE}={prices}")
+        output.wrote(prices, f"; to use it: export {PRICE_PATH_VARIABLE}={prices}")
     rows = [asdict(finding) for finding in (*found.refusals, *found.corrections)]
     titles = ("action", "provider", "region", "instance", "field", "value", "reason")
     headers = f"{' | '.join(titles[:-1])} | ~reason"

@@ -132,7 +132,14 @@ class ResultWriter:
             with progress_bar("writing the page", quiet=self.quiet):
                 made = page() if page else result_page(plain_values(data), command_text())
                 write_page(made, self.report, force=self.force)
-            self.note(f"wrote {self.report}; open it in a browser")
+            self.wrote(self.report, "; open it in a browser")
+
+    def wrote(self, path: Path, hint: str = "") -> None:
+        """Note a file that was written, and what to do with it."""
+        from accelsim.cli.entry import WRITTEN
+
+        WRITTEN.get([]).append(str(path))
+        self.note(f"wrote {path}{hint}")
 
     def note(self, text: str) -> None:
         """Tell the user something beside the result, on standard error."""
@@ -151,7 +158,7 @@ class ResultWriter:
             allowed = "a name ending in .json, .csv, .md or .txt"
             raise InvalidValueError("out", str(self.out), allowed, "This command has no chart.")
         write_chart(self.out, chart(), force=self.force)
-        self.note(f"wrote {self.out}")
+        self.wrote(self.out)
 
     def _write(self, text: str) -> None:
         if self.out is None:
@@ -160,7 +167,7 @@ class ResultWriter:
         from accelsim.report.output import write_text
 
         write_text(self.out, text, force=self.force)
-        self.note(f"wrote {self.out}")
+        self.wrote(self.out)
 
     def _draw(self, view: RenderableType, note: str) -> None:
         from rich.console import Console

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from accelsim.cli.entry import end_if_partial
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
@@ -79,6 +80,7 @@ def serve(
     from accelsim.cli import serve_options as parse
     from accelsim.planning.serving.options import ServingOptions, SloTargets
     from accelsim.planning.serving.serve import serve as serve_load
+    from accelsim.report.output import check_output
     from accelsim.simulation.serving.arrivals import Arrivals
 
     slo = SloTargets(
@@ -112,6 +114,8 @@ def serve(
         speculation=parse.speculation(speculate),
         adapters=parse.adapters(adapters),
     )
+    for path in filter(None, (requests_out, trace)):
+        check_output(path, force=output_writer.force)
     run = run_keywords(keywords)
     steps = None if step_times is None else _measured_steps(step_times, device)
     if arrivals is not None:
@@ -154,10 +158,12 @@ def serve(
         from accelsim.report.output import write_frame
 
         write_frame(requests_out, result.to_requests(), force=output_writer.force)
+        output_writer.wrote(requests_out)
     if trace is not None:
         from accelsim.report.trace import write_trace
 
         write_trace(result.to_timeline(), trace, force=output_writer.force)
+        output_writer.wrote(trace, "; open it at https://ui.perfetto.dev")
     asked = {"steps": steps, "seed": seed, **run}
 
     def page() -> Page:
@@ -171,6 +177,7 @@ def serve(
         return serving_page(plain_values(result.to_dict()), command_text(), result, changes)
 
     _emit(output_writer, result, page)
+    end_if_partial(result.warnings)
 
 
 def _measured_steps(path: Path, device: str) -> FittedSteps:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from accelsim.cli.entry import KEPT
 from accelsim.cli.options import with_help
 from accelsim.cli.report_file import check_report, command_text
 
@@ -32,6 +33,7 @@ def sweep(
     from accelsim.sweeps.run import sweep as run_sweep
 
     check_report(report, force=force)
+    KEPT.set(lambda: f"{out} keeps the points that are finished; the same command goes on")
     with progress_bar("sweep", unit="points", quiet=quiet) as told:
         result = run_sweep(
             spec,

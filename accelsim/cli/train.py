@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from accelsim.cli.entry import end_if_partial
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
@@ -104,6 +105,7 @@ def train(
         rows=[row],
         page=lambda: _page(document, result, ask, cluster, length),
     )
+    end_if_partial(result.warnings)
 
 
 def _page(
@@ -165,4 +167,4 @@ def _write_trace(timeline: Any, path: Path, output: ResultWriter) -> None:
         allowed = "a schedule that is simulated: gpipe, 1f1b, interleaved, zb-h1"
         raise InvalidValueError("trace", str(path), allowed, "Choose another --schedule.")
     timeline.to_perfetto(path, force=output.force)
-    output.note(f"wrote {path}; open it at https://ui.perfetto.dev")
+    output.wrote(path, "; open it at https://ui.perfetto.dev")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context, resource_tracker
 from typing import Any
 
 import accelsim
@@ -54,21 +55,45 @@ class _Processes(Executor):
 
     def __init__(self, count: int) -> None:
         self._count = count
+        self._others = set(active_children())
         self._pool = self._started()
 
     def _started(self) -> ProcessPoolExecutor:
         return ProcessPoolExecutor(self._count, mp_context=get_context("spawn"))
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **keywords: Any) -> Future[Any]:
-        try:
-            return self._pool.submit(function, *args, **keywords)
-        except BrokenProcessPool:
-            self._pool.shutdown()
-            self._pool = self._started()
-            return self._pool.submit(function, *args, **keywords)
+        with _interrupts_held():
+            try:
+                return self._pool.submit(function, *args, **keywords)
+            except BrokenProcessPool:
+                self._pool.shutdown()
+                self._pool = self._started()
+                return self._pool.submit(function, *args, **keywords)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:  # nobody waits for what they are at
+            for worker in set(active_children()) - self._others:
+                worker.terminate()
+        self.shutdown()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self._pool.shutdown(wait, cancel_futures=cancel_futures)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Processes started here never hear of Ctrl-C, which a terminal tells all of its processes:
+    this one ends them, and theirs would be a traceback each. It hears of it afterwards.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # its start ends the hold
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

@@ -244,24 +244,20 @@ def _finished(crew: Workers, todo: _Todo, asked: SweepSpec) -> Iterator[tuple[Ba
     pace = _Pace(_FIRST[asked.of])
     waiting, lost = todo.batches(lambda: pace.size, asked_columns(asked)), _Lost()
     running: dict[Future[Part], Batch] = {}
-    try:
-        while True:
-            while len(running) < 2 * crew.count:
-                batch = lost.take() or next(waiting, None)
-                if batch is None:
-                    break
-                running[crew.executor.submit(compute, batch)] = batch
-            if not running:
-                return
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                batch = running.pop(future)
-                try:
-                    part = future.result()
-                except LOST:
-                    lost.note(batch)
-                    continue
-                pace.note(len(batch.keys), part.busy_s)
-                yield batch, part
-    finally:
-        for future in running:
-            future.cancel()
+    while True:
+        while len(running) < 2 * crew.count:
+            batch = lost.take() or next(waiting, None)
+            if batch is None:
+                break
+            running[crew.executor.submit(compute, batch)] = batch
+        if not running:
+            return
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            batch = running.pop(future)
+            try:
+                part = future.result()
+            except LOST:
+                lost.note(batch)
+                continue
+            pace.note(len(batch.keys), part.busy_s)
+            yield batch, part

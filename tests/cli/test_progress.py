@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from contextlib import nullcontext
 
 import pytest
 
@@ -84,10 +85,44 @@ def test_long_work_shows_a_bar_on_a_terminal_and_nothing_in_a_pipe(
     assert words in terminal.getvalue()
 
 
-def test_ctrl_c_ends_long_work_with_its_code_and_no_traceback(run, monkeypatch):
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
+SWEEP = "fixed: {precision: fp16}\nvary: {model: [lenet-5], device: [t4], batch: [1]}\nname: s\n"
+AGAIN = "nothing was written; the same command starts again"
+#: Command, what is interrupted in it, and what is said then.
+INTERRUPTED = {
+    "arch": (("arch", "sweep", "lenet-5"), "planning.architecture.sweep_architectures", AGAIN),
+    "compare": (("compare", "lenet-5", "-d", "t4"), "planning.compare.compare", AGAIN),
+    "plan": (("plan", "s.yaml"), "planning.capacity.plan.plan", AGAIN),
+    "claims": (("claims", "run", "S11"), "claims.scenarios.run_claim", AGAIN),
+    "capture": (("capture", "a:b"), "workloads.capture.module.capture_target", AGAIN),
+    "sweep": (("sweep", "s.yaml", "--out", "r"), "sweeps.run.compute", "r keeps the points that"),
+    "page": (
+        ("estimate", "lenet-5", "-d", "t4", "--report", "p.html", "--out", "o.json"),
+        "report.formats.json_text",
+        "p.html was written; the same command starts again",
+    ),
+}
 
-    monkeypatch.setattr("accelsim.planning.architecture.sweep_architectures", interrupted)
-    ran = run("arch", "sweep", "lenet-5")
-    assert (ran.code, ran.out, ran.err) == (130, "", "")
+
+def _interrupt(*_, **__):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("command", "work", "kept"), INTERRUPTED.values(), ids=INTERRUPTED)
+def test_ctrl_c_ends_long_work_with_a_line_that_says_what_is_kept(
+    run, monkeypatch, tmp_path, command, work, kept
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.yaml").write_text(SWEEP, encoding="utf-8")
+    monkeypatch.setattr(f"accelsim.{work}", _interrupt)
+    ran = run(*command, "-q", *(["--workers", 1] if command[0] == "sweep" else []))
+    assert (ran.code, ran.out, ran.err.count("\n")) == (130, "", 1)
+    assert ran.err.startswith(f"interrupted: {kept}")
+
+
+def test_a_result_that_ctrl_c_cut_short_is_told_as_partial(run, monkeypatch):
+    monkeypatch.setattr("accelsim.simulation.serving.fleet._PROGRESS_EVERY", 5)
+    load = ("--rate", 9, "--requests", 20)
+    terminal = open_terminal(monkeypatch)
+    monkeypatch.setattr("accelsim.cli.serve.progress_bar", lambda *_, **__: nullcontext(_interrupt))
+    assert run("serve", "lenet-5", "-d", "t4", *load).code == 130
+    assert "interrupted: the result is partial" in terminal.getvalue()

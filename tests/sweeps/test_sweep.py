@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ import accelsim
 from accelsim.errors import InputError, OutputError, ProfileError
 from accelsim.sweeps import run
 from accelsim.sweeps.batch import compute
+from accelsim.sweeps.executors import worker_pool
 from accelsim.sweeps.points import point_groups
 from accelsim.sweeps.run import sweep
 from accelsim.sweeps.spec import load_sweep
@@ -382,3 +384,15 @@ def test_what_is_wrong_is_named(change, named, tmp_path):
         sweep(GRID, "unused", workers=0)
     with pytest.raises(InputError, match="executor"):
         sweep(GRID, tmp_path, executor="spark://x")
+
+
+def test_workers_are_not_waited_for_where_a_sweep_ends_in_an_error():
+    def interrupted():
+        with worker_pool("local", 2) as crew:
+            running.append(crew.executor.submit(time.sleep, 600))
+            raise KeyboardInterrupt
+
+    running = []
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert isinstance(running[0].exception(), BrokenProcessPool)

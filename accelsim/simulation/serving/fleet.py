@@ -148,15 +148,22 @@ class Fleet:
         self._draining: set[int] = set()
 
     def run(self, progress: Callable[[int, float], None] | None = None) -> None:
-        """Run until every request has ended; Ctrl-C keeps what has ended so far.
+        """Run until every request has ended.
 
         Args:
-            progress: Called now and then with the requests that have come and the simulated time.
+            progress: Called now and then with the requests that have come and the simulated time;
+                who watches a run keeps what has ended so far where Ctrl-C ends it.
+
+        Raises:
+            KeyboardInterrupt: On Ctrl-C where nobody watches: part of a run is no answer to a
+                search, a sweep or a plan that asked for all of it.
         """
         try:
             with collection_paused():
                 self._run(progress)
         except KeyboardInterrupt:
+            if progress is None:
+                raise
             self.is_interrupted = True
         for replica in self.replicas:
             replica.tally.close()

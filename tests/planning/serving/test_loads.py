@@ -87,6 +87,15 @@ def test_an_interrupted_run_keeps_what_has_ended(monkeypatch):
     assert result.to_json()
 
 
+def test_an_interrupted_probe_of_a_search_is_no_answer(monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("accelsim.simulation.serving.fleet.Fleet._run", stop)
+    with pytest.raises(KeyboardInterrupt):
+        serve(Arrivals(rate_per_s=50, requests=200, **SHORT))
+
+
 def test_an_arrival_queue_is_in_order():
     log = RequestLog(RequestColumns(np.array([0.0, 1.0, 2.0]), np.ones(3, int), np.ones(3, int)))
     queue = ArrivalQueue(log)
