@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import field, fields
+from dataclasses import field, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from accelsim.frozen import frozen
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import Precision
 from accelsim.workloads.graph import OperatorGraph
+from accelsim.workloads.growth import BatchedPass
 from accelsim.workloads.operator import Phase
 from accelsim.workloads.sharding import WHOLE, Shard
 
@@ -261,17 +262,37 @@ def _lower(
             raise InvalidValueError("shard", shard, "the whole model of a captured module")
         captured = (workload, workload.captured)
         return _lower_captured(*captured, shape, precision, phase, fused_attention)
-    builder = workload.builder(
-        precision, phase, fused_attention=fused_attention, shard=shard, is_training=is_training
+    one = replace(shape, batch=1)
+    return _batched(workload, one, precision, phase, fused_attention, shard, is_training).at(
+        shape.batch
     )
-    workload.family.write(builder, workload.parameters, shape)  # type: ignore[union-attr]
-    return Lowered(
-        builder.build(),
-        builder.parameter_count,
-        builder.parameter_tensor_count,
-        builder.parameter_bytes,
-        builder.kv_bytes_per_token,
-    )
+
+
+@lru_cache(maxsize=64)
+def _batched(
+    workload: Workload,
+    shape: PassShape,
+    precision: Precision,
+    phase: Phase,
+    fused_attention: bool,
+    shard: Shard,
+    is_training: bool,
+) -> BatchedPass:
+    def write(batch: int) -> Lowered:
+        builder = workload.builder(
+            precision, phase, fused_attention=fused_attention, shard=shard, is_training=is_training
+        )
+        sizes = replace(shape, batch=batch)
+        workload.family.write(builder, workload.parameters, sizes)  # type: ignore[union-attr]
+        return Lowered(
+            builder.build(),
+            builder.parameter_count,
+            builder.parameter_tensor_count,
+            builder.parameter_bytes,
+            builder.kv_bytes_per_token,
+        )
+
+    return BatchedPass(write)
 
 
 def _lower_captured(

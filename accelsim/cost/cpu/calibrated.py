@@ -280,6 +280,11 @@ def _step_before(graph: OperatorGraph) -> IntArray:
     A module's rows step where one with weights comes again that waits, over others or not, for its
     earlier self. Experts side by side do not.
     """
+    weighted = np.flatnonzero(graph.weight_bytes > 0)
+    ways = zip(graph.phase[weighted].tolist(), graph.variant[weighted].tolist(), strict=True)
+    named = [(graph.path[row], *way) for row, way in zip(weighted.tolist(), ways, strict=True)]
+    if len(set(named)) == len(named):
+        return np.full(len(graph), -1, dtype=np.int64)
     keys = list(
         zip(
             graph.path,

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from accelsim.cost.cpu.kind_rows import KindRows
+from accelsim.cost.cpu.kind_rows import KindRows, rows_of_kind
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, TextArray
 from accelsim.workloads.operator import OperatorKind
 
@@ -98,7 +98,7 @@ def block_bytes(graph: OperatorGraph) -> FloatArray:
         graph: Operators, n rows.
     """
     found = np.zeros(len(graph))
-    rows = KindRows.of(graph, _K.CONV)
+    rows = rows_of_kind(graph, _K.CONV)
 
     outside = np.maximum(rows["channels_out"], 1.0)
     library = _is_large(rows) & _is_special(rows, 1) | ~rows.is_fp32
@@ -114,7 +114,7 @@ def block_bytes(graph: OperatorGraph) -> FloatArray:
 def _all_visible_taps(graph: OperatorGraph, kind: OperatorKind) -> FloatArray:
     """`visible_taps` of all rows of a kind, shape (n,)."""
     found = np.ones(len(graph))
-    rows = KindRows.of(graph, kind)
+    rows = rows_of_kind(graph, kind)
     plane = _visible_plane(rows) if kind == _K.CONV else 1.0
     window = _visible_window(rows)
     found[rows.index] = _visible_depth(rows) * plane * window
@@ -141,14 +141,10 @@ def _visible_window(rows: KindRows) -> FloatArray:
     share = np.ones(len(rows))
     for axis in ("h", "w"):
         inside, window = rows[f"in_{axis}"], np.maximum(rows[f"kernel_{axis}"], 1.0)
-        taps = _inside(
-            inside,
-            np.maximum(rows[f"out_{axis}"], 1.0),
-            window,
-            _step(rows, axis),
-            np.ones(len(rows)),
-        )
-        share *= np.where(window > inside, taps, 1.0)
+        if (window > inside).any():
+            outside = np.maximum(rows[f"out_{axis}"], 1.0)
+            taps = _inside(inside, outside, window, _step(rows, axis), np.ones(len(rows)))
+            share *= np.where(window > inside, taps, 1.0)
     library = _in_library(rows)
     plain = library & (rows["dilation"] <= 1) & ~is_unfolded(rows)
     return np.where(plain & (share > 0), share, 1.0)
@@ -197,6 +193,9 @@ def _visible_plane(rows: KindRows) -> FloatArray:
     """
     share = np.ones(len(rows))
     gap = np.maximum(rows["dilation"], 1.0)
+    generated = _in_library(rows) & (rows["groups"] == 1) & (gap > 1) & ~is_unfolded(rows)
+    if not generated.any():
+        return share
     for axis in ("h", "w"):
         step = _step(rows, axis)
         sizes = (
@@ -207,8 +206,6 @@ def _visible_plane(rows: KindRows) -> FloatArray:
         share *= _inside(*sizes, step, gap) / np.maximum(
             _inside(*sizes, step, np.ones(len(rows))), 1e-9
         )
-    library = _in_library(rows)
-    generated = library & (rows["groups"] == 1) & (gap > 1) & ~is_unfolded(rows)
     return np.where(generated, np.clip(share, 0.0, 1.0), 1.0)
 
 
@@ -230,7 +227,7 @@ def is_unfolded(rows: KindRows) -> BoolArray:
 def _all_unfolded(graph: OperatorGraph, kind: OperatorKind) -> BoolArray:
     """`is_unfolded` of all rows of a kind, shape (n,)."""
     found = np.zeros(len(graph), dtype=bool)
-    rows = KindRows.of(graph, kind)
+    rows = rows_of_kind(graph, kind)
 
     rule = {
         _K.CONV: _unfolds_image,

@@ -123,16 +123,17 @@ class FittedKernels:
         count = min(self.thread_counts, key=lambda known: abs(np.log(known / threads)))
         products = product_counts(graph, count)
         graph, context = as_products(graph, context, products)
-        kernels = kernel_names(graph, is_training=context.is_training, threads=count)
-        if is_compiled:
-            known = {kernel for kernel, _, measured in self.fits if measured == count}
-            kernels = compiled_names(graph, kernels, known)
+        compiled = self._measured(count) if is_compiled else frozenset()
+        kernels = compiled_names(
+            graph, kernel_names(graph, is_training=context.is_training, threads=count), compiled
+        )
         terms = kernel_terms(graph, context)
         if count == 1:
             return self.kernel_times(kernels, graph.dtype, terms).repeated(products)
-        serial = kernel_names(graph, is_training=context.is_training, threads=1)
-        if is_compiled:
-            serial = compiled_names(graph, serial, known)
+        serial = kernels
+        if not self._measured(1).issuperset(kernels.tolist()):
+            own = kernel_names(graph, is_training=context.is_training, threads=1)
+            serial = compiled_names(graph, own, compiled)
         work = shared_work(graph, kernels, terms)
         one_thread = self.one_thread(kernels, serial, graph.dtype, terms, work)
         times = self.kernel_times(kernels, graph.dtype, terms, one_thread, count)
@@ -156,8 +157,9 @@ class FittedKernels:
             terms: Quantities, shape (n, len(TERMS)).
             work: How several threads split the rows.
         """
-        known = {kernel for kernel, _, threads in self.fits if threads == 1}
-        single = np.where(np.isin(kernels, list(known)), kernels, serial_kernels)
+        known = self._measured(1)
+        is_known = np.array([kernel in known for kernel in kernels.tolist()], dtype=bool)
+        single = np.where(is_known, kernels, serial_kernels)
         times = self.kernel_times(single, dtypes, terms)
         return OneThread(times.time_s - times.fresh_s, times.fixed_s, work)
 
@@ -204,6 +206,10 @@ class FittedKernels:
             np.where(fixed, parts, 0.0).sum(axis=1),
             sigma,
         )
+
+    def _measured(self, threads: int) -> frozenset[str]:
+        """Kernels that were measured on so many threads."""
+        return frozenset(kernel for kernel, _, measured in self.fits if measured == threads)
 
     def _fit(self, kernel: str, dtype: str, threads: int) -> KernelFit | None:
         """The kernel's own fit; where it was not measured that of fp32, or of what stands

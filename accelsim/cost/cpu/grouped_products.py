@@ -20,7 +20,7 @@ import numpy as np
 
 from accelsim.cost.cpu.convolutions import runs_by_group
 from accelsim.cost.cpu.kernel_terms import Context
-from accelsim.cost.cpu.kind_rows import KindRows
+from accelsim.cost.cpu.kind_rows import rows_of_kind
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import DIMENSIONS, OperatorKind
 
@@ -51,7 +51,7 @@ def product_counts(graph: OperatorGraph, threads: int) -> FloatArray:
     )
     counts[rows] = groups * (1.0 - (1.0 - 1.0 / groups) ** m)
     for kind in _CONVS:
-        images = KindRows.of(graph, kind)
+        images = rows_of_kind(graph, kind)
         apart = runs_by_group(images, threads)
         counts[images.index[apart]] = images["groups"][apart]
     return counts

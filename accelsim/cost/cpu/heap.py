@@ -52,7 +52,7 @@ class Heap:
         "_end",
         "_fits",
         "_hole_ends",
-        "_hole_starts",
+        "_holes",
         "_mapped_count",
         "_opened_count",
         "_top",
@@ -70,7 +70,7 @@ class Heap:
         self._top = 0
         self._touched = 0
         self._end = _TOP_PAD
-        self._hole_starts: dict[int, tuple[int, int]] = {}  # start: end and number
+        self._holes: dict[int, tuple[int, int, int]] = {}  # by start: their entries in `_fits`
         self._hole_ends: dict[int, int] = {}
         self._fits: list[tuple[int, int, int]] = []  # size, number and start, the best fit first
         self._opened_count = 0
@@ -81,11 +81,11 @@ class Heap:
         """A block's handle, negative where it is mapped on its own."""
         place = bisect_left(self._fits, (size,))
         if place < len(self._fits):
-            start = self._fits[place][2]
-            end = self._close(start)
-            if end - start > size:
-                self._open(start + size, end)
-                end = start + size
+            length, _, start = self._fits.pop(place)
+            del self._holes[start], self._hole_ends[start + length]
+            end = start + size
+            if length > size:
+                self._open(end, start + length)
         elif size <= self.threshold or self._end - self._top >= size:
             start, end = self._top, self._top + size
             self._top = end
@@ -111,7 +111,7 @@ class Heap:
                 self.threshold = end
             return
         start = handle
-        if end in self._hole_starts:
+        if end in self._holes:
             end = self._close(end)
         if start in self._hole_ends:
             start = self._hole_ends[start]
@@ -131,15 +131,17 @@ class Heap:
 
     def _open(self, start: int, end: int) -> None:
         self._opened_count += 1
-        self._hole_starts[start] = (end, self._opened_count)
+        hole = (end - start, self._opened_count, start)
+        self._holes[start] = hole
         self._hole_ends[end] = start
-        insort(self._fits, (end - start, self._opened_count, start))
+        insort(self._fits, hole)
 
     def _close(self, start: int) -> int:
         """The end of a hole that is one no more."""
-        end, number = self._hole_starts.pop(start)
+        hole = self._holes.pop(start)
+        end = start + hole[0]
         del self._hole_ends[end]
-        del self._fits[bisect_left(self._fits, (end - start, number))]
+        del self._fits[bisect_left(self._fits, hole)]
         return end
 
 

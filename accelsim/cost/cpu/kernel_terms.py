@@ -23,7 +23,7 @@ from accelsim.cost.cpu.cache_counts import (
     share_beyond,
 )
 from accelsim.cost.cpu.convolutions import block_bytes, conv_counts, is_unfolded, visible_taps
-from accelsim.cost.cpu.kind_rows import KindRows
+from accelsim.cost.cpu.kind_rows import KindRows, rows_of_kind
 from accelsim.cost.cpu.recurrent_memory import workspaces
 from accelsim.cost.cpu.recurrent_steps import (
     SINGLE_ROWS,
@@ -40,7 +40,7 @@ from accelsim.cost.cpu.row_counts import (
 )
 from accelsim.frozen import frozen
 from accelsim.workloads.dtype import Dtype
-from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, is_kind
+from accelsim.workloads.graph import FloatArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import (
     ATTENTION_KINDS,
     CONV_KINDS,
@@ -160,15 +160,16 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
     streams = is_kind(graph.kind, _STREAMING)
     counts = np.zeros((len(graph), 3))
     flop = graph.flop.copy()
-    for kind, rows in graph.rows_by_kind():
-        counts[rows] = _counts(graph, kind, rows, context)
+    for kind, index in graph.rows_by_kind():
+        rows = _rows(graph, kind, context)
+        for place, column in enumerate(_COUNTS[kind](rows) if kind in _COUNTS else ()):
+            counts[index, place] = column
         if kind in {_K.ATTENTION, _K.ATTENTION_BACKWARD}:
-            flop[rows] *= _visible_fraction(KindRows(graph, kind, rows))
+            flop[index] *= _visible_fraction(rows)
         elif kind in _CONVS:
-            flop[rows] *= visible_taps(KindRows(graph, kind, rows))
+            flop[index] *= visible_taps(rows)
         elif kind in RECURRENT_KINDS:
-            steps = _Rows(graph, kind, rows, context)
-            flop[rows], beyond_l3[rows] = _step_work(steps).flop, _recurrent_beyond(steps, held)
+            flop[index], beyond_l3[index] = _step_work(rows).flop, _recurrent_beyond(rows, held)
     evicted = np.broadcast_to(np.asarray(context.evicted, dtype=np.float64), moved.shape)
     reread = graph.weight_bytes * (_passes(graph) - 1.0)
     reread_memory = reread * share_beyond(graph.weight_bytes, context.l3_bytes)
@@ -189,7 +190,7 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
             *columns,
             counts,
             evicted,
-            _partial_bytes(graph, context),
+            _partial_bytes(graph),
             evicted * (cached + graph.write_bytes),
         ]
     )
@@ -206,13 +207,13 @@ def _passes(graph: OperatorGraph) -> FloatArray:
     rows = np.flatnonzero((graph.kind == _K.GEMM) & (graph.dtype == Dtype.FP32))
     m, batch = (graph.dimension(name, rows, _K.GEMM) for name in ("m", "batch"))
     passes[rows] = np.where((m <= SINGLE_ROWS) & (batch <= 1), np.maximum(m, 1.0), 1.0)
-    images = KindRows.of(graph, _K.CONV)
+    images = rows_of_kind(graph, _K.CONV)
     count = np.maximum(images["batch"], 1.0)
     passes[images.index] = np.where(is_unfolded(images), count, 1.0)
     return passes
 
 
-def _partial_bytes(graph: OperatorGraph, context: Context) -> FloatArray:
+def _partial_bytes(graph: OperatorGraph) -> FloatArray:
     """Bytes of a convolution's images whose channels fill no whole vectors of 16, shape (n,):
     copied into blocks one by one.
 
@@ -223,7 +224,7 @@ def _partial_bytes(graph: OperatorGraph, context: Context) -> FloatArray:
     """
     found = np.zeros(len(graph))
     for kind, index in graph.rows_by_kind():
-        rows = _Rows(graph, kind, index, context)
+        rows = rows_of_kind(graph, kind)
         if kind == _K.GRU:
             forward = graph.phase[index] != Phase.BACKWARD
             found[index] = (
@@ -279,6 +280,11 @@ class _Rows(KindRows):
     """Rows of one kind and where their operands are."""
 
     context: Context
+
+
+def _rows(graph: OperatorGraph, kind: OperatorKind, context: Context) -> _Rows:
+    rows = rows_of_kind(graph, kind)
+    return _Rows(graph, kind, rows.index, rows.sizes, context)
 
 
 Counts = tuple[FloatArray | float, FloatArray | float, FloatArray | float]
@@ -487,15 +493,3 @@ _COUNTS |= dict.fromkeys(RECURRENT_KINDS, _recurrent_counts)
 _COUNTS |= dict.fromkeys((_K.LAYER_NORM, _K.RMS_NORM, _K.GROUP_NORM), row_counts)
 _COUNTS[_K.SOFTMAX] = softmax_counts
 _COUNTS[_K.REDUCTION] = reduction_counts
-
-
-def _counts(
-    graph: OperatorGraph, kind: OperatorKind, index: IntArray, context: Context
-) -> FloatArray:
-    """The three loop counts of a kind, shape (k, 3); zeros where it has none."""
-    counts = np.zeros((len(index), 3))
-    rule = _COUNTS.get(kind)
-    if rule is not None:
-        for place, column in enumerate(rule(_Rows(graph, kind, index, context))):
-            counts[:, place] = column
-    return counts

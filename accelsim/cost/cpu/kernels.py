@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from accelsim.cost.cpu.convolutions import conv_names
-from accelsim.cost.cpu.kind_rows import KindRows
+from accelsim.cost.cpu.kind_rows import KindRows, rows_of_kind
 from accelsim.cost.cpu.recurrent_steps import SINGLE_ROWS
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import BoolArray, OperatorGraph, TextArray, is_kind
@@ -182,7 +182,7 @@ def kernel_names(graph: OperatorGraph, *, is_training: bool, threads: int = 1) -
     """
     names = np.zeros(len(graph), dtype="<U40")
     for kind, index in graph.rows_by_kind():
-        rows = KindRows(graph, kind, index)
+        rows = rows_of_kind(graph, kind)
         names[index] = (
             conv_names(rows, threads) if kind in CONV_KINDS else _names_of(rows, is_training)
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from accelsim.frozen import frozen
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
-from accelsim.workloads.operator import OperatorKind, Phase
+from accelsim.workloads.operator import DIMENSIONS, OperatorKind, Phase
 from accelsim.workloads.variant import Trait
 
 
@@ -19,22 +21,20 @@ class KindRows:
         graph: Operators.
         kind: Kind of the rows.
         index: Which rows, shape (k,).
+        sizes: Dimensions of the rows, shape (MAX_DIMENSIONS, k).
     """
 
     graph: OperatorGraph
     kind: OperatorKind
     index: IntArray
-
-    @classmethod
-    def of(cls, graph: OperatorGraph, kind: OperatorKind) -> KindRows:
-        """All rows of a kind."""
-        return cls(graph, kind, np.flatnonzero(graph.kind == kind))
+    sizes: FloatArray
 
     def __len__(self) -> int:
         return len(self.index)
 
     def __getitem__(self, name: str) -> FloatArray:
-        return self.graph.dimension(name, self.index, self.kind)
+        size: FloatArray = self.sizes[DIMENSIONS[self.kind].index(name)]
+        return size
 
     @property
     def width(self) -> FloatArray:
@@ -70,3 +70,10 @@ class KindRows:
     def is_operation(self, operations: frozenset[str]) -> BoolArray:
         """Which rows run one of some operators, shape (k,)."""
         return self.graph.is_operation(operations)[self.index]
+
+
+@lru_cache(maxsize=64)
+def rows_of_kind(graph: OperatorGraph, kind: OperatorKind) -> KindRows:
+    """All rows of a kind; kept, as a cost model asks often."""
+    index = np.flatnonzero(graph.kind == kind)
+    return KindRows(graph, kind, index, graph.dims[index].T.astype(np.float64))

@@ -14,7 +14,7 @@ same cores pay them: the table's host dispatch is 0. References for each paramet
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -35,7 +35,13 @@ from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows, 
 from accelsim.hardware.profile import CpuProfile
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
-from accelsim.workloads.operator import OperatorKind
+from accelsim.workloads.operator import (
+    ATTENTION_KINDS,
+    CONTRACTION_KINDS,
+    PRODUCT_KINDS,
+    RECURRENT_KINDS,
+    OperatorKind,
+)
 
 __all__ = ["CpuParameters", "cost_cpu", "cpu_parameters", "supported_rows_cpu"]
 
@@ -86,17 +92,26 @@ def cost_cpu(
 def _costs_beside_kernels(
     graph: OperatorGraph, machine: CpuMachine, measured: BoolArray
 ) -> RowCosts:
-    """The formulas' costs; measured rows have their kernels' time, so that only the others' threads
-    are searched for.
-    """
-    values = machine.values
-    unsearched = replace(machine, values=replace(values, fork_join_per_thread_s=0.0))
-    beside = FORMULAS.evaluate(graph, unsearched, values, machine.name, measured)
-    instead = FORMULAS.evaluate(graph, machine, values, machine.name, ~measured)
-    names = [field.name for field in fields(RowCosts)]
-    return RowCosts(
-        *(np.where(measured, getattr(beside, name), getattr(instead, name)) for name in names)
-    )
+    """The formulas' costs; of measured rows, which take their kernels' time, FLOP and bytes."""
+    costs = FORMULAS.evaluate(graph, machine, machine.values, machine.name, ~measured)
+    for kind, every in graph.rows_by_kind():
+        index = every[measured[every]]
+        rows = Rows(graph, index, kind)
+        costs.flop[index] = _executed_flop(rows, machine)
+        costs.bytes[index] = machine.main_memory_bytes(rows)
+    return costs
+
+
+def _executed_flop(rows: Rows, machine: CpuMachine) -> FloatArray:
+    """FLOP that measured kernels execute, shape (k,)."""
+    if rows.kind in CONTRACTION_KINDS:
+        machine.checked(machine.gemm_rate, rows)
+    if rows.kind in ATTENTION_KINDS:
+        return attention_products(rows).flop
+    if rows.kind in PRODUCT_KINDS - RECURRENT_KINDS:
+        return contraction(rows).flop
+    flop: FloatArray = rows.column("flop")
+    return flop
 
 
 def supported_rows_cpu(graph: OperatorGraph, device: CpuProfile) -> NDArray[np.bool_]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from accelsim.cost.cpu.cache_counts import round_share
-from accelsim.cost.cpu.kind_rows import KindRows
+from accelsim.cost.cpu.kind_rows import KindRows, rows_of_kind
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
 from accelsim.workloads.operator import RECURRENT_KINDS, OperatorKind
@@ -37,7 +37,7 @@ def further_bytes(graph: OperatorGraph) -> FloatArray:
     """
     found = np.zeros(len(graph))
     for kind in RECURRENT_KINDS:
-        rows = KindRows.of(graph, kind)
+        rows = rows_of_kind(graph, kind)
         inputs = rows["batch"] * rows["steps"] * rows["input_size"]
         found[rows.index] = np.maximum(rows["directions"] - 1.0, 0.0) * inputs * rows.width
     return found

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from accelsim.cost.cpu.kind_rows import KindRows
-from accelsim.workloads.dtype import DTYPE_BYTES
+from accelsim.cost.cpu.kind_rows import KindRows, rows_of_kind
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.variant import Trait
@@ -136,9 +135,8 @@ def mean_copy_bytes(graph: OperatorGraph) -> FloatArray:
     """Bytes of the 32-bit copy that a mean in 16 bits makes of its input, written and read, shape
     (n,).
     """
-    kind = OperatorKind.REDUCTION
-    found = (graph.kind == int(kind)) & (DTYPE_BYTES[graph.dtype] == 2)
-    rows = KindRows(graph, kind, np.flatnonzero(found & graph.is_operation(_MEANS)))
+    rows = rows_of_kind(graph, OperatorKind.REDUCTION)
+    narrow = (rows.width == 2) & rows.is_operation(_MEANS)
     copied = np.zeros(len(graph))
-    copied[rows.index] = 8.0 * rows["rows"] * rows["columns"]
+    copied[rows.index] = 8.0 * rows["rows"] * rows["columns"] * narrow
     return copied

@@ -98,16 +98,13 @@ class SharedWork:
         return SharedWork(self.region_count[index], self.share[index], self.repeated[index])
 
 
-def _stepwise(names: NDArray[np.str_]) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = np.logical_or.reduce(
-        [np.char.startswith(names, kernel) for kernel in _STEPWISE]
-    )
-    return found
+def _start_with(names: NDArray[np.str_], kernels: tuple[str, ...]) -> NDArray[np.bool_]:
+    return np.array([name.startswith(kernels) for name in names.tolist()], dtype=bool)
 
 
 def fixed_terms(kernel: str) -> NDArray[np.bool_]:
     """Terms of a kernel's one-thread time that no thread shares, shape (len(TERMS),)."""
-    return _FIXED | _FIRST if _stepwise(np.array([kernel]))[0] else _FIXED
+    return _FIXED | _FIRST if kernel.startswith(_STEPWISE) else _FIXED
 
 
 def shared_work(graph: OperatorGraph, names: NDArray[np.str_], terms: FloatArray) -> SharedWork:
@@ -118,13 +115,12 @@ def shared_work(graph: OperatorGraph, names: NDArray[np.str_], terms: FloatArray
         names: Their kernels, shape (n,).
         terms: Their quantities, shape (n, len(TERMS)).
     """
-    regions = np.where(_stepwise(names), np.maximum(terms[:, TERMS.index("first_count")], 1.0), 1.0)
+    stepwise = _start_with(names, _STEPWISE)
+    regions = np.where(stepwise, np.maximum(terms[:, TERMS.index("first_count")], 1.0), 1.0)
     weights = terms[:, TERMS.index("weight_bytes")]
-    packed = np.logical_or.reduce([np.char.startswith(names, kernel) for kernel in _PACKING])
-    blocks = np.where(
-        np.char.startswith(names, "attention"), terms[:, TERMS.index("third_count")], 0.0
-    )
-    repeated = np.where(packed, weights, blocks)
+    attention = _start_with(names, ("attention",))
+    blocks = np.where(attention, terms[:, TERMS.index("third_count")], 0.0)
+    repeated = np.where(_start_with(names, _PACKING), weights, blocks)
     norms = np.flatnonzero(names == "layer_norm_backward")
     if len(norms):
         columns = graph.dimension("columns", norms, _K.LAYER_NORM)
