@@ -58,7 +58,7 @@ ADDED = re.compile(
     r"|saved|serving|stacks|trace|training|[a-z]+_page)[._]"
     r"|validation/(evidence|figure_rows|power_cap|published|served_|serving_|training_)"
     r"|economics/(bill|carbon|dates|feeds/sources)|hardware/(cluster|fabric|placement)"
-    r"|workloads/(adapters|lowering|sharding|sizes|checkpoints/quantization)"
+    r"|workloads/(adapters|growth|lowering|sharding|sizes|checkpoints/quantization)"
     r"|workloads/families/(convnext|dual_encoder|linear_attention|modern_encoder|state_space)"
     r"|cost/(background|stack)\.|calibration/(server|fit/power|measurement/(live_|power))"
 )

@@ -25,17 +25,17 @@ THRESHOLD = MIB
 def test_a_block_above_the_threshold_is_mapped_once_and_raises_it():
     heap = Heap(THRESHOLD)
     first = heap.allocate(4 * MIB)
-    assert (first < 0, heap.fresh) == (True, 4 * MIB)
+    assert (first[0] < 0, heap.fresh) == (True, 4 * MIB)
     heap.free(first)
     assert heap.threshold == 4 * MIB
-    assert heap.allocate(4 * MIB) >= 0
+    assert heap.allocate(4 * MIB)[0] >= 0
 
 
 def test_the_threshold_is_never_raised_beyond_32_mib():
     heap = Heap(THRESHOLD)
     for _ in range(3):
         block = heap.allocate(64 * MIB)
-        assert block < 0
+        assert block[0] < 0
         heap.free(block)
     assert (heap.threshold, heap.fresh) == (THRESHOLD, 3 * 64 * MIB)
 
@@ -45,7 +45,7 @@ def test_what_was_freed_is_served_again_without_faults():
     block, above = heap.allocate(512 * KIB), heap.allocate(512 * KIB)
     heap.free(block)
     fresh = heap.fresh
-    assert heap.allocate(256 * KIB) == block
+    assert heap.allocate(256 * KIB)[0] == block[0]
     assert heap.fresh == fresh
     heap.free(above)
 
@@ -76,18 +76,15 @@ def test_a_block_above_keeps_the_top_from_being_given_back():
 @given(st.lists(st.tuples(st.integers(1024, 3 * MIB), st.booleans()), max_size=60))
 def test_blocks_in_use_never_overlap(steps):
     heap = Heap(THRESHOLD)
-    used: dict[int, int] = {}
+    used: list[tuple[int, int]] = []
     for size, frees in steps:
-        handle = heap.allocate(size)
-        if handle >= 0:
-            assert all(
-                handle + size <= start or start + other <= handle for start, other in used.items()
-            )
-            used[handle] = size
+        first, behind = heap.allocate(size)
+        if first >= 0:
+            assert behind - first >= size
+            assert all(behind <= start or end <= first for start, end in used)
+            used.append((first, behind))
         if frees and used:
-            oldest = next(iter(used))
-            del used[oldest]
-            heap.free(oldest)
+            heap.free(used.pop(0))
 
 
 def chain(*sizes: float, **changes):

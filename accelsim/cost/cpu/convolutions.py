@@ -40,6 +40,7 @@ _HALF_BLOCK = 8
 _IMAGE_CHANNELS = 4
 
 
+@lru_cache(maxsize=16)
 def _is_large(rows: KindRows) -> BoolArray:
     """Which fp32 convolutions the framework leaves to the library (ATen Convolution.cpp), by their
     dimensions.
@@ -111,16 +112,6 @@ def block_bytes(graph: OperatorGraph) -> FloatArray:
 
 
 @lru_cache(maxsize=16)
-def _all_visible_taps(graph: OperatorGraph, kind: OperatorKind) -> FloatArray:
-    """`visible_taps` of all rows of a kind, shape (n,)."""
-    found = np.ones(len(graph))
-    rows = rows_of_kind(graph, kind)
-    plane = _visible_plane(rows) if kind == _K.CONV else 1.0
-    window = _visible_window(rows)
-    found[rows.index] = _visible_depth(rows) * plane * window
-    return found
-
-
 def visible_taps(rows: KindRows) -> FloatArray:
     """Share of a convolution's taps that the library multiplies, shape (k,): not padding along
     depths and under gaps.
@@ -128,7 +119,8 @@ def visible_taps(rows: KindRows) -> FloatArray:
     Args:
         rows: Convolutions.
     """
-    return _all_visible_taps(rows.graph, rows.kind)[rows.index]
+    plane = _visible_plane(rows) if rows.kind == _K.CONV else 1.0
+    return _visible_depth(rows) * plane * _visible_window(rows)
 
 
 def _visible_window(rows: KindRows) -> FloatArray:
@@ -209,6 +201,7 @@ def _visible_plane(rows: KindRows) -> FloatArray:
     return np.where(generated, np.clip(share, 0.0, 1.0), 1.0)
 
 
+@lru_cache(maxsize=16)
 def is_unfolded(rows: KindRows) -> BoolArray:
     """Which convolutions and gradients the library unfolds and multiplies, group by group, shape
     (k,).
@@ -220,30 +213,20 @@ def is_unfolded(rows: KindRows) -> BoolArray:
     Args:
         rows: Convolutions.
     """
-    return _all_unfolded(rows.graph, rows.kind)[rows.index]
-
-
-@lru_cache(maxsize=16)
-def _all_unfolded(graph: OperatorGraph, kind: OperatorKind) -> BoolArray:
-    """`is_unfolded` of all rows of a kind, shape (n,)."""
-    found = np.zeros(len(graph), dtype=bool)
-    rows = rows_of_kind(graph, kind)
-
     rule = {
         _K.CONV: _unfolds_image,
         _K.CONV_BACKWARD_DATA: _unfolds_gradient,
         _K.CONV_BACKWARD_WEIGHT: _unfolds_for_weights,
-    }.get(kind)
+    }.get(rows.kind)
     if rule is None:
-        return found
+        return np.zeros(len(rows), dtype=bool)
     groups = rows["groups"]
     depthwise = _is_depthwise(rows)
     gapped = (rows["dilation"] > 1) & (np.maximum(rows["kernel_h"], rows["kernel_w"]) > 1)
     parted = (groups > 1) & np.where(depthwise, _is_volume(rows) | gapped, _parts(rows))
-    parted &= ~depthwise | (kind != _K.CONV)
-    unfolded = rule(rows) & (groups == 1) | parted
-    found[rows.index] = unfolded & _in_library(rows)
-    return found
+    parted &= ~depthwise | (rows.kind != _K.CONV)
+    unfolded: BoolArray = rule(rows) & (groups == 1) | parted
+    return unfolded & _in_library(rows)
 
 
 def _is_depthwise(rows: KindRows) -> BoolArray:

@@ -33,6 +33,9 @@ _LARGEST_THRESHOLD = 32 * 2**20
 _TOP_PAD = 128 * 1024
 #: Blocks below this come from holes and hardly move the top.
 _SMALL = 1024
+#: A block's first byte and the one behind it.
+Block = tuple[int, int]
+_MAPPED = -1
 _STATES = DIMENSIONS[OperatorKind.OPTIMIZER].index("states")
 
 
@@ -53,11 +56,9 @@ class Heap:
         "_fits",
         "_hole_ends",
         "_holes",
-        "_mapped_count",
         "_opened_count",
         "_top",
         "_touched",
-        "_used",
         "extent",
         "fresh",
         "threshold",
@@ -74,11 +75,11 @@ class Heap:
         self._hole_ends: dict[int, int] = {}
         self._fits: list[tuple[int, int, int]] = []  # size, number and start, the best fit first
         self._opened_count = 0
-        self._mapped_count = 0
-        self._used: dict[int, int] = {}  # start: end; of mapped blocks a negative number: size
 
-    def allocate(self, size: int) -> int:
-        """A block's handle, negative where it is mapped on its own."""
+    def allocate(self, size: int) -> Block:
+        """A block's first byte and the one behind it; of one that is mapped on its own -1 and its
+        size.
+        """
         place = bisect_left(self._fits, (size,))
         if place < len(self._fits):
             length, _, start = self._fits.pop(place)
@@ -92,25 +93,21 @@ class Heap:
             if end > self._end:
                 self._end = end + _TOP_PAD
         else:
-            self._mapped_count -= 1
-            self._used[self._mapped_count] = size
             self.fresh += size
-            return self._mapped_count
+            return _MAPPED, size
         if end > self._touched:
             self.fresh += end - max(start, self._touched)
             self._touched = end
             self.extent = max(self.extent, end)
-        self._used[start] = end
-        return start
+        return start, end
 
-    def free(self, handle: int) -> None:
+    def free(self, block: Block) -> None:
         """Give a block back."""
-        end = self._used.pop(handle)
-        if handle < 0:
+        start, end = block
+        if start == _MAPPED:
             if self.threshold < end <= _LARGEST_THRESHOLD:
                 self.threshold = end
             return
-        start = handle
         if end in self._holes:
             end = self._close(end)
         if start in self._hole_ends:
@@ -125,9 +122,11 @@ class Heap:
             self._touched = min(self._touched, self._end)
 
     def state(self) -> tuple[object, ...]:
-        """All that what follows depends on; where it comes again, so does what followed."""
+        """All that what follows depends on where no block of a pass is held; where it comes again,
+        so does what followed.
+        """
         holes = [(size, start) for size, _, start in self._fits]
-        return self.threshold, self._top, self._touched, self._end, holes, dict(self._used)
+        return self.threshold, self._top, self._touched, self._end, holes
 
     def _open(self, start: int, end: int) -> None:
         self._opened_count += 1
@@ -260,7 +259,7 @@ def _run_pass(heap: Heap, blocks: _Blocks, *, is_first: bool = False) -> list[in
     """Fresh bytes of each row of one pass; the first update makes the optimizer's states for good,
     above what the step holds then.
     """
-    held: dict[int, int] = {}
+    held: dict[int, Block] = {}
     fresh = []
     rows = zip(blocks.copies, blocks.outputs, blocks.frees, strict=True)
     for row, (copies, output, frees) in enumerate(rows):

@@ -27,7 +27,6 @@ from accelsim.cost.cpu.kind_rows import KindRows, rows_of_kind
 from accelsim.cost.cpu.recurrent_memory import workspaces
 from accelsim.cost.cpu.recurrent_steps import (
     SINGLE_ROWS,
-    StepWork,
     further_bytes,
     gate_rests,
     step_work,
@@ -161,15 +160,16 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
     counts = np.zeros((len(graph), 3))
     flop = graph.flop.copy()
     for kind, index in graph.rows_by_kind():
-        rows = _rows(graph, kind, context)
-        for place, column in enumerate(_COUNTS[kind](rows) if kind in _COUNTS else ()):
+        rows = rows_of_kind(graph, kind)
+        for place, column in enumerate(_counts(rows, context)):
             counts[index, place] = column
         if kind in {_K.ATTENTION, _K.ATTENTION_BACKWARD}:
             flop[index] *= _visible_fraction(rows)
         elif kind in _CONVS:
             flop[index] *= visible_taps(rows)
         elif kind in RECURRENT_KINDS:
-            flop[index], beyond_l3[index] = _step_work(rows).flop, _recurrent_beyond(rows, held)
+            flop[index] = step_work(rows, is_training=context.is_training).flop
+            beyond_l3[index] = _recurrent_beyond(rows, held, context)
     evicted = np.broadcast_to(np.asarray(context.evicted, dtype=np.float64), moved.shape)
     reread = graph.weight_bytes * (_passes(graph) - 1.0)
     reread_memory = reread * share_beyond(graph.weight_bytes, context.l3_bytes)
@@ -275,22 +275,10 @@ def _visible_fraction(rows: KindRows) -> FloatArray:
     )
 
 
-@frozen(eq=False)
-class _Rows(KindRows):
-    """Rows of one kind and where their operands are."""
-
-    context: Context
-
-
-def _rows(graph: OperatorGraph, kind: OperatorKind, context: Context) -> _Rows:
-    rows = rows_of_kind(graph, kind)
-    return _Rows(graph, kind, rows.index, rows.sizes, context)
-
-
 Counts = tuple[FloatArray | float, FloatArray | float, FloatArray | float]
 
 
-def _product_counts(rows: _Rows) -> Counts:
+def _product_counts(rows: KindRows, context: Context) -> Counts:
     """Products with edges filled to a 6 x 16 and to a 16 x 16 block, and the number of small
     blocks.
 
@@ -312,14 +300,14 @@ def _product_counts(rows: _Rows) -> Counts:
     single = (
         (m <= SINGLE_ROWS) & (batch <= 1) & (rows.width == 4) & forward & (rows.weight_bytes > 0)
     )
-    far = rows.context.cold(len(rows.graph))[rows.index]
-    far = far + (m - 1.0) * share_beyond(n * k * rows.width, rows.context.l3_bytes)
+    far = context.cold(len(rows.graph))[rows.index]
+    far = far + (m - 1.0) * share_beyond(n * k * rows.width, context.l3_bytes)
     starts = n * np.minimum(k * rows.width / _PAGE_BYTES, 1.0) * far
     blocks = np.where(single, starts, lines * np.ceil(n / 16))
     return 6.0 * lines * columns * k, batch * np.ceil(m / 16) * 16 * columns * k, blocks
 
 
-def _attention_counts(rows: _Rows) -> Counts:
+def _attention_counts(rows: KindRows) -> Counts:
     """Scores, heads, and blocks of queries and keys."""
     heads = rows["batch"] * rows["heads"]
     pairs = heads * rows["q_len"] * rows["kv_len"] * _visible_fraction(rows)
@@ -329,7 +317,7 @@ def _attention_counts(rows: _Rows) -> Counts:
     return pairs, heads, blocks
 
 
-def _copy_counts(rows: _Rows) -> Counts:
+def _copy_counts(rows: KindRows, context: Context) -> Counts:
     """Elements, and those of small resampled images whose neighbours leave the first-level cache
     before they are used.
 
@@ -341,16 +329,16 @@ def _copy_counts(rows: _Rows) -> Counts:
     nearest element adds what it copied one by one: pairs overlap, more wait for each other.
     """
     elements, channels, pixels = rows["elements"], rows["channels"], rows["out_h"] * rows["out_w"]
-    apart = elements * _caches_exceeded(channels, pixels * rows.width, rows.context)
+    apart = elements * _caches_exceeded(channels, pixels * rows.width, context)
     occupied = occupied_bytes(pixels, channels * rows.width, _FIRST_LEVEL_SETS)
-    back = elements * share_beyond(occupied, rows.context.l1_bytes)
+    back = elements * share_beyond(occupied, context.l1_bytes)
     gradient = rows.is_backward
     coarse = rows.graph.write_bytes[rows.index] / rows.width
     waits = elements * (elements > 6.0 * coarse)
     resampled, runs = channels > 0, np.maximum(rows["runs"], 1.0)
     spread = rows.has_trait(Trait.STRIDED)
     lines = elements / runs * _LINE_BYTES
-    far = np.where(spread, elements * share_beyond(lines, rows.context.l2_bytes), 0.0)
+    far = np.where(spread, elements * share_beyond(lines, context.l2_bytes), 0.0)
     return (
         elements,
         np.where(resampled, np.where(gradient, waits, apart), runs - 1.0),
@@ -369,7 +357,7 @@ def _caches_exceeded(count: FloatArray, stride_bytes: FloatArray, context: Conte
     return share_beyond(first, context.l1_bytes) + share_beyond(second, context.l2_bytes)
 
 
-def _pooling_counts(rows: _Rows) -> Counts:
+def _pooling_counts(rows: KindRows, context: Context) -> Counts:
     """Outputs, taps, and new maxima whose place the branch predictor does not know; of channels
     together, pixels read.
 
@@ -384,14 +372,14 @@ def _pooling_counts(rows: _Rows) -> Counts:
         * np.maximum(np.log(volume) + 0.5772 + 0.5 / volume - 1.0, 0.0)
         * share_beyond(taps, _LEARNED_TAPS)
     )
-    flat = rows.has_trait(Trait.FLAT) & (not rows.context.is_training)
+    flat = rows.has_trait(Trait.FLAT) & (not context.is_training)
     third = np.where(flat, lines * volume, new)
     read_taps = np.where(rows.is_operation(_MAXIMA), volume, 1.0)
     pixels = rows["batch"] * rows["out_pixels"] * read_taps
     return outputs, taps, np.where(rows.has_trait(Trait.CHANNELS_LAST), pixels, third)
 
 
-def _elementwise_counts(rows: _Rows) -> Counts:
+def _elementwise_counts(rows: KindRows) -> Counts:
     """Elements, stretches after the first, and elements that these leave over from whole vectors,
     taken one by one.
 
@@ -405,7 +393,7 @@ def _elementwise_counts(rows: _Rows) -> Counts:
     return rows["elements"], runs - 1.0, np.where(together, 0.0, left)
 
 
-def _choice_counts(rows: _Rows) -> Counts:
+def _choice_counts(rows: KindRows) -> Counts:
     """Rows, elements, and elements whose place the branch predictor does not know.
 
     Up to a sixty-fourth of a row is kept in a heap that few elements enter, for more the row is
@@ -420,17 +408,17 @@ def _choice_counts(rows: _Rows) -> Counts:
     )
 
 
-def _gather_counts(rows: _Rows) -> Counts:
+def _gather_counts(rows: KindRows, context: Context) -> Counts:
     """Lookups, and cache lines that each cache does not hold: of tables, of values that are added
     in their table's order.
     """
     row_bytes = rows["width"] * rows.width
     if rows.kind in LOOKUP_KINDS:
-        own = rows.context
         reuse, evicted = (
-            np.broadcast_to(x, len(rows.graph))[rows.index] for x in (own.reuse_bytes, own.evicted)
+            np.broadcast_to(x, len(rows.graph))[rows.index]
+            for x in (context.reuse_bytes, context.evicted)
         )
-        caches = (own.l2_bytes, own.l3_bytes)
+        caches = (context.l2_bytes, context.l3_bytes)
         return rows["lookups"], *lookup_lines(
             rows["lookups"], rows["table_rows"], row_bytes, reuse, evicted, caches
         )
@@ -440,20 +428,16 @@ def _gather_counts(rows: _Rows) -> Counts:
     by_target = (added & ~single) | rows.has_trait(Trait.ROWS)
     extent = np.where(by_target, rows["lookups"] * row_bytes, extent)
     added_count = rows["lookups"] * np.where(single, rows["width"], 1.0)
-    beyond_l2 = lines * share_beyond(extent, rows.context.l2_bytes)
-    beyond_l3 = lines * share_beyond(extent, rows.context.l3_bytes)
+    beyond_l2 = lines * share_beyond(extent, context.l2_bytes)
+    beyond_l3 = lines * share_beyond(extent, context.l3_bytes)
     return added_count, beyond_l2, beyond_l3
 
 
-def _step_work(rows: _Rows) -> StepWork:
-    return step_work(rows, is_training=rows.context.is_training)
-
-
-def _recurrent_counts(rows: _Rows) -> Counts:
+def _recurrent_counts(rows: KindRows, context: Context) -> Counts:
     """Steps, gate elements, and bytes of weights and their gradients that go through the caches
     again each step.
     """
-    work = _step_work(rows)
+    work = step_work(rows, is_training=context.is_training)
     return (
         work.steps,
         work.steps * rows["batch"] * rows["hidden_size"],
@@ -461,21 +445,18 @@ def _recurrent_counts(rows: _Rows) -> Counts:
     )
 
 
-def _recurrent_beyond(rows: _Rows, held: FloatArray) -> FloatArray:
+def _recurrent_beyond(rows: KindRows, held: FloatArray, context: Context) -> FloatArray:
     """Bytes beyond the last-level cache: of an LSTM's weights, which are copied, and of what steps
     move; shape (k,).
     """
     weights = rows.weight_bytes
     once = (held[rows.index] + weights) * (rows.kind == _K.LSTM)
-    l3_bytes = rows.context.l3_bytes
-    return once * share_beyond(once, l3_bytes) + _step_work(rows).far_bytes(l3_bytes)
+    work, l3_bytes = step_work(rows, is_training=context.is_training), context.l3_bytes
+    return once * share_beyond(once, l3_bytes) + work.far_bytes(l3_bytes)
 
 
-_COUNTS: dict[OperatorKind, Callable[[_Rows], Counts]] = {
-    _K.GEMM: _product_counts,
-    _K.BATCHED_GEMM: _product_counts,
+_COUNTS: dict[OperatorKind, Callable[[KindRows], Counts]] = {
     _K.BATCH_NORM: lambda rows: (rows["columns"], rows["rows"] * rows["columns"], 0.0),
-    _K.POOLING: _pooling_counts,
     _K.OPTIMIZER: lambda rows: (
         rows["tensors"],
         rows["parameters"],
@@ -483,13 +464,24 @@ _COUNTS: dict[OperatorKind, Callable[[_Rows], Counts]] = {
     ),  # square roots of zeros are slow
     _K.MOE_ROUTING: _choice_counts,
     _K.ELEMENTWISE: _elementwise_counts,
-    _K.COPY: _copy_counts,
+    _K.SOFTMAX: softmax_counts,
+    _K.REDUCTION: reduction_counts,
+    **dict.fromkeys(CONV_KINDS, conv_counts),
+    **dict.fromkeys(ATTENTION_KINDS, _attention_counts),
+    **dict.fromkeys((_K.LAYER_NORM, _K.RMS_NORM, _K.GROUP_NORM), row_counts),
 }
-_COUNTS |= dict.fromkeys(CONV_KINDS, conv_counts) | dict.fromkeys(
-    ATTENTION_KINDS, _attention_counts
-)
-_COUNTS |= dict.fromkeys((_K.EMBEDDING, _K.EMBEDDING_BAG, _K.SCATTER), _gather_counts)
-_COUNTS |= dict.fromkeys(RECURRENT_KINDS, _recurrent_counts)
-_COUNTS |= dict.fromkeys((_K.LAYER_NORM, _K.RMS_NORM, _K.GROUP_NORM), row_counts)
-_COUNTS[_K.SOFTMAX] = softmax_counts
-_COUNTS[_K.REDUCTION] = reduction_counts
+#: Of kinds whose counts depend on the caches.
+_CACHED_COUNTS: dict[OperatorKind, Callable[[KindRows, Context], Counts]] = {
+    _K.POOLING: _pooling_counts,
+    _K.COPY: _copy_counts,
+    **dict.fromkeys((_K.GEMM, _K.BATCHED_GEMM), _product_counts),
+    **dict.fromkeys((_K.EMBEDDING, _K.EMBEDDING_BAG, _K.SCATTER), _gather_counts),
+    **dict.fromkeys(RECURRENT_KINDS, _recurrent_counts),
+}
+
+
+def _counts(rows: KindRows, context: Context) -> Counts:
+    """The three loop counts of rows; zeros where their kind has none."""
+    if rows.kind in _CACHED_COUNTS:
+        return _CACHED_COUNTS[rows.kind](rows, context)
+    return _COUNTS[rows.kind](rows) if rows.kind in _COUNTS else (0.0, 0.0, 0.0)
