@@ -264,6 +264,28 @@ def test_functions_of_tensors_alone_are_quicker_to_issue_than_scalars_and_module
     assert scalar == power
 
 
+@pytest.mark.parametrize(
+    ("row", "shortest_s"),
+    [
+        ((K.ELEMENTWISE, (4096, 1, 6), 0.0, 1e4), 13.9e-6),
+        ((K.ELEMENTWISE, (4096, 2, 1), 0.0, 1e4), 15.6e-6),
+        ((K.ELEMENTWISE, (4096, 1, 8), 0.0, 1e4), 16.4e-6),
+        ((K.ELEMENTWISE, (4096, 1, 1), 0.0, 1e4), 17.6e-6),
+        ((K.SOFTMAX, (8, 8), 0.0, 64.0), 20.1e-6),
+        ((K.LAYER_NORM, (8, 8), 0.0, 64.0), 26.1e-6),
+    ],
+)
+def test_boards_of_amd_are_issued_at_a_pace_of_their_own(row, shortest_s) -> None:
+    """NeuSight's shortest calls on an MI100: tanh, sum, GELU, product with a number, softmax and
+    layer norm.
+    """
+    issued_s, others_s = (
+        cost_gpu(graph([row]), gpu(name)).dispatch_s[0] for name in ("mi100", "v100-pcie-32gb")
+    )
+    assert 0.85 * shortest_s <= issued_s <= shortest_s
+    assert others_s > 1.7 * issued_s
+
+
 def test_tier_says_where_parameters_come_from() -> None:
     rows, own = graph([gemm(64, 64, 64)]), GpuParameters.class_wide()
     assert cost_gpu(rows, gpu("t4")).tier is Tier.SPEC

@@ -223,6 +223,7 @@ DISPATCH = {
     "dispatch.contraction_s": 1e-6,
     "dispatch.batched_s": 2e-6,
     "dispatch.convolution_s": 3e-6,
+    "dispatch.plan_lookup_s": 1.0,  # not paid for a model's own few shapes
     "dispatch.norm_s": 4e-6,
     "dispatch.softmax_s": 5e-6,
     "dispatch.scalar_s": 6e-6,

@@ -5,6 +5,7 @@ import pytest
 from accelsim import catalog, estimate
 from accelsim.cost.background import background_power_w
 from accelsim.cost.idle import idle_power_w
+from accelsim.workloads.dtype import Dtype
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,16 @@ def test_a_busy_board_holds_its_clocks_up(device):
     profile = catalog.device(device)
     limit_w = profile.power.limit_w.value
     assert 0.05 * limit_w < background_power_w(profile) < 0.4 * limit_w
+
+
+@pytest.mark.parametrize("device", ["apple-m1", "jetson-agx-xavier"])
+def test_a_small_board_has_power_left_for_its_clocks(device):
+    """Both hold their clocks in long products; 20 W and a share of the limit left the module a
+    third of it and the chip a twentieth.
+    """
+    run = estimate("bert-large", device, batch=16, seq_len=384, precision="fp32")
+    peak = catalog.device(device).peak_flop_per_s[Dtype.FP32]
+    assert run.flop / run.latency_s > 0.5 * peak
 
 
 def test_other_classes_idle_beside_their_work():

@@ -158,3 +158,17 @@ def test_small_batches_of_compiled_networks_wait_for_their_wrapper(model, measur
     assert run.latency_s == pytest.approx(measured_s, rel=0.2)
     replayed = estimate(model, "h100-sxm-80gb", batch=1, execution="compiled", **sizes)
     assert replayed.latency_s < 0.5 * run.latency_s
+
+
+def test_small_batches_of_eager_convolutions_wait_for_the_host():
+    """NVIDIA DeepLearningExamples (729963dd), ResNet-50 v1.5 in PyTorch, T4, AMP: mean latency by
+    batch; from batch 16 on the board counts.
+    """
+    measured_s = {1: 12.96e-3, 2: 13.18e-3, 4: 12.99e-3, 8: 12.82e-3, 16: 15.8e-3}
+    runs = {
+        batch: estimate("resnet-50", "t4", batch=batch, precision="fp16", execution="eager")
+        for batch in measured_s
+    }
+    assert [run.bound == "dispatch" for run in runs.values()] == [True] * 4 + [False]
+    for batch, run in runs.items():
+        assert run.latency_s == pytest.approx(measured_s[batch], rel=0.25)

@@ -102,11 +102,25 @@ OPERATIONS = [
     ("edge-detector", {"network": "yolo-v5", "classes": 80}, (640, 640), 109.1, 0.002),
     (
         "edge-detector",
+        {"network": "yolo-v5-p6", "classes": 80, "width_multiplier": 0.5, "depth_multiplier": 0.33},
+        (640, 640),
+        16.8,
+        0.02,
+    ),
+    (
+        "edge-detector",
         {"network": "yolo-x", "classes": 80, "width_multiplier": 0.75, "depth_multiplier": 0.67},
         (640, 640),
         73.8,
         0.005,
     ),
+    # the zoo's names, and Scaled-YOLOv4's and YOLOv6's tables
+    ("edge-detector", {"network": "densebox", "classes": 4}, (320, 320), 0.49, 0.01),
+    ("edge-detector", {"network": "densebox", "classes": 4}, (360, 640), 1.11, 0.01),
+    ("edge-detector", {"network": "densebox", "classes": 8}, (320, 320), 0.49, 0.01),
+    ("edge-detector", {"network": "retinaface"}, (360, 640), 1.11, 0.01),
+    ("edge-detector", {"network": "yolo-v4-csp", "classes": 80}, (640, 640), 121.0, 0.01),
+    ("edge-detector", {"network": "yolo-v6", "classes": 80}, (640, 640), 82.4, 0.03),
     # pruned by 0.3 to 189.7
     ("edge-detector", {"network": "openpose"}, (368, 368), 189.7 / 0.7, 0.02),
     # Redmon's table of YOLOv3 at 416 pixels: 65.86 and 5.56 Bn.
@@ -121,14 +135,15 @@ def test_operations_are_those_of_the_published_name(family, parameters, size, gf
     assert flop / 1e9 == pytest.approx(gflop, rel=tolerance)
 
 
-# Parameters: Ultralytics' yolov3 and yolov3-tiny; TF-Slim's and torchvision's MobileNets; SSD300 of
-# VOC in PyTorch, whose biases are normalisations here.
+# Parameters: Ultralytics' yolov3 and yolov3-tiny; YOLOv6's table; TF-Slim's and torchvision's
+# MobileNets; SSD300 of VOC in PyTorch, whose biases are normalisations here.
 @pytest.mark.parametrize(
     ("family", "parameters", "size", "count", "tolerance"),
     [
         ("darknet", {"version": "3", "classes": 80}, (416, 416), 61_949_149, 0),
         ("darknet", {"version": "3-tiny", "classes": 80}, (416, 416), 8_852_366, 0),
         ("edge-detector", {"network": "ssd-vgg", "classes": 21}, (300, 300), 26_285_486, 1e-4),
+        ("edge-detector", {"network": "yolo-v6", "classes": 80}, (640, 640), 34.3e6, 0.01),
         ("edge-classifier", {"network": "mobilenet-v2"}, (224, 224), 3_504_872, 0),
         (
             "edge-classifier",

@@ -200,7 +200,12 @@ class EdgeDetectorParameters(RectangleParameters):
         "superpoint",
         "ultrafast-lane",
         "openpose",
+        "densebox",
+        "retinaface",
+        "yolo-v4-csp",
         "yolo-v5",
+        "yolo-v5-p6",
+        "yolo-v6",
         "yolo-x",
     ]
     width_multiplier: Multiplier = 1.0
@@ -213,7 +218,8 @@ def _yolo_sizes(p: EdgeDetectorParameters) -> Document:
     YOLOX has as many blocks in its second stage as in its third.
     """
     sizes: Document = {
-        f"c{base}": -int(-base * p.width_multiplier // 8) * 8 for base in (64, 128, 256, 512, 1024)
+        f"c{base}": -int(-base * p.width_multiplier // 8) * 8
+        for base in (64, 128, 256, 384, 512, 768, 1024)
     }
     middle = {6: 9} if p.network == "yolo-x" else {}
     for base in (3, 6, 9):
