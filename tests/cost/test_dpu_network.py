@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim.cost.fpga.host_tasks import HostTask, host_work
-from accelsim.cost.fpga.network import DpuBoards, DpuRates, join_networks, thread_times_s
+from accelsim.cost.fpga.network import (
+    DpuBoards,
+    DpuRates,
+    host_times_s,
+    join_networks,
+    thread_times_s,
+)
 from accelsim.cost.fpga.network_layers import layer_columns, network_flop, pruned_to
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import PRECISIONS
@@ -297,6 +303,14 @@ def test_outputs_in_the_host_cache_are_worked_on_by_more_threads():
     within = times(detector(2**20), rates, HostTask.PIXELS)[1]
     beyond = times(detector(2**20 + 1), rates, HostTask.PIXELS)[1]
     assert beyond > 1.9 * within
+
+
+def test_boxes_are_chosen_from_cached_scores_on_every_processor():
+    rates = replace(DpuRates(), cached_threads=1.5, softmax_box_s=1e-6)
+    networks = join_networks([detector(2**16)], [HostTask.SOFTMAX_BOXES], boards())
+    (alone, few), (same, every) = (host_times_s(networks, rates, count) for count in (None, 4.0))
+    assert alone == same
+    assert few - every == pytest.approx(2**16 * 1e-6 * (1 / 1.5 - 1 / 4))
 
 
 def test_first_releases_of_a_board_have_slower_memory():

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from accelsim.cost.fpga.network import DpuBoards, DpuRates, join_networks, thread_times_s
+from accelsim.cost.fpga.network_rates import shipped_rates
 from accelsim.datafile import data_root
 from accelsim.errors import InputError
 from accelsim.validation.data_folder import data_folder
@@ -51,6 +52,27 @@ def test_multiply_adds_and_pruning_are_told_apart():
     assert not pruned.gives_multiply_adds
     assert known_network("pt_unheard-of_net_10G", 224, 224, 1e10) is None
     assert known_network("cf_resnet50_imagenet_224_224_7.7G", 0, 0, 7.7e9) is None
+
+
+@pytest.mark.parametrize(
+    ("release", "name", "size", "single_per_s", "multi_per_s"),
+    [
+        ("v2.0", "cf_densebox_wider_320_320_0.49G", (320, 320), 432.2, 1654.7),
+        ("v2.0", "cf_retinaface_wider_360_640_1.11G", (360, 640), 126.2, 541.9),
+        ("v3.0", "pt_yolov4csp_coco_640_640_121G", (640, 640), 7.386, 20.21),
+        ("v3.0", "pt_yolov5s6_coco_1280_1280_17G", (1280, 1280), 10.68, 26.09),
+    ],
+)
+def test_networks_that_no_rate_was_fitted_to(release, name, size, single_per_s, multi_per_s):
+    """Vitis AI model zoo, ZCU102: three cores at 281 MHz."""
+    found = known_network(name, *size, stated_operations(name))
+    placed = (np.array([values]) for values in ((8.0, 16.0, 16.0), 281e6, 3.0, 19.2e9, 1.0, 4.0))
+    no = np.array([False])
+    networks = join_networks([found.layers], [found.task], DpuBoards(*placed, no, no))
+    assert network_family(name) not in shipped_rates().families
+    single_s, multi_s = thread_times_s(networks, shipped_rates().of(release))
+    assert 1 / single_s[0] == pytest.approx(single_per_s, rel=0.2)
+    assert 1 / multi_s[0] == pytest.approx(multi_per_s, rel=0.3)
 
 
 @pytest.mark.parametrize(

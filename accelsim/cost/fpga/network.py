@@ -215,7 +215,7 @@ def thread_times_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, 
         rates: Of the release.
     """
     alone, together = (core_times_s(networks, rates, is_shared=shared) for shared in (False, True))
-    one, all_threads = host_times_s(networks, rates)
+    one, all_threads = host_times_s(networks, rates, box_threads=HOST_CORES)
     return alone + one, np.maximum(together / networks.boards.core_count, all_threads)
 
 
@@ -288,17 +288,27 @@ def gate_fractions(networks: DpuNetworks, rates: DpuRates) -> FloatArray:
     return gates / core_times_s(networks, rates)
 
 
-def host_times_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, FloatArray]:
+def host_times_s(
+    networks: DpuNetworks, rates: DpuRates, box_threads: float | None = None
+) -> tuple[FloatArray, FloatArray]:
     """Host time of one image alone, and per image with all threads busy, shape (k,) each.
 
     Estimate: its form is chosen to fit the throughput AMD publishes for its boards.
+
+    Args:
+        networks: Network runs.
+        rates: Of the release.
+        box_threads: Images whose boxes the host chooses at once from scores in its cache, which is
+            arithmetic where a map of classes is traffic; as for other outputs if None.
     """
     per_unit = np.array([0.0, *(getattr(rates, name) for name in _TASK_RATES)])
     host = networks.host
     boards = networks.boards
     common = (rates.image_s + rates.pixel_s * host.input_pixels) * boards.host_ratio
     outputs = per_unit[host.task] * host.amount * boards.host_ratio
-    threads = np.where(host.is_cached, rates.cached_threads, rates.host_threads)
+    is_chosen = np.isin(host.task, (HostTask.SOFTMAX_BOXES, HostTask.SIGMOID_BOXES))
+    cached = np.where(is_chosen, box_threads or rates.cached_threads, rates.cached_threads)
+    threads = np.where(host.is_cached, cached, rates.host_threads)
     scan_threads = np.where(host.task == HostTask.SIGMOID_BOXES, boards.scan_threads, HOST_CORES)
     single_s = common + outputs + host.scan_s / scan_threads
     return single_s, common / rates.host_threads + outputs / threads + host.scan_s / HOST_CORES
