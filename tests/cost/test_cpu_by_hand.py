@@ -56,6 +56,11 @@ IDEAL = {
 }
 
 
+def moving_s(machine, working_set, moved, threads) -> float:
+    level_bytes = machine.level_bytes(np.array([working_set]), np.array([moved]))
+    return float(machine.level_s(level_bytes, threads)[0])
+
+
 def parameters(**changes) -> CpuParameters:
     return replace(cpu_parameters(), **(IDEAL | changes))
 
@@ -129,9 +134,7 @@ def test_caches_hold_less_of_a_set_the_nearer_it_comes_to_their_size() -> None:
     ],
 )
 def test_each_part_of_a_working_set_comes_from_where_it_lies(working_set, expected_s) -> None:
-    assert bench().level_s(np.array([working_set]), np.array([1e6]), ALL)[0] == pytest.approx(
-        expected_s
-    )
+    assert moving_s(bench(), working_set, 1e6, ALL) == pytest.approx(expected_s)
 
 
 def test_a_part_of_a_batch_takes_its_share_of_the_cache() -> None:
@@ -145,21 +148,19 @@ def test_a_part_of_a_batch_takes_its_share_of_the_cache() -> None:
 
 def test_one_core_draws_less_from_memory_and_has_its_share_of_the_cache() -> None:
     machine = bench()
-    assert machine.level_s(np.array([np.inf]), np.array([1e6]), ONE)[0] == pytest.approx(1e6 / 5e9)
-    assert machine.level_s(np.array([1.0]), np.array([1e6]), ONE)[0] == pytest.approx(
-        1e6 / (40e9 / 4)
-    )
+    assert moving_s(machine, np.inf, 1e6, ONE) == pytest.approx(1e6 / 5e9)
+    assert moving_s(machine, 1.0, 1e6, ONE) == pytest.approx(1e6 / (40e9 / 4))
     slow = bench(
         level_bytes_per_s=np.array([12e9, 10e9])
     )  # a quarter of the cache is slower than memory
-    assert slow.level_s(np.array([1.0]), np.array([1e6]), ONE)[0] == pytest.approx(1e6 / 5e9)
+    assert moving_s(slow, 1.0, 1e6, ONE) == pytest.approx(1e6 / 5e9)
 
 
 def test_two_caches_hold_what_the_inner_one_does_not() -> None:
     machine = bench(
         level_capacity_bytes=np.array([1e6, 4e6]), level_bytes_per_s=np.array([80e9, 40e9, 10e9])
     )
-    found = machine.level_s(np.array([8e6]), np.array([8e6]), ALL)[0]
+    found = moving_s(machine, 8e6, 8e6, ALL)
     assert found == pytest.approx(1e6 / 80e9 + 3e6 / 40e9 + 4e6 / 10e9)
 
 
@@ -196,9 +197,7 @@ def test_fresh_outputs_above_the_threshold_fault_in(written, execution, fault_s)
     calibrated = FittedKernels({}, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     machine = bench(parameters(kernels=calibrated), execution=execution)
     found = costs(K.ELEMENTWISE, (10**6, 1, 0), write=written, machine=machine)
-    assert found.memory_s[0] == pytest.approx(
-        machine.level_s(np.array([written]), np.array([written]), ALL)[0] + fault_s
-    )
+    assert found.memory_s[0] == pytest.approx(moving_s(machine, written, written, ALL) + fault_s)
 
 
 def test_parallel_regions_fork_and_join() -> None:
@@ -359,7 +358,7 @@ def test_steps_of_a_single_sequence_are_bound_by_their_weights() -> None:
     used = parameters(gemv_efficiency_fraction=1.0)
     weights = 4 * 512 * 512 * 4.0
     machine = bench(used)
-    step_s = machine.level_s(np.array([weights]), np.array([weights]), ALL)[0]
+    step_s = moving_s(machine, weights, weights, ALL)
     flop = 10 * 2.0 * 4 * 512 * (512 + 512)
     found = costs(K.LSTM, (1, 10, 512, 512, 1), flop=flop, used=used, machine=machine)
     inputs_s = 10 * 2.0 * 4 * 512 * 512 / 50e9

@@ -114,23 +114,23 @@ class CpuMachine:
         shares: FloatArray = np.exp(-np.logaddexp(0.0, sharpness * log_size) / sharpness)
         return shares
 
-    def level_s(
-        self, working_set_bytes: FloatArray, moved_bytes: FloatArray, threads: FloatArray
-    ) -> FloatArray:
-        """Time to move bytes of a working set, each part from the innermost level that holds it,
-        shape (k,).
+    def level_bytes(self, working_set_bytes: FloatArray, moved_bytes: FloatArray) -> FloatArray:
+        """Bytes of a working set that move from each cache, innermost first, and from main memory:
+        each part from the innermost level that holds it, shape (levels + 1, k).
+        """
+        held = self.resident_shares(working_set_bytes)
+        parts: FloatArray = moved_bytes * np.diff(held, axis=0, prepend=0.0, append=1.0)
+        return parts
+
+    def level_s(self, level_bytes: FloatArray, threads: FloatArray) -> FloatArray:
+        """Time to move bytes from each level, shape (k,).
 
         Caches scale with the threads that run; main memory is capped by what each core can draw.
         """
-        threads_share = np.minimum(threads / self.threads, 1.0)
         memory = np.minimum(self.level_bytes_per_s[-1], self.core_memory_bytes_per_s * threads)
-        held = self.resident_shares(working_set_bytes)
-        parts = np.diff(held, axis=0, prepend=0.0)
-        cached = np.maximum(
-            self.level_bytes_per_s[:-1, None] * threads_share[None, :], memory[None, :]
-        )
-        missed = 1.0 - held[-1] if len(held) else np.ones_like(moved_bytes)
-        time: FloatArray = moved_bytes * ((parts / cached).sum(axis=0) + missed / memory)
+        share = np.minimum(threads / self.threads, 1.0)
+        cached = np.maximum(self.level_bytes_per_s[:-1, None] * share, memory)
+        time: FloatArray = (level_bytes[:-1] / cached).sum(axis=0) + level_bytes[-1] / memory
         return time
 
     def _operands(self, rows: Rows) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -162,15 +162,15 @@ class CpuMachine:
         fewer = self._missed_bytes(rows, asked) < self._missed_bytes(rows, parts)
         return np.where(fewer, asked, parts)
 
-    def traffic_s(self, rows: Rows, threads: FloatArray, parts: FloatArray) -> FloatArray:
-        """Time of a row's operands: activations at their level, weights from memory where they are
-        cold, once for each part, shape (k,).
+    def traffic_bytes(self, rows: Rows, parts: FloatArray) -> FloatArray:
+        """Bytes of a row's operands from each level: activations at theirs, weights from memory
+        where they are cold, once for each part, shape (levels + 1, k).
         """
         weights, summed, other = self._operands(rows)
         held = self._held_bytes(rows, parts)
-        weight_set = np.where(self.weights_cold, np.inf, held)
-        return self.level_s(held, other + parts * summed, threads) + self.level_s(
-            weight_set, parts * weights, threads
+        weight_set = np.full(len(rows), np.inf) if self.weights_cold else held
+        return self.level_bytes(held, other + parts * summed) + self.level_bytes(
+            weight_set, parts * weights
         )
 
     def main_memory_bytes(self, rows: Rows) -> FloatArray:
@@ -191,9 +191,9 @@ class CpuMachine:
         moved: FloatArray = missed * (other + parts * summed) + weights_missed * parts * weights
         return moved
 
-    def page_fault_s(self, rows: Rows, threads: FloatArray) -> FloatArray:
-        """Page faults of fresh outputs above the allocator's mmap threshold, shape (k,); eager
-        execution on a calibrated CPU only.
+    def page_fault_s(self, rows: Rows) -> FloatArray:
+        """Page faults of fresh outputs above the allocator's mmap threshold on one thread, shape
+        (k,); eager execution on a calibrated CPU only.
 
         Other CPUs are servers whose launcher keeps the heap (`torch.backends.xeon.run_cpu` loads
         tcmalloc or jemalloc where it finds them).
@@ -202,12 +202,8 @@ class CpuMachine:
         if self.execution is not Execution.EAGER or keeps_heap:
             return np.zeros(len(rows))
         written = rows.column("write_bytes")
-        side_by_side = np.minimum(threads, self.values.page_fault_parallel_count)
         fresh = written > self.values.page_fault_bytes
-        time: FloatArray = np.where(
-            fresh, written * self.values.page_fault_s_per_byte / side_by_side, 0.0
-        )
-        return time
+        return np.where(fresh, written * self.values.page_fault_s_per_byte, 0.0)
 
     def fork_join_s(self, threads: FloatArray) -> FloatArray:
         """Time to start and join a parallel region; none on one thread, shape (k,)."""

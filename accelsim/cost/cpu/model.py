@@ -219,7 +219,8 @@ def _started(
         fed: Threads that have arithmetic, where others only move operands.
     """
     parts = machine.part_count(rows)
-    moved_s = partial(machine.traffic_s, rows, parts=parts) if memory_s is None else memory_s
+    moved_s = memory_s or partial(machine.level_s, machine.traffic_bytes(rows, parts))
+    fault_s, faulting = machine.page_fault_s(rows), machine.values.page_fault_parallel_count
     sharing = threads if fed is None else fed
     work = compute * sharing
 
@@ -228,7 +229,7 @@ def _started(
         return shared
 
     def traffic_s(count: FloatArray) -> FloatArray:
-        return moved_s(count) + machine.page_fault_s(rows, count)
+        return moved_s(count) + fault_s / np.minimum(count, faulting)
 
     def time_s(count: FloatArray) -> FloatArray:
         longest: FloatArray = np.maximum(compute_s(count), traffic_s(count))
@@ -335,9 +336,10 @@ def _recurrent(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCos
     # a state of few rows feeds few threads, but more of them read its weights sooner
     most = np.maximum(most, _threads(weights, 4.0 * values.parallel_grain_count, machine))
 
+    reread = machine.level_bytes(weights, weights)
+
     def step_s(count: FloatArray) -> FloatArray:
-        reread = machine.level_s(weights, weights, count)
-        longest: FloatArray = np.maximum(work / count, reread)
+        longest: FloatArray = np.maximum(work / count, machine.level_s(reread, count))
         return longest + machine.fork_join_s(count)
 
     threads = _best_threads(step_s, most, machine)
@@ -405,9 +407,8 @@ def _optimizer(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCos
     lane = flop / (machine.vector_rate(rows) * values.vector_efficiency_fraction)
     threads = _threads(rows["parameters"], values.parallel_grain_count, machine)
     passes = values.optimizer_pass_ratio if eager else 1.0
-
-    def memory_s(count: FloatArray) -> FloatArray:
-        return passes * machine.traffic_s(rows, count, np.ones(len(rows)))
+    moved = passes * machine.traffic_bytes(rows, np.ones(len(rows)))
+    memory_s = partial(machine.level_s, moved)
 
     start = machine.dispatch_s * np.maximum(rows["tensors"] if eager else 1.0, 1.0)
     costs = _started(rows, machine, lane * machine.threads / threads, flop, threads, 0.0, memory_s)
@@ -431,11 +432,11 @@ def _gather(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
     lines = np.ceil(row_bytes / 64.0) * rows["lookups"] * (2.0 if rows.kind == _K.SCATTER else 1.0)
     threads = _threads(rows["lookups"] * rows["width"], values.parallel_grain_count, machine)
     cold = row_bytes * rows["table_rows"] > machine.last_level_bytes
-    parts = machine.part_count(rows)
+    moved = machine.traffic_bytes(rows, machine.part_count(rows))
     waiting = np.where(cold, lines * values.memory_latency_s / values.outstanding_line_count, 0.0)
 
     def memory_s(count: FloatArray) -> FloatArray:
-        return machine.traffic_s(rows, count, parts) + waiting / count
+        return machine.level_s(moved, count) + waiting / count
 
     flop = rows.column("flop")
     compute = (
