@@ -6,7 +6,7 @@ says what the parameters come from, then how far runs like it on the same device
 where none was measured there, those on other devices of its class, as ranges, or that there are
 none. No interval is narrower than the residuals of its class's runs of its setting; where fewer
 than `_LEAST_ROWS` were measured, nor than those of its mode and kind of model, of its mode, or of
-its class.
+its class. Runs of few boards say less of the next one, which the interval makes up for.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ EVIDENCE_NAME = "EVIDENCE.json"
 _MAX_BYTES = 1_000_000
 #: Runs that say something of a spread.
 _LEAST_ROWS = 5
+#: 95 % quantile of the normal distribution.
+_Z95 = 1.6448536269514722
 #: Median error from which on a device's figures decide nothing without a word.
 FAR_APE_FRACTION = 0.4
 #: Spread of ln(metered / predicted power) of a board: nine of ten rows of the scoreboard lie within
@@ -120,7 +122,8 @@ def has_own_spread(device: DeviceProfile, tier: Tier) -> bool:
 def residual_log_sigma(device_class: str, setting: Setting, left_out: str = "") -> float:
     """Spread of ln(measured / predicted) of the class's runs like one; 0 where none was measured.
 
-    A group of few rows widens the spread of the next larger group, it does not narrow it.
+    A group of few rows widens the spread of the next larger group, it does not narrow it. Nor is it
+    narrower than what any group with its small-sample correction says of one more board.
 
     Args:
         device_class: Class of the device.
@@ -129,15 +132,41 @@ def residual_log_sigma(device_class: str, setting: Setting, left_out: str = "") 
             where empty.
     """
     spreads = shipped_evidence()["spreads"]
-    widest = 0.0
+    measured = [0.0]
+    of_others: list[float] = []
+    row_count = 0
     for place in residual_places(device_class, setting):
         entry = spreads.get(place)
         if entry is None or (left_out and not entry["without"]):  # a group of one
             continue
-        widest = max(widest, float(entry["without"].get(left_out, entry["log_sigma"])))
-        if entry["rows"] >= _LEAST_ROWS:
-            break
-    return widest
+        own = float(entry["without"].get(left_out, entry["log_sigma"]))
+        if row_count < _LEAST_ROWS:
+            measured.append(own)
+        row_count = entry["rows"]
+        origin_count = len(entry["without"]) - (left_out in entry["without"])
+        if origin_count > 1:
+            of_others.append(own * small_sample_ratio(origin_count))
+    return max(*measured, min(of_others, default=0.0))
+
+
+def small_sample_ratio(origin_count: int) -> float:
+    """Spread that holds 90 % of one more board's runs, over that of the boards measured.
+
+    Runs of one board, or of one trained model, share an error. The spread is taken about 0, so that
+    n boards are n degrees of freedom: the 95 % quantile of Student's t over the normal's (JCGM
+    100:2008, annex G), by its expansion (Abramowitz and Stegun, 26.7.5), 1 % low at n = 2.
+
+    Args:
+        origin_count: Boards or models n, >= 2.
+    """
+    terms = (
+        _Z95,
+        (_Z95**3 + _Z95) / 4,
+        (5 * _Z95**5 + 16 * _Z95**3 + 3 * _Z95) / 96,
+        (3 * _Z95**7 + 19 * _Z95**5 + 17 * _Z95**3 - 15 * _Z95) / 384,
+    )
+    quantile = sum(term / origin_count**power for power, term in enumerate(terms))
+    return quantile / _Z95
 
 
 @lru_cache(maxsize=256)
