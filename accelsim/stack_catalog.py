@@ -104,18 +104,21 @@ class Achieved(FrozenModel, strict=False):
 
 
 class Spread(FrozenModel, strict=False):
-    """How far whole networks lie from the prediction with these ratios.
+    """How far networks lie from the prediction with these ratios.
 
     Attributes:
         device_class: Class of devices.
         mode: Inference or training.
+        family: Family of operators, of whose time it is the spread; of all where None.
         log_sigma: Standard deviation of ln(measured / predicted).
-        rows: Whole-model rows behind it, each predicted with its board left out.
+        rows: Whole-model rows behind it that spend most of their time in the family, each predicted
+            with its board left out.
         without: The same from all boards but one, by board.
     """
 
     device_class: DeviceClass
     mode: Mode
+    family: Family | None = None
     log_sigma: Annotated[float, Field(ge=0.0, le=2.0)]
     rows: Annotated[int, Field(ge=0)]
     without: Mapping[str, float] = {}
@@ -161,7 +164,7 @@ class Stack(FrozenModel, strict=False):
         all_reduce_start_us: Start of its own all-reduce between devices whose memory each other can
             read; None where it has none.
         achieved: Ratios by operator family; 1 where there is none.
-        spreads: Spread of whole networks by device class and mode.
+        spreads: Spread of networks by device class and mode, and by operator family.
         source: Where versions and properties come from; of the ratios, too.
     """
 
@@ -231,18 +234,22 @@ class Stack(FrozenModel, strict=False):
             if (entry.device_class, entry.mode) == (device_class, mode)
         }
 
-    def log_sigma(self, device_class: str, mode: str, unseen_board: str = "") -> float:
-        """Spread of whole networks on this stack; `UNMEASURED_LOG_SIGMA` where none was measured.
+    def log_sigmas(self, device_class: str, mode: str, unseen_board: str = "") -> dict[str, float]:
+        """Spread of networks on this stack by operator family, and of whole ones under "whole";
+        `UNMEASURED_LOG_SIGMA` where none was measured.
 
         Args:
             device_class: Class of the device.
             mode: Inference or training.
             unseen_board: Board whose rows must not have shaped it; none where empty.
         """
-        for entry in self.spreads:
-            if (entry.device_class, entry.mode) == (device_class, mode):
-                return entry.without.get(unseen_board, entry.log_sigma)
-        return UNMEASURED_LOG_SIGMA
+        found: dict[str, float] = {
+            entry.family or "whole": entry.without.get(unseen_board, entry.log_sigma)
+            for entry in self.spreads
+            if (entry.device_class, entry.mode) == (device_class, mode)
+        }
+        whole = found.get("whole", UNMEASURED_LOG_SIGMA)
+        return {"whole": whole, **dict.fromkeys(FAMILIES, whole), **found}
 
 
 #: Spread of a stack of which no whole network was measured. Estimate: as far as stacks differ on

@@ -42,7 +42,14 @@ def test_a_ratio_leaves_an_unseen_board_out():
 
 
 def test_a_stack_nobody_measured_spreads():
-    assert stack_catalog.stack("onnxruntime").log_sigma("gpu", "inference") > 0.1
+    assert stack_catalog.stack("onnxruntime").log_sigmas("gpu", "inference")["whole"] > 0.1
+    unmeasured = stack_catalog.stack("vendor-compiler").log_sigmas("asic", "inference")
+    assert set(unmeasured.values()) == {stack_catalog.UNMEASURED_LOG_SIGMA}
+
+
+def test_a_family_without_a_spread_has_that_of_whole_networks():
+    found = stack_catalog.stack("pytorch").log_sigmas("cpu", "inference")
+    assert found == dict.fromkeys(("whole", *stack_catalog.FAMILIES), 0.0)
 
 
 def test_an_unknown_stack_names_the_known():

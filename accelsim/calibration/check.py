@@ -243,7 +243,7 @@ def _predict(
     )
     total = table.total_time_s
     rows = run_log_sigma(graph.kind, table.time_s, table.log_sigma, table.shared_log_sigma)
-    spread = math.exp(Z90 * math.hypot(rows, table.context_log_sigma))
+    spread = math.exp(Z90 * math.hypot(rows, table.context_of(table.time_s)))
     return Prediction(case, total, total / spread, total * spread, table.tier.value)
 
 

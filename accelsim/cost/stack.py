@@ -73,6 +73,25 @@ class MatrixVector:
 
 
 @frozen
+class FamilySpread:
+    """Spread of ln(true / predicted) of networks that spend their time in one family of operators.
+
+    Attributes:
+        whole: Of networks of any kind; of rows that belong to links.
+        convolution: Of convolutions.
+        product: Of matrix products, attention and recurrent cells.
+        memory: Of all else.
+        decode: Of a decode step.
+    """
+
+    whole: float = 0.0
+    convolution: float = 0.0
+    product: float = 0.0
+    memory: float = 0.0
+    decode: float = 0.0
+
+
+@frozen
 class StackEffect:
     """What a stack does to the costs of a graph on one class of devices.
 
@@ -86,7 +105,7 @@ class StackEffect:
         host: Time to issue an operator over the class's.
         library_call_s: Time to call a library's kernel and the generated ones around it; None where
             operators are issued one by one, or replayed.
-        log_sigma: Spread of ln(true / predicted) of whole networks.
+        spread: Spread of ln(true / predicted) by family; what rows of all families share.
         matrix_vector: Its kernels for few rows; None where it calls the library's.
         sums_ratio: Arithmetic time of products in 16 bits over the class's, by the format of sums.
     """
@@ -98,7 +117,7 @@ class StackEffect:
     transform_s: float | None = None
     host: float = 1.0
     library_call_s: float | None = None
-    log_sigma: float = 0.0
+    spread: FamilySpread = FamilySpread()
     matrix_vector: MatrixVector | None = None
     sums_ratio: float = 1.0
 
@@ -127,10 +146,8 @@ def on_stack(
         is_decode: Whether the rows are of a decode step.
     """
     kind = graph.kind
-    by_family = [effect.convolution, effect.product, effect.memory]
-    if is_decode:
-        by_family = [effect.decode] * len(by_family)
-    ratio: FloatArray = np.array([1.0, *by_family])[_PLACE[kind]]
+    ratio = _by_family(1.0, effect, kind, is_decode=is_decode)
+    spread = _by_family(effect.spread.whole, effect.spread, kind, is_decode=is_decode)
     own = _with_sums(table, graph, effect.sums_ratio)
     if effect.matrix_vector is not None:
         own = _with_matrix_vector(own, graph, effect.matrix_vector)
@@ -141,8 +158,19 @@ def on_stack(
         compute_s=own.compute_s * ratio,
         memory_s=own.memory_s * ratio + turned_s,
         dispatch_s=_issued_s(own.dispatch_s * effect.host, graph, effect),
-        context_log_sigma=float(np.hypot(own.context_log_sigma, effect.log_sigma)),
+        context_log_sigma=np.hypot(own.context_log_sigma, spread),
     )
+
+
+def _by_family(
+    of_links: float, values: StackEffect | FamilySpread, kind: Codes, *, is_decode: bool
+) -> FloatArray:
+    """The value of each row's family, shape (n,)."""
+    by_family = [values.convolution, values.product, values.memory]
+    if is_decode:
+        by_family = [values.decode] * len(by_family)
+    found: FloatArray = np.array([of_links, *by_family])[_PLACE[kind]]
+    return found
 
 
 def _turned_s(table: CostTable, graph: OperatorGraph, transform_s: float | None) -> FloatArray:

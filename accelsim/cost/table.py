@@ -75,8 +75,8 @@ class CostTable:
         tier: Where the parameters come from.
         shared_log_sigma: What all rows of one kind and format share inside a model on this device,
             shape (n,); all of it where None.
-        context_log_sigma: What all rows share besides: where buffers lie, what ran before, which
-            pages fault.
+        context_log_sigma: What all rows share besides, shape (n,) or one for all: where buffers
+            lie, what ran before, which pages fault, how far a stack's kernels are from the model's.
         extrapolation_decades: How far each row lies outside the measured range, shape (n,); None
             where unknown.
         energy_parts_j: `energy_j` by part of the chip, shape (n,) each; None where only class-wide
@@ -96,7 +96,7 @@ class CostTable:
     log_sigma: FloatArray
     tier: Tier = Tier.SPEC
     shared_log_sigma: FloatArray | None = None
-    context_log_sigma: float = 0.0
+    context_log_sigma: FloatArray | float = 0.0
     extrapolation_decades: FloatArray | None = None
     energy_parts_j: Mapping[str, FloatArray] | None = None
     energy_note: str = ""
@@ -119,6 +119,13 @@ class CostTable:
     def total_energy_j(self) -> float:
         """Sum of dynamic energies."""
         return float(self.energy_j.sum())
+
+    def context_of(self, time_s: FloatArray) -> float:
+        """Spread that rows share, weighted with their times, shape (n,): of one cause, errors add
+        linearly (JCGM 100:2008, section 5.2.2); 0 of no time.
+        """
+        total_s = float(time_s.sum())
+        return float((self.context_log_sigma * time_s).sum()) / total_s if total_s else 0.0
 
     def scaled(self, repeats: FloatArray | float) -> CostTable:
         """Every additive column times `repeats` (rows that run several times)."""

@@ -538,7 +538,8 @@ def _fill(
     figures.bound[at] = schedule.bound(rated, table.bound.reshape(shape), launches)
     figures.tier[at] = table.tier.value
     figures.device_s[at] = rated @ launches
-    figures.context_s[at] = table.context_log_sigma * figures.device_s[at]
+    shared_s = np.asarray(table.time_s * table.context_log_sigma)
+    figures.context_s[at] = shared_s.reshape(shape) @ launches
     shared = table.log_sigma if table.shared_log_sigma is None else table.shared_log_sigma
     columns: tuple[NDArray[Any], ...] = (
         np.repeat(at, shape[1]),

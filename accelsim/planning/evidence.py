@@ -165,7 +165,7 @@ def small_sample_ratio(origin_count: int) -> float:
         (5 * _Z95**5 + 16 * _Z95**3 + 3 * _Z95) / 96,
         (3 * _Z95**7 + 19 * _Z95**5 + 17 * _Z95**3 - 15 * _Z95) / 384,
     )
-    quantile = sum(term / origin_count**power for power, term in enumerate(terms))
+    quantile: float = sum(term / origin_count**power for power, term in enumerate(terms))
     return quantile / _Z95
 
 

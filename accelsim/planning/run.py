@@ -18,7 +18,7 @@ from accelsim import __version__, catalog, stack_catalog, workload_catalog
 from accelsim.cost.fitted import fitted_parameters
 from accelsim.cost.memory import available_bytes
 from accelsim.cost.registry import HEAPS
-from accelsim.cost.stack import MatrixVector, StackEffect
+from accelsim.cost.stack import FamilySpread, MatrixVector, StackEffect
 from accelsim.cost.table import Execution
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.frozen import frozen
@@ -128,7 +128,7 @@ class ResolvedRun:
             transform_s=None if layout is None else layout.transform_s,
             host=self.stack.version.gpu_host_ratio if asked[0] == "gpu" else 1.0,
             library_call_s=self.library_call_s,
-            log_sigma=self.stack.log_sigma(*asked),
+            spread=FamilySpread(**self.stack.log_sigmas(*asked)),
             **_own_kernels(self.stack, self.device),
         )
 

@@ -229,7 +229,8 @@ class Simulation(Result):
             np.concatenate(shared),
         )
         sums = [float(time.sum()) for time in times]
-        context = sum(t.context_log_sigma * x for t, x in zip(tables, sums, strict=True))
+        parts = zip(tables, times, sums, strict=True)
+        context = sum(table.context_of(time_s) * total_s for table, time_s, total_s in parts)
         return math.hypot(rows, context / sum(sums) if sum(sums) else 0.0)
 
     @property

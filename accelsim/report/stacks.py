@@ -29,13 +29,15 @@ STACK_COLUMNS = (
     "spread_rows",
     "source",
 )
+_SPREAD_TITLES = "class | mode | family | >90 % within | >rows behind it"
 #: Half a 90 % interval of a normal distribution, in standard deviations.
 _Z90 = 1.645
 
 
 def stack_row(stack: Stack) -> Document:
     """What one stack is; spreads of ln(time) and the rows behind them by class and mode."""
-    spreads = {f"{one.device_class} {one.mode}": one for one in stack.spreads}
+    whole = [one for one in stack.spreads if one.family is None]
+    spreads = {f"{one.device_class} {one.mode}": one for one in whole}
     return {
         "name": stack.name,
         "title": stack.title,
@@ -107,7 +109,7 @@ def stack_view(document: Values) -> RenderableType:
         _table("way | issues | fuses | ~source", map(_way_cells, document["ways"].items())),
         _table("layout | >time | ~source", map(_layout_cells, document["layouts"].items())),
         _table("class | mode | family | >time over the model's", map(_ratio, document["ratios"])),
-        _table("class | mode | >90 % within | >rows behind it", map(_spread, document["spreads"])),
+        _table(_SPREAD_TITLES, map(_spread, document["spreads"])),
     )
     return Group(*heading, *(part for table in tables if table for part in (table, Text(""))))
 
@@ -146,4 +148,5 @@ def _ratio(entry: Values) -> list[str]:
 
 def _spread(entry: Values) -> list[str]:
     spread = _spread_words(entry["log_sigma"])
-    return [entry["device_class"], entry["mode"], spread, f"{entry['rows']}"]
+    place = [entry["device_class"], entry["mode"], entry["family"] or "whole networks"]
+    return [*place, spread, f"{entry['rows']}"]

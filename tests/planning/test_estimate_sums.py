@@ -5,6 +5,7 @@ another way.
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -170,7 +171,8 @@ def test_the_interval_is_symmetric_in_logarithms_and_no_wider_than_its_widest_ro
     table = operator_costs(one.graph, profile, Execution.GRAPH, tier_parameters(profile))
     weight = table.time_s / table.time_s.sum()
     shared = table.log_sigma if table.shared_log_sigma is None else table.shared_log_sigma
-    assert sigma <= math.hypot(table.log_sigma.max(), found.run.stack_effect.log_sigma)
+    of_stack = max(asdict(found.run.stack_effect.spread).values())
+    assert sigma <= math.hypot(table.log_sigma.max(), of_stack)
     assert sigma >= np.sqrt(((weight * shared) ** 2).sum())  # if no two rows shared anything
 
 
@@ -236,7 +238,10 @@ def test_the_interval_of_generation_weighs_each_step_by_how_often_it_runs():
         np.concatenate([t.shared_log_sigma for t in tables]),
     ]
     found = simulate("llama-3.2-1b", "t4", **settings).operator_log_sigma
-    assert found == pytest.approx(math.hypot(run_log_sigma(*columns), run.stack_effect.log_sigma))
+    times = [t.time_s * p.repeats for p, t in zip(passes, tables, strict=True)]
+    context = sum(map(np.dot, times, (t.context_log_sigma for t in tables)))
+    context /= sum(map(np.sum, times))
+    assert found == pytest.approx(math.hypot(run_log_sigma(*columns), context))
 
 
 def test_a_transformer_with_a_convolution_at_its_door_is_no_convolutional_network():

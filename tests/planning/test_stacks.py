@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from accelsim.cost.stack import operator_families
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.planning.compare import compare
 from accelsim.planning.estimate import estimate
 from accelsim.planning.estimate_many import estimate_many
+from accelsim.planning.simulate import simulate
 
 GPU = {"device": "rtx-3090", "batch": 32, "precision": "fp16"}
 
@@ -29,9 +31,25 @@ def test_stacks_answer_differently():
 def test_the_interval_carries_the_spread_of_the_stack(stack):
     from accelsim import stack_catalog
 
-    sigma = stack_catalog.stack(stack).log_sigma("gpu", "inference")
-    low, high = 1.0, spread(estimate("bert-base", "a30", stack=stack, precision="fp16"))
-    assert high > low * 2.718 ** (1.644 * sigma)
+    sigmas = stack_catalog.stack(stack).log_sigmas("gpu", "inference")
+    narrowest = min(sigmas["product"], sigmas["memory"])
+    found = spread(estimate("bert-base", "a30", stack=stack, precision="fp16"))
+    assert found > 2.718 ** (1.644 * narrowest)
+
+
+def test_a_run_spreads_as_the_families_of_its_operators():
+    """Weighted by their time; a decode step is a family of its own."""
+    run = simulate("gpt2", "rtx-3090", output_len=8)
+    sigmas = run.run.stack.log_sigmas("gpu", "inference")
+    for one in run.passes:
+        context, time_s = one.table.context_of(one.table.time_s), one.table.time_s
+        if one.name == "decode":
+            assert context == pytest.approx(sigmas["decode"])
+            continue
+        families = operator_families(one.graph.kind)
+        weighted = sum(sigmas[family] * x for family, x in zip(families, time_s, strict=True))
+        assert context == pytest.approx(weighted / time_s.sum())
+    assert len({round(sigma, 6) for sigma in sigmas.values()}) > 3
 
 
 def test_the_default_is_named():

@@ -6,7 +6,8 @@ and what a stack adds; both are drawn towards none (ridge regression as a Gaussi
 and Williams, Gaussian Processes for Machine Learning, 2006, section 2.1), and rows of one stack on
 one board share an error, so that many rows of one board weigh little more than one. The spread of a
 stack is that of its rows about predictions that have not seen their board, drawn towards that of
-all stacks of the class.
+all stacks of the class. In a family of operators each row counts by its share of the time there,
+drawn towards the spread of all families.
 """
 
 from __future__ import annotations
@@ -211,30 +212,51 @@ def _spreads(name: str, rows: Sequence[_Row], unseen: Sequence[float]) -> list[s
             lines.append(f"  - {{{head}, log_sigma: {fixed}, rows: 0}}")
             continue
         own = [(row, r) for row, r in zip(rows, unseen, strict=True) if _is_at(row, place)]
-        if not own:
-            continue
-        boards = sorted({row.board for row, _ in own})
-        others = [
-            f"{b}: {number(_spread(name, [x for x in own if x[0].board != b]))}" for b in boards
-        ]
-        count = sum(row.stack == name for row, _ in own)
-        value = f"log_sigma: {number(_spread(name, own))}, rows: {count}"
-        lines += [f"  - {{{head}, {value},", f"     without: {{{', '.join(others)}}}}}"]
+        for family in ("", *FAMILIES):
+            if any(_share(row, family) for row, _ in own):
+                about = f"{head}, family: {family}" if family else head
+                lines += _spread_lines(name, own, family, about)
     return ["spreads:", *lines] if lines else []
+
+
+def _spread_lines(
+    name: str, own: Sequence[tuple[_Row, float]], family: str, about: str
+) -> list[str]:
+    boards = sorted({row.board for row, _ in own})
+    left = {board: [(row, error) for row, error in own if row.board != board] for board in boards}
+    others = [f"{b}: {number(_spread(name, rows, family))}" for b, rows in left.items()]
+    count = sum(row.stack == name and _is_most(row, family) for row, _ in own)
+    value = f"log_sigma: {number(_spread(name, own, family))}, rows: {count}"
+    return [f"  - {{{about}, {value},", f"     without: {{{', '.join(others)}}}}}"]
+
+
+def _share(row: _Row, family: str) -> float:
+    """Share of a row's time in a family; all of it in no family's name."""
+    return row.shares[family] if family else 1.0
+
+
+def _is_most(row: _Row, family: str) -> bool:
+    return not family or family == max(row.shares, key=row.shares.__getitem__)
 
 
 def _is_at(row: _Row, place: tuple[str, str]) -> bool:
     return (row.device_class, row.mode) == place
 
 
-def _spread(name: str, rows: Sequence[tuple[_Row, float]]) -> float:
+def _spread(name: str, rows: Sequence[tuple[_Row, float]], family: str = "") -> float:
     """Root mean square of what operators do not explain, drawn to that of all stacks."""
     beyond = np.array([max(error**2 - row.log_sigma**2, 0.0) for row, error in rows])
     if not len(beyond):
         return UNMEASURED_LOG_SIGMA
-    mine = np.array([row.stack == name for row, _ in rows])
-    whole = float(beyond.mean())
-    total = float(beyond[mine].sum()) + _PRIOR_ROWS * whole
-    found = float(np.sqrt(total / (mine.sum() + _PRIOR_ROWS)))
+    share = np.array([_share(row, family) for row, _ in rows])
+    mine = share * np.array([row.stack == name for row, _ in rows])
+    of_class = _drawn(beyond, share, float(beyond.mean()))
+    found = float(np.sqrt(_drawn(beyond, mine, of_class)))
     few = len({row.board for row, _ in rows}) < _SPREAD_BOARDS
     return max(found, UNMEASURED_LOG_SIGMA) if few else found
+
+
+def _drawn(squares: FloatArray, weights: FloatArray, prior: float) -> float:
+    """Weighted mean, with the prior as `_PRIOR_ROWS` more."""
+    total = float(squares @ weights) + _PRIOR_ROWS * prior
+    return total / float(weights.sum() + _PRIOR_ROWS)

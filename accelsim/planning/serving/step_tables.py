@@ -398,10 +398,13 @@ def _spread(graph: OperatorGraph, table: CostTable, rows: slice) -> tuple[float,
     shared = sigma if own is None else own[rows]
     total = run_log_sigma(kind, time_s, sigma, None if own is None else shared)
     common = run_log_sigma(kind, time_s, shared, None)
-    variance = total**2 + table.context_log_sigma**2
+    weights = np.zeros(len(graph))
+    weights[rows] = time_s
+    context = table.context_of(weights)
+    variance = total**2 + context**2
     if not variance:
         return 0.0, 1.0
-    return math.sqrt(variance), min(1.0, (common**2 + table.context_log_sigma**2) / variance)
+    return math.sqrt(variance), min(1.0, (common**2 + context**2) / variance)
 
 
 def _surface(

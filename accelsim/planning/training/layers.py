@@ -333,7 +333,7 @@ def _spreads(
     copies = np.bincount(blocks.alike, minlength=blocks.distinct_count)
     shared = table.log_sigma if table.shared_log_sigma is None else table.shared_log_sigma
     times = table.time_s * copies[blocks.distinct_block]
-    about = (table.context_log_sigma, table.tier, setting, relatives)
+    about = (table.context_of(times), table.tier, setting, relatives)
     return RowSpreads(graph.kind.astype(np.int64), times, table.log_sigma, shared, *about)
 
 

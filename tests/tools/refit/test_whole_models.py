@@ -44,3 +44,12 @@ def test_a_spread_is_what_operators_do_not_explain():
     assert spread("pytorch", 0.5, "xyz") == pytest.approx(np.sqrt(0.5**2 - 0.05**2))
     assert spread("tensorrt", 0.5, "xyz") > 0
     assert spread("pytorch", 0.05, "xy") == UNMEASURED_LOG_SIGMA
+
+
+def test_a_family_spreads_as_the_rows_that_spend_their_time_there():
+    rows = [(row("a", b, 0.0, product=0.9, memory=0.1), 0.4) for b in "uvwxyz" * 5]
+    rows += [(row("a", b, 0.0, memory=1.0), 0.1) for b in "uvwxyz" * 5]
+    product, memory = (_spread("a", rows, family) for family in ("product", "memory"))
+    assert memory < _spread("a", rows) < product < 0.4
+    few = _spread("a", [rows[0], *rows[30:]], "product")
+    assert few < product  # drawn to the rows of other families
