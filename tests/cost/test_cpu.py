@@ -325,3 +325,21 @@ def test_dot_product_units_of_desktop_chips_multiply_bytes_four_times_as_fast():
         cost_cpu(g, catalog.device("core-i9-13900k"), Execution.GRAPH).compute_s[0] for g in graph
     )
     assert fp32 / int8 == pytest.approx(4.0, rel=0.1)
+
+
+@pytest.mark.parametrize("name", ["core-i9-13900k", "xeon-platinum-8280", "xeon-platinum-8480+"])
+def test_probabilities_of_a_quantised_network_stay_in_floats(name):
+    """Softmax and the product behind it are left out of quantisation for CPUs (OpenVINO,
+    tools/pot/graph/cpu_patterns.py), which run them in BF16 where they have units.
+    """
+    cpu = catalog.device(name)
+    wide = "bf16" if Dtype.BF16 in cpu.matrix_flop_per_s else "fp32"
+    of_attention, of_products = (
+        [cost_cpu(build(dtype), cpu).compute_s[0] for dtype in ("int8", wide)]
+        for build in (
+            lambda dtype: attention(32, 12, 128, 128, dtype=dtype),
+            lambda dtype: gemm(32 * 128, 768, 768, dtype),
+        )
+    )
+    assert 0.5 < of_attention[0] / of_attention[1] < 1.0
+    assert of_attention[0] / of_attention[1] > of_products[0] / of_products[1]

@@ -141,10 +141,11 @@ def test_a_compiled_network_is_never_slower_on_a_cpu(name, model, batch, mode):
 
 @pytest.mark.parametrize("name", CHIPS)
 @given(
-    model=st.sampled_from(["mobilenet-v2", "resnet-50", "bert-base", "gpt2"]),
+    model=st.sampled_from(["mobilenet-v2", "resnet-50", "bert-base", "gpt2", "fcn-5-26752"]),
     batch=st.integers(1, 70),
     more=st.sampled_from([1, 2, 5]),
 )
+@example(model="fcn-5-26752", batch=15, more=1)  # fills the rows of a Stratix V's grid
 @settings(max_examples=1, deadline=None)
 def test_a_chip_loses_at_most_a_fifth_with_a_larger_batch(name, model, batch, more):
     """Whether or not the batch fills its cores or its mapping."""

@@ -93,6 +93,14 @@ class CpuMachine:
             raise UnsupportedOperatorError(self.name, operator, f"it has no {label} arithmetic")
         return found
 
+    @property
+    def unquantised_rate(self) -> float:
+        """Rate of large GEMMs in the format that a network in INT8 keeps elsewhere: BF16 where
+        there are units (OpenVINO documentation, CPU device: inference_precision), else FP32.
+        """
+        wide = self.gemm_rate[[Dtype.FP32, Dtype.BF16]]
+        return float(wide[0] if self.emulated[Dtype.BF16] else wide.max())
+
     def vector_rate(self, rows: Rows) -> FloatArray:
         """Vector FMA peak for each row's format (fp32's where the profile has none), shape (k,)."""
         rates: FloatArray = self.lane_rates[rows.column("dtype")]

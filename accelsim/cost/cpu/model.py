@@ -311,10 +311,16 @@ def _conv(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
 
 @FORMULAS.register(_K.ATTENTION, _K.ATTENTION_BACKWARD)
 def _attention(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+    """Scores, softmax and context; quantised networks keep what comes of softmax in floats.
+
+    The product of probabilities and values is left unquantised for CPUs (OpenVINO,
+    tools/pot/graph/cpu_patterns.py and NNCF's ignored patterns: softmax to the product behind it).
+    """
     parts = attention_products(rows)
     rate = machine.checked(machine.gemm_rate, rows)
+    of_softmax = np.where(rows.column("dtype") == Dtype.INT8, machine.unquantised_rate, rate)
     products = _product_s(parts.scores, rate, machine, values) + _product_s(
-        parts.context, rate, machine, values
+        parts.context, of_softmax, machine, values
     )
     forward = parts.scores.flop + parts.context.flop
     passes = np.divide(parts.flop, forward, out=np.zeros(len(rows)), where=forward > 0)

@@ -23,6 +23,9 @@ from accelsim.workloads.graph import FloatArray
 #: Least pixel parallelism of a generic grid: that of the published cores (AMD PG338, B1600 to
 #: B4096).
 _GENERIC_PIXELS = 8
+#: Layouts of a generic grid for twice the pixels: a batch that outgrows one by an image finds
+#: another a fifth larger.
+_GENERIC_LAYOUTS = 4
 #: Power of two of its least channel parallelism: that of the published cores.
 _GENERIC_POWER = 3
 #: Overlays whose cores are one engine's batch: they share each weight fetch and keep feature maps
@@ -166,10 +169,11 @@ def _published_grid(device: FpgaProfile, core: DpuCore, values: FpgaParameters) 
 
 
 def _generic_grid(device: FpgaProfile, values: FpgaParameters) -> Grid:
-    """Grids sized to the best stated rate: square in their channels, the rest pixels.
+    """Grids sized to the best stated rate: square in their channels, the rest pixels, or of some
+    pixels and input channels, the rest output channels.
 
-    A larger rate has all layouts of a smaller one with more pixels, so that it takes no layer
-    longer. The engine beside them has the lanes of the nearly square one.
+    A larger rate has all layouts of a smaller one with more pixels or channels, so that it takes no
+    layer longer. The engine beside them has the lanes of the nearly square one.
     """
     rates = {
         d: rate * values.generic_efficiency_fraction for d, rate in device.peak_flop_per_s.items()
@@ -184,8 +188,22 @@ def _generic_grid(device: FpgaProfile, values: FpgaParameters) -> Grid:
     multipliers = max(best / (2.0 * clock), 1.0)
     widest = int(np.log2(max(multipliers / _GENERIC_PIXELS, 1.0)) / 2.0)
     sides = [2.0**power for power in range(min(widest, _GENERIC_POWER), widest + 1)]
-    grids = tuple((max(np.floor(multipliers / side**2), 1.0), side, side) for side in sides)
+    squares = tuple((max(np.floor(multipliers / side**2), 1.0), side, side) for side in sides)
+    grids = tuple(dict.fromkeys((*squares, *_other_layouts(multipliers, sides))))
     native = 2.0 * multipliers * clock
     seconds = np.maximum(1.0, native / rate_table(rates, substitute=False)) / clock
     lanes = float(np.sqrt(multipliers * _GENERIC_PIXELS))
     return grids, lanes, 1.0, clock, seconds
+
+
+def _other_layouts(multipliers: float, sides: list[float]) -> tuple[Sides, ...]:
+    """Grids with at least as many output as input channels, `_GENERIC_LAYOUTS` for twice the
+    pixels.
+    """
+    found = []
+    for side in sides:
+        doublings = np.log2(max(multipliers / side**2 / _GENERIC_PIXELS, 0.5))
+        steps = np.arange(np.floor(_GENERIC_LAYOUTS * doublings) + 1) / _GENERIC_LAYOUTS
+        pixels = np.floor(_GENERIC_PIXELS * 2.0**steps).tolist()
+        found += [(count, side, np.floor(multipliers / (count * side))) for count in pixels]
+    return tuple(found)
