@@ -7,7 +7,8 @@ divided by how much slower the reference operator ran beside it.
 
 The committed run holds times, not the page faults that were counted beside them, so its own fit
 would have fresh memory for nothing: the price of a fresh byte is that of a note in ``run.json``.
-Networks of the run that have left the check list since cannot be predicted; their runs are named.
+Networks of the run that have left the check list since are predicted where `tools.committed_models`
+has them; the runs of the others are named.
 
 ``python benchmarks/check_list.py [--run DIR] [--models NAME,NAME] [--each]``
 """
@@ -35,6 +36,7 @@ from accelsim.cost.cpu.fitted_kernels import FittedKernels
 from accelsim.cost.cpu.kernel_terms import TERMS
 from accelsim.cost.cpu.threads import THREAD_TERMS
 from accelsim.hardware.local import CpuFacts, local_cpu_profile
+from tools.committed_models import COMMITTED_MODELS
 from tools.committed_run import COMMITTED_RUN, read_committed_run
 
 
@@ -145,6 +147,7 @@ def print_table(results: Sequence[CheckResult]) -> None:
 
 
 def main() -> None:
+    CHECK_MODELS.update(COMMITTED_MODELS)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run", type=Path, default=COMMITTED_RUN, help="folder of a committed run")
     parser.add_argument("--models", default="", help="networks to predict, all if left out")
@@ -172,7 +175,7 @@ def main() -> None:
     gone = Counter(row["model"] for row in rows if row["model"] not in CHECK_MODELS)
     if gone:
         named = ", ".join(f"{name} {count}" for name, count in sorted(gone.items()))
-        print(f"left out, no longer on the check list: {gone.total()} runs ({named})")
+        print(f"left out, no longer defined: {gone.total()} runs ({named})")
     print(f"operators answered {counts['answered']} of {counts['asked']}")
     print(f"took {time.monotonic() - start:.0f} s")
 

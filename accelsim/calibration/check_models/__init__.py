@@ -9,8 +9,7 @@ such that one pass takes a few milliseconds to half a second on one core.
 from __future__ import annotations
 
 from accelsim.calibration.check_models import (  # noqa: F401  (they register)
-    image_classifiers,
-    image_to_image,
+    image_networks,
     language_models,
     sequences,
     tables_and_graphs,

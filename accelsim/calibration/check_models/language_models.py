@@ -1,7 +1,7 @@
 """Language models: of masked words, of translations, and decoders with shared keys.
 
-Norms, rotations and activations of the last ones are the parts that the library transformers
-writes out, as it is what most people run.
+Norms and rotations of the last ones are the parts that the library transformers writes out, as it
+is what most people run.
 """
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
@@ -85,27 +85,30 @@ def _roberta_large(batch: int) -> Made:
     return _Roberta(1024, 16, 24), _masked(batch, 384)
 
 
-class _Gpt(nn.Module):
+class Gpt(nn.Module):
     """Logits of every token, by the word table (Radford et al., 2019)."""
 
-    def __init__(self, width: int, heads: int, layers: int, vocabulary: int) -> None:
+    def __init__(
+        self, width: int, heads: int, layers: int, vocabulary: int, length: int = 1024
+    ) -> None:
         super().__init__()
         self.token = nn.Embedding(vocabulary, width)
-        self.place = nn.Embedding(1024, width)
+        self.place = nn.Embedding(length, width)
         self.blocks = nn.Sequential(*(PreNorm(width, heads, causal=True) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
 
     def forward(self, ids: Tensor) -> Tensor:
+        """Logits, shape (batch, length, vocabulary)."""
         x = self.token(ids) + self.place(torch.arange(ids.shape[1], device=ids.device))
         return functional.linear(self.norm(self.blocks(x)), self.token.weight)
 
 
 @registered("gpt2-large")
 def _gpt2(batch: int) -> Made:
-    return _Gpt(1280, 20, 36, 50_257), (token_ids(batch, 512, 50_257),)
+    return Gpt(1280, 20, 36, 50_257), (token_ids(batch, 512, 50_257),)
 
 
-class _RmsNorm(nn.Module):
+class RmsNorm(nn.Module):
     """Root mean square norm from its parts, in FP32 (Zhang and Sennrich, NeurIPS 2019)."""
 
     def __init__(self, width: int) -> None:
@@ -113,127 +116,33 @@ class _RmsNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Features of the same shape."""
         wide = x.to(torch.float32)
         wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
         return self.weight * wide.to(x.dtype)
 
 
-class _PlaceBias(nn.Module):
-    """A bias of each head for 32 ranges of distance, logarithmic beyond half of them."""
+class _Translator(nn.Module):
+    """Logits of a translation's words, by torch's own layers (Vaswani et al., NIPS 2017)."""
 
-    def __init__(self, heads: int, both_ways: bool) -> None:
+    def __init__(self, width: int, heads: int, layers: int, vocabulary: int) -> None:
         super().__init__()
-        self.both_ways = both_ways
-        self.table = nn.Embedding(32, heads)
-
-    def forward(self, length: int) -> Tensor:
-        places = torch.arange(length, device=self.table.weight.device)
-        distance = places[None, :] - places[:, None]
-        count = 32
-        bucket = torch.zeros_like(distance)
-        if self.both_ways:
-            count //= 2
-            bucket = (distance > 0).long() * count
-            distance = distance.abs()
-        else:
-            distance = -distance.clamp(max=0)
-        exact = count // 2
-        far = torch.log(distance.float() / exact) / math.log(128 / exact) * (count - exact)
-        far = (exact + far.long()).clamp(max=count - 1)
-        bucket = bucket + torch.where(distance < exact, distance, far)
-        return self.table(bucket).permute(2, 0, 1).unsqueeze(0)
-
-
-class _T5Attention(nn.Module):
-    """Unscaled products, a bias, softmax; 64 features of a head."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.drop = nn.Dropout(0.1)
-        parts = (nn.Linear(width, 64 * heads, bias=False) for _ in range(3))
-        self.query, self.key, self.value = parts
-        self.output = nn.Linear(64 * heads, width, bias=False)
-
-    def forward(self, x: Tensor, source: Tensor, bias: Tensor | None) -> Tensor:
-        parts = (self.query(x), self.key(source), self.value(source))
-        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
-        scores = torch.matmul(q, k.transpose(3, 2))
-        if bias is not None:
-            scores = scores + bias
-        weights = self.drop(functional.softmax(scores.float(), dim=-1).type_as(scores))
-        return self.output(torch.matmul(weights, v).transpose(1, 2).flatten(2))
-
-
-def _written_gelu(x: Tensor) -> Tensor:
-    """GELU by a hyperbolic tangent, operator by operator."""
-    return (
-        0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
-    )
-
-
-class _T5Block(nn.Module):
-    """Attention, of a decoder's block to the source too, and a gated layer."""
-
-    def __init__(self, width: int, heads: int, inner: int, decodes: bool) -> None:
-        super().__init__()
-        self.attention = _T5Attention(width, heads)
-        self.norm1 = _RmsNorm(width)
-        self.cross = _T5Attention(width, heads) if decodes else None
-        self.norm2 = _RmsNorm(width) if decodes else None
-        self.gate, self.wide = (nn.Linear(width, inner, bias=False) for _ in range(2))
-        self.narrow = nn.Linear(inner, width, bias=False)
-        self.norm3 = _RmsNorm(width)
-        self.drop = nn.Dropout(0.1)
-
-    def forward(self, x: Tensor, bias: Tensor, source: Tensor | None = None) -> Tensor:
-        y = self.norm1(x)
-        x = x + self.drop(self.attention(y, y, bias))
-        if self.cross is not None and self.norm2 is not None and source is not None:
-            x = x + self.drop(self.cross(self.norm2(x), source, None))
-        y = self.norm3(x)
-        y = self.drop(_written_gelu(self.gate(y)) * self.wide(y))
-        return x + self.drop(self.narrow(y))
-
-
-class _T5(nn.Module):
-    """Encoder and decoder with relative places (Raffel et al., JMLR 2020; version 1.1)."""
-
-    def __init__(self, width: int, heads: int, inner: int, layers: int, vocabulary: int) -> None:
-        super().__init__()
-        self.head = nn.Linear(width, vocabulary, bias=False)
         self.token = nn.Embedding(vocabulary, width)
-        self.drop = nn.Dropout(0.1)
-        self.encoder, self.decoder = (
-            nn.ModuleList(_T5Block(width, heads, inner, decodes) for _ in range(layers))
-            for decodes in (False, True)
-        )
-        self.both_ways = _PlaceBias(heads, both_ways=True)
-        self.one_way = _PlaceBias(heads, both_ways=False)
-        self.norm1 = _RmsNorm(width)
-        self.norm2 = _RmsNorm(width)
+        self.register_buffer("places", torch.zeros(512, width))
+        self.layers = nn.Transformer(width, heads, layers, layers, 4 * width, batch_first=True)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        x = self.drop(self.token(source))
-        bias = self.both_ways(source.shape[1])
-        for block in self.encoder:
-            x = block(x, bias)
-        x = self.drop(self.norm1(x))
-        n = target.shape[1]
-        later = torch.full((n, n), torch.finfo(x.dtype).min, dtype=x.dtype, device=x.device).triu(1)
-        y = self.drop(self.token(target))
-        bias = self.one_way(n) + later
-        for block in self.decoder:
-            y = block(y, bias, x)
-        return self.head(self.drop(self.norm2(y)))
+        x, y = (self.token(ids) + self.places[: ids.shape[1]] for ids in (source, target))
+        later = torch.full(2 * y.shape[1:2], -math.inf, dtype=y.dtype, device=y.device).triu(1)
+        y = self.layers(x, y, tgt_mask=later, tgt_is_causal=True)
+        return functional.linear(y, self.token.weight)
 
 
-@registered("mt5-small")
-def _mt5(batch: int) -> Made:
-    """The words of a hundred languages (Xue et al., NAACL 2021)."""
-    words = 250_112
+@registered("transformer-base")
+def _transformer(batch: int) -> Made:
+    words = 37_000
     ids = token_ids(batch, 64, words), token_ids(batch, 16, words)
-    return _T5(512, 6, 1024, 8, words), ids
+    return _Translator(512, 8, 6, words), ids
 
 
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -334,9 +243,9 @@ class _Llama(nn.Module):
         super().__init__()
         self.token = nn.Embedding(vocabulary, width)
         self.mlps = nn.ModuleList(layers)
-        self.norm = _RmsNorm(width)
+        self.norm = RmsNorm(width)
         self.attention = nn.ModuleList(_GroupedAttention(width, *heads) for _ in layers)
-        self.norms = nn.ModuleList(_RmsNorm(width) for _ in range(2 * len(layers)))
+        self.norms = nn.ModuleList(RmsNorm(width) for _ in range(2 * len(layers)))
         self.head = nn.Linear(width, vocabulary, bias=False)
         size = width // heads[0]
         self.register_buffer("frequency", base ** (-torch.arange(0, size, 2) / size))
@@ -385,8 +294,8 @@ class _NormedAttention(_GroupedAttention):
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__(width, heads, heads)
-        self.query_norm = _RmsNorm(width)
-        self.key_norm = _RmsNorm(width)
+        self.query_norm = RmsNorm(width)
+        self.key_norm = RmsNorm(width)
 
     def _parts(self, x: Tensor) -> tuple[Tensor, ...]:
         return self.query_norm(self.query(x)), self.key_norm(self.key(x)), self.value(x)

@@ -5,27 +5,14 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
 from accelsim.calibration.check_models import CHECK_MODELS
-from accelsim.calibration.check_models.parts import PreNorm, token_ids
+from accelsim.calibration.check_models.language_models import Gpt
+from accelsim.calibration.check_models.parts import token_ids
 from accelsim.calibration.measurement.live_tensors import Checkpointed, peak_live_bytes
 
 _CLASSES = 1000
-
-
-class _Gpt(nn.Module):
-    """Logits of every token, by the word table."""
-
-    def __init__(self, layers: list[nn.Module], width: int, vocabulary: int, length: int) -> None:
-        super().__init__()
-        self.token, self.place = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
-        self.blocks, self.norm = nn.Sequential(*layers), nn.LayerNorm(width)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        x = self.token(ids) + self.place(torch.arange(ids.shape[1]))
-        return functional.linear(self.norm(self.blocks(x)), self.token.weight)
 
 
 def peak_of_gpt(
@@ -50,9 +37,9 @@ def peak_of_gpt(
         recomputes: Whether layers are checkpointed.
     """
     torch.manual_seed(0)
-    blocks: list[nn.Module] = [PreNorm(width, heads, causal=True) for _ in range(layers)]
-    held = [Checkpointed(block) for block in blocks] if recomputes else blocks
-    model = _Gpt(list(held), width, vocabulary, length)
+    model = Gpt(width, heads, layers, vocabulary, length)
+    if recomputes:
+        model.blocks = _checkpointed(model.blocks)
     return peak_live_bytes(model, *(token_ids(batch, length, vocabulary) for _ in range(2)))
 
 

@@ -1,11 +1,13 @@
-"""Networks that classify images or find things in them: convolutions, attention, perceptrons."""
+"""Networks that classify images, find things in them or paint them: convolutions, attention,
+perceptrons.
+"""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
 from __future__ import annotations
 
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -33,22 +35,17 @@ def _bottleneck(channels_in: int, width: int, stride: int) -> Residual:
     return Residual(path, (channels_in, channels_out), stride)
 
 
-def _residual_stages() -> list[nn.Sequential]:
-    """Stem and four stages of a residual network of 50 layers."""
-    stages = [nn.Sequential(ConvNorm(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1))]
+@registered("resnet-50")
+def _resnet(batch: int) -> Made:
+    layers: list[nn.Module] = [nn.Sequential(ConvNorm(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1))]
     channels = 64
     for stage, count in enumerate((3, 4, 6, 3)):
         width = 64 * 2**stage
         first = _bottleneck(channels, width, 2 if stage else 1)
         channels = 4 * width
         rest = (_bottleneck(channels, width, 1) for _ in range(count - 1))
-        stages.append(nn.Sequential(first, *rest))
-    return stages
-
-
-@registered("resnet-50")
-def _resnet(batch: int) -> Made:
-    return nn.Sequential(*_residual_stages(), *pooled_head(2048)), images(batch)
+        layers.append(nn.Sequential(first, *rest))
+    return nn.Sequential(*layers, *pooled_head(channels)), images(batch)
 
 
 class _ChannelGate(nn.Module):
@@ -67,89 +64,11 @@ class _ChannelGate(nn.Module):
 @registered("eca-resnet-50")
 def _gated(batch: int) -> Made:
     """Three neighbours at every stage, as the authors' program has it."""
-    stages = _residual_stages()
-    for stage in stages[1:]:
+    network, inputs = _resnet(batch)
+    for stage in list(network.children())[1:5]:
         for block in stage:
             block.path.append(_ChannelGate())
-    return nn.Sequential(*stages, *pooled_head(2048)), images(batch)
-
-
-@registered("resnet-50-d")
-def _refined(batch: int) -> Made:
-    """Three 3x3 convolutions first, means before the 1x1 of a skip (He et al., CVPR 2019)."""
-    stem, *stages = _residual_stages()
-    first = [ConvNorm(3, 32, 3, 2), ConvNorm(32, 32), ConvNorm(32, 64), stem[1]]
-    for number, stage in enumerate(stages[1:]):
-        channels = 256 * 2**number
-        pool = nn.AvgPool2d(2, 2, ceil_mode=True, count_include_pad=False)
-        stage[0].skip = nn.Sequential(pool, ConvNorm(channels, 2 * channels, 1, act=None))
-    return nn.Sequential(*first, *stages, *pooled_head(2048)), images(batch)
-
-
-class _PyramidBlock(nn.Module):
-    """Norms around two 3x3 convolutions; the input beside them is widened by zeros."""
-
-    def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
-        super().__init__()
-        self.path = nn.Sequential(
-            nn.BatchNorm2d(channels_in),
-            nn.Conv2d(channels_in, channels_out, 3, stride, 1, bias=False),
-            nn.BatchNorm2d(channels_out),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(channels_out, channels_out, 3, 1, 1, bias=False),
-            nn.BatchNorm2d(channels_out),
-        )
-        self.pool = nn.AvgPool2d(2) if stride > 1 else nn.Identity()
-        self.more = channels_out - channels_in
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.path(x)
-        kept = self.pool(x)
-        if self.more:
-            b, _, h, w = kept.shape
-            kept = torch.cat(
-                [kept, torch.zeros(b, self.more, h, w, dtype=x.dtype, device=x.device)], 1
-            )
-        y += kept
-        return y
-
-
-@registered("pyramidnet-110")
-def _pyramid(batch: int) -> Made:
-    """Channels that grow by 48 in 54 blocks (Han et al., CVPR 2017); CIFAR-10."""
-    widths = [round(width) for width in accumulate([48 / 54] * 54, initial=16.0)]
-    layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16)]
-    for number, sizes in enumerate(pairwise(widths)):
-        layers.append(_PyramidBlock(*sizes, 2 if number in {18, 36} else 1))
-    layers += [nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.AvgPool2d(8)]
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64, 10)), images(batch, 32)
-
-
-class _FoldedConv(nn.Module):
-    """A convolution into which its branches and norms have been folded, and an activation."""
-
-    def __init__(
-        self, channels_in: int, channels_out: int, kernel: int, stride: int = 1, groups: int = 1
-    ) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(channels_in, channels_out, kernel, stride, kernel // 2, groups=groups)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.relu(self.conv(x))
-
-
-@registered("mobileone-s0")
-def _mobileone(batch: int) -> Made:
-    """As it is deployed, every block one convolution (Vasu et al., CVPR 2023)."""
-    layers: list[nn.Module] = [_FoldedConv(3, 48, 3, 2)]
-    channels = 48
-    for width, count in ((48, 2), (128, 8), (256, 10), (1024, 1)):
-        for position in range(count):
-            stride = 1 if position else 2
-            layers.append(_FoldedConv(channels, channels, 3, stride, channels))
-            layers.append(_FoldedConv(channels, width, 1))
-            channels = width
-    return nn.Sequential(*layers, *pooled_head(1024)), images(batch)
+    return network, inputs
 
 
 class _Added(nn.Module):
@@ -239,3 +158,35 @@ class _MixerBlock(nn.Module):
 def _mixer(batch: int) -> Made:
     """B/16."""
     return _Patched(768, [_MixerBlock(196, 768) for _ in range(12)], placed=False), images(batch)
+
+
+def _pair(channels_in: int, channels_out: int) -> nn.Module:
+    return nn.Sequential(ConvNorm(channels_in, channels_out), ConvNorm(channels_out, channels_out))
+
+
+class _UNet(nn.Module):
+    """Down, up, and what was seen at each size beside (Ronneberger et al., MICCAI 2015)."""
+
+    def __init__(self, width: int, depth: int, classes: int) -> None:
+        super().__init__()
+        sizes = [width * 2**level for level in range(depth)]
+        rising = sizes[-2::-1]
+        self.down = nn.ModuleList(_pair(*pair) for pair in pairwise([3, *sizes]))
+        self.up = nn.ModuleList(nn.ConvTranspose2d(2 * size, size, 2, 2) for size in rising)
+        self.join = nn.ModuleList(_pair(2 * size, size) for size in rising)
+        self.last = nn.Conv2d(width, classes, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept: list[Tensor] = []
+        for level, block in enumerate(self.down):
+            x = block(functional.max_pool2d(x, 2) if level else x)
+            kept.append(x)
+        for up, join, other in zip(self.up, self.join, reversed(kept[:-1]), strict=True):
+            x = join(torch.cat([up(x), other], 1))
+        return self.last(x)
+
+
+@registered("u-net")
+def _unet(batch: int) -> Made:
+    """Published widths, with batch norms and padding; two classes."""
+    return _UNet(64, 5, 2), images(batch, 192)
