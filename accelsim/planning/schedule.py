@@ -23,6 +23,7 @@ from accelsim.simulation.device_settings import (
     DeviceSettings,
     bottleneck,
     check_rows,
+    demand_s,
     launch_times_s,
 )
 from accelsim.simulation.device_settings import device_time_s as row_times_s
@@ -86,12 +87,8 @@ def device_time_s(table: CostTable, settings: Values) -> FloatArray:
     Returns:
         Seconds, shape (n,).
     """
-    time_s = table.time_s
-    limit_w, idle_w = settings["power_limit_w"], settings["idle_w"]
-    if limit_w is not None and idle_w is not None:
-        time_s = np.maximum(time_s, table.energy_j / (limit_w - idle_w))
-    is_eager = settings["execution"] == Execution.EAGER
-    return time_s if is_eager and settings["is_asynchronous"] else time_s + table.dispatch_s
+    rows = DeviceRows(table.time_s, table.dispatch_s, table.energy_j)
+    return row_times_s(rows, DeviceSettings(**settings))
 
 
 @frozen
@@ -127,28 +124,17 @@ def pass_result(table: CostTable, settings: Values) -> PassResult:
     """
     rows = DeviceRows(table.time_s, table.dispatch_s, table.energy_j, table.bound)
     how = DeviceSettings(**settings)
-    check_rows(rows, how)
+    check_rows(rows)
     schedule = Schedule.of_pass(rows, how)
     latency_s, period_s = (float(times[0]) for times in schedule.latency_and_period_s())
     dynamic_j = float(table.energy_j.sum())
     return PassResult(
         latency_s=latency_s,
         steady_state_s=period_s,
-        bottleneck=bottleneck(rows, how, _demand_s(schedule, rows, how)),
+        bottleneck=bottleneck(rows, how, demand_s(rows, how)),
         dynamic_energy_j=dynamic_j,
         energy_j=None if how.idle_w is None else dynamic_j + how.idle_w * period_s,
     )
-
-
-def _demand_s(schedule: Schedule, rows: DeviceRows, settings: DeviceSettings) -> dict[str, float]:
-    """Busy time of each stage; a host that is the device issues operators and computes in turn."""
-    on_host = not settings.is_asynchronous
-    launch_s = 0.0 if on_host and settings.is_captured else launch_times_s(rows, settings).sum()
-    return {
-        "dispatch": float(launch_s),
-        "compute": float(schedule.busy_s[0] - (launch_s if on_host else 0.0)),
-        "link": float(schedule.copy_s[0]),
-    }
 
 
 @frozen(eq=False)
@@ -192,7 +178,7 @@ class Schedule:
             busy_s=np.array([busy_s]),
             issue_s=np.array([issue_s]),
             issued_to_end_s=np.array([issued_to_end_s]),
-            copy_s=np.array([settings.copy_s(settings.input_bytes)]),
+            copy_s=np.array([settings.copy_s]),
             is_captured=settings.is_captured,
             synchronize=settings.synchronize,
             dispatch_s=rows.dispatch_s[None],

@@ -455,8 +455,10 @@ def _one_iteration(run: ResolvedRun, simulated_pass: SimulatedPass) -> Timeline:
     settings = device_settings(
         run.device, run.execution, p.input_bytes, is_decode=p.name == "decode"
     )
-    result = simulate_device(p.table, graph=p.graph, iterations=1, warmup_iterations=1, **settings)
-    line = replace(result.timeline, counters={})
+    result = simulate_device(
+        p.table, names=p.graph.name, iterations=1, warmup_iterations=1, **settings
+    )
+    line = result.timeline
     iterations = int((line.resource == line.code_of("compute")).sum()) // len(p.graph)
     order = np.lexsort((line.end_s, line.start_s, line.resource))
     count = np.bincount(line.resource, minlength=len(line.resources))

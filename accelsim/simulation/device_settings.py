@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.table import Bound, Execution
-from accelsim.errors import DoesNotFitError, InvalidValueError
+from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
-from accelsim.simulation.power_cap import cap_power
-from accelsim.workloads.graph import FloatArray, IntArray
+from accelsim.workloads.graph import FloatArray
 
 
 @frozen(eq=False)
@@ -26,12 +25,6 @@ class DeviceRows:
         energy_j: Dynamic energy, shape (n,), in joules; None where unknown.
         bound: `Bound` codes, shape (n,); None where unknown.
         names: Row names, length n; None for plain numbers.
-        live_bytes: Activation memory in use while each row runs, shape (n,), in bytes; None where
-            unknown.
-        dependency_offset: Start of each row's slice of `dependency`, shape (n + 1,); needed for
-            several streams.
-        dependency: Earlier rows each row waits for, shape (edges,).
-        occupancy: Share of the device a row fills alone, shape (n,); 1 where None.
     """
 
     time_s: FloatArray
@@ -39,10 +32,6 @@ class DeviceRows:
     energy_j: FloatArray | None = None
     bound: NDArray[np.int8] | None = None
     names: tuple[str, ...] | None = None
-    live_bytes: FloatArray | None = None
-    dependency_offset: IntArray | None = None
-    dependency: IntArray | None = None
-    occupancy: FloatArray | None = None
 
 
 @frozen(kw_only=True)
@@ -52,8 +41,7 @@ class DeviceSettings:
     Attributes:
         execution: Eager issues row by row; graph and compiled issue the whole iteration with one
             launch.
-        iterations: Iterations measured for the steady state (rounded up to a multiple of
-            `loader_count`).
+        iterations: Iterations measured for the steady state.
         warmup_iterations: Iterations before them, >= 1, while the pipeline fills; more are added
             where that takes longer.
         is_asynchronous: Whether the host runs ahead of the device. False: the host thread is the
@@ -61,21 +49,10 @@ class DeviceSettings:
         synchronize: Whether the host waits for each iteration's results before it issues the next.
         graph_launch_s: Host time of the one launch of a captured graph; the longest `dispatch_s`
             where None.
-        streams: Streams the rows may spread over.
-        input_bytes: Copied to the device per iteration.
-        output_bytes: Copied back per iteration.
+        input_bytes: Copied to the device per iteration, into one of two buffers.
         host_bandwidth_bytes_per_s: Host link, one direction; needed where bytes are copied.
-        host_latency_s: Per copy, in seconds.
-        buffer_count: Input buffers on the device; 2 overlaps the copy of one batch with compute on
-            the one before.
-        loading_s: Time one worker takes to prepare one batch.
-        loader_count: Loader workers.
-        prefetch_count: Batches each worker may prepare ahead.
         idle_w: Idle power; None where unknown (energy is then unknown too).
         power_limit_w: Board limit that stretches rows; None leaves them as they are.
-        power_window_s: Time over which the limit averages.
-        resident_bytes: Memory in use throughout: weights, optimizer state.
-        memory_capacity_bytes: Refuse to run with more than this; None does not check.
     """
 
     execution: Execution = Execution.EAGER
@@ -84,20 +61,10 @@ class DeviceSettings:
     is_asynchronous: bool = True
     synchronize: bool = False
     graph_launch_s: float | None = None
-    streams: int = 1
     input_bytes: float = 0.0
-    output_bytes: float = 0.0
     host_bandwidth_bytes_per_s: float | None = None
-    host_latency_s: float = 0.0
-    buffer_count: int = 2
-    loading_s: float = 0.0
-    loader_count: int = 1
-    prefetch_count: int = 2
     idle_w: float | None = None
     power_limit_w: float | None = None
-    power_window_s: float = 0.0
-    resident_bytes: float = 0.0
-    memory_capacity_bytes: float | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -108,11 +75,11 @@ class DeviceSettings:
                 continue
             if not 0 <= value < float("inf"):
                 raise InvalidValueError(name, value, "a finite number >= 0")
-        if (self.input_bytes or self.output_bytes) and not self.host_bandwidth_bytes_per_s:
+        if self.input_bytes and not self.host_bandwidth_bytes_per_s:
             raise InvalidValueError(
                 "host_bandwidth_bytes_per_s",
                 self.host_bandwidth_bytes_per_s,
-                "a number > 0 where input_bytes or output_bytes are copied",
+                "a number > 0 where input_bytes are copied",
             )
 
     @property
@@ -121,32 +88,23 @@ class DeviceSettings:
         return self.execution != Execution.EAGER
 
     @property
-    def occupied_bytes(self) -> float:
-        """Memory in use before any row runs: resident bytes and input buffers."""
-        buffers = self.buffer_count if self.input_bytes else 0
-        return self.resident_bytes + buffers * self.input_bytes
-
-    def copy_s(self, size_bytes: float) -> float:
-        """Time of one copy over the host link, 0 for nothing (alpha-beta; Hockney, Parallel
-        Computing 20, 1994).
-        """
-        if not size_bytes or self.host_bandwidth_bytes_per_s is None:
+    def copy_s(self) -> float:
+        """Time to copy an iteration's input over the host link, 0 for nothing."""
+        if not self.input_bytes or self.host_bandwidth_bytes_per_s is None:
             return 0.0
-        return self.host_latency_s + size_bytes / self.host_bandwidth_bytes_per_s
+        return self.input_bytes / self.host_bandwidth_bytes_per_s
 
 
-def check_rows(rows: DeviceRows, settings: DeviceSettings) -> None:
-    """Refuse columns that do not fit each other, the settings or the memory.
+def check_rows(rows: DeviceRows) -> None:
+    """Refuse columns that do not fit each other.
 
     Raises:
-        DoesNotFitError: If memory in use exceeds the capacity.
-        InvalidValueError: If a column has the wrong length or bad numbers, or several streams lack
-            dependencies.
+        InvalidValueError: If a column has the wrong length or bad numbers.
     """
     count = len(rows.time_s)
     if not count:
         raise InvalidValueError("time_s", rows.time_s, "at least one row")
-    for name in ("dispatch_s", "energy_j", "bound", "names", "live_bytes", "occupancy"):
+    for name in ("dispatch_s", "energy_j", "bound", "names"):
         column = getattr(rows, name)
         if column is not None and len(column) != count:
             raise InvalidValueError(name, f"{len(column)} rows", f"{count} rows, as time_s")
@@ -154,23 +112,17 @@ def check_rows(rows: DeviceRows, settings: DeviceSettings) -> None:
         column = getattr(rows, name)
         if column is not None and not (column.min() >= 0 and column.max() < np.inf):
             raise InvalidValueError(name, column, "finite numbers >= 0")
-    if settings.streams > 1 and (rows.dependency_offset is None or rows.dependency is None):
-        raise InvalidValueError(
-            "streams", settings.streams, "1 where the rows' dependencies are not given"
-        )
-    _check_memory(rows, settings)
 
 
-def _check_memory(rows: DeviceRows, settings: DeviceSettings) -> None:
-    capacity = settings.memory_capacity_bytes
-    if capacity is None:
-        return
-    live = 0.0 if rows.live_bytes is None else float(rows.live_bytes.max())
-    needed = settings.occupied_bytes + live
-    if needed > capacity:
-        raise DoesNotFitError(
-            "the device", "memory_bytes", needed, capacity, "Use a smaller batch."
-        )
+def demand_s(rows: DeviceRows, settings: DeviceSettings) -> dict[str, float]:
+    """Busy time of each stage; a host that is the device issues operators and computes in turn."""
+    on_host = not settings.is_asynchronous
+    launch_s = 0.0 if on_host and settings.is_captured else launch_times_s(rows, settings).sum()
+    return {
+        "dispatch": float(launch_s),
+        "compute": float(device_time_s(rows, settings).sum() - (launch_s if on_host else 0.0)),
+        "link": settings.copy_s,
+    }
 
 
 def bottleneck(rows: DeviceRows, settings: DeviceSettings, demand_s: Mapping[str, float]) -> str:
@@ -199,13 +151,35 @@ def device_time_s(rows: DeviceRows, settings: DeviceSettings) -> FloatArray:
     time_s, energy_j = rows.time_s, rows.energy_j
     idle_w, limit_w = settings.idle_w, settings.power_limit_w
     if limit_w is not None and idle_w is not None and energy_j is not None:
-        is_stretchable = None if rows.bound is None else rows.bound != Bound.MEMORY
-        window_s = settings.power_window_s
-        time_s = cap_power(
-            time_s, energy_j, idle_w, limit_w, window_s=window_s, is_stretchable=is_stretchable
-        )
+        time_s = power_limited_s(time_s, energy_j, idle_w, limit_w)
     # Eager dispatch runs on the host beside the device, unless they are one; gaps of a captured
     # graph are device time.
     if settings.is_captured or not settings.is_asynchronous:
         time_s = time_s + rows.dispatch_s
     return time_s
+
+
+def power_limited_s(
+    time_s: FloatArray, energy_j: FloatArray, idle_w: float, limit_w: float
+) -> FloatArray:
+    """Durations under a power limit, row by row.
+
+    A board at its limit lowers its clock. To first order the switched energy of a piece of work
+    stays what it was and only its duration grows, until dynamic energy over time plus idle power
+    meets the limit: an estimate, since a lower voltage at a lower clock would save some energy too.
+
+    Args:
+        time_s: Uncapped duration of each row, shape (n,), in seconds, >= 0.
+        energy_j: Dynamic energy of each row, shape (n,), in joules, >= 0.
+        idle_w: Idle power, in watts, >= 0.
+        limit_w: Power limit, in watts, > idle_w.
+
+    Returns:
+        Seconds, shape (n,), nowhere less than `time_s`.
+
+    Raises:
+        InvalidValueError: If the limit does not exceed idle power.
+    """
+    if not 0 <= idle_w < limit_w:
+        raise InvalidValueError("limit_w", limit_w, f"a number above idle_w = {idle_w}")
+    return np.maximum(time_s, energy_j / (limit_w - idle_w))

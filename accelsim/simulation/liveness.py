@@ -17,8 +17,6 @@ def live_bytes(
     output_bytes: FloatArray,
     dependency_offset: IntArray,
     dependency: IntArray,
-    *,
-    keep: IntArray | None = None,
 ) -> FloatArray:
     """Bytes of row outputs alive while each row runs: an output lives from its row to the last row
     that reads it.
@@ -27,7 +25,6 @@ def live_bytes(
         output_bytes: Bytes each row writes, shape (n,).
         dependency_offset: Start of each row's slice of `dependency`, shape (n + 1,).
         dependency: Earlier rows each row reads, shape (edges,).
-        keep: Rows whose output lives to the end (results, say); None keeps none.
 
     Returns:
         Bytes, shape (n,).
@@ -36,8 +33,6 @@ def live_bytes(
     last_use = np.arange(count)
     reader = np.repeat(np.arange(count), np.diff(dependency_offset))
     np.maximum.at(last_use, dependency, reader)
-    if keep is not None:
-        last_use[keep] = count - 1
     freed = np.bincount(last_use, output_bytes, count)
     return np.asarray(np.cumsum(output_bytes) - np.concatenate([[0.0], np.cumsum(freed)[:-1]]))
 

@@ -279,34 +279,29 @@ def accumulate(time_s: FloatArray, change: FloatArray) -> StepFunction:
     return StepFunction(time[last_of_time], level[last_of_time])
 
 
-def merge(timelines: Sequence[Timeline], prefixes: Sequence[str] | None = None) -> Timeline:
-    """One timeline of several; equal resource names become one resource unless prefixes keep them
-    apart.
+def merge(timelines: Sequence[Timeline]) -> Timeline:
+    """One timeline of several; equal resource names become one resource.
 
     Of counters of one name the last one stays.
 
     Args:
         timelines: At least one timeline.
-        prefixes: Put before the resource names of each ("device0/"), or None.
 
     Raises:
-        InvalidValueError: If there is no timeline, or not one prefix for each.
+        InvalidValueError: If there is no timeline.
     """
     if not timelines:
         raise InvalidValueError("timelines", timelines, "at least one timeline")
-    if prefixes is not None and len(prefixes) != len(timelines):
-        raise InvalidValueError("prefixes", prefixes, f"{len(timelines)} texts, one per timeline")
     tables: tuple[dict[str, int], ...] = ({}, {}, {})
     codes: tuple[list[CodeArray], ...] = ([], [], [])
     capacities: dict[str, int] = {}
     counters: dict[str, StepFunction] = {}
-    for line, prefix in zip(timelines, prefixes or [""] * len(timelines), strict=True):
-        resources = tuple(prefix + name for name in line.resources)
-        for resource, capacity in zip(resources, line.capacities, strict=True):
+    for line in timelines:
+        for resource, capacity in zip(line.resources, line.capacities, strict=True):
             capacities[resource] = max(capacity, capacities.get(resource, 1))
-        counters |= {prefix + name: steps for name, steps in line.counters.items()}
+        counters |= line.counters
         columns = (line.resource, line.name, line.category)
-        words_of = (resources, line.names, line.categories)
+        words_of = (line.resources, line.names, line.categories)
         for column, words, table, out in zip(columns, words_of, tables, codes, strict=True):
             recode = [table.setdefault(word, len(table)) for word in words]
             out.append(np.array(recode, dtype=np.int32)[column])

@@ -22,7 +22,7 @@ def graphs(draw):
     return lists, offset, np.array([e for x in lists for e in x], dtype=np.int64), time_s
 
 
-def test_live_bytes_of_a_chain_and_of_a_kept_activation():
+def test_live_bytes_of_a_chain_and_of_a_skip():
     """A chain holds input and output of each row; a skip connection holds its source until it is
     read.
     """
@@ -31,8 +31,6 @@ def test_live_bytes_of_a_chain_and_of_a_kept_activation():
     assert chain.tolist() == [10.0, 30.0, 50.0, 70.0]
     skip = live_bytes(size, np.array([0, 0, 1, 2, 4]), np.array([0, 1, 2, 0]))
     assert skip.tolist() == [10.0, 30.0, 60.0, 80.0]
-    kept = live_bytes(size, np.array([0, 0, 1, 2, 3]), np.array([0, 1, 2]), keep=np.array([0, 1]))
-    assert kept.tolist() == [10.0, 30.0, 60.0, 100.0]
 
 
 @pytest.mark.law
