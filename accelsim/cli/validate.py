@@ -13,12 +13,13 @@ from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.cli.score_files import REPORT_NAME, ScoreFiles
-from accelsim.errors import InputError, UnknownNameError
+from accelsim.errors import InputError, InvalidValueError, UnknownNameError
 from accelsim.plain import Values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from accelsim.cli.finished_suites import FinishedSuites
     from accelsim.validation import DataProblem, Scoreboard, TierName
 
 _SHOWN_PROBLEMS = 20
@@ -39,6 +40,7 @@ def validate(
     publish: Path | None = None,
     plots: Path | None = None,
     check: bool = False,
+    resume: bool = False,
 ) -> None:
     """Score predictions on measured tables: errors, ranking, intervals, and the plain roofline
     beside them.
@@ -51,8 +53,10 @@ def validate(
 
     outputs = ScoreFiles(rows, publish, plots, output.force)
     outputs.check()
+    wanted = tier_name(tier)
+    finished = _finished(publish, data, wanted, resume=resume)
     try:
-        board = _scored(suites or (), data, tier_name(tier), output)
+        board = _scored(suites or (), data, wanted, output, finished)
         found = scoreboard_dict(board)
         view = partial(accuracy_view, found, groups=groups)
         output.emit(
@@ -65,8 +69,10 @@ def validate(
         )
         outputs.write(board, found)
     except KeyboardInterrupt:
-        output.note("interrupted; nothing was written")
+        output.note(_interrupted(finished))
         raise typer.Exit(INTERRUPTED) from None
+    if finished is not None:
+        finished.clear()
     worse = _worse(found, output, is_shipped_data=data is None) if check else []
     _tell(board.problems, worse)
     if board.problems or worse:
@@ -111,8 +117,9 @@ def _scored(
     data: Path | None,
     tier: TierName,
     output: ResultWriter,
+    finished: FinishedSuites | None,
 ) -> Scoreboard:
-    """Run the suites beside a progress bar."""
+    """Run the suites beside a progress bar, and say what came from an earlier run."""
     from accelsim.validation import Step
     from accelsim.validation import validate as score
 
@@ -122,10 +129,33 @@ def _scored(
             title = f"{step.suite} ({step.place}/{step.suite_count})"
             report(step.rows_done, step.rows_total, step.doing, title)
 
-        board = score(names, data, tier, show)
+        board = score(names, data, tier, show, finished=finished)
+    if finished is not None and finished.taken:
+        output.note(f"taken over from the earlier run: {', '.join(finished.taken)}")
     for note in board.notes:
         output.note(note)
     return board
+
+
+def _finished(
+    publish: Path | None, data: Path | None, tier: TierName, *, resume: bool
+) -> FinishedSuites | None:
+    """Where finished suites are kept; None where no folder is named."""
+    if publish is None:
+        if resume:
+            allowed = "with --publish DIR, where finished suites are kept"
+            raise InvalidValueError("resume", True, allowed, "Name the folder of the report.")
+        return None
+    from accelsim.cli.finished_suites import FinishedSuites, made_with
+
+    return FinishedSuites(publish, made_with(data, tier), resume=resume)
+
+
+def _interrupted(finished: FinishedSuites | None) -> str:
+    if finished is None:
+        return "interrupted; nothing was written: --publish DIR keeps finished suites"
+    kept = "1 finished suite is" if len(finished) == 1 else f"{len(finished)} finished suites are"
+    return f"interrupted; {kept} kept in {finished.folder}: the same command with --resume goes on"
 
 
 def _report_path(*, is_shipped_data: bool) -> Path:

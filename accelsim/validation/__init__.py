@@ -16,7 +16,7 @@ from accelsim.validation.report import (
     scoreboard_dict,
 )
 from accelsim.validation.score import Scoreboard, SuiteScore, validate
-from accelsim.validation.scored_rows import Step
+from accelsim.validation.scored_rows import ScoredRows, Step, SuiteRows
 from accelsim.validation.suite import Batch, Prediction, Suite, register_suite, suite, suites
 from accelsim.validation.tiers import TIERS, TierName, tier_name
 
@@ -28,8 +28,10 @@ __all__ = [
     "Prediction",
     "Schema",
     "Scoreboard",
+    "ScoredRows",
     "Step",
     "Suite",
+    "SuiteRows",
     "SuiteScore",
     "TierName",
     "evidence_dict",

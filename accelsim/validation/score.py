@@ -30,7 +30,7 @@ from accelsim.validation.data_folder import DataFolder, DataProblem, Schema, dat
 from accelsim.validation.folder_hints import misplaced_hint, unread_notes
 from accelsim.validation.metrics import Figures, figures, interval_s, ranking_tau
 from accelsim.validation.names import device_of
-from accelsim.validation.scored_rows import TIMES, ScoredRows, Step
+from accelsim.validation.scored_rows import TIMES, ScoredRows, Step, SuiteRows
 from accelsim.validation.split import held_out_mask
 from accelsim.validation.suite import Batch, Prediction, Suite, suites
 from accelsim.validation.suite import suite as find_suite
@@ -47,6 +47,16 @@ class Fits(Protocol):
 
     def choice(self, device: DeviceProfile, progress: Callable[[str], None]) -> Choice | None:
         """Parameters fitted to a device's rows in the folder; None where it has too few."""
+
+
+class Finished(Protocol):
+    """Keeps suites that are finished, and has those of an earlier run."""
+
+    def read(self, suite: str, /) -> SuiteRows | None:
+        """A suite's rows; None where it is not finished."""
+
+    def write(self, suite: str, rows: SuiteRows, /) -> None:
+        """Keep a suite's rows."""
 
 
 @frozen(eq=False)
@@ -116,6 +126,7 @@ def validate(
     tier: TierName = "best",
     progress: Progress | None = None,
     fits_of: Callable[[DataFolder], Fits] | None = None,
+    finished: Finished | None = None,
 ) -> Scoreboard:
     """Score suites on the tables of a folder.
 
@@ -125,6 +136,7 @@ def validate(
         tier: Parameters to predict with.
         progress: Called before each step.
         fits_of: Fits a folder's operator rows, for tier `fitted`; none are made where None.
+        finished: Keeps each suite as it is finished, and has those that need not be scored again.
 
     Raises:
         UnknownNameError: If there is no such suite.
@@ -154,16 +166,16 @@ def validate(
             # a figure of 0 in a table makes ratios that are no numbers: they are refused, or
             # reported as unknown
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                rows, bad = _predicted(
-                    suite, folder, tier, step, progress or (lambda _step: None), fits
+                found = _finished_or_predicted(
+                    suite, folder, tier, step, progress or (lambda _step: None), fits, finished
                 )
         except MissingDependencyError as error:
             if names:
                 raise
             skipped[suite.name] = str(error)
             continue
-        if rows or bad:
-            scores.append(_suite_score(suite, rows, bad))
+        if found.rows or found.bad:
+            scores.append(_suite_score(suite, found.rows, found.bad))
         else:
             skipped[suite.name] = "no usable rows"
     notes = unread_notes(folder, _schemas(suites()))
@@ -208,6 +220,27 @@ def _missing_files(suite: Suite, folder: DataFolder) -> str:
     return " or ".join(schema.file for schema in suite.optional_files)
 
 
+def _finished_or_predicted(
+    suite: Suite,
+    folder: DataFolder,
+    tier: TierName,
+    step: Step,
+    progress: Progress,
+    fits: Fits | None,
+    finished: Finished | None,
+) -> SuiteRows:
+    """Rows of a suite, of an earlier run where it is finished."""
+    if finished is None:
+        return _predicted(suite, folder, tier, step, progress, fits)
+    found = finished.read(suite.name)
+    if found is None:
+        found = _predicted(suite, folder, tier, step, progress, fits)
+        finished.write(suite.name, found)
+    for problem in found.problems:
+        folder.note(problem)
+    return found
+
+
 def _predicted(
     suite: Suite,
     folder: DataFolder,
@@ -215,9 +248,10 @@ def _predicted(
     step: Step,
     progress: Progress,
     fits: Fits | None,
-) -> tuple[list[ScoredRows], Mapping[str, int]]:
-    """What was predicted of a suite, by batch, and its bad rows by reason."""
+) -> SuiteRows:
+    """What was predicted of a suite."""
     progress(step)
+    known = len(folder.problems)
     batches = [batch for batch in suite.load(folder) if len(batch)]
     total, done = sum(map(len, batches)), 0
     rows: list[ScoredRows] = []
@@ -236,7 +270,7 @@ def _predicted(
     for schema in suite.tables:
         if not schema.whole:  # rows of a list of operators are not asked themselves
             bad.update(folder.bad_rows(schema))
-    return rows, bad
+    return SuiteRows(rows, bad, folder.problems[known:])
 
 
 def _choice(

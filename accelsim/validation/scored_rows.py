@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from accelsim.frozen import frozen
+from accelsim.validation.data_folder import DataProblem
 from accelsim.workloads.graph import BoolArray, FloatArray, TextArray
 
 #: Columns of times.
@@ -51,6 +54,21 @@ class ScoredRows:
 
     def __len__(self) -> int:
         return len(self.measured_s)
+
+
+@frozen(eq=False)
+class SuiteRows:
+    """What was predicted of a suite.
+
+    Attributes:
+        rows: By batch.
+        bad: Rows refused as bad data, by reason.
+        problems: What is wrong in its tables.
+    """
+
+    rows: Sequence[ScoredRows]
+    bad: Mapping[str, int]
+    problems: Sequence[DataProblem]
 
 
 @frozen

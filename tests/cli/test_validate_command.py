@@ -23,6 +23,10 @@ GEMM = (
     "op,device,split,b,m,n,k,latency_ms\n"
     "bmm,T4,test,8,256,64,512,0.4\nlinear,T4,test,1,512,512,512,0.2\n"
 )
+LABELS = (
+    "device,model,mode,seq,batch,e2e_ms\nT4,bert_large,inf,512,8,694.46\n"
+    "B9000,bert_large,inf,512,8,600\n"
+)
 
 
 @pytest.fixture
@@ -143,16 +147,14 @@ def test_suites_of_installed_packages_are_checked_without_a_folder(capsys):
 # -- interrupted runs
 
 
+def stopped(found):
+    """A suite that raises what Ctrl-C raises when its tables are read."""
+    return replace(found, load=lambda _folder: (_ for _ in ()).throw(KeyboardInterrupt))
+
+
 @pytest.fixture
 def stopped_at(monkeypatch):
-    """Make a suite raise what Ctrl-C raises when its tables are read."""
-
-    def stop(name):
-        found = suite(name)
-        broken = replace(found, load=lambda _folder: (_ for _ in ()).throw(KeyboardInterrupt))
-        monkeypatch.setitem(_SUITES, name, broken)
-
-    return stop
+    return lambda name: monkeypatch.setitem(_SUITES, name, stopped(suite(name)))
 
 
 def test_an_interrupted_run_writes_nothing(run, stopped_at, tmp_path):
@@ -164,10 +166,62 @@ def test_an_interrupted_run_writes_nothing(run, stopped_at, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def read_folder(folder):
+    assert not (folder / "finished").exists()
+    return {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
+
+
+@pytest.fixture
+def two_suites(data):
+    """A command that scores two suites of few rows."""
+    (data / "gpu_kernels" / "e2e_labels.csv").write_text(LABELS)
+    return ("validate", "gpu-operators", "gpu-models", "--data", data, "--publish", data / "report")
+
+
+def test_an_interrupted_run_goes_on_and_finds_the_same(run, two_suites, stopped_at, monkeypatch):
+    report = two_suites[-1]
+    (report.parent / "gpu_kernels" / "ops_gemm.csv").write_text(f"{GEMM}bmm,T4,test,8,8,8,8,-1\n")
+    command = (*two_suites, "--tier", "spec", "--force")
+    whole = run(*command)
+    assert "ops_gemm.csv, row 4" in whole.err
+    files = read_folder(report)
+    with monkeypatch.context() as patch:
+        patch.setitem(_SUITES, "gpu-models", stopped(suite("gpu-models")))
+        ended = run(*command)
+    assert (ended.code, ended.out) == (130, "")
+    assert f"1 finished suite is kept in {report / 'finished'}" in ended.err
+    stopped_at("gpu-operators")  # which is not read again
+    resumed = run(*command, "--resume")
+    assert (resumed.code, resumed.out) == (whole.code, whole.out)
+    taken = "taken over from the earlier run: gpu-operators\n"
+    assert resumed.err == f"{taken}{whole.err}"
+    assert read_folder(report) == files
+
+
+def test_suites_that_were_made_otherwise_are_refused(run, two_suites, data, stopped_at):
+    stopped_at("gpu-models")
+    assert run(*two_suites, "--tier", "spec").code == 130
+    other_tier = run(*two_suites, "--resume")
+    assert (other_tier.code, other_tier.out) == (2, "")
+    assert "made with other data, another tier or another accelsim" in other_tier.err
+    (data / "gpu_kernels" / "ops_gemm.csv").write_text(GEMM.replace("0.4", "0.5"))
+    assert run(*two_suites, "--tier", "spec", "--resume").code == 2
+    assert "1 finished suite is kept" in run(*two_suites, "--tier", "spec").err  # anew
+    kept = data / "report" / "finished" / "gpu-operators.json.gz"
+    kept.write_bytes(kept.read_bytes()[:100])
+    damaged = run(*two_suites, "--tier", "spec", "--resume")
+    assert damaged.code == 2
+    assert "gpu-operators.json.gz is damaged" in damaged.err
+
+
+def test_a_run_that_keeps_nothing_cannot_be_resumed(run):
+    refused = run("validate", "gpu-models", "--resume")
+    assert refused.code == 2
+    assert "--publish DIR" in refused.err
+
+
 def test_rows_of_operators_and_models_share_one_header(run, data):
-    (data / "gpu_kernels" / "e2e_labels.csv").write_text(
-        "device,model,mode,seq,batch,e2e_ms\nT4,bert_large,inf,512,8,694.46\nB9000,bert_large,inf,512,8,600\n"
-    )
+    (data / "gpu_kernels" / "e2e_labels.csv").write_text(LABELS)
     out = data / "rows.csv"
     run("validate", "gpu-operators", "gpu-models", "--data", data, "--rows", out, "--tier", "spec")
     rows = list(csv.DictReader(out.open()))
