@@ -190,3 +190,18 @@ def test_small_batches_of_eager_convolutions_wait_for_the_host():
     assert [run.bound == "dispatch" for run in runs.values()] == [True] * 4 + [False]
     for batch, run in runs.items():
         assert run.latency_s == pytest.approx(measured_s[batch], rel=0.25)
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "batch", "seq_len", "per_s"),
+    [
+        ("bert-base", "xeon-platinum-8280", 32, 128, 111.8),
+        ("bert-large", "xeon-platinum-8280", 16, 384, 8.845),
+        ("bert-base", "core-i9-13900k", 32, 128, 67.84),
+        ("bert-large", "core-i9-13900k", 16, 384, 6.01),
+    ],
+)
+def test_transformers_on_cpus_are_near_their_published_rates(model, device, batch, seq_len, per_s):
+    """OpenVINO 2024.3 performance benchmarks, FP32, throughput of one socket."""
+    run = estimate(model, device, stack="openvino", precision="fp32", batch=batch, seq_len=seq_len)
+    assert run.throughput_per_s == pytest.approx(per_s, rel=0.2)
