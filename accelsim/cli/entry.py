@@ -34,6 +34,8 @@ WRITTEN: ContextVar[list[str]] = ContextVar("WRITTEN")
 #: Set by the shell that asks how a command goes on.
 _COMPLETED = "_ACCELSIM_COMPLETE"
 _AGAIN = "the same command starts again"
+#: Characters of a word that an error repeats, more than names and paths have.
+_LONGEST_WORD = 400
 #: Exit code after Ctrl-C.
 INTERRUPTED = 130
 
@@ -131,6 +133,7 @@ def _fail(message: str, code: int, error: Exception) -> NoReturn:
 
     from accelsim.report.formats import visible
 
-    line = visible(" ".join(message.split()))
+    words = (word if len(word) <= _LONGEST_WORD else f"{word[:60]}…" for word in message.split())
+    line = visible(" ".join(words))
     typer.secho(f"error: {line}", fg=typer.colors.RED, err=True)
     sys.exit(code)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from accelsim.cli.result_writer import ResultWriter, with_output
-from accelsim.errors import UnknownNameError
+from accelsim.errors import InputError, UnknownNameError
 from accelsim.plain import Document
 
 if TYPE_CHECKING:
@@ -82,6 +82,9 @@ def import_offers(
     from accelsim.report.output import write_text
 
     found = read_feed(source, as_of)
+    if prices is not None and not found.offers:
+        remedy = f"{prices} is not written; without --prices each row says why."
+        raise InputError(f"{source}: none of its rows is a price that can be used. {remedy}")
     if prices is not None:
         write_text(prices, offers_csv(found.offers), force=output.force)
         output.wrote(prices, f"; to use it: export {PRICE_PATH_VARIABLE}={prices}")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from accelsim.cli.options import with_help
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import check_report, command_text
+from accelsim.errors import InputError
+
+if TYPE_CHECKING:
+    from accelsim.report.page import Page
 
 
 @with_help
@@ -20,12 +24,26 @@ def report(
 ) -> None:
     """Write one page from saved results: JSON of any command, or the folder of a sweep."""
     from accelsim.report.page import write_page
-    from accelsim.report.result_page import merged_page, result_page
+    from accelsim.report.result_page import merged_page
     from accelsim.report.saved import read_result
 
     check_report(out, force=force)
     with progress_bar("writing the page"):
         found: list[tuple[str, Any]] = [(str(path), read_result(path)) for path in results]
-        pages = [(name, result_page(document, "")) for name, document in found]
+        pages = [(name, _page(name, document)) for name, document in found]
         write_page(merged_page(pages, command_text()), out, force=force)
     typer.secho(f"wrote {out}; open it in a browser", err=True, dim=True)
+
+
+def _page(name: str, document: Any) -> Page:
+    """The page of one result.
+
+    Raises:
+        InputError: If it is none; with its name, as there may be several.
+    """
+    from accelsim.report.result_page import result_page
+
+    try:
+        return result_page(document, "")
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from error

@@ -111,7 +111,7 @@ def _view(rows: list[Document], titles: list[str]) -> Any:
 
     cells = [[_cell(row[title]) for title in titles] for row in rows]
     marks = [f"~{titles[0]}", *(f">{title}" for title in titles[1:])]
-    return Listing.of(" | ".join(marks), cells)
+    return Listing.of(marks, cells)
 
 
 def _cell(value: Any) -> str:

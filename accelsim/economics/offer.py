@@ -129,8 +129,9 @@ class Offer:
                 raise InvalidValueError(name, count, "a finite number > 0", _OWN_COUNT)
         for name in ("provider", "region", "instance"):
             text = getattr(self, name)
-            if not text or "/" in text or ":" in text or text != text.strip():
-                allowed = "text without '/' or ':', and no blanks around it"
+            is_odd = not text.isprintable() or text[:1] in {"=", "+", "-", "@"}
+            if not text or is_odd or "/" in text or ":" in text or text != text.strip():
+                allowed = "text without '/' or ':', no blanks or sign of a formula before it"
                 raise InvalidValueError(name, text, allowed)
         if not self.source.strip():
             allowed = "where the price was read"

@@ -57,11 +57,8 @@ def csv_text(rows: Iterable[Values], columns: Sequence[str] = ()) -> str:
     """
     flat = [_flat(row) for row in rows]
     names = list(dict.fromkeys((*columns, *(key for row in flat for key in row))))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(flat)
-    return text.getvalue()
+    cells = ([row.get(name, "") for name in names] for row in flat)
+    return _csv_lines([list(map(_text_cell, names)), *cells])
 
 
 def csv_blocks(
@@ -77,7 +74,7 @@ def csv_blocks(
     Yields:
         The header line, then the lines of each block.
     """
-    yield _csv_lines([names])
+    yield _csv_lines([list(map(_text_cell, names))])
     for block in blocks:
         count = len(next(iter(block.values())))
         columns = (map(_cell, block.get(name, [None] * count)) for name in names)

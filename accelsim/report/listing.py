@@ -74,22 +74,29 @@ class Listing:
 
     @classmethod
     def of(
-        cls, titles: str, rows: Sequence[Sequence[str | Text]], left_out: str = "", **rest: Any
+        cls,
+        titles: str | Sequence[str],
+        rows: Sequence[Sequence[str | Text]],
+        left_out: str = "",
+        **rest: Any,
     ) -> Listing:
         """A listing whose titles stand in one text, as in ``"~model | >time | limit"``.
 
         Args:
-            titles: Titles between bars; of a column that is right-aligned (>) or may wrap (~).
+            titles: Titles between bars, or one by one where they may have bars of their own; of a
+                column that is right-aligned (>) or may wrap (~).
             rows: Cells, one per title.
             left_out: Dispensable titles, between bars.
             rest: Other fields.
         """
-        marked = _words(titles)
+        marked = _words(titles) if isinstance(titles, str) else titles
+        headers = [_one_line(title[title[0] in ">~" :]) for title in marked]
+        marks = [title[0] for title in marked]
         return cls(
-            tuple(title.lstrip(">~") for title in marked),
-            rows,
-            right=frozenset(title[1:] for title in marked if title[0] == ">"),
-            fold=frozenset(title[1:] for title in marked if title[0] == "~"),
+            tuple(headers),
+            [[_one_line(cell) if isinstance(cell, str) else cell for cell in row] for row in rows],
+            right=frozenset(h for h, mark in zip(headers, marks, strict=True) if mark == ">"),
+            fold=frozenset(h for h, mark in zip(headers, marks, strict=True) if mark == "~"),
             dispensable=_words(left_out),
             **rest,
         )
@@ -174,6 +181,11 @@ def pairs(rows: Iterable[tuple[str, str]], *, gap: int = 2, **first: Any) -> Tab
     for name, text in rows:
         grid.add_row(Text(name), Text(text))
     return grid
+
+
+def _one_line(text: str) -> str:
+    """A name that has several lines takes one, so that no line of a table is its own."""
+    return text.replace("\n", "\\n")
 
 
 def _words(text: str) -> tuple[str, ...]:

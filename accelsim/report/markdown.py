@@ -37,17 +37,18 @@ def _blocks(view: RenderableType) -> Iterator[str]:
         yield _table(view.headers, [header in view.right for header in view.headers], view.rows)
     elif isinstance(view, Table):
         columns = [list(column.cells) for column in view.columns]
-        headers = [_cell(column.header) for column in view.columns]
+        headers = [column.header for column in view.columns]
         yield _table(headers, [False] * len(headers), list(zip(*columns, strict=True)))
     else:
         yield _text(str(view))
 
 
 def _table(
-    headers: Iterable[str], is_right: Sequence[bool], rows: Iterable[Sequence[object]]
+    headers: Iterable[object], is_right: Sequence[bool], rows: Iterable[Sequence[object]]
 ) -> str:
     rule = ["---:" if right else "---" for right in is_right]
-    lines = [list(headers), rule, *([_cell(cell) for cell in row] for row in rows)]
+    titles, *cells = ([_cell(cell) for cell in row] for row in (headers, *rows))
+    lines = [titles, rule, *cells]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

@@ -42,6 +42,7 @@ def check_output(path: Path, *, force: bool = False) -> None:
                 "replace it."
             )
         _check_folder(path)
+        _temporary(path).is_file()  # fails where the name is too long
     except (OSError, ValueError) as error:
         raise _refused(path, error) from None
 
@@ -73,7 +74,7 @@ def write_file(path: Path, write: Callable[[Path], object], *, force: bool = Fal
     """
     check_output(path, force=force)
     target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{secrets.token_hex(4)}-{target.name}")
+    temporary = _temporary(target)
     try:
         write(temporary)
         os.replace(temporary, target)  # noqa: PTH105  (the atomic rename this module is about)
@@ -82,6 +83,10 @@ def write_file(path: Path, write: Callable[[Path], object], *, force: bool = Fal
     finally:
         with contextlib.suppress(OSError, ValueError):
             temporary.unlink(missing_ok=True)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{secrets.token_hex(4)}-{path.name}")
 
 
 def _write_new(path: Path, text: str | Iterable[str]) -> None:

@@ -30,7 +30,7 @@ def points(folder: str | Path, where: str = "") -> pd.DataFrame:
         where: Values that columns have, as ``workload=resnet-50,precision=fp16``; all if empty.
 
     Raises:
-        OutputError: If there is none.
+        OutputError: If there is none, or a part is damaged.
         InputError: If a column is unknown, or no point has such values.
         MissingDependencyError: If pyarrow is not installed.
     """
@@ -40,7 +40,11 @@ def points(folder: str | Path, where: str = "") -> pd.DataFrame:
     parts = Path(folder) / PARTS
     if not any(parts.glob("*.parquet")):
         raise OutputError(f"{folder}: no finished points of a sweep. Make some: accelsim sweep")
-    frame = pd.read_parquet(parts)
+    try:
+        frame = pd.read_parquet(parts)
+    except (OSError, ValueError) as error:
+        remedy = "Run its sweep again: it answers damaged parts anew."
+        raise OutputError(f"{folder}: cannot be read: {error}. {remedy}") from None
     for word in filter(None, where.split(",")):
         name, _, value = word.partition("=")
         _known(frame, name)
@@ -130,12 +134,14 @@ def pivot(
         how: What a cell shows of the points it stands for (`HOW`).
 
     Raises:
-        InputError: If there is no such column or way.
+        InputError: If there is no such column or way, or two of the three are one.
     """
     if how not in HOW:
         raise InvalidValueError("how", how, "one of " + ", ".join(HOW))
     _known(frame, rows, columns)
     _figures(frame, values)
+    if len({rows, columns, values}) < 3:
+        raise InvalidValueError("values", values, f"three columns, not {rows}, {columns}, {values}")
     return frame.pivot_table(index=rows, columns=columns, values=values, aggfunc=cast("Any", how))
 
 

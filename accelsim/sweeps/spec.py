@@ -13,6 +13,7 @@ from accelsim.catalog import group_devices
 from accelsim.datafile import read_mapping, validated
 from accelsim.errors import ProfileError
 from accelsim.plain import Values
+from accelsim.planning.capacity.scenario import Name
 from accelsim.sweeps.functions import SweptFunction, unknown_field
 
 Scalar = str | int | float | bool | None
@@ -71,7 +72,7 @@ class SweepSpec(_Model):
         seed: Seed of the draws.
     """
 
-    name: str = Field(min_length=1, max_length=200)
+    name: Name
     of: SweptFunction = "estimate"
     method: Method = "grid"
     fixed: Mapping[str, Scalar] = Field(default_factory=dict)

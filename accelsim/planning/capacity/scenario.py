@@ -13,7 +13,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from accelsim.datafile import read_mapping, validated
 from accelsim.economics.offer import LARGEST_USD_PER_HOUR, PriceKind, price_kind
@@ -106,6 +106,15 @@ seed: 0
 """
 
 
+def _one_line(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError("expected letters, digits and signs on one line")
+    return name
+
+
+Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_one_line)]
+
+
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -142,7 +151,7 @@ class Service(_Model):
         run: Keywords of `accelsim.estimate`.
     """
 
-    name: str = Field(min_length=1, max_length=100)
+    name: Name
     model: str = Field(min_length=1)
     requests_per_s: float = Field(gt=0, le=_LARGEST_RATE)
     mean_load_fraction: float = Field(default=1.0, gt=0, le=1)
@@ -190,7 +199,7 @@ class _Job(_Model):
         run: Keywords of `accelsim.estimate`.
     """
 
-    name: str = Field(min_length=1, max_length=100)
+    name: Name
     model: str = Field(min_length=1)
     deadline_s: float = Field(gt=0, le=1e10)
     runs_per_month: float = Field(default=1.0, gt=0, le=1e6)
@@ -288,7 +297,7 @@ class Owned(_Model):
         staff_usd_per_year: People.
     """
 
-    name: str = Field(min_length=1, max_length=100)
+    name: Name
     device: str = Field(min_length=1)
     device_count: int = Field(default=1, ge=1, le=10_000)
     used_fraction: float = Field(default=1.0, gt=0, le=1)
@@ -435,7 +444,7 @@ class Scenario(_Model):
         seed: Seed of the draws.
     """
 
-    name: str = Field(min_length=1, max_length=200)
+    name: Name
     objective: Objective = "cost"
     currency: str = "USD"
     months: int = Field(default=1, ge=1, le=60)
