@@ -12,6 +12,7 @@ import typer
 from accelsim.cli.entry import KEPT
 from accelsim.cli.options import with_help
 from accelsim.cli.report_file import check_report, command_text
+from accelsim.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from accelsim.cli.progress import Report
@@ -24,6 +25,8 @@ def sweep(
     workers: int | None = None,
     executor: str = "local",
     report: Path | None = None,
+    slo: str | None = None,
+    budget: float | None = None,
     force: bool = False,
     quiet: bool = False,
 ) -> None:
@@ -33,6 +36,7 @@ def sweep(
     from accelsim.sweeps.run import sweep as run_sweep
 
     check_report(report, force=force)
+    limits = _limits(slo, budget, report)
     KEPT.set(lambda: f"{out} keeps the points that are finished; the same command goes on")
     with progress_bar("sweep", unit="points", quiet=quiet) as told:
         result = run_sweep(
@@ -48,9 +52,25 @@ def sweep(
         from accelsim.report.saved import read_result
 
         with progress_bar("writing the page", quiet=quiet):
-            page = result_page(read_result(out), command_text())
+            page = result_page(read_result(out), command_text(), limits)
             write_page(page, report, force=force)
     typer.echo(json_text(result.to_dict()))
+
+
+def _limits(slo: str | None, budget: float | None, report: Path | None) -> dict[str, float]:
+    """Limits that a page draws as lines.
+
+    Raises:
+        InvalidValueError: If there is no page to draw them in.
+    """
+    from accelsim.cli.serve_options import seconds
+
+    given = {"slo_s": seconds("slo", slo), "budget_usd": budget}
+    limits = {name: most for name, most in given.items() if most is not None}
+    if limits and report is None:
+        name, value = ("slo", slo) if slo else ("budget", budget)
+        raise InvalidValueError(name, value, "no value without --report")
+    return limits
 
 
 def _with_rate(report: Report) -> Callable[[int, int], None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -45,6 +46,8 @@ def train(
     conditions: str = "",
     trace: Path | None = None,
     offer: str | None = None,
+    deadline: float | None = None,
+    budget: float | None = None,
     *,
     keywords: dict[str, Any],
 ) -> None:
@@ -72,7 +75,11 @@ def train(
     }
     if trace is not None:
         check_output(trace, force=output.force)
-    length = _length(amounts)
+    length = _length(amounts | {"deadline": deadline, "budget": budget})
+    limits = {
+        "deadline_s": None if deadline is None else deadline * _SECONDS_PER_HOUR,
+        "budget_usd": budget,
+    }
     ask = partial(
         estimate_training,
         model,
@@ -91,6 +98,7 @@ def train(
     if trace is not None:
         _write_trace(result.timeline, trace, output)
     from accelsim.report.training import training_view
+    from accelsim.report.training_page import kept_limits
 
     figures = result.figures()
     row = {
@@ -99,11 +107,13 @@ def train(
     }
     asked = str(result.inputs["plan"])
     document = result.to_dict()
+    for sentence in kept_limits(document, **limits):
+        output.note(sentence)
     output.emit(
         document,
         lambda: training_view(result, asked),
         rows=[row],
-        page=lambda: _page(document, result, ask, cluster, length),
+        page=lambda: _page(document, result, ask, (cluster, length), limits),
     )
     end_if_partial(result.warnings)
 
@@ -112,17 +122,18 @@ def _page(
     document: Document,
     result: TrainingEstimate,
     ask: Callable[..., TrainingEstimate],
-    cluster: str | None,
-    length: RunLength | None,
+    asked: tuple[str | None, RunLength | None],
+    limits: dict[str, float | None],
 ) -> Page:
     from accelsim import cluster_catalog
     from accelsim.report.training_page import training_page
     from accelsim.sensitivity.training import training_changes
 
+    cluster, length = asked
     named = cluster or result.cluster
     joined = None if named is None else cluster_catalog.cluster(named)
     changes = training_changes(ask, result, joined, length)
-    return training_page(document, command_text(), result.iteration, changes)
+    return training_page(document, command_text(), result.iteration, changes, **limits)
 
 
 def _words(plan: str | None, **options: Any) -> str:
@@ -149,7 +160,8 @@ def _length(amounts: dict[str, float | None]) -> RunLength | None:
     """The length of the run; None where only an iteration is asked.
 
     Raises:
-        InvalidValueError: If failures or checkpoints are given without a length.
+        InvalidValueError: If failures, checkpoints or limits are given without a length, or a limit
+            is no number above 0.
     """
     from accelsim.planning.training.length import RunLength
 
@@ -159,6 +171,10 @@ def _length(amounts: dict[str, float | None]) -> RunLength | None:
                 allowed = "no value without --tokens, --samples or --epochs"
                 raise InvalidValueError(name, amount, allowed)
         return None
+    for name in ("deadline", "budget"):
+        most = amounts.pop(name)
+        if most is not None and not 0 < most < math.inf:
+            raise InvalidValueError(name, most, "a finite number above 0")
     return RunLength(**amounts)  # type: ignore[arg-type]
 
 

@@ -91,7 +91,10 @@ def _fleets(document: Values, fleets: Sequence[Values]) -> Section:
         "x": costs,
         "y": sure,
         "text": [label(_words(fleet["offers"])) for fleet in fleets],
-        "textposition": "bottom center",
+        "textposition": [
+            "bottom left" if cost > (min(costs) + max(costs)) / 2 else "bottom right"
+            for cost in costs
+        ],
         "marker": {"size": 12, "color": [COLOURS[1], *[COLOURS[0]] * (len(fleets) - 1)]},
     }
     dash = {"type": "scatter", "mode": "lines", "line": {"dash": "dash", "color": COLOURS[6]}}

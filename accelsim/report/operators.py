@@ -88,7 +88,8 @@ def roofline_section(
     roofs = [_roof(run, rows["intensity"]) for run, rows in zip(runs, shown, strict=True)]
     for place, roof in enumerate(roofs):
         colour = COLOURS[place % len(COLOURS)] if several else COLOURS[5]
-        traces += [one | {"line": {"color": colour, "width": 2}} for one in roof]
+        line = {"line": {"color": colour, "width": 2}, "showlegend": not several}
+        traces += [one | line for one in roof]
     layout = {
         "xaxis": axis("arithmetic intensity, FLOP/B", type="log"),
         "yaxis": axis("FLOP/s", type="log", tickformat="~s"),
@@ -167,7 +168,12 @@ def _table(runs: Sequence[OperatorRun], shown: Sequence[pd.DataFrame]) -> DataTa
     time = 4 + several
     rows.sort(key=lambda row: -_value(row[time]))
     titles = ("operator", "kind", ">FLOP/B", ">FLOP/s", ">time", "limited by")
-    return DataTable((("device",) if several else ()) + titles, rest_row(rows, time, duration))
+    return DataTable(((_what(runs),) if several else ()) + titles, rest_row(rows, time, duration))
+
+
+def _what(runs: Sequence[OperatorRun]) -> str:
+    """What tells runs apart."""
+    return "step" if runs[0].words else "device"
 
 
 def _value(found: str | Cell) -> float:
@@ -195,7 +201,7 @@ def layers_of(paths: Sequence[str]) -> FloatArray:
 
 
 def energy_section(runs: Sequence[OperatorRun], column: str, *, name: str, title: str) -> Section:
-    """Energy of groups of operators of the same run on several devices: a bar for each device.
+    """Energy of groups of operators of several runs: a bar for each run.
 
     Args:
         runs: At least one.
@@ -228,10 +234,8 @@ def energy_section(runs: Sequence[OperatorRun], column: str, *, name: str, title
         device: [_known(one["energy_j"], group) for group in shown] for device, one in sums.items()
     }
     drawn = bars(shown, series, "dynamic energy, J", exponentformat="SI")
-    titles = (column, "device", ">time", ">dynamic energy", ">of the device's")
-    text = (
-        f"The same run on each; {len(groups):,} groups, {len(shown):,} drawn; without idle power."
-    )
+    titles = (column, _what(runs), ">time", ">dynamic energy", ">of its energy")
+    text = f"{len(shown):,} of {len(groups):,} groups drawn; idle power is in none of them."
     table = DataTable(titles, rest_row(rows, 3, joules))
     return Section(name, title, table, text, drawn)
 

@@ -60,7 +60,7 @@ function redraw(name, data, settings) {
   });
   fill(document.getElementById(name), rows);
   const figure = document.getElementById("figure-" + name);
-  if (!figure || !window.Plotly) return;
+  if (!figure || !figure.data) return; // not drawn yet
   const lines = data.options.map((option) => loads.map((one) => costs(data, option, one, settings).monthly));
   const places = data.options.map((_, place) => place);
   window.Plotly.restyle(figure, { x: places.map(() => loads), y: lines }, places);
@@ -89,4 +89,5 @@ document.querySelectorAll("[data-calculator]").forEach((panel) => {
     panel.append(label);
   });
   redraw(name, data, settings);
+  document.addEventListener("drawn", () => redraw(name, data, settings));
 });

@@ -7,6 +7,7 @@ Whatever stands in a name is escaped. Needs jinja2 and plotly (extra `report`).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
@@ -21,6 +22,7 @@ from accelsim.report.figure import html_fragment
 from accelsim.report.formats import visible
 from accelsim.report.output import write_text
 
+_SCRIPT = re.compile(r"<script( [^>]*)?>")
 _TRANSPARENT = "rgba(0,0,0,0)"
 _GRID = "#d5dce2"
 _HEIGHT = 460
@@ -133,6 +135,7 @@ def page_html(page: Page) -> str:
         page=page,
         sections=zip(page.sections, _fragments(page.sections), strict=True),
         script=Markup(script),  # noqa: S704  (the page's own)
+        has_figures=any(section.figure is not None for section in page.sections),
         as_data=_as_data,
         number_columns=_number_columns,
         version=__version__,
@@ -155,7 +158,10 @@ def _as_data(value: Any) -> Any:
 
 
 def _fragments(sections: Iterable[Section]) -> list[Any]:
-    """Figures as HTML, the first with plotly's script; empty where a section has none."""
+    """Figures as HTML, the first with plotly's script; empty where a section has none.
+
+    Their scripts are texts that the page runs once it is painted.
+    """
     from markupsafe import Markup
 
     found: list[Any] = []
@@ -164,6 +170,7 @@ def _fragments(sections: Iterable[Section]) -> list[Any]:
         if section.figure is not None:
             name = f"figure-{section.name}"
             text = html_fragment(section.figure, with_script=not any(found), name=name)
+            text = _SCRIPT.sub('<script type="text/plain" class="later">', text)
         found.append(Markup(text))  # noqa: S704  (plotly's own, whose JSON has no tags)
     return found
 

@@ -28,7 +28,7 @@ _MAX_BARS = 40
 _ROUNDING = 1e-12
 COLOURS = ("#2f7fd6", "#e08a1e", "#2fa36b", "#c5539b", "#8a6fd1", "#7f8a94", "#d65f5f")
 
-_UNIT = re.compile(r"_(bytes|flop)_per_s$|(?<!_per)_(s|j|w|bytes|usd|fraction|count)$")
+_UNIT = re.compile(r"_(bytes|flop)_per_s$|(?<!_per)_(s|j|w|bytes|usd|fraction)$")
 _UNIT_OF_RATE = re.compile(r"(?<=[a-z])_(usd|j)_per_")
 #: Numbers that name something and have no thousands.
 _NAMES = frozenset(("year", "seed"))
@@ -53,6 +53,7 @@ _WRITERS: tuple[tuple[str, Callable[[float | None], str]], ...] = (
     ("_j", joules),
     ("_w", partial(amount, unit="W")),
     ("_s", duration),
+    ("_count", whole),
 )
 
 
@@ -129,8 +130,11 @@ def _end_cell(name: str, value: float | None) -> str | Cell:
 
 
 def mapping_section(name: str, title: str, found: Mapping[str, Any], text: str = "") -> Section:
-    """Names and values."""
-    rows = [(words(key), value_cell(key, value)) for key, value in found.items()]
+    """Names and values; those without a unit have that of the mapping's own name."""
+    rows = [
+        (words(key), value_cell(key if _writer(key) else name, value))
+        for key, value in found.items()
+    ]
     return Section(name, title, DataTable(("what", "value"), cut(rows)), text)
 
 
@@ -149,7 +153,9 @@ def rows_section(
 
 
 def _row_cell(key: str, row: Mapping[str, Any]) -> str | Cell:
-    return value_cell(key, row[key]) if key in row else ""
+    """A value as its column says, or as the field says whose value the row holds."""
+    name = str(row.get("field", key)) if key == "value" else key
+    return value_cell(name, row[key]) if key in row else ""
 
 
 def cut(rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:

@@ -35,12 +35,13 @@ _ABOUT = frozenset(
 _SAID = 3
 
 
-def result_page(document: Any, command: str) -> Page:
+def result_page(document: Any, command: str, limits: Mapping[str, float] | None = None) -> Page:
     """The page of a result.
 
     Args:
         document: What a command writes as JSON: a mapping, or a list of them.
         command: Command that makes the page again.
+        limits: Of a comparison of estimates: "slo_s" and "budget_usd", drawn as lines.
 
     Raises:
         InputError: If it is no result, or one of another version.
@@ -55,7 +56,7 @@ def result_page(document: Any, command: str) -> Page:
             )
     build = _builder(document)
     try:
-        page = build(document, command)
+        page = build(document, command, **(limits or {}))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(
             f"the result is not as this version writes it ({type(error).__name__}: {error}). "
@@ -64,7 +65,7 @@ def result_page(document: Any, command: str) -> Page:
     return page if page.sections else replace(page, decision=("The result is empty.",))
 
 
-def _builder(document: Any) -> Callable[[Any, str], Page]:
+def _builder(document: Any) -> Callable[..., Page]:
     """What makes the page of a sort of result."""
     if isinstance(document, Mapping):
         return _of_kind(str(document.get("kind", "")), document)
@@ -164,32 +165,38 @@ def _mapping_page(document: Values, command: str) -> Page:
     ]
     devices = known_devices([str(document["device"])]) if "device" in document else []
     sections += provenance_sections([document], devices)
-    title = _title(document)
-    shown = [name for name, one in metrics.items() if one.get("value") is not None][:_SAID]
-    said = ", ".join(f"{words(name)} {value_text(name, metrics[name]['value'])}" for name in shown)
+    title = _title(document, command)
+    figures = {name: one.get("value") for name, one in metrics.items()} or flat
+    known = [name for name in figures if figures[name] is not None and name != "name"]
+    said = ", ".join(f"{words(name)} {value_text(name, figures[name])}" for name in known[:_SAID])
     decision = (f"{title}: {said}." if said else f"{title}.",)
     return Page(title, decision, tuple(sections), command, tuple(document.get("warnings") or ()))
 
 
-def _title(document: Values) -> str:
+def _title(document: Values, command: str) -> str:
     model, device = document.get("workload"), document.get("device")
     if model and device:
         return f"{model} on {device}"
-    return str(document.get("name") or document.get("kind") or "Result")
+    return str(document.get("name") or document.get("kind") or _asked(command))
+
+
+def _asked(command: str) -> str:
+    """The words of a command without its options."""
+    return " ".join(takewhile(_is_word, shlex.split(command))) or "Result"
 
 
 def _part(name: str, value: Any) -> Section:
+    title = words(name).capitalize()
     if isinstance(value, Mapping):
-        return mapping_section(name, words(name), value)
+        return mapping_section(name, title, value)
     rows = [row if isinstance(row, Mapping) else {"value": row} for row in value]
-    return rows_section(name, words(name), rows)
+    return rows_section(name, title, rows)
 
 
 def _rows_page(rows: Sequence[Values], command: str) -> Page:
     """A list of rows as a table."""
     sections = (rows_section("rows", "Rows", rows),) if rows else ()
-    title = " ".join(takewhile(_is_word, shlex.split(command))) or "Result"
-    return Page(title, (f"{len(rows):,} rows.",), sections, command)
+    return Page(_asked(command), (f"{len(rows):,} rows.",), sections, command)
 
 
 def _is_word(part: str) -> bool:

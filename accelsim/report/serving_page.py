@@ -25,6 +25,7 @@ from accelsim.report.parts import (
 from accelsim.report.quantity import amount, duration, number, percent, usd
 from accelsim.report.result_page import known_devices
 from accelsim.report.run_sections import offers_section
+from accelsim.report.serving_steps import step_sections
 
 if TYPE_CHECKING:
     from accelsim.planning.serving.result import ServingResult
@@ -60,6 +61,7 @@ def serving_page(
     sections = [_times(document)]
     if result is not None:
         sections += _over_time(result)
+        sections += step_sections(result)
     if changes:
         sections.append(_sensitivity(changes))
     calculator = _calculator(document)

@@ -4,7 +4,7 @@ the tasks of an iteration on each stage, and the Pareto front of a search.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -54,6 +54,9 @@ def training_page(
     command: str,
     iteration: Iteration | None = None,
     changes: Sequence[Change[TrainingEstimate]] = (),
+    *,
+    deadline_s: float | None = None,
+    budget_usd: float | None = None,
 ) -> Page:
     """The report of a training estimate.
 
@@ -63,6 +66,8 @@ def training_page(
         iteration: The simulated iteration, with its tasks where they were recorded; None for a
             saved result.
         changes: The run with one thing changed, the run as it is first.
+        deadline_s: Longest time of the whole run that is wanted, drawn as a line.
+        budget_usd: Most that it may cost, drawn as a line.
     """
     d = document
     sections = [
@@ -77,7 +82,8 @@ def training_page(
     if changes:
         sections.append(_sensitivity(changes))
     if d.get("pareto"):
-        sections.append(_pareto(d["pareto"]))
+        capacity = None if iteration is None else iteration.setup.capacity_bytes
+        sections.append(_pareto(d["pareto"], _line_places(d, deadline_s, budget_usd), capacity))
     if d.get("plans"):
         sections.append(rows_section("plans", "Best plans, and why the others lose", d["plans"]))
     if d.get("rejected"):
@@ -88,7 +94,42 @@ def training_page(
     sections += provenance_sections([d], known_devices([d["device"]]))
     where = d["cluster"] or d["device"]
     title = f"{d['workload']} on {d['device_count']:,} devices of {where}"
-    return Page(title, _decision(d), tuple(sections), command, tuple(d["warnings"]))
+    decision = (*_decision(d), *kept_limits(d, deadline_s, budget_usd))
+    return Page(title, decision, tuple(sections), command, tuple(d["warnings"]))
+
+
+def kept_limits(d: Values, deadline_s: float | None, budget_usd: float | None) -> list[str]:
+    """Whether the whole run keeps its deadline and its budget, a sentence for each that is given.
+
+    Args:
+        d: The result as plain values, of a run with a length.
+        deadline_s: Longest time of the run; None for none.
+        budget_usd: Most that it may cost; None for none.
+    """
+    limits = (
+        ("deadline", deadline_s, d.get("time_to_train_s"), duration),
+        ("budget", budget_usd, d.get("total_cost_usd"), usd),
+    )
+    found = []
+    for name, most, value, write in limits:
+        if most is not None:
+            known = "is not known" if value is None else "is kept" if value <= most else "is missed"
+            found.append(f"The {name} of {write(most)} {known}: {write(value)}.")
+    return found
+
+
+def _line_places(
+    d: Values, deadline_s: float | None, budget_usd: float | None
+) -> dict[str, float | None]:
+    """Time of an iteration at which the whole run would be at its limit, by the limit's name."""
+    limits = {
+        "deadline": (deadline_s, d.get("time_to_train_s")),
+        "budget": (budget_usd, d.get("total_cost_usd")),
+    }
+    return {
+        name: None if most is None or not value else d["iteration_s"] * most / value
+        for name, (most, value) in limits.items()
+    }
 
 
 def _decision(d: Values) -> tuple[str, ...]:
@@ -170,8 +211,23 @@ def _sensitivity(changes: Sequence[Change[TrainingEstimate]]) -> Section:
     return changes_section(changes, figures, {"time": slower, "cost": dearer}, text)
 
 
-def _pareto(plans: Sequence[Values]) -> Section:
-    """Time against memory of plans that no other beats, coloured by energy."""
+def _pareto(
+    plans: Sequence[Values], limits: Mapping[str, float | None], capacity_bytes: float | None
+) -> Section:
+    """Time against memory of plans that no other beats, coloured by energy, with the times at which
+    a limit is reached and the memory of a device as lines.
+    """
+    times, held = ([plan[name] for plan in plans] for name in ("iteration_s", "memory_bytes"))
+    most = max(*held, capacity_bytes or 0.0)
+    dash = {"type": "scatter", "mode": "lines", "line": {"dash": "dash", "color": "#d65f5f"}}
+    lines = [
+        dash | {"name": name, "x": [seconds] * 2, "y": [0.0, most]}
+        for name, seconds in limits.items()
+        if seconds is not None
+    ]
+    if capacity_bytes is not None:
+        ends = {"x": [min(times), max(times)], "y": [capacity_bytes] * 2}
+        lines.append(dash | {"name": "memory of a device", "line": {"dash": "dot"}} | ends)
     marker = {
         "size": 10,
         "color": [plan["energy_j"] for plan in plans],
@@ -181,8 +237,9 @@ def _pareto(plans: Sequence[Values]) -> Section:
     points = {
         "type": "scatter",
         "mode": "markers",
-        "x": [plan["iteration_s"] for plan in plans],
-        "y": [plan["memory_bytes"] for plan in plans],
+        "name": "plans",
+        "x": times,
+        "y": held,
         "text": [label(str(plan["plan"])) for plan in plans],
         "hovertemplate": "%{text}<br>%{x:.4s}s, %{y:.4s}B<extra></extra>",
         "marker": marker,
@@ -203,7 +260,9 @@ def _pareto(plans: Sequence[Values]) -> Section:
     ]
     titles = ("plan", ">iteration", ">memory", ">energy", ">cost")
     title = "Plans that no other beats in time, memory and energy"
-    return Section("pareto", title, DataTable(titles, cut(rows)), "", figure([points], **layout))
+    return Section(
+        "pareto", title, DataTable(titles, cut(rows)), "", figure([points, *lines], **layout)
+    )
 
 
 def _timeline(timeline: Timeline) -> Section:

@@ -60,6 +60,7 @@ MOVES = {
 }
 #: Notes the table as it opened and after each slider, and a line of the figure.
 HANDS = """<pre id="seen"></pre><script>
+document.addEventListener("drawn", () => {
 const seen = [], table = document.getElementById("break-even");
 const cells = () => [...table.querySelectorAll("[data-value]")];
 const read = () => seen.push(cells().map((cell) => +cell.dataset.value));
@@ -72,6 +73,7 @@ for (const [name, value] of Object.entries(MOVES)) {
 }
 seen.push(document.getElementById("figure-break-even").data[1].y);
 document.getElementById("seen").textContent = JSON.stringify(seen);
+});
 </script></body>"""
 
 

@@ -25,6 +25,7 @@ from accelsim.report.page import (
 )
 from accelsim.report.run_page import operator_frame, run_page
 from accelsim.report.serving_page import serving_page
+from accelsim.report.serving_steps import step_runs
 from accelsim.report.training_curves import step_section
 from accelsim.report.training_page import training_page
 from accelsim.sensitivity.load import load_changes
@@ -196,6 +197,20 @@ def test_a_training_page_has_every_operator_of_a_microbatch():
     assert len(tables["roofline"]) == min(len(has_place), 201)
 
 
+def test_a_training_page_has_lines_of_its_limits():
+    length = accelsim.RunLength(iterations=1e5)
+    where = {"cluster": "dgx-h100", "gpus": 2, "length": length, "record": True}
+    found = accelsim.train("llama-3.2-1b", search=True, plan="tp=2", **where)
+    limits = {"deadline_s": found.time_to_train_s / 2, "budget_usd": 2 * found.total_cost_usd}
+    page = training_page(found.to_dict(), "", found.iteration, **limits)
+    assert [line.split(" is ")[1][:6] for line in page.decision[-2:]] == ["missed", "kept: "]
+    front = next(section for section in page.sections if section.name == "pareto")
+    lines = {trace["name"]: trace for trace in front.figure["data"]}
+    assert lines["deadline"]["x"][0] == pytest.approx(found.iteration_s / 2)
+    assert lines["budget"]["x"][0] == pytest.approx(2 * found.iteration_s)
+    assert lines["memory of a device"]["y"][0] == found.iteration.setup.capacity_bytes
+
+
 @pytest.mark.parametrize("plan", ["tp=2,pp=2", "zero=3", "pp=2,schedule=interleaved,chunks=2"])
 def test_power_and_memory_of_an_iteration_are_its_energy_and_its_worst_rank(plan):
     where = {"cluster": "dgx-h100", "gpus": 4, "global_batch": 8, "record": True}
@@ -231,6 +246,16 @@ def test_a_serving_page_has_power_memory_and_what_a_change_would_do(monkeypatch)
     assert 0 < max(held) <= 1.0001 * found.kv_occupancy_fraction["peak"]
     waits = [row for row in tables["requests"] if row[0] == "further tokens"]
     assert max(row[2] for row in waits) >= 1
+    prompt, further = step_runs(found)
+    lengths = found.to_requests()[["prompt_tokens", "output_tokens"]].mean()
+    assert prompt.name == f"prompt of {round(lengths['prompt_tokens']):,}"
+    for run in (prompt, further):
+        spent = [row for row in tables["by-kind"] if row[1] == run.name]
+        assert sum(row[2] for row in spent) == pytest.approx(run.frame["time_s"].sum())
+        placed = run.frame["flop"] > 0
+        rows = [row[5] for row in tables["roofline"] if row[0] == run.name]
+        assert 0 < sum(rows) <= 1.0001 * run.frame["time_s"][placed].sum()
+    assert prompt.frame["time_s"].sum() > further.frame["time_s"].sum()
     rows = {row[0]: row for row in tables["sensitivity"]}
     assert rows["as it is"][3] == pytest.approx(found.e2e_s["p50"])
     assert rows["load x 2"][3] > rows["as it is"][3] > rows["load x 0.5"][3]

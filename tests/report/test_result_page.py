@@ -188,6 +188,19 @@ def test_tables_of_any_rows_write_numbers_with_their_units():
     assert words("usd_per_hour") == "usd per hour"
 
 
+def test_values_have_the_unit_of_their_field_or_of_what_holds_them():
+    number = {"field": "memory.bandwidth_bytes_per_s", "value": 3.2e11}
+    document = {"name": "d", "class": "gpu", "numbers": [number], "peak_flop_per_s": {"fp32": 8e12}}
+    page = result_page(document, "accelsim devices show d")
+    found = {section.name: section for section in page.sections}
+    assert found["numbers"].table.rows[0][1].text == "320 GB/s"
+    assert found["peak_flop_per_s"].table.rows[0][1].text == "8.00 TFLOP/s"
+    assert page.decision == ("d: class gpu.",)
+    listed = {"claims": [{"id": "S01", "title": "t", "readings": []}]}
+    assert result_page(listed, "").sections[0].table.rows == [("S01", "t", "none")]
+    assert words("device_count") != words("device")
+
+
 def test_scenarios_of_claims_are_commands():
     run = {"figure": "latency_s", "model": "resnet-50", "device": "t4", "fused_attention": False}
     command = "accelsim estimate resnet-50 --device t4 --unfused-attention"

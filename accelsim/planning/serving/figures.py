@@ -140,10 +140,16 @@ def result_of(
         ),
         log=log,
         curves=load_curves(fleet, start_s, _idle_w(plan, done)),
+        runs={"further": first.plan.run, "prompts": _prompts(plan).plan.run},
         inputs={"load": load, "run": first.plan.run.to_dict(), "options": asdict(plan.options)},
         provenance=replace(first.plan.run.provenance, version=__version__, seed=seed),
         warnings=tuple(notes),
     )
+
+
+def _prompts(plan: Deployment) -> PoolPlan:
+    """The pool that computes the prompts of the first model."""
+    return next((pool for pool in plan.pools if pool.part == "prompts"), plan.pools[0])
 
 
 def _pools(plan: Deployment, done: SimulatedFleet, start_s: float) -> list[_PoolFigures]:

@@ -15,13 +15,14 @@ from accelsim.result import Metric, Provenance, Result
 if TYPE_CHECKING:
     import pandas as pd
 
+    from accelsim.planning.run import ResolvedRun
     from accelsim.simulation.serving.requests import RequestLog
     from accelsim.simulation.timeline import StepFunction, Timeline
     from accelsim.workloads.graph import IntArray
 
 #: Percentiles of a result's distributions.
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
-_ABOUT = frozenset({"inputs", "provenance", "warnings", "log", "intervals", "curves"})
+_ABOUT = frozenset({"inputs", "provenance", "warnings", "log", "intervals", "curves", "runs"})
 _NESTED = frozenset({"plan", "ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s"})
 _LEVEL = 0.9
 _REQUEST_COLUMNS = (
@@ -73,6 +74,8 @@ class ServingResult(Result):
         intervals: Ends of the interval of a figure that step times' error leaves, by name.
         log: The requests and what became of them.
         curves: Power in W and the share of the cache in use over time, where known.
+        runs: The model on one rank of the first model's replicas, by their part of a request:
+            "prompts" and "further".
         inputs: What was asked, resolved.
         provenance: Version of accelsim and content of what it was made with.
         warnings: What to know before trusting the figures.
@@ -114,6 +117,7 @@ class ServingResult(Result):
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict, compare=False)
     log: RequestLog | None = field(default=None, compare=False)
     curves: Mapping[str, StepFunction] = field(default_factory=dict, compare=False, repr=False)
+    runs: Mapping[str, ResolvedRun] = field(default_factory=dict, compare=False, repr=False)
     inputs: Values = field(default_factory=dict, compare=False)
     provenance: Provenance = field(default_factory=lambda: Provenance(""), compare=False)
     warnings: tuple[str, ...] = ()
