@@ -79,6 +79,8 @@ def changes_section(
     names = [change.words for change in known]
     series = {name: [_percents(read(one.result)) for one in known] for name, read in drawn.items()}
     picture = bars(names, series, "more than as it is, %") if known else None
+    has_efficiency = any(change.words.startswith("efficiency") for change in changes)
+    text += " Efficiency: memory bandwidth and peak together." if has_efficiency else ""
     title = "What a change would do"
     return Section("sensitivity", title, DataTable(titles, rows), text, picture)
 

@@ -4,7 +4,7 @@ and kind, and where its numbers come from.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,21 +17,15 @@ from accelsim.report.page import (
     DataTable,
     Page,
     Section,
-    axis,
-    cell,
-    figure,
-    label,
 )
 from accelsim.report.parts import (
-    COLOURS,
     joules,
     provenance_sections,
-    rest_row,
     shares_section,
-    short,
 )
 from accelsim.report.quantity import amount, duration, percent
 from accelsim.report.tables import estimate_lines
+from accelsim.report.timeline import timeline_section
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,8 +35,6 @@ if TYPE_CHECKING:
     from accelsim.planning.simulate import Simulation
     from accelsim.simulation.timeline import Timeline
 
-#: Spans of a figure at most.
-_MAX_SPANS = 2_000
 _watts = partial(amount, unit="W")
 _bytes = partial(amount, unit="B", small=False)
 
@@ -69,7 +61,7 @@ def run_page(
         frame = operator_frame(simulation)
         sections += [
             roofline_section([OperatorRun(device, estimate.precision, frame)]),
-            _timeline(simulation.timeline),
+            timeline_section(simulation.timeline, "Timeline", "One repeat of each pass"),
             _power_and_memory(simulation.timeline, device),
             group_section(frame, "kind", "Time and energy by kind of operator"),
             group_section(frame, "layer", "Time and energy by layer"),
@@ -124,66 +116,6 @@ def operator_frame(simulation: Simulation) -> pd.DataFrame:
     if len(simulation.passes) > 1:
         frame["layer"] = frame["pass"] + ": " + frame["layer"]
     return frame
-
-
-def _timeline(timeline: Timeline) -> Section:
-    """Resources over time; spans that a figure cannot tell apart are drawn as one."""
-    spans = sorted(_spans(timeline), key=lambda span: -span[3])
-    traces = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": label(resource),
-            "y": [label(span[0]) for span in spans if span[0] == resource],
-            "base": short([span[2] for span in spans if span[0] == resource]),
-            "x": short([span[3] for span in spans if span[0] == resource]),
-            "text": [label(span[1]) for span in spans if span[0] == resource],
-            "textposition": "none",
-            "hovertemplate": "%{text}<br>%{base:.4s}s + %{x:.4s}s<extra></extra>",
-            "marker": {"color": COLOURS[place % len(COLOURS)], "line": {"width": 0}},
-        }
-        for place, resource in enumerate(timeline.resources)
-    ]
-    layout = {
-        "barmode": "overlay",
-        "height": 120 + 60 * len(timeline.resources),
-        "xaxis": axis("time", ticksuffix="s", exponentformat="SI", minexponent=0),
-        "yaxis": axis(""),
-        "showlegend": False,
-    }
-    rows = [
-        (resource, name, cell(start, duration), cell(length, duration))
-        for resource, name, start, length in spans
-    ]
-    titles = ("resource", "operator", ">start", ">busy for")
-    busy = ", ".join(
-        f"{name} busy {percent(timeline.utilisation(name))}" for name in timeline.resources
-    )
-    text = f"One repeat of each pass, {len(timeline):,} spans, {len(spans):,} drawn; {busy}."
-    table = DataTable(titles, rest_row(rows, 3, duration))
-    return Section("timeline", "Timeline", table, text, figure(traces, **layout))
-
-
-def _spans(timeline: Timeline) -> Iterator[tuple[str, str, float, float]]:
-    """Resource, name, start and busy time; the spans of a resource that start in the same part of
-    the run are one where there are too many.
-    """
-    for code, resource in enumerate(timeline.resources):
-        rows = np.flatnonzero(timeline.resource == code)
-        rows = rows[np.argsort(timeline.start_s[rows], kind="stable")]
-        start, length = timeline.start_s[rows], timeline.duration_s[rows]
-        names = [timeline.names[name] for name in timeline.name[rows].tolist()]
-        limit = _MAX_SPANS // len(timeline.resources)
-        first = np.arange(len(rows))
-        if len(rows) > limit:
-            part = (start * limit / timeline.makespan_s).astype(np.int64)
-            first = np.flatnonzero(np.diff(part, prepend=-1))
-        count = np.diff(np.append(first, len(rows)))
-        busy = np.add.reduceat(length, first) if len(rows) else length
-        columns = (first.tolist(), count.tolist(), start[first].tolist(), busy.tolist())
-        for place, joined, begins, lasts in zip(*columns, strict=True):
-            name = names[place] if joined == 1 else f"{names[place]} and {joined - 1} more"
-            yield resource, name, begins, lasts
 
 
 def _power_and_memory(timeline: Timeline, device: DeviceProfile) -> Section:

@@ -110,7 +110,7 @@ def offers_section(
     ]
     picture = figure(
         marks,
-        xaxis=axis(f"USD per 1,000 {unit}", type="log", exponentformat="none"),
+        xaxis=axis(f"USD per 1,000 {unit}", type="log", exponentformat="none", tickangle=0),
         yaxis=axis(f"g CO2e per 1,000 {unit}", type="log", exponentformat="none"),
     )
     titles = ("device", "offer", ">USD per hour", ">$/1,000", ">CO2e per 1,000", "as of")

@@ -7,9 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from accelsim.plain import Values
 from accelsim.report.calculator import LoadOption, calculator_section
@@ -21,7 +19,6 @@ from accelsim.report.operators import (
     roofline_section,
 )
 from accelsim.report.page import DataTable, Page, Section, axis, cell, figure, label
-from accelsim.report.parity import COLOURS
 from accelsim.report.parts import (
     cut,
     joules,
@@ -31,20 +28,17 @@ from accelsim.report.parts import (
     rows_section,
     shares_section,
 )
-from accelsim.report.quantity import amount, duration, number, percent, usd, whole
+from accelsim.report.quantity import amount, duration, number, percent, usd
 from accelsim.report.result_page import known_devices
 from accelsim.report.run_sections import accuracy_section, offers_section
+from accelsim.report.timeline import timeline_section
 from accelsim.report.training_curves import step_section
 
 if TYPE_CHECKING:
     from accelsim.planning.training.estimate import TrainingEstimate
     from accelsim.planning.training.iteration import Iteration
     from accelsim.sensitivity.change import Change
-    from accelsim.simulation.timeline import Timeline
 
-#: Tasks that are drawn; of longer iterations the first and the last.
-_MOST_TASKS = 4000
-_ROW_PIXELS = 26
 _SECONDS_PER_HOUR = 3600.0
 _bytes = partial(amount, unit="B", small=False)
 
@@ -77,7 +71,8 @@ def training_page(
     if iteration is not None:
         sections += _operators(iteration, d)
     if iteration is not None and iteration.timeline is not None:
-        sections.append(_timeline(iteration.timeline))
+        text = "Each pass of a microbatch, send and reduction"
+        sections.append(timeline_section(iteration.timeline, "One iteration", text, "category"))
         sections.append(step_section(iteration, iteration.timeline))
     if changes:
         sections.append(_sensitivity(changes))
@@ -263,66 +258,3 @@ def _pareto(
     return Section(
         "pareto", title, DataTable(titles, cut(rows)), "", figure([points, *lines], **layout)
     )
-
-
-def _timeline(timeline: Timeline) -> Section:
-    """Tasks of an iteration, a row for each stream and link."""
-    lines = timeline.sorted()
-    count = len(lines)
-    rows = np.arange(count)
-    if count > _MOST_TASKS:
-        rows = np.concatenate([rows[: _MOST_TASKS // 2], rows[-_MOST_TASKS // 2 :]])
-    used = [name for code, name in enumerate(lines.resources) if (lines.resource == code).any()]
-    data = [
-        _bars(timeline=lines, rows=rows[lines.category[rows] == code], word=word, code=code)
-        for code, word in enumerate(lines.categories)
-    ]
-    layout = {
-        "barmode": "overlay",
-        "height": 160 + _ROW_PIXELS * len(used),
-        "xaxis": axis("time, s"),
-        "yaxis": axis(
-            "",
-            autorange="reversed",
-            categoryorder="array",
-            categoryarray=[label(name) for name in used],
-        ),
-    }
-    duration_s = lines.end_s - lines.start_s
-    busy = [
-        (
-            name,
-            lines.categories[category],
-            cell(float(mine.sum()), whole),
-            cell(float(duration_s[mine].sum()), duration),
-        )
-        for code, name in enumerate(lines.resources)
-        for category in range(len(lines.categories))
-        if (mine := (lines.resource == code) & (lines.category == category)).any()
-    ]
-    titles = ("resource", "task", ">tasks", ">busy for")
-    drawn = "" if count <= _MOST_TASKS else f", the first and last {_MOST_TASKS // 2:,} drawn"
-    return Section(
-        "timeline",
-        "One iteration",
-        DataTable(titles, cut(busy)),
-        f"{count:,} tasks{drawn}.",
-        figure([bar for bar in data if bar["x"]], **layout),
-    )
-
-
-def _bars(timeline: Timeline, rows: Any, word: str, code: int) -> dict[str, Any]:
-    """Tasks of one sort."""
-    names = [label(timeline.names[name]) for name in timeline.name[rows].tolist()]
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": label(word),
-        "base": timeline.start_s[rows].tolist(),
-        "x": (timeline.end_s - timeline.start_s)[rows].tolist(),
-        "y": [label(timeline.resources[resource]) for resource in timeline.resource[rows].tolist()],
-        "text": names,
-        "textposition": "none",
-        "hovertemplate": "%{text}<br>from %{base:.4g} s, %{x:.4g} s<extra></extra>",
-        "marker": {"color": COLOURS[code % len(COLOURS)], "line": {"width": 0.5, "color": "white"}},
-    }

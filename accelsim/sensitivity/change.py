@@ -72,7 +72,7 @@ def changed_devices(device: DeviceProfile) -> Iterator[tuple[str, DeviceProfile]
     changes: dict[str, Callable[[DeviceProfile, float], DeviceProfile]] = {
         "memory bandwidth": _with_memory,
         "peak": _with_peak,
-        "efficiency of memory and peak": _with_both,
+        "efficiency": _with_both,
     }
     for name, change in changes.items():
         for ratio in RATIOS:
