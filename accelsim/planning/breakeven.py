@@ -187,7 +187,7 @@ def _point(
 
 
 def option_of_estimate(
-    estimate: Estimate, unit_usd: float, nre_usd: float = 0.0, name: str | None = None
+    estimate: Estimate, unit_usd: float, nre_usd: float = 0.0
 ) -> DeploymentOption:
     """An option whose rate and power are an estimate's.
 
@@ -195,12 +195,11 @@ def option_of_estimate(
         estimate: Inference on the device.
         unit_usd: Price of one device.
         nre_usd: Development once.
-        name: Name of the option; the device's if None.
 
     Raises:
         InvalidValueError: If the estimate does not fit or has no power.
     """
-    label = name or estimate.device
+    label = estimate.device
     if estimate.throughput_per_s is None:
         raise InvalidValueError(
             f"{label}: memory", estimate.memory_bytes, "a model that fits", "Use a larger device."

@@ -111,16 +111,15 @@ def workloads_table(rows: Sequence[Values]) -> RenderableType:
     return Listing.of("name | ~title | task | >parameters", cells, "task", gap=2)
 
 
-def layer_groups(graph: OperatorGraph, depth: int = _PATH_DEPTH) -> list[Document]:
+def layer_groups(graph: OperatorGraph) -> list[Document]:
     """Operators by the first parts of their module path and their kind, in graph order.
 
     Args:
         graph: The operators.
-        depth: Parts of the path to keep.
     """
     groups: dict[tuple[str, str], list[int]] = {}
     for row, (path, kind) in enumerate(zip(graph.path, graph.kind.tolist(), strict=True)):
-        key = (".".join(path.split(".")[:depth]), OperatorKind(kind).label)
+        key = (".".join(path.split(".")[:_PATH_DEPTH]), OperatorKind(kind).label)
         groups.setdefault(key, []).append(row)
     return [_group(graph, path, kind, np.asarray(rows)) for (path, kind), rows in groups.items()]
 

@@ -136,15 +136,14 @@ the prediction.
 Roofline is the MAPE of max(FLOP / peak, bytes / bandwidth) on the same rows."""  # noqa: E501
 
 
-def markdown(report: Values, title: str = "Accuracy") -> str:
+def markdown(report: Values) -> str:
     """A report for people.
 
     Args:
         report: Result of `scoreboard_dict`.
-        title: Heading.
     """
     suites = list(report["suites"].items())
-    lines = [f"# {title}", "", _INTRODUCTION, "", *_markdown_table(suites, "suite")]
+    lines = ["# Accuracy", "", _INTRODUCTION, "", *_markdown_table(suites, "suite")]
     for name, suite in suites:
         lines += ["", f"## {name}: {suite['title']}", "", *_suite_notes(suite), ""]
         key = "operator" if suite["groups"] and "operator" in suite["groups"][0] else "model"

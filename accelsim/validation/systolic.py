@@ -20,7 +20,7 @@ import numpy as np
 from accelsim.cost.systolic.counts import ArrayCounts, array_counts
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import AsicProfile, Dataflow
-from accelsim.hardware.scalesim import ScaleSimConfig
+from accelsim.hardware.scalesim import DATAFLOWS, ScaleSimConfig
 from accelsim.validation.data_folder import DataFolder, Table, schema
 from accelsim.validation.quantity_batches import QUANTITY, quantity_batch
 from accelsim.validation.suite import Batch, refused_batch, register_suite
@@ -28,11 +28,6 @@ from accelsim.workloads.graph import FloatArray, TextArray
 
 #: Figures this close are equal: the tables hold percentages of 15 to 17 digits.
 EXACT_FRACTION = 1e-9
-_DATAFLOWS = {
-    "os": Dataflow.OUTPUT_STATIONARY,
-    "ws": Dataflow.WEIGHT_STATIONARY,
-    "is": Dataflow.INPUT_STATIONARY,
-}
 V2 = schema("systolic/scalesim_v2.csv")
 USER_BANDWIDTH = replace(V2, file="systolic/scalesim_v2_user_bandwidth.csv")
 V3 = replace(V2, file="systolic/scalesim_v3.csv.gz")
@@ -98,9 +93,9 @@ def _batch(table: Table) -> Batch:
 
 
 def _dataflow(name: str) -> Dataflow:
-    if name not in _DATAFLOWS:
+    if name not in DATAFLOWS:
         raise InvalidValueError("dataflow", name, "os, ws or is")
-    return _DATAFLOWS[name]
+    return DATAFLOWS[name]
 
 
 def _joined(table: Table, names: Sequence[str]) -> TextArray:

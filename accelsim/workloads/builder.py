@@ -301,7 +301,6 @@ class GraphBuilder(RowWriter):
         flop_per_element: int = 1,
         saves: Sequence[Tensor] = (),
         save_output: bool = False,
-        extra_saved_bytes: float = 0.0,
         shape: Sequence[int] | None = None,
     ) -> Tensor:
         """One output element per element of the first input (or of `shape`)."""
@@ -316,7 +315,6 @@ class GraphBuilder(RowWriter):
             flop=1.0 * flop_per_element * elements,
             saves=saves,
             save_output=save_output,
-            extra_saved_bytes=extra_saved_bytes,
         )
 
     def activation(self, x: Tensor, function: str = "relu") -> Tensor:

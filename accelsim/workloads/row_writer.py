@@ -285,8 +285,6 @@ class RowWriter:
         x: Tensor,
         group: ParallelGroup,
         shape: Sequence[int],
-        *,
-        payload_bytes: float | None = None,
     ) -> Tensor:
         """Append a collective over a group of ranks; nothing where the group is one rank.
 
@@ -294,15 +292,13 @@ class RowWriter:
             kind: A collective kind.
             x: What the rank brings.
             group: The ranks.
-            shape: What it has afterwards.
-            payload_bytes: Payload in the sense of `accelsim.cost.collective`; the larger of what
-                is brought and had where None.
+            shape: What it has afterwards; the payload is the larger of this and what it brings.
         """
         ranks = self.shard.ranks[group]
         if ranks == 1:
             return x
         made = Tensor(tuple(shape), x.row, x.storage, x.element_bytes)
-        payload = max(x.bytes, made.bytes) if payload_bytes is None else payload_bytes
+        payload = max(x.bytes, made.bytes)
         return self.operator(
             kind,
             (cast("int", payload // 1), ranks, int(group)),

@@ -3,9 +3,9 @@
 A convolution row is name, input height and width, filter height and width, channels, filters,
 stride (one or two) and, in version 3, a sparsity ratio "N:M"; a GEMM row is name, M, N, K. A layer
 whose name holds "DP" is depthwise: every channel has its own filters. Inputs are stated with their
-padding. SCALE-Sim rounds the number of output pixels up where the stride does not divide the input,
-so that the last window hangs over the edge; ``compat="scalesim"`` does the same. Format:
-scalesim/topology_utils.py of SCALE-Sim v2 (013c54ea) and v3.
+padding. Images run one at a time. A window that would hang over the edge is left out, where
+SCALE-Sim rounds the number of output pixels up. Format: scalesim/topology_utils.py of SCALE-Sim v2
+(013c54ea) and v3.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
 
 from accelsim.datafile import read_text
-from accelsim.errors import InvalidValueError, ProfileError
+from accelsim.errors import ProfileError
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import precision as find_precision
 from accelsim.workloads.graph import OperatorGraph
@@ -35,41 +34,26 @@ _CONV = (
     "stride height",
 )
 _GEMM = ("M", "N", "K")
-Compatibility = Literal["", "scalesim"]
 
 
-def read_scalesim_topology(
-    path: str | Path, *, precision: str = "int8", batch: int = 1, compat: Compatibility = ""
-) -> OperatorGraph:
+def read_scalesim_topology(path: str | Path, *, precision: str = "int8") -> OperatorGraph:
     """Read a topology file.
 
     Args:
         path: CSV file.
         precision: Format of the operands.
-        batch: Images per pass; 1 as SCALE-Sim runs them.
-        compat: "scalesim" to round output sizes up as it does.
 
     Raises:
         ProfileError: If it cannot be read, or naming each line that is wrong.
-        InvalidValueError: If `batch` or `compat` is out of range.
     """
     text = read_text(Path(path), _MAX_BYTES)
-    return parse_scalesim_topology(text, str(path), precision=precision, batch=batch, compat=compat)
+    return parse_scalesim_topology(text, str(path), precision=precision)
 
 
 def parse_scalesim_topology(
-    text: str,
-    label: str = "<topology>",
-    *,
-    precision: str = "int8",
-    batch: int = 1,
-    compat: Compatibility = "",
+    text: str, label: str = "<topology>", *, precision: str = "int8"
 ) -> OperatorGraph:
     """Parse the text of a topology file; arguments and errors of `read_scalesim_topology`."""
-    if compat not in ("", "scalesim"):
-        raise InvalidValueError("compat", compat, "'' or 'scalesim'")
-    if not 1 <= batch <= _LARGEST:
-        raise InvalidValueError("batch", batch, f"1 to {_LARGEST}")
     try:
         lines = list(csv.reader(io.StringIO(text, newline="")))
     except csv.Error as error:
@@ -82,22 +66,16 @@ def parse_scalesim_topology(
         raise ProfileError(label, ["no layers: expected a header line and one line per layer"])
     builder = GraphBuilder(find_precision(precision))
     write = _gemm if _is_gemm(rows[0][1]) else _conv
-    problems = [
-        p
-        for number, cells in rows[1:]
-        for p in _write(builder, write, number, cells, batch, compat)
-    ]
+    problems = [p for number, cells in rows[1:] for p in _write(builder, write, number, cells)]
     if problems:
         raise ProfileError(label, problems[:20])
     return builder.build()
 
 
-Writer = Callable[[GraphBuilder, str, list[int], int, bool], str]
+Writer = Callable[[GraphBuilder, str, list[int]], str]
 
 
-def _write(
-    builder: GraphBuilder, write: Writer, number: int, cells: Sequence[str], batch: int, compat: str
-) -> list[str]:
+def _write(builder: GraphBuilder, write: Writer, number: int, cells: Sequence[str]) -> list[str]:
     """Append one layer, or say what is wrong with its line."""
     names = _GEMM if write is _gemm else _CONV
     layer = cells[0] or "without a name"
@@ -119,7 +97,7 @@ def _write(
                 )
             ]
         values.append(int(cell))
-    problem = write(builder, layer, values, batch, bool(compat))
+    problem = write(builder, layer, values)
     return [f"line {number}, layer {layer!r}: {problem}"] if problem else []
 
 
@@ -128,15 +106,14 @@ def _is_gemm(header: Sequence[str]) -> bool:
     return [cell.upper() for cell in header[1:4]] == ["M", "N", "K"]
 
 
-def _gemm(builder: GraphBuilder, layer: str, sides: list[int], batch: int, compat: bool) -> str:
-    del compat
+def _gemm(builder: GraphBuilder, layer: str, sides: list[int]) -> str:
     m, n, k = sides[:3]
     with builder.scope(layer):
-        builder.linear(builder.input(m * batch, k), n, bias=False, name=layer)
+        builder.linear(builder.input(m, k), n, bias=False, name=layer)
     return ""
 
 
-def _conv(builder: GraphBuilder, layer: str, sides: list[int], batch: int, compat: bool) -> str:
+def _conv(builder: GraphBuilder, layer: str, sides: list[int]) -> str:
     height, width, down, across, channels, filters, stride = sides[:7]
     step = (stride, sides[7] if len(sides) > 7 else stride)
     if down > height or across > width:
@@ -145,36 +122,22 @@ def _conv(builder: GraphBuilder, layer: str, sides: list[int], batch: int, compa
             f"input with its padding"
         )
     out = [
-        -(-(size - window) // pace) + 1 if compat else (size - window) // pace + 1
+        (size - window) // pace + 1
         for size, window, pace in zip((height, width), (down, across), step, strict=True)
     ]
     groups = channels if "DP" in layer else 1
     outputs = filters * groups
     weights = outputs * channels // groups * down * across
-    dims = (
-        batch,
-        channels,
-        outputs,
-        groups,
-        1,
-        height,
-        width,
-        1,
-        *out,
-        1,
-        down,
-        across,
-        max(step),
-        1,
-    )
+    sizes = (height, width, 1, *out, 1, down, across)
+    dims = (1, channels, outputs, groups, 1, *sizes, max(step), 1)
     with builder.scope(layer):
         builder.operator(
             OperatorKind.CONV,
             dims,
-            [builder.input(batch, channels, height, width)],
-            (batch, outputs, *out),
+            [builder.input(1, channels, height, width)],
+            (1, outputs, *out),
             name=layer,
-            flop=2.0 * batch * out[0] * out[1] * weights,
+            flop=2.0 * out[0] * out[1] * weights,
             weights=weights,
             dtype=builder.precision.compute,
         )

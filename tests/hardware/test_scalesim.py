@@ -54,14 +54,6 @@ def test_convolutions_have_the_dimensions_of_the_file():
     assert graph.flop[1] == 2 * 56 * 56 * 64 * 9
 
 
-def test_compat_rounds_overhanging_windows_up():
-    graph = parse_scalesim_topology(CONV, compat="scalesim")
-    assert graph.dimensions_of(0)["out_h"] == 110  # ceil((224 - 7 + 2) / 2)
-    assert graph.dimensions_of(1)["out_h"] == 56
-    with pytest.raises(InvalidValueError, match="compat"):
-        parse_scalesim_topology(CONV, compat="v2")
-
-
 def test_gemm_files_are_recognised_by_their_header():
     graph = parse_scalesim_topology(GEMM)
     assert set(graph.kind.tolist()) == {int(OperatorKind.GEMM)}

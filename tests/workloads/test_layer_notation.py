@@ -89,7 +89,8 @@ def test_without_normalisation_there_is_a_bias():
 
 STEP_KEYS = {
     *("name", "scope", "of", "layers", "branches", "steps", "use", "backbone", "options", "crop"),
-    *("stretch", "broadcast", "add", "same", "then", "keep", "style", "times", "each"),
+    *("stretch", "broadcast", "add", "same", "scale", "then", "keep", "style", "times"),
+    "each",
 }
 NETWORKS = sorted((data_root() / "workloads" / "networks").glob("*.yaml"))
 
@@ -132,6 +133,19 @@ def test_steps_keep_join_and_add_maps():
     joined = graph.name.index("concat", graph.path.index("b.pooled") + 2)
     assert graph.dependencies_of(joined).tolist() == [2, 7]
     assert graph.name[-2:] == ("add", "relu")
+
+
+def test_a_step_scales_the_channels_of_a_map():
+    out, graph = written(
+        {"name": "a", "layers": "8/3", "keep": "a"},
+        {"name": "pool", "layers": "gap"},
+        {"name": "gate", "layers": "8o", "scale": "a", "then": "{gate}"},
+        gate="sigmoid",
+    )
+    assert out.shape == (1, 8, 8, 8)
+    assert graph.name[-2:] == ("scale", "sigmoid")
+    product = graph.dimensions_of(len(graph) - 2)
+    assert (product["elements"], product["inputs"]) == (8 * 64, 2)
 
 
 def test_steps_are_repeated_with_their_values():

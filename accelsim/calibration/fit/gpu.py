@@ -96,15 +96,14 @@ def page_walk_loss(cells: Iterable[Cell], parameters: GpuParameters) -> float | 
     return max(float(np.expm1(np.mean(ratios))), 0.0) if ratios else None
 
 
-def log_residual(cell: Cell, parameters: GpuParameters, issue_s: float | None = None) -> FloatArray:
+def log_residual(cell: Cell, parameters: GpuParameters) -> FloatArray:
     """ln(measured / predicted) of each row, shape (n,).
 
     Args:
         cell: Measured rows.
         parameters: Parameters to predict with.
-        issue_s: Time to issue a row; the parameters' where None.
     """
-    return _log_ratio(cell, cell.kernels.costs(parameters), parameters, issue_s)
+    return _log_ratio(cell, cell.kernels.costs(parameters), parameters, None)
 
 
 def _log_ratio(

@@ -26,6 +26,10 @@ _SIDES = {
     Dataflow.INPUT_STATIONARY: (2, 0, 1),
 }
 
+#: Bytes of one partial sum over those of one output element: 32-bit sums of bytes (Jouppi et al.,
+#: ISCA 2017, section 2).
+_ACCUMULATOR_BYTES = 4.0
+
 
 class Folding(NamedTuple):
     """A product on an array; columns of the broadcast shape.
@@ -189,7 +193,6 @@ def memory_traffic_bytes(
     output_bytes: ArrayLike,
     sram_bytes: float,
     sides: tuple[ArrayLike, ArrayLike],
-    accumulator_bytes: float = 4.0,
 ) -> FloatArray:
     """Main-memory bytes of one product under the best of three loop orders, with half the
     scratchpad per buffer.
@@ -206,7 +209,6 @@ def memory_traffic_bytes(
         output_bytes: Results, written once, >= 0.
         sram_bytes: Scratchpad capacity; infinite for none needed, > 0.
         sides: Rows and columns of the results, >= 1.
-        accumulator_bytes: Bytes of one partial sum over bytes of one output element.
 
     Returns:
         Bytes, broadcast shape; at least each operand once.
@@ -220,7 +222,7 @@ def memory_traffic_bytes(
     keep_left = left + right * np.maximum(np.ceil(left / half), 1.0)
     keep_right = right + left * np.maximum(np.ceil(right / half), 1.0)
     m, n = np.maximum(m, 1.0), np.maximum(n, 1.0)
-    area = np.maximum(half / np.maximum(output * accumulator_bytes / (m * n), 1e-9), 1.0)
+    area = np.maximum(half / np.maximum(output * _ACCUMULATOR_BYTES / (m * n), 1e-9), 1.0)
     narrow = np.minimum(np.minimum(m, n), np.sqrt(area))
     wide = np.minimum(np.maximum(m, n), area / narrow)
     across, down = np.where(n <= m, (narrow, wide), (wide, narrow))

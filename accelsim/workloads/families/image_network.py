@@ -22,8 +22,8 @@ before it wrote. The keys of a step:
   side and concatenated. steps: inner steps. use: steps of another file. backbone: a network
   written by a function, whose maps are kept as map0, map1, ...
 * crop, stretch, broadcast: the result is cut or copied to the size of that map; add: map added to
-  the result ("input" is the step's own); same: added where the shapes are the same; then:
-  activation of the sum; keep: name of the result.
+  the result ("input" is the step's own); same: added where the shapes are the same; scale: map
+  whose channels the result scales; then: activation of the sum; keep: name of the result.
 * style: options of `chain` for it and its inner steps.
 * times: how often it is written, `index` counting; each: values for names in braces, lists one
   entry a time.
@@ -413,6 +413,8 @@ class Writer:
         if "same" in step:
             beside = self._map(step["same"], before)
             x = b.add(x, beside) if x.shape == beside.shape else x
+        if "scale" in step:
+            x = b.multiply(self._map(step["scale"], before), x, name="scale")
         if "then" in step:
-            x = b.activation(x, step["then"])
+            x = b.activation(x, self._filled(step["then"]))
         return x

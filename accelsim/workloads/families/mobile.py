@@ -1,20 +1,19 @@
 """Image classifiers built of depthwise convolutions: MobileNet v1 to v3 and EfficientNet.
 
 Howard et al., arXiv:1704.04861 (v1); Sandler et al., CVPR 2018 (v2); Howard et al., ICCV 2019 (v3);
-Tan and Le, ICML 2019 (EfficientNet). Versions 2, 3 and EfficientNet follow torchvision's modules,
-v1 the Keras application.
+Tan and Le, ICML 2019 (EfficientNet). Versions 2, 3 and EfficientNet are files of
+`workloads/networks` with the names of torchvision's modules; v1 follows the Keras application.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import ceil
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from accelsim.plain import Document
 from accelsim.workloads.builder import GraphBuilder, Tensor
-from accelsim.workloads.families.image_network import layer
-from accelsim.workloads.families.vision import conv_norm, image_input
+from accelsim.workloads.families.image_network import layer, write_network
+from accelsim.workloads.families.vision import classify, image_input
 from accelsim.workloads.family_parameters import ImageParameters, Multiplier
 from accelsim.workloads.model import PassShape, family
 
@@ -23,92 +22,6 @@ def round_channels(channels: float) -> int:
     """Nearest multiple of 8, but never more than 10 % below `channels` (Sandler et al. 2018)."""
     rounded = max(8, int(channels + 4) // 8 * 8)
     return rounded + 8 if rounded < 0.9 * channels else rounded
-
-
-class InvertedResidual(NamedTuple):
-    """One block: expand 1x1, depthwise, squeeze and excite, project 1x1.
-
-    Attributes:
-        kernel: Depthwise window.
-        expanded: Channels between expansion and projection.
-        out: Output channels.
-        squeezed: Channels of the squeeze layer; 0 has none.
-        activation: Activation of the block.
-        stride: Step of the depthwise convolution.
-        gate: Squeeze activation and gate.
-    """
-
-    kernel: int
-    expanded: int
-    out: int
-    squeezed: int
-    activation: str
-    stride: int
-    gate: tuple[str, str] = ("relu", "hardsigmoid")
-
-
-def _inverted_residual(
-    b: GraphBuilder, x: Tensor, block: InvertedResidual, *, scope: str = "block"
-) -> Tensor:
-    """Write one block, its layers numbered in a sequence named `scope`.
-
-    MobileNet v2 keeps the two layers of the closing 1x1 beside the others instead of in a module of
-    their own.
-    """
-    inner = x
-    index = 0
-    act = block.activation
-    with b.scope(scope):
-        if block.expanded != x.shape[1]:
-            inner = layer(b, inner, str(index), block.expanded, 1, activation=act)
-            index += 1
-        groups = block.expanded
-        stride = block.stride
-        inner = layer(
-            b,
-            inner,
-            str(index),
-            block.expanded,
-            block.kernel,
-            stride=stride,
-            groups=groups,
-            activation=act,
-        )
-        index += 1
-        if block.squeezed:
-            with b.scope(str(index)):
-                inner = _squeeze_excite(b, inner, block.squeezed, block.gate)
-            index += 1
-        names = (f"{index}.0", f"{index}.1") if scope == "block" else (f"{index}", f"{index + 1}")
-        inner = conv_norm(b, inner, block.out, 1, activation="", names=(*names, ""))
-    return b.add(inner, x) if block.stride == 1 and x.shape[1] == block.out else inner
-
-
-def _squeeze_excite(b: GraphBuilder, x: Tensor, squeezed: int, gate: tuple[str, str]) -> Tensor:
-    with b.scope("avgpool"):
-        scale = b.global_pool(x)
-    for name, channels, activation in (("fc1", squeezed, gate[0]), ("fc2", x.shape[1], gate[1])):
-        with b.scope(name):
-            scale = b.activation(b.conv(scale, channels, 1, bias=True), activation)
-    return b.multiply(x, scale, name="scale")
-
-
-def _pooled_classifier(
-    b: GraphBuilder, x: Tensor, layers: list[int], activation: str, first: int
-) -> None:
-    """Global pooling, then linear layers with an activation between; `first` is the first layer's
-    number.
-    """
-    with b.scope("avgpool"):
-        x = b.global_pool(x)
-    x = b.view(x, x.shape[0], x.shape[1])
-    for step, features in enumerate(layers):
-        # Between two linear layers stand an activation and a dropout.
-        with b.scope(f"classifier.{first + 3 * step}"):
-            x = b.linear(x, features)
-        if step + 1 < len(layers):
-            with b.scope(f"classifier.{first + 3 * step + 1}"):
-                x = b.activation(x, activation)
 
 
 class MobileNetParameters(ImageParameters):
@@ -147,7 +60,7 @@ def write_mobilenet_v1(b: GraphBuilder, p: MobileNetParameters, shape: PassShape
     """Stem, thirteen depthwise separable convolutions, classifier."""
     x = image_input(b, p, shape)
     x = mobilenet_v1_maps(b, x, p.width_multiplier, layout="keras")[-1]
-    _pooled_classifier(b, x, [p.classes], "relu", 0)
+    classify(b, x, p.classes, name="classifier.0")
 
 
 def mobilenet_v1_maps(
@@ -174,39 +87,22 @@ def mobilenet_v1_maps(
     return maps
 
 
-#: Expansion, channels, repeats and stride of MobileNet v2, table 2.
-_V2_STAGES = [
-    (1, 16, 1, 1),
-    (6, 24, 2, 2),
-    (6, 32, 3, 2),
-    (6, 64, 4, 2),
-    (6, 96, 3, 1),
-    (6, 160, 3, 2),
-    (6, 320, 1, 1),
-]
+def scaled_sizes(width: float = 1.0, depth: float = 1.0) -> Document:
+    """Scaled channels s8, s16, ... and their quarters q8, q16, ..., and numbers of the blocks
+    after1, after2, ... a stage's first.
+    """
+    channels = {count: round_channels(count * width) for count in range(8, 328, 8)}
+    sizes: Document = {f"s{count}": scaled for count, scaled in channels.items()}
+    sizes |= {f"q{count}": scaled // 4 for count, scaled in channels.items()}
+    return sizes | {f"after{count}": list(range(1, ceil(count * depth))) for count in range(1, 6)}
 
 
 @family("mobilenet-v2", MobileNetParameters)
 def write_mobilenet_v2(b: GraphBuilder, p: MobileNetParameters, shape: PassShape) -> None:
     """Stem, inverted residuals, last convolution, classifier."""
-    x = image_input(b, p, shape)
-    width = p.width_multiplier
-    x = layer(b, x, "features.0", round_channels(32 * width), 3, stride=2, activation="relu6")
-    index = 0
-    for expansion, channels, repeats, stride in _V2_STAGES:
-        for repeat in range(repeats):
-            index += 1
-            expanded = x.shape[1] * expansion
-            step = 1 if repeat else stride
-            block = InvertedResidual(
-                3, expanded, round_channels(channels * width), 0, "relu6", step
-            )
-            with b.scope(f"features.{index}"):
-                x = _inverted_residual(b, x, block, scope="conv")
-    x = layer(
-        b, x, f"features.{index + 1}", round_channels(1280 * max(1.0, width)), 1, activation="relu6"
-    )
-    _pooled_classifier(b, x, [p.classes], "relu6", 1)
+    values = scaled_sizes(p.width_multiplier) | {"classes": p.classes}
+    values["head"] = round_channels(1280 * max(1.0, p.width_multiplier))
+    write_network(b, image_input(b, p, shape), "mobilenet-v2-torchvision", **values)
 
 
 class MobileNetV3Parameters(ImageParameters):
@@ -219,61 +115,10 @@ class MobileNetV3Parameters(ImageParameters):
     size: Literal["large", "small"]
 
 
-#: Kernel, expanded and output channels, squeeze and excite, activation and stride of each block:
-#: tables 1 and 2 of Howard et al. 2019.
-_V3_BLOCKS = {
-    "large": """
-        3 16 16 - relu 1
-        3 64 24 - relu 2
-        3 72 24 - relu 1
-        5 72 40 SE relu 2
-        5 120 40 SE relu 1
-        5 120 40 SE relu 1
-        3 240 80 - hardswish 2
-        3 200 80 - hardswish 1
-        3 184 80 - hardswish 1
-        3 184 80 - hardswish 1
-        3 480 112 SE hardswish 1
-        3 672 112 SE hardswish 1
-        5 672 160 SE hardswish 2
-        5 960 160 SE hardswish 1
-        5 960 160 SE hardswish 1
-    """,
-    "small": """
-        3 16 16 SE relu 2
-        3 72 24 - relu 2
-        3 88 24 - relu 1
-        5 96 40 SE hardswish 2
-        5 240 40 SE hardswish 1
-        5 240 40 SE hardswish 1
-        5 120 48 SE hardswish 1
-        5 144 48 SE hardswish 1
-        5 288 96 SE hardswish 2
-        5 576 96 SE hardswish 1
-        5 576 96 SE hardswish 1
-    """,
-}
-
-
-def _v3_blocks(size: str) -> Iterator[InvertedResidual]:
-    for line in _V3_BLOCKS[size].strip().splitlines():
-        kernel, expanded, out, squeeze, activation, stride = line.split()
-        squeezed = round_channels(int(expanded) // 4) if squeeze == "SE" else 0
-        sizes = (int(kernel), int(expanded), int(out), squeezed)
-        yield InvertedResidual(*sizes, activation, int(stride))
-
-
 @family("mobilenet-v3", MobileNetV3Parameters)
 def write_mobilenet_v3(b: GraphBuilder, p: MobileNetV3Parameters, shape: PassShape) -> None:
     """Stem, inverted residuals, last convolution, two-layer classifier."""
-    x = image_input(b, p, shape)
-    x = layer(b, x, "features.0", 16, 3, stride=2, activation="hardswish")
-    blocks = list(_v3_blocks(p.size))
-    for index, block in enumerate(blocks, start=1):
-        with b.scope(f"features.{index}"):
-            x = _inverted_residual(b, x, block)
-    x = layer(b, x, f"features.{len(blocks) + 1}", 6 * x.shape[1], 1, activation="hardswish")
-    _pooled_classifier(b, x, [1280 if p.size == "large" else 1024, p.classes], "hardswish", 0)
+    write_network(b, image_input(b, p, shape), f"mobilenet-v3-{p.size}", classes=p.classes)
 
 
 class EfficientNetParameters(ImageParameters):
@@ -288,39 +133,8 @@ class EfficientNetParameters(ImageParameters):
     depth_multiplier: Multiplier
 
 
-#: Expansion, kernel, stride, channels and repeats of EfficientNet-B0, table 1.
-_EFFICIENTNET_STAGES = [
-    (1, 3, 1, 16, 1),
-    (6, 3, 2, 24, 2),
-    (6, 5, 2, 40, 2),
-    (6, 3, 2, 80, 3),
-    (6, 5, 1, 112, 3),
-    (6, 5, 2, 192, 4),
-    (6, 3, 1, 320, 1),
-]
-
-
 @family("efficientnet", EfficientNetParameters)
 def write_efficientnet(b: GraphBuilder, p: EfficientNetParameters, shape: PassShape) -> None:
     """Stem, inverted residuals with squeeze and excite, last convolution, classifier."""
-    x = image_input(b, p, shape)
-    x = layer(
-        b, x, "features.0", round_channels(32 * p.width_multiplier), 3, stride=2, activation="silu"
-    )
-    stages = enumerate(_EFFICIENTNET_STAGES, start=1)
-    for stage, (expansion, kernel, stride, channels, repeats) in stages:
-        out = round_channels(channels * p.width_multiplier)
-        for repeat in range(ceil(repeats * p.depth_multiplier)):
-            width = x.shape[1]
-            step = 1 if repeat else stride
-            expanded = width * expansion
-            squeezed = max(1, width // 4)
-            block = InvertedResidual(
-                kernel, expanded, out, squeezed, "silu", step, ("silu", "sigmoid")
-            )
-            with b.scope(f"features.{stage}.{repeat}"):
-                x = _inverted_residual(b, x, block)
-    x = layer(
-        b, x, f"features.{len(_EFFICIENTNET_STAGES) + 1}", 4 * x.shape[1], 1, activation="silu"
-    )
-    _pooled_classifier(b, x, [p.classes], "silu", 1)
+    values = scaled_sizes(p.width_multiplier, p.depth_multiplier)
+    write_network(b, image_input(b, p, shape), "efficientnet", classes=p.classes, **values)

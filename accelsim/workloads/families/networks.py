@@ -10,7 +10,6 @@ out.
 from __future__ import annotations
 
 from functools import partial
-from math import ceil
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -23,7 +22,7 @@ from accelsim.workloads.families.image_network import (
     rectangle_input,
     write_network,
 )
-from accelsim.workloads.families.mobile import mobilenet_v1_maps, round_channels
+from accelsim.workloads.families.mobile import mobilenet_v1_maps, round_channels, scaled_sizes
 from accelsim.workloads.families.residual_variants import named_residual_maps
 from accelsim.workloads.families.vision import classify, image_input
 from accelsim.workloads.family_parameters import Depth, ImageParameters, Multiplier
@@ -155,20 +154,11 @@ class EdgeClassifierParameters(RectangleParameters):
     depth_multiplier: Multiplier = 1.0
 
 
-def _scaled(width: float = 1.0, depth: float = 1.0) -> Document:
-    """Scaled channels s8, s16, ..., and numbers of the blocks after1, after2, ... a stage's
-    first.
-    """
-    channels = {f"s{count}": round_channels(count * width) for count in range(8, 328, 8)}
-    repeats = {f"after{count}": list(range(1, ceil(count * depth))) for count in range(1, 6)}
-    return channels | repeats | {"dilation": 1}
-
-
 @family("edge-classifier", EdgeClassifierParameters)
 def write_edge_classifier(b: GraphBuilder, p: EdgeClassifierParameters, shape: PassShape) -> None:
     """Stem, blocks, classifier."""
-    values = _scaled(p.width_multiplier, p.depth_multiplier)
-    values["head"] = max(1280, round_channels(1280 * p.width_multiplier))
+    values = scaled_sizes(p.width_multiplier, p.depth_multiplier)
+    values |= {"dilation": 1, "head": max(1280, round_channels(1280 * p.width_multiplier))}
     x = rectangle_input(b, p, shape)
     network = p.network
     if network == "mobilenet-v1":
@@ -231,7 +221,11 @@ def _yolo_sizes(p: EdgeDetectorParameters) -> Document:
 @family("edge-detector", EdgeDetectorParameters)
 def write_edge_detector(b: GraphBuilder, p: EdgeDetectorParameters, shape: PassShape) -> None:
     """Backbone and heads."""
-    values = _scaled() | {"classes": p.classes, "outputs": p.classes + 4} | _PADDED_POOLS
+    values = (
+        scaled_sizes()
+        | {"dilation": 1, "classes": p.classes, "outputs": p.classes + 4}
+        | _PADDED_POOLS
+    )
     if p.network.startswith("yolo"):
         values |= _yolo_sizes(p) | {"outputs": 3 * (p.classes + 5)}
     write_network(b, rectangle_input(b, p, shape), p.network, _BACKBONES, **values)
@@ -255,7 +249,11 @@ class EdgeSegmenterParameters(RectangleParameters):
 @family("edge-segmenter", EdgeSegmenterParameters)
 def write_edge_segmenter(b: GraphBuilder, p: EdgeSegmenterParameters, shape: PassShape) -> None:
     """The whole network."""
-    values = _scaled() | {"classes": p.classes, "first_channels": 16 - p.image_channels}
+    values = scaled_sizes() | {
+        "dilation": 1,
+        "classes": p.classes,
+        "first_channels": 16 - p.image_channels,
+    }
     for level in range(5):
         width = p.base_channels << level
         values[f"c{level}"] = width
