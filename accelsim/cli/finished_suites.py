@@ -18,7 +18,7 @@ from accelsim.errors import OutputError
 from accelsim.plain import Document, Values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from accelsim.validation import ScoredRows, SuiteRows, TierName
 
@@ -63,8 +63,14 @@ class FinishedSuites:
             raise OutputError(f"{self.folder} cannot be made: {error.strerror}.") from None
         write_text(known, made_with, force=True)
 
-    def __len__(self) -> int:
-        return len([*self.folder.glob(f"*{_SUFFIX}")])
+    def kept(self) -> str:
+        """What is left if the run is interrupted."""
+        names = sorted(path.name.removesuffix(_SUFFIX) for path in self._files())
+        kept = f"{self.folder} keeps {', '.join(names) or 'no suite'}"
+        return f"{kept}; the same command with --resume goes on"
+
+    def _files(self) -> Iterable[Path]:
+        return self.folder.glob(f"*{_SUFFIX}")
 
     def read(self, suite: str) -> SuiteRows | None:
         """A suite's rows; None where it is not finished.
@@ -106,7 +112,7 @@ class FinishedSuites:
     def clear(self) -> None:
         """Remove what is kept."""
         if self.folder.is_dir():
-            for path in (*self.folder.glob(f"*{_SUFFIX}"), self.folder / _HASH):
+            for path in (*self._files(), self.folder / _HASH):
                 path.unlink(missing_ok=True)
             self.folder.rmdir()
 
@@ -158,7 +164,7 @@ def _scored_rows(values: Values) -> ScoredRows:
     columns = {
         name: np.array(value, dtype=float if name.endswith("_s") else str)
         for name, value in values.items()
-        if isinstance(value, list)
+        if isinstance(value, list) and name != "views"
     }
     views = tuple((name, np.array(mask, dtype=bool)) for name, mask in values["views"])
     return ScoredRows(**{**values, **columns, "views": views})

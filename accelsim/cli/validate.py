@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from accelsim.cli.entry import INTERRUPTED
+from accelsim.cli.entry import KEPT
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
@@ -55,22 +55,18 @@ def validate(
     outputs.check()
     wanted = tier_name(tier)
     finished = _finished(publish, data, wanted, resume=resume)
-    try:
-        board = _scored(suites or (), data, wanted, output, finished)
-        found = scoreboard_dict(board)
-        view = partial(accuracy_view, found, groups=groups)
-        output.emit(
-            found,
-            view,
-            rows=score_rows(found),
-            columns=SCORE_COLUMNS,
-            note=_NOTE,
-            page=lambda: score_page(found, command_text(), board),
-        )
-        outputs.write(board, found)
-    except KeyboardInterrupt:
-        output.note(_interrupted(finished))
-        raise typer.Exit(INTERRUPTED) from None
+    board = _scored(suites or (), data, wanted, output, finished)
+    found = scoreboard_dict(board)
+    view = partial(accuracy_view, found, groups=groups)
+    output.emit(
+        found,
+        view,
+        rows=score_rows(found),
+        columns=SCORE_COLUMNS,
+        note=_NOTE,
+        page=lambda: score_page(found, command_text(), board),
+    )
+    outputs.write(board, found)
     if finished is not None:
         finished.clear()
     worse = _worse(found, output, is_shipped_data=data is None) if check else []
@@ -148,14 +144,9 @@ def _finished(
         return None
     from accelsim.cli.finished_suites import FinishedSuites, made_with
 
-    return FinishedSuites(publish, made_with(data, tier), resume=resume)
-
-
-def _interrupted(finished: FinishedSuites | None) -> str:
-    if finished is None:
-        return "interrupted; nothing was written: --publish DIR keeps finished suites"
-    kept = "1 finished suite is" if len(finished) == 1 else f"{len(finished)} finished suites are"
-    return f"interrupted; {kept} kept in {finished.folder}: the same command with --resume goes on"
+    finished = FinishedSuites(publish, made_with(data, tier), resume=resume)
+    KEPT.set(finished.kept)
+    return finished
 
 
 def _report_path(*, is_shipped_data: bool) -> Path:

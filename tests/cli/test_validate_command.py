@@ -10,13 +10,17 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from accelsim.cli import validate as module
+from accelsim.cli.finished_suites import FinishedSuites
 from accelsim.cli.result_writer import ResultWriter
 from accelsim.datafile import data_root
 from accelsim.report.accuracy_file import accuracy_text, read_accuracy
 from accelsim.report.formats import OutputFormat
+from accelsim.validation import DataProblem, ScoredRows, SuiteRows
+from accelsim.validation.scored_rows import TIMES
 from accelsim.validation.suite import _SUITES, suite
 
 GEMM = (
@@ -189,7 +193,10 @@ def test_an_interrupted_run_goes_on_and_finds_the_same(run, two_suites, stopped_
         patch.setitem(_SUITES, "gpu-models", stopped(suite("gpu-models")))
         ended = run(*command)
     assert (ended.code, ended.out) == (130, "")
-    assert f"1 finished suite is kept in {report / 'finished'}" in ended.err
+    assert ended.err == (
+        f"interrupted: {report / 'finished'} keeps gpu-operators; the same command with --resume "
+        "goes on\n"
+    )
     stopped_at("gpu-operators")  # which is not read again
     resumed = run(*command, "--resume")
     assert (resumed.code, resumed.out) == (whole.code, whole.out)
@@ -206,12 +213,31 @@ def test_suites_that_were_made_otherwise_are_refused(run, two_suites, data, stop
     assert "made with other data, another tier or another accelsim" in other_tier.err
     (data / "gpu_kernels" / "ops_gemm.csv").write_text(GEMM.replace("0.4", "0.5"))
     assert run(*two_suites, "--tier", "spec", "--resume").code == 2
-    assert "1 finished suite is kept" in run(*two_suites, "--tier", "spec").err  # anew
+    assert "keeps gpu-operators;" in run(*two_suites, "--tier", "spec").err  # anew
     kept = data / "report" / "finished" / "gpu-operators.json.gz"
     kept.write_bytes(kept.read_bytes()[:100])
     damaged = run(*two_suites, "--tier", "spec", "--resume")
     assert damaged.code == 2
     assert "gpu-operators.json.gz is damaged" in damaged.err
+
+
+def test_rows_are_kept_as_they_are(tmp_path):
+    texts = dict.fromkeys(("group", "label", "setting", "origin"), np.array(["a", ""]))
+    times = {name: np.array([0.1, np.nan]) for name in TIMES}
+    about = dict.fromkeys(("device", "profile", "tier", "note", "refusal"), "x")
+    views = (("first", np.array([True, False])), ("none", np.array([False, False])))
+    part = ScoredRows(**texts, **times, **about, used_in_fit=3, views=views)
+    problem = DataProblem("file", 1, None, "reason", "detail")
+    finished = FinishedSuites(tmp_path, "hash", resume=False)
+    finished.write("suite", SuiteRows([part], {"bad": 2}, [problem]))
+    again = FinishedSuites(tmp_path, "hash", resume=True).read("suite")
+    assert (again.bad, again.problems) == ({"bad": 2}, (problem,))
+    for name in (*texts, *times):
+        np.testing.assert_array_equal(getattr(again.rows[0], name), getattr(part, name))
+    assert [(name, mask.tolist()) for name, mask in again.rows[0].views] == [
+        (name, mask.tolist()) for name, mask in views
+    ]
+    assert {name: getattr(again.rows[0], name) for name in about} == about
 
 
 def test_a_run_that_keeps_nothing_cannot_be_resumed(run):
