@@ -1,5 +1,5 @@
 """What would make a run fit that does not: a narrower precision, a smaller batch, a larger device
-of the class, or several of the device.
+of the class, or several of the device; where none of these is enough, several of the largest.
 
 Each change is tried alone and by the same memory model as the run itself
 (`accelsim.cost.memory`).
@@ -33,6 +33,7 @@ _WORDS = {
     "batch": "batch {:,}",
     "device": "device {}",
     "device_count": "{} devices that share each layer (tensor parallelism)",
+    "devices": "{} that share each layer (tensor parallelism)",
 }
 
 
@@ -41,7 +42,7 @@ class FittingChange:
     """One change that makes a run fit.
 
     Attributes:
-        what: "precision", "batch", "device" or "device_count".
+        what: "precision", "batch", "device", "device_count", or "devices": how many of another.
         value: Its new value.
         memory_bytes: Memory the changed run needs, on each device.
     """
@@ -72,7 +73,9 @@ def fitting_changes(run: ResolvedRun, passes: RunPasses) -> tuple[FittingChange,
         _device(run, passes),
         _device_count(run, weights),
     )
-    return tuple(change for change in found if change is not None)
+    enough = tuple(change for change in found if change is not None)
+    together = None if enough else _devices(run, weights)
+    return enough if together is None else (together,)
 
 
 def _needed_bytes(run: ResolvedRun) -> float:
@@ -146,3 +149,13 @@ def _device_count(run: ResolvedRun, weight_bytes: float) -> FittingChange | None
     counts = (n for n in _DEVICE_COUNTS if weight_bytes / n <= run.available_bytes)
     changed = ((n, replace(run, shard=Shard(tp=n))) for n in counts)
     return _first_fit(run, "device_count", changed)
+
+
+def _devices(run: ResolvedRun, weight_bytes: float) -> FittingChange | None:
+    """The fewest of the class's largest device that the stack runs on."""
+    for profile in reversed(_profiles(str(run.device.device_class))):
+        if run.stack.runs(profile) and run.precision.compute in profile.peak_flop_per_s:
+            found = _device_count(replace(run, device=profile), weight_bytes)
+            name = None if found is None else f"{found.value} x {profile.name}"
+            return found and replace(found, what="devices", value=name)
+    return None

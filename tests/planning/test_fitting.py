@@ -55,3 +55,13 @@ def test_a_batch_one_larger_than_named_does_not_fit():
 
 def test_a_run_that_fits_needs_no_change():
     assert estimate("resnet-50", "t4").would_fit == ()
+
+
+def test_a_run_too_large_for_any_device_of_its_maker_names_several_of_another():
+    run = estimate("llama-3.1-405b", "apple-m1", batch=1)
+    (change,) = run.would_fit
+    count, _, name = change.value.partition(" x ")
+    assert change.what == "devices"
+    options = {"batch": 1, "precision": run.precision}
+    simulate("llama-3.1-405b", name, **options, shard=Shard(tp=int(count)), cluster="dgx-h100")
+    assert not estimate("llama-3.1-405b", name, **options).fits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from accelsim.cost.stack import operator_families
@@ -205,3 +206,28 @@ def test_transformers_on_cpus_are_near_their_published_rates(model, device, batc
     """OpenVINO 2024.3 performance benchmarks, FP32, throughput of one socket."""
     run = estimate(model, device, stack="openvino", precision="fp32", batch=batch, seq_len=seq_len)
     assert run.throughput_per_s == pytest.approx(per_s, rel=0.2)
+
+
+def test_engines_of_transformers_are_near_submitted_rates():
+    """MLPerf Inference v1.1 to v4.1, offline, BERT-99: median samples/s of an accelerator; 175
+    tokens without padding (384 over 2.2: Krell et al., arXiv:2107.02027).
+    """
+    submitted_per_s = {
+        "l4": 959,
+        "a10": 1103,
+        "a2": 251,
+        "a30": 1697,
+        "t4": 402,
+        "a100-pcie-80gb": 3221,
+        "a100-sxm-80gb": 3734,
+        "h100-pcie-80gb": 5810,
+        "h100-sxm-80gb": 9110,
+        "jetson-agx-orin-64gb": 544,
+    }
+    engine = {"stack": "tensorrt", "precision": "int8", "batch": 128, "seq_len": 175}
+    runs = {name: estimate("bert-large", name, **engine) for name in submitted_per_s}
+    ratios = [runs[name].throughput_per_s / rate for name, rate in submitted_per_s.items()]
+    assert abs(np.mean(ratios) - 1) < 0.08
+    assert np.median(np.abs(np.array(ratios) - 1)) < 0.15
+    for name, rate in submitted_per_s.items():
+        assert runs[name].latency_low_s <= 128 / rate <= runs[name].latency_high_s
