@@ -154,8 +154,9 @@ def _device_count(run: ResolvedRun, weight_bytes: float) -> FittingChange | None
 def _devices(run: ResolvedRun, weight_bytes: float) -> FittingChange | None:
     """The fewest of the class's largest device that the stack runs on."""
     for profile in reversed(_profiles(str(run.device.device_class))):
-        if run.stack.runs(profile) and run.precision.compute in profile.peak_flop_per_s:
-            found = _device_count(replace(run, device=profile), weight_bytes)
-            name = None if found is None else f"{found.value} x {profile.name}"
-            return found and replace(found, what="devices", value=name)
+        if not run.stack.runs(profile) or run.precision.compute not in profile.peak_flop_per_s:
+            continue
+        found = _device_count(replace(run, device=profile), weight_bytes)
+        if found is not None:
+            return replace(found, what="devices", value=f"{found.value} x {profile.name}")
     return None
