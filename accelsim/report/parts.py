@@ -26,7 +26,10 @@ MAX_ROWS = 200
 _MAX_BARS = 40
 #: Share of a whole below which a part is the rounding of a difference.
 _ROUNDING = 1e-12
-COLOURS = ("#2f7fd6", "#e08a1e", "#2fa36b", "#c5539b", "#8a6fd1", "#7f8a94", "#d65f5f")
+COLOURS = (
+    *("#2f7fd6", "#e08a1e", "#2fa36b", "#c5539b", "#8a6fd1", "#7f8a94", "#d65f5f"),
+    *("#a3873a", "#3fb4c4"),
+)
 
 _UNIT = re.compile(r"_(bytes|flop)_per_s$|(?<!_per)_(s|j|w|bytes|usd|fraction)$")
 _UNIT_OF_RATE = re.compile(r"(?<=[a-z])_(usd|j)_per_")

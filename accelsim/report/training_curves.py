@@ -63,13 +63,14 @@ def _task_energy_j(iteration: Iteration, lines: Timeline) -> FloatArray:
         backward = backward + costs["again_energy_j"][unit].sum()
     ranks = plan.dp * plan.tp * plan.cp  # the stages of a pipeline hold the blocks together
     is_forward, is_backward = _of_category(lines, _FORWARD), _of_category(lines, _BACKWARD)
+    is_update = _of_category(lines, ("update",))
     each = {"forward": costs["energy_forward_j"][unit].sum() * ranks, "backward": backward * ranks}
     simulated = _microbatches(iteration)
     rest = iteration.scores.energy_j[0] - iteration.microbatch_count * sum(each.values())
     shares = (
         (is_forward, simulated * each["forward"]),
         (is_backward, simulated * each["backward"]),
-        (~is_forward & ~is_backward, max(float(rest), 0.0)),
+        (is_update, max(float(rest), 0.0)),  # the optimizer's step
     )
     found = np.zeros(len(lines))
     for rows, energy_j in shares:
