@@ -34,7 +34,7 @@ class Report(Protocol):
 
 @contextmanager
 def progress_bar(title: str, *, unit: str = "", quiet: bool = False) -> Iterator[Report]:
-    """A bar with the time left, gone when the work is done.
+    """A bar with the time left, or that passed where no end is known; gone when the work is done.
 
     Args:
         title: What the bar is about.
@@ -45,14 +45,23 @@ def progress_bar(title: str, *, unit: str = "", quiet: bool = False) -> Iterator
         yield lambda _done, _total, _label, _title=None: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, Task, TextColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class Clock(TimeRemainingColumn):
+        """Time left; time passed where no end is known."""
+
+        def render(self, task: Task) -> Text:
+            if task.total is not None:
+                return super().render(task)
+            return Text(f"{task.elapsed or 0:.0f} s", style="progress.elapsed")
 
     console = Console(stderr=True)
     title_column, count_column, label_column = (
         TextColumn(f"{{task.{field}}}", markup=False)
         for field in ("description", "fields[count]", "fields[label]")
     )
-    left = (TimeRemainingColumn(compact=True), TextColumn("{task.fields[left]}", style="dim"))
+    left = (Clock(compact=True), TextColumn("{task.fields[left]}", style="dim"))
     counted = (count_column,) if unit else ()
     is_roomy = console.width >= _ROOMY  # a narrow terminal has room for what counts
     wide = (title_column, BarColumn(bar_width=20), *counted, *left, label_column)

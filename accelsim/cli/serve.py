@@ -14,6 +14,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.plain import Document
 
 if TYPE_CHECKING:
+    from accelsim.cli.progress import Report
     from accelsim.planning.serving.result import ServingResult
     from accelsim.report.page import Page
     from accelsim.simulation.serving.arrivals import Arrivals
@@ -151,7 +152,7 @@ def serve(
                 options,
                 steps=steps,
                 seed=seed,
-                progress=lambda came, now_s: report(came, total, f"{now_s:,.0f} s simulated"),
+                progress=_told(report, total),
                 **run,
             )
     if requests_out is not None:
@@ -178,6 +179,21 @@ def serve(
 
     _emit(output_writer, result, page)
     end_if_partial(result.warnings)
+
+
+def _told(report: Report, total: int) -> Callable[[int, float], None]:
+    """A report of the simulation, then of those at both ends of the interval of its step times."""
+    titles = iter(("simulating", "its faster end", "its slower end"))
+    title, last = next(titles), 0
+
+    def told(came: int, now_s: float) -> None:
+        nonlocal title, last
+        if came <= last:
+            title = next(titles, title)
+        last = came
+        report(came, total, f"{now_s:,.0f} s simulated", title)
+
+    return told
 
 
 def _measured_steps(path: Path, device: str) -> FittedSteps:

@@ -65,7 +65,8 @@ def serve(
         price: Which price; the cheapest on-demand offer where None.
         steps: Step times to use in place of predicted ones.
         seed: Of the random numbers.
-        progress: Called now and then with the requests that have come and the simulated time.
+        progress: Called now and then with the requests that have come and the simulated time, from
+            0 for each simulation.
         intervals: Also simulate both ends of the 90 % interval of what all step times have in
             common, for the intervals of the figures.
         keywords: Fields of `ServingOptions`, `RunOptions` and `PriceChoice`, in place of theirs.
@@ -96,7 +97,9 @@ def serve(
 
     def metrics_at(z: float) -> Mapping[str, Metric]:
         slower = plan.with_steps(partial(_scaled, z))
-        again = simulate(slower, columns, users=users, streams=streams)
+        again = simulate(slower, columns, users=users, streams=streams, progress=progress)
+        if again.fleet.is_interrupted:
+            raise KeyboardInterrupt
         return result_of(slower, again, load=load, seed=seed, is_closed=users > 0).metrics
 
     ends = metrics_at(-_Z90), metrics_at(_Z90)
