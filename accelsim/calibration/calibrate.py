@@ -23,6 +23,7 @@ from accelsim.calibration.cpu_fit import (
 )
 from accelsim.calibration.environment import describe, differences, machine_name
 from accelsim.calibration.files import write_json
+from accelsim.calibration.held_out import HeldOut
 from accelsim.calibration.noise import refuse_noise
 from accelsim.calibration.overlay import write_overlay
 from accelsim.calibration.run_file import CalibrationRun, Measurement
@@ -44,6 +45,8 @@ __all__ = [
     "Calibration",
     "cpu_profile",
     "fit_run",
+    "framework_times",
+    "held_out",
     "operator_errors",
     "refuse_noise",
     "refuse_other_machine",
@@ -134,6 +137,28 @@ def framework_s(run: CalibrationRun) -> tuple[float, float]:
 
     gradient = (each("gradient_chain") - 2.0 * each("plain_chain")) / 2.0
     return each("module_call"), max(0.0, gradient) if "gradient_chain" in found else 0.0
+
+
+def held_out(calibration: Calibration) -> HeldOut:
+    """Every row by the fit of the cross-validation that has not seen its shape."""
+    rows = calibration.rows
+    return HeldOut(
+        [case.key for case in rows.cases],
+        [case.family for case in rows.cases],
+        rows.times_s,
+        calibration.errors,
+    )
+
+
+def framework_times(calibration: Calibration) -> dict[str, float]:
+    """What the fit says of the framework, in seconds by name."""
+    kernels = calibration.kernels
+    return {
+        "module_call_s": kernels.call_s,
+        "gradient_s": kernels.gradient_s,
+        "compiled_call_s": kernels.compiled_call_s,
+        "recurrent_call_s": kernels.recurrent_call_s,
+    }
 
 
 def operator_errors(calibration: Calibration) -> list[dict[str, Any]]:

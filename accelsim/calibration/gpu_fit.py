@@ -28,6 +28,7 @@ from accelsim.calibration.fit.gpu import log_residual
 from accelsim.calibration.fit.parameter_fit import fit_parameters
 from accelsim.calibration.fit.power import fit_power
 from accelsim.calibration.fit.residuals import family_parts, family_residuals
+from accelsim.calibration.held_out import HeldOut
 from accelsim.calibration.least_squares import fit_nonnegative
 from accelsim.calibration.measured_rows import measured_graph
 from accelsim.calibration.measurement.case import Case
@@ -61,12 +62,14 @@ class GpuCalibration:
             them.
         unconverged: Stages that keep their former values.
         run: The run.
+        held_out: The rows that the errors are of.
     """
 
     overlay: FittedParameters
     errors: list[Document]
     unconverged: tuple[str, ...]
     run: CalibrationRun
+    held_out: HeldOut
 
 
 def gpu_profile(environment: Mapping[str, Any], name: str = "") -> GpuProfile:
@@ -150,7 +153,29 @@ def fit_gpu_run(
         families=family_residuals(parts),
         surfaces=parameters.surfaces,
     )
-    return GpuCalibration(overlay, _errors(unseen, parameters), tuple(unconverged), run)
+    left = _held_out(_grouped(replayed), out, unseen, parameters)
+    return GpuCalibration(overlay, _errors(unseen, parameters), tuple(unconverged), run, left)
+
+
+def _held_out(
+    groups: Sequence[Sequence[Measurement]],
+    out: Sequence[BoolArray],
+    unseen: Sequence[Cell],
+    parameters: GpuParameters,
+) -> HeldOut:
+    """The rows left out; their cells stand in the order of the groups."""
+    cases = [
+        row.case
+        for group, mask in zip(groups, out, strict=True)
+        for row, is_out in zip(group, mask.tolist(), strict=True)
+        if is_out
+    ]
+    return HeldOut(
+        [case.key for case in cases],
+        [case.family for case in cases],
+        np.concatenate([cell.measured_s for cell in unseen]),
+        np.concatenate([log_residual(cell, parameters) for cell in unseen]),
+    )
 
 
 def _grouped(rows: Sequence[Measurement]) -> list[list[Measurement]]:

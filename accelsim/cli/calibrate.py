@@ -15,10 +15,11 @@ from accelsim.cli.options import with_help
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import check_report, command_text
 from accelsim.errors import InputError, InvalidValueError
-from accelsim.plain import Document, Values
+from accelsim.plain import Document
 
 if TYPE_CHECKING:
     from accelsim.calibration.check import CheckResult
+    from accelsim.calibration.held_out import Fitted
     from accelsim.calibration.run_file import CalibrationRun
     from accelsim.hardware.profile import GpuProfile
     from accelsim.report.page import Page
@@ -76,7 +77,7 @@ def calibrate_run(
     if report is not None:
         from accelsim.report.calibration_page import fit_page
 
-        _write_page(fit_page(*written, command_text()), report, force=force)
+        _write_page(fit_page(written, command_text()), report, force=force)
 
 
 @contextmanager
@@ -90,8 +91,8 @@ def _interruptible(path: Path, remedy: str = "continue with --resume") -> Iterat
         end_interrupted(said)
 
 
-def _fit(path: Path, folder: Path, name: str, despite_noise: bool) -> tuple[Values, list[Document]]:
-    """Fit a run and write what it gave; the machine, and errors of held-out operators."""
+def _fit(path: Path, folder: Path, name: str, despite_noise: bool) -> Fitted:
+    """Fit a run and write what it gave."""
     from accelsim.calibration.calibrate import refuse_other_machine
     from accelsim.calibration.check_report import report_markdown
     from accelsim.calibration.check_run import write_origin
@@ -112,17 +113,18 @@ def _fit(path: Path, folder: Path, name: str, despite_noise: bool) -> tuple[Valu
         if note.get("note") == "compiled":
             typer.echo(f"compiled operators were not measured: {note['skipped']}", err=True)
     if str(run_data.settings.get("device")).startswith("cuda"):
-        device, errors, written = _fit_gpu(run_data, folder, name, despite_noise)
+        fitted = _fit_gpu(run_data, folder, name, despite_noise)
     else:
         if not name:
             refuse_other_machine(run_data, path)
-        device, errors, written = _fit_cpu(run_data, folder, name or "local/cpu", despite_noise)
-    written.append(write_origin(folder / "frozen.json", run_data, device, errors))
+        fitted = _fit_cpu(run_data, folder, name or "local/cpu", despite_noise)
+    errors = fitted.errors
+    origin = write_origin(folder / "frozen.json", run_data, fitted.device, errors)
     write_text(folder / "report.md", report_markdown(run_data.environment, errors, (), {}))
     _say_errors(errors)
-    for file in (*written, folder / "report.md"):
+    for file in (*fitted.files, origin, folder / "report.md"):
         typer.echo(f"wrote {file}")
-    return run_data.environment, errors
+    return fitted
 
 
 def _write_page(page: Page, path: Path, *, force: bool) -> None:
@@ -149,20 +151,24 @@ def _say_errors(errors: list[Document]) -> None:
                 )
 
 
-def _fit_cpu(
-    run_data: CalibrationRun, folder: Path, name: str, despite_noise: bool
-) -> tuple[str, list[Document], list[Path]]:
+def _fit_cpu(run_data: CalibrationRun, folder: Path, name: str, despite_noise: bool) -> Fitted:
     from accelsim.calibration import calibrate as library
+    from accelsim.calibration.held_out import Fitted
 
     fitted = library.fit_run(run_data, library.cpu_profile(name).name, despite_noise=despite_noise)
-    written = library.write_calibration(fitted, folder / "fitted")
-    return fitted.name, library.operator_errors(fitted), [*written]
+    return Fitted(
+        fitted.name,
+        run_data,
+        library.operator_errors(fitted),
+        library.held_out(fitted),
+        library.framework_times(fitted),
+        library.write_calibration(fitted, folder / "fitted"),
+    )
 
 
-def _fit_gpu(
-    run_data: CalibrationRun, folder: Path, name: str, despite_noise: bool
-) -> tuple[str, list[Document], list[Path]]:
+def _fit_gpu(run_data: CalibrationRun, folder: Path, name: str, despite_noise: bool) -> Fitted:
     from accelsim.calibration.gpu_fit import fit_gpu_run, gpu_profile
+    from accelsim.calibration.held_out import Fitted
     from accelsim.calibration.overlay import write_overlay
     from accelsim.catalog import device_names
 
@@ -171,8 +177,14 @@ def _fit_gpu(
     fitted = fit_gpu_run(run_data, profile, despite_noise=despite_noise)
     for stage in fitted.unconverged:
         typer.echo(f"{stage}: the fit did not converge; its parameters stay as they were", err=True)
-    overlay = write_overlay(fitted.overlay, folder / "fitted")
-    return profile.name, fitted.errors, [*made, overlay]
+    return Fitted(
+        profile.name,
+        run_data,
+        fitted.errors,
+        fitted.held_out,
+        fitted.overlay.parameters,
+        (*made, write_overlay(fitted.overlay, folder / "fitted")),
+    )
 
 
 def _write_profile(profile: GpuProfile, folder: Path) -> Path:

@@ -9,26 +9,90 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from accelsim.calibration.held_out import measured_families
 from accelsim.plain import Document, Values
 from accelsim.report.page import Cell, DataTable, Page, Section, axis, cell, figure, label
-from accelsim.report.parts import COLOURS, bars, cut, mapping_section
+from accelsim.report.parts import COLOURS, bars, cut, mapping_section, rows_section
 from accelsim.report.quantity import duration, percent, whole
 
 if TYPE_CHECKING:
+    from accelsim.calibration.held_out import Fitted, HeldOut
     from accelsim.simulation.serving.fitted_steps import FittedSteps, StepColumns
 
 _MOST_POINTS = 5_000
+_MEASURED = "Calls timed over all rounds, by family, and why the first that was skipped was."
+_SAYS = "Figures of the whole machine; those of each kernel are in the files that were written."
 _DIAGONAL: Document = {"color": "#7f8a94", "width": 1}
 
 
-def fit_page(environment: Values, errors: Sequence[Values], command: str) -> Page:
+def fit_page(fitted: Fitted, command: str) -> Page:
     """The report of a fit.
 
     Args:
-        environment: The machine.
-        errors: Held-out errors by family of operators, as `calibrate.operator_errors` has them.
+        fitted: What it made.
         command: Command that makes the page again.
     """
+    run = fitted.run
+    said = [
+        f"{row['rows']:,} operators held out: median error {percent(row['median_fraction'])}, "
+        f"{percent(row['mape_fraction'])} on average."
+        for row in fitted.errors
+        if row["family"] == "all" and row["dtype"] == "all"
+    ]
+    title = f"Calibration of {run.environment.get('device_name')}"
+    about = {
+        "device": fitted.device,
+        "run": run.digest,
+        **{words: run.settings.get(words) for words in ("budget_s", "threads", "dtypes")},
+        "files": ", ".join(map(str, fitted.files)),
+    }
+    sections = (
+        _held_out_section(fitted.held_out),
+        _errors_section(fitted.errors),
+        rows_section("measured", "What was measured", measured_families(run), _MEASURED),
+        mapping_section("says", "What the fit says", fitted.figures, _SAYS),
+        mapping_section("about", "Where it comes from", about),
+        mapping_section("machine", "The machine", run.environment),
+    )
+    return Page(title, tuple(said) or (f"{title}.",), sections, command)
+
+
+def _held_out_section(held_out: HeldOut) -> Section:
+    """Every row that the fit has not seen; the drawn ones are evenly spaced."""
+    known = np.flatnonzero(np.isfinite(held_out.errors))
+    if not len(known):
+        table = DataTable(("operator",), [])
+        return Section("held-out", "Predicted against measured", table, "No row was held out.")
+    measured, predicted = held_out.measured_s, held_out.predicted_s
+    low, high = held_out.band()
+    drawn = known[:: len(known) // _MOST_POINTS + 1]
+    points: Document = {
+        "x": measured[drawn].tolist(),
+        "y": predicted[drawn].tolist(),
+        "text": [label(held_out.names[place]) for place in drawn],
+    }
+    worst = known[np.argsort(-np.abs(held_out.errors[known]), kind="stable")].tolist()
+    rows: list[tuple[str | Cell, ...]] = [
+        (
+            held_out.names[place],
+            cell(measured[place], duration),
+            cell(predicted[place], duration),
+            cell(predicted[place] / measured[place] - 1, percent),
+        )
+        for place in worst
+    ]
+    text = (
+        f"{len(known):,} operators, each by a fit that has not seen its shape; nine of ten took "
+        f"{low:.2f} to {high:.2f} times as long as predicted (the band). The table has the "
+        "farthest first."
+    )
+    titles = ("operator, format, threads, condition", ">measured", ">predicted", ">error")
+    figure_drawn = _parity(points, "time of an operator, s", (1 / high, 1 / low))
+    table = DataTable(titles, cut(rows))
+    return Section("held-out", "Predicted against measured", table, text, figure_drawn)
+
+
+def _errors_section(errors: Sequence[Values]) -> Section:
     names = [f"{row['family']} {row['dtype']} {row['threads'] or ''}".rstrip() for row in errors]
     series = {
         words: [100 * row[field] for row in errors]
@@ -45,21 +109,10 @@ def fit_page(environment: Values, errors: Sequence[Values], command: str) -> Pag
         )
         for name, row in zip(names, errors, strict=True)
     ]
-    drawn = bars(names, series, "error, %")
     titles = ("operators, format, threads", ">rows", ">MAPE", ">median", ">p90")
     text = "Operators that took no part in the fit: predicted over measured."
-    sections = (
-        Section("operators", "Held-out operators", DataTable(titles, cut(rows)), text, drawn),
-        mapping_section("machine", "The machine", environment),
-    )
-    said = [
-        f"{row['rows']:,} operators held out: median error {percent(row['median_fraction'])}, "
-        f"{percent(row['mape_fraction'])} on average."
-        for row in errors
-        if row["family"] == "all" and row["dtype"] == "all"
-    ]
-    title = f"Calibration of {environment.get('device_name')}"
-    return Page(title, tuple(said) or (f"{title}.",), sections, command)
+    drawn = bars(names, series, "error, %")
+    return Section("operators", "Held-out operators", DataTable(titles, cut(rows)), text, drawn)
 
 
 def check_page(document: Values, command: str) -> Page:
@@ -126,14 +179,23 @@ def _case(row: Values) -> str:
     return f"{row['model']} batch {row['batch']} {row['dtype']}, {threads}, {mode}, {row['heap']}"
 
 
-def _parity(points: Values, words: str) -> Document:
-    """Predicted over measured, with the line where they are equal."""
+def _parity(points: Values, words: str, band: Sequence[float] = ()) -> Document:
+    """Predicted over measured, with the line where they are equal and those of a band, factors of
+    the measured time.
+    """
     both = [*points["x"], *points["y"]]
     ends = [min(both), max(both)]
     own = {"type": "scatter", "mode": "markers", "name": "runs", "marker": {"color": COLOURS[0]}}
-    equal = {"type": "scatter", "mode": "lines", "name": "equal", "x": ends, "y": ends}
+    lines = [
+        {"type": "scatter", "mode": "lines", "name": name, "x": ends, "line": style}
+        | {"y": [factor * end for end in ends]}
+        for name, factor, style in (
+            ("equal", 1.0, _DIAGONAL),
+            *(("90 % band", factor, _DIAGONAL | {"dash": "dot"}) for factor in band),
+        )
+    ]
     return figure(
-        [own | dict(points), equal | {"line": _DIAGONAL}],
+        [own | dict(points), *lines],
         xaxis=axis(f"measured {words}", type="log", exponentformat="SI"),
         yaxis=axis(f"predicted {words}", type="log", exponentformat="SI"),
     )

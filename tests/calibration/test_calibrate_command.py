@@ -60,7 +60,10 @@ def test_fit_writes_overlay_table_predictions_and_report(folder, capsys):
     page = ("--report", str(folder / "fit.html"))
     run = str(folder / "run.jsonl")
     assert accelsim("calibrate", "--from", run, "--out", str(folder), *page) == 0
-    assert "operators held out: median error" in (folder / "fit.html").read_text("utf-8")
+    shown = (folder / "fit.html").read_text("utf-8")
+    assert "operators held out: median error" in shown
+    assert "90 % band" in shown
+    assert "nine of ten took" in shown
     printed = capsys.readouterr()
     assert "held out: MAPE" in printed.out
     assert "compiled operators were not measured: RuntimeError: no C++ compiler" in printed.err
