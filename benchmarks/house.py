@@ -53,7 +53,7 @@ ADDED = re.compile(
     r"(claims|sensitivity|sweeps|onnx_capture)/|(cluster|stack)_catalog|(arguments|result)\.py"
     r"|(planning|simulation)/(training|serving|capacity)/|simulation/(columns|clock)"
     r"|planning/(batches|estimate_many|fitting|likeness|schedule|sharded_costs)"
-    r"|cli/(claims|clusters|doctor|plan|report|results|schema|serve|stacks|sweep|train)[._]"
+    r"|cli/(claims|clusters|doctor|finished_suites|plan|report|results|schema|serve|stacks|sweep|train)[._]"
     r"|report/(calculator|capacity|chart|claims|clusters|curves|markdown|operators|page|parts|run_sections"
     r"|saved|serving|stacks|trace|training|[a-z]+_page)[._]"
     r"|validation/(evidence|figure_rows|power_cap|published|served_|serving_|training_)"

@@ -1,4 +1,4 @@
-"""One pass of a workload at many batches: once three were asked for, the rows of further ones are
+"""One pass of a workload at many batches: once several were asked for, the rows of further ones are
 those of batch 1 and as many times their growth, if every number grows evenly with the batch.
 
 Whether it does is tried at the first batches, which tell remainders, and at a large one, which
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from accelsim.workloads.model import Lowered
 
 _GROWING = ("dims", "flop", "read_bytes", "write_bytes", "weight_bytes", "saved_bytes")
-_WRITTEN_COUNT = 2
+#: Batches that are written before growth is looked for: as many as that itself writes, so that no
+#: number of batches takes twice the time of writing each.
+_WRITTEN_COUNT = 4
 _TRIED = (2, 3, 65_537)
 #: Of sums of binary fractions.
 _ROUNDING = 1e-12
