@@ -11,7 +11,8 @@ from accelsim.cost.table import Execution
 from accelsim.workloads.dtype import Dtype
 from tests.cost.gpu_rows import K, gemm, graph
 
-SIZES = [*range(1, 17), 18, 20, 22, 24, 28, 32, 36, 40, 44, 48, 56, 64, 80, 96, 112, 128, 144, 256]
+SIZES = [*range(1, 17), 18, 20, 22, 24, 28, 32, 33, 34, 35, 36, 40, 44, 48, 56, 64, 68, 69, 70, 71]
+SIZES += [80, 96, 112, 128, 143, 144, 202, 203, 204, 205, 206, 207, 208, 256, 257, 258, 259, 260]
 GPUS = [
     device
     for device in map(catalog.device, catalog.device_names())
