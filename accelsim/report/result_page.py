@@ -11,7 +11,7 @@ from importlib import import_module
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from accelsim.errors import InputError
+from accelsim.errors import InputError, InvalidValueError
 from accelsim.plain import Values
 from accelsim.report.page import Page, Section
 from accelsim.report.parts import (
@@ -44,7 +44,7 @@ def result_page(document: Any, command: str, limits: Mapping[str, float] | None 
         limits: Of a comparison of estimates: "slo_s" and "budget_usd", drawn as lines.
 
     Raises:
-        InputError: If it is no result, or one of another version.
+        InputError: If it is no result, one of another version, or none that has limits.
     """
     if isinstance(document, Mapping):
         version = document.get("schema_version", _SCHEMA_VERSION)
@@ -55,6 +55,9 @@ def result_page(document: Any, command: str, limits: Mapping[str, float] | None 
                 f"result is of accelsim {made_by}; run its command again with this version."
             )
     build = _builder(document)
+    if limits and build.__name__ != "comparison_page":
+        allowed = "no value: only a comparison of estimates has such lines"
+        raise InvalidValueError(*next(iter(limits.items())), allowed)
     try:
         page = build(document, command, **(limits or {}))
     except (KeyError, TypeError, AttributeError, ValueError) as error:

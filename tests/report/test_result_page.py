@@ -199,6 +199,14 @@ def test_values_have_the_unit_of_their_field_or_of_what_holds_them():
     listed = {"claims": [{"id": "S01", "title": "t", "readings": []}]}
     assert result_page(listed, "").sections[0].table.rows == [("S01", "t", "none")]
     assert words("device_count") != words("device")
+    with pytest.raises(InputError, match="slo_s"):
+        result_page(document, "", {"slo_s": 0.1})
+    (line,) = (
+        trace
+        for trace in result_page([row(0), row(1)], "", {"slo_s": 1.5}).sections[0].figure["data"]
+        if trace["name"] == "latency target"
+    )
+    assert line["x"] == [1.5, 1.5]
 
 
 def test_scenarios_of_claims_are_commands():
