@@ -64,6 +64,16 @@ class MemoryLevel(FrozenModel):
     device (all cores or SMs together), one direction at a time unless noted. A datasheet's "GB" of
     DRAM is 2^30 bytes (JEDEC JESD100B.01). `usable_bytes` is what the driver reports as total:
     error correction that lies beside the data takes the rest.
+
+    Attributes:
+        name: Its name: "L2", "HBM3".
+        capacity_bytes: Bytes of one instance.
+        usable_bytes: Bytes that the driver reports as total; as the capacity where unknown.
+        bandwidth_bytes_per_s: Bytes per second over the whole device, in one direction.
+        technology: Kind of memory: GDDR6, HBM3, SRAM.
+        inline_ecc: Whether error correction takes part of the capacity and bandwidth.
+        shared_by_core_count: Cores or SMs that share an instance; all where left out.
+        note: What a reader should know.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -85,7 +95,13 @@ class MemoryLevel(FrozenModel):
 
 
 class HostLink(FrozenModel):
-    """A link of the device, to its host or to peers. Bandwidth is per direction."""
+    """A link of the device, to its host or to peers. Bandwidth is per direction.
+
+    Attributes:
+        name: Its name: "PCIe 4.0 x16".
+        bandwidth_bytes_per_s: Bytes per second in each direction.
+        latency_s: Seconds that an empty transfer takes.
+    """
 
     name: Annotated[str, Field(min_length=1)]
     bandwidth_bytes_per_s: Positive
@@ -93,7 +109,13 @@ class HostLink(FrozenModel):
 
 
 class PowerSpec(FrozenModel):
-    """Power of the scope the profile names."""
+    """Power of the scope the profile names.
+
+    Attributes:
+        limit_w: Thermal design power, or the board's limit, in watts.
+        idle_w: Watts at rest.
+        note: What a reader should know.
+    """
 
     limit_w: Positive | None = None  # TDP or board power limit
     idle_w: Positive | None = None
@@ -101,7 +123,14 @@ class PowerSpec(FrozenModel):
 
 
 class Conflict(FrozenModel):
-    """An independent source that disagrees with a profile, and why the profile keeps its value."""
+    """An independent source that disagrees with a profile, and why the profile keeps its value.
+
+    Attributes:
+        field: Field of the profile.
+        reference_value: What the other source says.
+        reference_source: The other source.
+        reason: Why the profile keeps its value.
+    """
 
     field: str
     reference_value: float | str
@@ -110,6 +139,30 @@ class Conflict(FrozenModel):
 
 
 class _Base(FrozenModel):
+    """What all devices have.
+
+    Attributes:
+        name: Name that commands take: letters, digits and signs of a file's name.
+        title: Name as the vendor writes it.
+        aliases: Further names that commands take.
+        vendor: Who makes it.
+        year: Year of its launch.
+        scope: What power and memory are of.
+        process_nm: Node of the chip, nanometres.
+        matrix_flop_per_s: Dense FLOP per second of the matrix units by format; a multiply-add is 2.
+        matrix_sparse_flop_per_s: The same with the structured sparsity the chip has a rate for.
+        vector_flop_per_s: FLOP per second of the vector units, by format.
+        memory: Main memory.
+        on_chip: Caches and scratchpads.
+        power: Limit and idle power.
+        host_link: Link to the host.
+        peer_link: Link to devices like it.
+        launch_price_usd: List price at its launch, US dollars.
+        sources: Citations by the short names that `source` fields use.
+        conflicts: Independent sources that disagree.
+        note: What a reader should know.
+    """
+
     name: Annotated[str, Field(pattern=DEVICE_NAME, max_length=80)]
     title: Annotated[str, Field(min_length=2)]
     aliases: tuple[str, ...] = Field(default=(), strict=False)
@@ -150,7 +203,12 @@ class _Base(FrozenModel):
 
 
 class _Divisible(_Base):
-    """A device that slices are taken of; `slice_fraction` is of the whole's compute units."""
+    """A device that slices are taken of; `slice_fraction` is of the whole's compute units.
+
+    Attributes:
+        slice_of: Device that it is a share of.
+        slice_fraction: Its share of the whole's compute units.
+    """
 
     slice_of: str | None = None
     slice_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
@@ -163,6 +221,19 @@ class CpuProfile(_Divisible):
     x clock at the clock that vector code holds, `matrix_flop_per_s` that of AMX, SME or dot-product
     units. `matrix_unit` names it. `sustained_clock_hz` is what all cores hold in long products of
     the widest vectors, where that is known to be less than the clock of the rates.
+
+    Attributes:
+        core_count: Cores of a socket.
+        threads_per_core: Hardware threads of a core.
+        simd_width_bits: Bits of a vector register.
+        fma_ports: Vectors of multiply-adds that a core starts per cycle.
+        base_clock_hz: Clock that is guaranteed, hertz.
+        boost_clock_hz: Highest clock of a core, hertz.
+        vector_clock_hz: Clock of the vector rates, hertz.
+        sustained_clock_hz: Clock of all cores in long products of the widest vectors, hertz.
+        matrix_unit: Name of its matrix unit: AMX, SME.
+        numa_node_count: Parts of memory with an own controller.
+        memory_channel_count: Channels of main memory.
     """
 
     device_class: Literal["cpu"] = "cpu"
@@ -185,6 +256,18 @@ class GpuProfile(_Divisible):
 
     `matrix_fp32_accumulate_flop_per_s` holds the formats whose listed matrix rate is of sums in
     FP16: what the cores reach where they sum in FP32, as libraries do.
+
+    Attributes:
+        architecture: Generation: Ampere, CDNA 3.
+        matrix_fp32_accumulate_flop_per_s: Dense FLOP per second where they sum in FP32, by format.
+        sm_count: Streaming multiprocessors or compute units.
+        lanes_per_sm: FP32 lanes of each.
+        base_clock_hz: Clock that is guaranteed, hertz.
+        boost_clock_hz: Highest clock, hertz.
+        register_file_bytes_per_sm: Bytes of registers of each.
+        shared_memory_bytes_per_sm: Bytes of scratchpad of each.
+        l2_bytes: Bytes of the last-level cache.
+        max_threads_per_sm: Threads that each holds at once.
     """
 
     device_class: Literal["gpu"] = "gpu"
@@ -206,7 +289,16 @@ class GpuProfile(_Divisible):
 
 
 class DpuCore(FrozenModel):
-    """A soft or hard overlay core for convolutional networks (AMD DPU architectures, PG338)."""
+    """A soft or hard overlay core for convolutional networks (AMD DPU architectures, PG338).
+
+    Attributes:
+        name: Name of the core's architecture: DPUCZDX8G_B4096.
+        pixel_parallelism: Output pixels per cycle.
+        input_channel_parallelism: Input channels per cycle.
+        output_channel_parallelism: Output channels per cycle.
+        core_count: Cores on the device.
+        clock_hz: Clock of the multiply-adders, hertz.
+    """
 
     name: str
     pixel_parallelism: PositiveCount
@@ -217,7 +309,20 @@ class DpuCore(FrozenModel):
 
 
 class FpgaProfile(_Base):
-    """An FPGA board: full and usable resources, fabric clock, memories, supported flows."""
+    """An FPGA board: full and usable resources, fabric clock, memories, supported flows.
+
+    Attributes:
+        part: Part number of the chip.
+        lut_count: Look-up tables.
+        flip_flop_count: Flip-flops.
+        dsp_count: Multiply-add slices.
+        bram_36k_count: Blocks of RAM of 36 Kibit.
+        uram_count: Blocks of UltraRAM.
+        usable_fraction: Share of the resources that the shell leaves.
+        fabric_clock_hz: Clock of the fabric, hertz.
+        flows: Ways it is programmed: overlay, dataflow.
+        overlay: Its overlay core.
+    """
 
     device_class: Literal["fpga"] = "fpga"
     part: str
@@ -239,6 +344,13 @@ MOST_MULTIPLY_ADDERS = 72_000_000
 class ComputeArray(FrozenModel):
     """The matrix unit of an ASIC: `count` systolic (or equivalent) arrays of rows x columns
     multiply-accumulators.
+
+    Attributes:
+        rows: Rows of an array.
+        columns: Columns of an array.
+        count: Arrays of the chip.
+        dataflow: What stays in the array: os, ws or is.
+        equivalent: Whether the unit is no systolic array; the shape then has its peak.
     """
 
     rows: PositiveCount
@@ -263,6 +375,16 @@ class AsicProfile(_Base):
     inference to the next. `core_count` cores have scratchpads of their own, so that each fetches
     the weights it needs; unset where all arrays share one. `operator_overhead_s` is time to start
     an operator beyond the class's.
+
+    Attributes:
+        arrays: Its matrix arrays.
+        clock_hz: Clock of the arrays, hertz.
+        sram_bytes: Bytes of on-chip memory.
+        weight_cache_bytes: Bytes of it that keep weights from one inference to the next.
+        core_count: Cores with scratchpads of their own.
+        operator_overhead_s: Seconds to start an operator, beyond the class's.
+        training: Whether it can train.
+        unsupported_operators: Kinds of operators that it leaves to its host.
     """
 
     device_class: Literal["asic"] = "asic"

@@ -83,7 +83,13 @@ class SourceKind(StrEnum):
 
 
 class Sourced(FrozenModel, Generic[T]):
-    """A value, its kind and its source."""
+    """A value, its kind and its source.
+
+    Attributes:
+        value: The number, in the unit that the field's name ends in.
+        kind: datasheet, measured, derived or estimate.
+        source: Where it was read: a page, a file, or a short name of the profile's `sources`.
+    """
 
     value: T
     kind: Annotated[SourceKind, Field(strict=False)] = SourceKind.DATASHEET

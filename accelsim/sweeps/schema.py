@@ -25,6 +25,7 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 #: A field of a docstring's ``Attributes`` and its words, which may go on on further lines.
 _ATTRIBUTE = re.compile(r"^ +(\w+): (.*(?:\n {12,}\S.*)*)", re.MULTILINE)
 _RANGES = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_OWN_UNIT = "Here in the unit that this name ends in."
 #: Files whose fields may have spec-sheet units.
 _WITH_UNITS = frozenset(("device", "scenario"))
 
@@ -119,7 +120,11 @@ def _add_units(part: Document) -> None:
             if name.endswith(target) and not name.endswith(f"_per{target}")
         }
         for other in names - {name}:
-            part["properties"][other] = {k: v for k, v in field.items() if k not in _RANGES}
+            said = (
+                f"{field.get('description', '')} Here in the unit that this name ends in.".strip()
+            )
+            kept = {key: value for key, value in field.items() if key not in _RANGES}
+            part["properties"][other] = kept | {"description": said}
         if name not in part.get("required", ()):
             continue
         if len(names) == 1:

@@ -61,3 +61,16 @@ def test_units_and_words_are_in_the_schema():
     with pytest.raises(UnknownNameError, match="device"):
         json_schema("devices")
     assert all(json_schema(name)["title"] == f"accelsim {name}" for name in SCHEMAS)
+
+
+def test_every_field_of_a_device_says_what_it_means_and_other_units_say_theirs():
+    parts = json_schema("device")["$defs"]
+    fields = {
+        (part, name): field
+        for part, found in parts.items()
+        for name, field in found.get("properties", {}).items()
+    }
+    silent = [name for name, field in fields.items() if not field.get("description")]
+    assert {name for _, name in silent} <= {"class", "slice"}
+    said = fields["GpuProfile", "boost_clock_mhz"]["description"]
+    assert said == "Highest clock, hertz. Here in the unit that this name ends in."
