@@ -13,7 +13,7 @@ from rich.text import Text
 from accelsim.plain import Document, Values
 from accelsim.report.calculator import LoadOption, calculator_section
 from accelsim.report.listing import plain_table
-from accelsim.report.page import Cell, DataTable, Page, Section, axis, figure, label
+from accelsim.report.page import Cell, DataTable, Page, Section, axis, cell, figure, label
 from accelsim.report.parts import COLOURS, provenance_sections, rows_section
 from accelsim.report.quantity import amount, duration, number, usd
 from accelsim.report.result_page import known_devices
@@ -92,6 +92,7 @@ def search_page(document: Values, command: str) -> Page:
     rows: list[list[str | Cell]] = [
         [*_layout(row), *(Cell(text, value) for text, value in _figures(row))] for row in front
     ]
+    rows += [_simulated_row(row) for row in document["simulated"]]
     section = Section(
         "front",
         "USD per million tokens against time per token",
@@ -109,6 +110,17 @@ def search_page(document: Values, command: str) -> Page:
     sections += provenance_sections([about], devices)
     title = f"{document['workload']}: {document['considered_count']:,} ways to serve it"
     return Page(title, (words,), tuple(sections), command, tuple(document["warnings"]))
+
+
+def _simulated_row(row: Values) -> list[str | Cell]:
+    """A configuration as the load left it; times to the first token and energy are not kept."""
+    name, *about = _layout(row)
+    return [
+        *(f"{name}, simulated", *about),
+        *(cell(row["simulated_tpot_s"], duration), ""),
+        cell(row["simulated_tokens_per_s"], number),
+        *(cell(row["simulated_usd_per_million_tokens"], usd), ""),
+    ]
 
 
 def _costs(simulated: Sequence[Values]) -> list[Section]:
