@@ -30,7 +30,7 @@ demo: $(VENV)/.core
 
 ## make test         run the tests (installs torch for CPU and the test tools first)
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 ## make laws         the properties that hold for any input, on 10,000 cases each
 laws: $(VENV)/.dev

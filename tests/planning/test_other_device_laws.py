@@ -146,6 +146,7 @@ def test_a_compiled_network_is_never_slower_on_a_cpu(name, model, batch, mode):
     more=st.sampled_from([1, 2, 5]),
 )
 @example(model="fcn-5-26752", batch=15, more=1)  # fills the rows of a Stratix V's grid
+@example(model="fcn-5-26752", batch=16, more=1)  # starts a second wave of an IPU's arrays
 @settings(max_examples=1, deadline=None)
 def test_a_chip_loses_at_most_a_fifth_with_a_larger_batch(name, model, batch, more):
     """Whether or not the batch fills its cores or its mapping."""

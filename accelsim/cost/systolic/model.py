@@ -15,6 +15,7 @@ mode.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +63,8 @@ FORMULAS: Formulas[AsicMachine, SystolicParameters] = Formulas("asic")
 #: Root mean square of ln(measured over predicted) of whole networks, each of seven chips counting
 #: once (docs/accuracy.md).
 _SIGMA = 0.54
+#: Cuts of a contraction over arrays that are tried.
+_CONTRACTION_PARTS = (1.0, 2.0, 8.0)
 _TRAINING_KINDS = (
     _K.ATTENTION_BACKWARD,
     _K.CONV_BACKWARD_DATA,
@@ -162,7 +165,9 @@ def split_cycles(
     part.
 
     Groups go to different arrays first, or not at all; the arrays left to each group split its
-    pixels, its filters, or its folds in both directions.
+    pixels, its filters, or both. Where sums stay in the array, a group's contraction may be cut,
+    too, its partial sums added a column at a time, and either operand may come from either side: a
+    few rows more start no second wave of all arrays.
 
     Args:
         shape: Products, shape (r,).
@@ -174,14 +179,26 @@ def split_cycles(
     """
     if machine.count == 1:
         return shape.groups * _cycles(shape.m, shape.n, shape.k, machine, values)
+    best = _shared_cycles(shape, np.ones_like(shape.groups), machine, values)
+    keeps_sums = machine.dataflow is Dataflow.OUTPUT_STATIONARY
+    sides = ((shape.m, shape.n), (shape.n, shape.m))[: 2 if keeps_sums else 1]
+    for (m, n), cut in product(sides, _CONTRACTION_PARTS if keeps_sums else (1.0,)):
+        part = replace(shape, groups=shape.groups * cut, m=m, n=n, k=np.ceil(shape.k / cut))
+        added = (cut - 1) * shape.groups * m * n / (machine.count * machine.columns)
+        used = np.clip(part.groups, 1.0, machine.count)
+        best = np.minimum(best, _shared_cycles(part, used, machine, values) + added)
+    return best
+
+
+def _shared_cycles(
+    shape: Contraction, used: FloatArray, machine: AsicMachine, values: SystolicParameters
+) -> FloatArray:
+    """Cycles where so many groups run side by side, each on its share of the arrays."""
+    rounds, left = np.ceil(shape.groups / used), np.floor(machine.count / used)
     best = np.full(shape.m.shape, np.inf)
-    for used in (np.clip(shape.groups, 1.0, machine.count), np.ones_like(shape.groups)):
-        rounds, left = np.ceil(shape.groups / used), np.floor(machine.count / used)
-        for pixels, filters in _splits(shape, left, machine):
-            each = _cycles(
-                np.ceil(shape.m / pixels), np.ceil(shape.n / filters), shape.k, machine, values
-            )
-            best = np.minimum(best, rounds * each)
+    for pixels, filters in _splits(shape, left, machine):
+        m, n = np.ceil(shape.m / pixels), np.ceil(shape.n / filters)
+        best = np.minimum(best, rounds * _cycles(m, n, shape.k, machine, values))
     return best
 
 
@@ -189,14 +206,17 @@ def _splits(
     shape: Contraction, arrays: FloatArray, machine: AsicMachine
 ) -> tuple[tuple[FloatArray, FloatArray], ...]:
     """Ways to cut a product's pixels and filters over so many arrays."""
-    single = np.ones_like(arrays)
     filter_folds = np.clip(np.ceil(shape.n / machine.columns), 1.0, arrays)
     pixel_folds = np.clip(np.ceil(shape.m / machine.rows), 1.0, arrays)
+    powers = 4.0 ** np.arange(machine.count.bit_length() // 2 + 1)
+    even = tuple(
+        (np.minimum(parts, arrays), np.maximum(np.floor(arrays / parts), 1.0)) for parts in powers
+    )
     return (
-        (arrays, single),
-        (single, arrays),
+        *even,
         (np.floor(arrays / filter_folds), filter_folds),
         (pixel_folds, np.floor(arrays / pixel_folds)),
+        (arrays, np.ones_like(arrays)),
     )
 
 
