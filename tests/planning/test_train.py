@@ -11,6 +11,7 @@ import accelsim
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnknownNameError
 from accelsim.planning.training.plan import ParallelismPlan, layers_of_chunks, parse_plan, plan_on
 from accelsim.planning.training.score import TIME_PARTS
+from accelsim.sensitivity.change import changed_devices
 from accelsim.stack_catalog import stack
 
 SMALL = {"cluster": "dgx-h100", "global_batch": 32, "seq_len": 512}
@@ -142,6 +143,17 @@ def test_time_falls_with_bandwidth(plan, slower, faster):
         asked = SMALL | {"cluster": replace(cluster, tiers=tiers)}
         times.append(accelsim.train("llama-3.2-1b", plan=_words(plan), **asked).iteration_s)
     assert all(later <= first * (1 + 1e-9) for first, later in pairwise(times))
+
+
+@pytest.mark.parametrize("execution", ["eager", "compiled"])
+@pytest.mark.parametrize("zero", range(4))
+def test_no_device_of_less_bandwidth_or_peak_is_faster(zero, execution):
+    asked = SMALL | {"global_batch": 8, "plan": f"zero={zero}", "execution": execution}
+    base = accelsim.train("llama-3.2-1b", **asked)
+    for words, device in changed_devices(base.iteration.setup.run.device):
+        changed = accelsim.train("llama-3.2-1b", device=device, **asked)
+        more, less = (changed, base) if words.endswith("more") else (base, changed)
+        assert more.iteration_s <= less.iteration_s * (1 + 1e-9), words
 
 
 @pytest.mark.parametrize("model", ["llama-3.2-1b", "resnet-50"])

@@ -10,7 +10,9 @@ import numpy as np
 
 from accelsim.frozen import frozen
 from accelsim.planning.passes import run_passes
-from accelsim.planning.simulate import simulated
+from accelsim.planning.run import ResolvedRun
+from accelsim.planning.schedule import device_settings, pass_result
+from accelsim.planning.simulate import SimulatedPass, simulated
 from accelsim.planning.training.candidates import Candidates
 from accelsim.planning.training.data_parallel import DataParallel, data_parallel, exposed_s
 from accelsim.planning.training.layers import BlockCosts, operator_frame
@@ -24,6 +26,7 @@ from accelsim.simulation.training.schedule import SCHEDULES as SIMULATED
 from accelsim.simulation.training.schedule import pipeline_order
 from accelsim.simulation.training.sharded import ShardedRun, ShardedWork, simulate_sharded
 from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.operator import Phase
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -123,7 +126,7 @@ def simulate_iteration(
         run = _pipeline(plan, count, table, chunk_times, data, times, record=record)
         parts |= _pipeline_parts(plan, run, parts, times, data, count)
     if plan.pp == 1:
-        parts["other"] += _device_extra_s(setup, plan, count, table)
+        parts["other"] += _device_extra_s(setup, plan, count, table, float(data.update_s[0]))
     parts["compute"] += min(parts["other"], 0.0)  # passes that overlap take less than their rows
     parts["other"] = max(parts["other"], 0.0)
     return Iteration(setup, plan, count, scores, parts, run, costs, int(units[0]))
@@ -225,8 +228,9 @@ def _sharded(
 
 
 def _spread(costs: Any, units: Any, total_s: float, word: str) -> FloatArray:
-    """A pass's time over its blocks, by their computation."""
-    weight = costs[f"compute_{word}_s"][units[0]]
+    """A pass's time over its blocks, by what takes longer: their computation or their issue."""
+    parts = [costs[f"{part}_{word}_s"][units[0]] for part in ("compute", "issue")]
+    weight = max(parts, key=np.sum)
     share: FloatArray = weight / weight.sum() if weight.sum() else np.full_like(weight, 1.0)
     spread: FloatArray = total_s * share / share.sum()
     return spread
@@ -245,13 +249,14 @@ def _beside(scores: Scores, data: DataParallel) -> float:
 
 
 def _device_extra_s(
-    setup: TrainingSetup, plan: ParallelismPlan, count: int, table: StageTable
+    setup: TrainingSetup, plan: ParallelismPlan, count: int, table: StageTable, update_s: float
 ) -> float:
-    """What the device's own simulation of the passes adds: input copies, gaps between launches."""
+    """What the device's own simulation of the passes and of a rank's share of the update adds:
+    input copies, gaps between launches.
+    """
     changes: dict[str, Any] = {"batch": plan.microbatch * count, "accumulation": count}
     changes |= {"shard": plan.shard, "lora_rank": plan.lora_rank}
     run = replace(setup.run, cluster=setup.cluster, **changes)
-    whole = simulated(run, run_passes(run))
     passes = [
         max(
             sum(float(table[f"{name}_{word}_s"][0, 0]) for name in _OF_DEVICE),
@@ -261,5 +266,17 @@ def _device_extra_s(
     ]
     seconds, _, fixed = setup.update_per_parameter
     held = float(table["trained_parameters"][0, 0] + table["trained_experts"][0, 0])
-    update = held * seconds + fixed if held else 0.0
-    return whole.period_s - count * sum(passes) - update
+    own_s = 0.0 if plan.optimizer_offload else update_s
+    share = own_s / (held * seconds + fixed) if held else 1.0
+    whole = simulated(run, run_passes(run))
+    period_s = sum(_period_s(run, one, share) * one.repeats for one in whole.passes)
+    return period_s - count * sum(passes) - own_s
+
+
+def _period_s(run: ResolvedRun, one: SimulatedPass, share: float) -> float:
+    """Time of a pass whose optimizer rows take a share of what they take for all parameters."""
+    part = np.where(one.graph.phase == int(Phase.OPTIMIZER), share, 1.0)
+    costs = replace(one.table, time_s=part * one.table.time_s, energy_j=part * one.table.energy_j)
+    settings = device_settings(run.device, run.execution, one.input_bytes, is_decode=False)
+    result = pass_result(costs, settings)
+    return min(result.steady_state_s, result.latency_s)
