@@ -54,13 +54,13 @@ ADDED = re.compile(
     r"|(planning|simulation)/(training|serving|capacity)/|simulation/(columns|clock)"
     r"|planning/(batches|estimate_many|fitting|likeness|schedule|sharded_costs)"
     r"|cli/(claims|clusters|doctor|finished_suites|plan|report|results|schema|serve|stacks|sweep|train)[._]"
-    r"|report/(calculator|capacity|chart|claims|clusters|curves|markdown|operators|page|parts|run_sections"
-    r"|saved|serving|stacks|trace|training|[a-z]+_page)[._]"
+    r"|report/(calculator|capacity|changes|chart|claims|clusters|curves|markdown|operators|page|parts"
+    r"|run_sections|saved|serving|stacks|timeline|trace|training|[a-z]+_page)[._]"
     r"|validation/(evidence|figure_rows|power_cap|published|served_|serving_|training_)"
     r"|economics/(bill|carbon|dates|feeds/sources)|hardware/(cluster|fabric|placement)"
     r"|workloads/(adapters|growth|lowering|sharding|sizes|checkpoints/quantization)"
     r"|workloads/families/(convnext|dual_encoder|linear_attention|modern_encoder|state_space)"
-    r"|cost/(background|stack)\.|calibration/(server|fit/power|measurement/(live_|power))"
+    r"|cost/(background|power_cap|stack)\.|calibration/(server|fit/power|measurement/(live_|power))"
 )
 
 

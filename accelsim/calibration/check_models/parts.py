@@ -111,13 +111,10 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Features of the same shape."""
-        return self.output(self._attended(x, mask))
-
-    def _attended(self, x: Tensor, mask: Tensor | None) -> Tensor:
         parts = (self.query(x), self.key(x), self.value(x))
         q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
         y = functional.scaled_dot_product_attention(q, k, v, mask, is_causal=self.causal)
-        return y.transpose(1, 2).flatten(2)
+        return self.output(y.transpose(1, 2).flatten(2))
 
 
 class Mlp(nn.Sequential):

@@ -32,7 +32,7 @@ _FAMILIES = {
         ssd-mobilenet-v1 ssd-resnet34 ssd-vgg16 yolo-v3""",
     "recommender": "collaborative-filtering dlrm",
     "recurrent": "recurrent recurrent-translator speech-transducer",
-    "residual_variants": "resnet-variant sphereface",
+    "residual": "resnet-variant sphereface",
     "segmentation": "unet",
     "speech": "wav2vec2 whisper",
     "state_space": "state-space",

@@ -23,8 +23,9 @@ from accelsim.workloads.families.image_network import (
     write_network,
 )
 from accelsim.workloads.families.mobile import mobilenet_v1_maps, round_channels, scaled_sizes
-from accelsim.workloads.families.residual_variants import named_residual_maps
+from accelsim.workloads.families.residual import named_residual_maps
 from accelsim.workloads.families.vision import classify, image_input
+from accelsim.workloads.families.yolo import yolo_sizes
 from accelsim.workloads.family_parameters import Depth, ImageParameters, Multiplier
 from accelsim.workloads.model import PassShape, family
 
@@ -203,19 +204,9 @@ class EdgeDetectorParameters(RectangleParameters):
 
 
 def _yolo_sizes(p: EdgeDetectorParameters) -> Document:
-    """Channels c64, c128, ..., and block repeats n3, n6, n9 of a YOLO's stages.
-
-    YOLOX has as many blocks in its second stage as in its third.
-    """
-    sizes: Document = {
-        f"c{base}": -int(-base * p.width_multiplier // 8) * 8
-        for base in (64, 128, 256, 384, 512, 768, 1024)
-    }
-    middle = {6: 9} if p.network == "yolo-x" else {}
-    for base in (3, 6, 9):
-        blocks = round(middle.get(base, base) * p.depth_multiplier)
-        sizes[f"n{base}"] = max(1, blocks)
-    return sizes
+    """Sizes of a YOLO; YOLOX has as many blocks in its second stage as in its third."""
+    sizes = yolo_sizes(p.width_multiplier, p.depth_multiplier)
+    return sizes | ({"n6": sizes["n9"]} if p.network == "yolo-x" else {})
 
 
 @family("edge-detector", EdgeDetectorParameters)

@@ -6,10 +6,11 @@ The layer table of yolov8.yaml. Choosing boxes is not modelled: its cost depends
 from __future__ import annotations
 
 from math import prod
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
+from accelsim.plain import Document
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.image_network import write_network
 from accelsim.workloads.families.vision import image_input
@@ -30,30 +31,36 @@ class YoloV8Parameters(ImageParameters):
     width_multiplier: Multiplier
     max_channels: Annotated[int, Field(ge=64, le=4096)] = 1024
 
-    def channels(self, base: int) -> int:
-        """Scaled channels, a multiple of 8."""
-        scaled = min(base, self.max_channels) * self.width_multiplier
-        return -int(-scaled // 8) * 8
-
-    def repeats(self, base: int) -> int:
-        """Scaled repeats of a block."""
-        return max(1, round(base * self.depth_multiplier))
-
 
 #: Bins of the distribution each box side is predicted as.
 _BINS = 16
 
 
+def yolo_sizes(width: float, depth: float, max_channels: int = 1024) -> Document:
+    """Scaled channels c64, c128, ..., multiples of 8, and repeats n3, n6, n9 of a YOLO's blocks.
+
+    Args:
+        width: Scale of channel counts.
+        depth: Scale of block repeats.
+        max_channels: Limit of channels before scaling.
+    """
+    sizes: Document = {
+        f"c{base}": -int(-min(base, max_channels) * width // 8) * 8
+        for base in (64, 128, 256, 384, 512, 768, 1024)
+    }
+    return sizes | {f"n{base}": max(1, round(base * depth)) for base in (3, 6, 9)}
+
+
 @family("yolo-v8", YoloV8Parameters)
 def write_yolo_v8(b: GraphBuilder, p: YoloV8Parameters, shape: PassShape) -> None:
     """Backbone, two-way feature pyramid, decoupled heads."""
-    first = p.channels(256)
-    values: dict[str, Any] = {f"c{base}": p.channels(base) for base in (64, 128, 256, 512, 1024)}
+    values = yolo_sizes(p.width_multiplier, p.depth_multiplier, p.max_channels)
+    first = values["c256"]
     for base in (3, 6):
-        count = values[f"n{base}"] = p.repeats(base)
-        values[f"parts{base}"] = ["half", "half", *(f"y{index}" for index in range(count))]
+        blocks = (f"y{index}" for index in range(values[f"n{base}"]))
+        values[f"parts{base}"] = ["half", "half", *blocks]
     values |= {
-        "pooled": p.channels(1024) // 2,
+        "pooled": values["c1024"] // 2,
         "classes": p.classes,
         "box_width": max(16, first // 4, 4 * _BINS),
         "class_width": max(first, min(p.classes, 100)),
