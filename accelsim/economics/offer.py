@@ -157,11 +157,6 @@ class Offer:
         return "attached" if _ATTACHED in self.instance else "included"
 
     @property
-    def basis(self) -> str:
-        """What `usd_per_unit_hour` is of."""
-        return "vCPU" if self.is_cpu else "device"
-
-    @property
     def unit_count(self) -> float | None:
         """Accelerators, or vCPUs of a CPU instance; None if unknown."""
         return self.vcpu_count if self.device_count is None else self.device_count

@@ -1,7 +1,7 @@
 """Reads SCALE-Sim configuration files: array, dataflow, scratchpads and memory bandwidth.
 
 SCALE-Sim knows neither clock nor number format: its words have no width and its time is cycles.
-Both are given when a configuration becomes a device profile. Format: scalesim/scale_config.py of
+Both are given when a configuration becomes a design. Format: scalesim/scale_config.py of
 SCALE-Sim v2 (187e81c0) and v3; sections and keys are matched without regard to case.
 """
 
@@ -10,12 +10,11 @@ from __future__ import annotations
 import configparser
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from accelsim.datafile import read_text
 from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.frozen import frozen
-from accelsim.hardware.profile import AsicProfile, Dataflow, parse_device
+from accelsim.hardware.profile import Dataflow
 from accelsim.workloads.dtype import Dtype
 
 _MAX_BYTES = 100_000
@@ -40,7 +39,6 @@ class ScaleSimConfig:
     """One configuration.
 
     Attributes:
-        name: Run name.
         rows: Array height.
         columns: Array width.
         input_sram_kib: Scratchpad of activations, 1,024 words of one byte per unit.
@@ -50,7 +48,6 @@ class ScaleSimConfig:
         words_per_cycle: Memory bandwidth; None where SCALE-Sim works it out (CALC).
     """
 
-    name: str
     rows: int
     columns: int
     input_sram_kib: int
@@ -58,54 +55,6 @@ class ScaleSimConfig:
     output_sram_kib: int
     dataflow: Dataflow
     words_per_cycle: float | None
-
-    def profile(
-        self,
-        *,
-        clock_hz: float,
-        memory_bytes: float,
-        dtype: Dtype = Dtype.INT8,
-        bandwidth_bytes_per_s: float | None = None,
-    ) -> AsicProfile:
-        """A device profile of this configuration.
-
-        Args:
-            clock_hz: Array clock.
-            memory_bytes: Capacity of main memory.
-            dtype: Format of the words.
-            bandwidth_bytes_per_s: Of main memory; the configuration's words per cycle unless given.
-
-        Raises:
-            InvalidValueError: If the bandwidth is in neither place, or a number is out of range.
-        """
-        if not 0 < clock_hz < 1e12:
-            raise InvalidValueError("clock_hz", clock_hz, "above 0 and below 1e12 Hz")
-        rate = self.rate_bytes_per_s(dtype, clock_hz, bandwidth_bytes_per_s)
-        sram = 1024 * (self.input_sram_kib + self.weight_sram_kib + self.output_sram_kib)
-        peak = 2.0 * self.rows * self.columns * clock_hz
-
-        def sourced(**values: float) -> dict[str, Any]:
-            source = {"kind": "datasheet", "source": f"SCALE-Sim configuration {self.name}"}
-            return {name: {"value": value, **source} for name, value in values.items()}
-
-        arrays = sourced(rows=self.rows, columns=self.columns, count=1)
-        memory = sourced(capacity_bytes=memory_bytes, bandwidth_bytes_per_s=rate)
-        data = {
-            "name": f"scalesim-{self.rows}x{self.columns}-{self.dataflow.value.split('_')[0]}",
-            "class": "asic",
-            "title": f"SCALE-Sim {self.name}",
-            "vendor": "user",
-            "year": 2020,
-            "scope": "die",
-            "arrays": arrays | {"dataflow": self.dataflow.value},
-            **sourced(clock_hz=clock_hz, sram_bytes=sram),
-            "training": False,
-            "matrix_flop_per_s": sourced(**{dtype.label: peak}),
-            "memory": memory | {"name": "DRAM"},
-        }
-        profile = parse_device(data)
-        assert isinstance(profile, AsicProfile)
-        return profile
 
     def rate_bytes_per_s(self, dtype: Dtype, clock_hz: float, given: float | None) -> float:
         """Bandwidth of main memory.
@@ -157,8 +106,7 @@ def parse_scalesim_config(text: str, label: str = "<config>") -> ScaleSimConfig:
     words = _words_per_cycle(presets, sections.get("run_presets", {}), problems)
     if problems or dataflow is None:
         raise ProfileError(label, problems)
-    name = sections.get("general", {}).get("run_name", "").strip("\"'") or "run"
-    return ScaleSimConfig(name[:60], **whole, dataflow=dataflow, words_per_cycle=words)
+    return ScaleSimConfig(**whole, dataflow=dataflow, words_per_cycle=words)
 
 
 def _whole(values: Mapping[str, str], key: str, problems: list[str]) -> int:

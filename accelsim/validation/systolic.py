@@ -19,8 +19,8 @@ import numpy as np
 
 from accelsim.cost.systolic.counts import ArrayCounts, array_counts
 from accelsim.errors import InvalidValueError
-from accelsim.hardware.profile import AsicProfile, Dataflow
-from accelsim.hardware.scalesim import DATAFLOWS, ScaleSimConfig
+from accelsim.hardware.profile import Dataflow, DeviceProfile, parse_device
+from accelsim.hardware.scalesim import DATAFLOWS
 from accelsim.validation.data_folder import DataFolder, Table, schema
 from accelsim.validation.quantity_batches import QUANTITY, quantity_batch
 from accelsim.validation.suite import Batch, refused_batch, register_suite
@@ -134,18 +134,24 @@ def _predicted(plain: ArrayCounts, reported: ArrayCounts) -> dict[str, FloatArra
     }
 
 
-def _profile(table: Table, dataflow: Dataflow) -> AsicProfile:
-    """The configuration the rows were simulated with, behind a memory that never stalls it."""
-    sizes = {name: int(table[f"{column}_kb"][0]) for name, column in _PADS.items()}
-    config = ScaleSimConfig(
-        str(table["simulator"][0]),
-        int(table["rows"][0]),
-        int(table["cols"][0]),
-        **sizes,
-        dataflow=dataflow,
-        words_per_cycle=None,
+def _profile(table: Table, dataflow: Dataflow) -> DeviceProfile:
+    """The array the rows were simulated with. Nothing is timed on it: its clock and its memory are
+    any.
+    """
+    rows, columns = (int(table[name][0]) for name in ("rows", "cols"))
+    simulator = str(table["simulator"][0])
+    source = {"kind": "datasheet", "source": f"SCALE-Sim configuration {simulator}"}
+    shape = {"rows": rows, "columns": columns, "count": 1}
+    sizes = {name: source | {"value": size} for name, size in shape.items()}
+    return parse_device(
+        {
+            "name": f"scalesim-{rows}x{columns}-{dataflow.value.split('_')[0]}",
+            "class": "asic",
+            "title": f"SCALE-Sim {simulator}",
+            "vendor": "user",
+            "year": 2020,
+            "arrays": sizes | {"dataflow": dataflow.value},
+            "clock_hz": source | {"value": 1e9},
+            "memory": {"name": "DRAM", "capacity_bytes": source | {"value": 2.0**30}},
+        }
     )
-    return config.profile(clock_hz=1e9, memory_bytes=2.0**30, bandwidth_bytes_per_s=1e18)
-
-
-_PADS = {"input_sram_kib": "ifmap", "weight_sram_kib": "filter", "output_sram_kib": "ofmap"}

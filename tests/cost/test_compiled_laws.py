@@ -125,7 +125,6 @@ def test_a_wider_port_never_slows_and_cycles_never_fall_below_the_array(
     )
     assert fast.cycles <= slow.cycles * (1 + 1e-12)
     assert fast.cycles >= fast.compute_cycles
-    assert fast.stall_cycles >= 0
 
 
 @settings(max_examples=60, deadline=None)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelsim.cost.systolic import cost_systolic
 from accelsim.errors import AccelsimError, InvalidValueError, ProfileError
 from accelsim.hardware.profile import Dataflow
 from accelsim.hardware.scalesim import parse_scalesim_config, read_scalesim_config
-from accelsim.planning.architecture import design_grid, sweep_architectures
+from accelsim.planning.architecture import design_grid, design_of_config, sweep_architectures
+from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.scalesim import parse_scalesim_topology, read_scalesim_topology
 
@@ -89,13 +89,14 @@ def test_any_text_is_a_graph_or_a_clear_error(text):
             parse(text)
 
 
-def test_configurations_become_profiles_that_cost_a_topology():
+def test_configurations_become_designs_that_cost_a_topology():
     config = parse_scalesim_config(CONFIG)
     assert (config.rows, config.columns, config.dataflow) == (32, 64, Dataflow.WEIGHT_STATIONARY)
     assert config.words_per_cycle == 10
-    profile = config.profile(clock_hz=1e9, memory_bytes=2**30)
-    assert profile.memory_bandwidth_bytes_per_s == 10e9
-    assert cost_systolic(parse_scalesim_topology(GEMM), profile).total_time_s > 0
+    design = design_of_config(config, Dtype.INT8, clock_hz=1e9)
+    assert design.pads_bytes == (2**20, 2**19, 2**18)
+    assert design.bandwidth_bytes_per_s == 10e9
+    assert sweep_architectures(parse_scalesim_topology(GEMM), [design]).points[0].latency_s > 0
 
 
 @pytest.mark.parametrize(
@@ -116,13 +117,13 @@ def test_malformed_configurations_name_the_key(old, new, said):
     assert said in str(caught.value)
 
 
-def test_profiles_need_a_bandwidth_and_a_clock():
+def test_designs_need_a_bandwidth_and_a_clock():
     calc = parse_scalesim_config(CONFIG.replace("USER", "CALC"))
     assert calc.words_per_cycle is None
     with pytest.raises(InvalidValueError, match="CALC"):
-        calc.profile(clock_hz=1e9, memory_bytes=2**30)
+        design_of_config(calc, Dtype.INT8)
     with pytest.raises(InvalidValueError, match="clock"):
-        calc.profile(clock_hz=0, memory_bytes=2**30, bandwidth_bytes_per_s=1e9)
+        design_of_config(calc, Dtype.INT8, clock_hz=0, bandwidth_bytes_per_s=1e9)
 
 
 def test_files_are_read_and_unreadable_ones_refused(tmp_path):

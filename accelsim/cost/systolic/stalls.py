@@ -48,11 +48,6 @@ class StalledRun:
     compute_cycles: FloatArray
     words: FloatArray
 
-    @property
-    def stall_cycles(self) -> FloatArray:
-        """Cycles beyond the stall-free ones."""
-        return self.cycles - self.compute_cycles
-
 
 def tile_words(
     m: ArrayLike,
