@@ -135,7 +135,7 @@ def _end_cell(name: str, value: float | None) -> str | Cell:
 def mapping_section(name: str, title: str, found: Mapping[str, Any], text: str = "") -> Section:
     """Names and values; those without a unit have that of the mapping's own name."""
     rows = [
-        (words(key), value_cell(key if _writer(key) else name, value))
+        (words(key), value_cell(key if _writer(key) or key in _NAMES else name, value))
         for key, value in found.items()
     ]
     return Section(name, title, DataTable(("what", "value"), cut(rows)), text)

@@ -90,7 +90,10 @@ def stack_document(stack: Stack) -> Document:
         "layouts": {name: one.model_dump(mode="json") for name, one in stack.layouts.items()},
         "memory_fraction": stack.memory_fraction,
         "ratios": [one.model_dump(mode="json", exclude=without) for one in stack.achieved],
-        "spreads": [one.model_dump(mode="json", exclude=without) for one in stack.spreads],
+        "spreads": [
+            {**one.model_dump(mode="json", exclude=without), "family": one.family or "whole"}
+            for one in stack.spreads
+        ],
     }
 
 
@@ -148,5 +151,5 @@ def _ratio(entry: Values) -> list[str]:
 
 def _spread(entry: Values) -> list[str]:
     spread = _spread_words(entry["log_sigma"])
-    place = [entry["device_class"], entry["mode"], entry["family"] or "whole networks"]
+    place = (entry["device_class"], entry["mode"], entry["family"])
     return [*place, spread, f"{entry['rows']}"]
