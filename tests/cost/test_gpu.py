@@ -286,6 +286,23 @@ def test_boards_of_amd_are_issued_at_a_pace_of_their_own(row, shortest_s) -> Non
     assert others_s > 1.7 * issued_s
 
 
+@pytest.mark.parametrize(
+    ("row", "measured_s"),
+    [
+        ((K.ELEMENTWISE, (1, 20), 20.0, 8.0), 0.985e-3),
+        ((K.SOFTMAX, (3843,), 5.0, 8.0), 0.939e-3),
+        ((K.ELEMENTWISE, (2, 1), 1.0, 12.0), 0.758e-3),
+    ],
+)
+def test_powers_and_softmax_of_amd_take_longer_than_their_traffic(row, measured_s) -> None:
+    """NeuSight's largest power, softmax and sum on an MI100: 16,101 x 3,843 numbers."""
+    kind, dims, flop, moved = row
+    count = 16_101 * 3_843
+    first = 16_101 if kind is K.SOFTMAX else count
+    rows = graph([(kind, (first, *dims), flop * count, moved * count)])
+    assert cost_gpu(rows, gpu("mi100")).time_s[0] == pytest.approx(measured_s, rel=0.2)
+
+
 def test_tier_says_where_parameters_come_from() -> None:
     rows, own = graph([gemm(64, 64, 64)]), GpuParameters.class_wide()
     assert cost_gpu(rows, gpu("t4")).tier is Tier.SPEC
