@@ -236,22 +236,32 @@ class Stack(FrozenModel, strict=False):
 
     def log_sigmas(self, device_class: str, mode: str, unseen_board: str = "") -> dict[str, float]:
         """Spread of networks on this stack by operator family, and of whole ones under "whole";
-        `UNMEASURED_LOG_SIGMA` where none was measured.
+        `UNMEASURED_LOG_SIGMA` where none was measured. A family of few rows widens that of whole
+        networks, it does not narrow it.
 
         Args:
             device_class: Class of the device.
             mode: Inference or training.
             unseen_board: Board whose rows must not have shaped it; none where empty.
         """
-        found: dict[str, float] = {
-            entry.family or "whole": entry.without.get(unseen_board, entry.log_sigma)
+        asked = [
+            (entry.family, entry.rows, entry.without.get(unseen_board, entry.log_sigma))
             for entry in self.spreads
             if (entry.device_class, entry.mode) == (device_class, mode)
+        ]
+        whole = next(
+            (spread for family, _, spread in asked if family is None), UNMEASURED_LOG_SIGMA
+        )
+        own = {
+            family: spread if rows >= _LEAST_ROWS else max(spread, whole)
+            for family, rows, spread in asked
+            if family is not None
         }
-        whole = found.get("whole", UNMEASURED_LOG_SIGMA)
-        return {"whole": whole, **dict.fromkeys(FAMILIES, whole), **found}
+        return {"whole": whole, **dict.fromkeys(FAMILIES, whole), **own}
 
 
+#: Rows that say something of a family's spread.
+_LEAST_ROWS = 5
 #: Spread of a stack of which no whole network was measured. Estimate: as far as stacks differ on
 #: one board, 0.2 in ln(time) between TensorRT, PyTorch and inductor on the same networks.
 UNMEASURED_LOG_SIGMA = 0.2
