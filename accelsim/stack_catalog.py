@@ -252,7 +252,7 @@ class Stack(FrozenModel, strict=False):
         whole = next(
             (spread for family, _, spread in asked if family is None), UNMEASURED_LOG_SIGMA
         )
-        own = {
+        own: dict[str, float] = {
             family: spread if rows >= _LEAST_ROWS else max(spread, whole)
             for family, rows, spread in asked
             if family is not None
