@@ -12,6 +12,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -166,9 +167,9 @@ def validate(
             # a figure of 0 in a table makes ratios that are no numbers: they are refused, or
             # reported as unknown
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                found = _finished_or_predicted(
-                    suite, folder, tier, step, progress or (lambda _step: None), fits, finished
-                )
+                told = progress or (lambda _step: None)
+                predict = partial(_predicted, suite, folder, tier, step, told, fits)
+                found = _finished_or_new(suite, folder, finished, predict)
         except MissingDependencyError as error:
             if names:
                 raise
@@ -220,21 +221,15 @@ def _missing_files(suite: Suite, folder: DataFolder) -> str:
     return " or ".join(schema.file for schema in suite.optional_files)
 
 
-def _finished_or_predicted(
-    suite: Suite,
-    folder: DataFolder,
-    tier: TierName,
-    step: Step,
-    progress: Progress,
-    fits: Fits | None,
-    finished: Finished | None,
+def _finished_or_new(
+    suite: Suite, folder: DataFolder, finished: Finished | None, predict: Callable[[], SuiteRows]
 ) -> SuiteRows:
     """Rows of a suite, of an earlier run where it is finished."""
     if finished is None:
-        return _predicted(suite, folder, tier, step, progress, fits)
+        return predict()
     found = finished.read(suite.name)
     if found is None:
-        found = _predicted(suite, folder, tier, step, progress, fits)
+        found = predict()
         finished.write(suite.name, found)
     for problem in found.problems:
         folder.note(problem)
