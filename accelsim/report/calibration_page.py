@@ -35,7 +35,7 @@ def fit_page(fitted: Fitted, command: str) -> Page:
     run = fitted.run
     said = [
         f"{row['rows']:,} operators held out: median error {percent(row['median_fraction'])}, "
-        f"{percent(row['mape_fraction'])} on average."
+        f"{percent(row['mape_fraction'])} on average{_on_threads(row['threads'])}."
         for row in fitted.errors
         if row["family"] == "all" and row["dtype"] == "all"
     ]
@@ -55,6 +55,11 @@ def fit_page(fitted: Fitted, command: str) -> Page:
         mapping_section("machine", "The machine", run.environment),
     )
     return Page(title, tuple(said) or (f"{title}.",), sections, command)
+
+
+def _on_threads(count: int) -> str:
+    """Words for the threads of operators; none for a GPU's."""
+    return f", on {count} thread{'s' * (count > 1)}" if count else ""
 
 
 def _held_out_section(held_out: HeldOut) -> Section:

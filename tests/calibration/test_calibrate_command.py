@@ -62,6 +62,7 @@ def test_fit_writes_overlay_table_predictions_and_report(folder, capsys):
     assert accelsim("calibrate", "--from", run, "--out", str(folder), *page) == 0
     shown = (folder / "fit.html").read_text("utf-8")
     assert "operators held out: median error" in shown
+    assert "on average, on 1 thread." in shown
     assert "90 % band" in shown
     assert "nine of ten took" in shown
     printed = capsys.readouterr()
