@@ -43,7 +43,9 @@ def fit_page(fitted: Fitted, command: str) -> Page:
     about = {
         "device": fitted.device,
         "run": run.digest,
-        **{words: run.settings.get(words) for words in ("budget_s", "threads", "dtypes")},
+        "budget_s": run.settings.get("budget_s"),
+        **({"threads": threads} if (threads := run.settings.get("threads")) else {}),
+        "dtypes": run.settings.get("dtypes"),
         "files": ", ".join(map(str, fitted.files)),
     }
     sections = (

@@ -53,5 +53,6 @@ class Case:
     @property
     def key(self) -> str:
         """Unique within a run."""
+        threads = f" {self.threads}t" if self.threads else ""
         state = ("cold" if self.cold else "hot") + (" amid" if self.amid else "")
-        return f"{self.label} | {self.dtype} {self.threads}t {state} {self.execution}"
+        return f"{self.label} | {self.dtype}{threads} {state} {self.execution}"
