@@ -108,6 +108,8 @@ class StackEffect:
         spread: Spread of ln(true / predicted) by family; what rows of all families share.
         matrix_vector: Its kernels for few rows; None where it calls the library's.
         sums_ratio: Arithmetic time of products in 16 bits over the class's, by the format of sums.
+        of_arithmetic: Whether the ratios are of the operators' arithmetic alone: chips whose memory
+            is moved ahead of their arrays.
     """
 
     convolution: float = 1.0
@@ -120,6 +122,7 @@ class StackEffect:
     spread: FamilySpread = FamilySpread()
     matrix_vector: MatrixVector | None = None
     sums_ratio: float = 1.0
+    of_arithmetic: bool = False
 
     @classmethod
     def of(cls, ratios: Mapping[str, float], **others: Any) -> StackEffect:
@@ -148,6 +151,9 @@ def on_stack(
     kind = graph.kind
     ratio = _by_family(1.0, effect, kind, is_decode=is_decode)
     spread = _by_family(effect.spread.whole, effect.spread, kind, is_decode=is_decode)
+    if effect.of_arithmetic:
+        own = _with_arithmetic(table, ratio)
+        return replace(own, context_log_sigma=np.hypot(own.context_log_sigma, spread))
     own = _with_sums(table, graph, effect.sums_ratio)
     if effect.matrix_vector is not None:
         own = _with_matrix_vector(own, graph, effect.matrix_vector)
@@ -211,7 +217,12 @@ def _with_sums(table: CostTable, graph: OperatorGraph, ratio: float) -> CostTabl
     if ratio == 1.0:
         return table
     halves = (graph.kind == OperatorKind.GEMM) & (DTYPE_BYTES[graph.dtype] == _LAID_OUT_BYTES)
-    compute_s = np.where(halves, table.compute_s * ratio, table.compute_s)
+    return _with_arithmetic(table, np.where(halves, ratio, 1.0))
+
+
+def _with_arithmetic(table: CostTable, ratio: FloatArray) -> CostTable:
+    """Arithmetic that takes so much longer, as far as it does not hide behind memory."""
+    compute_s = table.compute_s * ratio
     gained_s = np.maximum(table.compute_s, table.memory_s) - np.maximum(compute_s, table.memory_s)
     return replace(table, time_s=table.time_s - gained_s, compute_s=compute_s)
 

@@ -351,6 +351,8 @@ class ComputeArray(FrozenModel):
         count: Arrays of the chip.
         dataflow: What stays in the array: os, ws or is.
         equivalent: Whether the unit is no systolic array; the shape then has its peak.
+        convolves: By whole windows (im2col), whose taps share the rows of an array, or tap by tap,
+            whose products contract the input channels alone.
     """
 
     rows: PositiveCount
@@ -358,6 +360,7 @@ class ComputeArray(FrozenModel):
     count: PositiveCount
     dataflow: Annotated[Dataflow, Field(strict=False)]
     equivalent: bool = False  # True: not a systolic array; shape chosen so that its peak matches
+    convolves: Literal["windows", "taps"] = "windows"
 
     @model_validator(mode="after")
     def _check_size(self) -> ComputeArray:

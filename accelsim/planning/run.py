@@ -129,6 +129,7 @@ class ResolvedRun:
             host=self.stack.version.gpu_host_ratio if asked[0] == "gpu" else 1.0,
             library_call_s=self.library_call_s,
             spread=FamilySpread(**self.stack.log_sigmas(*asked)),
+            of_arithmetic=asked[0] == "asic",
             **_own_kernels(self.stack, self.device),
         )
 

@@ -1,82 +1,60 @@
-"""Suite `asic-networks`: whole networks on matrix chips, as their makers publish them. Nothing is
-fitted to them.
+"""Suite `asic-networks`: whole networks on matrix chips, as their makers publish them, asked as the
+rows of `published` are: on the chip's own stack, with the ratios of all chips but its own.
 
-A row is a batch that so many programs, each with its own weights, share on one chip; its time is
-per sample. Where one program runs one sample (Coral's latencies) the transfer of its input over the
-host's link counts, elsewhere it hides behind other batches.
+A row is a batch that so many programs, each with its own weights and a core of its own, share on
+one chip; its time is that of a batch. Where one program runs one sample (Coral's latencies) the
+transfer of its input over the host's link counts, elsewhere it hides behind other batches.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-from accelsim.cost.registry import operator_costs
-from accelsim.cost.table import Execution
-from accelsim.errors import UnknownNameError
-from accelsim.frozen import frozen
-from accelsim.hardware.profile import DeviceProfile
-from accelsim.planning.likeness import Setting, setting_of
-from accelsim.validation.columns import correlated_log_sigma, roofline_s
+import numpy as np
+
+from accelsim.hardware.sourced import value_of
 from accelsim.validation.data_folder import DataFolder, Table, schema
-from accelsim.validation.measured_runs import MeasuredRun, RunModel, run_batches
-from accelsim.validation.names import device_of, workload_of
+from accelsim.validation.measured_runs import MeasuredRun, run_batches
+from accelsim.validation.published import PUBLISHED, published_row
 from accelsim.validation.suite import Batch, register_suite
-from accelsim.workloads.dtype import precision as find_precision
-from accelsim.workloads.fusion import fuse_elementwise
-from accelsim.workloads.graph import OperatorGraph
-from accelsim.workloads.model import PassShape
 
 NETWORKS_SCHEMA = schema("asic/networks.csv")
-
-
-@frozen(eq=False)
-class _Run:
-    """What one row ran: its graph, samples, the bytes its input sends over the link before it
-    starts, and its mode, format and kind.
-    """
-
-    graph: OperatorGraph
-    samples: float
-    sent_bytes: float
-    setting: Setting
 
 
 @register_suite(
     "asic-networks", "whole networks on matrix chips, as published", (NETWORKS_SCHEMA,), "model"
 )
 def load(folder: DataFolder) -> list[Batch]:
-    """Rows by device and programs, or by reason where they are refused."""
+    """Rows by device, and by reason where they are refused."""
     table = folder.table(NETWORKS_SCHEMA)
-    rows = [] if table is None else [_row(table, index) for index in range(len(table))]
-    return run_batches(rows, RunModel(device_of, _roofline_s, _time_s))
+    return [] if table is None else run_batches(network_rows(table), PUBLISHED)
+
+
+def network_rows(table: Table) -> list[MeasuredRun]:
+    """Rows of the table as runs."""
+    return [_row(table, index) for index in range(len(table))]
 
 
 def _row(table: Table, index: int) -> MeasuredRun:
     device, model, form = (str(table[name][index]) for name in ("device", "model", "precision"))
-    names = ("batch", "seq_len", "image_size")
-    sizes = {name: round(float(table[name][index])) for name in names}
-    label = f"{model}-{table['batch'][index]:.0f}"
-    row = MeasuredRun(device, model, label, float(table["seconds_per_sample"][index]))
-    try:
-        device_of(device)
-        graph = workload_of(model).lower(PassShape(**sizes), find_precision(form)).graph
-    except UnknownNameError as error:
-        return row.refused(f"no {error.what} {error.name}")
-    sent_bytes = float(graph.read_bytes[0]) if sizes["batch"] == 1 else 0.0
-    setting = setting_of("inference", find_precision(form), graph)
-    run = _Run(fuse_elementwise(graph), float(sizes["batch"]), sent_bytes, setting)
-    return replace(row, run=run, program_count=max(round(float(table["programs"][index])), 1))
+    sizes = {name: float(table[name][index]) or np.nan for name in _SIZES}
+    is_latency = sizes["batch"] == 1.0
+    seconds = float(table["seconds_per_sample"][index])
+    row = published_row(
+        dict.fromkeys(_DEFAULT, "")
+        | {"workload": model, "device": device, "precision": form, "mode": "inference"}
+        | {**sizes, "output_len": np.nan}
+        | {
+            "metric": "latency_ms" if is_latency else "samples_per_s",
+            "value": seconds * 1e3 if is_latency else 1.0 / seconds,
+        }
+    )
+    found = replace(row, group=model, label=f"{model}-{sizes['batch']:.0f}")
+    cores = 1 if found.run is None else value_of(found.run.run.device.core_count, 1)
+    programs = round(float(table["programs"][index]))
+    is_full = found.run is None or programs == cores
+    return found if is_full else found.refused(f"{programs} programs on {cores} cores")
 
 
-def _roofline_s(run: _Run, device: DeviceProfile) -> float:
-    return float(roofline_s(run.graph, device).sum() / run.samples)
-
-
-def _time_s(run: _Run, device: DeviceProfile, parameters: Any | None) -> tuple[float, float]:
-    """Time per sample and its log standard deviation."""
-    costs = operator_costs(run.graph, device, Execution.COMPILED, parameters)
-    link = device.host_link
-    sent_s = 0.0 if link is None else run.sent_bytes / link.bandwidth_bytes_per_s.value
-    total_s = float(costs.time_s.sum()) + sent_s
-    return total_s / run.samples, correlated_log_sigma(costs, run.graph)
+_SIZES = ("batch", "seq_len", "image_size")
+_DEFAULT = ("stack", "execution", "layout", "fused_attention", "optimizer")

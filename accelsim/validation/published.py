@@ -132,17 +132,18 @@ def load(folder: DataFolder) -> list[Batch]:
     if table is None:
         return []
     note_unknown_devices(folder, table)
-    return run_batches(published_rows(table), RunModel(device_of, _roofline_s, _time_s))
+    return run_batches(published_rows(table), PUBLISHED)
 
 
 def published_rows(table: Table) -> list[MeasuredRun]:
     """Rows of the table as runs, grouped by stack."""
     names = tuple(table.columns)
     columns = zip(*(table[name].tolist() for name in names), strict=True)
-    return [_row(dict(zip(names, cells, strict=True))) for cells in columns]
+    return [published_row(dict(zip(names, cells, strict=True))) for cells in columns]
 
 
-def _row(record: Values) -> MeasuredRun:
+def published_row(record: Values) -> MeasuredRun:
+    """A row of the table as a run; a stack that is not named is the device's own."""
     stack = " ".join(filter(None, (record["stack"], record["execution"])))
     sizes = (f"{record[name]:.0f}" if record[name] >= 0 else "" for name in _SIZES)
     words = (record["workload"], record["mode"], record["precision"], *sizes, record["metric"])
@@ -167,7 +168,7 @@ def _size(value: float) -> int | None:
 def _run(record: Values, shape: RunShape) -> PublishedRun:
     model = ModelOptions(
         precision=record["precision"],
-        stack=record["stack"],
+        stack=record["stack"] or None,
         execution=record["execution"] or None,
         fused_attention=record["fused_attention"] != "false",
     )
@@ -204,3 +205,7 @@ def _time_s(
     """Predicted time and its log standard deviation."""
     simulation = simulated(asked.run, asked.passes, parameters)
     return PREDICTED_S[asked.metric](simulation), simulation.log_sigma
+
+
+#: How rows are predicted.
+PUBLISHED = RunModel(device_of, _roofline_s, _time_s)

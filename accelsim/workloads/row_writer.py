@@ -348,9 +348,8 @@ class RowWriter:
         return self._copied(x, first[0], start, places[1:]) if len(places) > 2 else x
 
     def _counts(self) -> tuple[int, int, int, int, int, float, float]:
-        totals = self.parameter_count, self.parameter_tensor_count, self.parameter_bytes
         places = len(self._rows), len(self._sources), self._storages
-        return *places, *totals, self.kv_bytes_per_token
+        return *places, *self.parameter_totals, self.kv_bytes_per_token
 
     def _copied(
         self,
@@ -395,6 +394,20 @@ class RowWriter:
         self.parameter_tensor_count += tensors
         path = ".".join(self._scope)
         self.parameter_bytes += count * self._stored(path, is_product=of_product).bytes
+
+    @property
+    def parameter_totals(self) -> tuple[int, int, float]:
+        """Parameters counted so far, their tensors and bytes."""
+        return self.parameter_count, self.parameter_tensor_count, self.parameter_bytes
+
+    def count_once(self, held: tuple[int, int, float], layers: int) -> None:
+        """Count the parameters that equal layers share once: all since `held` are of so many."""
+        count, tensors, size = (
+            (now - then) / layers for now, then in zip(self.parameter_totals, held, strict=True)
+        )
+        self.parameter_count = held[0] + round(count)
+        self.parameter_tensor_count = held[1] + round(tensors)
+        self.parameter_bytes = held[2] + size
 
     def include(self, other: RowWriter) -> None:
         """Count the parameters of another writer's layers, whose rows are not run."""

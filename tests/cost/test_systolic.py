@@ -361,3 +361,22 @@ def test_a_heads_softmax_waits_for_its_scores_and_others_fill_the_wait():
     products_s = one - softmax_s
     assert products_s > 0
     assert many == pytest.approx(64 * max(products_s, softmax_s) + min(products_s, softmax_s))
+
+
+def on_taps(convolves, channels, kernel):
+    """Arithmetic of a convolution on an Inferentia2 whose arrays take windows whole, or by taps."""
+    b = GraphBuilder(precision("bf16"))
+    b.conv(b.input(16, channels, 112, 112), 64, kernel)
+    chip = catalog.device("inferentia2")
+    arrays = chip.arrays.model_copy(update={"convolves": convolves})
+    table = cost_systolic(b.build(), chip.model_copy(update={"arrays": arrays}))
+    return float(table.compute_s.sum())
+
+
+def test_few_channels_leave_arrays_idle_that_convolve_tap_by_tap():
+    """nki.isa.nc_matmul contracts over at most 128 partitions, which hold the input channels."""
+    assert catalog.device("trainium1").arrays.convolves == "taps"
+    assert on_taps("taps", 3, 7) > 20 * on_taps("windows", 3, 7)
+    assert on_taps("taps", 3, 7) == pytest.approx(49 * on_taps("taps", 3, 1), rel=0.1)
+    assert on_taps("taps", 128, 3) == pytest.approx(on_taps("windows", 128, 3), rel=0.05)
+    assert on_taps("taps", 64, 1) == on_taps("windows", 64, 1)

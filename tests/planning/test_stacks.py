@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+import accelsim
+from accelsim import stack_catalog
 from accelsim.cost.stack import operator_families
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.planning.compare import compare
 from accelsim.planning.estimate import estimate
 from accelsim.planning.estimate_many import estimate_many
-from accelsim.planning.simulate import simulate
+from accelsim.planning.passes import run_passes
+from accelsim.planning.run import resolve
+from accelsim.planning.simulate import simulate, simulated
 
 GPU = {"device": "rtx-3090", "batch": 32, "precision": "fp16"}
 
@@ -30,8 +36,6 @@ def test_stacks_answer_differently():
 
 @pytest.mark.parametrize("stack", ["pytorch", "tensorrt"])
 def test_the_interval_carries_the_spread_of_the_stack(stack):
-    from accelsim import stack_catalog
-
     sigmas = stack_catalog.stack(stack).log_sigmas("gpu", "inference")
     narrowest = min(sigmas["product"], sigmas["memory"])
     found = spread(estimate("bert-base", "a30", stack=stack, precision="fp16"))
@@ -231,3 +235,16 @@ def test_engines_of_transformers_are_near_submitted_rates():
     assert np.median(np.abs(np.array(ratios) - 1)) < 0.15
     for name, rate in submitted_per_s.items():
         assert runs[name].latency_low_s <= 128 / rate <= runs[name].latency_high_s
+
+
+def test_ratios_of_chips_are_of_arithmetic_alone():
+    """What memory sets the pace of takes as long on any stack: an Edge TPU waits for weights."""
+    compiler = stack_catalog.stack("tflite-edgetpu")
+    bare = compiler.model_copy(update={"achieved": ()})
+    for model, least, most in (("mobilenet-v1", 1.2, 1.4), ("vgg-16", 1.0, 1.02)):
+        run = resolve(accelsim.workload(model), accelsim.device("edge-tpu"))
+        with_ratios, without = (
+            simulated(replace(run, stack=stack), run_passes(run), None).latency_s
+            for stack in (compiler, bare)
+        )
+        assert least <= with_ratios / without <= most

@@ -8,6 +8,11 @@ one board share an error, so that many rows of one board weigh little more than 
 stack is that of its rows about predictions that have not seen their board, drawn towards that of
 all stacks of the class. In a family of operators each row counts by its share of the time there,
 drawn towards the spread of all families.
+
+Chips are unlike each other as boards of GPUs are not, and have a stack each: what their rows say of
+it is drawn to none by a wider prior, ratios are of arithmetic alone, so that shares are taken where
+the fit puts them, and a stack of chips without rows has the spread of chips about the bare model,
+each chip counting once.
 """
 
 from __future__ import annotations
@@ -15,15 +20,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from accelsim.calibration.overlay import number
 from accelsim.cost.stack import operator_families
+from accelsim.cost.table import CostTable
+from accelsim.planning.evidence import small_sample_ratio
 from accelsim.planning.simulate import Simulation, simulated
-from accelsim.stack_catalog import FAMILIES, UNMEASURED_LOG_SIGMA, stack, stack_names
+from accelsim.stack_catalog import (
+    FAMILIES,
+    UNMEASURED_LOG_SIGMA,
+    Achieved,
+    Spread,
+    stack,
+    stack_names,
+)
+from accelsim.validation.asic_networks import NETWORKS_SCHEMA, network_rows
 from accelsim.validation.data_folder import DataFolder
+from accelsim.validation.measured_runs import MeasuredRun
 from accelsim.validation.published import (
     PREDICTED_S,
     PUBLISHED_SCHEMA,
@@ -39,6 +55,10 @@ __all__ = ["refit_whole_models"]
 #: one adds; and of the errors that rows of one stack on one board share, and of each row. Chosen on
 #: the rows, each predicted with its board left out. Estimate.
 _SHARED, _OWN, _BOARD, _ROW = 0.08, 0.12, 0.18, 0.12
+#: The second of matrix chips. Estimate: as far as chips lie from the bare model.
+_OWN_OF_CHIPS: Final = 0.35
+#: Times that shares of chips are taken anew where the fit puts their ratios.
+_ROUNDS: Final = 4
 #: Boards of a class from which on ratios are fitted, each scored by the others; fewer keep the
 #: model's times. From more on a spread is what these rows say.
 _LEAST_BOARDS: Final = 2
@@ -48,12 +68,15 @@ _PRIOR_ROWS: Final = 6.0
 #: Spreads that no published row says: of CPUs the operators were measured under PyTorch, and the
 #: cost model of overlays is fitted to whole networks on theirs.
 _FIXED: Final[Mapping[tuple[str, str], float]] = {("pytorch", "cpu"): 0.0, ("dpu", "fpga"): 0.0}
+_CHIPS: Final = "asic"
 _MARK: Final = "# Fitted by python -m tools.refit --whole-models"
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row's place, its ln(measured / modelled), spread of its operators, and shares of time."""
+    """A row's place, its ln(measured / modelled), spread of its operators, and shares of time; of
+    a chip's, the residual about the bare model, too.
+    """
 
     stack: str
     device_class: str
@@ -62,6 +85,7 @@ class _Row:
     residual: float
     log_sigma: float
     shares: Mapping[str, float]
+    bare: float = 0.0
 
 
 def refit_whole_models(folder: DataFolder, out: Path, say: Callable[[str], None]) -> None:
@@ -72,7 +96,7 @@ def refit_whole_models(folder: DataFolder, out: Path, say: Callable[[str], None]
         out: Folder of the stacks' files.
         say: Called with a line of text per stack.
     """
-    rows = _rows(folder)
+    rows = _linearised(_measured(folder))
     boards = sorted({row.board for row in rows})
     usable = [row for row in rows if _is_measured(rows, row)]
     fits = {board: _fit([row for row in usable if row.board != board]) for board in ("", *boards)}
@@ -85,30 +109,60 @@ def refit_whole_models(folder: DataFolder, out: Path, say: Callable[[str], None]
         say(f"{name}: {len(lines)} lines")
 
 
-def _rows(folder: DataFolder) -> list[_Row]:
-    table = folder.table(PUBLISHED_SCHEMA)
-    found = [] if table is None else published_rows(table)
-    return [_row(row.run, row.measured_s) for row in found if row.run is not None]
+def _measured(folder: DataFolder) -> list[MeasuredRun]:
+    """Rows of both suites that can be run."""
+    found = []
+    for schema, rows_of in ((PUBLISHED_SCHEMA, published_rows), (NETWORKS_SCHEMA, network_rows)):
+        table = folder.table(schema)
+        found += [] if table is None else rows_of(table)
+    return [row for row in found if row.run is not None]
 
 
-def _row(asked: PublishedRun, measured_s: float) -> _Row:
+def _linearised(measured: Sequence[MeasuredRun]) -> list[_Row]:
+    """Rows at the model's times; those of chips where the fit of all puts their ratios."""
+    rows = [_row(row, {}) for row in measured]
+    for _ in range(_ROUNDS):
+        fit = _fit([row for row in rows if _is_measured(rows, row)])
+        rows = [
+            replace(_row(run, _ratios(fit, row)), bare=row.bare) if _is_chip(row) else row
+            for run, row in zip(measured, rows, strict=True)
+        ]
+    return rows
+
+
+def _is_chip(row: _Row) -> bool:
+    return row.device_class == _CHIPS
+
+
+def _ratios(fit: Mapping[Key, float], row: _Row) -> dict[str, float]:
+    place = (row.device_class, row.mode)
+    return {family: _ratio(fit, row.stack, place, family) for family in FAMILIES}
+
+
+def _row(measured: MeasuredRun, ratios: Mapping[str, float]) -> _Row:
+    """A row's residual about the bare model, by its shares at given ratios."""
+    asked: PublishedRun = measured.run  # type: ignore[assignment]
     run = asked.run
-    plain = run.stack.model_copy(update={"achieved": (), "spreads": _FREE})
+    place = {"device_class": str(run.device.device_class), "mode": run.mode}
+    is_chip = place["device_class"] == _CHIPS
+    achieved = [Achieved(**place, family=name, time_ratio=x) for name, x in ratios.items()]
+    spreads = [Spread(**place, log_sigma=0.0, rows=0)] if is_chip else []
+    known = {"achieved": tuple(achieved), "spreads": tuple(spreads)}
+    plain = run.stack.model_copy(update=known)
     parameters = choose(run.device, "best").parameters
     simulation = simulated(replace(run, stack=plain), asked.passes, parameters)
-    modelled_s = PREDICTED_S[asked.metric](simulation)
+    shares = _shares(simulation, asked)
+    explained = sum(shares[name] * float(np.log(x)) for name, x in ratios.items())
+    residual = float(np.log(measured.measured_s / PREDICTED_S[asked.metric](simulation)))
     return _Row(
         stack=run.stack.name,
-        device_class=str(run.device.device_class),
-        mode=run.mode,
+        **place,
         board=run.device.whole_name,
-        residual=float(np.log(measured_s / modelled_s)),
-        log_sigma=simulation.log_sigma,
-        shares=_shares(simulation, asked),
+        residual=residual + explained,
+        log_sigma=simulation.operator_log_sigma if is_chip else simulation.log_sigma,
+        shares=shares,
+        bare=residual,
     )
-
-
-_FREE: Final[tuple[Any, ...]] = ()
 
 
 def _shares(simulation: Simulation, asked: PublishedRun) -> dict[str, float]:
@@ -124,8 +178,15 @@ def _shares(simulation: Simulation, asked: PublishedRun) -> dict[str, float]:
         for family in FAMILIES:
             own = (names != "") if one.name == "decode" else names == family
             if (one.name == "decode") == (family == "decode"):
-                found[family] += float(one.table.time_s[own].sum()) * one.repeats
+                found[family] += float(_scaled_s(one.table, asked)[own].sum()) * one.repeats
     return {family: time_s / whole_s for family, time_s in found.items()}
+
+
+def _scaled_s(table: CostTable, asked: PublishedRun) -> FloatArray:
+    """Time of each row that a ratio is of: all, or what arithmetic sets the pace of."""
+    if asked.run.device.device_class != _CHIPS:
+        return table.time_s
+    return np.where(table.compute_s > table.memory_s, table.compute_s, 0.0)
 
 
 def _is_measured(rows: Sequence[_Row], row: _Row) -> bool:
@@ -155,7 +216,7 @@ def _fit(rows: Sequence[_Row]) -> dict[Key, float]:
     for index, row in enumerate(rows):
         for key, share in _features(row).items():
             design[index, place[key]] = share
-    prior = np.array([_OWN if key[0] else _SHARED for key in keys]) ** 2
+    prior = np.array([_prior(key) for key in keys]) ** 2
     groups = [(row.stack, row.board, row.mode) for row in rows]
     together = np.array([[first == second for second in groups] for first in groups])
     noise = _BOARD**2 * together + _ROW**2 * np.eye(len(rows))
@@ -163,6 +224,12 @@ def _fit(rows: Sequence[_Row]) -> dict[Key, float]:
     residual = np.array([row.residual for row in rows])
     mean: FloatArray = prior * (design.T @ np.linalg.solve(covariance, residual))
     return dict(zip(keys, mean.tolist(), strict=True))
+
+
+def _prior(key: Key) -> float:
+    if not key[0]:
+        return _SHARED
+    return _OWN_OF_CHIPS if key[1] == _CHIPS else _OWN
 
 
 def _explained(row: _Row, fit: Mapping[Key, float]) -> float:
@@ -187,16 +254,17 @@ def _achieved(
     """
     lines = []
     for place in _places(name):
-        own = [row for row in rows if (row.device_class, row.mode) == place]
+        own = [row for row in rows if _is_at(row, place)]
         mine = [row for row in own if row.stack == name]
         if (not mine and place[0] != "gpu") or not all(_is_measured(own, row) for row in own):
             continue
         boards = sorted({row.board for row in own})
+        fitted = (place[0], own[0].mode)
         for family in FAMILIES:
             if not any(row.shares[family] for row in own):
                 continue
-            value = _ratio(fits[""], name, place, family)
-            others = [f"{b}: {number(_ratio(fits[b], name, place, family))}" for b in boards]
+            value = _ratio(fits[""], name, fitted, family)
+            others = [f"{b}: {number(_ratio(fits[b], name, fitted, family))}" for b in boards]
             head = f"device_class: {place[0]}, mode: {place[1]}, family: {family}"
             lines.append(f"  - {{{head}, time_ratio: {number(value)},")
             lines.append(f"     without: {{{', '.join(others)}}}}}")
@@ -212,7 +280,9 @@ def _spreads(name: str, rows: Sequence[_Row], unseen: Sequence[float]) -> list[s
             lines.append(f"  - {{{head}, log_sigma: {fixed}, rows: 0}}")
             continue
         own = [(row, r) for row, r in zip(rows, unseen, strict=True) if _is_at(row, place)]
-        for family in ("", *FAMILIES):
+        own = [(row if row.mode == place[1] else replace(row, stack=""), r) for row, r in own]
+        has_families = place[0] != _CHIPS or any(row.stack == name for row, _ in own)
+        for family in ("", *FAMILIES) if has_families else ("",):
             if any(_share(row, family) for row, _ in own):
                 about = f"{head}, family: {family}" if family else head
                 lines += _spread_lines(name, own, family, about)
@@ -240,7 +310,8 @@ def _is_most(row: _Row, family: str) -> bool:
 
 
 def _is_at(row: _Row, place: tuple[str, str]) -> bool:
-    return (row.device_class, row.mode) == place
+    """Whether a row says something of a class and mode; chips have rows of inference alone."""
+    return row.device_class == place[0] and (row.mode == place[1] or _is_chip(row))
 
 
 def _spread(name: str, rows: Sequence[tuple[_Row, float]], family: str = "") -> float:
@@ -250,6 +321,8 @@ def _spread(name: str, rows: Sequence[tuple[_Row, float]], family: str = "") -> 
         return UNMEASURED_LOG_SIGMA
     share = np.array([_share(row, family) for row, _ in rows])
     mine = share * np.array([row.stack == name for row, _ in rows])
+    if _is_chip(rows[0][0]) and not mine.any():
+        return _between_chips([row for row, _ in rows])
     of_class = _drawn(beyond, share, float(beyond.mean()))
     found = float(np.sqrt(_drawn(beyond, mine, of_class)))
     few = len({row.board for row, _ in rows}) < _SPREAD_BOARDS
@@ -260,3 +333,12 @@ def _drawn(squares: FloatArray, weights: FloatArray, prior: float) -> float:
     """Weighted mean, with the prior as `_PRIOR_ROWS` more."""
     total = float(squares @ weights) + _PRIOR_ROWS * prior
     return total / float(weights.sum() + _PRIOR_ROWS)
+
+
+def _between_chips(rows: Sequence[_Row]) -> float:
+    """Spread of one more chip about the bare model: the root mean square of chips, each counting
+    once, for so few.
+    """
+    chips = sorted({row.board for row in rows})
+    squares = [np.mean([row.bare**2 for row in rows if row.board == chip]) for chip in chips]
+    return float(np.sqrt(np.mean(squares))) * small_sample_ratio(len(chips))

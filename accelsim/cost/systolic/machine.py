@@ -98,6 +98,7 @@ class AsicMachine:
         columns: Array width.
         count: Arrays.
         dataflow: Stationary operand.
+        convolves_taps: Whether each tap of a convolution's window is a product of its own.
         clock_hz: Array clock.
         seconds_per_cycle: Of the arrays by `Dtype` code (a format at twice the native rate takes
             half); NaN where none.
@@ -123,6 +124,7 @@ class AsicMachine:
     columns: float
     count: int
     dataflow: Dataflow
+    convolves_taps: bool
     clock_hz: float
     seconds_per_cycle: FloatArray
     weight_density_fraction: FloatArray
@@ -198,6 +200,7 @@ def asic_machine(device: AsicProfile, values: SystolicParameters) -> AsicMachine
         columns=float(arrays.columns.value),
         count=arrays.count.value,
         dataflow=arrays.dataflow,
+        convolves_taps=arrays.convolves == "taps",
         clock_hz=device.clock_hz.value,
         seconds_per_cycle=native / rates,
         weight_density_fraction=_weight_density(device, rates, values),

@@ -90,6 +90,9 @@ class EncoderParameters(StackParameters):
         max_positions: Rows of the position table.
         position_offset: Rows of that table no position uses (RoBERTa has 2).
         type_vocab_size: Rows of the segment table; 0 for none.
+        embedding_size: Width of the three tables, which a product widens; the layers' where None
+            (ALBERT: Lan et al. 2020, arXiv:1909.11942, section 3.1).
+        shares_layers: Whether all layers have the weights of one (ALBERT).
         head: What follows the encoder: nothing, the pooler, the masked-token logits (tied), pooler
             with both pretraining heads, pooler with a classifier of `labels`, or a classifier of
             every token.
@@ -101,6 +104,8 @@ class EncoderParameters(StackParameters):
     max_positions: Count = 512
     position_offset: Natural = 0
     type_vocab_size: Natural = 2
+    embedding_size: Count | None = None
+    shares_layers: bool = False
     head: Literal[
         "none", "pooler", "masked_lm", "pretraining", "classification", "token_classification"
     ] = "pooler"
@@ -118,20 +123,28 @@ def write_encoder(b: GraphBuilder, p: EncoderParameters, shape: PassShape) -> No
         with b.scope("embeddings"):
             x = _embed_tokens(b, p, shape.batch, length)
         layer = encoder_layer(p, p.layout, norm_first=False, masked=True, dropout=True)
+        held = b.parameter_totals
         x = transformer_layers(b, x, [layer] * p.layers, stack)
+        if p.shares_layers:
+            b.count_once(held, p.layers)
     _write_head(b, p, x, prefix)
 
 
 def _embed_tokens(b: GraphBuilder, p: EncoderParameters, batch: int, length: int) -> Tensor:
+    width = p.embedding_size or p.hidden_size
     with b.scope("word_embeddings"):
-        x = b.embedding(token_ids(b, batch, length), p.vocab_size, p.hidden_size)
+        x = b.embedding(token_ids(b, batch, length), p.vocab_size, width)
     if p.type_vocab_size:
         with b.scope("token_type_embeddings"):
-            x = b.add(x, b.embedding(token_ids(b, batch, length), p.type_vocab_size, p.hidden_size))
+            x = b.add(x, b.embedding(token_ids(b, batch, length), p.type_vocab_size, width))
     with b.scope("position_embeddings"):
         rows = p.max_positions + p.position_offset
-        x = b.add(x, b.embedding(token_ids(b, 1, length), rows, p.hidden_size))
-    return b.dropout(normalise(b, x, "layer_norm", "LayerNorm"))
+        x = b.add(x, b.embedding(token_ids(b, 1, length), rows, width))
+    x = b.dropout(normalise(b, x, "layer_norm", "LayerNorm"))
+    if width == p.hidden_size:
+        return x
+    with b.scope("projection"):
+        return b.linear(x, p.hidden_size)
 
 
 def _write_head(b: GraphBuilder, p: EncoderParameters, x: Tensor, prefix: str) -> None:

@@ -53,3 +53,23 @@ def test_a_family_spreads_as_the_rows_that_spend_their_time_there():
     assert memory < _spread("a", rows) < product < 0.4
     few = _spread("a", [rows[0], *rows[30:]], "product")
     assert few < product  # drawn to the rows of other families
+
+
+def chip_row(stack, chip, residual, **shares):
+    whole = {"convolution": 0.0, "product": 0.0, "memory": 0.0, "decode": 0.0} | shares
+    return _Row(stack, "asic", "inference", chip, residual, 0.05, whole, bare=residual)
+
+
+def test_a_stack_of_chips_is_told_by_few_of_them_and_carries_little_over():
+    rows = [chip_row("neuron", chip, 0.5, product=1.0) for chip in "xyz" for _ in range(5)]
+    fit = _fit(rows)
+    assert _explained(chip_row("neuron", "n", 0.0, product=1.0), fit) > 0.45
+    assert _explained(chip_row("xla", "n", 0.0, product=1.0), fit) < 0.1
+
+
+def test_a_chip_whose_stack_has_no_rows_spreads_as_chips_do_each_counting_once():
+    rows = [(chip_row("neuron", "x", 0.6, product=1.0), 0.1)] * 9
+    rows += [(chip_row("neuron", "y", 0.0, product=1.0), 0.1)]
+    few = 1.78  # Student's t of two chips over the normal's
+    assert _spread("xla", rows) == pytest.approx(few * 0.6 / np.sqrt(2), rel=0.02)
+    assert _spread("neuron", rows) < 0.3
