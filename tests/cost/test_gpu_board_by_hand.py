@@ -16,6 +16,7 @@ from accelsim.cost.gpu.machine import GpuMachine, reached_flop_per_s, static_pow
 from accelsim.cost.gpu.model import cost_gpu
 from accelsim.cost.gpu.repeated import with_cached_operands
 from accelsim.cost.table import Execution, RowCosts
+from accelsim.validation.tiers import choose
 from accelsim.workloads.dtype import Dtype
 
 # -- operands that stay in the cache of a measuring loop
@@ -215,6 +216,29 @@ def test_matrix_cores_move_operands_in_proportion_to_their_width() -> None:
     assert machine.flop_energy_j[Dtype.INT8] == pytest.approx(
         plain[Dtype.INT8] + (overhead - 1) * half / 2
     )
+
+
+@pytest.mark.parametrize(
+    ("board", "side", "tflop_per_s"),
+    [  # sources beside the parameter in calibration/class/gpu.yaml
+        ("t4", 4096, 24.0),
+        ("h100-sxm-80gb", 4096, 656.9),
+        ("a100-sxm-80gb", 8192, 257.0),
+        ("l40s", 8192, 222.6),
+        ("v100-sxm2-16gb", 8192, 93.3),
+        ("a100-pcie-40gb", 8192, 207.4),
+        ("a40", 8192, 115.0),
+        ("rtx-pro-6000-blackwell", 8192, 396.0),
+    ],
+)
+def test_products_of_random_numbers_run_at_the_clock_the_limit_leaves(
+    board, side, tflop_per_s
+) -> None:
+    """16-bit products in loops on boards of 70 to 700 W, 12 to 4 nm."""
+    product = graph([gemm(side, side, side, dtype=Dtype.FP16)], Dtype.FP16)
+    used = choose(gpu(board), "best").parameters
+    found = cost_gpu(product, gpu(board), Execution.COMPILED, used)
+    assert 2.0 * side**3 / found.time_s[0] == pytest.approx(tflop_per_s * 1e12, rel=0.14)
 
 
 # -- the whole model

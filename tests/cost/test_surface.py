@@ -305,6 +305,13 @@ def test_a_relatives_surfaces_are_wider_and_the_tier_stays_spec() -> None:
     assert cost_gpu(gemms(64, 4096, 4096), h200(), Execution.GRAPH, whole).tier is Tier.SPEC
 
 
+def test_kernels_carry_over_from_relatives_and_power_does_not() -> None:
+    own = GpuParameters.class_wide().with_values({"power.matrix_energy_overhead": 9.0})
+    whole = with_relative_surfaces(own, board("l40s"))
+    assert whole.relatives
+    assert whole.power == own.power
+
+
 def test_a_blend_lies_between_the_surfaces_it_is_made_of() -> None:
     relatives = measured_relatives(board("b200-sxm"))
     assert len(relatives) > 1

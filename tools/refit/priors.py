@@ -48,7 +48,6 @@ CENTRES: Final[Mapping[str, float]] = {
     "gemm.latency_s": 5e-6,
     "gemm.overlap_exponent": 2.0,
     "power.vector_energy_overhead": 14.0,
-    "power.matrix_energy_overhead": 4.0,
     "convolution.vector_efficiency": 0.85,
     "convolution.matrix_efficiency": 0.65,
     "convolution.winograd_efficiency": 0.8,

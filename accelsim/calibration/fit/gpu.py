@@ -34,7 +34,6 @@ _SHORT_ROWS, _LONG_ROWS = (2000, 6000), 28_000
 #: say little of the mean.
 _ISSUE_PRIOR, _WAIT_PRIOR = Prior(1e-7, 1e-3, 0.3), Prior(1e-7, 1e-3, 5.0)
 _GRADIENTS = {OperatorKind.CONV_BACKWARD_DATA, OperatorKind.CONV_BACKWARD_WEIGHT}
-_ENERGIES = ("power.vector_energy_overhead", "power.matrix_energy_overhead")
 
 
 @frozen
@@ -193,8 +192,11 @@ def _distinct(
 
 
 def energy_starts(prior: GpuParameters, factors: Sequence[float]) -> list[dict[str, float]]:
-    """Starts of a fit that differ in the energies of arithmetic alone, as multiples of a set's."""
-    return [{name: prior.value(name) * factor for name in _ENERGIES} for factor in factors]
+    """Starts of a fit that differ in the energy of vector arithmetic alone, as multiples of a
+    set's.
+    """
+    name = "power.vector_energy_overhead"
+    return [{name: prior.value(name) * factor} for factor in factors]
 
 
 def _issue_start_s(cell: Cell, prior: GpuParameters) -> float:

@@ -71,8 +71,8 @@ def with_relative_surfaces(
         parameters: Class-wide parameters.
         board: The board; its own overlay is never used.
         as_fitted: Whether the values the surfaces were fitted on top of replace those of
-            `parameters`; not where these were fitted without the board's chip, and those may have
-            seen it.
+            `parameters`, but for power, which is the board's own matter; not where these were
+            fitted without the board's chip, and those may have seen it.
     """
     relatives = measured_relatives(board)
     if not relatives:
@@ -80,7 +80,7 @@ def with_relative_surfaces(
     names = tuple(relative.board.board.name for relative in relatives)
     pinned = relatives[0].board.pinned if as_fitted else {}
     on_top = parameters.with_values(pinned)
-    return replace(on_top, surfaces=_blended(board), relatives=names)
+    return replace(on_top, power=parameters.power, surfaces=_blended(board), relatives=names)
 
 
 class _BlendedSurfaces(LazySurfaces):
