@@ -20,6 +20,7 @@ from accelsim.datafile import data_root, name_key, read_mapping, validated
 from accelsim.errors import ProfileError, UnknownNameError
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.hardware.sourced import FrozenModel, Positive
+from accelsim.workloads.dtype import Precision
 
 DeviceClass = Literal["cpu", "gpu", "fpga", "asic"]
 Mode = Literal["inference", "training"]
@@ -159,6 +160,8 @@ class Stack(FrozenModel, strict=False):
         generation_only: Whether it runs language models that generate tokens alone.
         paths: Ways it runs a network, by mode of execution; the first is the default.
         layouts: Layouts that can be chosen, the default first; none where the stack chooses.
+        llama_cpp_files: Whether it runs llama.cpp's formats.
+        precisions: What it runs beside those; all others where empty.
         own_kernels: Products that do not go to the maker's library.
         memory_fraction: Share of a GPU's memory that it takes, its context included.
         all_reduce_start_us: Start of its own all-reduce between devices whose memory each other can
@@ -177,6 +180,8 @@ class Stack(FrozenModel, strict=False):
     generation_only: bool = False
     paths: Mapping[str, StackPath] = Field(min_length=1)
     layouts: Mapping[str, Layout] = {}
+    llama_cpp_files: bool = False
+    precisions: tuple[str, ...] = ()
     own_kernels: OwnKernels | None = None
     memory_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     all_reduce_start_us: Positive | None = None
@@ -219,6 +224,13 @@ class Stack(FrozenModel, strict=False):
         """Whether the stack runs on a device."""
         vendors = self.runs_on.get(device.device_class)
         return vendors is not None and (not vendors or device.vendor in vendors)
+
+    def runs_precision(self, policy: Precision) -> bool:
+        """Whether the stack runs a precision."""
+        if policy.is_file:
+            return self.llama_cpp_files
+        is_one = not self.precisions or policy.name in self.precisions
+        return is_one and policy.name not in self.version.lacks_precisions
 
     def ratios(self, device_class: str, mode: str, unseen_board: str = "") -> dict[str, float]:
         """Time over the model's by operator family.
@@ -291,10 +303,16 @@ def stack_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in _folder().glob("*.yaml")))
 
 
-def default_stack(device: DeviceProfile) -> Stack:
+def default_stack(device: DeviceProfile, policy: Precision | None = None) -> Stack:
     """The stack of a device where none is named: PyTorch on CPUs and GPUs, the maker's compiler
-    elsewhere (``calibration/class/default-stacks.yaml``).
+    elsewhere (``calibration/class/default-stacks.yaml``); for files of llama.cpp's the stack that
+    runs them, where it runs on the device.
     """
+    if policy is not None and policy.is_file:
+        every = (stack(name) for name in stack_names())
+        found = next((s for s in every if s.llama_cpp_files and s.runs(device)), None)
+        if found is not None:
+            return found
     by_vendor = _defaults()[device.device_class]
     return stack(by_vendor.get(device.vendor, by_vendor["other"]))
 

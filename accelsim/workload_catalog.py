@@ -39,6 +39,8 @@ ALIASES_FILE = "aliases.yaml"
 _LONGEST_NAME = 100
 #: The file that describes a checkpoint in its folder.
 _CONFIG = "config.json"
+#: File of ModelOpt's older checkpoints beside it.
+_APART = "hf_quant_config.json"
 #: Ends of the names of checkpoints that differ from their base in their weights alone.
 _TUNED = re.compile(r"(?:-(?:hf|instruct|chat|it))+\Z")
 _SUFFIXES = (".yaml", ".yml", ".json", ".onnx")
@@ -125,7 +127,8 @@ def load_workload_file(path: Path | str) -> Workload:
         CaptureError: If it is an ONNX network with operators that are not known.
         MissingDependencyError: If it is one and the extra ``onnx`` is not installed.
     """
-    return _load(Path(path), file_stamp(Path(path)))
+    apart = Path(path).with_name(_APART)
+    return _load(Path(path), file_stamp(Path(path)), file_stamp(apart))
 
 
 def _folders() -> tuple[Path, ...]:
@@ -184,13 +187,17 @@ def _read_aliases(path: Path, _stamp: FileStamp | None) -> dict[str, str]:
 
 
 @lru_cache(maxsize=256)
-def _load(path: Path, _stamp: FileStamp | None) -> Workload:
+def _load(path: Path, *_stamps: FileStamp | None) -> Workload:
     if path.suffix.lower() == ".onnx":
         from accelsim.onnx_capture.door import capture_onnx
 
         return capture_onnx(path)
     is_json = path.suffix.lower() == ".json"
     data = read_mapping(path, max_bytes=_MAX_JSON_BYTES if is_json else MAX_BYTES)
+    apart = path.with_name(_APART)
+    if path.name == _CONFIG and not data.get("quantization_config") and apart.is_file():
+        named = read_mapping(apart, max_bytes=_MAX_JSON_BYTES).get("quantization")
+        data = {**data, "quantization_config": named}
     return validated(path, lambda: _parse(data, path))
 
 

@@ -177,7 +177,7 @@ class Comparison:
         """One mapping per pair: the estimate's figures, or the reason there is none."""
         return [
             {"workload": r.workload, "device": r.device, "mode": r.mode, "reason": r.reason}
-            | ({} if r.estimate is None else r.estimate.figures())
+            | ({} if r.estimate is None else r.estimate.figures() | _judged(r.estimate))
             | r.compiled_figures()
             for r in self.rows
         ]
@@ -193,6 +193,18 @@ class Comparison:
         return pd.DataFrame(
             [{k: v for k, v in row.items() if k not in NESTED} for row in self.to_dict()]
         )
+
+
+#: Figures of a comparison beside those of estimates: ends of their intervals, and warnings.
+JUDGED = (
+    *(f"{name}_{end}" for name in COMPILED_FIGURES[1:] for end in ("low", "high")),
+    "warnings",
+)
+
+
+def _judged(e: Estimate) -> dict[str, Any]:
+    ends = (end for name in COMPILED_FIGURES[1:] for end in e.interval(name)[:2])
+    return dict(zip(JUDGED, (*ends, list(e.warnings)), strict=True))
 
 
 def tied_devices(estimates: Sequence[Estimate], device: str, column: str) -> tuple[str, ...]:

@@ -95,18 +95,20 @@ def _first_fit(
 
 
 def _precision(run: ResolvedRun, weight_bytes: float) -> FittingChange | None:
-    """The widest narrower precision that the device computes, of those whose weights alone fit."""
-    computes = run.device.peak_flop_per_s
+    """The widest narrower precision that stack and device run, of those whose weights alone fit;
+    first those that change the weights alone.
+    """
+    computes = run.device.peak_flop_per_s.keys()
     most_bytes = run.available_bytes * _MIX_MARGIN
+    widest = sorted(PRECISIONS.values(), key=lambda p: (-p.weight.bytes, -p.compute.bytes))
     narrower = [
         p
-        for p in PRECISIONS.values()
+        for p in (p.on(computes) for p in widest if run.stack.runs_precision(p))
         if p.weight.bytes < run.precision.weight.bytes
         and weight_bytes * p.weight.bytes / run.precision.weight.bytes <= most_bytes
         and p.compute in computes
         and (p.trainable or run.mode == "inference")
     ]
-    narrower.sort(key=lambda p: -p.weight.bytes)
     changed = ((p.name, replace(run, precision=p)) for p in narrower)
     return _first_fit(run, "precision", changed)
 
@@ -134,12 +136,12 @@ def _profiles(device_class: str) -> tuple[DeviceProfile, ...]:
 
 
 def _device(run: ResolvedRun, passes: RunPasses) -> FittingChange | None:
-    """The device of the class and vendor with the least memory that is enough."""
+    """The device of the class with the least memory that is enough, of the vendor if it has one."""
     needed, share = passes.memory.total_bytes, run.stack.memory_fraction
-    for profile in _profiles(str(run.device.device_class)):
-        is_alike = profile.vendor == run.device.vendor
-        computes = run.precision.compute in profile.peak_flop_per_s
-        if is_alike and computes and available_bytes(profile, share) >= needed:
+    profiles = _profiles(str(run.device.device_class))
+    for profile in sorted(profiles, key=lambda p: p.vendor != run.device.vendor):
+        computes = run.stack.runs(profile) and run.precision.compute in profile.peak_flop_per_s
+        if computes and available_bytes(profile, share) >= needed:
             return FittingChange("device", profile.name, needed)
     return None
 

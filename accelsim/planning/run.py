@@ -27,7 +27,7 @@ from accelsim.plain import Document
 from accelsim.planning.options import RunKeywords, RunOptions, run_options
 from accelsim.result import Provenance
 from accelsim.stack_catalog import Stack, StackPath
-from accelsim.workloads.dtype import PRECISIONS, BlockFormat, Dtype, Precision
+from accelsim.workloads.dtype import PRECISIONS, Dtype, Precision
 from accelsim.workloads.model import Workload
 from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.sharding import WHOLE, Shard
@@ -159,6 +159,7 @@ class ResolvedRun:
             "mode": self.mode,
             "batch": self.batch,
             "precision": self.precision.name,
+            "compute_format": self.precision.compute.label,
             "weight_format": self.precision.weight.label,
             "kv_format": self.precision.kv_cache.label,
             "stack": self.stack.label,
@@ -256,10 +257,7 @@ def resolve(
     shape = chosen.shape
     batch = _size("batch", shape.batch, model.default.batch, 1)
     policy = _precision(chosen.model, model, profile, mode)
-    stack = _stack(chosen.model.stack, profile, mode, model)
-    if policy.name in stack.version.lacks_precisions:
-        allowed = f"a precision that {stack.label} runs: it has no {policy.name}"
-        raise InvalidValueError("precision", policy.name, allowed, "Choose a newer version.")
+    stack = _stack(chosen.model.stack, profile, mode, model, policy)
     execution = _execution(chosen.model, stack, profile)
     return ResolvedRun(
         workload=model,
@@ -329,8 +327,7 @@ def _on_chip(policy: Precision, device: DeviceProfile) -> Precision:
     elsewhere.
     """
     fitted = policy.on(device.peak_flop_per_s.keys())
-    is_whole_file = policy.weight == policy.unquantised and isinstance(policy.weight, BlockFormat)
-    if is_whole_file and isinstance(device, CpuProfile):
+    if policy.is_file and isinstance(device, CpuProfile):
         return replace(fitted, compute=Dtype.INT8)
     return fitted
 
@@ -476,9 +473,12 @@ def _output_len(value: int | None, workload: Workload) -> int:
     return _size("output_len", value, workload.output_len if workload.autoregressive else 0, 0)
 
 
-def _stack(name: str | None, device: DeviceProfile, mode: Mode, workload: Workload) -> Stack:
-    """The stack asked for, or the device's usual one, if it can run the model on the device."""
-    found = stack_catalog.default_stack(device) if name is None else stack_catalog.stack(name)
+def _stack(
+    name: str | None, device: DeviceProfile, mode: Mode, workload: Workload, policy: Precision
+) -> Stack:
+    """The stack asked for, or the usual one, if it can run the model so on the device."""
+    usual = stack_catalog.default_stack
+    found = usual(device, policy) if name is None else stack_catalog.stack(name)
     if not found.runs(device):
         names = [n for n in stack_catalog.stack_names() if stack_catalog.stack(n).runs(device)]
         remedy = f"Stacks of this device: {', '.join(names)}."
@@ -490,7 +490,12 @@ def _stack(name: str | None, device: DeviceProfile, mode: Mode, workload: Worklo
         raise UnsupportedOperatorError(device.name, mode, reason, remedy)
     if found.generation_only and not workload.autoregressive:
         allowed = f"a stack that runs {workload.name}: {found.name} runs language models that "
-        raise InvalidValueError("stack", found.name, f"{allowed}generate tokens")
+        remedy = "Choose another stack or precision."
+        raise InvalidValueError("stack", found.name, f"{allowed}generate tokens", remedy)
+    if not found.runs_precision(policy):
+        reason = f"stack {found.label} has no {policy.name}"
+        remedy = "Choose another version, stack or precision."
+        raise UnsupportedOperatorError(device.name, policy.name, reason, remedy)
     return found
 
 
@@ -514,7 +519,7 @@ def _execution(options: ModelOptions, stack: Stack, device: DeviceProfile) -> Ex
     if value == Execution.COMPILED:  # asked of every device of a comparison
         return Execution(usual.launch)
     reason = f"that is a mode of pytorch; its usual stack is {stack.name}"
-    raise UnsupportedOperatorError(device.name, f"{value} execution", reason)
+    raise UnsupportedOperatorError(device.name, f"{value} execution", reason, "Leave it out.")
 
 
 def _path(stack: Stack, execution: Execution) -> StackPath:

@@ -52,6 +52,7 @@ _MOST_DRAWN = 10_000
 #: From this many points on names are shown by the pointer alone.
 _MANY = 60
 _MOST_NAMES = 20
+_MOST_TIED = 3
 _LIFE_YEARS = 3.0
 _USD_PER_KWH = 0.10
 
@@ -131,7 +132,8 @@ def _decision(
         known = [row for row in done if row[column] is not None]
         if known:
             winner = best(known, key=lambda row, column=column: row[column])
-            said.append(f"{what} {winner['name']} ({write(winner[column])})")
+            tied = [r["name"] for r in known if r is not winner and column in (r.get("tied") or ())]
+            said.append(f"{what} {winner['name']} ({write(winner[column])}{_tie_words(tied)})")
     failed = len(rows) - len(done)
     refused = f"; {failed} of {len(rows)} cannot run it" if failed else ""
     kept = [row["name"] for row in done if _keeps(row, limits)]
@@ -141,6 +143,12 @@ def _decision(
         else f"; within the limits: {', '.join(kept[:_MOST_NAMES]) or 'none'}"
     )
     return f"{key[0]}, {key[1]}: {', '.join(said) or 'nothing runs it'}{within}{refused}."
+
+
+def _tie_words(names: Sequence[str]) -> str:
+    """Who may be the best, too."""
+    more = f" and {len(names) - _MOST_TIED:,} more" if len(names) > _MOST_TIED else ""
+    return f"; within its interval: {', '.join(names[:_MOST_TIED])}{more}" if names else ""
 
 
 def _keeps(row: Row, limits: tuple[float | None, float | None]) -> bool:
@@ -236,13 +244,23 @@ def _cells(row: Row, is_on_front: bool) -> tuple[str | Cell, ...]:
         return row["name"], "", "", "", "", "", row["reason"]
     return (
         row["name"],
-        cell(row["latency_s"], duration),
-        cell(row["throughput_per_s"], number),
-        cell(row["energy_per_sample_j"], joules),
-        cell(row["cost_usd_per_1000"], usd),
+        _ranged(row, "latency_s", duration, ("latency_low_s", "latency_high_s")),
+        *(
+            _ranged(row, column, write, (f"{column}_low", f"{column}_high"))
+            for column, _, write in list(_WINS.values())[1:]
+        ),
         "yes" if is_on_front else "no",
         (row["bound"] or "").replace("_", " "),
     )
+
+
+def _ranged(
+    row: Row, column: str, write: Callable[[float | None], str], ends: tuple[str, str]
+) -> Cell:
+    """A figure with the ends of its interval, where they are known."""
+    low, high = (row.get(end) for end in ends)
+    span = "" if low is None or high is None else f" ({write(low)} to {write(high)})"
+    return Cell(f"{write(row[column])}{span}", row[column])
 
 
 def _points(

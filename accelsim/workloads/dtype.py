@@ -121,6 +121,11 @@ class Precision:
     trainable: bool = False
     kept: tuple[str, ...] = ()
 
+    @property
+    def is_file(self) -> bool:
+        """Whether its weights are a file of llama.cpp's, tables and all."""
+        return isinstance(self.weight, BlockFormat) and self.weight == self.unquantised
+
     def keeps(self, path: str) -> bool:
         """Whether the module at a path is one whose weights are not quantised."""
         return bool(self.kept) and _is_named(path, self.kept)

@@ -46,6 +46,21 @@ def test_csv_has_the_same_columns_where_all_pairs_fail(run):
     assert float(good[0]["memory.weight_bytes"]) > 0
 
 
+def test_rows_and_page_have_intervals_ties_and_what_is_far_off(run, tmp_path):
+    page = tmp_path / "page.html"
+    question = ("compare", "resnet-50", "--devices", "a100-sxm-80gb,tpu-v4", "--batch", 32)
+    rows = run(*question, "--format", "json", "--report", page).json
+    for row in rows:
+        for column in ("throughput_per_s", "energy_per_sample_j", "cost_usd_per_1000"):
+            assert row[f"{column}_low"] < row[column] < row[f"{column}_high"]
+    (far,) = rows[1]["warnings"]
+    shown = page.read_text()
+    assert far in shown
+    assert "fastest tpu-v4 (" in shown
+    assert "within its interval: a100-sxm-80gb" in shown
+    assert "energy a factor of" in run(*question).out
+
+
 @pytest.mark.parametrize("devices", ["t4,l4", "k40,h100-sxm-80gb"])
 def test_the_best_of_each_column_is_marked_once_per_table(run, devices):
     question = ("compare", "resnet-50", "--devices", devices, "--batch", 512)

@@ -47,6 +47,21 @@ def test_each_change_makes_it_fit(model, device, options):
         assert changed.memory_bytes <= resolve(model, changed.device).available_bytes
 
 
+@pytest.mark.parametrize(
+    ("stack", "named"), [("vllm", "w8a16"), ("llama-cpp", "q8_0"), (None, "w8a16")]
+)
+def test_the_precision_that_is_named_runs_on_the_stack(stack, named):
+    run = estimate("llama-3.1-70b", "h100", stack=stack)
+    assert [c.value for c in run.would_fit if c.what == "precision"] == [named]
+    assert estimate("llama-3.1-70b", "h100", stack=stack, precision=named).fits
+
+
+def test_one_device_of_another_maker_is_named_where_one_is_enough():
+    (change,) = estimate("llama-3.1-8b", "groq-lpu-v1").would_fit
+    assert change.what == "device"
+    assert estimate("llama-3.1-8b", change.value, precision="fp16").fits
+
+
 def test_a_batch_one_larger_than_named_does_not_fit():
     run = estimate("llama-3.1-8b", "h100", batch=512)
     (batch,) = [change.value for change in run.would_fit if change.what == "batch"]

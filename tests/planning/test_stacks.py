@@ -88,12 +88,24 @@ def test_a_chip_that_runs_compiled_models_alone_may_be_asked_for_them():
         ({"stack": 3}, InvalidValueError),
         ({"execution": "fast"}, InvalidValueError),
         ({"stack": "pytorch@1.13", "execution": "compiled"}, InvalidValueError),
-        ({"stack": "tensorrt@8.6", "precision": "bf16"}, InvalidValueError),
+        ({"stack": "tensorrt@8.6", "precision": "bf16"}, UnsupportedOperatorError),
+        ({"stack": "tensorrt", "precision": "q4_k_m"}, UnsupportedOperatorError),
+        ({"precision": "q4_k_m"}, InvalidValueError),
     ],
 )
 def test_what_a_stack_cannot_do_is_refused(keywords, error):
     with pytest.raises(error):
         estimate("resnet-50", "t4", **keywords)
+
+
+def test_formats_of_llama_cpp_run_on_llama_cpp():
+    """vLLM, TensorRT and PyTorch have no kernels for them; llama.cpp none for checkpoints' own."""
+    rows = compare("llama-3.2-1b", ["t4", "apple-m1", "tpu-v5e"], precision="q4_k_m").rows
+    assert [row.estimate and row.estimate.stack for row in rows] == ["llama-cpp", "llama-cpp", None]
+    assert "stack xla has no q4_k_m" in str(rows[2].reason)
+    for stack, precision in (("vllm", "q4_k_m"), ("llama-cpp", "fp8"), ("llama-cpp", "w4a16")):
+        with pytest.raises(UnsupportedOperatorError, match=f"{stack} has no {precision}"):
+            estimate("llama-3.2-1b", "t4", stack=stack, precision=precision)
 
 
 def test_a_comparison_keeps_devices_that_lack_the_stack():
@@ -146,10 +158,12 @@ def test_versions_answer_differently():
 
 
 def test_kernels_of_llama_cpp_widen_each_weight():
-    run = {"batch": 1, "seq_len": 1, "output_len": 64, "precision": "q4_k_m"}
+    run = {"batch": 1, "seq_len": 1, "output_len": 64}
     step_s = {
-        stack: estimate("llama-3.1-8b", "apple-m1", stack=stack, **run).time_per_output_token_s
-        for stack in ("pytorch", "llama-cpp")
+        stack: estimate(
+            "llama-3.1-8b", "apple-m1", stack=stack, precision=form, **run
+        ).time_per_output_token_s
+        for stack, form in (("pytorch", "w4a16"), ("llama-cpp", "q4_k_m"))
     }
     weight_count, lanes_per_s = 7.5e9, 2.6e12 / 2  # five instructions a weight, beside its bytes
     least_s = 4.6e9 / 68e9 + 5 * weight_count / lanes_per_s

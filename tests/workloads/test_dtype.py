@@ -74,8 +74,9 @@ def test_every_format_runs_on_gpus_and_cpus_and_needs_less_than_16_bits(name):
 
 @pytest.mark.parametrize("name", ["w8a16", "w4a16", "q6_k", "iq2_xs"])
 def test_fewer_bits_decode_faster(name):
+    stack = "llama-cpp" if precision(name).is_file else "vllm"
     wide, narrow = (
-        accelsim.estimate("llama-3.1-8b", "rtx-4090", precision=p, execution="graph", **SHORT)
+        accelsim.estimate("llama-3.1-8b", "rtx-4090", precision=p, stack=stack, **SHORT)
         for p in ("bf16", name)
     )
     assert narrow.time_per_output_token_s < 0.8 * wide.time_per_output_token_s

@@ -5,6 +5,7 @@ in 16 bits, and bad configurations.
 from __future__ import annotations
 
 import contextlib
+import json
 
 import pytest
 from hypothesis import given, settings
@@ -41,6 +42,8 @@ GROUPS_OF_32 = {
         "re:.*mlp\\.(gate|up|gate_up|down)_proj.*",
     ],
 }
+INT4 = {"num_bits": 4, "type": "int", "group_size": 128, "symmetric": True}
+SPARSE = {"format": "sparse-24-bitmask", "sparsity_structure": "2:4"}
 #: moonshotai/Kimi-K2.5, the language model's part of its config.json.
 KIMI = {
     "model_type": "kimi_k25",
@@ -170,6 +173,22 @@ def test_caches_have_the_format_that_is_named():
     assert published_precision({"quantization_config": named}).kv_cache is Dtype.FP8
 
 
+def test_weights_of_4_bits_may_multiply_activations_of_8():
+    group = {"targets": ["Linear"], "weights": INT4, "input_activations": {"num_bits": 8}}
+    config = {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}}
+    found = published_precision({"compression_config": config})
+    assert (found.name, found.compute, found.weight.bits) == ("w4a8", Dtype.INT8, 4.125)
+
+
+def test_a_checkpoint_may_name_its_formats_in_a_file_of_their_own(tmp_path):
+    """ModelOpt's export: config.json names no quantisation, hf_quant_config.json does."""
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    own = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps({"quantization": own}))
+    found = workload(str(tmp_path)).quantised
+    assert (found.name, found.kv_cache) == ("fp8", Dtype.FP8)
+
+
 @pytest.mark.parametrize(
     ("config", "field"),
     [
@@ -192,6 +211,27 @@ def test_caches_have_the_format_that_is_named():
             "quantization_config.quant_algo",
         ),
         ({"quant_method": "compressed-tensors"}, "quantization_config.config_groups"),
+        (
+            {"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*down_proj": {"bits": 8}}},
+            "quantization_config.dynamic",
+        ),
+        (
+            {"quant_method": "gptq", "bits": 4, "modules_in_block_to_quantize": [["mlp.up_proj"]]},
+            "quantization_config.modules_in_block_to_quantize",
+        ),
+        (GROUPS_OF_32 | {"sparsity_config": SPARSE}, "quantization_config.sparsity_config"),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"group_0": {"targets": ["re:.*mlp.*"], "weights": INT4}},
+            },
+            "quantization_config.config_groups.targets",
+        ),
+        ({"quant_method": "fp8", "kv_cache_scheme": "int3"}, "quantization_config.kv_cache_scheme"),
+        (
+            {"quant_method": "bitsandbytes", "load_in_4bit": False},
+            "quantization_config.load_in_4bit",
+        ),
     ],
 )
 def test_what_is_not_read_is_refused_by_name(config, field):

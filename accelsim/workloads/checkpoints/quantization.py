@@ -44,7 +44,7 @@ def published_precision(config: Mapping[str, Any]) -> Precision | None:
     Raises:
         InvalidValueError: If a field is wrong, or the method is none that is read.
     """
-    given = config.get(_FIELD)
+    given = config.get(_FIELD) or config.get("compression_config")  # its name until 2024
     if not given:
         return None
     if not isinstance(given, Mapping):
@@ -55,6 +55,10 @@ def published_precision(config: Mapping[str, Any]) -> Precision | None:
     if read is None:
         known = ", ".join(_METHODS)
         raise InvalidValueError(f"{_FIELD}.quant_method", method, f"one of {known}", _REMEDY)
+    for field, usual in _UNREAD.items():
+        if c.fields.get(field) not in (None, *usual):
+            allowed = "no value: modules of several formats are not read"
+            raise InvalidValueError(f"{_FIELD}.{field}", c.fields[field], allowed, _REMEDY)
     found = read(c)
     half = {"float16": Dtype.FP16, "bfloat16": Dtype.BF16}
     wide = half.get(str(config.get("dtype") or config.get("torch_dtype")), Dtype.BF16)
@@ -108,6 +112,8 @@ def _bitsandbytes(c: CheckpointConfig) -> Precision:
     """
     if c.flag("load_in_8bit"):
         return precision("w8a8")
+    if not c.flag("load_in_4bit", default=True):
+        raise InvalidValueError(f"{_FIELD}.load_in_4bit", False, "true, or load_in_8bit", _REMEDY)
     shared = 8 + 32 / 256 if c.flag("bnb_4bit_use_double_quant") else 32
     return _stored("nf4", block_format("nf4", 4, shared, 64))
 
@@ -128,12 +134,16 @@ def _group(group: Any) -> Precision:
     weights = group.get("weights") if isinstance(group, Mapping) else None
     if not isinstance(weights, Mapping):
         raise InvalidValueError(f"{_FIELD}.config_groups", group, "weights", _REMEDY)
+    targets = group.get("targets") or ["Linear"]
+    if targets != ["Linear"]:
+        raise InvalidValueError(f"{_FIELD}.config_groups.targets", targets, "Linear", _REMEDY)
     w = CheckpointConfig(weights)
     bits, kind = w.integer("num_bits"), w.text("type", "int")
     size = w.integer("group_size", 0, least=-1)
     is_wide = group.get("input_activations") is None
     if kind == "int" and (is_wide or bits != 8):
-        return _integers(bits, size, zero_point=not w.flag("symmetric", default=True))
+        found = _integers(bits, size, zero_point=not w.flag("symmetric", default=True))
+        return found if is_wide else replace(found, compute=Dtype.INT8, name=f"w{bits}a8")
     named = {("int", 8): "w8a8", ("float", 8): "fp8", ("float", 4): "nvfp4"}.get((kind, bits))
     if named is None:
         allowed = "int 8 or 4, float 8 or 4"
@@ -166,11 +176,18 @@ _METHODS: Mapping[str, Callable[[CheckpointConfig], Precision]] = {
     "bitsandbytes": _bitsandbytes,
     "modelopt": _modelopt,
 }
+#: Fields that give modules formats of their own -> values that do not.
+_UNREAD: Mapping[str, tuple[Any, ...]] = {
+    "dynamic": ({},),
+    "modules_in_block_to_quantize": ([],),
+    "sparsity_config": ({},),
+}
 #: Fields that name modules which stay as they are.
 _KEPT_FIELDS = (
     "modules_to_not_convert",
     "llm_int8_skip_modules",
     "ignore",
+    "ignored_layers",
     "exclude_modules",
 )
 
@@ -212,10 +229,24 @@ def _is_plain(pattern: str) -> bool:
 
 
 def _cache(c: CheckpointConfig) -> Dtype | None:
-    """Format of cached keys and values where the configuration names one."""
-    scheme = c.fields.get("kv_cache_scheme") or c.fields.get("kv_cache_quant_algo")
+    """Format of cached keys and values where the configuration names one.
+
+    Raises:
+        InvalidValueError: If it is none that is read.
+    """
+    field = c.present("kv_cache_scheme|kv_cache_quant_algo")
+    scheme = c.fields.get(field)
     if isinstance(scheme, Mapping):
-        scheme = {"float8": "FP8", "int8": "INT8"}.get(
-            f"{scheme.get('type')}{scheme.get('num_bits')}"
-        )
-    return {"FP8": Dtype.FP8, "INT8": Dtype.INT8}.get(str(scheme))
+        scheme = f"{scheme.get('type')}{scheme.get('num_bits')}"
+    if not scheme or scheme == "None":
+        return None
+    if str(scheme) not in _CACHES:
+        raise InvalidValueError(f"{_FIELD}.{field}", scheme, "8 bits, or no value", _REMEDY)
+    return _CACHES[str(scheme)]
+
+
+#: Names of cache formats; "static" is AutoFP8's.
+_CACHES = {
+    **dict.fromkeys(("FP8", "float8", "static"), Dtype.FP8),
+    **dict.fromkeys(("INT8", "int8"), Dtype.INT8),
+}
