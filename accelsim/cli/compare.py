@@ -154,7 +154,6 @@ def emit_comparison(
     """
     from accelsim.cost.memory import MemoryFootprint
     from accelsim.cost.systolic.row_energy import ENERGY_PARTS
-    from accelsim.planning.compare import COMPILED_FIGURES, JUDGED
     from accelsim.planning.energy_order import energy_order_text
     from accelsim.planning.estimate import FIGURES
     from accelsim.planning.evidence import Evidence
@@ -164,7 +163,7 @@ def emit_comparison(
     found = [
         row | won for row, won in zip(comparison.to_dict(), _won(comparison, winners), strict=True)
     ]
-    rows = uniform_rows(found, (*_PAIR, *FIGURES, *JUDGED))
+    rows = uniform_rows(found, (*_PAIR, *FIGURES))
     flat = [
         {key: value for key, value in row.items() if value is not None and key != "operators"}
         for row in rows
@@ -177,8 +176,8 @@ def emit_comparison(
     scalars = [name for name in FIGURES if name not in {*parts, "operators"}]
     nested = [f"{name}.{part}" for name, own in parts.items() for part in own]
     wins = [f"wins.{column}" for column in _WON_FIGURES]
-    compiled = [f"compiled_{name}" for name in COMPILED_FIGURES]
-    columns = (*_PAIR, *scalars, *JUDGED, *compiled, *nested, "best", "tied", *wins)
+    beside = comparison.rows[0].beside()
+    columns = (*_PAIR, *scalars, *beside, *nested, "best", "tied", *wins)
     estimates = [row.estimate for row in comparison.rows if row.estimate is not None]
     done = [e for e in estimates if e.mode == "inference"]
     orders = [

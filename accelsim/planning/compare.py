@@ -63,8 +63,8 @@ _SHOWN = {
 _MOST_ROWS = 200
 
 
-#: Figures of a run compiled that stand beside those of the same run issued eagerly.
-COMPILED_FIGURES = (
+#: Figures whose intervals are shown, and that a run compiled has beside the same run issued eagerly.
+_FIGURES = (
     "latency_s",
     "throughput_per_s",
     "energy_per_sample_j",
@@ -98,12 +98,19 @@ class ComparisonRow:
         e = self.estimate
         return e is not None and e.fits and (e.stack, e.execution) == ("pytorch", "eager")
 
-    def compiled_figures(self) -> dict[str, float | None]:
-        """Figures of the run compiled."""
-        return {
-            f"compiled_{name}": None if self.compiled is None else getattr(self.compiled, name)
-            for name in COMPILED_FIGURES
-        }
+    def beside(self) -> dict[str, Any]:
+        """What stands beside the estimate's figures: warnings, ends of intervals, and figures of
+        the run compiled.
+        """
+        e, found = (
+            self.estimate,
+            {"warnings": list(self.estimate.warnings if self.estimate else ())},
+        )
+        for name in _FIGURES:
+            ends = (None, None, None) if e is None else e.interval(name)
+            found[f"{name}_low"], found[f"{name}_high"], _ = ends
+            found[f"compiled_{name}"] = getattr(self.compiled, name, None)
+        return found
 
 
 @frozen
@@ -177,8 +184,8 @@ class Comparison:
         """One mapping per pair: the estimate's figures, or the reason there is none."""
         return [
             {"workload": r.workload, "device": r.device, "mode": r.mode, "reason": r.reason}
-            | ({} if r.estimate is None else r.estimate.figures() | _judged(r.estimate))
-            | r.compiled_figures()
+            | ({} if r.estimate is None else r.estimate.figures())
+            | r.beside()
             for r in self.rows
         ]
 
@@ -193,18 +200,6 @@ class Comparison:
         return pd.DataFrame(
             [{k: v for k, v in row.items() if k not in NESTED} for row in self.to_dict()]
         )
-
-
-#: Figures of a comparison beside those of estimates: ends of their intervals, and warnings.
-JUDGED = (
-    *(f"{name}_{end}" for name in COMPILED_FIGURES[1:] for end in ("low", "high")),
-    "warnings",
-)
-
-
-def _judged(e: Estimate) -> dict[str, Any]:
-    ends = (end for name in COMPILED_FIGURES[1:] for end in e.interval(name)[:2])
-    return dict(zip(JUDGED, (*ends, list(e.warnings)), strict=True))
 
 
 def tied_devices(estimates: Sequence[Estimate], device: str, column: str) -> tuple[str, ...]:

@@ -244,21 +244,15 @@ def _cells(row: Row, is_on_front: bool) -> tuple[str | Cell, ...]:
         return row["name"], "", "", "", "", "", row["reason"]
     return (
         row["name"],
-        _ranged(row, "latency_s", duration, ("latency_low_s", "latency_high_s")),
-        *(
-            _ranged(row, column, write, (f"{column}_low", f"{column}_high"))
-            for column, _, write in list(_WINS.values())[1:]
-        ),
+        *(_ranged(row, column, write) for column, _, write in _WINS.values()),
         "yes" if is_on_front else "no",
         (row["bound"] or "").replace("_", " "),
     )
 
 
-def _ranged(
-    row: Row, column: str, write: Callable[[float | None], str], ends: tuple[str, str]
-) -> Cell:
+def _ranged(row: Row, column: str, write: Callable[[float | None], str]) -> Cell:
     """A figure with the ends of its interval, where they are known."""
-    low, high = (row.get(end) for end in ends)
+    low, high = (row.get(f"{column}_{end}") for end in ("low", "high"))
     span = "" if low is None or high is None else f" ({write(low)} to {write(high)})"
     return Cell(f"{write(row[column])}{span}", row[column])
 

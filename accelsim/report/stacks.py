@@ -1,9 +1,11 @@
-"""Software stacks as rows and tables: a list, and one stack with the source of all it says."""
+"""Software stacks as rows and tables: a list, and one stack with the source of all it says; formats
+and intervals of runs on them in words.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -13,6 +15,10 @@ from accelsim.plain import Document, Values
 from accelsim.report.listing import Listing
 from accelsim.report.quantity import UNKNOWN
 from accelsim.stack_catalog import Stack
+from accelsim.workloads.dtype import PRECISIONS
+
+if TYPE_CHECKING:
+    from accelsim.planning.estimate import Estimate
 
 #: Columns every row has, whatever the stacks.
 STACK_COLUMNS = (
@@ -153,3 +159,35 @@ def _spread(entry: Values) -> list[str]:
     spread = _spread_words(entry["log_sigma"])
     place = (entry["device_class"], entry["mode"], entry["family"])
     return [*place, spread, f"{entry['rows']}"]
+
+
+#: Formats that keys and values are usually cached in.
+_WIDE = ("fp32", "bf16", "fp16")
+#: Figures that share an interval -> one of them.
+_SPREADS = {"time and cost": "latency_s", "energy": "energy_per_sample_j"}
+
+
+def format_words(e: Estimate) -> list[str]:
+    """Formats of a run that are not its precision's: of arithmetic, and of cached keys."""
+    cached = e.inputs["kv_format"]
+    is_usual = not e.output_len or cached in {*_WIDE, e.precision}
+    return [
+        words for words in (widened_words(e), "" if is_usual else f"KV cache {cached}") if words
+    ]
+
+
+def widened_words(e: Estimate) -> str:
+    """Format of the arithmetic where the device has none of the precision's; empty where it has."""
+    usual, computed = PRECISIONS.get(e.precision), e.inputs["compute_format"]
+    return "" if usual is None or computed == usual.compute.label else f"computed in {computed}"
+
+
+def interval_words(estimates: Sequence[Estimate]) -> str:
+    """Factors between figures and the ends of their intervals, least and greatest."""
+    words = []
+    for what, column in _SPREADS.items():
+        ends = (e.interval(column) for e in estimates)
+        factors = [(high / low) ** 0.5 for low, high, _ in ends if low and high]
+        if factors:
+            words.append(f"{what} a factor of {min(factors):.2f} to {max(factors):.2f}")
+    return f"90 % intervals: {', '.join(words)}"

@@ -21,7 +21,7 @@ from accelsim.frozen import frozen
 from accelsim.report.listing import Listing, pairs, plain_table
 from accelsim.report.offers import offer_words
 from accelsim.report.quantity import UNKNOWN, amount, dated_words, duration, number, percent, usd
-from accelsim.workloads.dtype import PRECISIONS
+from accelsim.report.stacks import format_words, interval_words, widened_words
 
 if TYPE_CHECKING:
     from accelsim.hardware.profile import DeviceProfile
@@ -198,7 +198,7 @@ def _items(e: Estimate) -> str:
 
 def _run_words(e: Estimate) -> str:
     stack = " ".join(filter(None, [stack_words(e.stack, e.execution), e.layout]))
-    words = [e.mode, f"batch {e.batch:,}", e.precision, *_format_words(e), stack]
+    words = [e.mode, f"batch {e.batch:,}", e.precision, *format_words(e), stack]
     if e.seq_len:
         words.append(
             f"{e.seq_len:,} tokens in" + (f", {e.output_len:,} out" if e.output_len else "")
@@ -213,24 +213,6 @@ def _run_words(e: Estimate) -> str:
     if e.host is not None:
         words.append(f"host {e.host}")
     return ", ".join(words)
-
-
-#: Formats that keys and values are usually cached in.
-_WIDE = ("fp32", "bf16", "fp16")
-
-
-def _format_words(e: Estimate) -> list[str]:
-    """Where they are not the precision's: the format of arithmetic, and of cached keys."""
-    words = [f"computed in {wide}"] if (wide := _widened(e)) else []
-    cached = e.inputs.get("kv_format")
-    is_usual = not e.output_len or cached in {*_WIDE, e.precision}
-    return words if is_usual else [*words, f"KV cache {cached}"]
-
-
-def _widened(e: Estimate) -> str:
-    """Format of the arithmetic where the device has none of the precision's; empty where it has."""
-    usual, computed = PRECISIONS.get(e.precision), e.inputs.get("compute_format")
-    return "" if usual is None or computed in {None, usual.compute.label} else str(computed)
 
 
 def _energy(e: Estimate, device: DeviceProfile, item: str) -> list[tuple[str, str]]:
@@ -445,11 +427,6 @@ def _group_view(rows: Sequence[ComparisonRow], winners: Leaders) -> RenderableTy
         parts.append(Text(_COMPILED_NOTE, style="dim"))
     if len({e.precision for e in estimates}) > 1:
         parts.append(Text(_MIXED_PRECISION, style="dim"))
-    parts += [
-        Text(f"{e.device}: {e.precision} is computed in {_widened(e)}", style="dim")
-        for e in estimates
-        if _widened(e)
-    ]
     hosted = [e for e in estimates if e.host is not None]
     parts += [
         Text(f"{e.device}: {e.host} is its host and runs what it cannot", style="dim")
@@ -500,25 +477,13 @@ def _notes(estimates: Sequence[Estimate], winners: Leaders) -> list[str]:
         return []
     names = [f"{stack} on {', '.join(devices)}" for stack, devices in by_stack.items()]
     lines = [f"run by {'; '.join(names) if len(names) > 1 else next(iter(by_stack))}"]
-    spreads = [
-        f"{what} a factor of {min(factors):.2f} to {max(factors):.2f}"
-        for what, column in _SPREADS.items()
-        if (factors := _factors(estimates, column))
-    ]
-    lines.append(f"90 % intervals: {', '.join(spreads)}")
+    lines.append(interval_words(estimates))
     leading = {device for devices in winners.values() for device in devices}
     far = [e for e in estimates if e.evidence and e.evidence.is_far and e.device in leading]
-    return lines + [f"{e.device}: {e.warnings[-1]}" for e in far]
-
-
-#: Figures that share an interval -> one of them.
-_SPREADS = {"time and cost": "latency_s", "energy": "energy_per_sample_j"}
-
-
-def _factors(estimates: Sequence[Estimate], column: str) -> list[float]:
-    """Factors between a figure and the ends of its interval; none where it has none."""
-    ends = (e.interval(column) for e in estimates)
-    return [(high / low) ** 0.5 for low, high, _ in ends if low and high]
+    lines += [f"{e.device}: {e.warnings[-1]}" for e in far]
+    return lines + [
+        f"{e.device}: {e.precision} {words}" for e in estimates if (words := widened_words(e))
+    ]
 
 
 def stack_words(stack: str, execution: str) -> str:
