@@ -63,7 +63,7 @@ _SHOWN = {
 _MOST_ROWS = 200
 
 
-#: Figures whose intervals are shown, and that a run compiled has beside the same run issued eagerly.
+#: Figures with intervals, and those of a run compiled beside the same run issued eagerly.
 _FIGURES = (
     "latency_s",
     "throughput_per_s",
@@ -102,10 +102,8 @@ class ComparisonRow:
         """What stands beside the estimate's figures: warnings, ends of intervals, and figures of
         the run compiled.
         """
-        e, found = (
-            self.estimate,
-            {"warnings": list(self.estimate.warnings if self.estimate else ())},
-        )
+        e = self.estimate
+        found: dict[str, Any] = {"warnings": list(e.warnings if e else ())}
         for name in _FIGURES:
             ends = (None, None, None) if e is None else e.interval(name)
             found[f"{name}_low"], found[f"{name}_high"], _ = ends
