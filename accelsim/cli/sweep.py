@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @with_help
 def sweep(
     spec: Path,
-    out: Path,
+    out: str,
     workers: int | None = None,
     executor: str = "local",
     report: Path | None = None,

@@ -49,11 +49,13 @@ def validate(
     """
     from accelsim.report.accuracy import SCORE_COLUMNS, accuracy_view, score_rows
     from accelsim.report.score_page import score_page
-    from accelsim.validation import scoreboard_dict, tier_name
+    from accelsim.validation import scoreboard_dict, suite, tier_name
 
+    wanted = tier_name(tier)
+    for name in suites or ():
+        suite(name)  # before a folder is made
     outputs = ScoreFiles(rows, publish, plots, output.force)
     outputs.check()
-    wanted = tier_name(tier)
     finished = _finished(publish, data, wanted, resume=resume)
     board = _scored(suites or (), data, wanted, output, finished)
     found = scoreboard_dict(board)

@@ -110,6 +110,10 @@ class CostTable:
             f"{self.total_energy_j:.4g} J, {self.tier}>"
         )
 
+    def _repr_html_(self) -> str:
+        """The table that notebooks show."""
+        return str(self.to_frame().to_html(max_rows=60, notebook=True))
+
     @property
     def total_time_s(self) -> float:
         """Sum of device times: the run with every row back to back."""

@@ -82,8 +82,10 @@ def _place_words(kind: str, vendors: Sequence[str]) -> str:
 
 
 def _spread_words(log_sigma: float | None) -> str:
-    """Factor either way that holds 90 % of whole networks."""
-    return UNKNOWN if log_sigma is None else f"x{np.exp(_Z90 * log_sigma):.2f}"
+    """Factor either way that holds 90 % of whole networks; 0 where nothing was measured."""
+    if not log_sigma:
+        return UNKNOWN if log_sigma is None else "no rows"
+    return f"x{np.exp(_Z90 * log_sigma):.2f}"
 
 
 def stack_document(stack: Stack) -> Document:
@@ -158,7 +160,7 @@ def _ratio(entry: Values) -> list[str]:
 def _spread(entry: Values) -> list[str]:
     spread = _spread_words(entry["log_sigma"])
     place = (entry["device_class"], entry["mode"], entry["family"])
-    return [*place, spread, f"{entry['rows']}"]
+    return [*place, spread, f"{entry['rows'] or 'none'}"]
 
 
 #: Formats that keys and values are usually cached in.
@@ -169,8 +171,8 @@ _SPREADS = {"time and cost": "latency_s", "energy": "energy_per_sample_j"}
 
 def format_words(e: Estimate) -> list[str]:
     """Formats of a run that are not its precision's: of arithmetic, and of cached keys."""
-    cached = e.inputs["kv_format"]
-    is_usual = not e.output_len or cached in {*_WIDE, e.precision}
+    cached = e.inputs.get("kv_format")
+    is_usual = not e.output_len or cached in {None, *_WIDE, e.precision}
     return [
         words for words in (widened_words(e), "" if is_usual else f"KV cache {cached}") if words
     ]
@@ -178,8 +180,9 @@ def format_words(e: Estimate) -> list[str]:
 
 def widened_words(e: Estimate) -> str:
     """Format of the arithmetic where the device has none of the precision's; empty where it has."""
-    usual, computed = PRECISIONS.get(e.precision), e.inputs["compute_format"]
-    return "" if usual is None or computed == usual.compute.label else f"computed in {computed}"
+    usual, computed = PRECISIONS.get(e.precision), e.inputs.get("compute_format")
+    is_own = usual is None or computed in {None, usual.compute.label}
+    return "" if is_own else f"computed in {computed}"
 
 
 def interval_words(estimates: Sequence[Estimate]) -> str:

@@ -42,6 +42,10 @@ _TRIES = 3
 _FIRST = {"estimate": 64, "train": 4, "serve": 1, "plan": 1}
 
 
+#: Points that a notebook shows.
+_MOST_ROWS = 60
+
+
 @frozen
 class SweepResult:
     """What a sweep did.
@@ -74,6 +78,10 @@ class SweepResult:
         """All finished points of the folder, a row each."""
         return points(self.folder)
 
+    def _repr_html_(self) -> str:
+        """The points, as notebooks show them."""
+        return str(self.to_frame().to_html(max_rows=_MOST_ROWS, notebook=True))
+
 
 @checked
 def sweep(
@@ -97,13 +105,15 @@ def sweep(
         What was done.
 
     Raises:
-        InputError: If the sweep or the executor is wrong.
+        InputError: If the sweep, the folder's name or the executor is wrong.
         OutputError: If the folder cannot be used or written, a device or model it has points of was
             changed since, or workers end again and again on the same points.
         MissingDependencyError: If pyarrow, or for Dask distributed, is not installed.
     """
     arrow()
     asked = spec if isinstance(spec, SweepSpec) else load_sweep(spec)
+    if not str(out):
+        raise InvalidValueError("out", out, "the name of a folder")
     if workers is not None and not 1 <= workers <= 4096:
         raise InvalidValueError("workers", workers, "a whole number from 1 to 4096")
     start = time.perf_counter()

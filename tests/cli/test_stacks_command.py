@@ -26,6 +26,14 @@ def test_all_stacks_are_listed(run):
     assert [row["name"] for row in of_tpu] == ["vendor-compiler", "xla"]
 
 
+def test_a_spread_that_nobody_measured_says_so(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    (line,) = (x for x in run("stacks", "list").out.splitlines() if x.startswith("pytorch"))
+    assert line.split()[-2:] == ["no", "rows"]
+    (line, _) = (x for x in run("stacks", "show", "pytorch").out.splitlines() if "no rows" in x)
+    assert line.split()[-3:] == ["no", "rows", "none"]
+
+
 def test_a_stack_shows_the_source_of_all_it_says(run):
     document = run("stacks", "show", "pytorch", "--format", "json").json
     assert {one["version"] for one in document["versions"]} >= {"2.11", "1.13"}

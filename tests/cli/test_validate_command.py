@@ -85,7 +85,10 @@ def test_bad_data_exits_with_one_and_names_file_row_and_column(run, data):
 
 
 def test_wrong_names_are_usage_errors(refused, data):
-    assert "Did you mean gpu-models" in refused("validate", "gpu-modles")
+    new = data / "new"
+    said = refused("validate", "gpu-modles", "--publish", new, "--plots", new)
+    assert "Did you mean gpu-models" in said
+    assert not new.exists()
     assert "tier" in refused("validate", "gpu-models", "--tier", "psychic")
     assert "not a folder" in refused("validate", "--data", data / "nowhere")
 

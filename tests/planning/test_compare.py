@@ -88,3 +88,5 @@ def test_notebooks_show_a_row_per_pair_and_names_as_text():
     assert f"{done[0].estimate.throughput_per_s:.4g}" in done._repr_html_()
     columns = accelsim.estimate_many("resnet-50", "t4", shapes={"batch": [1, 2]})
     assert columns._repr_html_().count("resnet-50") == 2
+    costs = accelsim.simulate("resnet-50", "t4").passes[0].table
+    assert "<table" in costs._repr_html_()

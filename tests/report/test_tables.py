@@ -218,6 +218,10 @@ def test_a_run_says_how_it_was_run():
         "inference, batch 4, fp16, pytorch eager nchw, 2,048 tokens in, 128 out, sparse "
         "weights, host epyc-7763" in text
     )
+    formats = {"compute_format": "bf16", "kv_format": "int8"}
+    made = dataclasses.replace(MADE, precision="fp8", output_len=8, inputs=formats)
+    text = " ".join(drawn(estimate_view(made, device("t4")), width=200).split())
+    assert "fp8, computed in bf16, KV cache int8, pytorch" in text
     plain = " ".join(drawn(estimate_view(MADE, device("t4"))).split())
     assert "sparse" not in plain
     assert "tokens" not in plain

@@ -26,6 +26,10 @@ def folder(tmp_path_factory):
     return path
 
 
+def test_notebooks_show_the_points(folder):
+    assert sweep(SPEC, folder, workers=1)._repr_html_().count("resnet-18") == 9
+
+
 def test_top_is_the_smallest_or_the_largest(folder):
     frame = results.points(folder)
     best = results.top(frame, "latency_s", 4)["latency_s"].tolist()
@@ -96,6 +100,7 @@ def test_what_is_wrong_is_named(folder, tmp_path):
         lambda: results.pivot(frame, "device", "batch", "latency_s", "sum of squares"),
         lambda: results.diff(frame, frame.assign(point="none")),
         lambda: results.points(folder, "device=none"),
+        lambda: sweep(SPEC, "", workers=1),
     ):
         with pytest.raises(InputError):
             call()
