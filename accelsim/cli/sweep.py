@@ -52,7 +52,7 @@ def sweep(
         from accelsim.report.saved import read_result
 
         with progress_bar("writing the page", quiet=quiet):
-            page = result_page(read_result(out), command_text(), limits)
+            page = result_page(read_result(Path(out)), command_text(), limits)
             write_page(page, report, force=force)
     typer.echo(json_text(result.to_dict()))
 
