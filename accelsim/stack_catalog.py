@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache, lru_cache
+from math import inf
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -77,13 +78,23 @@ class OwnKernels(FrozenModel, strict=False):
         rows: Most rows that they take.
         operations_per_weight: Instructions of a vector lane that widen one weight and scale it.
         sums_in_16_bits: Whether larger products of 16 bits are summed up in 16 bits.
+        activations_in_32_bits: Whether activations are, and products convert theirs.
+        core_bytes: Most bytes that an SM reads per clock in them, of weights that stay as they are.
+        core_bytes_of: The board that says so; its own rows are scored without.
         source: Where it comes from.
     """
 
     rows: Annotated[int, Field(ge=1, le=1024)]
     operations_per_weight: Annotated[float, Field(ge=0.0, le=100.0)]
     sums_in_16_bits: bool
+    activations_in_32_bits: bool
+    core_bytes: Annotated[float, Field(gt=0.0)]
+    core_bytes_of: str
     source: _Source
+
+    def bytes_per_core_clock(self, unseen_board: str = "") -> float:
+        """Most bytes that a core reads per clock; no limit for the board that says so, unseen."""
+        return inf if unseen_board == self.core_bytes_of else self.core_bytes
 
 
 class Achieved(FrozenModel, strict=False):

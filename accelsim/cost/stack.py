@@ -56,6 +56,10 @@ _WINDOW, _STRIDE, _GROUPS = (
     [DIMENSIONS[OperatorKind.CONV].index(name) for name in names]
     for names in (("kernel_d", "kernel_h", "kernel_w"), ("stride",), ("groups",))
 )
+_SCORE_SIDES = [
+    DIMENSIONS[OperatorKind.ATTENTION].index(side) for side in ("batch", "heads", "q_len", "kv_len")
+]
+_SCORE_BYTES = 2.0 + 6.0 + 8.0 + 6.0 + 2.0
 _PRODUCT_SIDES = [DIMENSIONS[OperatorKind.GEMM].index(side) for side in ("m", "n", "k")]
 
 
@@ -66,10 +70,14 @@ class MatrixVector:
     Attributes:
         rows: Most rows that they take.
         weight_s: Time of the vector units for a weight in a format they widen.
+        byte_s: Time to read a byte of such weights.
+        plain_byte_s: Time to read a byte of others.
     """
 
     rows: int
     weight_s: float
+    byte_s: float
+    plain_byte_s: float
 
 
 @frozen
@@ -110,6 +118,8 @@ class StackEffect:
         sums_ratio: Arithmetic time of products in 16 bits over the class's, by the format of sums.
         of_arithmetic: Whether the ratios are of the operators' arithmetic alone: chips whose memory
             is moved ahead of their arrays.
+        wide_byte_s: Time to move a byte, where what operators of 16 bits read and write is of 32; 0
+            where it is not.
     """
 
     convolution: float = 1.0
@@ -123,6 +133,7 @@ class StackEffect:
     matrix_vector: MatrixVector | None = None
     sums_ratio: float = 1.0
     of_arithmetic: bool = False
+    wide_byte_s: float = 0.0
 
     @classmethod
     def of(cls, ratios: Mapping[str, float], **others: Any) -> StackEffect:
@@ -158,6 +169,8 @@ def on_stack(
     if effect.matrix_vector is not None:
         own = _with_matrix_vector(own, graph, effect.matrix_vector)
     turned_s = _turned_s(own, graph, effect.transform_s)
+    if effect.wide_byte_s:
+        turned_s = turned_s + _wide_bytes(graph) * effect.wide_byte_s
     return replace(
         own,
         time_s=own.time_s * ratio + turned_s,
@@ -199,6 +212,22 @@ def _turned_s(table: CostTable, graph: OperatorGraph, transform_s: float | None)
     return found
 
 
+def _wide_bytes(graph: OperatorGraph) -> FloatArray:
+    """Bytes that activations of 32 bits move besides those of 16, shape (n,).
+
+    Kernels of their own convert what a product takes, 4 bytes read and 2 written, and yields, 2 and
+    4 (ggml_cuda_op_mul_mat_cublas). Attention is not one operator: a score is written, converted,
+    read and written by the softmax, converted again and read.
+    """
+    is_attention = graph.kind == OperatorKind.ATTENTION
+    scores = graph.dims[:, _SCORE_SIDES].astype(np.float64).prod(axis=1)
+    times = np.where(is_kind(graph.kind, CONTRACTION_KINDS), 3.0, 1.0)
+    moved = times * (graph.read_bytes + graph.write_bytes) + is_attention * _SCORE_BYTES * scores
+    is_half = (DTYPE_BYTES[graph.dtype] == _LAID_OUT_BYTES) & (_PLACE[graph.kind] > 0)
+    found: FloatArray = is_half * moved
+    return found
+
+
 def _issued_s(eager_s: FloatArray, graph: OperatorGraph, effect: StackEffect) -> FloatArray:
     """Time to issue each row, no more than eager code takes; shape (n,).
 
@@ -237,8 +266,10 @@ def _with_matrix_vector(table: CostTable, graph: OperatorGraph, kernels: MatrixV
     few = (graph.kind == OperatorKind.GEMM) & (m <= kernels.rows) & (graph.weight_bytes > 0)
     widened = graph.weight_bytes < n * k * DTYPE_BYTES[graph.dtype]
     compute_s = np.where(widened, n * k * kernels.weight_s, 0.0)
+    memory_s = table.bytes * np.where(widened, kernels.byte_s, kernels.plain_byte_s)
     return replace(
         table,
-        time_s=np.where(few, table.memory_s + compute_s, table.time_s),
+        time_s=np.where(few, memory_s + compute_s, table.time_s),
         compute_s=np.where(few, compute_s, table.compute_s),
+        memory_s=np.where(few, memory_s, table.memory_s),
     )

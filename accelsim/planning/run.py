@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, get_args
 
 from accelsim import __version__, catalog, stack_catalog, workload_catalog
 from accelsim.cost.fitted import fitted_parameters
+from accelsim.cost.gpu import GpuParameters
+from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.memory import available_bytes
 from accelsim.cost.registry import HEAPS
 from accelsim.cost.stack import FamilySpread, MatrixVector, StackEffect
@@ -130,7 +132,7 @@ class ResolvedRun:
             library_call_s=self.library_call_s,
             spread=FamilySpread(**self.stack.log_sigmas(*asked)),
             of_arithmetic=asked[0] == "asic",
-            **_own_kernels(self.stack, self.device),
+            **_own_kernels(self),
         )
 
     @property
@@ -185,16 +187,23 @@ class ResolvedRun:
         return named
 
 
-def _own_kernels(stack: Stack, device: DeviceProfile) -> Document:
+def _own_kernels(run: ResolvedRun) -> Document:
     """Fields of `StackEffect` for a stack that brings kernels of its own to a GPU.
 
     A lane's multiply-add is two operations of the stated vector rate.
     """
-    own, vector = stack.own_kernels, device.vector_flop_per_s.get(Dtype.FP32)
-    if own is None or not isinstance(device, GpuProfile) or vector is None:
+    device, own = run.device, run.stack.own_kernels
+    if own is None or not isinstance(device, GpuProfile):
         return {}
+    machine = GpuMachine.of(device, GpuParameters.class_wide())
+    byte_s = 1.0 / machine.stream_bytes_per_s
+    core_bytes = own.bytes_per_core_clock(run.unseen_board)
+    is_limited = device.vendor == "NVIDIA"
+    core_s = is_limited / (machine.sm_count * machine.clock_hz * core_bytes)
+    weight_s = 2.0 * own.operations_per_weight / machine.vector_flop_per_s
     found: Document = {
-        "matrix_vector": MatrixVector(own.rows, own.operations_per_weight / (vector.value / 2.0))
+        "matrix_vector": MatrixVector(own.rows, weight_s, byte_s, max(byte_s, core_s)),
+        "wide_byte_s": byte_s * own.activations_in_32_bits,
     }
     sums = device.matrix_fp32_accumulate_flop_per_s.get(Dtype.FP16)
     whole = device.matrix_flop_per_s.get(Dtype.FP16)

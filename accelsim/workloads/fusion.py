@@ -5,7 +5,8 @@ Liang 2023; oneDNN post-ops): an elementwise operator whose operand was just pro
 by nobody else, runs inside its producer and the tensor between them never reaches memory. In
 inference a batch norm behind a convolution is folded into its weights. A compiler that calls
 library kernels for products and convolutions (torch.compile without max-autotune; Ansel et al.,
-ASPLOS 2024) fuses the others among themselves and leaves these alone.
+ASPLOS 2024) fuses the others among themselves and leaves these alone: norms over rows and copies
+too run inside the operator before them, which still writes what others read.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, compressed_rows, is_kind
 from accelsim.workloads.operator import CONTRACTION_KINDS, OWN_STATISTICS, OperatorKind, Phase
@@ -33,6 +35,10 @@ _OWN = {
     _K.EMBEDDING,
     _K.COPY,
 }
+
+
+#: What a compiler that generates its kernels joins with them besides elementwise operators.
+_GENERATED = (_K.LAYER_NORM, _K.RMS_NORM, _K.GROUP_NORM, _K.COPY)
 
 
 def fuse_elementwise(graph: OperatorGraph, *, epilogues: bool = True) -> OperatorGraph:
@@ -62,11 +68,13 @@ def fuse_elementwise(graph: OperatorGraph, *, epilogues: bool = True) -> Operato
     producer = _producer(graph)[fused]
     hidden = graph.write_bytes[producer]
     training = bool((graph.phase == Phase.BACKWARD).any())
+    written = _is_read_outside(graph, member)
     kept = (
-        np.minimum(graph.saved_bytes[fused], hidden) * training
+        np.minimum(graph.saved_bytes[fused], hidden) * training * ~written[producer]
     )  # saved for the backward pass: written all the same
     read = _sum(graph.read_bytes, member, len(heads)) - _sum(hidden, member[fused], len(heads))
-    write = graph.write_bytes[tails] + _sum(kept, member[fused], len(heads))
+    write = _sum(graph.write_bytes * written, member, len(heads))
+    write += _sum(kept, member[fused], len(heads))
     weight_owner = graph.weight_bytes.copy()
     folded = fused & (graph.kind == _K.BATCH_NORM)
     weight_owner[folded] = 0.0
@@ -106,7 +114,9 @@ def _groups(graph: OperatorGraph, *, epilogues: bool) -> IntArray:
     fusable = graph.kind == _K.ELEMENTWISE
     convolved = np.isin(graph.kind[np.maximum(producer, 0)], [_K.CONV, _K.CONV_TRANSPOSE])
     inference = not (graph.phase == Phase.BACKWARD).any()
-    norms = (graph.kind == _K.BATCH_NORM) & convolved & inference
+    generated = np.isin(graph.kind[np.maximum(producer, 0)], list(_OWN)) & (not epilogues)
+    fusable |= np.isin(graph.kind, _GENERATED) & generated
+    norms = (graph.kind == _K.BATCH_NORM) & (convolved | generated) & inference
     norms[norms] = [
         not graph.name[row].endswith(f".{OWN_STATISTICS}") for row in np.flatnonzero(norms).tolist()
     ]
@@ -114,7 +124,7 @@ def _groups(graph: OperatorGraph, *, epilogues: bool) -> IntArray:
     joins = (
         fusable
         & (producer >= 0)
-        & (consumers[np.maximum(producer, 0)] == 1)
+        & ((consumers[np.maximum(producer, 0)] == 1) | generated)
         & takes[np.maximum(producer, 0)]
     )
     joins &= graph.phase == graph.phase[np.maximum(producer, 0)]
@@ -122,6 +132,15 @@ def _groups(graph: OperatorGraph, *, epilogues: bool) -> IntArray:
     for row in np.flatnonzero(joins).tolist():
         head[row] = head[producer[row]]
     return head
+
+
+def _is_read_outside(graph: OperatorGraph, member: IntArray) -> NDArray[np.bool_]:
+    """Whether a row of another fused operator, or none, reads what each row writes."""
+    reader = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_offset))
+    written = np.ones(len(graph), dtype=bool)
+    written[graph.dependency] = False
+    written[graph.dependency[member[reader] != member[graph.dependency]]] = True
+    return written
 
 
 def _sum(values: FloatArray, member: IntArray, count: int) -> FloatArray:

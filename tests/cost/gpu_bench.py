@@ -43,6 +43,7 @@ BENCH = {
     "sm_count": 10.0,
     "clock_hz": 1e9,
     "contraction_flop_per_s": np.full(len(Dtype), 1e12),
+    "fed_flop_per_s": np.full(len(Dtype), 1e12),
     "uses_matrix_cores": np.zeros(len(Dtype), dtype=bool),
     "vector_flop_per_s": 1e12,
     "bandwidth_bytes_per_s": 1e11,
@@ -53,6 +54,7 @@ BENCH = {
     "matrix_efficiency": 1.0,
     "limit_w": None,
     "has_page_walks": False,
+    "has_flash_attention": True,
     "plain_tiles": ((128, 128),),
     "batched_tiles": ((128, 128),),
 }

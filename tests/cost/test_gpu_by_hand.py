@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gpu_bench import ONE_TILE, bench, costs, parameters, time_s
-from gpu_rows import K, gemm, graph
+from gpu_rows import K, gemm, gpu, graph
 
 from accelsim.cost.gpu.gemm import GemmShape, gemm_compute_s, gemm_traffic_bytes
 from accelsim.cost.gpu.machine import join_times
-from accelsim.cost.gpu.model import GPU
+from accelsim.cost.gpu.model import GPU, cost_gpu
+from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import concatenate
 from accelsim.workloads.operator import Phase
 
@@ -302,6 +303,40 @@ def test_scores_cost_eight_lane_flop_each() -> None:
     used = parameters({"memory.special_efficiency": 0.01})  # slower than the products
     found = costs(K.ATTENTION, attention_dims(2, 5, 128, 256), 0.0, 1e6, used=used)
     assert found.compute_s[0] == pytest.approx(2 * 5 * 128 * 256 * 8 / 0.01e12)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "head_dim", "batch_heads", "time_ms"),
+    [(1024, 32, 1024, 5.75), (1024, 64, 1024, 7.42), (4096, 40, 16, 2.34), (4096, 128, 160, 38.6)],
+)
+def test_a_board_without_flash_attention_runs_the_kernel_of_xformers(
+    tokens, head_dim, batch_heads, time_ms
+) -> None:
+    # Times on a V100 SXM2: facebookresearch/xformers, pull requests 587 and 434.
+    dims = (batch_heads, 1, 1, tokens, tokens, head_dim, head_dim, 0, 0, 0)
+    moved = 8.0 * batch_heads * tokens * head_dim
+    rows = graph([(K.ATTENTION, dims, 0.0, moved)], dtype=Dtype.FP16)
+    found = cost_gpu(rows, gpu("v100-sxm2-16gb"))
+    assert found.time_s[0] * 1e3 == pytest.approx(time_ms, rel=0.4)
+
+
+def test_scores_wait_for_the_products_without_flash_attention() -> None:
+    dims = attention_dims(2, 5, 128, 256)
+    one, other = (
+        costs(K.ATTENTION, dims, 0.0, 1e6, machine=bench(has_flash_attention=has))
+        for has in (True, False)
+    )
+    exposed_s = 2 * 5 * 128 * 256 * 29 * 2 / 1e12
+    assert other.compute_s[0] == pytest.approx(one.compute_s[0] + exposed_s)
+
+
+def test_heads_are_padded_to_those_that_kernels_are_compiled_for() -> None:
+    def compute_s(head_dim):
+        dims = (2, 5, 5, 128, 256, head_dim, head_dim, 0, 0, 0)
+        return costs(K.ATTENTION, dims, 0.0, 1e6).compute_s[0]
+
+    assert compute_s(40) == compute_s(64) > compute_s(32)
+    assert compute_s(160) == compute_s(192) > compute_s(128)
 
 
 def test_the_backward_pass_does_five_products_for_two_and_sums_in_a_second_kernel() -> None:

@@ -22,7 +22,7 @@ from accelsim.cost.table import Execution, Rows, Tier
 from accelsim.errors import ProfileError
 from accelsim.validation.columns import attention_graph, gemm_graph, vector_graph
 from accelsim.workloads.dtype import Dtype
-from accelsim.workloads.operator import OperatorKind
+from accelsim.workloads.operator import DIMENSIONS, OperatorKind
 
 KNOTS = (np.array([0.0, 4.0, 10.0]), np.array([5.0, 12.0]), np.array([6.0]))
 SURFACE = Surface.of_values(
@@ -189,6 +189,11 @@ def test_prefill_and_decode_have_surfaces_of_their_own() -> None:
     assert all(
         len(coordinates(rows, operator)) == len(AXES[operator]) for operator, _ in found.values()
     )
+    causal = DIMENSIONS[OperatorKind.ATTENTION].index("causal")
+    graph.dims[:, causal] = 0  # an encoder's kernel fills no cache
+    assert list(surface_rows(Rows(graph, np.arange(1), OperatorKind.ATTENTION))) == [
+        "prefill bf16 cache8 full"
+    ]
 
 
 def test_a_surface_scales_its_rows_and_no_others() -> None:

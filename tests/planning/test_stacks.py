@@ -9,7 +9,8 @@ import pytest
 
 import accelsim
 from accelsim import stack_catalog
-from accelsim.cost.stack import operator_families
+from accelsim.cost.gpu import cost_gpu
+from accelsim.cost.stack import on_stack, operator_families
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.planning.compare import compare
 from accelsim.planning.estimate import estimate
@@ -17,6 +18,7 @@ from accelsim.planning.estimate_many import estimate_many
 from accelsim.planning.passes import run_passes
 from accelsim.planning.run import resolve
 from accelsim.planning.simulate import simulate, simulated
+from accelsim.workloads.operator import OperatorKind
 
 GPU = {"device": "rtx-3090", "batch": 32, "precision": "fp16"}
 
@@ -165,8 +167,8 @@ def test_kernels_of_llama_cpp_widen_each_weight():
         ).time_per_output_token_s
         for stack, form in (("pytorch", "w4a16"), ("llama-cpp", "q4_k_m"))
     }
-    weight_count, lanes_per_s = 7.5e9, 2.6e12 / 2  # five instructions a weight, beside its bytes
-    least_s = 4.6e9 / 68e9 + 5 * weight_count / lanes_per_s
+    weight_count, lanes_per_s = 7.5e9, 2.6e12 / 2  # 3.5 instructions a weight, beside its bytes
+    least_s = 4.6e9 / 68e9 + 3.5 * weight_count / lanes_per_s
     assert 0.75 * least_s < step_s["llama-cpp"] < 1.4 * least_s
     assert step_s["llama-cpp"] < step_s["pytorch"]
 
@@ -181,6 +183,35 @@ def test_sums_in_16_bits_double_the_rate_of_geforce_boards():
     assert gained["rtx-3090"] > 1.6 * gained["a40"]
 
 
+def test_activations_of_llama_cpp_are_of_32_bits():
+    """A product of 512 tokens takes 6 bytes more of every element that it takes and yields
+    (ggml-cuda.cu), which counts the more the slower the memory.
+    """
+    run = resolve("llama-3.1-8b", "a40", seq_len=512, **LLAMA_FP16)
+    stream_bytes_per_s = 696e9 * 0.744
+    assert run.stack_effect.wide_byte_s == pytest.approx(1 / stream_bytes_per_s, rel=0.01)
+    plain = replace(run.stack_effect, wide_byte_s=0.0)
+    graph = run_passes(run).passes[0].graph
+    product = np.flatnonzero(graph.kind == OperatorKind.GEMM)[:1]
+    table = cost_gpu(graph, run.device)
+    one, other = (on_stack(table, graph, e, is_decode=False) for e in (run.stack_effect, plain))
+    _, m, n, k = graph.dims[product[0], :4].tolist()
+    more_s = (one.time_s - other.time_s)[product[0]]
+    assert more_s == pytest.approx(6 * m * (n + k) / stream_bytes_per_s, rel=0.02)
+
+
+def test_a_board_is_scored_without_what_it_says_of_others():
+    own = stack_catalog.stack("llama-cpp").own_kernels
+    assert own.bytes_per_core_clock(own.core_bytes_of) == np.inf
+    step_s = {
+        board: estimate("llama-3.1-8b", board, batch=1, seq_len=1, output_len=64, **LLAMA_FP16)
+        for board in ("rtx-3090", "h100-pcie-80gb")
+    }
+    gained = step_s["rtx-3090"].latency_s / step_s["h100-pcie-80gb"].latency_s
+    assert gained < 0.75 * 2039 / 936  # of 114 SMs no more than 5.8 bytes a clock each
+
+
+LLAMA_FP16 = {"stack": "llama-cpp", "precision": "fp16"}
 STACKS = ("vllm", "llama-cpp")
 
 

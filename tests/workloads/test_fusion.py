@@ -66,6 +66,18 @@ def test_a_tensor_two_rows_read_is_still_written():
     assert len(fuse_elementwise(b.build())) == 3  # relu cannot join: x is read twice
 
 
+def test_generated_kernels_take_the_norm_behind_a_sum_that_others_read_too():
+    b = GraphBuilder(precision("fp32"))
+    x = b.linear(b.input(4, 8), 8)
+    summed = b.add(x, b.linear(x, 8))
+    b.add(b.linear(b.layer_norm(summed), 8), summed)
+    graph = fuse_elementwise(b.build(), epilogues=False)
+    kinds = [OperatorKind(code).label for code in graph.kind]
+    assert kinds == ["gemm", "gemm", "elementwise", "gemm", "elementwise"]
+    tensor = 4 * 8 * 4.0
+    assert (graph.read_bytes[2], graph.write_bytes[2]) == (2 * tensor, 2 * tensor)
+
+
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 4), st.booleans())
 def test_fusion_keeps_matrix_flop_and_never_adds_bytes(blocks, training):
@@ -75,9 +87,10 @@ def test_fusion_keeps_matrix_flop_and_never_adds_bytes(blocks, training):
         graph = training_graph(
             graph, b.parameter_count, b.parameter_tensor_count, b.precision, OPTIMIZERS["sgd"]
         )
-    fused = fuse_elementwise(graph)
-    assert fused.model_flop == graph.model_flop
-    assert fused.total_bytes <= graph.total_bytes
+    for epilogues in (True, False):
+        fused = fuse_elementwise(graph, epilogues=epilogues)
+        assert fused.model_flop == graph.model_flop
+        assert fused.total_bytes <= graph.total_bytes
     assert len(fused) <= len(graph)
     assert np.all(fused.read_bytes >= 0)
     for row in range(len(fused)):

@@ -315,7 +315,9 @@ def _is_at(row: _Row, place: tuple[str, str]) -> bool:
 
 
 def _spread(name: str, rows: Sequence[tuple[_Row, float]], family: str = "") -> float:
-    """Root mean square of what operators do not explain, drawn to that of all stacks."""
+    """Root mean square of what operators do not explain, drawn to that of all stacks; as far as
+    stacks differ where less than a row of this one spends its time in the family.
+    """
     beyond = np.array([max(error**2 - row.log_sigma**2, 0.0) for row, error in rows])
     if not len(beyond):
         return UNMEASURED_LOG_SIGMA
@@ -325,7 +327,7 @@ def _spread(name: str, rows: Sequence[tuple[_Row, float]], family: str = "") -> 
         return _between_chips([row for row, _ in rows])
     of_class = _drawn(beyond, share, float(beyond.mean()))
     found = float(np.sqrt(_drawn(beyond, mine, of_class)))
-    few = len({row.board for row, _ in rows}) < _SPREAD_BOARDS
+    few = len({row.board for row, _ in rows}) < _SPREAD_BOARDS or mine.sum() < 1.0
     return max(found, UNMEASURED_LOG_SIGMA) if few else found
 
 

@@ -6,7 +6,8 @@ once. Blocks of a causal or windowed mask that hold no visible pair are skipped,
 FLOP are those of the visible pairs rounded up to blocks. With few queries the kernel is bound by
 reading the cache, shared by the query heads of a group (GQA; Ainslie et al., 2023) or by all heads
 (MLA; DeepSeek-V2, 2024). The backward pass does five block products where the forward pass does
-two.
+two. Boards before Ampere have no FlashAttention and run xFormers' CUTLASS kernel, which does not
+hide its softmax.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from accelsim.cost.contraction import visible_pairs
 from accelsim.cost.gpu.gemm import contraction_costs
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
-from accelsim.cost.gpu.machine import GpuMachine
+from accelsim.cost.gpu.machine import GpuMachine, reached_flop_per_s
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
@@ -32,14 +33,22 @@ _INSTRUCTION_ROWS = 16.0
 #: FLOP.
 _SOFTMAX_FLOP = 8.0
 _BACKWARD_PRODUCTS = 2.5
+#: Instructions of a vector lane per score that xFormers' CUTLASS kernel does not hide: 64 sequences
+#: of 1024 tokens with 16 heads of 16, 32, 64 and 128 take 4.9, 5.8, 7.4 and 14.7 ms on a V100 and
+#: 3.4, 3.5, 4.3 and 8.2 ms on an A100 (facebookresearch/xformers, pull request 587): 0.45 clocks of
+#: 64 lanes on either besides the products, one after the other.
+_EXPOSED_INSTRUCTIONS = 29.0
+#: Heads are padded to what kernels are compiled for: 32, 64, 96, 128, and 64 more each
+#: (flash_api.cpp and CUTLASS's example 41).
+_HEAD_STEP, _WIDE_HEAD, _WIDE_HEAD_STEP = 32.0, 128.0, 64.0
 
 
 def attention_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
     """Attention as one operator, forward or backward.
 
-    Products and softmax overlap: the longer of the two counts (estimate). Block sizes after
-    FlashAttention-2 (Dao, arXiv:2307.08691, 2023), slices of the keys after Flash-Decoding (Dao et
-    al., 2023).
+    Products and softmax overlap: the longer of the two counts (estimate); they add up without
+    FlashAttention. Block sizes after FlashAttention-2 (Dao, arXiv:2307.08691, 2023), slices of the
+    keys after Flash-Decoding (Dao et al., 2023).
     """
     backward = rows.kind == OperatorKind.ATTENTION_BACKWARD
     products = _BACKWARD_PRODUCTS if backward else 1.0
@@ -47,13 +56,9 @@ def attention_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
     pairs = visible_pairs(rows["q_len"], rows["kv_len"], rows["causal"], rows["window"])
     flop = rows["batch"] * rows["heads"] * pairs * flop_per_pair
     executed = _executed_pairs(rows, machine)
-    arithmetic_s = executed * flop_per_pair / _rate(rows, machine, parameters, backward=backward)
-    softmax_s = (
-        executed
-        * products
-        * _SOFTMAX_FLOP
-        / (machine.vector_flop_per_s * parameters.memory.special_efficiency)
-    )
+    padded = 2.0 * products * (_padded(rows["head_dim"]) + _padded(rows["value_dim"]))
+    arithmetic_s = executed * padded / _rate(rows, machine, parameters, backward=backward)
+    softmax_s = executed * products * _score_s(machine, parameters)
     # Split-KV decoding sums its slices, and the backward pass its partial gradients, in a second
     # short kernel.
     sliced = _is_short(rows) & (rows["kv_len"] > _KEY_SLICE)
@@ -62,7 +67,7 @@ def attention_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
     )
     return contraction_costs(
         rows,
-        np.maximum(arithmetic_s, softmax_s),
+        _joined(arithmetic_s, softmax_s, machine),
         flop,
         rows.bytes,
         machine,
@@ -75,9 +80,35 @@ def attention_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
 def _rate(
     rows: Rows, machine: GpuMachine, parameters: GpuParameters, *, backward: bool
 ) -> FloatArray:
-    """Block products' rate with every SM busy, FLOP/s."""
-    rate = machine.product_rate(rows, parameters) * parameters.attention.efficiency
+    """Block products' rate with every SM busy, FLOP/s.
+
+    As `reached_flop_per_s`: FlashAttention-2 reaches 165 TFLOP/s of an RTX 4090 (Zhang et al.,
+    SageAttention, ICLR 2025), all that it sums in FP32.
+    """
+    matrix = machine.uses_matrix_cores[rows.column("dtype")]
+    best = np.where(matrix, machine.matrix_efficiency, parameters.gemm.vector_efficiency)
+    fed = rows.by_dtype(machine.fed_flop_per_s, machine.name)
+    best = best * parameters.attention.efficiency
+    rate = reached_flop_per_s(machine.contraction_rate(rows), fed, best)
     return rate * parameters.attention.backward_efficiency if backward else rate
+
+
+def _padded(head_dim: FloatArray) -> FloatArray:
+    step = np.where(head_dim <= _WIDE_HEAD, _HEAD_STEP, _WIDE_HEAD_STEP)
+    return np.ceil(head_dim / step) * step
+
+
+def _score_s(machine: GpuMachine, parameters: GpuParameters) -> float:
+    """Vector arithmetic per score."""
+    if not machine.has_flash_attention:
+        return 2.0 * _EXPOSED_INSTRUCTIONS / machine.vector_flop_per_s
+    return _SOFTMAX_FLOP / (machine.vector_flop_per_s * parameters.memory.special_efficiency)
+
+
+def _joined(arithmetic_s: FloatArray, softmax_s: FloatArray, machine: GpuMachine) -> FloatArray:
+    if machine.has_flash_attention:
+        return np.maximum(arithmetic_s, softmax_s)
+    return arithmetic_s + softmax_s
 
 
 def _is_short(rows: Rows) -> NDArray[np.bool_]:

@@ -35,6 +35,7 @@ from accelsim.workloads.graph import FloatArray
 _FORMATS = len(DTYPE_BYTES)
 Tiles = tuple[tuple[int, ...], ...]
 _EARLY = ("Maxwell", "Pascal")
+_WITHOUT_FLASH = (*_EARLY, "Volta", "Turing")
 _EARLY_MEMORY = ("Fermi", "Kepler", *_EARLY)
 
 
@@ -137,6 +138,7 @@ class GpuMachine:
             convolution.
         winograd_covers: Outputs (images, rows, columns) of a block of the fused one, by kernel.
         has_page_walks: Whether plain GEMMs slow down with long rows.
+        has_flash_attention: Whether FlashAttention runs on it: from Ampere on (its README).
     """
 
     profile: GpuProfile
@@ -169,6 +171,7 @@ class GpuMachine:
     winograd_tiles: Tiles
     winograd_covers: Tiles
     has_page_walks: bool
+    has_flash_attention: bool
 
     @classmethod
     def of(cls, profile: GpuProfile, parameters: GpuParameters) -> GpuMachine:
@@ -235,6 +238,7 @@ class GpuMachine:
             winograd_tiles=_tiles("winograd", profile.architecture),
             winograd_covers=_tiles("cover", profile.architecture),
             has_page_walks=is_limited,
+            has_flash_attention=profile.architecture not in _WITHOUT_FLASH,
         )
 
     def contraction_rate(self, rows: Rows) -> FloatArray:

@@ -52,6 +52,7 @@ _LIGHT_FLOP = 10.0
 _MOST_TAPS, _MOST_INPUTS, _SPARSE = 400, 7, 15
 #: Operators whose axes are dimensions as they are.
 _PLAIN = frozenset({"gemm", "batched_gemm", "rows"})
+_ATTENTION_FORMS = ("", " window", " latent", " backward", " full")
 #: Sides that grow with a batch. A smaller one is filled up to a larger where it took longer than
 #: that: libraries pad, and tables of kernels scatter; what a board's relatives gain with more
 #: sequences begins at another number of cores.
@@ -209,13 +210,16 @@ def _attention_names(rows: Rows) -> Naming:
     # where it is absorbed.
     is_latent = (latent > 0) | (rows["value_dim"] != rows["head_dim"])
     form = np.where(is_latent, 2, rows["window"] > 0)
+    # Engines' kernels for prompts fill the cache besides; those of encoders do not.
+    form = np.where((form == 0) & ~is_decode & (rows["causal"] == 0), 4, form)
     form = np.where(rows.kind == _K.ATTENTION_BACKWARD, 3, form)
 
     def name(dtype: str, bits: int, form: int, is_decode: int) -> str:
         operator = ("prefill", "decode")[is_decode]
-        return f"{operator} {dtype} cache{bits}" + ("", " window", " latent", " backward")[form]
+        return f"{operator} {dtype} cache{bits}" + _ATTENTION_FORMS[form]
 
-    return [(np.clip(bits, 0, 127), 128), (form, 4), (is_decode, 2)], name
+    columns = [(np.clip(bits, 0, 127), 128), (form, len(_ATTENTION_FORMS)), (is_decode, 2)]
+    return columns, name
 
 
 _NAMING: Mapping[OperatorKind, Callable[[Rows], Naming]] = {

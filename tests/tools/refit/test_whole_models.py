@@ -42,7 +42,8 @@ def test_a_spread_is_what_operators_do_not_explain():
 
     assert spread("pytorch", 0.05, "xyz") == 0.0
     assert spread("pytorch", 0.5, "xyz") == pytest.approx(np.sqrt(0.5**2 - 0.05**2))
-    assert spread("tensorrt", 0.5, "xyz") > 0
+    assert spread("tensorrt", 0.5, "xyz") > UNMEASURED_LOG_SIGMA
+    assert spread("tensorrt", 0.05, "xyz") == UNMEASURED_LOG_SIGMA
     assert spread("pytorch", 0.05, "xy") == UNMEASURED_LOG_SIGMA
 
 
