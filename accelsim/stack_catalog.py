@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache, lru_cache
-from math import inf
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -91,10 +90,6 @@ class OwnKernels(FrozenModel, strict=False):
     core_bytes: Annotated[float, Field(gt=0.0)]
     core_bytes_of: str
     source: _Source
-
-    def bytes_per_core_clock(self, unseen_board: str = "") -> float:
-        """Most bytes that a core reads per clock; no limit for the board that says so, unseen."""
-        return inf if unseen_board == self.core_bytes_of else self.core_bytes
 
 
 class Achieved(FrozenModel, strict=False):

@@ -196,10 +196,9 @@ def _own_kernels(run: ResolvedRun) -> Document:
     if own is None or not isinstance(device, GpuProfile):
         return {}
     machine = GpuMachine.of(device, GpuParameters.class_wide())
-    byte_s = 1.0 / machine.stream_bytes_per_s
-    core_bytes = own.bytes_per_core_clock(run.unseen_board)
-    is_limited = device.vendor == "NVIDIA"
-    core_s = is_limited / (machine.sm_count * machine.clock_hz * core_bytes)
+    byte_s, core_s = 1.0 / machine.stream_bytes_per_s, 0.0
+    if device.vendor == "NVIDIA" and run.unseen_board != own.core_bytes_of:
+        core_s = 1.0 / (machine.sm_count * machine.clock_hz * own.core_bytes)
     weight_s = 2.0 * own.operations_per_weight / machine.vector_flop_per_s
     found: Document = {
         "matrix_vector": MatrixVector(own.rows, weight_s, byte_s, max(byte_s, core_s)),

@@ -201,8 +201,12 @@ def test_activations_of_llama_cpp_are_of_32_bits():
 
 
 def test_a_board_is_scored_without_what_it_says_of_others():
-    own = stack_catalog.stack("llama-cpp").own_kernels
-    assert own.bytes_per_core_clock(own.core_bytes_of) == np.inf
+    asked = resolve("llama-3.1-8b", "a100-pcie-80gb", **LLAMA_FP16)
+    seen, unseen = (
+        replace(asked, unseen_board=board).stack_effect.matrix_vector
+        for board in ("", "a100-pcie-80gb")
+    )
+    assert seen.plain_byte_s > 1.5 * unseen.plain_byte_s == 1.5 * seen.byte_s
     step_s = {
         board: estimate("llama-3.1-8b", board, batch=1, seq_len=1, output_len=64, **LLAMA_FP16)
         for board in ("rtx-3090", "h100-pcie-80gb")

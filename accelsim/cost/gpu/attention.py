@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from accelsim.cost.contraction import visible_pairs
 from accelsim.cost.gpu.gemm import contraction_costs
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
-from accelsim.cost.gpu.machine import GpuMachine, reached_flop_per_s
+from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
@@ -33,11 +33,11 @@ _INSTRUCTION_ROWS = 16.0
 #: FLOP.
 _SOFTMAX_FLOP = 8.0
 _BACKWARD_PRODUCTS = 2.5
-#: Instructions of a vector lane per score that xFormers' CUTLASS kernel does not hide: 64 sequences
+#: What xFormers' CUTLASS kernel takes of the vector lanes per score, not hidden: 64 sequences
 #: of 1024 tokens with 16 heads of 16, 32, 64 and 128 take 4.9, 5.8, 7.4 and 14.7 ms on a V100 and
 #: 3.4, 3.5, 4.3 and 8.2 ms on an A100 (facebookresearch/xformers, pull request 587): 0.45 clocks of
-#: 64 lanes on either besides the products, one after the other.
-_EXPOSED_INSTRUCTIONS = 29.0
+#: 64 lanes on either besides the products, one after the other: 29 instructions.
+_EXPOSED_FLOP = 2.0 * 29.0
 #: Heads are padded to what kernels are compiled for: 32, 64, 96, 128, and 64 more each
 #: (flash_api.cpp and CUTLASS's example 41).
 _HEAD_STEP, _WIDE_HEAD, _WIDE_HEAD_STEP = 32.0, 128.0, 64.0
@@ -58,7 +58,6 @@ def attention_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
     executed = _executed_pairs(rows, machine)
     padded = 2.0 * products * (_padded(rows["head_dim"]) + _padded(rows["value_dim"]))
     arithmetic_s = executed * padded / _rate(rows, machine, parameters, backward=backward)
-    softmax_s = executed * products * _score_s(machine, parameters)
     # Split-KV decoding sums its slices, and the backward pass its partial gradients, in a second
     # short kernel.
     sliced = _is_short(rows) & (rows["kv_len"] > _KEY_SLICE)
@@ -67,7 +66,7 @@ def attention_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
     )
     return contraction_costs(
         rows,
-        _joined(arithmetic_s, softmax_s, machine),
+        _joined(arithmetic_s, executed * products, machine, parameters),
         flop,
         rows.bytes,
         machine,
@@ -85,11 +84,7 @@ def _rate(
     As `reached_flop_per_s`: FlashAttention-2 reaches 165 TFLOP/s of an RTX 4090 (Zhang et al.,
     SageAttention, ICLR 2025), all that it sums in FP32.
     """
-    matrix = machine.uses_matrix_cores[rows.column("dtype")]
-    best = np.where(matrix, machine.matrix_efficiency, parameters.gemm.vector_efficiency)
-    fed = rows.by_dtype(machine.fed_flop_per_s, machine.name)
-    best = best * parameters.attention.efficiency
-    rate = reached_flop_per_s(machine.contraction_rate(rows), fed, best)
+    rate = machine.product_rate(rows, parameters, parameters.attention.efficiency)
     return rate * parameters.attention.backward_efficiency if backward else rate
 
 
@@ -98,17 +93,14 @@ def _padded(head_dim: FloatArray) -> FloatArray:
     return np.ceil(head_dim / step) * step
 
 
-def _score_s(machine: GpuMachine, parameters: GpuParameters) -> float:
-    """Vector arithmetic per score."""
-    if not machine.has_flash_attention:
-        return 2.0 * _EXPOSED_INSTRUCTIONS / machine.vector_flop_per_s
-    return _SOFTMAX_FLOP / (machine.vector_flop_per_s * parameters.memory.special_efficiency)
-
-
-def _joined(arithmetic_s: FloatArray, softmax_s: FloatArray, machine: GpuMachine) -> FloatArray:
+def _joined(
+    arithmetic_s: FloatArray, scores: FloatArray, machine: GpuMachine, parameters: GpuParameters
+) -> FloatArray:
+    """Time of block products and softmax."""
     if machine.has_flash_attention:
-        return np.maximum(arithmetic_s, softmax_s)
-    return arithmetic_s + softmax_s
+        rate = machine.vector_flop_per_s * parameters.memory.special_efficiency
+        return np.maximum(arithmetic_s, scores * _SOFTMAX_FLOP / rate)
+    return arithmetic_s + scores * _EXPOSED_FLOP / machine.vector_flop_per_s
 
 
 def _is_short(rows: Rows) -> NDArray[np.bool_]:

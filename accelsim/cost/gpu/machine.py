@@ -249,12 +249,15 @@ class GpuMachine:
         """
         return rows.by_dtype(self.contraction_flop_per_s, self.name)
 
-    def product_rate(self, rows: Rows, parameters: GpuParameters) -> FloatArray:
-        """Best rate of plain products in each row's dtype, FLOP/s, shape (k,)."""
+    def product_rate(self, rows: Rows, parameters: GpuParameters, part: float = 1.0) -> FloatArray:
+        """Best rate of plain products in each row's dtype, FLOP/s, shape (k,).
+
+        `part` is what kernels of another kind reach of it.
+        """
         matrix = self.uses_matrix_cores[rows.column("dtype")]
         best = np.where(matrix, self.matrix_efficiency, parameters.gemm.vector_efficiency)
         fed = rows.by_dtype(self.fed_flop_per_s, self.name)
-        return reached_flop_per_s(self.contraction_rate(rows), fed, best)
+        return reached_flop_per_s(self.contraction_rate(rows), fed, best * part)
 
     def clock_fraction(self, energy_j: FloatArray, time_s: FloatArray) -> FloatArray:
         """Clock the power limit leaves to work that draws `energy_j` in `time_s` at the boost
