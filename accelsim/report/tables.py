@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rich.console import Group, RenderableType
@@ -77,6 +78,7 @@ _MEMORY_PARTS = {
 }
 
 
+_joules = partial(amount, unit="J")
 #: Devices that may be the best of a column, the predicted best first, by column.
 Leaders: TypeAlias = Mapping[str, tuple[str, ...]]
 
@@ -218,7 +220,8 @@ def _run_words(e: Estimate) -> str:
 def _energy(e: Estimate, device: DeviceProfile, item: str) -> list[tuple[str, str]]:
     if e.energy_j is None:
         return [("energy", f"unknown: no power limit and no idle power of {e.device} are known")]
-    batch = f"{amount(e.energy_j, 'J')} per batch{_interval_words(e, 'energy_j')}"
+    interval = _interval_words(e, "energy_j", _joules)
+    batch = f"{amount(e.energy_j, 'J')} per batch{interval}"
     lines = [
         (
             "energy",
@@ -229,9 +232,9 @@ def _energy(e: Estimate, device: DeviceProfile, item: str) -> list[tuple[str, st
     return lines + ([("energy by part", words)] if (words := _energy_words(e)) else [])
 
 
-def _interval_words(e: Estimate, name: str) -> str:
+def _interval_words(e: Estimate, name: str, words: Callable[[float | None], str]) -> str:
     low, high, _ = e.interval(name)
-    return "" if low is None else f" ({amount(low, 'J')} to {amount(high, 'J')})"
+    return "" if low is None else f" ({words(low)} to {words(high)})"
 
 
 def _energy_words(e: Estimate) -> str:
@@ -293,7 +296,8 @@ def _cost_words(e: Estimate, device: DeviceProfile) -> str:
     tokens = (
         f", {usd(e.cost_usd_per_million_tokens)} per million output tokens" if e.output_len else ""
     )
-    return f"{usd(e.cost_usd_per_1000)} per 1,000 {item}{tokens}, at {price}"
+    interval = _interval_words(e, "cost_usd_per_1000", usd)
+    return f"{usd(e.cost_usd_per_1000)} per 1,000 {item}{interval}{tokens}, at {price}"
 
 
 def _operators(e: Estimate) -> Listing:
@@ -379,7 +383,7 @@ def _winners(winners: Sequence[BatchWinners]) -> Listing:
         (
             f"{w.batch:,}",
             _win(w.throughput, number),
-            _win(w.energy, lambda j: amount(j, "J")),
+            _win(w.energy, _joules),
             _win(w.cost, usd),
         )
         for w in winners

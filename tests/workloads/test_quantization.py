@@ -180,6 +180,19 @@ def test_weights_of_4_bits_may_multiply_activations_of_8():
     assert (found.name, found.compute, found.weight.bits) == ("w4a8", Dtype.INT8, 4.125)
 
 
+def test_fields_that_change_no_format_are_taken():
+    modules = [["self_attn.q_proj", "self_attn.o_proj"], ["mlp.up_proj", "mlp.down_proj"]]
+    gptq = {
+        "quant_method": "gptq",
+        "bits": 4,
+        "dynamic": {},
+        "modules_in_block_to_quantize": modules,
+    }
+    dense = GROUPS_OF_32 | {"sparsity_config": {"format": "dense", "global_sparsity": 0.1}}
+    for config in (gptq, dense):
+        assert published_precision({"quantization_config": config}).name == "w4a16"
+
+
 def test_a_checkpoint_may_name_its_formats_in_a_file_of_their_own(tmp_path):
     """ModelOpt's export: config.json names no quantisation, hf_quant_config.json does."""
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))

@@ -55,8 +55,8 @@ def published_precision(config: Mapping[str, Any]) -> Precision | None:
     if read is None:
         known = ", ".join(_METHODS)
         raise InvalidValueError(f"{_FIELD}.quant_method", method, f"one of {known}", _REMEDY)
-    for field, usual in _UNREAD.items():
-        if c.fields.get(field) not in (None, *usual):
+    for field, is_plain in _UNREAD.items():
+        if c.fields.get(field) and not is_plain(c.fields[field]):
             allowed = "no value: modules of several formats are not read"
             raise InvalidValueError(f"{_FIELD}.{field}", c.fields[field], allowed, _REMEDY)
     found = read(c)
@@ -176,11 +176,22 @@ _METHODS: Mapping[str, Callable[[CheckpointConfig], Precision]] = {
     "bitsandbytes": _bitsandbytes,
     "modelopt": _modelopt,
 }
-#: Fields that give modules formats of their own -> values that do not.
-_UNREAD: Mapping[str, tuple[Any, ...]] = {
-    "dynamic": ({},),
-    "modules_in_block_to_quantize": ([],),
-    "sparsity_config": ({},),
+
+
+def _covers_layers(names: Any) -> bool:
+    """Whether a list of modules has those of attention and of what follows it."""
+    return re.search(r"att(entio)?n.*(mlp|expert|fc|ffn|dense)", str(names)) is not None
+
+
+def _is_dense(sparsity: Any) -> bool:
+    return isinstance(sparsity, Mapping) and sparsity.get("format") == "dense"
+
+
+#: Fields that give modules formats of their own -> whether a value does not.
+_UNREAD: Mapping[str, Callable[[Any], bool]] = {
+    "dynamic": lambda _: False,
+    "modules_in_block_to_quantize": _covers_layers,
+    "sparsity_config": _is_dense,
 }
 #: Fields that name modules which stay as they are.
 _KEPT_FIELDS = (
