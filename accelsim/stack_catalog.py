@@ -20,7 +20,7 @@ from accelsim.datafile import data_root, name_key, read_mapping, validated
 from accelsim.errors import ProfileError, UnknownNameError
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.hardware.sourced import FrozenModel, Positive
-from accelsim.workloads.dtype import Precision
+from accelsim.workloads.dtype import PRECISIONS, Precision
 
 DeviceClass = Literal["cpu", "gpu", "fpga", "asic"]
 Mode = Literal["inference", "training"]
@@ -231,12 +231,15 @@ class Stack(FrozenModel, strict=False):
         vendors = self.runs_on.get(device.device_class)
         return vendors is not None and (not vendors or device.vendor in vendors)
 
-    def runs_precision(self, policy: Precision) -> bool:
-        """Whether the stack runs a precision."""
+    def lacking(self, policy: Precision) -> str:
+        """Format of a precision, or of its cached keys, that the stack has not; empty if none."""
+        cached = PRECISIONS.get(policy.kv_cache.label)
+        if cached is not None and cached.is_file and not self.llama_cpp_files:
+            return cached.name
+        is_run = not self.precisions or policy.name in self.precisions
         if policy.is_file:
-            return self.llama_cpp_files
-        is_one = not self.precisions or policy.name in self.precisions
-        return is_one and policy.name not in self.version.lacks_precisions
+            is_run = self.llama_cpp_files
+        return "" if is_run and policy.name not in self.version.lacks_precisions else policy.name
 
     def ratios(self, device_class: str, mode: str, unseen_board: str = "") -> dict[str, float]:
         """Time over the model's by operator family.

@@ -103,7 +103,7 @@ def _precision(run: ResolvedRun, weight_bytes: float) -> FittingChange | None:
     widest = sorted(PRECISIONS.values(), key=lambda p: (-p.weight.bytes, -p.compute.bytes))
     narrower = [
         p
-        for p in (p.on(computes) for p in widest if run.stack.runs_precision(p))
+        for p in (p.on(computes) for p in widest if not run.stack.lacking(p))
         if p.weight.bytes < run.precision.weight.bytes
         and weight_bytes * p.weight.bytes / run.precision.weight.bytes <= most_bytes
         and p.compute in computes

@@ -500,10 +500,10 @@ def _stack(
         allowed = f"a stack that runs {workload.name}: {found.name} runs language models that "
         remedy = "Choose another stack or precision."
         raise InvalidValueError("stack", found.name, f"{allowed}generate tokens", remedy)
-    if not found.runs_precision(policy):
-        reason = f"stack {found.label} has no {policy.name}"
+    if lacking := found.lacking(policy):
+        reason = f"stack {found.label} has no {lacking}"
         remedy = "Choose another version, stack or precision."
-        raise UnsupportedOperatorError(device.name, policy.name, reason, remedy)
+        raise UnsupportedOperatorError(device.name, lacking, reason, remedy)
     return found
 
 

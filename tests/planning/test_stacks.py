@@ -108,6 +108,10 @@ def test_formats_of_llama_cpp_run_on_llama_cpp():
     for stack, precision in (("vllm", "q4_k_m"), ("llama-cpp", "fp8"), ("llama-cpp", "w4a16")):
         with pytest.raises(UnsupportedOperatorError, match=f"{stack} has no {precision}"):
             estimate("llama-3.2-1b", "t4", stack=stack, precision=precision)
+    cache = {"kv_format": "q8_0"}
+    assert estimate("llama-3.2-1b", "t4", stack="llama-cpp", **cache).inputs["kv_format"] == "q8_0"
+    with pytest.raises(UnsupportedOperatorError, match="vllm has no q8_0"):
+        estimate("llama-3.2-1b", "t4", stack="vllm", **cache)
 
 
 def test_a_comparison_keeps_devices_that_lack_the_stack():
