@@ -30,6 +30,7 @@ from accelsim.cost.systolic import (
     systolic_cycles,
     systolic_parameters,
 )
+from accelsim.cost.systolic.cycles import row_stationary_product_pes
 from accelsim.cost.table import Execution
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import Dataflow
@@ -122,24 +123,37 @@ def test_row_stationary_never_uses_more_than_the_array(kernel, output, rows, col
     right=st.floats(0, 1e10),
     out=st.floats(0, 1e10),
     sram=st.floats(1, 1e9),
-    sides=st.tuples(st.integers(1, 10**5), st.integers(1, 10**5)),
 )
-def test_traffic_is_at_least_each_operand_once_and_falls_with_capacity(
-    left, right, out, sram, sides
-):
-    moved = memory_traffic_bytes(left, right, out, sram, sides)
+def test_traffic_is_at_least_each_operand_once_and_falls_with_capacity(left, right, out, sram):
+    moved = memory_traffic_bytes(left, right, out, sram)
     assert moved >= (left + right + out) * (1 - 1e-12)
-    assert memory_traffic_bytes(left, right, out, 4 * sram, sides) <= moved * (1 + 1e-12)
-    assert memory_traffic_bytes(left, right, out, np.inf, sides) == pytest.approx(
-        left + right + out
+    assert memory_traffic_bytes(left, right, out, 4 * sram) <= moved * (1 + 1e-12)
+    assert memory_traffic_bytes(left, right, out, np.inf) == pytest.approx(left + right + out)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(12, 14), (16, 16), (32, 8)])
+def test_a_product_keeps_a_row_stationary_array_busy(rows, columns):
+    """Folded, rows beyond the array's width cost at most a fifth of what they bring."""
+    heights = np.arange(2 * columns, 40 * columns)
+    active = row_stationary_product_pes(heights, rows, columns)
+    assert (active >= row_stationary_active_pes(1, heights, rows, columns)).all()
+    assert (active >= 0.8 * rows * columns).all()
+    assert (active <= rows * columns).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(m=SIDES, n=SIDES, k=SIDES, sram=st.floats(1e3, 1e8))
+def test_traffic_grows_steadily_with_the_rows(m, n, k, sram):
+    """What stays of an operand stays: a little more of it streams no other anew as a whole."""
+    before, after = (
+        memory_traffic_bytes(rows * k, n * k, rows * n, sram) for rows in (m, m * (1 + 1e-9))
     )
+    assert before * (1 - 1e-12) <= after <= before * (1 + 1e-4)
 
 
 def test_traffic_of_a_row_of_results_does_not_grow_with_their_count():
     k, n, sram = 768.0, 768.0, 1e5
-    each = [
-        memory_traffic_bytes(m * k, n * k, m * n, sram, (m, n)) / m for m in (1e3, 8e3, 64e3, 1e6)
-    ]
+    each = [memory_traffic_bytes(m * k, n * k, m * n, sram) / m for m in (1e3, 8e3, 64e3, 1e6)]
     assert each == sorted(each, reverse=True)
 
 

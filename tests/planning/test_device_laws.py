@@ -1,5 +1,5 @@
-"""Laws over every GPU, batches and what compilers gain; and those of batches over every device and
-model of the catalogue.
+"""Laws over every GPU, batches and what compilers gain; and all those of `benchmarks/laws.py` over
+every device and model of the catalogue.
 """
 
 import numpy as np
@@ -10,22 +10,14 @@ from hypothesis import strategies as st
 from accelsim import catalog, estimate, workload_catalog
 from accelsim.errors import AccelsimError
 from accelsim.planning.estimate_many import estimate_many
+from benchmarks import laws
 
 BATCHES = (1, 2, 3, 4, 8, 16, 17, 32, 33, 64, 128, 512, 2048)
-ROUNDING = 1e-9
 
 
 def boards() -> list[str]:
     names = [name for name in catalog.device_names() if "/" not in name]
     return [name for name in names if catalog.device(name).device_class == "gpu"]
-
-
-def falls(latency_s: np.ndarray, throughput_per_s: np.ndarray) -> list[str]:
-    """What of a batch sweep breaks a law; runs without figures are NaN and come last."""
-    known = np.isfinite(latency_s)
-    time_s, rate = latency_s[known], throughput_per_s[known]
-    found = ["latency"] if (time_s[1:] < time_s[:-1] * (1 - ROUNDING)).any() else []
-    return found + ["throughput"] * bool((rate < 0.8 * np.maximum.accumulate(rate)).any())
 
 
 @pytest.mark.parametrize(
@@ -55,35 +47,27 @@ def test_larger_batches_take_longer_and_bring_more(model, execution):
     )
     shape = (len(names), len(BATCHES))
     columns = sweep["latency_s"].reshape(shape), sweep["throughput_per_s"].reshape(shape)
-    broken = {name: falls(*pair) for name, *pair in zip(names, *columns, strict=True)}
+    broken = {name: laws.falls(*pair) for name, *pair in zip(names, *columns, strict=True)}
     assert np.isfinite(columns[0]).any(axis=1).sum() > 0.98 * len(names)
-    assert not {name: laws for name, laws in broken.items() if laws}
+    assert not {name: found for name, found in broken.items() if found}
 
 
 @pytest.mark.law
 @given(
+    data=st.data(),
     model=st.sampled_from(workload_catalog.workload_names()),
     name=st.sampled_from([name for name in catalog.device_names() if "/" not in name]),
-    mode=st.sampled_from(["inference", "training"]),
-    execution=st.sampled_from([None, "eager", "graph"]),
-    batches=st.lists(st.sampled_from(BATCHES), min_size=3, max_size=4, unique=True).map(sorted),
+    batches=st.lists(st.sampled_from(laws.BATCHES), min_size=3, max_size=4, unique=True),
 )
-@settings(max_examples=max(settings.default.max_examples // 16, 1))
-def test_larger_batches_take_longer_and_bring_more_everywhere(
-    model, name, mode, execution, batches
-):
-    try:
-        runs = [
-            estimate(model, name, mode=mode, execution=execution, batch=batch) for batch in batches
-        ]
-    except AccelsimError:  # a format, an operator or a way of issuing that the device lacks
-        return
-    fitting = [run for run in runs if run.fits]
-    columns = (
-        np.array([getattr(run, figure) for run in fitting])
-        for figure in ("latency_s", "throughput_per_s")
-    )
-    assert not falls(*columns)
+@settings(max_examples=max(settings.default.max_examples // 12, 1))
+def test_every_law_holds_everywhere(data, model, name, batches):
+    """Of batches, of ways of issuing, of peak, bandwidth and cores."""
+    ways = data.draw(st.sampled_from(laws.WAYS[catalog.device(name).device_class]))
+    found = [
+        *laws.by_way(model, name, ways, sorted(batches)),
+        *laws.by_device(model, name, batches[:1]),
+    ]
+    assert not [(law, way) for law, way, ratios in found if (ratios < 1 - laws.NOISE).any()]
 
 
 @pytest.mark.parametrize("model", ["gbdt-higgs", "ncf-ml-20m"])
@@ -92,11 +76,11 @@ def test_larger_batches_take_longer_in_training(model):
     for name in boards():
         runs = [estimate(model, name, mode="training", batch=batch) for batch in BATCHES[::3]]
         fitting = [run for run in runs if run.fits]
-        laws = falls(
+        found = laws.falls(
             np.array([run.latency_s for run in fitting]),
             np.array([run.throughput_per_s for run in fitting]),
         )
-        broken += [(name, laws)] if laws else []
+        broken += [(name, found)] if found else []
     assert not broken
 
 

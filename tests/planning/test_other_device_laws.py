@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from accelsim import catalog, estimate
 from accelsim.errors import UnsupportedOperatorError
+from benchmarks.laws import NOISE, scaled, with_cores, with_rates
 
 CLASSES = ("cpu", "fpga", "asic")
 DEVICES = [n for n in catalog.device_names() if catalog.device(n).device_class in CLASSES]
@@ -19,22 +20,6 @@ MODELS = st.sampled_from(
 BATCHES = st.sampled_from([1, 3, 16, 64])
 RATIOS = st.floats(1.05, 4.0)
 CHIPS = [n for n in DEVICES if n not in CPUS]
-#: Of floating-point sums.
-NOISE = 1e-9
-RATES = ("matrix_flop_per_s", "matrix_sparse_flop_per_s", "vector_flop_per_s")
-
-
-def scaled(number, ratio):
-    return number.model_copy(update={"value": number.value * ratio})
-
-
-def with_rates(device, ratio):
-    return device.model_copy(
-        update={
-            table: {dtype: scaled(rate, ratio) for dtype, rate in getattr(device, table).items()}
-            for table in RATES
-        }
-    )
 
 
 def with_bandwidth(device, ratio):
@@ -43,23 +28,6 @@ def with_bandwidth(device, ratio):
         return device
     memory = device.memory.model_copy(update={"bandwidth_bytes_per_s": scaled(bandwidth, ratio)})
     return device.model_copy(update={"memory": memory})
-
-
-def with_cores(device, ratio):
-    """More of the same cores with their private caches; shared ones and memory as they are."""
-    cores = device.core_count.value
-    count = max(round(cores * ratio), cores + 1)
-    ratio = count / cores
-    levels = tuple(
-        level
-        if level.shared_by_core_count is None or level.bandwidth_bytes_per_s is None
-        else level.model_copy(
-            update={"bandwidth_bytes_per_s": scaled(level.bandwidth_bytes_per_s, ratio)}
-        )
-        for level in device.on_chip
-    )
-    number = device.core_count.model_copy(update={"value": count})
-    return with_rates(device, ratio).model_copy(update={"core_count": number, "on_chip": levels})
 
 
 @lru_cache(maxsize=512)
@@ -147,6 +115,8 @@ def test_a_compiled_network_is_never_slower_on_a_cpu(name, model, batch, mode):
 )
 @example(model="fcn-5-26752", batch=15, more=1)  # fills the rows of a Stratix V's grid
 @example(model="fcn-5-26752", batch=16, more=1)  # starts a second wave of an IPU's arrays
+@example(model="fcn-5-26752", batch=64, more=1)  # starts a second row of a Gaudi's
+@example(model="fcn-5-26752", batch=84, more=5)  # no longer fits Eyeriss' array, nor its buffer
 @settings(max_examples=1, deadline=None)
 def test_a_chip_loses_at_most_a_fifth_with_a_larger_batch(name, model, batch, more):
     """Whether or not the batch fills its cores or its mapping."""

@@ -439,7 +439,10 @@ def _gather(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
     width = DTYPE_BYTES[rows.column("dtype")]
     row_bytes = rows["width"] * width
     lines = np.ceil(row_bytes / 64.0) * rows["lookups"] * (2.0 if rows.kind == _K.SCATTER else 1.0)
-    threads = _threads(rows["lookups"] * rows["width"], values.parallel_grain_count, machine)
+    elements = rows["lookups"] * rows["width"]
+    if rows.kind == _K.EMBEDDING:  # a loop joined to it runs over what it writes
+        elements = np.maximum(elements, rows.column("write_bytes") / width)
+    threads = _threads(elements, values.parallel_grain_count, machine)
     cold = row_bytes * rows["table_rows"] > machine.last_level_bytes
     moved = machine.traffic_bytes(rows, machine.part_count(rows))
     waiting = np.where(cold, lines * values.memory_latency_s / values.outstanding_line_count, 0.0)

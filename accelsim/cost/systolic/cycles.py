@@ -187,46 +187,84 @@ def row_stationary_active_pes(
     return active
 
 
+def row_stationary_product_pes(output_rows: ArrayLike, rows: float, columns: float) -> FloatArray:
+    """Processing elements at work on a product of so many rows, one element each, whole or folded
+    into sets of at most one or two widths of the array, whichever fills it best.
+
+    Chen et al., Eyeriss, JSSC 52(1), 2017, section III: a mapping folds what is wider than the
+    array, and its compiler picks the best; equal folds are an estimate.
+
+    Args:
+        output_rows: Rows of the product, >= 1.
+        rows: Array height.
+        columns: Array width.
+
+    Returns:
+        Elements, mean over the folds, shape of `output_rows`.
+    """
+    height = np.maximum(np.asarray(output_rows, dtype=np.float64), 1.0)
+    folds = np.stack([np.ceil(height / width) for width in (np.inf, 2 * columns, columns)])
+    folds = np.maximum(folds, 1.0)
+    widest = np.ceil(height / folds)
+    active = row_stationary_active_pes(1.0, widest, rows, columns)
+    best: FloatArray = (active * height / (folds * widest)).max(axis=0)
+    return best
+
+
 def memory_traffic_bytes(
     left_bytes: ArrayLike,
     right_bytes: ArrayLike,
     output_bytes: ArrayLike,
     sram_bytes: float,
-    sides: tuple[ArrayLike, ArrayLike],
 ) -> FloatArray:
-    """Main-memory bytes of one product under the best of three loop orders, with half the
-    scratchpad per buffer.
+    """Main-memory bytes of one product under the best of its loop orders, with half the scratchpad
+    for a chunk of an operand and half for partial sums and what streams.
 
-    Everything fits: each operand moves once. Otherwise the least of: a chunk of the left operand
-    stays while the right streams past it; the reverse; a block of partial sums stays while both
-    stream, square where the results are not narrower than its side. Double buffering leaves half
-    the capacity to each chunk. Follows the reuse analysis of Yang et al., Interstellar, ASPLOS
-    2020.
+    Everything fits: each operand moves once. Otherwise the left operand is cut into parts and the
+    right streams past each, or the reverse: what half the scratchpad holds of a part stays, the
+    rest of it streams past each block of partial sums. Follows the reuse analysis of Yang et al.,
+    Interstellar, ASPLOS 2020.
 
     Args:
         left_bytes: Left operand (activations), >= 0.
         right_bytes: Right operand (weights), >= 0.
         output_bytes: Results, written once, >= 0.
         sram_bytes: Scratchpad capacity; infinite for none needed, > 0.
-        sides: Rows and columns of the results, >= 1.
 
     Returns:
         Bytes, broadcast shape; at least each operand once.
     """
     if not sram_bytes > 0:
         raise InvalidValueError("sram_bytes", sram_bytes, "a capacity above 0")
-    left, right, output, m, n = np.broadcast_arrays(
-        *(np.asarray(x, dtype=np.float64) for x in (left_bytes, right_bytes, output_bytes, *sides))
+    left, right, output = np.broadcast_arrays(
+        *(np.asarray(x, dtype=np.float64) for x in (left_bytes, right_bytes, output_bytes))
     )
     half = sram_bytes / 2
-    keep_left = left + right * np.maximum(np.ceil(left / half), 1.0)
-    keep_right = right + left * np.maximum(np.ceil(right / half), 1.0)
-    m, n = np.maximum(m, 1.0), np.maximum(n, 1.0)
-    area = np.maximum(half / np.maximum(output * _ACCUMULATOR_BYTES / (m * n), 1e-9), 1.0)
-    narrow = np.minimum(np.minimum(m, n), np.sqrt(area))
-    wide = np.minimum(np.maximum(m, n), area / narrow)
-    across, down = np.where(n <= m, (narrow, wide), (wide, narrow))
-    keep_output = left * np.ceil(n / across) + right * np.ceil(m / down)
-    best = np.minimum(np.minimum(keep_left, keep_right), keep_output)
+    blocks = output * _ACCUMULATOR_BYTES / half
+    best = np.minimum(
+        _operand_bytes(left, right, blocks, half), _operand_bytes(right, left, blocks, half)
+    )
     traffic: FloatArray = np.where(left + right + output <= sram_bytes, left + right, best) + output
     return traffic
+
+
+def _operand_bytes(
+    kept: FloatArray, streamed: FloatArray, blocks: FloatArray, half: float
+) -> FloatArray:
+    """Bytes of both operands under the best number of parts of the one that is kept.
+
+    Estimate: blocks count as fractions. More parts move less until all of a part stays, its sums
+    are one block, or what streams more outweighs it.
+
+    Args:
+        kept: Bytes of the operand that is cut, shape (r,).
+        streamed: Of the other, read once per part.
+        blocks: Blocks that all partial sums fill.
+        half: Bytes of a part that stay.
+    """
+    least = np.minimum(np.minimum(kept / half, blocks), np.sqrt(kept * blocks / (streamed + half)))
+    parts = np.maximum([np.floor(least), np.ceil(least)], 1.0)
+    stays = np.minimum(kept, parts * half)
+    past = (kept - stays) * np.maximum(blocks / parts, 1.0)
+    best: FloatArray = (parts * streamed + stays + past).min(axis=0)
+    return best

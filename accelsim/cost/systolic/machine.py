@@ -113,10 +113,8 @@ class AsicMachine:
         core_count: Cores that fetch weights into scratchpads of their own.
         streamed_weight_fraction: Share of a model's weights that comes from main memory in every
             run.
-        part_limit: Most parts a batch may be run in: the samples of a core in an inference, 1 in
-            training.
-        saved_fraction: Share of a training step's forward activations that its scratchpad cannot
-            keep.
+        part_limit: Most parts a batch may be run in: the samples of a core in an inference; 0 in
+            training, whose activations do not stay on chip.
     """
 
     name: str
@@ -137,20 +135,21 @@ class AsicMachine:
     core_count: float = 1.0
     streamed_weight_fraction: float = 1.0
     part_limit: float = 1.0
-    saved_fraction: float = 0.0
+
+    def in_row_blocks(self, count: int) -> AsicMachine:
+        """The machine whose arrays work as so many blocks of rows; itself where they cannot."""
+        if count == 1 or self.rows % count:
+            return self
+        return replace(self, rows=self.rows / count, count=self.count * count)
 
     def running(self, graph: OperatorGraph, device: AsicProfile) -> AsicMachine:
-        """The machine as a graph finds it: weights in its cache, the batch's parts, what a training
-        step has to save.
+        """The machine as a graph finds it: weights in its cache, the batch's parts.
 
         Cached weights have what one sample's largest activations leave of the on-chip memory, and
         activations what cached weights leave; updated weights are not kept.
         """
-        trains = np.isin(graph.phase, TRAINING_PHASES)
-        if trains.any():
-            saved = float(graph.write_bytes[~trains].sum())
-            spilled = max(1.0 - self.resident_bytes / saved, 0.0) if saved > 0 else 0.0
-            return replace(self, saved_fraction=spilled)
+        if np.isin(graph.phase, TRAINING_PHASES).any():
+            return replace(self, part_limit=0.0)
         samples = _sample_count(graph)
         parts = max(samples // self.core_count, 1.0)
         weights = float(graph.weight_bytes.sum())

@@ -30,7 +30,7 @@ from accelsim.cost.contraction import (
 )
 from accelsim.cost.systolic.cycles import (
     pipelined_cycles,
-    row_stationary_active_pes,
+    row_stationary_product_pes,
     systolic_cycles,
 )
 from accelsim.cost.systolic.machine import (
@@ -48,7 +48,6 @@ from accelsim.cost.systolic.traffic import (
     contraction_bytes,
     in_parts,
     parts_bytes,
-    saved_bytes,
     stored_weight_bytes,
     weight_density,
 )
@@ -65,8 +64,11 @@ FORMULAS: Formulas[AsicMachine, SystolicParameters] = Formulas("asic")
 #: to 0.28 on four chips (suite asic-networks); how far chips lie apart is the spread of their
 #: stacks.
 _SIGMA = 0.2
-#: Cuts of a contraction over arrays that are tried.
-_CONTRACTION_PARTS = (1.0, 2.0, 8.0)
+#: Cuts tried where sums stay in the array: of the contraction, and of each array's rows into blocks
+#: on parts of a product of their own. Gaudi 2's compiler halves its engines where a product's last
+#: rows fill no more (Intel, Gaudi graph compiler sources, adff76c: gaudi2_geo_attr.cpp); quarters,
+#: and that other chips do so, are an estimate.
+_CUTS = ((1.0, 1), (2.0, 1), (8.0, 1), (1.0, 4), (8.0, 4))
 _TRAINING_KINDS = (
     _K.ATTENTION_BACKWARD,
     _K.CONV_BACKWARD_DATA,
@@ -151,7 +153,7 @@ def _cycles(
 ) -> FloatArray:
     """Cycles of one product on one array."""
     if machine.dataflow is Dataflow.ROW_STATIONARY:
-        active = row_stationary_active_pes(1.0, m, machine.rows, machine.columns)
+        active = row_stationary_product_pes(m, machine.rows, machine.columns)
         return m * n * k / (active * values.row_stationary_efficiency_fraction)
     form = pipelined_cycles if values.pipelined else systolic_cycles
     return form(m, n, k, machine.rows, machine.columns, machine.dataflow)
@@ -168,8 +170,8 @@ def split_cycles(
 
     Groups go to different arrays first, or not at all; the arrays left to each group split its
     pixels, its filters, or both. Where sums stay in the array, a group's contraction may be cut,
-    too, its partial sums added a column at a time, and either operand may come from either side: a
-    few rows more start no second wave of all arrays.
+    too, its partial sums added a column at a time, either operand may come from either side, and
+    blocks of rows may work apart: a few rows more start no second wave of all arrays.
 
     Args:
         shape: Products, shape (r,).
@@ -182,13 +184,15 @@ def split_cycles(
     if machine.count == 1:
         return shape.groups * _cycles(shape.m, shape.n, shape.k, machine, values)
     best = _shared_cycles(shape, np.ones_like(shape.groups), machine, values)
-    keeps_sums = machine.dataflow is Dataflow.OUTPUT_STATIONARY
-    sides = ((shape.m, shape.n), (shape.n, shape.m))[: 2 if keeps_sums else 1]
-    for (m, n), cut in product(sides, _CONTRACTION_PARTS if keeps_sums else (1.0,)):
+    if machine.dataflow is not Dataflow.OUTPUT_STATIONARY:
+        used = np.clip(shape.groups, 1.0, machine.count)
+        return np.minimum(best, _shared_cycles(shape, used, machine, values))
+    for (cut, blocks), (m, n) in product(_CUTS, ((shape.m, shape.n), (shape.n, shape.m))):
+        arrays = machine.in_row_blocks(blocks)
         part = replace(shape, groups=shape.groups * cut, m=m, n=n, k=np.ceil(shape.k / cut))
         added = (cut - 1) * shape.groups * m * n / (machine.count * machine.columns)
-        used = np.clip(part.groups, 1.0, machine.count)
-        best = np.minimum(best, _shared_cycles(part, used, machine, values) + added)
+        used = np.clip(part.groups, 1.0, arrays.count)
+        best = np.minimum(best, _shared_cycles(part, used, arrays, values) + added)
     return best
 
 
@@ -349,7 +353,7 @@ def _attention(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> 
     # Keys and values of earlier tokens come from the cache in main memory.
     is_cached = rows["kv_len"] > rows["q_len"]
     stays = np.isfinite(batch_parts(rows, machine)) & ~is_cached
-    moved = np.where(stays, saved_bytes(rows, machine), rows.bytes)
+    moved = np.where(stays, 0.0, rows.bytes)
     return _array_costs(rows, parts.scores, compute, parts.flop, moved, machine)
 
 
@@ -371,8 +375,7 @@ def _recurrent(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> 
     later_steps = np.maximum(parts.steps - 1.0, 0.0)
     reread = np.where(recurrent > machine.resident_bytes, recurrent * later_steps, 0.0)
     other = rows.bytes - weights
-    saved = np.where(other <= machine.resident_bytes, saved_bytes(rows, machine), other)
-    moved = stored + reread + saved
+    moved = stored + reread + np.where(batch_parts(rows, machine) == 1, 0.0, other)
     costs = _array_costs(rows, parts.inputs, compute, density * rows.column("flop"), moved, machine)
     start = later_steps * machine.operator_start_s
     return replace(costs, time_s=costs.time_s + start)
@@ -410,7 +413,7 @@ def _vector(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> Row
     weights: FloatArray = rows.column("weight_bytes")
     parts = batch_parts(rows, machine)
     on_chip = np.isfinite(parts)
-    activations = np.where(on_chip, saved_bytes(rows, machine), rows.bytes - weights)
+    activations = np.where(on_chip, 0.0, rows.bytes - weights)
     late = np.where(on_chip, parts - 1.0, 0.0) * machine.operator_start_s
     moved = weights * machine.streamed_weight_fraction + activations
     return _vector_costs(rows, machine, moved, late)
