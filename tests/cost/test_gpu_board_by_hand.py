@@ -318,3 +318,17 @@ def test_sums_at_half_the_rate_leave_the_other_half_to_operands():
     peak, fed = np.full(3, 71e12), np.array([142e12, 142e12, 71e12])
     reached = reached_flop_per_s(peak, fed, np.array([0.6, 0.4, 0.6]))
     assert reached == pytest.approx([0.95 * 71e12, 0.4 * 142e12, 0.6 * 71e12])
+
+
+@pytest.mark.parametrize("board", ["rtx-3090", "rtx-4090", "rtx-5090"])
+def test_bf16_and_tf32_of_geforce_boards_lose_no_more_to_operands_than_fp16(board) -> None:
+    """All three are summed in FP32, at half of the multipliers' rate (GA102 whitepaper)."""
+    machine = GpuMachine.of(gpu(board), GpuParameters.class_wide())
+    rates, fed = machine.contraction_flop_per_s, machine.fed_flop_per_s
+    for dtype in (Dtype.FP16, Dtype.BF16, Dtype.TF32):
+        assert fed[dtype] / rates[dtype] == pytest.approx(2.0, rel=0.01)
+    half, brain = (
+        cost_gpu(graph([gemm(4096, 4096, 4096, dtype=dtype)], dtype), gpu(board)).time_s[0]
+        for dtype in (Dtype.FP16, Dtype.BF16)
+    )
+    assert brain == pytest.approx(half, rel=0.01)

@@ -202,8 +202,8 @@ def _product_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) ->
         parameters.convolution.matrix_efficiency,
         parameters.convolution.vector_efficiency,
     )
-    reached = reached_flop_per_s(layer.peak_flop_per_s, layer.fed_flop_per_s, best * gathered)
-    rate = reached * _gradient_loss(layer, parameters)
+    part = best * gathered * _gradient_loss(layer, parameters)
+    rate = reached_flop_per_s(layer.peak_flop_per_s, layer.fed_flop_per_s, part)
     shape = GemmShape(
         layer.groups, layer.m, layer.n, layer.k, layer.width_bytes, rate, layer.matrix
     )

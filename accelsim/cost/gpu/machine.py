@@ -408,10 +408,14 @@ def reached_flop_per_s(
 
 
 def _fed_rates(profile: GpuProfile, rates: FloatArray) -> FloatArray:
-    """Rates at which operands are multiplied, by dtype code: the listed ones."""
-    fed = rates.copy()
-    for dtype in profile.matrix_fp32_accumulate_flop_per_s:
-        fed[dtype] = np.fmax(fed[dtype], profile.matrix_flop_per_s[dtype].value)
+    """Rates at which operands are multiplied, by dtype code: the listed ones; BF16 and TF32, which
+    are summed in FP32 alone and listed so, as much more as FP16.
+    """
+    fed, listed = rates.copy(), profile.matrix_flop_per_s
+    for dtype, summed in profile.matrix_fp32_accumulate_flop_per_s.items():
+        fed[dtype] = np.fmax(fed[dtype], listed[dtype].value)
+        if dtype == Dtype.FP16:
+            fed[[Dtype.BF16, Dtype.TF32]] *= listed[dtype].value / summed.value
     return fed
 
 
