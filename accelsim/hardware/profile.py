@@ -377,7 +377,7 @@ class AsicProfile(_Base):
     `weight_cache_bytes` is on-chip memory, part of `sram_bytes`, whose weights stay from one
     inference to the next. `core_count` cores have scratchpads of their own, so that each fetches
     the weights it needs; unset where all arrays share one. `operator_overhead_s` is time to start
-    an operator beyond the class's.
+    an operator beyond the class's, `launch_overhead_s` the host's to start a program.
 
     Attributes:
         arrays: Its matrix arrays.
@@ -386,6 +386,7 @@ class AsicProfile(_Base):
         weight_cache_bytes: Bytes of it that keep weights from one inference to the next.
         core_count: Cores with scratchpads of their own.
         operator_overhead_s: Seconds to start an operator, beyond the class's.
+        launch_overhead_s: Seconds of the host to start a program, which hide behind the one before.
         training: Whether it can train.
         unsupported_operators: Kinds of operators that it leaves to its host.
     """
@@ -397,6 +398,7 @@ class AsicProfile(_Base):
     weight_cache_bytes: Positive | None = None
     core_count: PositiveCount | None = None
     operator_overhead_s: Positive | None = None
+    launch_overhead_s: Positive | None = None
     training: bool = True
     unsupported_operators: tuple[str, ...] = Field(default=(), strict=False)
 

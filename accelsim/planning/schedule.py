@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from accelsim.cost.background import background_power_w
 from accelsim.cost.table import Bound, CostTable, Execution
 from accelsim.frozen import frozen
+from accelsim.hardware.profile import AsicProfile
+from accelsim.hardware.sourced import value_of
 from accelsim.plain import Values
 from accelsim.simulation.device_settings import (
     DeviceRows,
@@ -63,11 +65,14 @@ def device_settings(
     is_called = execution is Execution.COMPILED_CALLS
     link, limit = device.host_link, device.power.limit_w
     shares_memory = on_host or (is_fpga and link is None)
+    launch_s = _GRAPH_LAUNCH_S if device.device_class == "gpu" else None
+    if isinstance(device, AsicProfile):
+        launch_s = value_of(device.launch_overhead_s, None)
     link_rate = _DEFAULT_HOST_LINK_BYTES_PER_S if link is None else link.bandwidth_bytes_per_s.value
     return {
         # the host works beside an overlay
         "execution": Execution.EAGER if is_fpga or is_called else execution,
-        "graph_launch_s": _GRAPH_LAUNCH_S if device.device_class == "gpu" else None,
+        "graph_launch_s": launch_s,
         "is_asynchronous": not on_host,
         "synchronize": is_decode,
         "input_bytes": 0.0 if shares_memory or is_decode else input_bytes,

@@ -52,7 +52,7 @@ def _row(table: Table, index: int) -> MeasuredRun:
     found = replace(row, group=model, label=f"{model}-{sizes['batch']:.0f}")
     cores = 1 if found.run is None else value_of(found.run.run.device.core_count, 1)
     programs = round(float(table["programs"][index]))
-    is_full = found.run is None or programs == cores
+    is_full = found.run is None or programs == min(cores, sizes["batch"])
     return found if is_full else found.refused(f"{programs} programs on {cores} cores")
 
 

@@ -259,6 +259,26 @@ def test_a_device_whose_like_is_far_off_never_leads_without_a_word(run, device, 
     assert (f"{device}: measured runs like this one were" in text) == leads
 
 
+@pytest.mark.parametrize("median", [0.1, 0.5])
+def test_a_chip_leads_with_a_word_where_its_own_rows_were_far_off(run, monkeypatch, median):
+    runs = [
+        {"suite": "asic-networks", "class": "asic", "profile": chip, "rows": 9, "p90": 0.6}
+        | {"setting": "inference 16-bit transformer", "median": off}
+        for chip, off in (("inferentia2", median), ("trainium1", 0.1))
+    ]
+    made = {"runs": runs, "spreads": {}}
+    monkeypatch.setattr("accelsim.planning.evidence.shipped_evidence", lambda: made)
+    evidence.cache_clear()
+    chips = "inferentia2,trainium1,core-i7-3820"
+    text = run("compare", "bert-base", "--devices", chips, "--precision", "bf16").out
+    evidence.cache_clear()
+    row = next(line for line in text.splitlines() if line.startswith("inferentia2 "))
+    assert "~" in row or "*" in row
+    far = "inferentia2: measured runs like this one were 50 % off"
+    assert (far in text) == (median > 0.4)
+    assert "trainium1: measured" not in text
+
+
 def test_a_comparison_of_eager_and_compiled_runs_says_so(run):
     assert "like with like" in run("compare", "resnet-18", "--devices", "t4,tpu-v4").err
     assert (

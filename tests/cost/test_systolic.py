@@ -394,3 +394,20 @@ def test_few_channels_leave_arrays_idle_that_convolve_tap_by_tap():
     assert on_taps("taps", 3, 7) == pytest.approx(49 * on_taps("taps", 3, 1), rel=0.1)
     assert on_taps("taps", 128, 3) == pytest.approx(on_taps("windows", 128, 3), rel=0.05)
     assert on_taps("taps", 64, 1) == on_taps("windows", 64, 1)
+
+
+@pytest.mark.parametrize("chip", ["inferentia2", "tpu-v3"])
+def test_a_sample_runs_on_one_core_and_cores_run_side_by_side(chip):
+    """Cores with scratchpads of their own are devices of their own; text is generated on all."""
+    device = catalog.device(chip)
+    one, two, four = (cost_systolic(layer(batch), device).compute_s.sum() for batch in (1, 2, 4))
+    assert one == pytest.approx(two, rel=0.01)
+    assert four == pytest.approx(2 * two, rel=0.15)
+    generated = layer(1, Phase.PREFILL)
+    assert cost_systolic(generated, device).compute_s.sum() < 0.6 * one
+
+
+def layer(batch, phase=Phase.FORWARD):
+    b = GraphBuilder(precision("bf16"), phase=phase)
+    b.conv(b.input(batch, 128, 56, 56), 128, 3)
+    return b.build()

@@ -106,17 +106,17 @@ def test_cores_fetch_weights_or_activations_again():
     builder.linear(builder.input(4096, 1024), 1024, bias=False)
     many = builder.build()
     builder = GraphBuilder(precision("bf16"))
-    builder.linear(builder.input(1, 1024), 1024, bias=False)
-    one = builder.build()
+    builder.linear(builder.input(4, 1024), 1024, bias=False)
+    few = builder.build()  # a sample for each core
     cores = catalog.device("inferentia1")
     whole = cores.model_copy(update={"core_count": None})
-    weights, vector = 1024 * 1024 * 2, 1024 * 2
+    weights, vectors = 1024 * 1024 * 2, 4 * 1024 * 2
     assert (
         cost_systolic(many, cores).bytes.sum() - cost_systolic(many, whole).bytes.sum()
         == 3 * weights
     )
     assert (
-        cost_systolic(one, cores).bytes.sum() - cost_systolic(one, whole).bytes.sum() == 4 * vector
+        cost_systolic(few, cores).bytes.sum() - cost_systolic(few, whole).bytes.sum() == 4 * vectors
     )
 
 

@@ -135,8 +135,10 @@ def _is_chip(row: _Row) -> bool:
 
 
 def _ratios(fit: Mapping[Key, float], row: _Row) -> dict[str, float]:
+    """Ratios of a row's stack, as far as a file may hold them."""
     place = (row.device_class, row.mode)
-    return {family: _ratio(fit, row.stack, place, family) for family in FAMILIES}
+    found = {family: _ratio(fit, row.stack, place, family) for family in FAMILIES}
+    return {family: min(max(ratio, 0.2), 5.0) for family, ratio in found.items()}
 
 
 def _row(measured: MeasuredRun, ratios: Mapping[str, float]) -> _Row:

@@ -111,6 +111,7 @@ class AsicMachine:
         host_bytes_per_s: Bandwidth of the host link; of main memory where there is none.
         operator_start_s: Time to start one operator: the class's and what the profile adds.
         core_count: Cores that fetch weights into scratchpads of their own.
+        idle_ratio: Cores over those that have a sample: arrays take as long as if all had one.
         streamed_weight_fraction: Share of a model's weights that comes from main memory in every
             run.
         part_limit: Most parts a batch may be run in: the samples of a core in an inference; 0 in
@@ -133,6 +134,7 @@ class AsicMachine:
     host_bytes_per_s: float
     operator_start_s: float
     core_count: float = 1.0
+    idle_ratio: float = 1.0
     streamed_weight_fraction: float = 1.0
     part_limit: float = 1.0
 
@@ -143,14 +145,22 @@ class AsicMachine:
         return replace(self, rows=self.rows / count, count=self.count * count)
 
     def running(self, graph: OperatorGraph, device: AsicProfile) -> AsicMachine:
-        """The machine as a graph finds it: weights in its cache, the batch's parts.
+        """The machine as a graph finds it: weights in its cache, the batch's parts, and of cores with
+        scratchpads of their own those that have a sample.
 
+        A core is a device of its own, which runs a sample alone (AWS Neuron documentation, Data
+        parallel inference; Cloud TPU documentation, TPU v2 and v3); text is generated on all.
         Cached weights have what one sample's largest activations leave of the on-chip memory, and
         activations what cached weights leave; updated weights are not kept.
         """
         if np.isin(graph.phase, TRAINING_PHASES).any():
             return replace(self, part_limit=0.0)
         samples = _sample_count(graph)
+        if samples < self.core_count and np.all(graph.phase == Phase.FORWARD):
+            idle = self.core_count / samples
+            vector = self.vector_flop_per_s / idle
+            busy = replace(self, idle_ratio=idle, core_count=samples, vector_flop_per_s=vector)
+            return busy.running(graph, device)
         parts = max(samples // self.core_count, 1.0)
         weights = float(graph.weight_bytes.sum())
         if device.weight_cache_bytes is None or weights <= 0:

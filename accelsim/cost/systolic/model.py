@@ -69,6 +69,8 @@ _SIGMA = 0.2
 #: rows fill no more (Intel, Gaudi graph compiler sources, adff76c: gaudi2_geo_attr.cpp); quarters,
 #: and that other chips do so, are an estimate.
 _CUTS = ((1.0, 1), (2.0, 1), (8.0, 1), (1.0, 4), (8.0, 4))
+#: Kinds of which each sample has products of its own.
+_OF_SAMPLES = frozenset({_K.BATCHED_GEMM, _K.ATTENTION})
 _TRAINING_KINDS = (
     _K.ATTENTION_BACKWARD,
     _K.CONV_BACKWARD_DATA,
@@ -226,6 +228,15 @@ def _splits(
     )
 
 
+def _on_all_cores(shape: Contraction, kind: OperatorKind, machine: AsicMachine) -> Contraction:
+    """Products as if every core had a sample, which takes as long as where some have none."""
+    if machine.idle_ratio == 1.0:
+        return shape
+    if kind in _OF_SAMPLES:
+        return replace(shape, groups=shape.groups * machine.idle_ratio)
+    return replace(shape, m=shape.m * machine.idle_ratio)
+
+
 def _array_costs(
     rows: Rows,
     shape: Contraction,
@@ -282,13 +293,14 @@ def _compute_s(
     """
     codes = rows.column("dtype")
     cycle_s: FloatArray = weight_density(rows, machine) * machine.seconds_per_cycle[codes]
+    on_vector: FloatArray = shape.flop / machine.vector_flop_per_s[codes]
+    shape = _on_all_cores(shape, rows.kind, machine)
     if rows.kind not in CONV_KINDS:
         return cycle_s * split_cycles(shape, machine, values)
     is_sum = machine.convolves_taps and rows.kind is _K.CONV
     taps = window_volume(rows) if is_sum else np.ones(len(rows))
     tap = replace(shape, k=shape.k / taps)
     packed, _ = pack_groups(tap, machine.rows, machine.columns)
-    on_vector: FloatArray = shape.flop / machine.vector_flop_per_s[codes]
     return np.minimum(taps * cycle_s * split_cycles(packed, machine, values), on_vector)
 
 
@@ -343,12 +355,15 @@ def _attention(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> 
     """
     parts = attention_products(rows)
     codes = rows.column("dtype")
-    cycles = sum(split_cycles(part, machine, values) for part in (parts.scores, parts.context))
+    scores, context = (
+        _on_all_cores(part, rows.kind, machine) for part in (parts.scores, parts.context)
+    )
+    cycles = split_cycles(scores, machine, values) + split_cycles(context, machine, values)
     forward = parts.scores.flop + parts.context.flop
     passes = np.divide(parts.flop, forward, out=np.zeros(len(rows)), where=forward > 0)
     softmax = 6.0 * parts.pairs / machine.vector_flop_per_s[codes]
     products = cycles * passes * machine.seconds_per_cycle[codes]
-    first = np.minimum(products, softmax) / np.maximum(parts.scores.groups, 1.0)
+    first = np.minimum(products, softmax) / np.maximum(scores.groups, 1.0)
     compute = np.maximum(products, softmax) + first
     # Keys and values of earlier tokens come from the cache in main memory.
     is_cached = rows["kv_len"] > rows["q_len"]
@@ -364,7 +379,10 @@ def _recurrent(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> 
     """
     parts = recurrence(rows)
     codes = rows.column("dtype")
-    first, each = (split_cycles(part, machine, values) for part in (parts.inputs, parts.step))
+    first, each = (
+        split_cycles(_on_all_cores(part, rows.kind, machine), machine, values)
+        for part in (parts.inputs, parts.step)
+    )
     density = weight_density(rows, machine)
     cycles = parts.passes * (first + parts.steps * each)
     compute = density * cycles * machine.seconds_per_cycle[codes]
