@@ -145,8 +145,8 @@ class AsicMachine:
         return replace(self, rows=self.rows / count, count=self.count * count)
 
     def running(self, graph: OperatorGraph, device: AsicProfile) -> AsicMachine:
-        """The machine as a graph finds it: weights in its cache, the batch's parts, and of cores with
-        scratchpads of their own those that have a sample.
+        """The machine as a graph finds it: weights in its cache, the batch's parts, and of cores
+        with scratchpads of their own those that have a sample.
 
         A core is a device of its own, which runs a sample alone (AWS Neuron documentation, Data
         parallel inference; Cloud TPU documentation, TPU v2 and v3); text is generated on all.
