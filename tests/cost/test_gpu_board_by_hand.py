@@ -332,3 +332,39 @@ def test_bf16_and_tf32_of_geforce_boards_lose_no_more_to_operands_than_fp16(boar
         for dtype in (Dtype.FP16, Dtype.BF16)
     )
     assert brain == pytest.approx(half, rel=0.01)
+
+
+def test_products_reach_the_share_of_their_vendor_units_and_format() -> None:
+    used = parameters(
+        {
+            "gemm.vector_efficiency": 0.9,
+            "gemm.matrix_efficiency": 0.8,
+            "gemm.other_matrix_efficiency": 0.6,
+            "gemm.fp32_matrix_efficiency": 0.7,
+        }
+    )
+    shares = {"a100-pcie-40gb": (0.9, 0.8), "mi100": (0.7, 0.6), "p100-pcie-16gb": (0.9, 0.9)}
+    for name, expected in shares.items():
+        board = gpu(name)
+        machine = GpuMachine.of(board, used.of_vendor(board.vendor))
+        assert machine.product_efficiency[[Dtype.FP32, Dtype.FP16]] == pytest.approx(expected)
+
+
+def test_batched_products_of_another_vendor_have_a_rate_of_their_own() -> None:
+    row = (K.BATCHED_GEMM, (64, 512, 512, 4096), 2.0 * 64 * 512 * 512 * 4096, 0.0)
+    halved = {"gemm.other_batched_ratio": 0.5}
+    for name, ratio in (("mi100", 2.0), ("v100-pcie-32gb", 1.0)):
+        whole, half = (
+            cost_gpu(graph([row]), gpu(name), parameters=parameters(changes)).compute_s[0]
+            for changes in ({"gemm.other_batched_ratio": 1.0}, halved)
+        )
+        assert half == pytest.approx(ratio * whole, rel=0.05)
+
+
+def test_plain_kernels_of_boards_from_ampere_on_have_no_square_tile_of_128() -> None:
+    tiles = {
+        name: GpuMachine.of(gpu(name), parameters()).plain_tiles
+        for name in ("v100-pcie-32gb", "t4", "a100-pcie-40gb", "l40s")
+    }
+    assert [(128, 128) in offered for offered in tiles.values()] == [True, True, False, False]
+    assert all((64, 128) in offered for offered in tiles.values())

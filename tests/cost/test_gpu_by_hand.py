@@ -44,6 +44,13 @@ def test_row_wise_kernels_fill_their_lanes_by_row_length(kind, best, columns, fi
     assert time_s(kind, (1000, columns), 0.0, 8e6) == pytest.approx(expected)
 
 
+def test_a_softmax_of_more_than_1024_columns_reads_its_rows_again() -> None:
+    filled = {columns: columns / (columns + 64) for columns in (1024, 1025)}
+    kept, longer = (time_s(K.SOFTMAX, (1000, columns), 0.0, 8e6) for columns in filled)
+    assert kept == pytest.approx(8e6 / (1e11 * 0.8 * filled[1024]) + 2e-6)
+    assert longer == pytest.approx(8e6 / (1e11 * 0.8 * 0.5 * filled[1025]) + 2e-6)
+
+
 def test_batch_norms_reduce_over_the_pixels_of_a_channel() -> None:
     inference = graph([(K.BATCH_NORM, (192, 4), 0.0, 8e6)])
     training = concatenate([inference, graph([(K.COPY, (1,), 0.0, 0.0)], phase=Phase.BACKWARD)])

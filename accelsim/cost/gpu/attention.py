@@ -84,7 +84,7 @@ def _rate(
     As `reached_flop_per_s`: FlashAttention-2 reaches 165 TFLOP/s of an RTX 4090 (Zhang et al.,
     SageAttention, ICLR 2025), all that it sums in FP32.
     """
-    rate = machine.product_rate(rows, parameters, parameters.attention.efficiency)
+    rate = machine.product_rate(rows, parameters.attention.efficiency)
     return rate * parameters.attention.backward_efficiency if backward else rate
 
 

@@ -83,6 +83,7 @@ class _Layer:
     width_bytes: FloatArray
     peak_flop_per_s: FloatArray  # of the units
     fed_flop_per_s: FloatArray  # at which they take operands
+    efficiency: FloatArray  # best of their plain products
     matrix: NDArray[np.bool_]
     flop: FloatArray  # of the direct algorithm; gradients do as many as the forward pass
     m: FloatArray  # of one group's implicit GEMM
@@ -115,6 +116,7 @@ class _Layer:
             width_bytes=DTYPE_BYTES[codes],
             peak_flop_per_s=machine.contraction_rate(rows),
             fed_flop_per_s=machine.fed_flop_per_s[codes],
+            efficiency=machine.product_efficiency[codes],
             matrix=matrix,
             flop=product.flop,
             m=m,
@@ -196,13 +198,12 @@ def _implicit_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -
 
 
 def _product_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
-    best = np.where(layer.matrix, machine.matrix_efficiency, parameters.gemm.vector_efficiency)
     gathered = np.where(
         layer.matrix,
         parameters.convolution.matrix_efficiency,
         parameters.convolution.vector_efficiency,
     )
-    part = best * gathered * _gradient_loss(layer, parameters)
+    part = layer.efficiency * gathered * _gradient_loss(layer, parameters)
     rate = reached_flop_per_s(layer.peak_flop_per_s, layer.fed_flop_per_s, part)
     shape = GemmShape(
         layer.groups, layer.m, layer.n, layer.k, layer.width_bytes, rate, layer.matrix

@@ -291,9 +291,7 @@ def contraction_costs(
     return RowCosts(time_s, compute_s / clock, memory_s, flop, moved_bytes, sigma)
 
 
-def gemm_shape(
-    rows: Rows, machine: GpuMachine, parameters: GpuParameters, batch: str = "batch"
-) -> GemmShape:
+def gemm_shape(rows: Rows, machine: GpuMachine, batch: str = "batch") -> GemmShape:
     """Rows of a GEMM kind as a shape, with the efficiency of their units.
 
     Estimate: efficiencies are fitted to single operators.
@@ -303,7 +301,7 @@ def gemm_shape(
     """
     codes = rows.column("dtype")
     matrix = machine.uses_matrix_cores[codes]
-    rate = machine.product_rate(rows, parameters)
+    rate = machine.product_rate(rows)
     return GemmShape(rows[batch], rows["m"], rows["n"], rows["k"], DTYPE_BYTES[codes], rate, matrix)
 
 
@@ -313,7 +311,7 @@ def gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> Ro
     Estimate: the rate of batched kernels over plain ones is fitted to NeuSight's rows; see
     `gemm_compute_s`.
     """
-    shape = gemm_shape(rows, machine, parameters)
+    shape = gemm_shape(rows, machine)
     flop = 2.0 * shape.batch * shape.m * shape.n * shape.k
     batched = rows.kind == OperatorKind.BATCHED_GEMM
     if batched:
@@ -431,7 +429,7 @@ def grouped_gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameter
     Products of unequal experts in one launch: Gale et al., MegaBlocks, arXiv:2211.15841 (2022).
     Estimate: an even share of the rows; popularity is the workload's or the surface's.
     """
-    whole = gemm_shape(rows, machine, parameters, batch="groups")
+    whole = gemm_shape(rows, machine, batch="groups")
     shape = replace(whole, m=whole.m / np.maximum(whole.batch, 1.0))
     compute_s = gemm_compute_s(shape, machine, parameters, split=False)
     flop = 2.0 * whole.m * whole.n * whole.k

@@ -57,8 +57,10 @@ class GemmParameters(_Group):
         vector_efficiency: Best GEMM rate on vector (SIMT) lanes over their peak.
         matrix_efficiency: Best GEMM rate on NVIDIA matrix (tensor) cores over their peak.
         other_matrix_efficiency: The same on other vendors' matrix cores.
+        fp32_matrix_efficiency: The same in FP32, which other vendors' matrix cores alone have.
         batched_ratio: Rate of batched activation GEMMs over plain GEMMs of the same tiles; 0.5 to
             1.5.
+        other_batched_ratio: The same of other vendors' kernels.
         operand_bytes_per_clock: Operand bytes the vector lanes of one SM take from L2 and shared
             memory per clock, however many they are; 4 to 256 B.
         matrix_operand_bytes_per_clock: Operand bytes the matrix cores of one SM take per clock; 32
@@ -84,7 +86,9 @@ class GemmParameters(_Group):
     vector_efficiency: float
     matrix_efficiency: float
     other_matrix_efficiency: float
+    fp32_matrix_efficiency: float
     batched_ratio: float
+    other_batched_ratio: float
     operand_bytes_per_clock: float
     matrix_operand_bytes_per_clock: float
     operand_exposed_fraction: float
@@ -111,7 +115,8 @@ class MemoryParameters(_Group):
         early_efficiency: The same, boards before Volta, whose memory controllers reach less
             whatever the memory.
         other_efficiency: The same, HBM boards of other vendors.
-        softmax_efficiency: Softmax bandwidth over streaming bandwidth, long rows.
+        softmax_efficiency: Softmax bandwidth over streaming bandwidth, rows that stay in registers.
+        long_softmax_ratio: The same of longer rows, which are read more than once, over that.
         norm_efficiency: Layer, group, RMS and batch normalisation bandwidth over streaming
             bandwidth.
         reduction_columns: Row length at which a row-wise kernel reaches half its efficiency; 0 to
@@ -131,6 +136,7 @@ class MemoryParameters(_Group):
     early_efficiency: float
     other_efficiency: float
     softmax_efficiency: float
+    long_softmax_ratio: float
     norm_efficiency: float
     reduction_columns: float
     gather_overhead_bytes: float
@@ -394,13 +400,18 @@ class GpuParameters:
         """
         if vendor == "NVIDIA":
             return self
+        gemm = replace(
+            self.gemm,
+            matrix_efficiency=self.gemm.other_matrix_efficiency,
+            batched_ratio=self.gemm.other_batched_ratio,
+        )
         memory = replace(
             self.memory,
             softmax_efficiency=self.memory.other_softmax_efficiency,
             norm_efficiency=self.memory.other_norm_efficiency,
             special_efficiency=self.memory.other_special_efficiency,
         )
-        return replace(self, memory=memory, dispatch=self.other_dispatch)
+        return replace(self, gemm=gemm, memory=memory, dispatch=self.other_dispatch)
 
     def with_overlay(self, overlay: FittedParameters) -> GpuParameters:
         """The same parameters with a device's overlay.

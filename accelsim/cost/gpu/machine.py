@@ -47,6 +47,8 @@ def tiles_of(names: str) -> Tiles:
 #: Output tiles (rows, columns) of FP32 kernels of other vendors' libraries: both orientations.
 _ALL_TILES = tiles_of("128x128 128x64 64x128 64x64 128x32 32x128 64x32 32x64 32x32")
 _CONVOLUTION_TILES = tiles_of("128x128 128x64 64x128 64x64 128x32 32x128 32x32")
+#: Plain GEMMs of cuBLAS from Ampere on: NeuSight's traces of an A100 show 128x128 in 2 % of rows.
+_SMALLER_TILES = "64x128 64x64 32x128 128x32 32x64 32x32"
 #: Those of cuBLAS and cuDNN by kernel and architecture; "" stands for all others. "plain" and
 #: "batched" GEMMs: NeuSight's traces (cuBLAS 12) show 64x64, 128x32 and 32x128 alone on Pascal, and
 #: one batched tile; public profiles of PyTorch show ampere_sgemm_128x128 for the attention products
@@ -60,7 +62,11 @@ _CONVOLUTION_TILES = tiles_of("128x128 128x64 64x128 64x64 128x32 32x128 32x32")
 #: gemm_dispatch_sm120).
 _TILES: Mapping[tuple[str, str], str] = {
     ("plain", "early"): "64x64 128x32 32x128",
-    ("plain", ""): "128x128 64x128 64x64 32x128 128x32 32x64 32x32",
+    ("plain", "Ampere"): _SMALLER_TILES,
+    ("plain", "Ada"): _SMALLER_TILES,
+    ("plain", "Hopper"): _SMALLER_TILES,
+    ("plain", "Blackwell"): _SMALLER_TILES,
+    ("plain", ""): f"128x128 {_SMALLER_TILES}",
     ("batched", "Maxwell"): "64x128",
     ("batched", "Pascal"): "64x128",
     ("batched", "Volta"): "64x128 64x64 32x128 128x32",
@@ -113,7 +119,8 @@ class GpuMachine:
         bandwidth_bytes_per_s: Data-sheet bandwidth of the main memory.
         stream_bytes_per_s: Bandwidth a streaming kernel reaches.
         l2_bytes: Last-level cache.
-        matrix_efficiency: Best matrix-core GEMM rate over the peak.
+        product_efficiency: Best rate of plain products over the peak by dtype code, shape
+            (formats,).
         vector_operand_bytes_per_s: Operand traffic the vector lanes of all SMs take from on-chip
             memory.
         matrix_operand_bytes_per_s: The same of the matrix cores.
@@ -152,7 +159,7 @@ class GpuMachine:
     bandwidth_bytes_per_s: float
     stream_bytes_per_s: float
     l2_bytes: float
-    matrix_efficiency: float
+    product_efficiency: FloatArray
     vector_operand_bytes_per_s: float
     matrix_operand_bytes_per_s: float
     flop_energy_j: FloatArray
@@ -200,6 +207,7 @@ class GpuMachine:
         limit = None if profile.power.limit_w is None else float(profile.power.limit_w.value)
         is_nvidia = profile.vendor == "NVIDIA"
         is_limited = profile.architecture in _EARLY and not parameters.is_early_library
+        plain = "early" if is_limited else profile.architecture
         sm_count, clock = float(profile.sm_count.value), float(profile.boost_clock_hz.value)
         return cls(
             profile=profile,
@@ -213,11 +221,7 @@ class GpuMachine:
             bandwidth_bytes_per_s=bandwidth,
             stream_bytes_per_s=bandwidth * parameters.value(memory_efficiency_name(profile)),
             l2_bytes=0.0 if profile.l2_bytes is None else float(profile.l2_bytes.value),
-            matrix_efficiency=(
-                parameters.gemm.matrix_efficiency
-                if is_nvidia
-                else parameters.gemm.other_matrix_efficiency
-            ),
+            product_efficiency=_product_efficiencies(matrix, parameters),
             vector_operand_bytes_per_s=sm_count * clock * parameters.gemm.operand_bytes_per_clock,
             matrix_operand_bytes_per_s=sm_count
             * clock
@@ -231,7 +235,7 @@ class GpuMachine:
             burst_power_ratio=parameters.power.burst_ratio,
             power_window_s=parameters.power.window_s if parameters.is_isolated else 0.0,
             isolated_power_ratio=parameters.power.isolated_ratio,
-            plain_tiles=_tiles("plain", "early" if is_limited else "") if is_nvidia else _ALL_TILES,
+            plain_tiles=_tiles("plain", plain) if is_nvidia else _ALL_TILES,
             batched_tiles=_tiles("batched", profile.architecture) if is_nvidia else _ALL_TILES,
             scaled_tiles=_tiles("scaled", "" if _is_stacked(profile) else profile.architecture),
             convolution_tiles=_CONVOLUTION_TILES,
@@ -249,13 +253,12 @@ class GpuMachine:
         """
         return rows.by_dtype(self.contraction_flop_per_s, self.name)
 
-    def product_rate(self, rows: Rows, parameters: GpuParameters, part: float = 1.0) -> FloatArray:
+    def product_rate(self, rows: Rows, part: float = 1.0) -> FloatArray:
         """Best rate of plain products in each row's dtype, FLOP/s, shape (k,).
 
         `part` is what kernels of another kind reach of it.
         """
-        matrix = self.uses_matrix_cores[rows.column("dtype")]
-        best = np.where(matrix, self.matrix_efficiency, parameters.gemm.vector_efficiency)
+        best = self.product_efficiency[rows.column("dtype")]
         fed = rows.by_dtype(self.fed_flop_per_s, self.name)
         return reached_flop_per_s(self.contraction_rate(rows), fed, best * part)
 
@@ -292,6 +295,13 @@ class GpuMachine:
         """
         per_flop: FloatArray = self.flop_energy_j[rows.column("dtype")]
         return flop * per_flop + moved_bytes * self.clocked_byte_energy_j
+
+
+def _product_efficiencies(matrix: NDArray[np.bool_], parameters: GpuParameters) -> FloatArray:
+    """Best rate of plain products over the peak by dtype code, shape (formats,)."""
+    on_matrix_cores = np.full(_FORMATS, parameters.gemm.matrix_efficiency)
+    on_matrix_cores[Dtype.FP32] = parameters.gemm.fp32_matrix_efficiency
+    return np.where(matrix, on_matrix_cores, parameters.gemm.vector_efficiency)
 
 
 @lru_cache(maxsize=64)

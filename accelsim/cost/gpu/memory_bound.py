@@ -28,6 +28,9 @@ _TENSORS_PER_LAUNCH = 36.0
 _ROUTING_KERNELS = 6.0
 #: A row is reduced before its first result is written: two dependent passes.
 _ROW_PASSES = 2.0
+#: Columns of a softmax that a warp keeps in registers; longer rows are read for their maximum,
+#: their sum and their results (PyTorch, PersistentSoftmax.cuh and SoftMax.cu).
+_KEPT_COLUMNS = 1024.0
 #: DRAM and L2 move whole sectors (CUDA C++ Programming Guide, device memory accesses).
 _SECTOR_BYTES = 32.0
 
@@ -74,8 +77,10 @@ def row_wise_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -
     # A batch norm reduces over the pixels of each channel: its long dimension is `rows`.
     length = np.maximum(rows["rows"], 1.0) if rows.kind == _K.BATCH_NORM else columns
     filled = length / (length + parameters.memory.reduction_columns)
+    best: FloatArray | float
     if rows.kind == _K.SOFTMAX:
-        best = parameters.memory.softmax_efficiency
+        ratio = np.where(columns > _KEPT_COLUMNS, parameters.memory.long_softmax_ratio, 1.0)
+        best = parameters.memory.softmax_efficiency * ratio
     else:
         best = (
             1.0

@@ -29,7 +29,7 @@ def recurrent_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
     batch, steps, hidden = rows["batch"], rows["steps"], rows["hidden_size"]
     width, directions = rows["input_size"], np.maximum(rows["directions"], 1.0)
     codes = rows.column("dtype")
-    rate, matrix = machine.product_rate(rows, parameters), machine.uses_matrix_cores[codes]
+    rate, matrix = machine.product_rate(rows), machine.uses_matrix_cores[codes]
     bytes_each: FloatArray = DTYPE_BYTES[codes]
     ones = np.ones(len(rows))
     inputs = GemmShape(

@@ -204,6 +204,9 @@ def test_a_class_fit_to_its_own_model_changes_little() -> None:
     assert fit.parameters.memory.hbm_efficiency == pytest.approx(
         CLASS.memory.hbm_efficiency, rel=0.03
     )
+    ours, others = fit.parameters.dispatch, fit.parameters.other_dispatch
+    launched_s = ours.contraction_s - ours.trailing_s  # no rows of another vendor
+    assert others.contraction_s == pytest.approx(launched_s, rel=1e-3)
 
 
 def test_a_device_fit_is_an_overlay_that_predicts_its_rows(tmp_path: Path) -> None:

@@ -115,9 +115,8 @@ def test_every_fitted_value_has_a_fixed_prior():
 
     stages = [stage for stage in STAGES if not stage.is_of_throttled_boards]
     fitted = {name for stage in stages for name in stage.priors} | set(FIT["issue_times"])
-    others = {f"other_{name}" for name in FIT["issue_times"]} - {"other_dispatch.convolution_s"}
     found_beside = {"gemm.page_walk_loss", "dispatch.plan_lookup_s"}
-    assert set(CENTRES) == fitted | others | found_beside  # no other vendor's convolutions yet
+    assert set(CENTRES) == fitted | found_beside
     for stage in stages:
         assert all(prior.low <= CENTRES[name] <= prior.high for name, prior in stage.priors.items())
     assert class_prior().families == {}
