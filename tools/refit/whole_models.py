@@ -146,11 +146,9 @@ def _row(measured: MeasuredRun, ratios: Mapping[str, float]) -> _Row:
     asked: PublishedRun = measured.run  # type: ignore[assignment]
     run = asked.run
     place = {"device_class": str(run.device.device_class), "mode": run.mode}
-    is_chip = place["device_class"] == _CHIPS
     achieved = [Achieved(**place, family=name, time_ratio=x) for name, x in ratios.items()]
-    spreads = [Spread(**place, log_sigma=0.0, rows=0)] if is_chip else []
-    known = {"achieved": tuple(achieved), "spreads": tuple(spreads)}
-    plain = run.stack.model_copy(update=known)
+    spreads = (Spread(**place, log_sigma=0.0, rows=0),)
+    plain = run.stack.model_copy(update={"achieved": tuple(achieved), "spreads": spreads})
     parameters = choose(run.device, "best").parameters
     simulation = simulated(replace(run, stack=plain), asked.passes, parameters)
     shares = _shares(simulation, asked)
@@ -161,7 +159,7 @@ def _row(measured: MeasuredRun, ratios: Mapping[str, float]) -> _Row:
         **place,
         board=run.device.whole_name,
         residual=residual + explained,
-        log_sigma=simulation.operator_log_sigma if is_chip else simulation.log_sigma,
+        log_sigma=simulation.operator_log_sigma,
         shares=shares,
         bare=residual,
     )
