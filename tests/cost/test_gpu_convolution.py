@@ -8,6 +8,7 @@ from gpu_rows import K, conv, gpu, graph
 
 from accelsim.cost.gpu import GpuMachine, GpuParameters
 from accelsim.cost.gpu.model import cost_gpu
+from accelsim.workloads.dtype import Dtype
 
 #: No limit on the clock, latency or direct kernel beside the arithmetic.
 BARE = GpuParameters.class_wide().with_values(
@@ -102,3 +103,10 @@ def test_only_gradients_that_are_implicit_gemms_are_slower_than_the_forward_pass
     assert (
         compute_s("v100-sxm2-16gb", row)[0] == compute_s("v100-sxm2-16gb", row, parameters=slow)[0]
     )
+
+
+def test_a_few_tiles_more_are_no_second_wave_of_matrix_cores():
+    """16 images are 196 tiles of 64 x 64 for 208 compute units, 17 are 212."""
+    rows = [conv(batch, 256, 256, 14, dtype=Dtype.FP16) for batch in (16, 17)]
+    few, more = cost_gpu(graph(rows, Dtype.FP16), gpu("mi250")).time_s
+    assert few <= more < 1.25 * 17 / 16 * few

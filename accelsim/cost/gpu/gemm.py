@@ -45,8 +45,9 @@ _LANES_OF_A_SHARE = 64.0
 _SPLITS = (2.0, 4.0, 8.0, 16.0, 32.0)
 #: Rows worked on at once: the columns of a block stay in a core's cache.
 _BLOCK = 4096
-#: Time over that of tiles and waves in part, at most: estimate. Libraries choose among more kernels
-#: than are modelled, and no measured network loses more of its rate to a larger batch.
+#: Time over that of tiles and waves in part, at most, but on NVIDIA's matrix cores: estimate.
+#: Libraries choose among more kernels than are modelled, AMD's some that share the last wave
+#: (stream-K: Osama et al., PPoPP 2023), and no measured network loses more to a larger batch.
 MOST_QUANTISED = 1.25
 
 
@@ -154,7 +155,7 @@ def _fastest(
         np.minimum(best, _waves(count, machine, narrow) * step * depth, out=best)
         if split:
             _try_splits(best, shape, count, step, tall * wide, machine, parameters)
-        if split and not matrix:
+        if split and not (matrix and machine.profile.vendor == "NVIDIA"):
             filled = shape.batch * np.maximum(shape.m / tall, 1.0) * edges[wide][1]
             shared = np.maximum(filled, _waves(shape.batch * edges[wide][1], machine))
             np.minimum(in_part, shared * step * depth, out=in_part)
