@@ -25,6 +25,7 @@ from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.options import RunOptions
 from accelsim.planning.serving.options import ServingOptions
 from accelsim.planning.serving.plan import ReplicaPlan, replica_plan
+from accelsim.stack_catalog import default_stack
 from accelsim.validation.columns import attention_graph, gemm_graph, roofline_s, vector_graph
 from accelsim.validation.data_folder import DataFolder, Table, schema
 from accelsim.validation.figure_rows import FigureRow, answered, figure_batches
@@ -80,7 +81,9 @@ def load(folder: DataFolder) -> list[Batch]:
 
 @frozen
 class _Stages:
-    """Rows whose operators run one after the other: all first ones, all second ones, and so on."""
+    """Rows whose operators run one after the other: all first ones, all second ones, and so on;
+    by the device's usual stack.
+    """
 
     graph: OperatorGraph
     profile: DeviceProfile
@@ -90,7 +93,9 @@ class _Stages:
         costs = operator_costs(self.graph, self.profile, Execution.COMPILED, parameters)
         seconds = self._sum(costs.time_s)
         sigma = np.broadcast_to(costs.log_sigma, (len(self.graph),))
-        return Prediction(seconds, self._sum(sigma * costs.time_s) / seconds)
+        spreads = default_stack(self.profile).log_sigmas(self.profile.device_class, "inference")
+        own = self._sum(sigma * costs.time_s) / seconds
+        return Prediction(seconds, np.hypot(own, spreads["whole"]))
 
     def _sum(self, values: FloatArray) -> FloatArray:
         total: FloatArray = values.reshape(self.stages, -1).sum(axis=0)

@@ -10,7 +10,7 @@ bandwidth.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,13 @@ from accelsim.cost.table import RowCosts, Rows
 from accelsim.frozen import frozen
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, IntArray
-from accelsim.workloads.operator import ATTENTION_KINDS, CONTRACTION_KINDS, CONV_KINDS, OperatorKind
+from accelsim.workloads.operator import (
+    ATTENTION_KINDS,
+    CONTRACTION_KINDS,
+    CONV_KINDS,
+    OperatorKind,
+    Phase,
+)
 
 if TYPE_CHECKING:
     from accelsim.cost.gpu.gpu_parameters import GpuParameters, LoopConditions
@@ -250,13 +256,29 @@ def with_surfaces(formula: Formula) -> Formula:
         found = _on_surfaces(costs, rows, machine, parameters)
         if conditions is not None or rows.kind not in _FILLED:
             return found
-        return _within(found, _least_filled_s(formula, found.time_s, rows, machine, parameters))
+        time_s = found.time_s.copy()
+        for side, own in _filled_sides(rows):
+            some = Rows(rows.graph, rows.index[own], rows.kind)
+            time_s[own] = _least_filled_s(formula, side, time_s[own], some, machine, parameters)
+        return _within(found, time_s)
 
     return with_measured_shape
 
 
+def _filled_sides(rows: Rows) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    """Sides that grow with a batch, and which of r rows each grows in: products that yield the
+    gradients of weights are summed up over the batch.
+    """
+    is_gradient = rows.column("phase") == int(Phase.BACKWARD)
+    is_gradient &= (rows.kind == _K.GEMM) & (rows.column("weight_bytes") == 0)
+    for side, own in ((_FILLED[rows.kind], ~is_gradient), ("k", is_gradient)):
+        if own.any():
+            yield side, own
+
+
 def _least_filled_s(
     formula: Formula,
+    side: str,
     time_s: FloatArray,
     rows: Rows,
     machine: GpuMachine,
@@ -265,7 +287,6 @@ def _least_filled_s(
     """The least of r rows' own times and those of the same rows filled up, and no less than that of
     the size to fill up to below; shape (r,).
     """
-    side = _FILLED[rows.kind]
     alike = np.stack([time_s, rows[side], rows.bytes, rows.column("flop")], axis=1)
     _, own, place = np.unique(alike, axis=0, return_index=True, return_inverse=True)
     least_s, size = time_s[own], rows[side][own]
@@ -332,7 +353,7 @@ class _FilledRows(Rows):
 
     def column(self, name: str) -> Any:
         found = Rows.column(self, name)
-        if name not in _GROW:
+        if name not in _GROW or (name == "write_bytes" and self.side == "k"):
             return found
         own = Rows(self.graph, self.index, self.kind)
         grown = self.size / np.maximum(own[self.side], 1.0)
