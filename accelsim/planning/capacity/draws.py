@@ -80,7 +80,7 @@ class Draws:
 
     def _load_of_those_up(self, fleet: Fleet, place: int, draw: int) -> FloatArray | None:
         """Load of each offer, that of instances that are down on the others; None where all are."""
-        load: FloatArray = fleet.load_per_s[place].copy()
+        load: FloatArray = np.where(fleet.count[place] > 0, fleet.load_per_s[place], 0.0)
         if all(self._up_fraction(c) == 1 for c in np.flatnonzero(fleet.count[place]).tolist()):
             return load
         for column in np.flatnonzero(fleet.count[place]).tolist():

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,8 @@ from accelsim.workloads.graph import FloatArray
 _ALTERNATIVES = 4
 #: How often the planned risk is halved until the draws hold.
 _HALVINGS = 5
+#: Most instances beside the scenario's redundancy that may be needed for those that are down.
+_SPARES = 3
 _LOADS = (0.5, 2.0, 10.0)
 _PROBABILITIES = (0.5, 0.99)
 _EFFICIENCIES = (0.8, 1.25)
@@ -71,6 +74,7 @@ class _Question:
         goal: Objective in place of the scenario's.
         efficiency: Speed of all devices over the predicted one.
         error: Spread of the model's error over the known one.
+        spares: Instances of each service that may be down, beside the scenario's redundancy.
     """
 
     probability: float
@@ -79,6 +83,7 @@ class _Question:
     goal: str = ""
     efficiency: float = 1.0
     error: float = 1.0
+    spares: int = 0
 
     @property
     def work(self) -> float:
@@ -246,7 +251,7 @@ class _Planner:
         amounts = self._uses.amounts(rate, open_ways, demand)
         limits = {name: amount for name, amount in amounts.items() if amount.limit is not None}
         objective = amounts[AMOUNTS[asked.goal or self.scenario.objective]]
-        redundancy = self.scenario.constraints.redundancy
+        redundancy = self.scenario.constraints.redundancy + asked.spares
         job = np.array([way.job for way in open_ways], dtype=np.int64)
         jobs = len(self.scenario.jobs)
         return FleetProblem(demand, rate, objective, limits, redundancy, job, jobs)
@@ -283,10 +288,15 @@ class _Planner:
 
     def _checked(self, without: tuple[str, ...] = (), goal: str = "") -> FleetAnswer | None:
         """The best fleet whose latency holds with the probability asked for in the draws: where it
-        does not, as the errors of several devices come together, it is planned for half the risk.
+        does not, as the errors of several devices come together, it is planned for half the risk;
+        where that is no help, for one instance more that is down.
         """
-        for halvings in range(_HALVINGS):
-            planned = _Question(1 - (1 - self._wanted) / 2**halvings, without=without, goal=goal)
+        reliability = self.scenario.reliability
+        fails = reliability.instance_mtbf_s or reliability.spot_mtbf_s
+        most = _SPARES if fails and self.scenario.services else 0
+        for spares, halvings in product(range(most + 1), range(_HALVINGS)):
+            risk = (1 - self._wanted) / 2**halvings
+            planned = _Question(1 - risk, without=without, goal=goal, spares=spares)
             fleet, problem = self._best(planned)
             if fleet is None:
                 return None
