@@ -19,7 +19,7 @@ from dataclasses import fields, replace
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError
@@ -27,7 +27,7 @@ from accelsim.frozen import frozen
 from accelsim.hardware.cluster import Cluster
 from accelsim.hardware.fabric import Protocol
 from accelsim.hardware.placement import Level, Placement, RankGroup, place
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import FloatArray, TextArray
 from accelsim.workloads.operator import OperatorKind
 
 
@@ -145,9 +145,9 @@ class CollectiveCosts:
     time_s: FloatArray
     link_names: tuple[str, ...]
     bytes_on_link: FloatArray
-    binding_link: NDArray[np.str_]
-    algorithm: NDArray[np.str_]
-    protocol: NDArray[np.str_]
+    binding_link: TextArray
+    algorithm: TextArray
+    protocol: TextArray
     log_sigma: float
     warnings: tuple[str, ...] = ()
 
@@ -420,9 +420,9 @@ def collective_costs(
 class _Choices:
     """The algorithms and protocols open to a group, as rows: totals, and per level."""
 
-    names: NDArray[np.str_]
-    protocols: NDArray[np.str_]
-    link_names: NDArray[np.str_]
+    names: TextArray
+    protocols: TextArray
+    link_names: TextArray
     latency_s: FloatArray
     seconds_per_byte: FloatArray
     level_latency_s: FloatArray

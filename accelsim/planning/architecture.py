@@ -389,7 +389,7 @@ def pareto_mask(values: FloatArray) -> BoolArray:
     Args:
         values: Objectives to be small, shape (n, objectives).
     """
-    keep = np.ones(len(values), dtype=np.bool_)
+    keep = np.ones(len(values), dtype=bool)
     for index in np.lexsort(values.T[::-1]).tolist():
         if not keep[index]:
             continue

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from accelsim.frozen import frozen
 from accelsim.workloads.dtype import Precision
-from accelsim.workloads.graph import FloatArray, OperatorGraph, is_kind
+from accelsim.workloads.graph import FloatArray, OperatorGraph, TextArray, is_kind
 from accelsim.workloads.operator import ATTENTION_KINDS, CONV_KINDS, OperatorKind
 
 _K = OperatorKind
@@ -63,9 +63,7 @@ class Setting:
         return f"{self.precision} {mode} of {kinds.get(self.model, 'other models')}"
 
 
-def model_kinds(
-    kind: NDArray[np.integer[Any]], flop: FloatArray, *, generates: bool
-) -> NDArray[np.str_]:
+def model_kinds(kind: NDArray[np.integer[Any]], flop: FloatArray, *, generates: bool) -> TextArray:
     """Kind of model by its operators, in s scenarios.
 
     Args:

@@ -158,7 +158,7 @@ def _scale_bytes(rows: KernelRows) -> float:
 def _gemm(rows: KernelRows) -> tuple[OperatorGraph, int]:
     m, n, k = (rows.sizes[name] for name in ("m", "n", "k"))
     ((compute, weight),) = _formats(rows)
-    plain = np.zeros(len(rows), dtype=np.bool_)
+    plain = np.zeros(len(rows), dtype=bool)
     graph = gemm_graph(
         np.ones(len(rows)), m, n, k, compute, batched=plain, weight=weight, output=Dtype.BF16
     )

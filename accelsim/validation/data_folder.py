@@ -279,7 +279,7 @@ class DataFolder:
         for column in schema.columns:
             _check_column(column, header)
         line = np.array(lines, dtype=np.int64)
-        usable = np.ones(len(rows), dtype=np.bool_)
+        usable = np.ones(len(rows), dtype=bool)
 
         def refuse(column: str | None, reason: str, wrong: Mapping[int, str]) -> None:
             """Record rows that cannot be used, and take them out."""

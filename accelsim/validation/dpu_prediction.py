@@ -81,7 +81,7 @@ class DpuRuns:
     @property
     def known(self) -> BoolArray:
         """Rows whose networks' layers are known, shape (n,)."""
-        return np.array([network is not None for network in self.networks], dtype=np.bool_)
+        return np.array([network is not None for network in self.networks], dtype=bool)
 
     def take(self, index: IntArray) -> DpuRuns:
         """Some of the rows."""
@@ -102,8 +102,8 @@ def _boards_of(rows: Sequence[DpuRow]) -> DpuBoards:
         memory_bytes_per_s=known[:, 0],
         host_ratio=known[:, 1],
         scan_threads=np.array([_scan_threads(row.release) for row in rows]),
-        has_wide_memory=np.array([row.board == _WIDE_MEMORY for row in rows], dtype=np.bool_),
-        is_early=np.array([_is_early(row) for row in rows], dtype=np.bool_),
+        has_wide_memory=np.array([row.board == _WIDE_MEMORY for row in rows], dtype=bool),
+        is_early=np.array([_is_early(row) for row in rows], dtype=bool),
     )
 
 

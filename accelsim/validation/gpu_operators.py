@@ -271,7 +271,7 @@ def _bench_operators(op: str, dtype: Dtype) -> Iterator[_Operators]:
 
 def _bench_pass(table: Table, operators: _Operators) -> Iterator[Batch]:
     rows = table.take(np.isfinite(table[operators.column]))
-    known = np.ones(len(rows), dtype=np.bool_)
+    known = np.ones(len(rows), dtype=bool)
     for size in operators.shape:
         if rows[size].dtype.kind == "f":  # False where it is empty, too
             known &= rows[size] >= (0 if size.startswith("pad") else 1)

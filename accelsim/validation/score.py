@@ -308,7 +308,7 @@ def _score_batch(batch: Batch, choice: Choice | None) -> ScoredRows:
         prediction = batch.predict(choice.parameters)
     except AccelsimError as error:
         return _rows(batch, _short(error))
-    keep = np.ones(len(batch), dtype=np.bool_)
+    keep = np.ones(len(batch), dtype=bool)
     if choice.saw_operators and batch.fit_source:
         keep = held_out_mask(batch.label.tolist(), batch.held_out_share)
     return _rows(batch, "", choice, prediction, keep)
@@ -420,11 +420,11 @@ def _subsets(parts: Sequence[ScoredRows]) -> Iterable[tuple[str, BoolArray, bool
     group = np.concatenate([part.group for part in parts])
     names = np.unique(group).tolist()
     if len(names) > 1:
-        yield "all", np.ones(len(group), dtype=np.bool_), True
+        yield "all", np.ones(len(group), dtype=bool), True
     for name in names:
         yield name, group == name, False
     for name in dict.fromkeys(name for part in parts for name, _ in part.views):
-        masks = [dict(part.views).get(name, np.zeros(len(part), dtype=np.bool_)) for part in parts]
+        masks = [dict(part.views).get(name, np.zeros(len(part), dtype=bool)) for part in parts]
         mask = np.concatenate(masks)
         if mask.any():
             yield name, mask, True

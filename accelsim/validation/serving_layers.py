@@ -151,7 +151,7 @@ def _layer_batches(table: Table) -> Iterator[Batch]:
 
 def _products(sizes: Sequence[tuple[int, int]], tokens: FloatArray) -> tuple[OperatorGraph, int]:
     """Products with weights and, of a layer, its two norms; a row of each per token count."""
-    ones, plain = np.ones(len(tokens)), np.zeros(len(tokens), dtype=np.bool_)
+    ones, plain = np.ones(len(tokens)), np.zeros(len(tokens), dtype=bool)
     graphs = [
         gemm_graph(
             ones, tokens, wide * ones, deep * ones, Dtype.BF16, batched=plain, weight=Dtype.BF16

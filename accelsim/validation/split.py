@@ -37,7 +37,7 @@ def held_out_mask(labels: Iterable[str], share: float = HELD_OUT_SHARE) -> BoolA
         known[label] if label in known else known.setdefault(label, _bucket(label) < limit)
         for label in labels
     ]
-    return np.array(sides, dtype=np.bool_)
+    return np.array(sides, dtype=bool)
 
 
 def _bucket(label: str) -> int:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.cluster_catalog import cluster
 from accelsim.cost.collective import collective_costs
@@ -30,7 +29,7 @@ from accelsim.validation.suite import (
     refused_batch,
     register_suite,
 )
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 SCHEMA = schema("training/nccl_allreduce.csv.gz")
 SCALING_SCHEMA = schema("training/collectives_scaling.csv")
@@ -56,7 +55,7 @@ class AllReduces:
 
     device: str
     node_name: str
-    ranks: NDArray[np.int64]
+    ranks: IntArray
     payload_bytes: FloatArray
     measured_s: FloatArray
 
@@ -70,10 +69,10 @@ def measured_all_reduces(table: Table) -> Iterator[AllReduces]:
         yield AllReduces(device, _NODES.get(device, ""), ranks, rows["size_bytes"], measured)
 
 
-def is_held_out(ranks: NDArray[np.int64], payload_bytes: FloatArray) -> NDArray[np.bool_]:
+def is_held_out(ranks: IntArray, payload_bytes: FloatArray) -> BoolArray:
     """Rows that no fit saw: six ranks, and sizes of an odd count of MiB."""
-    is_odd: NDArray[np.bool_] = (payload_bytes / 2**20) % 2 >= 1
-    kept: NDArray[np.bool_] = is_odd | (ranks == _HELD_OUT_RANKS)
+    is_odd: BoolArray = (payload_bytes / 2**20) % 2 >= 1
+    kept: BoolArray = is_odd | (ranks == _HELD_OUT_RANKS)
     return kept
 
 
@@ -133,7 +132,7 @@ def _batch(rows: AllReduces) -> Batch:
     if not rows.node_name:
         return refused_batch(*columns, f"no node of {rows.device}")
     prediction, wire_s = _predicted(rows)
-    views: tuple[tuple[str, NDArray[np.bool_]], ...] = ()
+    views: tuple[tuple[str, BoolArray], ...] = ()
     if rows.node_name != _DEEPBENCH_NODE:
         views = (("held out", is_held_out(rows.ranks, rows.payload_bytes)),)
     return Batch(
@@ -165,7 +164,7 @@ def _predicted(rows: AllReduces) -> tuple[Prediction, FloatArray]:
 
 def _refused(table: Table) -> Iterator[Batch]:
     is_collective = table["what"] == "all_reduce busbw"
-    reasons: Mapping[str, NDArray[np.bool_]] = {
+    reasons: Mapping[str, BoolArray] = {
         _NO_SYSTEM: is_collective,
         _NO_ALL_REDUCE: ~is_collective,
     }

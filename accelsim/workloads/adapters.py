@@ -11,12 +11,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.backward import RowBlock, backward_graph, row_dims, rows_graph
 from accelsim.workloads.dtype import Precision
-from accelsim.workloads.graph import IntArray, OperatorGraph, concatenate
+from accelsim.workloads.graph import BoolArray, IntArray, OperatorGraph, concatenate
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.training import Optimizer, optimizer_graph, word_loss_graph
 
@@ -24,7 +23,7 @@ _MARK = ".lora_"
 _OF_WEIGHTS = (".grad_weight", ".grad_bias")
 
 
-def is_adapter(graph: OperatorGraph) -> NDArray[np.bool_]:
+def is_adapter(graph: OperatorGraph) -> BoolArray:
     """Rows of adapters, shape (n,)."""
     return np.array([_MARK in name for name in graph.name], dtype=bool)
 

@@ -348,7 +348,7 @@ def _joined(kind: OperatorKind) -> _Gradients:
     stands in its place.
     """
 
-    def gradients(forward: ForwardRows, needed: NDArray[np.bool_]) -> list[RowBlock]:
+    def gradients(forward: ForwardRows, needed: BoolArray) -> list[RowBlock]:
         taken = forward.where(needed)
         return [taken.gradient(kind=kind, read=taken.write)]
 

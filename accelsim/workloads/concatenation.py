@@ -42,7 +42,7 @@ def elide_copies(graph: OperatorGraph) -> OperatorGraph:
     read, write, gone = (
         graph.read_bytes.copy(),
         graph.write_bytes.copy(),
-        np.zeros(len(graph), dtype=np.bool_),
+        np.zeros(len(graph), dtype=bool),
     )
     consumers = np.bincount(graph.dependency, minlength=len(graph))
     for row in np.flatnonzero(is_copy).tolist():

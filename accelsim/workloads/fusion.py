@@ -14,9 +14,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, compressed_rows, is_kind
+from accelsim.workloads.graph import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    OperatorGraph,
+    compressed_rows,
+    is_kind,
+)
 from accelsim.workloads.operator import CONTRACTION_KINDS, OWN_STATISTICS, OperatorKind, Phase
 
 _K = OperatorKind
@@ -134,7 +140,7 @@ def _groups(graph: OperatorGraph, *, epilogues: bool) -> IntArray:
     return head
 
 
-def _is_read_outside(graph: OperatorGraph, member: IntArray) -> NDArray[np.bool_]:
+def _is_read_outside(graph: OperatorGraph, member: IntArray) -> BoolArray:
     """Whether a row of another fused operator, or none, reads what each row writes."""
     reader = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_offset))
     written = np.ones(len(graph), dtype=bool)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.plan import pairs, product_of
@@ -60,10 +61,10 @@ class Pool:
     def __init__(self, device: str, seed: int = 0) -> None:
         self.device = device
         self.generator = torch.Generator(device=device).manual_seed(seed)
-        self._values: dict[torch.dtype, torch.Tensor] = {}
+        self._values: dict[torch.dtype, Tensor] = {}
         self._place = 0
 
-    def take(self, dtype: torch.dtype, *sizes: int) -> torch.Tensor:
+    def take(self, dtype: torch.dtype, *sizes: int) -> Tensor:
         """The next part of the pool, as a view; longer tensors than the pool repeat it, in memory
         of their own.
         """
@@ -77,23 +78,23 @@ class Pool:
         self._place += -(-count // self._ALIGNMENT) * self._ALIGNMENT
         return values[start : start + count].view(sizes)
 
-    def own(self, dtype: torch.dtype, *sizes: int) -> torch.Tensor:
+    def own(self, dtype: torch.dtype, *sizes: int) -> Tensor:
         """The next part of the pool, copied."""
         taken = self.take(dtype, *sizes)
         return taken if taken.numel() > self.COUNT else taken.clone()
 
-    def indices(self, below: int, *sizes: int) -> torch.Tensor:
+    def indices(self, below: int, *sizes: int) -> Tensor:
         """Uniform random integers from 0 to `below` - 1."""
         return torch.randint(below, sizes, generator=self.generator, device=self.device)
 
-    def _of(self, dtype: torch.dtype) -> torch.Tensor:
+    def _of(self, dtype: torch.dtype) -> Tensor:
         if dtype not in self._values:
             drawn = torch.randn(self._DRAWN, generator=self.generator, device=self.device)
             self._values[dtype] = _repeated(drawn.to(dtype), self.COUNT)
         return self._values[dtype]
 
 
-def _repeated(values: torch.Tensor, count: int) -> torch.Tensor:
+def _repeated(values: Tensor, count: int) -> Tensor:
     whole, rest = divmod(count, len(values))
     return torch.cat([values] * whole + [values[:rest]])
 
@@ -115,10 +116,10 @@ class Operands:
         self.shape = {**_DEFAULTS, **case.shape}
         self.device = numbers.device
         self.dtype = torch_dtype(case.dtype)
-        self.written: list[torch.Tensor] = []
-        self.weights: list[torch.Tensor] = []
+        self.written: list[Tensor] = []
+        self.weights: list[Tensor] = []
         self._numbers = numbers
-        self._inputs: dict[tuple[int, ...], torch.Tensor] = {}
+        self._inputs: dict[tuple[int, ...], Tensor] = {}
 
     def sizes(self, names: str) -> list[int]:
         """Dimensions of the case, literal sizes and products of both, by names apart."""
@@ -136,17 +137,17 @@ class Operands:
             return int(product_of(text, self.shape))
         return text
 
-    def values(self, *sizes: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    def values(self, *sizes: int, dtype: torch.dtype | None = None) -> Tensor:
         """Numbers that the operator before has just written."""
         result = self.stored(*sizes, dtype=dtype)
         self.written.append(result.data)  # not the tensor: autograd would count the writes
         return result
 
-    def single(self, *sizes: int) -> torch.Tensor:
+    def single(self, *sizes: int) -> Tensor:
         """New values in 32 bits, for what a library has in no fewer."""
         return self.values(*sizes, dtype=torch.float32)
 
-    def stored(self, *sizes: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    def stored(self, *sizes: int, dtype: torch.dtype | None = None) -> Tensor:
         """Numbers that were written long ago: saved activations."""
         return self._numbers.own(dtype or self.dtype, *sizes)
 
@@ -157,29 +158,29 @@ class Operands:
         self.weights.append(result)
         return result
 
-    def table(self, *sizes: int) -> torch.Tensor:
+    def table(self, *sizes: int) -> Tensor:
         """Weights in memory of their own, as lookups find them."""
         result = self.stored(*sizes)
         self.weights.append(result)
         return result
 
-    def learned(self, *sizes: int) -> torch.Tensor:
+    def learned(self, *sizes: int) -> Tensor:
         """A table that wants gradients, as a model's does: without, the framework skips the sizes
         of bags.
         """
         return self.table(*sizes).requires_grad_()
 
-    def input(self, *sizes: int) -> torch.Tensor:
+    def input(self, *sizes: int) -> Tensor:
         """Activations: the same tensor for all calls of the case."""
         if sizes not in self._inputs:
             self._inputs[sizes] = self.values(*sizes)
         return self._inputs[sizes]
 
-    def indices(self, below: int, *sizes: int) -> torch.Tensor:
+    def indices(self, below: int, *sizes: int) -> Tensor:
         """Uniform random integers from 0 to `below` - 1."""
         return self._numbers.indices(below, *sizes)
 
-    def mask(self, *sizes: int) -> torch.Tensor:
+    def mask(self, *sizes: int) -> Tensor:
         """What is kept of saved activations: half of them."""
         return self.stored(*sizes) > 0
 
@@ -189,7 +190,7 @@ class Operands:
         self.weights += [*result.parameters(), *result.buffers()]
         return result
 
-    def operand(self, text: str) -> torch.Tensor:
+    def operand(self, text: str) -> Tensor:
         """An operand by its role and dimensions, as "weight: n k"; without role, new values.
 
         What follows an arrow is the order in which its axes are seen.
@@ -197,7 +198,7 @@ class Operands:
         role, _, axes = text.rpartition(": ")
         names, _, order = axes.partition(" -> ")
         make = getattr(self, role or "values")
-        result: torch.Tensor = make(*self.sizes(names))
+        result: Tensor = make(*self.sizes(names))
         return result.permute(*map(names.split().index, order.split())) if order else result
 
 

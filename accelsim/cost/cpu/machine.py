@@ -5,7 +5,6 @@ weights live.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.cost.cpu.parameters import CpuParameters
 from accelsim.cost.roofline import rate_table
@@ -14,7 +13,7 @@ from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import CpuProfile, MemoryLevel
 from accelsim.workloads.dtype import Dtype
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
 
 #: Formats whose dot products and tiles are matrix units' work even where the vector units have
@@ -66,7 +65,7 @@ class CpuMachine:
     unit_rate: FloatArray
     lane_rates: FloatArray
     lane_rate: float
-    emulated: NDArray[np.bool_]
+    emulated: BoolArray
     level_capacity_bytes: FloatArray
     level_bytes_per_s: FloatArray
     core_memory_bytes_per_s: float
@@ -286,7 +285,7 @@ def _clock_hz(device: CpuProfile) -> float:
 
 def _contraction_rates(
     device: CpuProfile, vector: FloatArray, values: CpuParameters, share: float
-) -> tuple[FloatArray, FloatArray, NDArray[np.bool_]]:
+) -> tuple[FloatArray, FloatArray, BoolArray]:
     """GEMM and window-kernel rates by format, at the clock that all cores sustain, and which
     formats are widened first.
     """

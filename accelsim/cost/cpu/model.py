@@ -18,7 +18,6 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.cost.assemble import assemble_table, energy_rates
 from accelsim.cost.contraction import (
@@ -114,13 +113,13 @@ def _executed_flop(rows: Rows, machine: CpuMachine) -> FloatArray:
     return flop
 
 
-def supported_rows_cpu(graph: OperatorGraph, device: CpuProfile) -> NDArray[np.bool_]:
+def supported_rows_cpu(graph: OperatorGraph, device: CpuProfile) -> BoolArray:
     """Which rows the CPU can run: every kind but collectives, in any format with a rate or a wider
     one, shape (n,).
     """
     machine = cpu_machine(graph, device, Execution.EAGER, cpu_parameters())
     known = np.isin(graph.kind, [int(kind) for kind in FORMULAS.kinds])
-    computable: NDArray[np.bool_] = known & ~np.isnan(machine.gemm_rate[graph.dtype])
+    computable: BoolArray = known & ~np.isnan(machine.gemm_rate[graph.dtype])
     return computable
 
 

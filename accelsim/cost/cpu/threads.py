@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.cost.cpu.kernel_terms import TERMS
 from accelsim.cost.cpu.kernels import MIRROR_PADDING, RESAMPLING
 from accelsim.frozen import frozen
 from accelsim.workloads.dtype import Dtype
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, TextArray
 from accelsim.workloads.operator import OperatorKind, Phase
 
 _K = OperatorKind
@@ -70,7 +69,7 @@ class OneThread:
     fixed_s: FloatArray
     work: SharedWork
 
-    def __getitem__(self, index: NDArray[np.int64]) -> OneThread:
+    def __getitem__(self, index: IntArray) -> OneThread:
         """Some of the rows."""
         return OneThread(self.time_s[index], self.fixed_s[index], self.work[index])
 
@@ -93,21 +92,21 @@ class SharedWork:
     share: FloatArray
     repeated: FloatArray
 
-    def __getitem__(self, index: NDArray[np.int64]) -> SharedWork:
+    def __getitem__(self, index: IntArray) -> SharedWork:
         """Some of the rows."""
         return SharedWork(self.region_count[index], self.share[index], self.repeated[index])
 
 
-def _start_with(names: NDArray[np.str_], kernels: tuple[str, ...]) -> NDArray[np.bool_]:
+def _start_with(names: TextArray, kernels: tuple[str, ...]) -> BoolArray:
     return np.array([name.startswith(kernels) for name in names.tolist()], dtype=bool)
 
 
-def fixed_terms(kernel: str) -> NDArray[np.bool_]:
+def fixed_terms(kernel: str) -> BoolArray:
     """Terms of a kernel's one-thread time that no thread shares, shape (len(TERMS),)."""
     return _FIXED | _FIRST if kernel.startswith(_STEPWISE) else _FIXED
 
 
-def shared_work(graph: OperatorGraph, names: NDArray[np.str_], terms: FloatArray) -> SharedWork:
+def shared_work(graph: OperatorGraph, names: TextArray, terms: FloatArray) -> SharedWork:
     """How several threads split each row.
 
     Args:
@@ -145,9 +144,7 @@ def _split_shares(graph: OperatorGraph) -> FloatArray:
     return shares
 
 
-def _atomic_elements(
-    graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]
-) -> FloatArray:
+def _atomic_elements(graph: OperatorGraph, kind: OperatorKind, rows: IntArray) -> FloatArray:
     """Elements that several threads add where indices say, atomically, shape (k,): from the grain
     on, in fp32.
 
@@ -162,7 +159,7 @@ def _atomic_elements(
     return atomic
 
 
-def _additions(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
+def _additions(graph: OperatorGraph, kind: OperatorKind, rows: IntArray) -> FloatArray:
     """Gradients of rows that were looked up by indices; how other operators scatter their own rows
     tell.
     """
@@ -174,7 +171,7 @@ def _additions(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]
 def _by_elements(*names: str) -> _Rule:
     """Split from the framework's grain on; the dimensions' product is the count of elements."""
 
-    def rule(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
+    def rule(graph: OperatorGraph, kind: OperatorKind, rows: IntArray) -> FloatArray:
         sizes = [graph.dimension(name, rows, kind) for name in names]
         split: FloatArray = np.where(np.prod(sizes, axis=0) >= _GRAIN, 1.0, 0.0)
         return split
@@ -182,12 +179,12 @@ def _by_elements(*names: str) -> _Rule:
     return rule
 
 
-def _by_rows(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
+def _by_rows(graph: OperatorGraph, kind: OperatorKind, rows: IntArray) -> FloatArray:
     split: FloatArray = np.where(graph.dimension("rows", rows, kind) > 1, 1.0, 0.0)
     return split
 
 
-def _copies(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
+def _copies(graph: OperatorGraph, kind: OperatorKind, rows: IntArray) -> FloatArray:
     """Plain copies; pieces of a concatenation are copied one by one, resampling has rules of its
     own.
     """
@@ -196,7 +193,7 @@ def _copies(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -
     return split
 
 
-def _products(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
+def _products(graph: OperatorGraph, kind: OperatorKind, rows: IntArray) -> FloatArray:
     """In fp32 the math library takes up to four rows on one thread."""
     few = (graph.dimension("m", rows, kind) <= _SERIAL_ROWS) & (
         graph.dimension("batch", rows, kind) <= 1
@@ -205,7 +202,7 @@ def _products(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64])
     return split
 
 
-def _gated_steps(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
+def _gated_steps(graph: OperatorGraph, kind: OperatorKind, rows: IntArray) -> FloatArray:
     """A GRU runs operator by operator: the inputs of all steps are one product, the states of each
     are one of `batch` rows.
 
@@ -222,13 +219,13 @@ def _gated_steps(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int6
     return split
 
 
-def _heads(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
+def _heads(graph: OperatorGraph, kind: OperatorKind, rows: IntArray) -> FloatArray:
     heads = graph.dimension("batch", rows, kind) * graph.dimension("heads", rows, kind)
     split: FloatArray = np.where(heads > 1, 1.0, 0.0)
     return split
 
 
-_Rule = Callable[[OperatorGraph, OperatorKind, NDArray[np.int64]], FloatArray]
+_Rule = Callable[[OperatorGraph, OperatorKind, IntArray], FloatArray]
 _SPLITS: Mapping[OperatorKind, _Rule] = {
     _K.GEMM: _products,
     _K.GRU: _gated_steps,

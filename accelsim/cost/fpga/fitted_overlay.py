@@ -13,7 +13,6 @@ from __future__ import annotations
 from math import ceil
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.cost.fpga.batch_engines import engine_boards
 from accelsim.cost.fpga.host_tasks import HostTask
@@ -22,7 +21,7 @@ from accelsim.cost.fpga.network_layers import layer_columns, layer_rows
 from accelsim.cost.fpga.network_rates import BoardRates, boards_of_device
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import FpgaProfile
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import CONV_KINDS, DIMENSIONS, OperatorKind
 
 _SPATIAL = (OperatorKind.CONV, OperatorKind.CONV_TRANSPOSE, OperatorKind.POOLING)
@@ -50,7 +49,7 @@ class NetworkTimes:
         log_sigma: Spread of ln(measured / predicted).
     """
 
-    rows: NDArray[np.int64]
+    rows: IntArray
     time_s: FloatArray
     compute_s: FloatArray
     memory_s: FloatArray

@@ -14,11 +14,10 @@ from dataclasses import fields
 from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.cost.fpga.network_layers import DEPTHWISE, POOL, LayerColumns
 from accelsim.frozen import frozen
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 #: Processors of a Zynq UltraScale+ (AMD UG1085).
 HOST_CORES = 4.0
@@ -61,10 +60,10 @@ class HostWork:
         scan_s: Reads of main memory that a detector's scan of its scores takes, in one thread, s.
     """
 
-    task: NDArray[np.int64]
+    task: IntArray
     amount: FloatArray
     input_pixels: FloatArray
-    is_cached: NDArray[np.bool_]
+    is_cached: BoolArray
     scan_s: FloatArray
 
 

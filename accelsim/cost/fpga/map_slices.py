@@ -10,9 +10,8 @@ short pieces, and memory moves whole bursts: 8 transfers of 64 bits (JEDEC DDR4,
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 
 _K = OperatorKind
@@ -20,9 +19,7 @@ _K = OperatorKind
 _BURST_BYTES = 64.0
 
 
-def burst_ratios(
-    graph: OperatorGraph, is_layer: NDArray[np.bool_]
-) -> tuple[FloatArray, FloatArray]:
+def burst_ratios(graph: OperatorGraph, is_layer: BoolArray) -> tuple[FloatArray, FloatArray]:
     """Bytes the memory moves over the bytes asked for, of what each row reads and of what it
     writes, shape (n,) each.
 
@@ -47,12 +44,12 @@ def burst_ratios(
     return read, written
 
 
-def is_concatenation(graph: OperatorGraph) -> NDArray[np.bool_]:
+def is_concatenation(graph: OperatorGraph) -> BoolArray:
     """Rows that join maps, shape (n,): the maps are written in place."""
-    return np.array([name == "concat" for name in graph.name], dtype=np.bool_)
+    return np.array([name == "concat" for name in graph.name], dtype=bool)
 
 
-def _writer(graph: OperatorGraph, is_layer: NDArray[np.bool_], row: int) -> int:
+def _writer(graph: OperatorGraph, is_layer: BoolArray, row: int) -> int:
     """The row that writes what `row` passes on: normalisation and most activations run inside a
     layer.
     """
@@ -61,7 +58,7 @@ def _writer(graph: OperatorGraph, is_layer: NDArray[np.bool_], row: int) -> int:
     return row
 
 
-def _map_shape(graph: OperatorGraph, is_layer: NDArray[np.bool_], row: int) -> tuple[float, float]:
+def _map_shape(graph: OperatorGraph, is_layer: BoolArray, row: int) -> tuple[float, float]:
     """Pixels and channels of what a row writes; no pixels where its kind does not tell."""
     kind = graph.kind[row]
     sizes = graph.dimensions_of(row)

@@ -18,7 +18,6 @@ from math import gcd
 from typing import get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.cost.assemble import assemble_table, energy_rates
 from accelsim.cost.contraction import contraction, window_volume
@@ -38,7 +37,7 @@ from accelsim.cost.table import (
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import FpgaProfile
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
 
 _K = OperatorKind
@@ -102,7 +101,7 @@ def _assemble(
     costs: RowCosts,
     device: FpgaProfile,
     values: FpgaParameters,
-    works: NDArray[np.bool_],
+    works: BoolArray,
     tier: Tier = Tier.SPEC,
 ) -> CostTable:
     """A table with energy by part: arithmetic, on-chip and main memory, and the clocks, which run
@@ -146,17 +145,17 @@ def _fitted(costs: RowCosts, graph: OperatorGraph, times: NetworkTimes) -> RowCo
     return RowCosts(time, compute, memory, costs.flop, costs.bytes, sigma)
 
 
-def supported_rows_fpga(graph: OperatorGraph, device: FpgaProfile) -> NDArray[np.bool_]:
+def supported_rows_fpga(graph: OperatorGraph, device: FpgaProfile) -> BoolArray:
     """Which rows the board's overlay can run, shape (n,)."""
     machine = overlay_machine(device, fpga_parameters())
     refused = [rows for rows, *_ in _refusals(graph, machine)]
-    supported: NDArray[np.bool_] = ~np.any(refused, axis=0)
+    supported: BoolArray = ~np.any(refused, axis=0)
     return supported
 
 
 def _refusals(
     graph: OperatorGraph, machine: OverlayMachine
-) -> tuple[tuple[NDArray[np.bool_], str, str], ...]:
+) -> tuple[tuple[BoolArray, str, str], ...]:
     """Rows the overlay cannot run, why, and what to do."""
     unknown = ~np.isin(graph.kind, list(FORMULAS.kinds))
     unknown |= machine.published & np.isin(graph.kind, _GENERAL_KINDS)
@@ -182,16 +181,16 @@ def _refusals(
     )
 
 
-def _has_one_input(graph: OperatorGraph) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = (graph.kind == _K.ELEMENTWISE) & (graph.dims[:, 1] <= 1)
+def _has_one_input(graph: OperatorGraph) -> BoolArray:
+    found: BoolArray = (graph.kind == _K.ELEMENTWISE) & (graph.dims[:, 1] <= 1)
     return found
 
 
-def _fused_rows(graph: OperatorGraph) -> NDArray[np.bool_]:
+def _fused_rows(graph: OperatorGraph) -> BoolArray:
     """Rows that run inside a convolution: batch normalisation and one-input activations, shape
     (n,).
     """
-    fused: NDArray[np.bool_] = _has_one_input(graph) | (graph.kind == _K.BATCH_NORM)
+    fused: BoolArray = _has_one_input(graph) | (graph.kind == _K.BATCH_NORM)
     return fused
 
 
@@ -316,7 +315,7 @@ _HIDDEN = (_K.ELEMENTWISE, _K.BATCH_NORM, _K.POOLING, _K.REDUCTION, _K.COPY)
 
 def _streaming_nodes(
     graph: OperatorGraph, device: FpgaProfile
-) -> tuple[NDArray[np.int64], list[StreamingNode], int]:
+) -> tuple[IntArray, list[StreamingNode], int]:
     """Rows with weights, their nodes, and the images of the run."""
     known = np.isin(graph.kind, (*_STREAMED, *_HIDDEN))
     refused = np.flatnonzero(~known | np.isin(graph.phase, _TRAINING_PHASES))
@@ -388,4 +387,4 @@ def cost_dataflow(
     zero = np.zeros(len(graph))
     flop[index] = graph.flop[index]
     costs = RowCosts(time, time, zero, flop, zero, _SIGMA)
-    return _assemble(graph, costs, device, values, np.ones(len(graph), dtype=np.bool_))
+    return _assemble(graph, costs, device, values, np.ones(len(graph), dtype=bool))

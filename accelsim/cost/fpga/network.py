@@ -16,12 +16,11 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.cost.fpga.host_tasks import HOST_CORES, HostTask, HostWork, host_work, join_work
 from accelsim.cost.fpga.network_layers import CONV, DEPTHWISE, GATE, POOL, LayerColumns, join_layers
 from accelsim.frozen import frozen
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 #: Input channels up to which the first layer's window columns fill the input lanes (PG338, channel
 #: augmentation).
@@ -115,8 +114,8 @@ class DpuBoards:
     memory_bytes_per_s: FloatArray
     host_ratio: FloatArray
     scan_threads: FloatArray
-    has_wide_memory: NDArray[np.bool_]
-    is_early: NDArray[np.bool_]
+    has_wide_memory: BoolArray
+    is_early: BoolArray
 
 
 @frozen(eq=False)
@@ -137,7 +136,7 @@ class DpuNetworks:
         host: Host work of each run.
     """
 
-    start: NDArray[np.int64]
+    start: IntArray
     convolution_s: FloatArray
     depthwise_s: FloatArray
     other_s: FloatArray
@@ -145,7 +144,7 @@ class DpuNetworks:
     read_s: FloatArray
     write_s: FloatArray
     starts: FloatArray
-    is_gate: NDArray[np.bool_]
+    is_gate: BoolArray
     boards: DpuBoards
     host: HostWork
 
@@ -186,7 +185,7 @@ def join_networks(
     )
 
 
-def _cycles(layers: LayerColumns, parallelism: FloatArray, first: NDArray[np.bool_]) -> FloatArray:
+def _cycles(layers: LayerColumns, parallelism: FloatArray, first: BoolArray) -> FloatArray:
     pixels_at_once, inputs_at_once, outputs_at_once = parallelism.T
     positions = np.ceil(layers.rows / pixels_at_once) * layers.columns * layers.window
     inputs = np.ceil(layers.channels_in / inputs_at_once)
@@ -224,7 +223,7 @@ def core_times_s(
     rates: DpuRates,
     *,
     is_shared: bool = False,
-    among: NDArray[np.bool_] | bool = True,
+    among: BoolArray | bool = True,
 ) -> FloatArray:
     """Time of each run's layers on one core, s, shape (k,).
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from accelsim.cost.fpga.map_slices import burst_ratios, is_concatenation
 from accelsim.frozen import frozen
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import IN_PLACE, OperatorKind
 
 _K = OperatorKind
@@ -77,7 +77,7 @@ def join_layers(networks: Sequence[LayerColumns]) -> LayerColumns:
     return LayerColumns(**columns)
 
 
-def layer_rows(graph: OperatorGraph) -> NDArray[np.int64]:
+def layer_rows(graph: OperatorGraph) -> IntArray:
     """Rows of a graph that are layers of their own; the others run inside a convolution or are
     written in place.
     """
@@ -200,7 +200,7 @@ _NARROWEST = 0.02
 #: Share of convolutions with a window below which a network with sums is one of bottlenecks (a
 #: third of a ResNet-50's).
 _BOTTLENECK_WINDOWS = 0.4
-_Mask = NDArray[np.bool_]
+_Mask = BoolArray
 
 
 def _inner_channels(layers: LayerColumns) -> tuple[_Mask, _Mask]:
@@ -212,7 +212,7 @@ def _inner_channels(layers: LayerColumns) -> tuple[_Mask, _Mask]:
     outputs = wide | np.append(wide[1:], [False])
     outputs[0] = False
     inputs = np.append([False], outputs[:-1])
-    masks = np.zeros((2, len(layers.kind)), dtype=np.bool_)
+    masks = np.zeros((2, len(layers.kind)), dtype=bool)
     masks[0, matrix], masks[1, matrix] = inputs, outputs
     is_bottleneck = (layers.kind == SUM).any() and wide.mean() < _BOTTLENECK_WINDOWS
     return (masks[0], masks[1]) if is_bottleneck else _all_channels(layers)
@@ -221,7 +221,7 @@ def _inner_channels(layers: LayerColumns) -> tuple[_Mask, _Mask]:
 def _all_channels(layers: LayerColumns) -> tuple[_Mask, _Mask]:
     """All channels but those of the image."""
     inputs = np.arange(len(layers.kind)) > 0
-    return inputs, np.ones(len(layers.kind), dtype=np.bool_)
+    return inputs, np.ones(len(layers.kind), dtype=bool)
 
 
 #: Channels a pruner keeps or removes together; not published, chosen among 1, 8 and 16 by the error

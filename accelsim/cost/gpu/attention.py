@@ -13,14 +13,13 @@ hide its softmax.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.cost.contraction import visible_pairs
 from accelsim.cost.gpu.gemm import contraction_costs
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.table import RowCosts, Rows
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray
 from accelsim.workloads.operator import OperatorKind
 
 #: Queries and keys one thread block works on (FlashAttention-2 tiles), and keys of one slice of
@@ -103,7 +102,7 @@ def _joined(
     return arithmetic_s + scores * _EXPOSED_FLOP / machine.vector_flop_per_s
 
 
-def _is_short(rows: Rows) -> NDArray[np.bool_]:
+def _is_short(rows: Rows) -> BoolArray:
     return rows["q_len"] <= _INSTRUCTION_ROWS
 
 

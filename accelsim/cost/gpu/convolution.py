@@ -16,7 +16,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.cost.contraction import contraction, window_volume
 from accelsim.cost.gpu.gemm import MOST_QUANTISED, GemmShape, contraction_costs, gemm_compute_s
@@ -25,7 +24,7 @@ from accelsim.cost.gpu.machine import GpuMachine, reached_flop_per_s, tiles_of
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.frozen import frozen
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 from accelsim.workloads.operator import OperatorKind
 
 _K = OperatorKind
@@ -79,12 +78,12 @@ class _Layer:
     channels_out: FloatArray
     groups: FloatArray
     window: FloatArray
-    plain: NDArray[np.bool_]  # stride 1, no dilation
+    plain: BoolArray  # stride 1, no dilation
     width_bytes: FloatArray
     peak_flop_per_s: FloatArray  # of the units
     fed_flop_per_s: FloatArray  # at which they take operands
     efficiency: FloatArray  # best of their plain products
-    matrix: NDArray[np.bool_]
+    matrix: BoolArray
     flop: FloatArray  # of the direct algorithm; gradients do as many as the forward pass
     m: FloatArray  # of one group's implicit GEMM
     n: FloatArray
@@ -124,7 +123,7 @@ class _Layer:
             k=k,
         )
 
-    def part(self, rows: NDArray[np.int64]) -> _Layer:
+    def part(self, rows: IntArray) -> _Layer:
         """Some of the rows."""
         columns = {
             name: getattr(self, name)[rows] for name in self.__dataclass_fields__ if name != "kind"
@@ -232,9 +231,9 @@ def _stepped(depth: FloatArray) -> FloatArray:
     return np.ceil(depth / _STEP) * _STEP
 
 
-def _is_winograd(rows: Rows, layer: _Layer) -> NDArray[np.bool_]:
+def _is_winograd(rows: Rows, layer: _Layer) -> BoolArray:
     square = (rows["kernel_h"] == 3) & (rows["kernel_w"] == 3) & (rows["kernel_d"] == 1)
-    applies: NDArray[np.bool_] = square & layer.plain & (layer.groups == 1) & ~layer.matrix
+    applies: BoolArray = square & layer.plain & (layer.groups == 1) & ~layer.matrix
     return applies
 
 
@@ -242,7 +241,7 @@ def _winograd_costs(
     rows: Rows,
     layer: _Layer,
     algorithm: _Winograd,
-    use: NDArray[np.int64],
+    use: IntArray,
     machine: GpuMachine,
     parameters: GpuParameters,
 ) -> RowCosts:

@@ -16,14 +16,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine, Tiles, cache_bytes_per_s, join_times, tiles_of
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.frozen import frozen
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray
 from accelsim.workloads.operator import OperatorKind
 
 #: Output tiles (rows, columns) of matrix-core kernels (CUTLASS's and cuBLAS's usual set), both
@@ -71,7 +70,7 @@ class GemmShape:
     k: FloatArray
     element_bytes: FloatArray
     flop_per_s: FloatArray
-    matrix: NDArray[np.bool_]
+    matrix: BoolArray
 
     def __len__(self) -> int:
         return len(self.m)
@@ -373,13 +372,13 @@ def _tile_bytes(shape: GemmShape, tall: int, wide: int) -> FloatArray:
     return tiles * (tall + wide) * shape.k * shape.element_bytes
 
 
-def _has_block_scales(rows: Rows, shape: GemmShape) -> NDArray[np.bool_]:
+def _has_block_scales(rows: Rows, shape: GemmShape) -> BoolArray:
     """Products in FP8 or FP4 whose weights take more bytes than their format has: they come with a
     scale per block.
     """
     dtype = rows.column("dtype")
     is_narrow = (dtype == Dtype.FP8) | (dtype == Dtype.FP4)
-    scaled: NDArray[np.bool_] = is_narrow & (
+    scaled: BoolArray = is_narrow & (
         rows.column("weight_bytes") > shape.element_bytes * shape.n * shape.k
     )
     return scaled

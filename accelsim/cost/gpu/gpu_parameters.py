@@ -14,9 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from accelsim.cost.class_parameters import entry_problems
 from accelsim.cost.fitted import FittedParameters
 from accelsim.cost.residual import FamilyResidual, read_families
@@ -25,7 +22,7 @@ from accelsim.cost.table import Tier
 from accelsim.datafile import data_root, read_mapping
 from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.frozen import frozen
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray
 
 #: Largest value of a fraction of a data-sheet rate, and of any other parameter.
 _WHOLE, _LARGEST = 1.0, 1e6
@@ -315,7 +312,7 @@ class LoopConditions:
     cycle_bytes: FloatArray
     batch_rows: FloatArray
     routing_exponent: FloatArray | None = None
-    is_m_contiguous: NDArray[np.bool_] | None = None
+    is_m_contiguous: BoolArray | None = None
 
 
 @frozen

@@ -16,7 +16,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.power import (
@@ -30,7 +29,7 @@ from accelsim.frozen import frozen
 from accelsim.hardware.profile import GpuProfile
 from accelsim.hardware.sourced import Sourced
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray
 
 _FORMATS = len(DTYPE_BYTES)
 Tiles = tuple[tuple[int, ...], ...]
@@ -154,7 +153,7 @@ class GpuMachine:
     clock_hz: float
     contraction_flop_per_s: FloatArray
     fed_flop_per_s: FloatArray
-    uses_matrix_cores: NDArray[np.bool_]
+    uses_matrix_cores: BoolArray
     vector_flop_per_s: float
     bandwidth_bytes_per_s: float
     stream_bytes_per_s: float
@@ -297,7 +296,7 @@ class GpuMachine:
         return flop * per_flop + moved_bytes * self.clocked_byte_energy_j
 
 
-def _product_efficiencies(matrix: NDArray[np.bool_], parameters: GpuParameters) -> FloatArray:
+def _product_efficiencies(matrix: BoolArray, parameters: GpuParameters) -> FloatArray:
     """Best rate of plain products over the peak by dtype code, shape (formats,)."""
     on_matrix_cores = np.full(_FORMATS, parameters.gemm.matrix_efficiency)
     on_matrix_cores[Dtype.FP32] = parameters.gemm.fp32_matrix_efficiency
@@ -384,7 +383,7 @@ def _rate(rates: Mapping[Any, Sourced[float]], dtype: Dtype) -> float | None:
     return float(rates[dtype].value) if dtype in rates else None
 
 
-def _contraction_rates(profile: GpuProfile) -> tuple[FloatArray, NDArray[np.bool_]]:
+def _contraction_rates(profile: GpuProfile) -> tuple[FloatArray, BoolArray]:
     rates, matrix = np.full(_FORMATS, np.nan), np.zeros(_FORMATS, dtype=bool)
     for dtype, rate in profile.vector_flop_per_s.items():
         rates[dtype] = rate.value

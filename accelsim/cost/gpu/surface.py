@@ -23,7 +23,7 @@ from accelsim.cost.shape_surface import Surface
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.frozen import frozen
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
-from accelsim.workloads.graph import FloatArray, IntArray
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 from accelsim.workloads.operator import (
     ATTENTION_KINDS,
     CONTRACTION_KINDS,
@@ -116,7 +116,7 @@ def coordinates(
     return [np.log2(np.maximum(size, 1e-3)) for size in sizes]
 
 
-def surface_rows(rows: Rows) -> dict[str, tuple[str, NDArray[np.int64]]]:
+def surface_rows(rows: Rows) -> dict[str, tuple[str, IntArray]]:
     """Which of the rows have which surface: rows and operator (a key of `AXES`) by surface name.
 
     The name holds the operator, the format of the arithmetic and how weights or cache are stored:
@@ -265,7 +265,7 @@ def with_surfaces(formula: Formula) -> Formula:
     return with_measured_shape
 
 
-def _filled_sides(rows: Rows) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+def _filled_sides(rows: Rows) -> Iterator[tuple[str, BoolArray]]:
     """Sides that grow with a batch, and which of r rows each grows in: products that yield the
     gradients of weights are summed up over the batch.
     """
@@ -319,7 +319,7 @@ def _least_filled_s(
 
 
 def _sizes_between(
-    size: FloatArray, below: IntArray, is_between: NDArray[np.bool_]
+    size: FloatArray, below: IntArray, is_between: BoolArray
 ) -> tuple[IntArray, FloatArray]:
     """Sizes from each of r sides to the next to fill up to, in `_PARTS` of the way there from the
     one below: place of the side and size.

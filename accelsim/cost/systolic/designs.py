@@ -15,7 +15,6 @@ from dataclasses import fields, replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.cost.contraction import Contraction
 from accelsim.cost.systolic.counts import PARTIAL_SUM_BITS, access_bits, moving_bits
@@ -26,7 +25,7 @@ from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import MOST_MULTIPLY_ADDERS, Dataflow
 from accelsim.workloads.dtype import Dtype
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray
 
 _LARGEST_SIDE = 65536
 #: Beyond any circuit (a fast ring oscillator).
@@ -315,7 +314,7 @@ def _best_share(
 _Fields = TypeVar("_Fields", _Share, StalledRun)
 
 
-def _where(wins: NDArray[np.bool_], chosen: _Fields, otherwise: _Fields) -> _Fields:
+def _where(wins: BoolArray, chosen: _Fields, otherwise: _Fields) -> _Fields:
     """Columns of `chosen` where it wins, elsewhere those of the other."""
     columns = (
         np.where(wins, getattr(chosen, field.name), getattr(otherwise, field.name))

@@ -18,7 +18,6 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.cost.assemble import assemble_table, energy_rates
 from accelsim.cost.contraction import (
@@ -55,7 +54,7 @@ from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows, 
 from accelsim.errors import DoesNotFitError
 from accelsim.hardware.profile import AsicProfile, Dataflow
 from accelsim.workloads.dtype import DTYPE_BYTES
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
 from accelsim.workloads.operator import CONTRACTION_KINDS, CONV_KINDS, OperatorKind
 
 _K = OperatorKind
@@ -110,18 +109,16 @@ def cost_systolic(
     return assemble_table(graph, costs, rates, energy_parts_j=parts, energy_note=note)
 
 
-def supported_rows_systolic(graph: OperatorGraph, device: AsicProfile) -> NDArray[np.bool_]:
+def supported_rows_systolic(graph: OperatorGraph, device: AsicProfile) -> BoolArray:
     """Which rows the chip can run: its kinds, formats of its arrays, and training where it trains,
     shape (n,).
     """
     refused = [rows for rows, *_ in _refusals(graph, device)]
-    supported: NDArray[np.bool_] = ~np.any(refused, axis=0)
+    supported: BoolArray = ~np.any(refused, axis=0)
     return supported
 
 
-def _refusals(
-    graph: OperatorGraph, device: AsicProfile
-) -> tuple[tuple[NDArray[np.bool_], str, str], ...]:
+def _refusals(graph: OperatorGraph, device: AsicProfile) -> tuple[tuple[BoolArray, str, str], ...]:
     """Rows the chip cannot run, why, and what to do."""
     formats = ", ".join(d.label for d in device.matrix_flop_per_s)
     why = f"its arrays compute in {formats}"

@@ -11,17 +11,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.planning.serving.options import Adapters
-from accelsim.workloads.graph import FloatArray, OperatorGraph, concatenate
+from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, concatenate
 from accelsim.workloads.operator import OperatorKind
 
 _BYTES = 2.0  # bf16
 
 
 def adapter_rows(
-    graph: OperatorGraph, is_layer: NDArray[np.bool_], adapters: Adapters, sequences: int
+    graph: OperatorGraph, is_layer: BoolArray, adapters: Adapters, sequences: int
 ) -> OperatorGraph:
     """Rows that adapters add to a pass.
 
@@ -39,13 +38,13 @@ def adapter_rows(
     return concatenate([_product(base, active, m, rank, k), _product(base, active, m, n, rank)])
 
 
-def adapter_bytes(graph: OperatorGraph, is_layer: NDArray[np.bool_], adapters: Adapters) -> float:
+def adapter_bytes(graph: OperatorGraph, is_layer: BoolArray, adapters: Adapters) -> float:
     """Memory of all adapters beside the products of a pass."""
     n, k = _products(graph, is_layer).dims[:, 2:4].T
     return float(adapters.count * adapters.rank * (n + k).sum() * _BYTES)
 
 
-def _products(graph: OperatorGraph, is_layer: NDArray[np.bool_]) -> OperatorGraph:
+def _products(graph: OperatorGraph, is_layer: BoolArray) -> OperatorGraph:
     """Products with weights that all tokens pass: experts have no adapters."""
     is_product = (graph.kind == int(OperatorKind.GEMM)) & (graph.weight_bytes > 0)
     return graph.take(np.flatnonzero(is_product & is_layer))

@@ -431,7 +431,7 @@ def _priced_gpus() -> tuple[str, ...]:
 
 def _meets(columns: Values, slo: SloTargets) -> BoolArray:
     """Configurations whose full batches keep the targets on their means."""
-    good = np.ones(len(columns["tpot_s"]), dtype=np.bool_)
+    good = np.ones(len(columns["tpot_s"]), dtype=bool)
     for name, limit in (("tpot_s", slo.tpot_s), ("ttft_s", slo.ttft_s)):
         if limit is not None:
             good &= columns[name] <= limit

@@ -15,7 +15,6 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.cost.collective import direct_all_reduce_s
 from accelsim.cost.memory import inference_footprint
@@ -34,7 +33,7 @@ from accelsim.planning.sharded_costs import rank_group, sharded_costs
 from accelsim.simulation.serving.combined_steps import PipelinedSteps
 from accelsim.simulation.serving.step_times import Curve, Surface, TabulatedSteps
 from accelsim.workloads.fusion import fuse_elementwise
-from accelsim.workloads.graph import FloatArray, OperatorGraph, concatenate, is_kind
+from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, concatenate, is_kind
 from accelsim.workloads.lowering import LoweredBatch, ShapeColumns, lower
 from accelsim.workloads.model import Lowered, PassShape
 from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind, Phase
@@ -379,7 +378,7 @@ def _shape_of(run: ResolvedRun, tokens: int, *, is_decode: bool) -> PassShape:
     return PassShape(batch=-(-tokens // length), seq_len=length)
 
 
-def _parts(graph: OperatorGraph, shard: Shard) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _parts(graph: OperatorGraph, shard: Shard) -> tuple[BoolArray, BoolArray]:
     """Rows of layers and rows of the logits; attention is neither."""
     is_attention = graph.kind == _ATTENTION
     is_head = np.zeros(len(graph), dtype=bool)

@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.cost.registry import tier_parameters
 from accelsim.cost.stack import on_stack
@@ -26,7 +25,7 @@ from accelsim.planning.sharded_costs import sharded_costs
 from accelsim.workloads.adapters import is_adapter
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.fusion import fuse_elementwise
-from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, is_kind
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import (
     COLLECTIVE_KINDS,
     CONTRACTION_KINDS,
@@ -269,18 +268,18 @@ def _columns(graph: OperatorGraph, table: CostTable, run: ResolvedRun) -> dict[s
     return columns | _parameters(graph, is_forward, run)
 
 
-def _is_of(graph: OperatorGraph, word: str) -> NDArray[np.bool_]:
+def _is_of(graph: OperatorGraph, word: str) -> BoolArray:
     groups = [int(group) for group, label in _GROUPS.items() if label == word]
-    found: NDArray[np.bool_] = np.isin(graph.dims[:, 2], groups)
+    found: BoolArray = np.isin(graph.dims[:, 2], groups)
     return found
 
 
-def _ends(graph: OperatorGraph, suffixes: tuple[str, ...]) -> NDArray[np.bool_]:
+def _ends(graph: OperatorGraph, suffixes: tuple[str, ...]) -> BoolArray:
     return np.array([name.endswith(suffixes) for name in graph.name], dtype=bool)
 
 
 def _parameters(
-    graph: OperatorGraph, is_forward: NDArray[np.bool_], run: ResolvedRun
+    graph: OperatorGraph, is_forward: BoolArray, run: ResolvedRun
 ) -> dict[str, FloatArray]:
     """Parameters of forward rows: stored weights, whole tables, all experts."""
     policy = run.precision

@@ -15,7 +15,6 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.frozen import frozen
@@ -30,7 +29,7 @@ from accelsim.planning.training.plan import (
 )
 from accelsim.planning.training.score import TIME_PARTS, Scores, score
 from accelsim.planning.training.setup import TrainingSetup
-from accelsim.workloads.graph import FloatArray, IntArray
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 Report = Callable[[float, float | None, str], None]
 #: Plans that are simulated, and how much slower than the first their score may be.
@@ -318,8 +317,8 @@ def _dividing(setup: TrainingSetup, plans: Candidates) -> tuple[Candidates, IntA
     return plans.take(kept), counts[kept], reasons
 
 
-def _fits(setup: TrainingSetup, part: Scored) -> NDArray[np.bool_]:
-    fits: NDArray[np.bool_] = part.scores.memory_bytes <= setup.capacity_bytes
+def _fits(setup: TrainingSetup, part: Scored) -> BoolArray:
+    fits: BoolArray = part.scores.memory_bytes <= setup.capacity_bytes
     return fits
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.frozen import frozen
 from accelsim.planning.training.layers import FIELDS, BlockCosts
 from accelsim.planning.training.plan import layers_of_chunks
-from accelsim.workloads.graph import FloatArray, IntArray
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 
 @frozen(eq=False)
@@ -105,7 +104,7 @@ def stage_table(
     return StageTable(sums, block_saved, held, block_parameters, boundary, counts)
 
 
-def _is_layer(costs: BlockCosts) -> NDArray[np.bool_]:
+def _is_layer(costs: BlockCosts) -> BoolArray:
     """Which blocks are layers, which full recomputation runs again: all but what stands before and
     after them.
     """

@@ -9,14 +9,13 @@ Distributed, arXiv:2006.15704, section 3.2.3).
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.simulation.engine import Engine, TaskColumns
 from accelsim.simulation.timeline import Timeline
 from accelsim.simulation.training.schedule import Pass, PipelineOrder
-from accelsim.workloads.graph import FloatArray, IntArray
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 _WORDS = ("forward", "backward", "weight gradient", "send", "reduce gradients", "update")
 _SEND, _REDUCE, _UPDATE = 3, 4, 5
@@ -235,7 +234,7 @@ def _tasks(
     return taken, (source, target)
 
 
-def _is_last_of_chunk(order: PipelineOrder, steps: _Steps) -> NDArray[np.bool_]:
+def _is_last_of_chunk(order: PipelineOrder, steps: _Steps) -> BoolArray:
     """Whether a step completes the gradients of its chunk."""
     final = Pass.WEIGHT if order.has_weight_passes else Pass.BACKWARD
     latest = np.zeros((order.stage_count, order.chunk_count), dtype=np.int64)

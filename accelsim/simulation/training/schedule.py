@@ -12,14 +12,14 @@ from enum import IntEnum
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
+from accelsim.workloads.graph import IntArray
 
 #: Schedules that are simulated, by name.
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1")
-_Codes = NDArray[np.int64]
+_Codes = IntArray
 
 
 class Pass(IntEnum):

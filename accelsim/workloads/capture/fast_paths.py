@@ -17,6 +17,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 from torch.utils import backend_registration
 
 from accelsim.workloads.capture.aten import Kernel
@@ -58,20 +59,20 @@ def admitted() -> Iterator[None]:
 
 def _multi_head_attention(
     recorder: Recorder,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     embed_dim: int,
     num_head: int,
-    qkv_weight: torch.Tensor,
-    qkv_bias: torch.Tensor,
-    proj_weight: torch.Tensor,
-    proj_bias: torch.Tensor,
-    mask: torch.Tensor | None = None,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    mask: Tensor | None = None,
     need_weights: bool = True,
     average_attn_weights: bool = True,
     mask_type: int | None = None,  # noqa: ARG001
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Attention of (batch, tokens, width) over itself; the weights (batch, tokens, tokens) are
     empty unless needed.
 
@@ -110,14 +111,12 @@ def _multi_head_attention(
     return result, scores
 
 
-def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    rows: torch.Tensor = _ATEN.addmm(bias, x.reshape(-1, x.shape[-1]), weight.t())
+def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    rows: Tensor = _ATEN.addmm(bias, x.reshape(-1, x.shape[-1]), weight.t())
     return rows.view(*x.shape[:-1], weight.shape[0])
 
 
-def _projected(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, weight: torch.Tensor
-) -> torch.Tensor:
+def _projected(query: Tensor, key: Tensor, value: Tensor, weight: Tensor) -> Tensor:
     """Queries, keys and values beside each other, (batch, tokens, 3 x width), without their
     bias.
     """
@@ -131,7 +130,7 @@ def _projected(
     return products[0] if len(products) == 1 else torch.cat(products, 2)
 
 
-def _parted(qkv: torch.Tensor, bias: torch.Tensor, heads: int) -> torch.Tensor:
+def _parted(qkv: Tensor, bias: Tensor, heads: int) -> Tensor:
     """Bias added and heads parted, (3, batch, heads, tokens, width)."""
     batch, tokens, total = qkv.shape
     width = total // (3 * heads)
@@ -141,7 +140,7 @@ def _parted(qkv: torch.Tensor, bias: torch.Tensor, heads: int) -> torch.Tensor:
     return result
 
 
-def _masked_softmax(recorder: Recorder, scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def _masked_softmax(recorder: Recorder, scores: Tensor, mask: Tensor) -> Tensor:
     """A softmax that leaves out what the mask names, which torch has no shape function of."""
     result = torch.empty_like(scores)
     read, written = (recorder.operand(scores), recorder.operand(mask)), recorder.operand(result)
@@ -153,30 +152,30 @@ def _masked_softmax(recorder: Recorder, scores: torch.Tensor, mask: torch.Tensor
 
 def _encoder_layer(
     recorder: Recorder,
-    src: torch.Tensor,
+    src: Tensor,
     embed_dim: int,
     num_heads: int,
-    qkv_weight: torch.Tensor,
-    qkv_bias: torch.Tensor,
-    proj_weight: torch.Tensor,
-    proj_bias: torch.Tensor,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
     use_gelu: bool,
     norm_first: bool,
     eps: float,
-    norm_weight_1: torch.Tensor,
-    norm_bias_1: torch.Tensor,
-    norm_weight_2: torch.Tensor,
-    norm_bias_2: torch.Tensor,
-    ffn_weight_1: torch.Tensor,
-    ffn_bias_1: torch.Tensor,
-    ffn_weight_2: torch.Tensor,
-    ffn_bias_2: torch.Tensor,
-    mask: torch.Tensor | None = None,
+    norm_weight_1: Tensor,
+    norm_bias_1: Tensor,
+    norm_weight_2: Tensor,
+    norm_bias_2: Tensor,
+    ffn_weight_1: Tensor,
+    ffn_bias_1: Tensor,
+    ffn_weight_2: Tensor,
+    ffn_bias_2: Tensor,
+    mask: Tensor | None = None,
     mask_type: int | None = None,  # noqa: ARG001
-) -> torch.Tensor:
+) -> Tensor:
     """An encoder layer over (batch, tokens, width)."""
 
-    def norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    def norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return _ATEN.native_layer_norm(x, [embed_dim], weight, bias, eps)[0]
 
     x = norm(src, norm_weight_1, norm_bias_1) if norm_first else src

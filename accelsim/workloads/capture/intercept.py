@@ -16,6 +16,7 @@ from threading import get_ident
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
@@ -120,21 +121,19 @@ class _Whole(torch.autograd.Function):  # type: ignore[misc]
     """A call that adds rows of its own, forward and backward: those of its layer."""
 
     @staticmethod
-    def forward(ctx: Any, layer: Any, *tensors: torch.Tensor) -> Any:
+    def forward(ctx: Any, layer: Any, *tensors: Tensor) -> Any:
         outputs, kept = layer.forward(*tensors)
         ctx.layer = layer
         ctx.save_for_backward(*kept)
         return outputs
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
         asked = ctx.needs_input_grad[1]
         return (None, *ctx.layer.backward(gradients[0], ctx.saved_tensors, asked))
 
 
-def _linear(
-    func: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
-) -> torch.Tensor:
+def _linear(func: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Adds the bias in place where the input does not lie together; under a dispatch mode torch
     itself does not.
     """
@@ -144,13 +143,11 @@ def _linear(
     return result.add_(bias)
 
 
-def _dropout(
-    x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-) -> torch.Tensor:
+def _dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Dropout as accelerators run it: one kernel that writes the result and a one-byte mask."""
     if not training or p == 0.0:
         return x
-    result: torch.Tensor = torch.native_dropout(x, p, True)[0]
+    result: Tensor = torch.native_dropout(x, p, True)[0]
     return x.copy_(result) if inplace and not x.requires_grad else result
 
 
@@ -158,10 +155,10 @@ def _dropout(
 
 
 def _is_flash(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     *,
@@ -184,16 +181,16 @@ def _is_flash(
 
 def _attention(
     recorder: Recorder,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     *,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> torch.Tensor:
+) -> Tensor:
     """``scaled_dot_product_attention`` as one row; dropout inside the fused kernel costs no row."""
     del dropout_p, scale, enable_gqa
     query, key, value = (recorder.to_meta(x) for x in (query, key, value))
@@ -208,12 +205,12 @@ def _attention(
     return _Whole.apply(layer, query, key, value)
 
 
-def _differentiable(*tensors: torch.Tensor) -> bool:
+def _differentiable(*tensors: Tensor) -> bool:
     """Whether autograd will keep what a call on these tensors saves."""
     return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
-def _attention_output(q: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+def _attention_output(q: Tensor, v: Tensor) -> Tensor:
     """The result's memory, laid out as the queries are: where these lie inside tokens, merging the
     heads moves nothing.
 
@@ -226,7 +223,7 @@ def _attention_output(q: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     )
 
 
-def _operands(recorder: Recorder, *tensors: torch.Tensor) -> tuple[Operand, ...]:
+def _operands(recorder: Recorder, *tensors: Tensor) -> tuple[Operand, ...]:
     return tuple(recorder.operand(x) for x in tensors)
 
 
@@ -239,7 +236,7 @@ class _Attention:
     causal: bool
     differentiable: bool
 
-    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Any:
         recorder, output = self.recorder, _attention_output(q, v)
         *parts, written = _operands(recorder, q, k, v, output)
         reads = (*parts, *self.mask)
@@ -249,7 +246,7 @@ class _Attention:
             row.saved_fixed_bytes += 4.0 * output.numel() / max(output.shape[-1], 1)
         return output, (q, k, v, output)
 
-    def backward(self, gradient: torch.Tensor, saved: tuple[torch.Tensor, ...], _: bool) -> Any:
+    def backward(self, gradient: Tensor, saved: tuple[Tensor, ...], _: bool) -> Any:
         results = [torch.empty_like(x) for x in saved[:3]]
         reads = _operands(self.recorder, gradient, *saved)
         writes = _operands(self.recorder, *results)
@@ -263,16 +260,16 @@ class _Attention:
 
 def _rms_norm(
     recorder: Recorder,
-    x: torch.Tensor,
+    x: Tensor,
     normalized_shape: list[int],
-    weight: torch.Tensor | None = None,
+    weight: Tensor | None = None,
     eps: float | None = None,
-) -> torch.Tensor:
+) -> Tensor:
     """``rms_norm`` as the one kernel accelerators run, rather than its parts."""
     del eps
     tensors = [recorder.to_meta(t) for t in (x, weight) if t is not None]
     columns = prod(normalized_shape)
-    result: torch.Tensor = _Whole.apply(_RmsNorm(recorder, columns), *tensors)
+    result: Tensor = _Whole.apply(_RmsNorm(recorder, columns), *tensors)
     if _differentiable(*tensors):  # reciprocal root mean squares, FP32
         recorder.rows[-1].saved_fixed_bytes += 4.0 * x.numel() / columns
     return result
@@ -285,17 +282,17 @@ class _RmsNorm:
     recorder: Recorder
     columns: int
 
-    def forward(self, *tensors: torch.Tensor) -> Any:
+    def forward(self, *tensors: Tensor) -> Any:
         output = torch.empty_like(tensors[0])
         self._row(tensors, [output], 4, "rms_norm")
         return output, tensors
 
-    def backward(self, gradient: torch.Tensor, saved: tuple[torch.Tensor, ...], _: bool) -> Any:
+    def backward(self, gradient: Tensor, saved: tuple[Tensor, ...], _: bool) -> Any:
         results = [torch.empty_like(t) for t in saved]
         self._row((gradient, *saved), results, 8, "rms_norm_backward")
         return results
 
-    def _row(self, reads: Iterable[torch.Tensor], writes: Any, flop: int, name: str) -> None:
+    def _row(self, reads: Iterable[Tensor], writes: Any, flop: int, name: str) -> None:
         elements = writes[0].numel()
         dims = (elements // self.columns, self.columns)
         operands = _operands(self.recorder, *reads), _operands(self.recorder, *writes)
@@ -316,7 +313,7 @@ def _recurrent(recorder: Recorder, name: str, args: tuple[Any, ...], *, in_steps
             f"padded sequences instead."
         )
     if in_steps and _RECURRENT[name] is OperatorKind.RNN:
-        return stepped(name, *tree_map_only(torch.Tensor, recorder.to_meta, args))
+        return stepped(name, *tree_map_only(Tensor, recorder.to_meta, args))
     x, state, weights, biased, layers, dropout, training, bidirectional, batch_first = args
     states = list(state) if isinstance(state, (list, tuple)) else [state]
     directions = 2 if bidirectional else 1
@@ -357,7 +354,7 @@ class _Stack:
     state_count: int
     differentiable: bool
 
-    def forward(self, x: torch.Tensor, *others: torch.Tensor) -> Any:
+    def forward(self, x: Tensor, *others: Tensor) -> Any:
         states, weights = others[: self.state_count], others[self.state_count :]
         width = self.projection or self.hidden
         per_feature = (RECURRENT_GATES[_RECURRENT[self.name]] + 1) * self.hidden / width
@@ -382,7 +379,7 @@ class _Stack:
         kept = (*layers, *weights, *states) if self.differentiable else ()
         return (layers[-1], *finals), kept
 
-    def backward(self, gradient: torch.Tensor, saved: tuple[torch.Tensor, ...], asked: bool) -> Any:
+    def backward(self, gradient: Tensor, saved: tuple[Tensor, ...], asked: bool) -> Any:
         """Twice the forward's products; without the input's gradient its share is left out."""
         layers, others = saved[: self.layers + 1], saved[self.layers + 1 :]
         weights, states = others[: -self.state_count], others[-self.state_count :]
@@ -400,15 +397,15 @@ class _Stack:
             gradient = downstream
         return (gradient, *(torch.empty_like(state) for state in states), *results)
 
-    def _own(self, weights: Sequence[torch.Tensor], layer: int) -> Sequence[torch.Tensor]:
+    def _own(self, weights: Sequence[Tensor], layer: int) -> Sequence[Tensor]:
         """The weights of one layer."""
         return weights[layer * self.per_layer : (layer + 1) * self.per_layer]
 
     def _kernel(
         self,
-        source: torch.Tensor,
-        reads: list[torch.Tensor],
-        writes: list[torch.Tensor],
+        source: Tensor,
+        reads: list[Tensor],
+        writes: list[Tensor],
         suffix: str,
     ) -> Kernel:
         batch, steps = source.shape[:2] if self.batch_first else source.shape[1::-1]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 
@@ -21,7 +22,7 @@ from accelsim.errors import CaptureError
 #: Positional and keyword arguments of one call.
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 #: Meta tensors with the real tensors they stand for.
-Known = list[tuple[torch.Tensor, torch.Tensor]]
+Known = list[tuple[Tensor, Tensor]]
 #: Devices that the machine of the capture may not have.
 _ACCELERATOR = re.compile(r"(cuda|hpu|mps|xpu)(:\d+)?")
 #: Largest real tensor whose value is kept.
@@ -33,7 +34,7 @@ class AcceleratorOnMeta(TorchFunctionMode):  # type: ignore[misc]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The call with its accelerator replaced."""
-        if func is torch.Tensor.cuda:
+        if func is Tensor.cuda:
             return args[0].to("meta")
         if func is torch.device:
             return func(*args, **(kwargs or {}))
@@ -124,7 +125,7 @@ def _call_factory(factory: Callable[[], Any]) -> Any:
 def _arguments(example_inputs: Any) -> Inputs:
     if isinstance(example_inputs, Mapping):
         return (), dict(example_inputs)
-    given = [example_inputs] if isinstance(example_inputs, torch.Tensor) else example_inputs
+    given = [example_inputs] if isinstance(example_inputs, Tensor) else example_inputs
     if isinstance(given, (tuple, list)):
         return tuple(given), {}
     raise CaptureError(
@@ -169,7 +170,7 @@ def meta_copy(module: torch.nn.Module) -> tuple[torch.nn.Module, Known]:
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            if func is torch.Tensor.__deepcopy__:
+            if func is Tensor.__deepcopy__:
                 return twins.twin(args[0])
             return func(*args, **(kwargs or {}))
 
@@ -192,7 +193,7 @@ def meta_copy(module: torch.nn.Module) -> tuple[torch.nn.Module, Known]:
 def meta_inputs(inputs: Inputs) -> tuple[Inputs, Known]:
     """Inputs on the meta device, and the values of the small real ones."""
     twins = _MetaTwins()
-    twin: Inputs = tree_map_only(torch.Tensor, twins.twin, inputs)
+    twin: Inputs = tree_map_only(Tensor, twins.twin, inputs)
     return twin, twins.known
 
 
@@ -206,28 +207,28 @@ def batch_size(inputs: Inputs, dimension: int | None) -> int | None:
 
 def tensors_in(inputs: Any) -> list[Any]:
     """Every tensor in nested containers."""
-    return [x for x in tree_flatten(inputs)[0] if isinstance(x, torch.Tensor)]
+    return [x for x in tree_flatten(inputs)[0] if isinstance(x, Tensor)]
 
 
 def scaled_inputs(inputs: Inputs, batch: int, dimension: int, factor: int) -> Inputs:
     """Inputs with every batch axis `factor` times as long."""
     grown_before: dict[int, Any] = {}
 
-    def grow(x: torch.Tensor) -> Any:
+    def grow(x: Tensor) -> Any:
         if x.dim() <= dimension or x.shape[dimension] != batch:
             return x
         if id(x) not in grown_before:  # an input given twice stays one tensor
             grown_before[id(x)] = grow_tensor(x)
         return grown_before[id(x)]
 
-    def grow_tensor(x: torch.Tensor) -> torch.Tensor:
+    def grow_tensor(x: Tensor) -> Tensor:
         repeats = [factor if axis == dimension else 1 for axis in range(x.dim())]
         if x.is_meta or x.numel() > _KNOWN_ELEMENTS:
             shape = [size * times for size, times in zip(x.shape, repeats, strict=True)]
             return torch.empty(shape, dtype=x.dtype, device="meta", requires_grad=x.requires_grad)
         return x.detach().repeat(repeats).requires_grad_(x.requires_grad)
 
-    grown: Inputs = tree_map_only(torch.Tensor, grow, inputs)
+    grown: Inputs = tree_map_only(Tensor, grow, inputs)
     return grown
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 
@@ -80,10 +81,10 @@ class _Storage:
     state: bool = False
     writer: int = -1
     saved: bool = False
-    values: dict[Any, torch.Tensor] = field(default_factory=dict)
+    values: dict[Any, Tensor] = field(default_factory=dict)
 
 
-def _value_key(x: torch.Tensor) -> tuple[Any, ...]:
+def _value_key(x: Tensor) -> tuple[Any, ...]:
     return (x.storage_offset(), tuple(x.shape), x.stride(), x.dtype)
 
 
@@ -102,7 +103,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self,
         module: torch.nn.Module,
         name: str,
-        known: Iterable[tuple[torch.Tensor, torch.Tensor]] = (),
+        known: Iterable[tuple[Tensor, Tensor]] = (),
         *,
         whole_attention: bool = True,
         told: Callable[[int, str], None] = lambda _rows, _path: None,
@@ -119,7 +120,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._moments: list[tuple[int, str]] = [(-1, name)]
         self._storages: dict[int, _Storage] = {}
         self._storage_names: dict[int, str] = {}
-        self._converted: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._converted: dict[int, tuple[Tensor, Tensor]] = {}
         self._main_dtype = main_dtype(module)
         self.last_operator = ""
         self.failed = ""  # innermost module an exception left
@@ -203,7 +204,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             (torch.autograd._get_sequence_nr(), self._stack[-1] if self._stack else self.root)  # noqa: SLF001
         )
 
-    def _keep(self, x: torch.Tensor) -> torch.Tensor:
+    def _keep(self, x: Tensor) -> Tensor:
         """Count a tensor autograd keeps, once per storage, at the row that wrote it."""
         if x.layout is not torch.strided:
             return x
@@ -234,19 +235,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     # -- tensors
 
-    def _storage(self, x: torch.Tensor) -> _Storage:
+    def _storage(self, x: Tensor) -> _Storage:
         handle = x.untyped_storage()
         found = self._storages.get(handle._cdata)  # noqa: SLF001
         if found is None:
             found = self._storages[handle._cdata] = _Storage(handle)  # noqa: SLF001
         return found
 
-    def belongs(self, tensors: Iterable[torch.Tensor]) -> None:
+    def belongs(self, tensors: Iterable[Tensor]) -> None:
         """Say that tensors belong to the model: weights that no module has registered."""
         for x in tensors:
             self._storage(x).state = True
 
-    def operand(self, x: torch.Tensor) -> Operand:
+    def operand(self, x: Tensor) -> Operand:
         """Describe a tensor."""
         storage = self._storage(x)
         return Operand(
@@ -259,7 +260,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             storage.state,
         )
 
-    def to_meta(self, x: torch.Tensor) -> torch.Tensor:
+    def to_meta(self, x: Tensor) -> Tensor:
         """The meta twin of a real tensor; a small one's value is remembered."""
         if x.is_meta:
             return x
@@ -271,7 +272,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
                 self._storage(twin).values[_value_key(twin)] = x.detach().clone()
         return found[1]
 
-    def known(self, x: torch.Tensor) -> torch.Tensor | None:
+    def known(self, x: Tensor) -> Tensor | None:
         """The value of a tensor, if it follows from known inputs."""
         if not x.is_meta:
             return x
@@ -313,7 +314,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         """Everything on the meta device; scalars in CPU tensors stay, as torch lets them mix."""
         if any(x.dim() and not x.is_meta for x in tensors_in((args, keywords))):
             args, keywords = tree_map_only(
-                torch.Tensor, lambda x: self.to_meta(x) if x.dim() else x, (args, keywords)
+                Tensor, lambda x: self.to_meta(x) if x.dim() else x, (args, keywords)
             )
         if any(argument.name == "device" for argument in func._schema.arguments):  # noqa: SLF001
             keywords["device"] = torch.device("meta")
@@ -323,7 +324,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     def _to_meta(self, values: Any) -> Any:
         """Nested containers with every tensor on the meta device."""
-        return tree_map_only(torch.Tensor, self.to_meta, values)
+        return tree_map_only(Tensor, self.to_meta, values)
 
     def _values(
         self,
@@ -331,7 +332,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         name: str,
         args: tuple[Any, ...],
         keywords: dict[str, Any],
-        inputs: Sequence[torch.Tensor],
+        inputs: Sequence[Tensor],
     ) -> Any:
         """The operator's real result where all its inputs are known and small; None otherwise."""
         if name in {"rand", "randn"} and args:
@@ -341,9 +342,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         known = {id(x): self.known(x) for x in inputs}
         if any(value is None for value in known.values()) or too_large(args, keywords, inputs):
             return None
-        real_args, real_keywords = tree_map_only(
-            torch.Tensor, lambda x: known[id(x)], (args, keywords)
-        )
+        real_args, real_keywords = tree_map_only(Tensor, lambda x: known[id(x)], (args, keywords))
         if "device" in real_keywords:
             real_keywords["device"] = torch.device("cpu")
         try:
@@ -382,7 +381,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         """Boolean indices with known values become integer indices."""
         if func is not torch.ops.aten.index.Tensor:
             raise DataDependentError(self._data_message(func))
-        places: list[torch.Tensor | None] = []
+        places: list[Tensor | None] = []
         for index in args[1]:
             if index is None or index.dtype not in {torch.bool, torch.uint8}:
                 places.append(index)
@@ -401,9 +400,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             "fixed shape."
         )
 
-    def _remember(
-        self, func: Any, output: Any, values: Any, inputs: Sequence[torch.Tensor]
-    ) -> None:
+    def _remember(self, func: Any, output: Any, values: Any, inputs: Sequence[Tensor]) -> None:
         """Keep known values beside their meta tensors; forget those an unknown write replaced."""
         if func._schema.is_mutable and values is None:  # noqa: SLF001
             for x, argument in zip(inputs, tensor_arguments(func), strict=False):
@@ -413,7 +410,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             return
         shapes, real = tree_flatten(output)[0], tree_flatten(values)[0]
         for x, value in zip(shapes, real, strict=False):
-            if isinstance(x, torch.Tensor) and x.is_meta and isinstance(value, torch.Tensor):
+            if isinstance(x, Tensor) and x.is_meta and isinstance(value, Tensor):
                 self._storage(x).values[_value_key(x)] = value
 
     # -- rows
@@ -424,19 +421,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         name: str,
         args: tuple[Any, ...],
         keywords: dict[str, Any],
-        inputs: Sequence[torch.Tensor],
+        inputs: Sequence[Tensor],
         output: Any,
     ) -> None:
         outputs = tensor_parts(output)
         if name.rstrip("_") in FREE or name in FREE or self._moves_nothing(func, inputs, outputs):
             return
         arguments, named = tree_map_only(
-            torch.Tensor, lambda x: self.operand(tensor_parts(x)[0]), (args, keywords)
+            Tensor, lambda x: self.operand(tensor_parts(x)[0]), (args, keywords)
         )
         written = tuple(self.operand(x) for x in outputs) or self._mutated(func, inputs)
         self.add(self._price(func, Call(name, arguments, named, written)), name.rstrip("_"))
 
-    def _mutated(self, func: Any, inputs: Sequence[torch.Tensor]) -> tuple[Operand, ...]:
+    def _mutated(self, func: Any, inputs: Sequence[Tensor]) -> tuple[Operand, ...]:
         """What an operator without result writes: its first list (the `_foreach_` in-place
         operators).
         """
@@ -445,7 +442,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return tuple(self.operand(x) for x in inputs[: max(1, len(inputs) // 2)])
 
     def _moves_nothing(
-        self, func: Any, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+        self, func: Any, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
     ) -> bool:
         """Views, results in storage that was there before, and empty tensors."""
         if func._schema.is_mutable:  # noqa: SLF001
@@ -513,7 +510,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         found = (self._storages.get(x.storage) for x in targets)
         return any(storage and (storage.writer >= 0 or storage.state) for storage in found)
 
-    def write(self, x: torch.Tensor) -> None:
+    def write(self, x: Tensor) -> None:
         """Say that the last row wrote a tensor too."""
         self._storage(x).writer = len(self.rows) - 1
 
