@@ -19,7 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsim.arguments import checked
-from accelsim.datafile import FileStamp, data_root, file_stamp, name_key, read_mapping, validated
+from accelsim.datafile import (
+    FileStamp,
+    data_root,
+    file_stamp,
+    name_key,
+    read_mapping,
+    user_folder,
+    validated,
+)
 from accelsim.errors import InvalidValueError, ProfileError, UnknownNameError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, parse_device
@@ -84,9 +92,7 @@ def device_names() -> tuple[str, ...]:
 
 def device_search_path() -> tuple[Path, ...]:
     """Folders of the user's own devices, first to last, that exist."""
-    configured = os.environ.get("XDG_CONFIG_HOME")
-    config = Path(configured) if configured else Path(os.path.expanduser("~")) / ".config"  # noqa: PTH111
-    folders = (*_listed_folders(), config / "accelsim" / "devices")
+    folders = (*_listed_folders(), user_folder() / "devices")
     return tuple(folder for folder in folders if folder.is_dir())
 
 

@@ -9,7 +9,6 @@ a packed file beside it. A share of a device has the device's overlay.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import lru_cache
@@ -21,7 +20,7 @@ from accelsim.cost.residual import FamilyResidual
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.surface_file import SurfaceFile
 from accelsim.cost.table import Tier
-from accelsim.datafile import FileStamp, data_root, file_stamp, read_mapping
+from accelsim.datafile import FileStamp, data_root, file_stamp, read_mapping, user_folder
 from accelsim.errors import ProfileError
 from accelsim.frozen import frozen
 
@@ -63,9 +62,7 @@ class FittedParameters:
 
 def calibration_folders() -> tuple[Path, ...]:
     """Folders that may hold ``fitted/``, the user's first."""
-    configured = os.environ.get("XDG_CONFIG_HOME")
-    config = Path(configured) if configured else Path(os.path.expanduser("~")) / ".config"  # noqa: PTH111
-    return (config / "accelsim" / "calibration", data_root() / "calibration")
+    return (user_folder() / "calibration", data_root() / "calibration")
 
 
 def fitted_parameters(device: str) -> FittedParameters | None:

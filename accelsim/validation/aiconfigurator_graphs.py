@@ -329,16 +329,17 @@ def _gemm_loop(kernels: KernelGraph, cache_bytes: float) -> LoopConditions:
     single pass is no loop.
     """
     if kernels.format_name in _BETWEEN_EVENTS:
-        return LoopConditions(np.full(len(kernels.graph), np.inf), np.zeros(len(kernels.graph)))
-    weights = kernels.sum_stages(kernels.graph.weight_bytes)
+        return _prefill_loop(kernels, cache_bytes)
+    graph = kernels.graph
+    weights = kernels.sum_stages(graph.weight_bytes)
     ((_, stored),) = _formats(kernels.rows)
     unscaled = np.maximum(
         DTYPE_BYTES[stored] * kernels.rows.sizes["n"] * kernels.rows.sizes["k"], 1.0
     )
     copies = np.clip(np.ceil(cache_bytes / unscaled), 1, _MOST_COPIES)
     first = slice(0, len(weights))
-    turn = copies * weights + kernels.graph.read_bytes[first] + kernels.graph.write_bytes[first]
-    return LoopConditions(np.tile(turn, kernels.stages), np.zeros(len(kernels.graph)))
+    turn = copies * weights + graph.read_bytes[first] + graph.write_bytes[first]
+    return LoopConditions(np.tile(turn, kernels.stages), np.zeros(len(graph)))
 
 
 def _decode_loop(kernels: KernelGraph, _cache_bytes: float) -> LoopConditions:

@@ -16,6 +16,7 @@ from functools import cache
 
 import numpy as np
 
+from accelsim.cost.fpga.network_rates import release_order
 from accelsim.datafile import data_root
 from accelsim.frozen import frozen
 
@@ -108,11 +109,6 @@ def _slips() -> dict[tuple[str, ...], tuple[str, ...]]:
 def _listed_slips(rows: Sequence[DpuRow]) -> list[Finding]:
     known = _slips()
     return [(i, name) for i, row in enumerate(rows) for name in known.get(slip_key(row), ())]
-
-
-def release_order(release: str) -> tuple[int, ...]:
-    """Numbers of a release, which sort as releases follow each other."""
-    return tuple(int(part) for part in re.findall(r"\d+", release))
 
 
 def _check_repeats(rows: Sequence[DpuRow]) -> list[Finding]:

@@ -16,7 +16,8 @@ import numpy as np
 
 from accelsim.cost.fpga.batch_engines import engine_boards, engine_times_s
 from accelsim.cost.fpga.network import DpuNetworks, DpuRates
-from accelsim.validation.dpu_check import DpuRow, release_order
+from accelsim.cost.fpga.network_rates import release_order
+from accelsim.validation.dpu_check import DpuRow
 from accelsim.validation.dpu_fit import family_folds, fit_rates
 from accelsim.validation.dpu_prediction import DpuRuns, join_known
 from accelsim.workloads.graph import BoolArray, FloatArray

@@ -263,22 +263,21 @@ def _regress(
     from scipy.optimize import least_squares
 
     names, code = np.unique(platform[train], return_inverse=True)
-    x = features[train]
-    y = measured[train]
-    width = x.shape[1]
+    x, y = features[train], measured[train]
+    width, count = x.shape[1], len(names)
 
     def residuals(values: FloatArray) -> FloatArray:
         errors = y - x @ values[:width] - values[width] - values[width + 1 :][code]
         return np.concatenate([errors, values[width + 1 :] / _SHRINK])
 
     def slopes(_values: FloatArray) -> FloatArray:
-        rows = np.zeros((len(y) + len(names), width + 1 + len(names)))
+        rows = np.zeros((len(y) + count, width + 1 + count))
         rows[: len(y), :width], rows[: len(y), width] = -x, -1.0
         rows[np.arange(len(y)), width + 1 + code] = -1.0
-        rows[len(y) + np.arange(len(names)), width + 1 + np.arange(len(names))] = 1.0 / _SHRINK
+        rows[len(y) :, width + 1 :] = np.eye(count) / _SHRINK
         return rows
 
-    first = np.zeros(width + 1 + len(names))
+    first = np.zeros(width + 1 + count)
     first[0] = 1.0
     found = least_squares(residuals, first, jac=slopes, loss="soft_l1", f_scale=0.2, max_nfev=30).x
     own = {name: found[width + 1 + i] for i, name in enumerate(names.tolist())}

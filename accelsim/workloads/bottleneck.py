@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from accelsim.workloads.dtype import DTYPE_BYTES
-from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import DIMENSIONS, OperatorKind
 
 _CONV = OperatorKind.CONV
@@ -74,9 +74,9 @@ def _dimensions(graph: OperatorGraph, *names: str) -> FloatArray:
     return product
 
 
-def _is_square(graph: OperatorGraph, edge: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _is_square(graph: OperatorGraph, edge: int) -> BoolArray:
     """Plain convolutions with a window of edge x edge."""
-    square: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
+    square: BoolArray = (
         (graph.kind == _CONV)
         & (_dimensions(graph, "kernel_d") <= 1)
         & (_dimensions(graph, "kernel_h") == edge)

@@ -63,8 +63,8 @@ def fuse_elementwise(graph: OperatorGraph, *, epilogues: bool = True) -> Operato
     """
     group = _groups(graph, epilogues=epilogues)
     heads, member = np.unique(group, return_inverse=True)
-    rows = np.arange(len(graph))
-    tails = np.zeros(len(heads), dtype=np.int64)
+    rows, count = np.arange(len(graph)), len(heads)
+    tails = np.zeros(count, dtype=np.int64)
     np.maximum.at(tails, member, rows)
     # A fused operator runs where its last row did: then all that any of its rows waits for is
     # there.
@@ -78,9 +78,9 @@ def fuse_elementwise(graph: OperatorGraph, *, epilogues: bool = True) -> Operato
     kept = (
         np.minimum(graph.saved_bytes[fused], hidden) * training * ~written[producer]
     )  # saved for the backward pass: written all the same
-    read = _sum(graph.read_bytes, member, len(heads)) - _sum(hidden, member[fused], len(heads))
-    write = _sum(graph.write_bytes * written, member, len(heads))
-    write += _sum(kept, member[fused], len(heads))
+    read = _sum(graph.read_bytes, member, count) - _sum(hidden, member[fused], count)
+    write = _sum(graph.write_bytes * written, member, count)
+    write += _sum(kept, member[fused], count)
     weight_owner = graph.weight_bytes.copy()
     folded = fused & (graph.kind == _K.BATCH_NORM)
     weight_owner[folded] = 0.0
@@ -88,18 +88,18 @@ def fuse_elementwise(graph: OperatorGraph, *, epilogues: bool = True) -> Operato
     behind = np.where(
         fused & (graph.kind == _K.ELEMENTWISE), graph.flop, 0.0
     )  # folded norms cost nothing
-    offset, dependency = _regrouped_edges(graph, member, len(heads))
+    offset, dependency = _regrouped_edges(graph, member, count)
     picked = graph.take(heads)
     return replace(
         picked,
-        flop=np.where(matrix, graph.flop[heads], _sum(graph.flop, member, len(heads))),
+        flop=np.where(matrix, graph.flop[heads], _sum(graph.flop, member, count)),
         read_bytes=np.maximum(read, 0.0),
         write_bytes=write,
-        weight_bytes=_sum(weight_owner, member, len(heads)),
-        saved_bytes=_sum(graph.saved_bytes, member, len(heads)),
+        weight_bytes=_sum(weight_owner, member, count),
+        saved_bytes=_sum(graph.saved_bytes, member, count),
         dependency_offset=offset,
         dependency=dependency,
-        epilogue_flop=np.where(matrix, _sum(behind, member, len(heads)), 0.0),
+        epilogue_flop=np.where(matrix, _sum(behind, member, count), 0.0),
     )
 
 
@@ -118,22 +118,18 @@ def _groups(graph: OperatorGraph, *, epilogues: bool) -> IntArray:
     producers = _OWN | _LIBRARY if epilogues else _OWN
     takes = np.isin(graph.kind, list(producers))
     fusable = graph.kind == _K.ELEMENTWISE
-    convolved = np.isin(graph.kind[np.maximum(producer, 0)], [_K.CONV, _K.CONV_TRANSPOSE])
+    source = np.maximum(producer, 0)
+    convolved = np.isin(graph.kind[source], [_K.CONV, _K.CONV_TRANSPOSE])
     inference = not (graph.phase == Phase.BACKWARD).any()
-    generated = np.isin(graph.kind[np.maximum(producer, 0)], list(_OWN)) & (not epilogues)
+    generated = np.isin(graph.kind[source], list(_OWN)) & (not epilogues)
     fusable |= np.isin(graph.kind, _GENERATED) & generated
     norms = (graph.kind == _K.BATCH_NORM) & (convolved | generated) & inference
     norms[norms] = [
         not graph.name[row].endswith(f".{OWN_STATISTICS}") for row in np.flatnonzero(norms).tolist()
     ]
     fusable |= norms
-    joins = (
-        fusable
-        & (producer >= 0)
-        & ((consumers[np.maximum(producer, 0)] == 1) | generated)
-        & takes[np.maximum(producer, 0)]
-    )
-    joins &= graph.phase == graph.phase[np.maximum(producer, 0)]
+    joins = fusable & (producer >= 0) & ((consumers[source] == 1) | generated) & takes[source]
+    joins &= graph.phase == graph.phase[source]
     head = np.arange(len(graph), dtype=np.int64)
     for row in np.flatnonzero(joins).tolist():
         head[row] = head[producer[row]]

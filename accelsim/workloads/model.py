@@ -53,6 +53,10 @@ class PassShape:
 
 
 #: A family: parameters model and the function that writes its layers.
+#: Writes the layers of a family with some parameters for one pass.
+LayerWriter = Callable[[GraphBuilder, Any, PassShape], None]
+
+
 @frozen
 class Family:
     """A model family.
@@ -71,7 +75,7 @@ class Family:
 
     name: str
     parameters: type[BaseModel]
-    write: Callable[[GraphBuilder, Any, PassShape], None]
+    write: LayerWriter
     autoregressive: bool = False
     sequence: bool = False
     shards: bool = False
@@ -91,18 +95,14 @@ def family(
     shards: bool = False,
     image: bool = False,
     steps: bool = False,
-) -> Callable[
-    [Callable[[GraphBuilder, Any, PassShape], None]], Callable[[GraphBuilder, Any, PassShape], None]
-]:
+) -> Callable[[LayerWriter], LayerWriter]:
     """Register a family; the decorated function writes its layers.
 
     Raises:
         InvalidValueError: If the name is taken.
     """
 
-    def register(
-        write: Callable[[GraphBuilder, Any, PassShape], None],
-    ) -> Callable[[GraphBuilder, Any, PassShape], None]:
+    def register(write: LayerWriter) -> LayerWriter:
         if name in FAMILIES:
             raise InvalidValueError("family", name, "a name that is not registered yet")
         sized = image or "image_size" in parameters.model_fields

@@ -280,11 +280,12 @@ def _step_before(graph: OperatorGraph) -> IntArray:
     A module's rows step where one with weights comes again that waits, over others or not, for its
     earlier self. Experts side by side do not.
     """
+    none = np.full(len(graph), -1, dtype=np.int64)
     weighted = np.flatnonzero(graph.weight_bytes > 0)
     ways = zip(graph.phase[weighted].tolist(), graph.variant[weighted].tolist(), strict=True)
     named = [(graph.path[row], *way) for row, way in zip(weighted.tolist(), ways, strict=True)]
     if len(set(named)) == len(named):
-        return np.full(len(graph), -1, dtype=np.int64)
+        return none
     keys = list(
         zip(
             graph.path,
@@ -296,13 +297,13 @@ def _step_before(graph: OperatorGraph) -> IntArray:
         )
     )
     last: dict[_StepKey, int] = {}
-    before = np.full(len(graph), -1, dtype=np.int64)
+    before = none.copy()
     for row, key in enumerate(keys):
         before[row] = last.get(key, -1)
         last[key] = row
     again = (before >= 0) & (graph.weight_bytes > 0)
     if not again.any():
-        return np.full(len(graph), -1, dtype=np.int64)
+        return none
     offsets, dependencies = graph.dependency_offset.tolist(), graph.dependency.tolist()
     waits: list[int] = []  # bit sets of the rows each row waits for
     alike: dict[_StepKey, int] = {}

@@ -420,9 +420,7 @@ def _optimizer(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCos
 
     start = machine.dispatch_s * np.maximum(rows["tensors"] if eager else 1.0, 1.0)
     costs = _started(rows, machine, lane * machine.threads / threads, flop, threads, 0.0, memory_s)
-    return RowCosts(
-        costs.time_s + start, costs.compute_s, costs.memory_s, flop, costs.bytes, _SIGMA
-    )
+    return replace(costs, time_s=costs.time_s + start)
 
 
 @FORMULAS.register(_K.COPY, _K.HOST_TO_DEVICE, _K.DEVICE_TO_HOST)
@@ -464,9 +462,7 @@ def _trees(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
     visits = rows["rows"] * rows["trees"] * rows["depth"]
     lane = visits * values.tree_cycles_per_node / (machine.clock_hz * machine.threads)
     costs = _vector(rows, machine, values, lane, visits)
-    return RowCosts(
-        costs.time_s, costs.compute_s, costs.memory_s, np.zeros(len(rows)), costs.bytes, 0.6
-    )
+    return replace(costs, flop=np.zeros(len(rows)), log_sigma=0.6)
 
 
 @FORMULAS.register(_K.TREE_HISTOGRAM)
@@ -474,6 +470,4 @@ def _histogram(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCos
     updates = rows["rows"] * rows["features"] * rows["trees"] * np.maximum(rows["depth"], 1.0)
     lane = updates * values.histogram_cycles_per_update / (machine.clock_hz * machine.threads)
     costs = _vector(rows, machine, values, lane, updates)
-    return RowCosts(
-        costs.time_s, costs.compute_s, costs.memory_s, np.zeros(len(rows)), costs.bytes, 0.6
-    )
+    return replace(costs, flop=np.zeros(len(rows)), log_sigma=0.6)

@@ -381,10 +381,8 @@ def cost_dataflow(
     waits = design.cycles * np.array([node.start_fraction for node in nodes])
     slowest = int(np.argmax(design.cycles))
     waits[slowest] = design.cycles[slowest] * images
-    time = np.zeros(len(graph))
+    time, flop, zero = np.zeros((3, len(graph)))
     time[index] = waits / device.fabric_clock_hz.value
-    flop = np.zeros(len(graph))
-    zero = np.zeros(len(graph))
     flop[index] = graph.flop[index]
     costs = RowCosts(time, time, zero, flop, zero, _SIGMA)
     return _assemble(graph, costs, device, values, np.ones(len(graph), dtype=bool))

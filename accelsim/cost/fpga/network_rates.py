@@ -66,13 +66,15 @@ class ShippedRates:
         """A release's rates; those of the newest one before it, or of the oldest, where it has
         none.
         """
-        before = [name for name in self.releases if _order(name) <= _order(release)]
-        return self.releases[max(before or [min(self.releases, key=_order)], key=_order)]
+        before = [name for name in self.releases if release_order(name) <= release_order(release)]
+        return self.releases[
+            max(before or [min(self.releases, key=release_order)], key=release_order)
+        ]
 
     @property
     def newest(self) -> str:
         """The newest release with rates."""
-        return max(self.releases, key=_order)
+        return max(self.releases, key=release_order)
 
 
 @frozen
@@ -109,7 +111,8 @@ class BoardRates:
         return float(np.hypot(measured, gate_fraction * self.gate_log_sigma))
 
 
-def _order(release: str) -> tuple[int, ...]:
+def release_order(release: str) -> tuple[int, ...]:
+    """Numbers of a release, which sort as releases follow each other."""
     return tuple(int(part) for part in re.findall(r"\d+", release))
 
 

@@ -130,7 +130,7 @@ def _fastest(
     matrix: bool,
     split: bool,
 ) -> FloatArray:
-    best, in_part = np.full(len(shape), np.inf), np.full(len(shape), np.inf)
+    best, in_part = np.full((2, len(shape)), np.inf)
     traffic = machine.matrix_operand_bytes_per_s if matrix else machine.vector_operand_bytes_per_s
     operand_s = shape.element_bytes / traffic
     flop_s = 2.0 / shape.flop_per_s

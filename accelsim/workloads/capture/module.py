@@ -351,7 +351,7 @@ def _graph(rows: Sequence[Row], policy: Precision, batch: int) -> CapturedGraph:
     """Columns at the policy's widths, and the part of each byte column that keeps its width."""
     count = len(rows)
     dims = np.zeros((count, MAX_DIMENSIONS), dtype=np.int64)
-    follows, fixed = np.zeros((count, len(BYTE_COLUMNS))), np.zeros((count, len(BYTE_COLUMNS)))
+    follows, fixed = np.zeros((2, count, len(BYTE_COLUMNS)))
     for number, row in enumerate(rows):
         dims[number, : len(row.kernel.dims)] = row.kernel.dims
         follows[number], fixed[number] = _traffic(row)
