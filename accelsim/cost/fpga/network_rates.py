@@ -67,9 +67,8 @@ class ShippedRates:
         none.
         """
         before = [name for name in self.releases if release_order(name) <= release_order(release)]
-        return self.releases[
-            max(before or [min(self.releases, key=release_order)], key=release_order)
-        ]
+        oldest = min(self.releases, key=release_order)
+        return self.releases[max(before, key=release_order, default=oldest)]
 
     @property
     def newest(self) -> str:
