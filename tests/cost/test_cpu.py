@@ -287,7 +287,8 @@ def test_a_working_set_leaves_a_cache_by_degrees(name, count, execution):
     table = cost_cpu(
         concatenate([add(count), add(count + max(1, count // 100))]), device, execution
     )
-    assert 1.0 - 1e-9 <= table.memory_s[1] / table.memory_s[0] <= 1.15
+    assert 1.0 - 1e-9 <= table.time_s[1] / table.time_s[0] <= 1.15
+    assert table.memory_s[1] / table.memory_s[0] <= 1.15  # less where one more thread sets in
     assert table.bytes[0] <= table.bytes[1]
 
 
