@@ -29,9 +29,11 @@ def test_decoding_draws_what_the_meter_reads(batch, watts, joules_per_token):
 
 @pytest.mark.parametrize(("device", "limit_w"), [("t4", 70.0), ("p4", 75.0), ("l4", 72.0)])
 def test_a_throttled_board_draws_its_limit(device, limit_w):
-    """A T4 at its limit reads 70 W in nvidia-smi: not 44 W of work and 8 W of idling."""
+    """A T4 at its limit reads 70 W in nvidia-smi: not 44 W of work and 8 W of idling; an L4 waits
+    for its memory a fifth of the time.
+    """
     found = estimate("bert-large", device, batch=32, seq_len=384, precision="fp32")
-    assert 0.94 * limit_w <= found.average_power_w <= limit_w * (1 + 1e-9)
+    assert 0.93 * limit_w <= found.average_power_w <= limit_w * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("device", ["t4", "h100-sxm-80gb", "rtx-3090", "mi300x", "apple-m1"])

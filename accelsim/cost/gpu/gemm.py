@@ -154,11 +154,14 @@ def _fastest(
         np.minimum(best, _waves(count, machine, narrow) * step * depth, out=best)
         if split:
             _try_splits(best, shape, count, step, tall * wide, machine, parameters)
-        if split and not (matrix and machine.profile.vendor == "NVIDIA"):
+        shares = machine.profile.vendor != "NVIDIA"
+        if split and (shares or not matrix):
             filled = shape.batch * np.maximum(shape.m / tall, 1.0) * edges[wide][1]
             shared = np.maximum(filled, _waves(shape.batch * edges[wide][1], machine))
             np.minimum(in_part, shared * step * depth, out=in_part)
-            _try_splits(in_part, shape, filled, step, tall * wide, machine, parameters)
+            _try_splits(
+                in_part, shape, filled, step, tall * wide, machine, parameters, shares=shares
+            )
     np.minimum(best, MOST_QUANTISED * in_part, out=best)
     return best
 
@@ -204,11 +207,14 @@ def _try_splits(
     tile_elements: int,
     machine: GpuMachine,
     parameters: GpuParameters,
+    *,
+    shares: bool = False,
 ) -> None:
     """Improve `best` where the tiles fill less than half of the SMs, by slicing k; slices are
-    summed through L2.
+    summed through L2. Where the last wave is shared, less than all of them is enough, and slices
+    need not fill whole waves.
     """
-    few = np.flatnonzero(2 * count <= machine.sm_count)
+    few = np.flatnonzero((1 if shares else 2) * count <= machine.sm_count)
     if not few.size:
         return
     k, step, count, fastest = shape.k[few], step[few], count[few], best[few]
@@ -218,7 +224,9 @@ def _try_splits(
     partial_s /= machine.vector_operand_bytes_per_s * lanes
     for slices in _SPLITS:
         depth = np.ceil(k / slices) + parameters.gemm.prologue_k
-        total = _waves(count * slices, machine) * step * depth + partial_s * np.log2(2 * slices)
+        sliced = count * slices
+        waves = np.maximum(sliced, machine.sm_count) if shares else _waves(sliced, machine)
+        total = waves * step * depth + partial_s * np.log2(2 * slices)
         np.minimum(fastest, total, out=fastest)
     best[few] = fastest
 
