@@ -1,4 +1,5 @@
-"""Each worker has a temporary folder of its own: two calibrations, in tests or by a user, do not
+"""No test reads the folders or variables of whoever runs it, nor does a process that a test starts.
+Each worker has a temporary folder of its own: two calibrations, in tests or by a user, do not
 lock each other out. Properties are checked on 100 cases, or 10,000 (`make laws`), where a test does
 not say otherwise.
 """
@@ -8,9 +9,22 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+#: An empty home, there before any test module is imported: some ask the catalogue for devices.
+_HOME = tempfile.TemporaryDirectory(prefix="accelsim-home-")
+_XDG = {
+    "XDG_CACHE_HOME": ".cache",
+    "XDG_CONFIG_HOME": ".config",
+    "XDG_DATA_HOME": ".local/share",
+}
+for _name in [name for name in os.environ if name.startswith("ACCELSIM_")]:
+    del os.environ[_name]
+os.environ["HOME"] = _HOME.name
+os.environ |= {name: str(Path(_HOME.name, place)) for name, place in _XDG.items()}
 
 settings.register_profile("ci", max_examples=100, deadline=None)
 settings.register_profile(
