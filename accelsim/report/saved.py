@@ -9,11 +9,11 @@ from accelsim.datafile import MAX_DEPTH
 from accelsim.errors import InputError, MissingDependencyError, ProfileError
 from accelsim.plain import Document
 from accelsim.plainfile import parse_values, read_plain
+from accelsim.sweeps.store import part_paths
 
 #: Largest file that is read; larger results are folders of sweeps.
 MAX_BYTES = 128_000_000
-#: Folder of a sweep's parts; the columns a page shows.
-_PARTS = "parts"
+#: Columns of a sweep that a page shows.
 _COLUMNS = (
     *("workload", "device", "mode", "batch", "latency_s", "throughput_per_s"),
     *("energy_per_sample_j", "cost_usd_per_1000", "bound", "reason", "offer"),
@@ -66,9 +66,7 @@ def _sweep_rows(folder: Path) -> list[Document]:
         import pyarrow.parquet as pq
     except ImportError:
         raise MissingDependencyError("pyarrow", "sweep") from None
-    parts = sorted((folder / _PARTS).glob("*.parquet"))
-    if not parts:
-        raise InputError(f"{folder} has no finished points: it is no folder of a sweep.")
+    parts = part_paths(folder)
     try:
         files = [pq.ParquetFile(part) for part in parts]
         stride = -(-sum(one.metadata.num_rows for one in files) // _MOST_POINTS)

@@ -12,7 +12,7 @@ import numpy as np
 
 from accelsim.errors import InvalidValueError, OutputError, UnknownNameError
 from accelsim.planning.architecture import pareto_mask
-from accelsim.sweeps.store import PARTS, arrow
+from accelsim.sweeps.store import arrow, part_paths
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,13 +35,11 @@ def points(folder: str | Path, where: str = "") -> pd.DataFrame:
         MissingDependencyError: If pyarrow is not installed.
     """
     arrow()
-    import pandas as pd
+    import pyarrow.parquet as pq
 
-    parts = Path(folder) / PARTS
-    if not any(parts.glob("*.parquet")):
-        raise OutputError(f"{folder}: no finished points of a sweep. Make some: accelsim sweep")
+    parts = part_paths(Path(folder))
     try:
-        frame = pd.read_parquet(parts)
+        frame: pd.DataFrame = pq.read_table(parts).to_pandas()
     except (OSError, ValueError) as error:
         remedy = "Run its sweep again: it answers damaged parts anew."
         raise OutputError(f"{folder}: cannot be read: {error}. {remedy}") from None

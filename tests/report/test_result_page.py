@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 
@@ -19,6 +21,7 @@ from accelsim.report.page import page_html
 from accelsim.report.parts import value_cell, words
 from accelsim.report.result_page import result_page
 from accelsim.report.saved import read_result
+from accelsim.sweeps.store import SweepStore
 
 HOSTILE = "</script><script>alert(1)</script>=1+1[red]\x1b[31m"
 
@@ -86,10 +89,12 @@ def test_empty_results_say_so(document):
 def test_large_sweeps_are_read_evenly_spaced(tmp_path, monkeypatch):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     monkeypatch.setattr("accelsim.report.saved._MOST_POINTS", 10)
-    (tmp_path / "parts").mkdir()
-    for part in range(3):
-        found = pa.table({"latency_s": range(35 * part, 35 * part + 35), "reason": [""] * 35})
-        pq.write_table(found, tmp_path / "parts" / f"{part}.parquet")
+    with SweepStore(tmp_path) as store:
+        for part in range(3):
+            found = pa.table({"latency_s": range(35 * part, 35 * part + 35), "reason": [""] * 35})
+            content = io.BytesIO()
+            pq.write_table(found, content)
+            store.add(f"{part:032x}.parquet", content.getvalue(), [])
     rows = read_result(tmp_path)
     assert [row["latency_s"] for row in rows] == list(range(0, 105, 11))
     assert {row["reason"] for row in rows} == {None}

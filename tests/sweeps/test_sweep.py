@@ -17,10 +17,12 @@ from hypothesis import settings
 
 import accelsim
 from accelsim.errors import InputError, OutputError, ProfileError
+from accelsim.report.saved import read_result
 from accelsim.sweeps import run
 from accelsim.sweeps.batch import compute
 from accelsim.sweeps.executors import worker_pool
 from accelsim.sweeps.points import point_groups
+from accelsim.sweeps.results import points
 from accelsim.sweeps.run import sweep
 from accelsim.sweeps.spec import load_sweep
 
@@ -88,10 +90,91 @@ def test_a_damaged_part_is_computed_again(tmp_path):
     content = bytearray(sizes[min(sizes)].read_bytes())
     content[len(content) // 3] ^= 1  # still as long, and perhaps still a Parquet file
     sizes[min(sizes)].write_bytes(content)
-    (tmp_path / "parts" / "stray.parquet").write_bytes(b"left by a kill")
+    (tmp_path / "parts" / f".{sizes[min(sizes)].name}.new").write_bytes(b"left by a kill")
     mended = sweep(more, tmp_path, workers=1)
     assert mended.new_count == 4
     assert ordered(mended).equals(whole)
+
+
+def tree(folder):
+    """Every file below a folder with its content."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("named", ["parts/thesis.txt", "thesis.txt", "lock", "index.sqlite"])
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_folder_of_other_files_is_refused_and_left_as_it_is(tmp_path, named, is_link):
+    theirs, out = tmp_path / "theirs", tmp_path / "link"
+    (theirs / named).parent.mkdir(parents=True)
+    (theirs / named).write_text("thesis", encoding="utf-8")
+    out.symlink_to(theirs)
+    before = tree(theirs)
+    with pytest.raises(OutputError, match=r"another folder|new or an empty folder"):
+        sweep(GRID, out if is_link else theirs, workers=1)
+    assert tree(theirs) == before
+
+
+def test_only_what_the_index_names_is_read_or_taken_out(tmp_path):
+    """A part that was copied, a folder and a file of others, and a link to one, stay."""
+    out = tmp_path / "out"
+    whole = ordered(sweep(GRID, out, workers=1))
+    thesis = tmp_path / "thesis.txt"
+    thesis.write_text("thesis", encoding="utf-8")
+    parts = out / "parts"
+    one = min(parts.iterdir())
+    for name in ("copy.parquet", f"{'0' * 32}.parquet"):
+        (parts / name).write_bytes(one.read_bytes())
+    (parts / "thesis.txt").symlink_to(thesis)
+    (parts / "deeper.parquet").mkdir()
+    before = tree(out / "parts")
+    again = sweep(GRID, out, workers=1)
+    assert again.new_count == 0
+    assert tree(out / "parts") == before
+    assert ordered(again).equals(whole)
+    assert len(read_result(out)) == len(whole)
+    assert thesis.read_text(encoding="utf-8") == "thesis"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "update part set name = '../../thesis.txt'",
+        "update part set name = null",
+        "update part set hash = null",
+        "update part set points = null",
+        "drop table part",
+    ],
+)
+def test_a_damaged_index_is_refused_and_takes_nothing_out(tmp_path, change):
+    out = tmp_path / "out"
+    (tmp_path / "thesis.txt").write_text("thesis", encoding="utf-8")
+    sweep(GRID, out, workers=1)
+    with sqlite3.connect(out / "index.sqlite") as index:
+        index.execute(change)
+    before = tree(tmp_path)
+    for use in (lambda out: sweep(GRID, out, workers=1), points, read_result):
+        with pytest.raises(OutputError, match=r"damaged|no such table"):
+            use(out)
+    assert tree(tmp_path) == before
+
+
+def test_every_kept_kill_is_gone_on_with(tmp_path, monkeypatch):
+    """Killed after its lock, after its empty index, and between the index and the part."""
+    (tmp_path / "lock").touch()
+    (tmp_path / "index.sqlite").touch()
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(GRID, tmp_path, workers=1)
+    monkeypatch.undo()
+    assert [path.suffix for path in (tmp_path / "parts").iterdir()] == [".new"]
+    with pytest.raises(OutputError, match="no finished points"):
+        points(tmp_path)
+    assert len(ordered(sweep(GRID, tmp_path, workers=1))) == 12
+    assert {path.suffix for path in (tmp_path / "parts").iterdir()} == {".parquet"}
+
+
+def killed(*_):
+    raise KeyboardInterrupt
 
 
 def test_another_version_is_refused_and_so_is_a_second_sweep(tmp_path):
