@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
 import accelsim
 from accelsim.errors import InputError, OutputError, ProfileError
@@ -207,44 +206,6 @@ def test_a_folder_made_before_an_edit_is_refused_by_name(tmp_path, monkeypatch):
     profile.write_text(text.replace("title: ", "title: edited "), encoding="utf-8")
     with pytest.raises(OutputError, match="before device mine changed"):
         sweep(spec, tmp_path / "there", workers=1)
-
-
-def killed_until_whole(spec, out, kills, seed, wait_s):
-    """Sweep in processes that are killed, with all their workers, at random moments; then to the
-    end.
-    """
-    code = f"import accelsim; accelsim.sweep({str(spec)!r}, {str(out)!r}, workers=1)"
-    generator = np.random.default_rng(seed)
-    for _ in range(kills):
-        child = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, start_new_session=True)
-        while child.poll() is None and not (out / "index.sqlite").exists():
-            time.sleep(0.02)
-        time.sleep(float(generator.uniform(0, wait_s)))
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-    return sweep(spec, out, workers=1)
-
-
-@pytest.mark.law
-def test_resumes_exactly_once_after_kills(tmp_path):
-    """5 kills, or 100: an interrupted sweep has every point once, as one that was not has."""
-    spec = tmp_path / "spec.yaml"
-    spec.write_text(
-        "name: killed\nvary:\n  model: [resnet-18, mobilenet-v2, bert-base]\n"
-        "  device: [t4, l4, a10g, v100-sxm2-16gb, a100-sxm-40gb, h100-sxm-80gb]\n"
-        f"  batch: {list(range(1, 101))}\n",
-        encoding="utf-8",
-    )
-    whole = ordered(sweep(spec, tmp_path / "whole", workers=1))
-    kills, rounds = (10, 10) if settings.default.max_examples > 200 else (5, 1)
-    for seed in range(rounds):
-        out = tmp_path / f"out{seed}"
-        result = killed_until_whole(spec, out, kills, seed, wait_s=1.2)
-        assert ordered(result).equals(whole)
-        assert result.point_count == len(whole) == 1800
-        with sqlite3.connect(out / "index.sqlite") as index:
-            assert index.execute("select sum(length(points)) / 16 from part").fetchone() == (1800,)
 
 
 def test_a_full_disk_keeps_what_is_there(tmp_path):
