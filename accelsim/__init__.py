@@ -13,43 +13,43 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from accelsim.capacity.answer import CapacityPlan
+    from accelsim.capacity.plan import plan
+    from accelsim.capacity.scenario import Scenario
     from accelsim.catalog import device, device_names
-    from accelsim.cluster_catalog import cluster, cluster_names
+    from accelsim.catalog.clusters import cluster, cluster_names
+    from accelsim.catalog.workloads import workload, workload_names
     from accelsim.cost.collective import collective_costs
     from accelsim.cost.table import CostTable
+    from accelsim.dtype import Precision
     from accelsim.economics.price import PriceBook
-    from accelsim.hardware.cluster import Cluster, Fleet, Pool
-    from accelsim.hardware.placement import RankGroup
-    from accelsim.planning.capacity.answer import CapacityPlan
-    from accelsim.planning.capacity.plan import plan
-    from accelsim.planning.capacity.scenario import Scenario
-    from accelsim.planning.compare import Comparison, compare
-    from accelsim.planning.estimate import Estimate, estimate
-    from accelsim.planning.estimate_many import EstimateColumns, estimate_many
-    from accelsim.planning.operators import operator_costs
-    from accelsim.planning.options import (
+    from accelsim.estimation.compare import Comparison, compare
+    from accelsim.estimation.estimate import Estimate, estimate
+    from accelsim.estimation.estimate_many import EstimateColumns, estimate_many
+    from accelsim.estimation.operators import operator_costs
+    from accelsim.estimation.options import (
         ModelOptions,
         PriceChoice,
         RunOptions,
         RunShape,
         TrainingOptions,
     )
-    from accelsim.planning.serving.options import ServingOptions, SloTargets
-    from accelsim.planning.serving.result import ServingResult
-    from accelsim.planning.serving.serve import serve
-    from accelsim.planning.simulate import Simulation, simulate
-    from accelsim.planning.training.estimate import TrainingEstimate, train
-    from accelsim.planning.training.length import RunLength
-    from accelsim.planning.training.plan import ParallelismPlan
-    from accelsim.planning.training.setup import Conditions
+    from accelsim.estimation.simulate import Simulation, simulate
+    from accelsim.exploration.sweeps.run import SweepResult, sweep
+    from accelsim.hardware.cluster import Cluster, Fleet, Pool
+    from accelsim.hardware.placement import RankGroup
+    from accelsim.serving.loads.arrivals import Arrivals
+    from accelsim.serving.options import ServingOptions, SloTargets
+    from accelsim.serving.result import ServingResult
+    from accelsim.serving.serve import serve
+    from accelsim.serving.steps.step_times import StepTimes
     from accelsim.simulation.engine import Engine, TaskColumns
     from accelsim.simulation.randomness import RandomStreams
-    from accelsim.simulation.serving.arrivals import Arrivals
-    from accelsim.simulation.serving.step_times import StepTimes
     from accelsim.simulation.timeline import Timeline
-    from accelsim.sweeps.run import SweepResult, sweep
-    from accelsim.workload_catalog import workload, workload_names
-    from accelsim.workloads.dtype import Precision
+    from accelsim.training.estimate import TrainingEstimate, train
+    from accelsim.training.length import RunLength
+    from accelsim.training.plan import ParallelismPlan
+    from accelsim.training.setup import Conditions
     from accelsim.workloads.lowering import ShapeColumns, lower
     from accelsim.workloads.sharding import Shard, Stage
 
@@ -114,37 +114,37 @@ __all__ = [
 #: Public names behind the module that has them.
 _MODULES = """
     catalog device device_names
-    cluster_catalog cluster cluster_names
+    catalog.clusters cluster cluster_names
     cost.collective collective_costs
     cost.table CostTable
     economics.price PriceBook
     hardware.cluster Cluster Fleet Pool
     hardware.placement RankGroup
-    planning.capacity.answer CapacityPlan
-    planning.capacity.plan plan
-    planning.capacity.scenario Scenario
-    planning.compare Comparison compare
-    planning.estimate Estimate estimate
-    planning.estimate_many EstimateColumns estimate_many
-    planning.operators operator_costs
-    planning.options ModelOptions PriceChoice RunOptions RunShape TrainingOptions
-    planning.serving.options ServingOptions SloTargets
-    planning.serving.result ServingResult
-    planning.serving.serve serve
-    planning.simulate Simulation simulate
-    planning.training.estimate TrainingEstimate train
-    planning.training.length RunLength
-    planning.training.plan ParallelismPlan
-    planning.training.setup Conditions
+    capacity.answer CapacityPlan
+    capacity.plan plan
+    capacity.scenario Scenario
+    estimation.compare Comparison compare
+    estimation.estimate Estimate estimate
+    estimation.estimate_many EstimateColumns estimate_many
+    estimation.operators operator_costs
+    estimation.options ModelOptions PriceChoice RunOptions RunShape TrainingOptions
+    serving.options ServingOptions SloTargets
+    serving.result ServingResult
+    serving.serve serve
+    estimation.simulate Simulation simulate
+    training.estimate TrainingEstimate train
+    training.length RunLength
+    training.plan ParallelismPlan
+    training.setup Conditions
     simulation.engine Engine TaskColumns
     simulation.randomness RandomStreams
-    simulation.serving.arrivals Arrivals
-    simulation.serving.step_times StepTimes
+    serving.loads.arrivals Arrivals
+    serving.steps.step_times StepTimes
     simulation.timeline Timeline
-    sweeps.run SweepResult sweep
-    workload_catalog workload workload_names
-    workloads.capture.module capture
-    workloads.dtype Precision
+    exploration.sweeps.run SweepResult sweep
+    catalog.workloads workload workload_names
+    workloads.capture.torch.module capture
+    dtype Precision
     workloads.lowering ShapeColumns lower
     workloads.sharding Shard Stage
 """

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from accelsim.cost.systolic.stalls import stalled_run
-from accelsim.planning.architecture import DATAFLOWS, design_grid, sweep_architectures
+from accelsim.exploration.architecture import DATAFLOWS, design_grid, sweep_architectures
 
 KIB = 1024
 SIDES = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)

@@ -14,7 +14,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from accelsim.workloads.capture.module import capture
+from accelsim.workloads.capture.torch.module import capture
 
 TOKENS, LAYERS, WIDTH, VOCABULARY = 2048, 80, 8192, 128256
 

@@ -16,8 +16,8 @@ import numpy as np
 from accelsim import catalog
 from accelsim.cost.gpu import cost_gpu
 from accelsim.cost.table import Execution
+from accelsim.dtype import DTYPE_BYTES, Dtype
 from accelsim.hardware.profile import GpuProfile
-from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import DIMENSIONS, MAX_DIMENSIONS, OperatorKind
 

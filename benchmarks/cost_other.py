@@ -13,7 +13,7 @@ import numpy as np
 
 from accelsim import catalog
 from accelsim.cost.registry import operator_costs
-from accelsim.workloads.dtype import Dtype
+from accelsim.dtype import Dtype
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind
 

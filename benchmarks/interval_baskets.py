@@ -21,13 +21,13 @@ from pathlib import Path
 
 import numpy as np
 
-from accelsim.cost.residual import LONG_S, run_log_sigma
+from accelsim.confidence.residual import LONG_S, run_log_sigma
 from accelsim.cost.table import Execution
-from accelsim.validation.data_folder import data_folder
-from accelsim.validation.gpu_operators import KernelPrediction, load
-from accelsim.validation.split import held_out_mask
-from accelsim.validation.tiers import choose
+from accelsim.scoreboard.data_folder import data_folder
+from accelsim.scoreboard.split import held_out_mask
+from accelsim.scoreboard.tiers import choose
 from accelsim.workloads.operator import OperatorKind
+from tools.scoreboard.gpu_operators import KernelPrediction, load
 
 K = OperatorKind
 #: Share of the time and number of shapes of each kind in a basket. The first is the mix of

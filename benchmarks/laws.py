@@ -20,10 +20,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from accelsim import catalog, estimate, workload_catalog
+from accelsim import catalog, estimate
+from accelsim.catalog import workloads as workload_catalog
 from accelsim.errors import AccelsimError
-from accelsim.planning.estimate_many import estimate_many
-from accelsim.sensitivity.change import changed_devices
+from accelsim.estimation.estimate_many import estimate_many
+from accelsim.exploration.sensitivity.change import changed_devices
 
 #: Of floating-point sums.
 NOISE = 1e-9

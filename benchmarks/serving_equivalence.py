@@ -12,9 +12,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelsim.simulation.serving.combined_steps import StepsAround
-from accelsim.validation.data_folder import data_folder
-from accelsim.validation.serving_vidur import (
+from accelsim.scoreboard.data_folder import data_folder
+from accelsim.serving.steps.combined_steps import StepsAround
+from tools.scoreboard.serving_vidur import (
     ATTENTION,
     LAYERS,
     RUNS,

@@ -16,7 +16,7 @@ import numpy as np
 import accelsim
 from accelsim import Arrivals, ServingOptions, SloTargets
 from accelsim.errors import AccelsimError
-from accelsim.planning.serving.find import find
+from accelsim.serving.find import find
 
 PAIRS = (
     ("llama-3.1-8b", "h100-sxm-80gb"),

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import numpy as np
 
-from accelsim.simulation.serving.fleet import ArrivalQueue, Fleet
-from accelsim.simulation.serving.prefix_cache import PrefixCache
-from accelsim.simulation.serving.requests import RequestColumns, RequestLog
-from accelsim.simulation.serving.routers import router
-from accelsim.simulation.serving.schedulers.continuous import ContinuousBatching
-from accelsim.validation.data_folder import data_folder
-from accelsim.validation.serving_vidur import (
+from accelsim.scoreboard.data_folder import data_folder
+from accelsim.serving.loads.requests import RequestColumns, RequestLog
+from accelsim.serving.replicas.fleet import ArrivalQueue, Fleet
+from accelsim.serving.replicas.prefix_cache import PrefixCache
+from accelsim.serving.replicas.routers import router
+from accelsim.serving.schedulers.continuous import ContinuousBatching
+from tools.scoreboard.serving_vidur import (
     ATTENTION,
     LAYERS,
     LIMITS,

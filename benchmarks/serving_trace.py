@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 import accelsim
-from accelsim.simulation.serving.traces import read_trace
+from accelsim.serving.loads.traces import read_trace
 
 PART_ROWS = 500_000
 START = pd.Timestamp("2023-11-16 18:00")

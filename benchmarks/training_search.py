@@ -14,13 +14,13 @@ from dataclasses import replace
 import numpy as np
 
 import accelsim
-from accelsim.planning.options import run_options
-from accelsim.planning.training.candidates import Candidates
-from accelsim.planning.training.estimate import training_setup
-from accelsim.planning.training.iteration import simulate_iteration
-from accelsim.planning.training.plan import ParallelismPlan
-from accelsim.planning.training.score import score
-from accelsim.planning.training.search import score_groups
+from accelsim.estimation.options import run_options
+from accelsim.training.candidates import Candidates
+from accelsim.training.estimate import training_setup
+from accelsim.training.iteration import simulate_iteration
+from accelsim.training.plan import ParallelismPlan
+from accelsim.training.score import score
+from accelsim.training.search import score_groups
 
 BATCH, DEVICES = 1536, 1024
 BATCHES = 16

@@ -1,7 +1,7 @@
 """ResNet-50 on a T4 at 300 images/s: how long should a batch wait to be filled?"""
 
 import accelsim
-from accelsim.simulation.serving.arrivals import Arrivals
+from accelsim.serving.loads.arrivals import Arrivals
 
 
 def main() -> None:

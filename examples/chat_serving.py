@@ -1,7 +1,7 @@
 """A chat service on one H100 as its load grows: waiting, energy and cost."""
 
 import accelsim
-from accelsim.simulation.serving.arrivals import Arrivals
+from accelsim.serving.loads.arrivals import Arrivals
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
 """A chat service whose load swings: replicas for its peak, or replicas that come and go?"""
 
 import accelsim
-from accelsim.simulation.serving.arrivals import Arrivals
-from accelsim.simulation.serving.autoscaling import ScalingPolicy
+from accelsim.serving.loads.arrivals import Arrivals
+from accelsim.serving.replicas.autoscaling import ScalingPolicy
 
 LOAD = Arrivals(
     rate_per_s=6.0,

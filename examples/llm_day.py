@@ -7,7 +7,7 @@ replicas and with autoscaling.
 from pathlib import Path
 
 import accelsim
-from accelsim.simulation.serving.autoscaling import ScalingPolicy
+from accelsim.serving.replicas.autoscaling import ScalingPolicy
 
 DAY = accelsim.Arrivals(
     rate_per_s=20.0,

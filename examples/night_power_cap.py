@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import accelsim
-from accelsim.planning.capacity.scenario import scenario_content
+from accelsim.capacity.scenario import scenario_content
 
 SCENARIO = Path(__file__).with_suffix(".yaml")
 SECONDS_PER_MONTH = 8766 / 12 * 3600

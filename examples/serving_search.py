@@ -1,7 +1,7 @@
 """The cheapest ways to serve Llama-3.1-70B with a token every 40 ms, scored and simulated."""
 
 import accelsim
-from accelsim.planning.serving.search import SearchSpace, search
+from accelsim.serving.search import SearchSpace, search
 
 
 def main() -> None:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import accelsim
+from accelsim.dtype import Dtype, precision
 from accelsim.errors import AccelsimError, ProfileError, UnknownNameError
 from accelsim.result import Result
-from accelsim.workloads.dtype import Dtype, precision
 from accelsim.workloads.model import PassShape
 
 #: What functions return: no one else makes one.
@@ -102,7 +102,7 @@ def _places(name):
     listed = inspect.signature(getattr(accelsim, name)).parameters.values()
     found = [one.name for one in listed if one.kind is not one.VAR_KEYWORD]
     if name == "estimate":
-        found += accelsim.planning.options.EstimateKeywords.__annotations__
+        found += accelsim.estimation.options.EstimateKeywords.__annotations__
     return found
 
 

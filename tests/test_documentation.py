@@ -7,7 +7,7 @@ import pytest
 
 import accelsim
 from accelsim.catalog import load_device_file
-from accelsim.cluster_catalog import load_cluster_file
+from accelsim.catalog.clusters import load_cluster_file
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Ages of prices are those of this day, 2026-11-22.

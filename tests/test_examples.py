@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from accelsim.planning.capacity.scenario import load_scenario
-from accelsim.sweeps.spec import load_sweep
+from accelsim.capacity.scenario import load_scenario
+from accelsim.exploration.sweeps.spec import load_sweep
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import accelsim
-from accelsim.workloads.dtype import precision
+from accelsim.dtype import precision
 from accelsim.workloads.model import PassShape
 
 HEAVY = ("torch", "pandas", "simpy", "scipy", "plotly", "rich", "typer")

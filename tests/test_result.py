@@ -8,7 +8,7 @@ import pytest
 
 import accelsim
 from accelsim import ModelOptions, PriceChoice, RunOptions, RunShape
-from accelsim.planning.options import options_and_price, run_options
+from accelsim.estimation.options import options_and_price, run_options
 from accelsim.result import UNIT_SUFFIXES, Difference
 
 #: Keys that are quantities without a unit, names, flags, or containers.

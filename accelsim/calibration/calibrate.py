@@ -27,11 +27,11 @@ from accelsim.calibration.held_out import HeldOut
 from accelsim.calibration.noise import refuse_noise
 from accelsim.calibration.overlay import write_overlay
 from accelsim.calibration.run_file import CalibrationRun, Measurement
+from accelsim.confidence.residual import FamilyResidual
 from accelsim.cost.cpu import cpu_parameters
 from accelsim.cost.cpu.calibrated import kernels_document
 from accelsim.cost.cpu.fitted_kernels import FittedKernels
 from accelsim.cost.fitted import FittedParameters
-from accelsim.cost.residual import FamilyResidual
 from accelsim.errors import InvalidValueError, OutputError
 from accelsim.frozen import frozen
 from accelsim.plain import Values
@@ -270,7 +270,7 @@ def _starts(kernels: FittedKernels) -> dict[str, float]:
 
 def _families(calibration: Calibration) -> dict[str, FamilyResidual]:
     """Held-out residuals by operator kind and format, as the intervals take them."""
-    from accelsim.cost.residual import family_rows
+    from accelsim.confidence.residual import family_rows
 
     graph = calibration.rows.graph
     errors = calibration.errors

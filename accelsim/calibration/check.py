@@ -177,10 +177,10 @@ def model_graph(case: CheckCase, models: Values | None = None) -> OperatorGraph:
     """
     from accelsim.calibration.check_models import CHECK_MODELS, in_format
     from accelsim.calibration.measurement.operands import torch_dtype
+    from accelsim.dtype import precision
     from accelsim.workloads.capture.captured import captured_training
-    from accelsim.workloads.capture.meta_module import made
-    from accelsim.workloads.capture.module import capture
-    from accelsim.workloads.dtype import precision
+    from accelsim.workloads.capture.torch.meta_module import made
+    from accelsim.workloads.capture.torch.module import capture
     from accelsim.workloads.model import PassShape
 
     factory = (models or CHECK_MODELS)[case.model]
@@ -233,8 +233,8 @@ def predict(
 def _predict(
     case: CheckCase, graph: OperatorGraph, profile: CpuProfile, parameters: CpuParameters
 ) -> Prediction:
+    from accelsim.confidence.residual import run_log_sigma
     from accelsim.cost.cpu import cost_cpu
-    from accelsim.cost.residual import run_log_sigma
 
     table = cost_cpu(
         graph,

@@ -27,8 +27,8 @@ from accelsim.calibration.run_file import CalibrationRun
 from accelsim.cost.cpu import cpu_parameters
 from accelsim.cost.cpu.calibrated import read_kernels
 from accelsim.cost.fitted import read_fitted
-from accelsim.datafile import read_json
 from accelsim.errors import InvalidValueError, ProfileError
+from accelsim.files.datafile import read_json
 from accelsim.plain import Document
 
 __all__ = [

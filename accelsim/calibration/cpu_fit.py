@@ -32,8 +32,8 @@ from accelsim.cost.cpu.threads import (
     shared_work,
     thread_terms,
 )
+from accelsim.dtype import Dtype
 from accelsim.frozen import frozen
-from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, TextArray
 
 FOLDS = 5

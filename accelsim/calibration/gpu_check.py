@@ -18,7 +18,7 @@ from accelsim.cost.background import background_power_w
 from accelsim.cost.fitted import FittedParameters
 from accelsim.cost.gpu import GpuParameters, cost_gpu
 from accelsim.cost.table import Execution
-from accelsim.datafile import data_root, read_mapping
+from accelsim.files.datafile import data_root, read_mapping
 from accelsim.hardware.profile import GpuProfile
 from accelsim.simulation.device import simulate_device
 from accelsim.workloads.fusion import fuse_elementwise

@@ -36,13 +36,13 @@ from accelsim.calibration.run_file import CalibrationRun, Measurement
 from accelsim.cost.fitted import FittedParameters, read_fitted
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.table import Execution
-from accelsim.datafile import data_root
+from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError
+from accelsim.files.datafile import data_root
 from accelsim.frozen import frozen
 from accelsim.hardware.driver_gpu import estimated_gpu_profile, reference_board
 from accelsim.hardware.profile import GpuProfile
 from accelsim.plain import Document
-from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray
 
 _FOLDS = 5

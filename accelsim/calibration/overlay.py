@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 
 from accelsim.calibration.files import write_text
+from accelsim.confidence.residual import FamilyResidual
 from accelsim.cost.fitted import (
     FittedParameters,
     calibration_folders,
@@ -17,7 +18,6 @@ from accelsim.cost.fitted import (
     read_fitted,
 )
 from accelsim.cost.gpu import GpuParameters
-from accelsim.cost.residual import FamilyResidual
 from accelsim.cost.surface_file import surface_file_name, write_surfaces
 
 __all__ = [

@@ -21,9 +21,9 @@ from typing import BinaryIO, Self
 from accelsim.calibration.measured_rows import MeasuredRow, is_size
 from accelsim.calibration.measurement.case import CASE_VERSION, Case
 from accelsim.errors import InvalidValueError, OutputError, ProfileError
+from accelsim.files.plainfile import MOST_VALUES, open_plain
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
-from accelsim.plainfile import MOST_VALUES, open_plain
 
 SCHEMA = "accelsim-calibration-run"
 VERSION = 2

@@ -14,8 +14,8 @@ from accelsim import catalog
 from accelsim.claims.claim import Reading
 from accelsim.claims.closed_forms import CLOSED_FORMS
 from accelsim.claims.taxonomy import DISTRIBUTED, SHARED, TAXONOMY
+from accelsim.exploration.peaks import asic_peaks
 from accelsim.hardware.profile import CpuProfile, GpuProfile
-from accelsim.planning.peaks import asic_peaks
 from accelsim.workloads.operator import OperatorKind
 
 Check = Callable[[], list[Reading]]

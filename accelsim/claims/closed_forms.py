@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from accelsim.capacity.breakeven import break_even_volume
 from accelsim.claims.claim import Reading
 from accelsim.economics.result import electricity_usd_per_hour
-from accelsim.planning.breakeven import break_even_volume
 from accelsim.simulation.columns import TaskColumns
 from accelsim.simulation.engine import Engine
 

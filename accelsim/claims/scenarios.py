@@ -21,8 +21,8 @@ from pydantic import Field
 import accelsim
 from accelsim import catalog
 from accelsim.claims.claim import EXACT, JudgedClaim, Reading, judge
-from accelsim.datafile import read_yaml
 from accelsim.errors import InputError, UnknownNameError
+from accelsim.files.datafile import read_yaml
 from accelsim.hardware.sourced import FrozenModel
 from accelsim.plain import Values
 

@@ -58,7 +58,7 @@ def arch_sweep(
     """Latency, energy and area of MODEL on every combination of array, dataflow, scratchpad and
     bandwidth.
     """
-    from accelsim.planning.architecture import dataflow_named, design_grid, sweep_architectures
+    from accelsim.exploration.architecture import dataflow_named, design_grid, sweep_architectures
 
     clock_hz = clock_mhz * 1e6
     designs: Sequence[ArrayDesign]
@@ -102,7 +102,7 @@ def arch_peaks(
     devices: list[str] | None = None,
 ) -> None:
     """Quoted peaks of ASICs beside those derived from array, count and clock."""
-    from accelsim.planning.peaks import asic_peaks
+    from accelsim.exploration.peaks import asic_peaks
 
     rows = [peak.to_dict() for peak in asic_peaks(devices or None)]
     from accelsim.report.architecture import peaks_view
@@ -122,9 +122,9 @@ def _configured(
     files: Sequence[Path], precision: str, clock_hz: float, bandwidth: str | None
 ) -> list[ArrayDesign]:
     """Designs of SCALE-Sim configurations, with their own bandwidth unless one is given."""
+    from accelsim.dtype import precision as find_precision
+    from accelsim.exploration.architecture import design_of_config
     from accelsim.hardware.scalesim import read_scalesim_config
-    from accelsim.planning.architecture import design_of_config
-    from accelsim.workloads.dtype import precision as find_precision
 
     rates = _rates(bandwidth) if bandwidth else [None]
     dtype = find_precision(precision).compute

@@ -10,7 +10,7 @@ from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from accelsim.planning.breakeven import BreakevenPoint, DeploymentOption
+    from accelsim.capacity.breakeven import BreakevenPoint, DeploymentOption
     from accelsim.report.listing import Listing
 
 _COLUMNS = (
@@ -45,7 +45,7 @@ def breakeven(
     """Volumes from which an FPGA design or a chip is cheaper than buying the reference, development
     included.
     """
-    from accelsim.planning.breakeven import breakeven as points_of
+    from accelsim.capacity.breakeven import breakeven as points_of
 
     base = _option(model, reference, reference_usd, 0.0, batch, "--reference-usd")
     _check_class("--fpga", fpga, "fpga")
@@ -83,8 +83,8 @@ def _option(
     model: str, device: str, unit_usd: float | None, nre_usd: float, batch: int | None, flag: str
 ) -> DeploymentOption:
     from accelsim import catalog
-    from accelsim.planning.breakeven import option_of_estimate
-    from accelsim.planning.estimate import estimate
+    from accelsim.capacity.breakeven import option_of_estimate
+    from accelsim.estimation.estimate import estimate
 
     profile = catalog.device(device)
     price = unit_usd if unit_usd is not None else getattr(profile.launch_price_usd, "value", None)

@@ -220,10 +220,10 @@ def calibrate_server(
     report: Path | None = None,
 ) -> None:
     """Step times of a server from its benchmark; then: accelsim serve --step-times FILE."""
-    from accelsim.calibration.server import read_benchmark, write_step_times
-    from accelsim.report.output import check_output
-    from accelsim.report.output import write_text as write_whole
-    from accelsim.simulation.serving.fitted_steps import fit_steps
+    from accelsim.files.output import check_output
+    from accelsim.files.output import write_text as write_whole
+    from accelsim.serving.steps.fitted_steps import fit_steps
+    from accelsim.serving.steps.server_run import read_benchmark, write_step_times
 
     check_output(out, force=force)
     check_report(report, out, force=force)

@@ -24,9 +24,9 @@ def capture(
     """Capture a torch.nn.Module or an ONNX file without reading its weights; --out saves it for
     estimate and compare.
     """
-    from accelsim.onnx_capture.door import capture_onnx, parse_shapes
     from accelsim.report.workloads import workload_document, workload_view
-    from accelsim.workloads.capture.module import capture_target
+    from accelsim.workloads.capture.onnx.door import capture_onnx, parse_shapes
+    from accelsim.workloads.capture.torch.module import capture_target
 
     is_file = target.lower().endswith(".onnx")
     shapes = parse_shapes(given or [])
@@ -44,7 +44,7 @@ def capture(
             workload = capture_target(target, progress=told, **options)
     out = output.out
     if out is not None:
-        from accelsim.report.output import write_file
+        from accelsim.files.output import write_file
 
         write_file(out, workload.save, force=output.force)
         output.wrote(out, f"; use it with: accelsim estimate {out} --device NAME")

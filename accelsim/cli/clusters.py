@@ -19,7 +19,7 @@ def list_clusters(
     nodes: bool = False,
 ) -> None:
     """List all clusters with their tiers of links."""
-    from accelsim.cluster_catalog import cluster, cluster_names, node_names
+    from accelsim.catalog.clusters import cluster, cluster_names, node_names
     from accelsim.report.clusters import CLUSTER_COLUMNS, cluster_row, clusters_table
 
     names = (*cluster_names(), *node_names()) if nodes else cluster_names()
@@ -44,7 +44,7 @@ def show_cluster(
     name: str,
 ) -> None:
     """Show one cluster: its node, its tiers, and every number with its kind and source."""
-    from accelsim.cluster_catalog import cluster, cluster_sources
+    from accelsim.catalog.clusters import cluster, cluster_sources
     from accelsim.report.clusters import cluster_document, cluster_view
 
     found = cluster(name)

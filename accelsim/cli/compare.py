@@ -13,10 +13,10 @@ from accelsim.errors import InvalidValueError
 from accelsim.plain import Document
 
 if TYPE_CHECKING:
+    from accelsim.estimation.batch_winners import BatchWinners
+    from accelsim.estimation.compare import Comparison
+    from accelsim.estimation.estimate import Estimate
     from accelsim.hardware.profile import DeviceProfile
-    from accelsim.planning.batch_winners import BatchWinners
-    from accelsim.planning.compare import Comparison
-    from accelsim.planning.estimate import Estimate
     from accelsim.report.chart import Bars
     from accelsim.report.operators import OperatorRun
     from accelsim.report.page import Page
@@ -63,7 +63,7 @@ def compare(
         chosen_modes,
         groups_note,
     )
-    from accelsim.planning.compare import compare as compare_runs
+    from accelsim.estimation.compare import compare as compare_runs
 
     limits = {"slo_s": parse.seconds("slo", slo), "budget_usd": budget}
     names, profiles = list(dict.fromkeys(models)), chosen_devices(devices or [], device_file or [])
@@ -77,7 +77,7 @@ def compare(
     with progress_bar("comparing", unit="models", quiet=output.quiet) as told:
         comparison = compare_runs(names, profiles, modes=modes, **keywords)
         if has_winners:
-            from accelsim.planning.batch_winners import batch_winners
+            from accelsim.estimation.batch_winners import batch_winners
 
             settings = {name: value for name, value in keywords.items() if name != "batch"}
             for place, name in enumerate(names):
@@ -98,9 +98,9 @@ def _operators_of_fronts(
     keywords: Document,
 ) -> Operators:
     """Operators of each model and mode on the fastest devices of its front."""
-    from accelsim import workload_catalog
-    from accelsim.planning.options import options_and_price
-    from accelsim.planning.simulate import simulate
+    from accelsim.catalog import workloads as workload_catalog
+    from accelsim.estimation.options import options_and_price
+    from accelsim.estimation.simulate import simulate
     from accelsim.report.comparison_page import pareto_front
     from accelsim.report.operators import OperatorRun
     from accelsim.report.run_page import operator_frame
@@ -132,7 +132,8 @@ def _refuse_devices_among(models: list[str]) -> None:
     Raises:
         InvalidValueError: Naming the first.
     """
-    from accelsim import catalog, workload_catalog
+    from accelsim import catalog
+    from accelsim.catalog import workloads as workload_catalog
 
     known = set(catalog.device_names()) - set(workload_catalog.workload_names())
     for name in models:
@@ -154,9 +155,9 @@ def emit_comparison(
     """
     from accelsim.cost.memory import MemoryFootprint
     from accelsim.cost.systolic.row_energy import ENERGY_PARTS
-    from accelsim.planning.energy_order import energy_order_text
-    from accelsim.planning.estimate import FIGURES
-    from accelsim.planning.evidence import Evidence
+    from accelsim.estimation.energy_order import energy_order_text
+    from accelsim.estimation.estimate import FIGURES
+    from accelsim.estimation.evidence import Evidence
     from accelsim.report.formats import uniform_rows
     from accelsim.report.tables import COMPARISON_NOTE, comparison_view
 

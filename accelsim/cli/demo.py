@@ -9,7 +9,7 @@ from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
 
 if TYPE_CHECKING:
-    from accelsim.planning.compare import ComparisonRow
+    from accelsim.estimation.compare import ComparisonRow
 
 #: Models of the comparison with their batch in inference and in training.
 DEMO_MODELS = {"resnet-50": (32, 64), "bert-large": (8, 8), "llama-3.1-8b": (8, 1)}
@@ -36,7 +36,7 @@ def demo(
     """Compare ResNet-50, BERT-large and Llama-3.1-8B, compiled, on ten devices of all four
     classes.
     """
-    from accelsim.planning.compare import Comparison, compare
+    from accelsim.estimation.compare import Comparison, compare
 
     runs = [
         (model, mode, batch)

@@ -38,8 +38,10 @@ _VARIABLES = (
 @with_output
 def doctor(output: ResultWriter) -> None:
     """Say what is here: versions, extras, devices found, data folders, and what is wrong."""
-    from accelsim import catalog, cluster_catalog, workload_catalog
-    from accelsim.datafile import data_root
+    from accelsim import catalog
+    from accelsim.catalog import clusters as cluster_catalog
+    from accelsim.catalog import workloads as workload_catalog
+    from accelsim.files.datafile import data_root
 
     found: Document = {
         "version": accelsim.__version__,

@@ -12,9 +12,9 @@ from accelsim.errors import InvalidValueError
 from accelsim.plain import Document
 
 if TYPE_CHECKING:
+    from accelsim.estimation.batches import BatchCurve
+    from accelsim.estimation.estimate import Estimate
     from accelsim.hardware.profile import DeviceProfile
-    from accelsim.planning.batches import BatchCurve
-    from accelsim.planning.estimate import Estimate
     from accelsim.report.chart import Bars
     from accelsim.report.page import Page
 
@@ -34,7 +34,7 @@ def estimate(
     keywords: Document,
 ) -> None:
     """Estimate the time, energy, memory and cost of one model on one device."""
-    from accelsim.planning.estimate import estimate as estimate_run
+    from accelsim.estimation.estimate import estimate as estimate_run
 
     profile = _profile(device, device_file)
     if max_batch or batches is not None:
@@ -84,7 +84,7 @@ def _emit_curve(
     keywords: Document,
 ) -> None:
     from accelsim.cli.selection import chosen_batches
-    from accelsim.planning.batches import estimate_batches
+    from accelsim.estimation.batches import estimate_batches
     from accelsim.report.tables import batches_view
 
     curve = estimate_batches(model, profile, chosen_batches(batches), **keywords)
@@ -114,8 +114,8 @@ def _batch_bars(curve: BatchCurve) -> Bars:
 
 
 def _largest(model: str, profile: DeviceProfile, keywords: Document) -> int:
-    from accelsim.planning.batches import largest_batch
-    from accelsim.planning.options import PriceKeywords
+    from accelsim.estimation.batches import largest_batch
+    from accelsim.estimation.options import PriceKeywords
 
     paid = PriceKeywords.__annotations__
     of_run = {name: value for name, value in keywords.items() if name not in paid}
@@ -128,8 +128,8 @@ def _with_operators(
     """The estimate with as many of its operators as asked for."""
     from dataclasses import replace
 
-    from accelsim.planning.options import options_and_price
-    from accelsim.planning.simulate import simulate
+    from accelsim.estimation.options import options_and_price
+    from accelsim.estimation.simulate import simulate
 
     if count != "all" and not (count.isascii() and count.isdigit()):
         raise InvalidValueError("--operators", count, "a whole number, or all")
@@ -159,13 +159,13 @@ def _profile(device: str | None, device_file: Path | None) -> DeviceProfile:
 
 
 def _page(model: str, result: Estimate, profile: DeviceProfile, keywords: Document) -> Page:
-    from accelsim.planning.batches import batch_curve, batch_knee
-    from accelsim.planning.options import options_and_price
-    from accelsim.planning.simulate import simulate
+    from accelsim.estimation.batches import batch_curve, batch_knee
+    from accelsim.estimation.options import options_and_price
+    from accelsim.estimation.simulate import simulate
+    from accelsim.exploration.sensitivity.run import run_changes
     from accelsim.report import run_sections
     from accelsim.report.comparison_page import break_even_section
     from accelsim.report.run_page import run_page
-    from accelsim.sensitivity.run import run_changes
 
     options, price = options_and_price(None, None, keywords)
     if not result.fits:

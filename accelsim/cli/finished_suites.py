@@ -20,7 +20,7 @@ from accelsim.plain import Document, Values
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from accelsim.validation import ScoredRows, SuiteRows, TierName
+    from accelsim.scoreboard import ScoredRows, SuiteRows, TierName
 
 _FOLDER = "finished"
 _HASH = "made_with"
@@ -46,7 +46,7 @@ class FinishedSuites:
     """
 
     def __init__(self, publish: Path, made_with: str, *, resume: bool) -> None:
-        from accelsim.report.output import write_text
+        from accelsim.files.output import write_text
 
         self.folder = publish / _FOLDER
         self.taken: list[str] = []
@@ -78,7 +78,7 @@ class FinishedSuites:
         Raises:
             OutputError: If its file is damaged.
         """
-        from accelsim.validation import DataProblem, SuiteRows
+        from accelsim.scoreboard import DataProblem, SuiteRows
 
         path = self.folder / f"{suite}{_SUFFIX}"
         if not path.is_file():
@@ -97,7 +97,7 @@ class FinishedSuites:
         Raises:
             OutputError: If it cannot be written.
         """
-        from accelsim.report.output import write_file
+        from accelsim.files.output import write_file
 
         found = {
             "rows": [_plain(part) for part in rows.rows],
@@ -134,9 +134,9 @@ def _files(data: Path | None) -> Iterator[Path]:
     """Tables, code, and the profiles and parameters that a prediction may read."""
     from accelsim.catalog import device_search_path
     from accelsim.cost.fitted import calibration_folders
-    from accelsim.datafile import data_root
-    from accelsim.validation import suites
-    from accelsim.validation.data_folder import data_folder
+    from accelsim.files.datafile import data_root
+    from accelsim.scoreboard import suites
+    from accelsim.scoreboard.data_folder import data_folder
 
     if data is not None:
         tables = data_folder(data)
@@ -159,7 +159,7 @@ def _plain(rows: ScoredRows) -> Document:
 def _scored_rows(values: Values) -> ScoredRows:
     import numpy as np
 
-    from accelsim.validation import ScoredRows
+    from accelsim.scoreboard import ScoredRows
 
     columns = {
         name: np.array(value, dtype=float if name.endswith("_s") else str)

@@ -78,8 +78,8 @@ def import_offers(
     from accelsim.economics.feeds.price_lists import offers_csv
     from accelsim.economics.feeds.sources import import_offers as read_feed
     from accelsim.economics.price import PRICE_PATH_VARIABLE
+    from accelsim.files.output import write_text
     from accelsim.report.listing import Listing
-    from accelsim.report.output import write_text
 
     found = read_feed(source, as_of)
     if prices is not None and not found.offers:

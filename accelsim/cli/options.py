@@ -30,14 +30,14 @@ def _devices(incomplete: str) -> list[str]:
 
 def _models(incomplete: str) -> list[str]:
     """Workloads that a word may become."""
-    from accelsim.workload_catalog import workload_names
+    from accelsim.catalog.workloads import workload_names
 
     return [name for name in workload_names() if name.startswith(incomplete)]
 
 
 def _clusters(incomplete: str) -> list[str]:
     """Clusters that a word may become."""
-    from accelsim.cluster_catalog import cluster_names
+    from accelsim.catalog.clusters import cluster_names
 
     return [name for name in cluster_names() if name.startswith(incomplete)]
 

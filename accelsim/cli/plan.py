@@ -14,7 +14,7 @@ from accelsim.cli.result_writer import ResultWriter, with_output
 @with_output
 def plan(output: ResultWriter, scenario: Path) -> None:
     """Recommend the cheapest fleet that carries a load within its latency, with runner-ups."""
-    from accelsim.planning.capacity.plan import plan as recommend
+    from accelsim.capacity.plan import plan as recommend
     from accelsim.report.capacity import capacity_view, fleet_rows
 
     with progress_bar("planning", quiet=output.quiet):
@@ -28,8 +28,8 @@ def init(
     force: bool = False,
 ) -> None:
     """Write a commented scenario to start from."""
-    from accelsim.planning.capacity.scenario import TEMPLATE
-    from accelsim.report.output import write_text
+    from accelsim.capacity.scenario import TEMPLATE
+    from accelsim.files.output import write_text
 
     write_text(out, TEMPLATE, force=force)
     typer.secho(f"wrote {out}; answer it with: accelsim plan {out}", err=True, dim=True)

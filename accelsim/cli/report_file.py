@@ -26,7 +26,7 @@ def check_report(path: Path | None, out: Path | None = None, *, force: bool = Fa
     """
     if path is None:
         return
-    from accelsim.report.output import check_output
+    from accelsim.files.output import check_output
 
     for package in _NEEDED:
         if find_spec(package) is None:

@@ -64,7 +64,7 @@ class ResultWriter:
         """
         if self.out is not None:
             from accelsim.errors import InvalidValueError
-            from accelsim.report.output import check_output
+            from accelsim.files.output import check_output
 
             if self.out.suffix.lower() in _OTHER_FORMATS:
                 allowed = "a name ending in .json, .csv, .md, .html, .png or .txt"
@@ -164,7 +164,7 @@ class ResultWriter:
         if self.out is None:
             _print(text)
             return
-        from accelsim.report.output import write_text
+        from accelsim.files.output import write_text
 
         write_text(self.out, text, force=self.force)
         self.wrote(self.out)

@@ -29,7 +29,7 @@ def top_results(
     output: ResultWriter, folder: Path, by: str, count: int = 10, where: str = ""
 ) -> None:
     """The best points by one figure."""
-    from accelsim.sweeps.results import points, top
+    from accelsim.exploration.sweeps.results import points, top
 
     _emit(output, top(points(folder, where), by, count), [by])
 
@@ -38,8 +38,8 @@ def top_results(
 @with_output
 def pareto_results(output: ResultWriter, folder: Path, objectives: str, where: str = "") -> None:
     """The points that no other beats in all objectives at once."""
+    from accelsim.exploration.sweeps.results import pareto, points
     from accelsim.report.sweep_page import pareto_page
-    from accelsim.sweeps.results import pareto, points
 
     words = objectives.split(",")
     frame = points(folder, where)
@@ -59,7 +59,7 @@ def pivot_results(
     where: str = "",
 ) -> None:
     """A table of one figure by two fields."""
-    from accelsim.sweeps.results import pivot, points
+    from accelsim.exploration.sweeps.results import pivot, points
 
     table = pivot(points(folder, where), rows, columns, values, how).reset_index()
     table.columns = table.columns.map(str)
@@ -70,7 +70,7 @@ def pivot_results(
 @with_output
 def diff_results(output: ResultWriter, before: Path, after: Path, tolerance: float = 1e-9) -> None:
     """Figures that two sweeps have different at the same points."""
-    from accelsim.sweeps.results import diff, points
+    from accelsim.exploration.sweeps.results import diff, points
 
     table = diff(points(before), points(after), tolerance)
     counts = table.attrs

@@ -11,7 +11,7 @@ def schema(output: ResultWriter, name: str) -> None:
     """Write the JSON Schema of a file: device, workload, scenario or sweep."""
     from dataclasses import replace
 
-    from accelsim.sweeps.schema import json_schema
+    from accelsim.exploration.sweeps.schema import json_schema
 
     found = json_schema(name)
     replace(output, output_format=OutputFormat.JSON).emit(found, lambda: "")

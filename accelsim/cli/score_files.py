@@ -10,7 +10,7 @@ from accelsim.frozen import frozen
 from accelsim.plain import Values
 
 if TYPE_CHECKING:
-    from accelsim.validation import Scoreboard
+    from accelsim.scoreboard import Scoreboard
 
 #: File name of a report, without its suffix.
 REPORT_NAME = "ACCURACY"
@@ -43,7 +43,7 @@ class ScoreFiles:
         """
         from importlib.util import find_spec
 
-        from accelsim.report.output import check_output
+        from accelsim.files.output import check_output
 
         if self.rows is not None:
             check_output(self.rows, force=self.force)
@@ -67,9 +67,9 @@ class ScoreFiles:
             board: A validation's result.
             found: The same as plain data.
         """
+        from accelsim.files.output import write_text
         from accelsim.report.formats import csv_blocks
-        from accelsim.report.output import write_text
-        from accelsim.validation import row_columns, row_names
+        from accelsim.scoreboard import row_columns, row_names
 
         if self.rows is not None:
             lines = csv_blocks(row_names(board), row_columns(board))
@@ -85,13 +85,13 @@ class ScoreFiles:
 
     @staticmethod
     def _report_names() -> tuple[str, ...]:
-        from accelsim.planning.evidence import EVIDENCE_NAME
+        from accelsim.estimation.evidence import EVIDENCE_NAME
 
         return f"{REPORT_NAME}.json", f"{REPORT_NAME}.md", EVIDENCE_NAME
 
     @staticmethod
     def _report_texts(board: Scoreboard, found: Values) -> tuple[str, ...]:
         from accelsim.report.accuracy_file import accuracy_text, evidence_text
-        from accelsim.validation import evidence_dict, markdown
+        from accelsim.scoreboard import evidence_dict, markdown
 
         return accuracy_text(found), markdown(found), evidence_text(evidence_dict(board))

@@ -15,11 +15,11 @@ from accelsim.plain import Document
 
 if TYPE_CHECKING:
     from accelsim.cli.progress import Report
-    from accelsim.planning.serving.result import ServingResult
     from accelsim.report.page import Page
-    from accelsim.simulation.serving.arrivals import Arrivals
-    from accelsim.simulation.serving.fitted_steps import FittedSteps
-    from accelsim.simulation.serving.requests import RequestColumns
+    from accelsim.serving.loads.arrivals import Arrivals
+    from accelsim.serving.loads.requests import RequestColumns
+    from accelsim.serving.result import ServingResult
+    from accelsim.serving.steps.fitted_steps import FittedSteps
 
 _SHAPE_KEYWORDS = ("batch", "seq_len", "output_len", "steps")
 
@@ -79,10 +79,10 @@ def serve(
 ) -> None:
     """Simulate serving a load, request by request: times to tokens, rates, energy and cost."""
     from accelsim.cli import serve_options as parse
-    from accelsim.planning.serving.options import ServingOptions, SloTargets
-    from accelsim.planning.serving.serve import serve as serve_load
-    from accelsim.report.output import check_output
-    from accelsim.simulation.serving.arrivals import Arrivals
+    from accelsim.files.output import check_output
+    from accelsim.serving.loads.arrivals import Arrivals
+    from accelsim.serving.options import ServingOptions, SloTargets
+    from accelsim.serving.serve import serve as serve_load
 
     slo = SloTargets(
         parse.seconds("slo_ttft", slo_ttft),
@@ -136,7 +136,7 @@ def serve(
             **_lengths(model, prompt, output),
         )
     if find is not None and isinstance(load, Arrivals):
-        from accelsim.planning.serving.find import find as find_best
+        from accelsim.serving.find import find as find_best
 
         with progress_bar("searching", quiet=output_writer.quiet):
             found = find_best(find, model, device, load, options, steps=steps, seed=seed, **run)
@@ -156,21 +156,21 @@ def serve(
                 **run,
             )
     if requests_out is not None:
-        from accelsim.report.output import write_frame
+        from accelsim.files.output import write_frame
 
         write_frame(requests_out, result.to_requests(), force=output_writer.force)
         output_writer.wrote(requests_out)
     if trace is not None:
-        from accelsim.report.trace import write_trace
+        from accelsim.simulation.trace import write_trace
 
         write_trace(result.to_timeline(), trace, force=output_writer.force)
         output_writer.wrote(trace, "; open it at https://ui.perfetto.dev")
     asked = {"steps": steps, "seed": seed, **run}
 
     def page() -> Page:
+        from accelsim.exploration.sensitivity.load import load_changes
         from accelsim.report.formats import plain_values
         from accelsim.report.serving_page import serving_page
-        from accelsim.sensitivity.load import load_changes
 
         changes = []
         if find is None:
@@ -199,9 +199,9 @@ def _told(report: Report, total: int) -> Callable[[int, float], None]:
 def _measured_steps(path: Path, device: str) -> FittedSteps:
     """Step times of a file, at the idle power of the device."""
     from accelsim import catalog
-    from accelsim.calibration.server import read_step_times
     from accelsim.cost.idle import idle_power_w
-    from accelsim.simulation.serving.fitted_steps import fit_steps
+    from accelsim.serving.steps.fitted_steps import fit_steps
+    from accelsim.serving.steps.server_run import read_step_times
 
     return fit_steps(read_step_times(path), idle_power_w(catalog.device(device)))
 
@@ -214,8 +214,8 @@ def _trace(
     Raises:
         InvalidValueError: If there is neither a rate nor times in the file.
     """
+    from accelsim.serving.loads.traces import read_trace
     from accelsim.simulation.randomness import RandomStreams
-    from accelsim.simulation.serving.traces import read_trace
 
     trace = read_trace(path, limit)
     for reason, count in trace.skips.items():
@@ -267,7 +267,7 @@ def run_keywords(keywords: Document) -> Document:
 
 def _lengths(model: str, prompt: str | None, output: str | None) -> Document:
     """Lengths as given; one item and no output for models that generate no tokens."""
-    from accelsim import workload_catalog
+    from accelsim.catalog import workloads as workload_catalog
 
     given = {"prompt": prompt, "output": output}
     found = {name: text for name, text in given.items() if text is not None}

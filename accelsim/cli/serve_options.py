@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, TypeVar
 from accelsim.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from accelsim.planning.serving.options import (
+    from accelsim.serving.options import (
         Adapters,
         PoolOptions,
         PrefillOptions,
         Speculation,
     )
-    from accelsim.simulation.serving.autoscaling import ScalingPolicy
-    from accelsim.simulation.serving.outages import OutagePolicy
+    from accelsim.serving.replicas.autoscaling import ScalingPolicy
+    from accelsim.serving.replicas.outages import OutagePolicy
 
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 T = TypeVar("T")
@@ -58,7 +58,7 @@ def prefill(device: str | None, replicas: int, tp: int, link: str | None) -> Pre
     Raises:
         InvalidValueError: If a count is out of range, or a link stands without a device.
     """
-    from accelsim.planning.serving.options import PrefillOptions
+    from accelsim.serving.options import PrefillOptions
 
     if device is None:
         if link is not None:
@@ -74,7 +74,7 @@ def pool(text: str) -> PoolOptions:
     Raises:
         InvalidValueError: If a part is none of a pool's.
     """
-    from accelsim.planning.serving.options import PoolOptions
+    from accelsim.serving.options import PoolOptions
 
     names = [one.name.removesuffix("_fraction") for one in fields(PoolOptions)]
     form = "key=value pairs with device, and any of " + ", ".join(names[1:])
@@ -101,7 +101,7 @@ def autoscale(text: str | None) -> ScalingPolicy | None:
     Raises:
         InvalidValueError: If it is none.
     """
-    from accelsim.simulation.serving.autoscaling import ScalingPolicy
+    from accelsim.serving.replicas.autoscaling import ScalingPolicy
 
     if text is None:
         return None
@@ -125,7 +125,7 @@ def outages(failures: str | None, spot: str | None) -> OutagePolicy | None:
     Raises:
         InvalidValueError: If a time is none, or both are given.
     """
-    from accelsim.simulation.serving.outages import OutagePolicy
+    from accelsim.serving.replicas.outages import OutagePolicy
 
     if failures is not None and spot is not None:
         raise InvalidValueError("spot", spot, "no value beside --failures")
@@ -143,7 +143,7 @@ def speculation(text: str | None) -> Speculation | None:
     Raises:
         InvalidValueError: If it is none.
     """
-    from accelsim.planning.serving.options import Speculation
+    from accelsim.serving.options import Speculation
 
     if text is None:
         return None
@@ -163,7 +163,7 @@ def adapters(text: str | None) -> Adapters | None:
     Raises:
         InvalidValueError: If it is none.
     """
-    from accelsim.planning.serving.options import Adapters
+    from accelsim.serving.options import Adapters
 
     if text is None:
         return None

@@ -37,10 +37,10 @@ def serve_search(
     keywords: dict[str, Any],
 ) -> None:
     """Find the cheapest way to serve a load: devices, ranks, limits of batches and formats."""
-    from accelsim.planning.serving.options import ServingOptions, SloTargets
-    from accelsim.planning.serving.search import SearchSpace, search
     from accelsim.report.serving_search import search_view
-    from accelsim.simulation.serving.arrivals import Arrivals
+    from accelsim.serving.loads.arrivals import Arrivals
+    from accelsim.serving.options import ServingOptions, SloTargets
+    from accelsim.serving.search import SearchSpace, search
 
     lists = {"tp": tp, "pp": pp, "ep": ep, "max_seqs": max_seqs} | {
         "max_batch_tokens": max_batch_tokens

@@ -16,7 +16,8 @@ def list_stacks(
     device: str | None = None,
 ) -> None:
     """List all stacks with their versions, what they run on, what they fuse and their spread."""
-    from accelsim import catalog, stack_catalog
+    from accelsim import catalog
+    from accelsim.catalog import stacks as stack_catalog
     from accelsim.report.stacks import STACK_COLUMNS, stack_row, stacks_table
 
     found = [stack_catalog.stack(name) for name in stack_catalog.stack_names()]
@@ -37,8 +38,8 @@ def show_stack(
     name: str,
 ) -> None:
     """Show one stack: its versions, ways to run, layouts, ratios and spreads."""
+    from accelsim.catalog.stacks import stack
     from accelsim.report.stacks import stack_document, stack_view
-    from accelsim.stack_catalog import stack
 
     document = stack_document(stack(name))
     output.emit(document, lambda: stack_view(document), rows=document["ratios"])

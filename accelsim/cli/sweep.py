@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from accelsim.cli.entry import KEPT, terminable
+from accelsim.cli.entry import KEPT
 from accelsim.cli.options import with_help
 from accelsim.cli.report_file import check_report, command_text
 from accelsim.errors import InvalidValueError
@@ -32,13 +32,13 @@ def sweep(
 ) -> None:
     """Answer all points of a sweep, kept as Parquet; run again, it goes on where it stopped."""
     from accelsim.cli.progress import progress_bar
+    from accelsim.exploration.sweeps.run import sweep as run_sweep
     from accelsim.result import json_text
-    from accelsim.sweeps.run import sweep as run_sweep
 
     check_report(report, force=force)
     limits = _limits(slo, budget, report)
     KEPT.set(lambda: f"{out} keeps the points that are finished; the same command goes on")
-    with terminable(), progress_bar("sweep", unit="points", quiet=quiet) as told:
+    with progress_bar("sweep", unit="points", quiet=quiet) as told:
         result = run_sweep(
             spec,
             out,

@@ -17,9 +17,9 @@ from accelsim.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from accelsim.plain import Document
-    from accelsim.planning.training.estimate import TrainingEstimate
-    from accelsim.planning.training.length import RunLength
     from accelsim.report.page import Page
+    from accelsim.training.estimate import TrainingEstimate
+    from accelsim.training.length import RunLength
 
 _SECONDS_PER_HOUR = 3600.0
 
@@ -52,9 +52,9 @@ def train(
     keywords: dict[str, Any],
 ) -> None:
     """Estimate training on many devices: one plan, or the best one found."""
-    from accelsim.planning.training.estimate import train as estimate_training
-    from accelsim.planning.training.length import parse_conditions
-    from accelsim.report.output import check_output
+    from accelsim.files.output import check_output
+    from accelsim.training.estimate import train as estimate_training
+    from accelsim.training.length import parse_conditions
 
     around, of_length = parse_conditions(conditions)
     words = _words(
@@ -125,9 +125,9 @@ def _page(
     asked: tuple[str | None, RunLength | None],
     limits: dict[str, float | None],
 ) -> Page:
-    from accelsim import cluster_catalog
+    from accelsim.catalog import clusters as cluster_catalog
+    from accelsim.exploration.sensitivity.training import training_changes
     from accelsim.report.training_page import training_page
-    from accelsim.sensitivity.training import training_changes
 
     cluster, length = asked
     named = cluster or result.cluster
@@ -142,7 +142,7 @@ def _words(plan: str | None, **options: Any) -> str:
     Raises:
         InvalidValueError: If both name a field.
     """
-    from accelsim.planning.training.plan import parse_plan
+    from accelsim.training.plan import parse_plan
 
     named = parse_plan(plan or "")
     words = [plan] if plan else []
@@ -163,7 +163,7 @@ def _length(amounts: dict[str, float | None]) -> RunLength | None:
         InvalidValueError: If failures, checkpoints or limits are given without a length, or a limit
             is no number above 0.
     """
-    from accelsim.planning.training.length import RunLength
+    from accelsim.training.length import RunLength
 
     if all(amounts[name] is None for name in ("tokens", "samples", "epochs")):
         for name, amount in amounts.items():

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from accelsim.cli.finished_suites import FinishedSuites
-    from accelsim.validation import DataProblem, Scoreboard, TierName
+    from accelsim.scoreboard import DataProblem, Scoreboard, TierName
 
 _SHOWN_PROBLEMS = 20
 _NOTE = (
@@ -49,7 +49,7 @@ def validate(
     """
     from accelsim.report.accuracy import SCORE_COLUMNS, accuracy_view, score_rows
     from accelsim.report.score_page import score_page
-    from accelsim.validation import scoreboard_dict, suite, tier_name
+    from accelsim.scoreboard import scoreboard_dict, suite, tier_name
 
     wanted = tier_name(tier)
     for name in suites or ():
@@ -118,8 +118,8 @@ def _scored(
     finished: FinishedSuites | None,
 ) -> Scoreboard:
     """Run the suites beside a progress bar, and say what came from an earlier run."""
-    from accelsim.validation import Step
-    from accelsim.validation import validate as score
+    from accelsim.scoreboard import Step
+    from accelsim.scoreboard import validate as score
 
     with progress_bar("validating", unit="rows", quiet=output.quiet) as report:
 
@@ -153,7 +153,7 @@ def _finished(
 
 def _report_path(*, is_shipped_data: bool) -> Path:
     """The report on the published tables that ship with accelsim, or on the bulk tables."""
-    from accelsim.datafile import data_root
+    from accelsim.files.datafile import data_root
 
     folder = data_root() / "calibration"
     return (folder / "published" if is_shipped_data else folder) / f"{REPORT_NAME}.json"
@@ -166,7 +166,7 @@ def _shipped_report(*, is_shipped_data: bool) -> Values:
 
 
 def _worse(found: Values, output: ResultWriter, *, is_shipped_data: bool) -> list[str]:
-    from accelsim.validation import suites, uncompared_suites, worse_figures
+    from accelsim.scoreboard import suites, uncompared_suites, worse_figures
 
     shipped = _shipped_report(is_shipped_data=is_shipped_data)
     # suites of installed packages read no folder; the report on the bulk tables has their figures

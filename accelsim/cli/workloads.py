@@ -24,8 +24,8 @@ def list_workloads(
     task: str | None = None,
 ) -> None:
     """List all workloads with their published parameter counts."""
+    from accelsim.catalog.workloads import workload, workload_names
     from accelsim.report.workloads import workload_row, workloads_table
-    from accelsim.workload_catalog import workload, workload_names
 
     rows = [workload_row(workload(name)) for name in workload_names()]
     rows = [row for row in rows if task is None or row["task"] == task.lower()]
@@ -41,8 +41,8 @@ def show_workload(
     operators: bool = False,
 ) -> None:
     """Show one workload: its size at the default run, and published figures beside ours."""
+    from accelsim.catalog.workloads import workload
     from accelsim.report.workloads import workload_document, workload_view
-    from accelsim.workload_catalog import workload
 
     document = workload_document(workload(name), operators=operators)
     rows = document["operators"] if operators else None
@@ -70,7 +70,7 @@ def validate_workloads(
 
 
 def _selected(files: list[Path] | None) -> list[Workload]:
-    from accelsim.workload_catalog import load_workload_file, workload, workload_names
+    from accelsim.catalog.workloads import load_workload_file, workload, workload_names
 
     if files:
         return [load_workload_file(path) for path in files]

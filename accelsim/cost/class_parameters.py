@@ -13,8 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from accelsim.datafile import data_root, read_yaml, validated
 from accelsim.errors import ProfileError
+from accelsim.files.datafile import data_root, read_yaml, validated
 from accelsim.units import to_si
 
 if TYPE_CHECKING:

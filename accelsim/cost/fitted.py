@@ -15,13 +15,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from accelsim.confidence.residual import FamilyResidual
 from accelsim.cost.class_parameters import entry_problems
-from accelsim.cost.residual import FamilyResidual
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.surface_file import SurfaceFile
 from accelsim.cost.table import Tier
-from accelsim.datafile import FileStamp, data_root, file_stamp, read_mapping, user_folder
 from accelsim.errors import ProfileError
+from accelsim.files.datafile import FileStamp, data_root, file_stamp, read_mapping, user_folder
 from accelsim.frozen import frozen
 
 E = TypeVar("E")

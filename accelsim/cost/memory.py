@@ -12,9 +12,9 @@ from dataclasses import asdict
 
 import numpy as np
 
+from accelsim.dtype import Precision
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
-from accelsim.workloads.dtype import Precision
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.training import Optimizer, untouched_parameter_count

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from accelsim.datafile import data_root, read_mapping
+from accelsim.dtype import DTYPE_BYTES, Dtype
 from accelsim.errors import InvalidValueError
-from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
+from accelsim.files.datafile import data_root, read_mapping
 from accelsim.workloads.graph import FloatArray
 
 _PJ = 1e-12

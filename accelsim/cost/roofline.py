@@ -13,10 +13,10 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.dtype import DTYPE_BYTES, Dtype
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
-from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
 
 #: Formats a unit without the row's own format computes in instead: wider, of the same sort where

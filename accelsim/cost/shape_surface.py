@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from accelsim.cost.residual import IN_MODEL_LOG_SIGMA, SIGMA_PER_DECADE
+from accelsim.confidence.residual import IN_MODEL_LOG_SIGMA, SIGMA_PER_DECADE
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray, IntArray
 

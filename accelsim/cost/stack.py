@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.cost.residual import group_of
+from accelsim.confidence.residual import group_of
 from accelsim.cost.table import CostTable
+from accelsim.dtype import DTYPE_BYTES, Dtype
 from accelsim.frozen import frozen
-from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import (
     COLLECTIVE_KINDS,

@@ -227,7 +227,7 @@ class Rows:
         Raises:
             UnsupportedOperatorError: If a row's dtype has no rate.
         """
-        from accelsim.workloads.dtype import Dtype
+        from accelsim.dtype import Dtype
 
         codes = self.column("dtype")
         found: FloatArray = rates[codes]
@@ -287,7 +287,7 @@ def refuse_rows(
     Raises:
         UnsupportedOperatorError: If any row is refused.
     """
-    from accelsim.workloads.dtype import Dtype
+    from accelsim.dtype import Dtype
 
     for refused, reason, remedy in refusals:
         if refused.any():

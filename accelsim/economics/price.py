@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from accelsim.arguments import checked
-from accelsim.datafile import data_root
 from accelsim.economics.offer import PRICE_KINDS, Offer, PriceKind, Quote, first_day, price_kind
 from accelsim.economics.price_file import csv_rows, offers_of, read_offers
 from accelsim.errors import InvalidValueError, UnknownNameError
+from accelsim.files.datafile import data_root
 
 #: Environment variable with price files of the user's, separated like ``PATH``.
 PRICE_PATH_VARIABLE = "ACCELSIM_PRICE_PATH"

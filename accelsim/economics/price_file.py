@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from accelsim.datafile import read_mapping, read_text
 from accelsim.economics.offer import Offer
 from accelsim.errors import InvalidValueError, ProfileError
+from accelsim.files.datafile import read_mapping, read_text
 from accelsim.plain import Document, Values
 
 #: Columns of a price file, in order.

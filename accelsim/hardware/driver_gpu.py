@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from accelsim.datafile import data_root, read_mapping
+from accelsim.dtype import Dtype
+from accelsim.files.datafile import data_root, read_mapping
 from accelsim.hardware.local import name_candidates
 from accelsim.hardware.profile import GpuProfile, HostLink, MemoryLevel, PowerSpec
 from accelsim.hardware.sourced import Positive, PositiveCount, SourceKind
 from accelsim.plain import Document, Values
-from accelsim.workloads.dtype import Dtype
 
 #: A catalogued board of each compute capability: class data, key `compute_capability_boards`.
 _BOARDS_FILE = "calibration/class/gpu-boards.yaml"

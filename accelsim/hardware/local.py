@@ -15,11 +15,11 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+from accelsim.dtype import Dtype
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import CpuProfile, MemoryLevel
 from accelsim.hardware.slice import SliceSpec, slice_device
 from accelsim.hardware.sourced import Positive, PositiveCount, SourceKind, value_of
-from accelsim.workloads.dtype import Dtype
 
 _OS = "operating system of this machine"
 _GENERIC_CLOCK_HZ = 2.0e9

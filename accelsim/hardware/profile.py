@@ -14,10 +14,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from accelsim.dtype import Dtype
 from accelsim.hardware.sourced import FrozenModel, Positive, PositiveCount, Sourced, value_of
 from accelsim.plain import Values
 from accelsim.units import to_si
-from accelsim.workloads.dtype import Dtype
 
 #: Kebab-case names; ``local/...`` for this machine's own devices, ``...@...`` for slices.
 DEVICE_NAME = r"^(?:local/)?[a-z0-9](?:[a-z0-9.+-]*[a-z0-9+])?(?:@[a-z0-9.=]+)?$"

@@ -11,11 +11,11 @@ import configparser
 from collections.abc import Mapping
 from pathlib import Path
 
-from accelsim.datafile import read_text
+from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError, ProfileError
+from accelsim.files.datafile import read_text
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import Dataflow
-from accelsim.workloads.dtype import Dtype
 
 _MAX_BYTES = 100_000
 #: Short names of the dataflows, as SCALE-Sim spells them.

@@ -19,6 +19,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import (
     DEVICE_NAME,
@@ -31,7 +32,6 @@ from accelsim.hardware.profile import (
 )
 from accelsim.hardware.sourced import FrozenModel, Positive, PositiveCount, SourceKind, value_of
 from accelsim.plain import Document
-from accelsim.workloads.dtype import Dtype
 
 #: SMs of one MIG compute slice (NVIDIA MIG User Guide, tables of supported profiles), by
 #: architecture.

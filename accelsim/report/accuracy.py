@@ -49,7 +49,7 @@ def score_rows(report: Values, device: str | None = None) -> list[Document]:
     """One mapping per suite and per group of it.
 
     Args:
-        report: Result of `accelsim.validation.scoreboard_dict`.
+        report: Result of `accelsim.scoreboard.scoreboard_dict`.
         device: Only groups of this device, by its catalogue name or its name in the tables; None
             for all.
     """
@@ -85,7 +85,7 @@ def accuracy_view(
     """A line per suite and why rows were refused; per device where one is named or `groups` is set.
 
     Args:
-        report: Result of `accelsim.validation.scoreboard_dict`.
+        report: Result of `accelsim.scoreboard.scoreboard_dict`.
         device: Only this device's groups.
         groups: Whether every group is shown.
     """

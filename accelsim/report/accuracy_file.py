@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from accelsim.datafile import read_json
+from accelsim.files.datafile import read_json
 from accelsim.plain import Values
 from accelsim.report.formats import plain_values
 
@@ -21,7 +21,7 @@ def accuracy_text(report: Values) -> str:
     """Text of the file.
 
     Args:
-        report: Result of `accelsim.validation.scoreboard_dict`.
+        report: Result of `accelsim.scoreboard.scoreboard_dict`.
     """
     packed = {name: _packed(suite) for name, suite in report["suites"].items()}
     suites = ",\n".join(f"{_compact(name)}: {text}" for name, text in packed.items())
@@ -34,7 +34,7 @@ def evidence_text(report: Values) -> str:
     """Text of the file that estimates quote from, a line per board and setting.
 
     Args:
-        report: Result of `accelsim.validation.evidence_dict`.
+        report: Result of `accelsim.scoreboard.evidence_dict`.
     """
     runs = ",\n".join(_compact(run) for run in report["runs"])
     spreads = ",\n".join(f"{_compact(k)}:{_compact(v)}" for k, v in report["spreads"].items())

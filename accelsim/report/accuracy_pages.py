@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from accelsim.files.output import write_text
 from accelsim.plain import Document
 from accelsim.report.figure import html_fragment
-from accelsim.report.output import write_text
 from accelsim.report.parity import COLOURS, Series, limits, parity_series, sampling_note, title
 
 if TYPE_CHECKING:
-    from accelsim.validation.score import Scoreboard, SuiteScore
+    from accelsim.scoreboard.score import Scoreboard, SuiteScore
 
 #: The script that pages share.
 SCRIPT_NAME = "plotly.min.js"

@@ -17,7 +17,7 @@ from accelsim.report.quantity import duration, percent, whole
 
 if TYPE_CHECKING:
     from accelsim.calibration.held_out import Fitted, HeldOut
-    from accelsim.simulation.serving.fitted_steps import FittedSteps, StepColumns
+    from accelsim.serving.steps.fitted_steps import FittedSteps, StepColumns
 
 _MOST_POINTS = 5_000
 _MEASURED = "Calls timed over all rounds, by family, and why the first that was skipped was."

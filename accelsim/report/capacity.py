@@ -14,7 +14,7 @@ from accelsim.report.listing import Listing
 from accelsim.report.quantity import UNKNOWN, amount, percent
 
 if TYPE_CHECKING:
-    from accelsim.planning.capacity.answer import CapacityPlan, FleetAnswer
+    from accelsim.capacity.answer import CapacityPlan, FleetAnswer
 
 
 def capacity_view(result: CapacityPlan) -> RenderableType:

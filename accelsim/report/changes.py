@@ -11,7 +11,7 @@ from accelsim.report.parts import bars
 from accelsim.report.quantity import percent
 
 if TYPE_CHECKING:
-    from accelsim.sensitivity.change import Change
+    from accelsim.exploration.sensitivity.change import Change
 
 #: Differences below are those of the order of sums.
 _ROUNDING = 1e-9

@@ -23,8 +23,8 @@ from accelsim.report.result_page import known_devices
 from accelsim.report.run_sections import accuracy_section, offers_section
 
 if TYPE_CHECKING:
+    from accelsim.estimation.batch_winners import BatchWinners
     from accelsim.hardware.profile import DeviceProfile
-    from accelsim.planning.batch_winners import BatchWinners
 
 Row = Mapping[str, Any]
 

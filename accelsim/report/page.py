@@ -16,11 +16,11 @@ from typing import Any
 
 from accelsim import __version__
 from accelsim.errors import MissingDependencyError
+from accelsim.files.output import write_text
 from accelsim.frozen import frozen
 from accelsim.plain import Document
 from accelsim.report.figure import html_fragment
 from accelsim.report.formats import visible
-from accelsim.report.output import write_text
 
 _SCRIPT = re.compile(r"<script( [^>]*)?>")
 _TRANSPARENT = "rgba(0,0,0,0)"

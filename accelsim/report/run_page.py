@@ -30,9 +30,9 @@ from accelsim.report.timeline import timeline_section
 if TYPE_CHECKING:
     import pandas as pd
 
+    from accelsim.estimation.estimate import Estimate
+    from accelsim.estimation.simulate import Simulation
     from accelsim.hardware.profile import DeviceProfile
-    from accelsim.planning.estimate import Estimate
-    from accelsim.planning.simulate import Simulation
     from accelsim.simulation.timeline import Timeline
 
 _watts = partial(amount, unit="W")

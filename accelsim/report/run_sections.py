@@ -17,8 +17,8 @@ from accelsim.report.parts import COLOURS, bars, cut, joules
 from accelsim.report.quantity import amount, duration, number, percent, usd, whole
 
 if TYPE_CHECKING:
-    from accelsim.planning.estimate import Estimate
-    from accelsim.sensitivity.change import Change
+    from accelsim.estimation.estimate import Estimate
+    from accelsim.exploration.sensitivity.change import Change
 
 _SECONDS_PER_HOUR = 3600.0
 
@@ -188,7 +188,7 @@ def accuracy_section(devices: Iterable[str]) -> Section | None:
     Args:
         devices: Their names.
     """
-    from accelsim.datafile import data_root
+    from accelsim.files.datafile import data_root
     from accelsim.report.accuracy import score_rows
     from accelsim.report.accuracy_file import read_accuracy
 

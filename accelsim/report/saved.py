@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from accelsim.datafile import MAX_DEPTH
 from accelsim.errors import InputError, MissingDependencyError, ProfileError
+from accelsim.exploration.sweeps.store import part_paths
+from accelsim.files.datafile import MAX_DEPTH
+from accelsim.files.plainfile import parse_values, read_plain
 from accelsim.plain import Document
-from accelsim.plainfile import parse_values, read_plain
-from accelsim.sweeps.store import part_paths
 
 #: Largest file that is read; larger results are folders of sweeps.
 MAX_BYTES = 128_000_000

@@ -16,7 +16,7 @@ from accelsim.report.offers import offer_words
 from accelsim.report.quantity import amount, duration, number, percent, usd
 
 if TYPE_CHECKING:
-    from accelsim.planning.serving.result import ServingResult
+    from accelsim.serving.result import ServingResult
 
 _TIMES = {
     "ttft_s": "first token (TTFT)",

@@ -28,8 +28,8 @@ from accelsim.report.run_sections import offers_section
 from accelsim.report.serving_steps import step_sections
 
 if TYPE_CHECKING:
-    from accelsim.planning.serving.result import ServingResult
-    from accelsim.sensitivity.change import Change
+    from accelsim.exploration.sensitivity.change import Change
+    from accelsim.serving.result import ServingResult
     from accelsim.simulation.timeline import StepFunction
 
 _watts = partial(amount, unit="W")

@@ -19,7 +19,7 @@ from accelsim.report.quantity import amount, duration, number, usd
 from accelsim.report.result_page import known_devices
 
 if TYPE_CHECKING:
-    from accelsim.planning.serving.search import ServingSearch
+    from accelsim.serving.search import ServingSearch
 
 _LAYOUT = ("deployment", "batch")
 _TITLES = (*_LAYOUT, "TPOT", "TTFT", "tokens/s", "$/million", "per token")

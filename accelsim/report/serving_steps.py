@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from accelsim.planning.passes import run_passes
-from accelsim.planning.simulate import simulated
+from accelsim.estimation.passes import run_passes
+from accelsim.estimation.simulate import simulated
 from accelsim.report.operators import OperatorRun, energy_section, roofline_section
 from accelsim.report.page import Section
 from accelsim.report.run_page import operator_frame
 
 if TYPE_CHECKING:
-    from accelsim.planning.run import ResolvedRun
-    from accelsim.planning.serving.result import ServingResult
+    from accelsim.estimation.run import ResolvedRun
+    from accelsim.serving.result import ServingResult
 
 
 def step_sections(result: ServingResult) -> list[Section]:

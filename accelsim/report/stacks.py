@@ -11,14 +11,14 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from accelsim.catalog.stacks import Stack
+from accelsim.dtype import PRECISIONS
 from accelsim.plain import Document, Values
 from accelsim.report.listing import Listing
 from accelsim.report.quantity import UNKNOWN
-from accelsim.stack_catalog import Stack
-from accelsim.workloads.dtype import PRECISIONS
 
 if TYPE_CHECKING:
-    from accelsim.planning.estimate import Estimate
+    from accelsim.estimation.estimate import Estimate
 
 #: Columns every row has, whatever the stacks.
 STACK_COLUMNS = (

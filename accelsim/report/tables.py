@@ -25,11 +25,11 @@ from accelsim.report.quantity import UNKNOWN, amount, dated_words, duration, num
 from accelsim.report.stacks import format_words, interval_words, widened_words
 
 if TYPE_CHECKING:
+    from accelsim.estimation.batch_winners import BatchWinners, Win
+    from accelsim.estimation.batches import BatchCurve
+    from accelsim.estimation.compare import Comparison, ComparisonRow
+    from accelsim.estimation.estimate import Estimate
     from accelsim.hardware.profile import DeviceProfile
-    from accelsim.planning.batch_winners import BatchWinners, Win
-    from accelsim.planning.batches import BatchCurve
-    from accelsim.planning.compare import Comparison, ComparisonRow
-    from accelsim.planning.estimate import Estimate
 
 __all__ = [
     "BEST_FIELDS",

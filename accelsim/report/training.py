@@ -16,7 +16,7 @@ from accelsim.report.quantity import UNKNOWN, amount, duration, number, percent,
 from accelsim.report.tables import stack_words
 
 if TYPE_CHECKING:
-    from accelsim.planning.training.estimate import TrainingEstimate
+    from accelsim.training.estimate import TrainingEstimate
 
 _SHOWN_PLANS = 6
 _SHOWN_SHARE = 0.0005

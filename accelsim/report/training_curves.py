@@ -20,7 +20,7 @@ from accelsim.simulation.timeline import StepFunction, Timeline, accumulate
 from accelsim.workloads.graph import BoolArray, FloatArray
 
 if TYPE_CHECKING:
-    from accelsim.planning.training.iteration import Iteration
+    from accelsim.training.iteration import Iteration
 
 _FORWARD = ("forward",)
 _BACKWARD = ("backward", "weight gradient")

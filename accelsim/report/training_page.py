@@ -35,9 +35,9 @@ from accelsim.report.timeline import timeline_section
 from accelsim.report.training_curves import step_section
 
 if TYPE_CHECKING:
-    from accelsim.planning.training.estimate import TrainingEstimate
-    from accelsim.planning.training.iteration import Iteration
-    from accelsim.sensitivity.change import Change
+    from accelsim.exploration.sensitivity.change import Change
+    from accelsim.training.estimate import TrainingEstimate
+    from accelsim.training.iteration import Iteration
 
 _SECONDS_PER_HOUR = 3600.0
 _bytes = partial(amount, unit="B", small=False)

@@ -11,11 +11,11 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from accelsim.dtype import PRECISIONS
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
 from accelsim.report.listing import Listing, plain_table
 from accelsim.report.quantity import amount, number, percent
-from accelsim.workloads.dtype import PRECISIONS
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.model import Lowered, PassShape, Published, Workload
 from accelsim.workloads.operator import OperatorKind, Phase

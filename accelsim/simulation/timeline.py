@@ -261,7 +261,7 @@ class Timeline:
         Raises:
             OutputError: If the file exists or cannot be written.
         """
-        from accelsim.report.trace import write_trace
+        from accelsim.simulation.trace import write_trace
 
         write_trace(self, path, force=force)
 

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from accelsim.dtype import Precision
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.backward import RowBlock, backward_graph, row_dims, rows_graph
-from accelsim.workloads.dtype import Precision
 from accelsim.workloads.graph import BoolArray, IntArray, OperatorGraph, concatenate
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.training import Optimizer, optimizer_graph, word_loss_graph

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.dtype import DTYPE_BYTES
 from accelsim.frozen import frozen
 from accelsim.workloads.builder import DROPOUT
-from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
 

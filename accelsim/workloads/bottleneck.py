@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from accelsim.workloads.dtype import DTYPE_BYTES
+from accelsim.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import DIMENSIONS, OperatorKind
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError
-from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.operator import RECURRENT_GATES, OperatorKind
 from accelsim.workloads.pointwise import POINTWISE_FLOP
 from accelsim.workloads.row_writer import RowWriter, Tensor

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
-from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.operator import (
     CONTRACTION_KINDS,
     DIMENSIONS,

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.arguments import checked
+from accelsim.dtype import PRECISIONS, Precision
 from accelsim.frozen import frozen
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import PRECISIONS, Precision
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.model import PassShape, Workload
 from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from accelsim.dtype import Precision
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import Precision
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.growth import BatchedPass
 from accelsim.workloads.operator import Phase

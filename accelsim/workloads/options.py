@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from accelsim.arguments import checked
+from accelsim.dtype import Precision, StoredFormat, weight_format
+from accelsim.dtype import precision as find_precision
 from accelsim.frozen import frozen
-from accelsim.workloads.dtype import Precision, StoredFormat, weight_format
-from accelsim.workloads.dtype import precision as find_precision
 
 
 @checked
@@ -22,7 +22,7 @@ class ModelOptions:
         weight_format: Format of the stored weights alone, such as int4 or mxfp4 beside bf16
             arithmetic; the precision's where None.
         kv_format: Format of cached keys and values; the precision's where None.
-        stack: Software that runs it (`accelsim.stack_catalog`): pytorch, tensorrt, vllm ...; the
+        stack: Software that runs it (`accelsim.catalog.stacks`): pytorch, tensorrt, vllm ...; the
             device's usual one where None.
         execution: Mode of PyTorch: "eager", "graph", "compiled" (with graphs) or "compiled-calls"
             (without); eager where None. Other stacks have none.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from accelsim.dtype import PRECISIONS, Dtype, Precision
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.capture.captured import compute_dtypes, weight_widths
-from accelsim.workloads.dtype import PRECISIONS, Dtype, Precision
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import Phase
 

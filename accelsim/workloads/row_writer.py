@@ -15,9 +15,9 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
+from accelsim.dtype import Dtype, Precision, StoredFormat
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
-from accelsim.workloads.dtype import Dtype, Precision, StoredFormat
 from accelsim.workloads.graph import IntArray, OperatorGraph
 from accelsim.workloads.operator import (
     MAX_DIMENSIONS,

@@ -15,10 +15,10 @@ import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from accelsim.datafile import read_text
+from accelsim.dtype import precision as find_precision
 from accelsim.errors import ProfileError
+from accelsim.files.datafile import read_text
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import precision as find_precision
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from accelsim.dtype import Dtype, Precision
 from accelsim.errors import UnknownNameError
 from accelsim.frozen import frozen
 from accelsim.workloads.backward import (
@@ -18,7 +19,6 @@ from accelsim.workloads.backward import (
     row_dims,
     rows_graph,
 )
-from accelsim.workloads.dtype import Dtype, Precision
 from accelsim.workloads.graph import OperatorGraph, concatenate
 from accelsim.workloads.operator import OperatorKind, Phase
 

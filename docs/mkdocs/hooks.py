@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from accelsim.sweeps.schema import SCHEMAS, json_schema
+from accelsim.exploration.sweeps.schema import SCHEMAS, json_schema
 from accelsim.units import SUFFIXES
 
 

@@ -18,7 +18,7 @@ from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.suite import operator_suite
 from accelsim.calibration.run_file import Measurement, RunFile
 from accelsim.cli import main
-from accelsim.planning.evidence import evidence
+from accelsim.estimation.evidence import evidence
 
 pytestmark = pytest.mark.torch
 ENVIRONMENT = describe("cpu") | {"cpu_caches": {"L2": "1024K", "L3": "32768K"}}

@@ -10,7 +10,7 @@ import pytest
 
 from accelsim.calibration.check import CheckCase, check_list, model_graph
 from accelsim.calibration.gpu_check import gpu_check_list
-from accelsim.workloads.capture.module import capture
+from accelsim.workloads.capture.torch.module import capture
 
 torch = pytest.importorskip("torch")
 

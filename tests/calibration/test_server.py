@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import accelsim
-from accelsim.calibration.server import read_benchmark, read_step_times, write_step_times
 from accelsim.errors import InvalidValueError, ProfileError
-from accelsim.planning.serving.options import ServingOptions
 from accelsim.report.calibration_page import server_page
-from accelsim.simulation.serving.arrivals import Arrivals
-from accelsim.simulation.serving.fitted_steps import StepColumns, fit_steps
+from accelsim.serving.loads.arrivals import Arrivals
+from accelsim.serving.options import ServingOptions
+from accelsim.serving.steps.fitted_steps import StepColumns, fit_steps
+from accelsim.serving.steps.server_run import read_benchmark, read_step_times, write_step_times
 from tests.calibration.server_bench import benchmark, step_s
 
 GENERATOR = np.random.default_rng(1)

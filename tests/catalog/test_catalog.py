@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 import accelsim
 from accelsim import catalog
-from accelsim.catalog import data_root, device, device_names, load_device_file
-from accelsim.datafile import read_mapping
+from accelsim.catalog import device, device_names, load_device_file
+from accelsim.dtype import Dtype
 from accelsim.errors import InputError, ProfileError, UnknownNameError
+from accelsim.files.datafile import data_root, read_mapping
 from accelsim.hardware.sourced import Sourced
-from accelsim.workloads.dtype import Dtype
 
 REQUIRED = [
     "h100-sxm-80gb",

@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 import accelsim
-from accelsim import cluster_catalog
-from accelsim.cluster_catalog import cluster, link, load_cluster_file, node
-from accelsim.datafile import data_root
+from accelsim.catalog import clusters as cluster_catalog
+from accelsim.catalog.clusters import cluster, link, load_cluster_file, node
 from accelsim.errors import ProfileError, UnknownNameError
+from accelsim.files.datafile import data_root
 
 CLUSTER = {
     "kind": "cluster",

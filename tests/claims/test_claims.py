@@ -9,8 +9,8 @@ from accelsim.claims.checks import CHECKS
 from accelsim.claims.claim import Reading, Verdict, judge
 from accelsim.claims.scenarios import claim_ids, claim_scenario, run_claim, timed_claim
 from accelsim.errors import InputError, UnknownNameError
-from accelsim.planning.options import options_and_price
-from accelsim.planning.run import resolve
+from accelsim.estimation.options import options_and_price
+from accelsim.estimation.run import resolve
 
 YES, NO = Reading("yes", 1.0, 1.0), Reading("no", 1.1, 1.0)
 #: Claims with an exact answer.

@@ -130,7 +130,7 @@ def test_a_module_that_exits_is_refused(refused, monkeypatch, text, words):
 
 def test_the_command_line_captures_with_sizes_that_the_file_leaves_open(run, refused, tmp_path):
     pytest.importorskip("onnx")
-    from tests.onnx_capture.networks import block
+    from tests.workloads.onnx_capture.networks import block
 
     path = str(block(tmp_path / "b.onnx"))
     assert "--input tokens=" in refused("estimate", path, "-d", "t4")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from accelsim import catalog
+from accelsim.catalog.workloads import workload_names
 from accelsim.economics.price import PriceBook
-from accelsim.workload_catalog import workload_names
+from accelsim.files.datafile import data_root
 
 COMMANDS = [
     ("devices", "list", "--class", "fpga"),
@@ -181,13 +182,13 @@ def test_a_workload_shows_its_size_and_published_figures(run):
 
 def test_a_workload_that_differs_from_its_published_figures_exits_with_2(run, tmp_path):
     path = tmp_path / "wrong.yaml"
-    text = (catalog.data_root() / "workloads" / "resnet-50.yaml").read_text(encoding="utf-8")
+    text = (data_root() / "workloads" / "resnet-50.yaml").read_text(encoding="utf-8")
     path.write_text(text.replace("25557032", "25957032"), encoding="utf-8")
     assert text != path.read_text(encoding="utf-8")
     ran = run("workloads", "validate", path)
     assert ran.code == 2
     assert "DIFFERS" in ran.out
-    right = catalog.data_root() / "workloads" / "resnet-50.yaml"
+    right = data_root() / "workloads" / "resnet-50.yaml"
     rows = run("workloads", "validate", right, "--format", "csv").rows
     assert {row["agrees"] for row in rows} == {"true"}
 

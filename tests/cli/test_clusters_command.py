@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accelsim.cluster_catalog import cluster_names, node_names
+from accelsim.catalog.clusters import cluster_names, node_names
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from accelsim.catalog import DEVICE_GROUPS
 from accelsim.cli.demo import DEMO_DEVICES, DEMO_MODELS
 from accelsim.cli.selection import chosen_devices, chosen_modes
 from accelsim.errors import InvalidValueError, UnknownNameError
-from accelsim.planning.evidence import evidence
-from accelsim.planning.likeness import Setting
+from accelsim.estimation.evidence import evidence
+from accelsim.estimation.likeness import Setting
 
 PAIRS = ("compare", "resnet-50", "llama-3.1-8b", "--devices", "t4,epyc-9654", "--mode", "both")
 
@@ -269,7 +269,7 @@ def test_a_chip_leads_with_a_word_where_its_own_rows_were_far_off(run, monkeypat
         for chip, off in (("inferentia2", median), ("trainium1", 0.1))
     ]
     made = {"runs": runs, "spreads": {}}
-    monkeypatch.setattr("accelsim.planning.evidence.shipped_evidence", lambda: made)
+    monkeypatch.setattr("accelsim.estimation.evidence.shipped_evidence", lambda: made)
     evidence.cache_clear()
     chips = "inferentia2,trainium1,core-i7-3820"
     text = run("compare", "bert-base", "--devices", chips, "--precision", "bf16").out

@@ -82,7 +82,7 @@ def test_an_estimate_imports_neither_pandas_nor_torch_nor_scipy():
 
 
 def test_a_fault_of_our_own_says_how_to_see_it(run, monkeypatch):
-    import accelsim.planning.estimate as module
+    import accelsim.estimation.estimate as module
 
     monkeypatch.setattr(module, "estimate", lambda *_, **__: 1 / 0)
     ran = run("estimate", "resnet-50", "-d", "t4")
@@ -100,7 +100,7 @@ def test_the_traceback_is_there_on_request(monkeypatch):
 
 
 def test_an_interrupt_exits_with_130(run, monkeypatch):
-    import accelsim.planning.estimate as module
+    import accelsim.estimation.estimate as module
 
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accelsim.catalog import data_root
 from accelsim.cli import main
+from accelsim.files.datafile import data_root
 
 LLAMA = {
     "model_type": "llama",
@@ -37,7 +37,7 @@ LLAMA = {
 def captured() -> str:
     """A small module as ``accelsim capture`` saves it."""
     torch = pytest.importorskip("torch")
-    from accelsim.workloads.capture.module import capture
+    from accelsim.workloads.capture.torch.module import capture
 
     network = torch.nn.Sequential(
         torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 10)

@@ -62,7 +62,7 @@ def test_class_words_work_everywhere(run, refused):
 
 
 def test_sweeps_take_class_words():
-    from accelsim.sweeps.spec import load_sweep
+    from accelsim.exploration.sweeps.spec import load_sweep
 
     spec = load_sweep({"name": "s", "vary": {"model": ["lenet-5"], "device": ["tpu", "t4"]}})
     assert spec.vary["device"] == ["tpu-v2", "tpu-v3", "tpu-v4", "tpu-v5e", "t4"]

@@ -53,7 +53,7 @@ def test_force_replaces_it(run, tmp_path):
 
 
 def test_bad_places_are_refused_before_any_work(refused, tmp_path, monkeypatch):
-    import accelsim.planning.estimate as module
+    import accelsim.estimation.estimate as module
 
     monkeypatch.setattr(module, "estimate", lambda *_, **__: pytest.fail("the estimate ran"))
     assert "no folder" in refused(*RUN, "--out", tmp_path / "missing" / "a.json")

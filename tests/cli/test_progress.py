@@ -89,12 +89,16 @@ SWEEP = "fixed: {precision: fp16}\nvary: {model: [lenet-5], device: [t4], batch:
 AGAIN = "nothing was written; the same command starts again"
 #: Command, what is interrupted in it, and what is said then.
 INTERRUPTED = {
-    "arch": (("arch", "sweep", "lenet-5"), "planning.architecture.sweep_architectures", AGAIN),
-    "compare": (("compare", "lenet-5", "-d", "t4"), "planning.compare.compare", AGAIN),
-    "plan": (("plan", "s.yaml"), "planning.capacity.plan.plan", AGAIN),
+    "arch": (("arch", "sweep", "lenet-5"), "exploration.architecture.sweep_architectures", AGAIN),
+    "compare": (("compare", "lenet-5", "-d", "t4"), "estimation.compare.compare", AGAIN),
+    "plan": (("plan", "s.yaml"), "capacity.plan.plan", AGAIN),
     "claims": (("claims", "run", "S11"), "claims.scenarios.run_claim", AGAIN),
-    "capture": (("capture", "a:b"), "workloads.capture.module.capture_target", AGAIN),
-    "sweep": (("sweep", "s.yaml", "--out", "r"), "sweeps.run.compute", "r keeps the points that"),
+    "capture": (("capture", "a:b"), "workloads.capture.torch.module.capture_target", AGAIN),
+    "sweep": (
+        ("sweep", "s.yaml", "--out", "r"),
+        "exploration.sweeps.run.compute",
+        "r keeps the points that",
+    ),
     "page": (
         ("estimate", "lenet-5", "-d", "t4", "--report", "p.html", "--out", "o.json"),
         "report.formats.json_text",
@@ -120,7 +124,7 @@ def test_ctrl_c_ends_long_work_with_a_line_that_says_what_is_kept(
 
 
 def test_a_result_that_ctrl_c_cut_short_is_told_as_partial(run, monkeypatch):
-    monkeypatch.setattr("accelsim.simulation.serving.fleet._PROGRESS_EVERY", 5)
+    monkeypatch.setattr("accelsim.serving.replicas.fleet._PROGRESS_EVERY", 5)
     load = ("--rate", 9, "--requests", 20)
     terminal = open_terminal(monkeypatch)
     monkeypatch.setattr("accelsim.cli.serve.progress_bar", lambda *_, **__: nullcontext(_interrupt))

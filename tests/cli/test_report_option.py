@@ -26,7 +26,7 @@ def test_the_page_says_how_to_make_it_again(run, tmp_path, command):
 
 
 def test_bad_places_are_refused_before_any_work(refused, tmp_path, monkeypatch):
-    import accelsim.planning.estimate as module
+    import accelsim.estimation.estimate as module
 
     monkeypatch.setattr(module, "estimate", lambda *_, **__: pytest.fail("the estimate ran"))
     kept = tmp_path / "kept.html"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accelsim.stack_catalog import stack_names
+from accelsim.catalog.stacks import stack_names
 
 
 @pytest.mark.parametrize("command", [("list",), ("list", "--device", "t4"), ("show", "pytorch")])

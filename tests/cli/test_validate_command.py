@@ -13,15 +13,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tools.scoreboard  # noqa: F401  (its suites, too)
 from accelsim.cli import validate as module
 from accelsim.cli.finished_suites import FinishedSuites
 from accelsim.cli.result_writer import ResultWriter
-from accelsim.datafile import data_root
+from accelsim.files.datafile import data_root
 from accelsim.report.accuracy_file import accuracy_text, read_accuracy
 from accelsim.report.formats import OutputFormat
-from accelsim.validation import DataProblem, ScoredRows, SuiteRows
-from accelsim.validation.scored_rows import TIMES
-from accelsim.validation.suite import _SUITES, suite
+from accelsim.scoreboard import DataProblem, ScoredRows, SuiteRows
+from accelsim.scoreboard.scored_rows import TIMES
+from accelsim.scoreboard.suite import _SUITES, suite
 
 GEMM = (
     "op,device,split,b,m,n,k,latency_ms\n"
@@ -91,6 +92,12 @@ def test_wrong_names_are_usage_errors(refused, data):
     assert not new.exists()
     assert "tier" in refused("validate", "gpu-models", "--tier", "psychic")
     assert "not a folder" in refused("validate", "--data", data / "nowhere")
+
+
+def test_a_suite_whose_tables_do_not_ship_names_its_command(refused, monkeypatch):
+    monkeypatch.delitem(_SUITES, "serving-tpot")
+    said = refused("validate", "serving-tpot")
+    assert "run: python -m tools.scoreboard serving-tpot --data DIR" in said
 
 
 def test_plots_are_pages(run, refused, data, monkeypatch):
@@ -280,8 +287,7 @@ def test_standard_output_is_the_json_alone_from_any_folder_and_a_home_that_canno
     command = [
         sys.executable,
         "-m",
-        "accelsim.cli",
-        "validate",
+        "tools.scoreboard",
         *("gpu-operators", "--data", str(data), "--tier", "spec", "--format", "json"),
     ]
     root = Path(__file__).parents[2]

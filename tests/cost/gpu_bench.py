@@ -16,7 +16,7 @@ from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.gpu.model import GPU
 from accelsim.cost.table import RowCosts
-from accelsim.workloads.dtype import Dtype
+from accelsim.dtype import Dtype
 from accelsim.workloads.operator import Phase
 
 IDEAL = {

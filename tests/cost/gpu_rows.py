@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from accelsim import catalog
+from accelsim.dtype import DTYPE_BYTES, Dtype
 from accelsim.hardware.profile import GpuProfile
 from accelsim.hardware.sourced import Sourced
-from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import DIMENSIONS, MAX_DIMENSIONS, OperatorKind, Phase
 

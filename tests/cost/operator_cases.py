@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from accelsim.dtype import Dtype, precision
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import Dtype, precision
 from accelsim.workloads.graph import OperatorGraph, concatenate
 from accelsim.workloads.operator import (
     COLLECTIVE_KINDS,

@@ -10,8 +10,8 @@ from accelsim import catalog
 from accelsim.cost.assemble import EnergyRates, assemble_table, energy_rates
 from accelsim.cost.power import arithmetic_energy_per_flop_j, dram_energy_per_byte_j
 from accelsim.cost.table import Bound, RowCosts
+from accelsim.dtype import Dtype
 from accelsim.hardware.sourced import Sourced
-from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.operator import OperatorKind as K
 
 #: 2 pJ a FLOP, 10 pJ a byte on chip, 100 pJ a byte of main memory, 50 W of room.

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelsim.cluster_catalog import cluster
+from accelsim.catalog.clusters import cluster
 from accelsim.cost.collective import ALGORITHMS, collective_costs, direct_all_reduce_s
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.cluster import Cluster, Node, Tier

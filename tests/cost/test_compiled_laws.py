@@ -16,10 +16,10 @@ from accelsim.cost.systolic.cycles import pipelined_cycles, systolic_cycles
 from accelsim.cost.systolic.products import pack_groups
 from accelsim.cost.systolic.stalls import stalled_run, tile_words
 from accelsim.cost.table import RowCosts, gather_costs, refuse_rows
+from accelsim.dtype import DTYPE_BYTES, PRECISIONS, Dtype
 from accelsim.errors import UnsupportedOperatorError
 from accelsim.hardware.profile import Dataflow
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import DTYPE_BYTES, PRECISIONS, Dtype
 from accelsim.workloads.training import OPTIMIZERS, training_graph
 
 SIDES = st.integers(1, 2000)

@@ -12,8 +12,8 @@ from operator_cases import row
 
 from accelsim.cost.contraction import attention_products, contraction, recurrence, visible_pairs
 from accelsim.cost.table import Rows
+from accelsim.dtype import precision
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import precision
 from accelsim.workloads.operator import OperatorKind as K
 
 

@@ -24,9 +24,9 @@ from accelsim import catalog
 from accelsim.cost.cpu import cost_cpu, cpu_parameters
 from accelsim.cost.roofline import Roofline
 from accelsim.cost.table import Bound, Execution
+from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.sourced import Sourced
-from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import concatenate
 from accelsim.workloads.operator import OperatorKind, Phase
 

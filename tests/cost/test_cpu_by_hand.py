@@ -22,7 +22,7 @@ from accelsim.cost.cpu.machine import CpuMachine, cpu_machine
 from accelsim.cost.cpu.model import FORMULAS, blocking_efficiency
 from accelsim.cost.cpu.parameters import CpuParameters
 from accelsim.cost.table import Execution, RowCosts
-from accelsim.workloads.dtype import Dtype
+from accelsim.dtype import Dtype
 from accelsim.workloads.operator import OperatorKind as K
 
 FORMATS = len(Dtype)

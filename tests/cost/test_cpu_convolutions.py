@@ -9,7 +9,7 @@ from operator_cases import row
 
 from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_terms
 from accelsim.cost.cpu.kernels import kernel_names
-from accelsim.workloads.dtype import Dtype
+from accelsim.dtype import Dtype
 from accelsim.workloads.operator import OperatorKind as K
 from accelsim.workloads.operator import Phase
 

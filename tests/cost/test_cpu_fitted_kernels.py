@@ -17,10 +17,10 @@ from accelsim.cost.cpu.kernel_terms import TERMS, Context
 from accelsim.cost.cpu.kernels import kernel_names
 from accelsim.cost.cpu.threads import THREAD_TERMS
 from accelsim.cost.table import Execution, Tier
-from accelsim.datafile import read_json
+from accelsim.dtype import Dtype, precision
 from accelsim.errors import ProfileError
+from accelsim.files.datafile import read_json
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import Dtype, precision
 from accelsim.workloads.graph import concatenate
 from accelsim.workloads.operator import OperatorKind as K
 from accelsim.workloads.operator import Phase

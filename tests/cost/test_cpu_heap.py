@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from operator_cases import row
 
 from accelsim.cost.cpu.heap import Heap, pass_memory
+from accelsim.dtype import precision
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import precision
 from accelsim.workloads.graph import concatenate
 from accelsim.workloads.operator import OperatorKind as K
 from accelsim.workloads.operator import Phase

@@ -12,7 +12,7 @@ from accelsim.cost.cpu.cache_counts import share_beyond
 from accelsim.cost.cpu.fitted_kernels import FittedKernels, KernelFit
 from accelsim.cost.cpu.kernel_terms import MEMORY_TERMS, TERMS, WORK_TERMS, Context, kernel_terms
 from accelsim.cost.cpu.kernels import kernel_names, substitute
-from accelsim.workloads.dtype import Dtype
+from accelsim.dtype import Dtype
 from accelsim.workloads.operator import OperatorKind as K
 from accelsim.workloads.operator import Phase
 

@@ -18,7 +18,7 @@ from accelsim.cost.cpu.threads import (
     shared_work,
     thread_terms,
 )
-from accelsim.workloads.dtype import Dtype
+from accelsim.dtype import Dtype
 from accelsim.workloads.operator import OperatorKind as K
 from accelsim.workloads.operator import Phase
 

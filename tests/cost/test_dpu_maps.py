@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accelsim.catalog.workloads import workload
 from accelsim.cost.fpga.host_tasks import HostTask, host_work
 from accelsim.cost.fpga.map_slices import burst_ratios
 from accelsim.cost.fpga.network import (
@@ -17,11 +18,10 @@ from accelsim.cost.fpga.network import (
     thread_times_s,
 )
 from accelsim.cost.fpga.network_layers import DEPTHWISE, GATE, layer_columns, network_flop
-from accelsim.validation.dpu_networks import known_network
-from accelsim.workload_catalog import workload
+from accelsim.dtype import PRECISIONS
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import PRECISIONS
 from accelsim.workloads.model import PassShape
+from tools.scoreboard.dpu_networks import known_network
 
 
 def joined_maps(*channels, side=32, activation="relu"):

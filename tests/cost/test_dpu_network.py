@@ -18,8 +18,8 @@ from accelsim.cost.fpga.network import (
     thread_times_s,
 )
 from accelsim.cost.fpga.network_layers import layer_columns, network_flop, pruned_to
+from accelsim.dtype import PRECISIONS
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import PRECISIONS
 from accelsim.workloads.families import load_family
 from accelsim.workloads.model import PassShape
 

@@ -15,10 +15,10 @@ from accelsim.cost.fpga.folding_file import (
     read_folding,
 )
 from accelsim.cost.fpga.fpga_parameters import fpga_parameters
-from accelsim.datafile import data_root
 from accelsim.errors import InvalidValueError, ProfileError
+from accelsim.files.datafile import data_root
 from accelsim.hardware.sourced import Sourced
-from accelsim.validation.fpga_dataflow import dense_nodes, network_nodes
+from tools.scoreboard.fpga_dataflow import dense_nodes, network_nodes
 
 FOLDER = data_root() / "calibration" / "published" / "finn_folding"
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from operator_cases import add, attention, conv, emptied, gemm, lstm, row
 
 from accelsim import catalog
+from accelsim.catalog.workloads import workload
 from accelsim.cost.fpga import (
     StreamingNode,
     bram18_estimate,
@@ -27,11 +28,10 @@ from accelsim.cost.fpga import (
 )
 from accelsim.cost.fpga.model import _streaming_nodes
 from accelsim.cost.roofline import Roofline
+from accelsim.dtype import Dtype, precision
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.sourced import Sourced
-from accelsim.workload_catalog import workload
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import Dtype, precision
 from accelsim.workloads.graph import concatenate
 from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import OperatorKind, Phase
@@ -359,7 +359,7 @@ def test_parts_of_the_energy_add_up(device, batch):
 
 @pytest.mark.parametrize("target", [0.0, -5.0, float("nan"), float("inf")])
 def test_rates_asked_for_are_positive(target):
-    from accelsim.validation.fpga_dataflow import network_nodes
+    from tools.scoreboard.fpga_dataflow import network_nodes
 
     with pytest.raises(InvalidValueError, match="target_fps"):
         fold_network(network_nodes("cnv"), catalog.device("zcu104"), fpga_parameters(), target)

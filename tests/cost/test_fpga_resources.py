@@ -27,9 +27,9 @@ from accelsim.cost.fpga.dataflow import (
 )
 from accelsim.cost.fpga.fpga_parameters import fpga_parameters
 from accelsim.cost.fpga.overlay import overlay_cycles, overlay_machine
+from accelsim.dtype import Dtype
 from accelsim.errors import DoesNotFitError
 from accelsim.hardware.sourced import Sourced
-from accelsim.workloads.dtype import Dtype
 
 ZCU102 = catalog.device("zcu102")
 VALUES = replace(fpga_parameters(), lut_base=300.0, lut_ratio=1.1)  # c0 and c1 of FINN-R

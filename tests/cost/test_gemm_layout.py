@@ -10,9 +10,9 @@ import pytest
 from accelsim import catalog
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.table import Execution
-from accelsim.validation.columns import gemm_graph
-from accelsim.validation.gpu_operators import KernelPrediction
-from accelsim.workloads.dtype import Dtype
+from accelsim.dtype import Dtype
+from accelsim.scoreboard.columns import gemm_graph
+from tools.scoreboard.gpu_operators import KernelPrediction
 
 PARAMETERS = GpuParameters.class_wide().with_values(
     {"gemm.m_contiguous_ratio": 1.25, "gemm.k_contiguous_ratio": 0.5}

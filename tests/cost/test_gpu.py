@@ -26,9 +26,9 @@ from hypothesis import strategies as st
 from accelsim.cost.gpu import GPU, GpuMachine, GpuParameters, cost_gpu
 from accelsim.cost.gpu.gpu_parameters import read_parameters
 from accelsim.cost.table import Bound, Execution, Tier
+from accelsim.dtype import Dtype, precision
 from accelsim.errors import InvalidValueError, ProfileError, UnsupportedOperatorError
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import Dtype, precision
 from accelsim.workloads.graph import OperatorGraph, concatenate
 from accelsim.workloads.operator import COLLECTIVE_KINDS, OperatorKind, Phase
 

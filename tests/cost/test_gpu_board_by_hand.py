@@ -16,8 +16,8 @@ from accelsim.cost.gpu.machine import GpuMachine, reached_flop_per_s, static_pow
 from accelsim.cost.gpu.model import cost_gpu
 from accelsim.cost.gpu.repeated import with_cached_operands
 from accelsim.cost.table import Execution, RowCosts
-from accelsim.validation.tiers import choose
-from accelsim.workloads.dtype import Dtype
+from accelsim.dtype import Dtype
+from accelsim.scoreboard.tiers import choose
 
 # -- operands that stay in the cache of a measuring loop
 

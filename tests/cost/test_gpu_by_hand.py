@@ -10,7 +10,7 @@ from gpu_rows import K, gemm, gpu, graph
 from accelsim.cost.gpu.gemm import GemmShape, gemm_compute_s, gemm_traffic_bytes
 from accelsim.cost.gpu.machine import join_times
 from accelsim.cost.gpu.model import GPU, cost_gpu
-from accelsim.workloads.dtype import Dtype
+from accelsim.dtype import Dtype
 from accelsim.workloads.graph import concatenate
 from accelsim.workloads.operator import Phase
 

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim import catalog
+from accelsim.catalog.workloads import workload
 from accelsim.cost.gpu.cache import cached_traffic, hit_fraction
-from accelsim.workload_catalog import workload
+from accelsim.dtype import precision
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import precision
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.model import PassShape
 

@@ -8,7 +8,7 @@ from gpu_rows import K, conv, gpu, graph
 
 from accelsim.cost.gpu import GpuMachine, GpuParameters
 from accelsim.cost.gpu.model import cost_gpu
-from accelsim.workloads.dtype import Dtype
+from accelsim.dtype import Dtype
 
 #: No limit on the clock, latency or direct kernel beside the arithmetic.
 BARE = GpuParameters.class_wide().with_values(

@@ -8,7 +8,7 @@ import pytest
 from accelsim import catalog
 from accelsim.cost.registry import operator_costs, tier_parameters
 from accelsim.cost.table import Execution
-from accelsim.workloads.dtype import Dtype
+from accelsim.dtype import Dtype
 from tests.cost.gpu_rows import K, gemm, graph
 
 SIZES = [*range(1, 17), 18, 20, 22, 24, 28, 32, 33, 34, 35, 36, 40, 44, 48, 56, 64, 68, 69, 70, 71]

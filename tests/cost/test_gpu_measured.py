@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from accelsim.cost.gpu import GpuMachine, GpuParameters, cost_gpu
 from accelsim.cost.gpu.machine import join_times
 from accelsim.cost.table import Execution
-from accelsim.validation.gpu_operators import KernelPrediction
-from accelsim.validation.tiers import choose
-from accelsim.workloads.dtype import Dtype
+from accelsim.dtype import Dtype
+from accelsim.scoreboard.tiers import choose
+from tools.scoreboard.gpu_operators import KernelPrediction
 
 #: DeepBench (Baidu, results/train, 2016-2018): (board, dtype, m, n, k, ms): every 40th of each
 #: board's GEMMs by time.
@@ -129,8 +129,8 @@ def test_resnet_training_power_of_a_p100() -> None:
     """Zeus traces (NSDI 2023): 160 W average at batch 32 to 128; the energy per byte was set on the
     V100 of that set.
     """
-    from accelsim.workload_catalog import workload
-    from accelsim.workloads.dtype import precision
+    from accelsim.catalog.workloads import workload
+    from accelsim.dtype import precision
     from accelsim.workloads.model import PassShape
     from accelsim.workloads.training import OPTIMIZERS, training_graph
 

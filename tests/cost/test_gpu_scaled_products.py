@@ -9,8 +9,8 @@ from gpu_rows import gpu
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine, join_times
 from accelsim.cost.gpu.model import cost_gpu
-from accelsim.validation.columns import gemm_graph
-from accelsim.workloads.dtype import Dtype
+from accelsim.dtype import Dtype
+from accelsim.scoreboard.columns import gemm_graph
 
 CLASS = GpuParameters.class_wide()
 BF16_BYTES = 2

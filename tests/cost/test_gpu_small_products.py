@@ -9,8 +9,8 @@ from accelsim import catalog
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.gpu.model import cost_gpu
-from accelsim.validation.columns import conv_graph, gemm_graph
-from accelsim.workloads.dtype import Dtype
+from accelsim.dtype import Dtype
+from accelsim.scoreboard.columns import conv_graph, gemm_graph
 from accelsim.workloads.operator import OperatorKind
 
 

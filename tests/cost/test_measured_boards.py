@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from accelsim import catalog
+from accelsim.catalog.workloads import workload
 from accelsim.cost.fitted import fitted_parameters
 from accelsim.cost.gpu import cost_gpu
 from accelsim.cost.gpu.measured_boards import FILE, _read, measured_boards, overlay_boards
 from accelsim.cost.registry import tier_parameters
 from accelsim.cost.surface_file import surface_file_name
-from accelsim.datafile import data_root
+from accelsim.dtype import PRECISIONS
 from accelsim.errors import ProfileError
-from accelsim.planning.estimate import estimate
-from accelsim.validation.tiers import choose
-from accelsim.workload_catalog import workload
-from accelsim.workloads.dtype import PRECISIONS
+from accelsim.estimation.estimate import estimate
+from accelsim.files.datafile import data_root
+from accelsim.scoreboard.tiers import choose
 from accelsim.workloads.model import PassShape
 from tools.refit.__main__ import main
 from tools.refit.files import write_measured_boards

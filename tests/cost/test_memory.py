@@ -9,8 +9,8 @@ from accelsim.cost.memory import (
     live_bytes,
     training_footprint,
 )
+from accelsim.dtype import precision
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import precision
 from accelsim.workloads.training import OPTIMIZERS, training_graph
 
 

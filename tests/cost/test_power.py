@@ -14,8 +14,8 @@ from accelsim.cost.power import (
     power_limited_clock_fraction,
     sram_energy_per_byte_j,
 )
+from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError
-from accelsim.workloads.dtype import Dtype
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from accelsim.cost.gpu import cost_gpu
 from accelsim.cost.registry import cost_model, operator_costs, supported_rows
 from accelsim.cost.systolic import SystolicParameters, cost_systolic
 from accelsim.cost.table import Bound, Execution
+from accelsim.dtype import Dtype, precision
 from accelsim.errors import UnsupportedOperatorError
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import Dtype, precision
 from accelsim.workloads.graph import concatenate
 from accelsim.workloads.operator import OperatorKind
 

@@ -10,8 +10,8 @@ from operator_cases import gemm
 
 from accelsim import catalog
 from accelsim.cost.roofline import Roofline, rate_table
+from accelsim.dtype import Dtype
 from accelsim.errors import UnsupportedOperatorError
-from accelsim.workloads.dtype import Dtype
 
 
 def test_substitutes_are_wider_and_never_invent_fp64():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from operator_cases import conv, gemm, row
 
-from accelsim.cost.residual import (
+from accelsim.confidence.residual import (
     KIND_CORRELATION,
     LONG_S,
     SIGMA_PER_DECADE,

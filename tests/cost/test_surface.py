@@ -19,9 +19,9 @@ from accelsim.cost.gpu.surface import AXES, coordinates, surface_rows
 from accelsim.cost.shape_surface import Surface, surface_from_thousandths
 from accelsim.cost.surface_file import SurfaceFile, surface_file_name, write_surfaces
 from accelsim.cost.table import Execution, Rows, Tier
+from accelsim.dtype import Dtype
 from accelsim.errors import ProfileError
-from accelsim.validation.columns import attention_graph, gemm_graph, vector_graph
-from accelsim.workloads.dtype import Dtype
+from accelsim.scoreboard.columns import attention_graph, gemm_graph, vector_graph
 from accelsim.workloads.operator import DIMENSIONS, OperatorKind
 
 KNOTS = (np.array([0.0, 4.0, 10.0]), np.array([5.0, 12.0]), np.array([6.0]))

@@ -32,11 +32,11 @@ from accelsim.cost.systolic import (
 )
 from accelsim.cost.systolic.cycles import row_stationary_product_pes
 from accelsim.cost.table import Execution
+from accelsim.dtype import Dtype, precision
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import Dataflow
 from accelsim.hardware.sourced import Sourced
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import Dtype, precision
 from accelsim.workloads.graph import concatenate
 from accelsim.workloads.operator import OperatorKind, Phase
 

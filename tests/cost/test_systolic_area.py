@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from accelsim.cost.systolic.area import area_coefficients
+from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError, MissingCoefficientError
-from accelsim.workloads.dtype import Dtype
 
 AREA = area_coefficients()
 NODES = (5, 7, 10, 14, 16, 22, 28, 45, 65, 90)

@@ -9,14 +9,14 @@ import pytest
 
 import accelsim
 from accelsim import catalog
+from accelsim.catalog.workloads import workload
 from accelsim.cost.contraction import contraction
 from accelsim.cost.systolic import asic_machine, cost_systolic, systolic_parameters
 from accelsim.cost.systolic.traffic import batch_parts, in_parts
 from accelsim.cost.table import Rows
+from accelsim.dtype import Dtype, precision
 from accelsim.hardware.sourced import Sourced
-from accelsim.workload_catalog import workload
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import Dtype, precision
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.training import OPTIMIZERS, training_graph

@@ -9,9 +9,9 @@ import pytest
 
 from accelsim.cost.class_parameters import class_file
 from accelsim.cost.systolic.energy import ENERGY_FILE, EnergyCoefficients, energy_coefficients
-from accelsim.datafile import data_root, read_yaml
+from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError, MissingCoefficientError, ProfileError
-from accelsim.workloads.dtype import Dtype
+from accelsim.files.datafile import data_root, read_yaml
 
 PATH = data_root() / "calibration" / "class" / f"{ENERGY_FILE}.yaml"
 COEFFICIENTS = energy_coefficients()

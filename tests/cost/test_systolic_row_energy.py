@@ -9,15 +9,15 @@ import pytest
 
 import accelsim
 from accelsim import catalog
+from accelsim.catalog.workloads import workload
 from accelsim.cost.registry import operator_costs
 from accelsim.cost.systolic import cost_systolic
 from accelsim.cost.systolic.energy import energy_coefficients
 from accelsim.cost.systolic.row_energy import ENERGY_PARTS
 from accelsim.cost.systolic.row_stationary import ConvLayer, row_stationary_chip, row_stationary_run
-from accelsim.workload_catalog import workload
+from accelsim.dtype import Dtype, precision
 from accelsim.workloads.backward import backward_graph
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import Dtype, precision
 
 CHIPS = [
     name

@@ -9,12 +9,12 @@ import pytest
 
 import accelsim
 from accelsim import catalog
+from accelsim.catalog.workloads import workload
 from accelsim.cost.systolic import cost_systolic, sparse_parameters
 from accelsim.cost.systolic.energy import energy_coefficients
+from accelsim.dtype import precision
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
-from accelsim.workload_catalog import workload
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import precision
 from accelsim.workloads.operator import OperatorKind
 
 CHIP = catalog.device("trainium2").model_copy(

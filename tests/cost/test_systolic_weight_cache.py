@@ -9,11 +9,11 @@ import pytest
 
 import accelsim
 from accelsim import catalog
+from accelsim.catalog.workloads import workload
 from accelsim.cost.systolic import asic_machine, cost_systolic, systolic_parameters
+from accelsim.dtype import precision
 from accelsim.hardware.sourced import Sourced
-from accelsim.workload_catalog import workload
 from accelsim.workloads.backward import backward_graph
-from accelsim.workloads.dtype import precision
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.operator import OperatorKind
 

@@ -19,21 +19,22 @@ from accelsim import catalog
 from accelsim.calibration.measured_rows import measured_graph
 from accelsim.calibration.measurement.case import CASE_VERSION
 from accelsim.calibration.run_file import read_run
+from accelsim.capacity.scenario import TEMPLATE, load_scenario
 from accelsim.economics import PriceBook
 from accelsim.errors import MissingDependencyError
+from accelsim.estimation.passes import run_passes
+from accelsim.estimation.run import resolve
+from accelsim.exploration.sweeps.spec import load_sweep
+from accelsim.files.datafile import data_root
 from accelsim.hardware.scalesim import parse_scalesim_config
-from accelsim.planning.capacity.scenario import TEMPLATE, load_scenario
-from accelsim.planning.passes import run_passes
-from accelsim.planning.run import resolve
 from accelsim.report.formats import plain_values
 from accelsim.report.page import page_html
 from accelsim.report.result_page import result_page
 from accelsim.report.saved import read_result
+from accelsim.scoreboard.data_folder import DataFolder, schema_of
+from accelsim.serving.loads.arrivals import Arrivals
+from accelsim.serving.loads.traces import read_trace
 from accelsim.simulation.randomness import RandomStreams
-from accelsim.simulation.serving.arrivals import Arrivals
-from accelsim.simulation.serving.traces import read_trace
-from accelsim.sweeps.spec import load_sweep
-from accelsim.validation.data_folder import DataFolder, schema_of
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.scalesim import parse_scalesim_topology
 
@@ -167,7 +168,7 @@ def _yaml(document: Any) -> str:
 
 
 def _profile(name: str) -> Any:
-    path = catalog.data_root() / "device_profiles" / f"{name}.yaml"
+    path = data_root() / "device_profiles" / f"{name}.yaml"
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim.catalog import device
-from accelsim.cluster_catalog import cluster, cluster_names, cluster_sources, link, node_names
+from accelsim.catalog.clusters import cluster, cluster_names, cluster_sources, link, node_names
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.cluster import Fleet, Pool
 from accelsim.report.devices import device_numbers

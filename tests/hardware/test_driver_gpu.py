@@ -7,10 +7,10 @@ from __future__ import annotations
 import pytest
 
 from accelsim import catalog
-from accelsim.datafile import data_root, read_mapping
+from accelsim.dtype import Dtype
+from accelsim.files.datafile import data_root, read_mapping
 from accelsim.hardware.driver_gpu import device_document, estimated_gpu_profile, reference_board
 from accelsim.hardware.profile import GpuProfile, parse_device
-from accelsim.workloads.dtype import Dtype
 
 #: Compute capability, SMs, clock and memory clock in MHz, bus in bits, as ``deviceQuery`` prints
 #: them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from accelsim.cluster_catalog import link, link_names, node, node_names
+from accelsim.catalog.clusters import link, link_names, node, node_names
 from accelsim.hardware.interconnect import parse_interconnect
 
 LANES = 16

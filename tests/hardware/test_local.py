@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim.catalog import device
+from accelsim.dtype import Dtype
 from accelsim.hardware.local import (
     local_cpu_facts,
     local_cpu_profile,
     name_candidates,
     parse_cpuinfo,
 )
-from accelsim.workloads.dtype import Dtype
 
 
 def cpuinfo(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelsim.cluster_catalog import cluster
+from accelsim.catalog.clusters import cluster
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.cluster import Tier
 from accelsim.hardware.placement import RankGroup, place

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from accelsim.catalog import device, device_names
-from accelsim.workloads.dtype import Dtype
+from accelsim.dtype import Dtype
 
 TOLERANCE = 0.03
 CROSSCHECK = Path(__file__).with_name("crosscheck.csv")

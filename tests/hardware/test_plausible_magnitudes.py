@@ -4,8 +4,9 @@ import re
 
 import pytest
 
-from accelsim.catalog import data_root, load_device_file
+from accelsim.catalog import load_device_file
 from accelsim.errors import ProfileError
+from accelsim.files.datafile import data_root
 
 CHANGES = [
     ("gpu/t4", "sm_count", 10**15),

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accelsim.dtype import Dtype
 from accelsim.errors import AccelsimError, InvalidValueError, ProfileError
+from accelsim.exploration.architecture import design_grid, design_of_config, sweep_architectures
 from accelsim.hardware.profile import Dataflow
 from accelsim.hardware.scalesim import parse_scalesim_config, read_scalesim_config
-from accelsim.planning.architecture import design_grid, design_of_config, sweep_architectures
-from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.scalesim import parse_scalesim_topology, read_scalesim_topology
 

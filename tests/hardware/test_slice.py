@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 import accelsim
 from accelsim.catalog import device
 from accelsim.cost.gpu.condition import board_conditions
+from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.slice import SliceSpec, slice_device
 from accelsim.hardware.sourced import SourceKind
-from accelsim.workloads.dtype import Dtype
 
 GIB = 2.0**30
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
+import tools.scoreboard  # noqa: F401  (its suites, too)
 from accelsim.report.accuracy import SCORE_COLUMNS, accuracy_view, score_rows
 
 FIGURES = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from accelsim.errors import CaptureError, OutputError
-from accelsim.report.output import check_output, write_file, write_text
+from accelsim.files.output import check_output, write_file, write_text
 
 
 def names_in(folder: Path) -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 import accelsim
 from accelsim.catalog import device
 from accelsim.errors import MissingDependencyError, OutputError
+from accelsim.exploration.sensitivity.load import load_changes
 from accelsim.report.comparison_page import comparison_page, pareto_front
 from accelsim.report.formats import plain_values
 from accelsim.report.operators import OperatorRun
@@ -28,7 +29,6 @@ from accelsim.report.serving_page import serving_page
 from accelsim.report.serving_steps import step_runs
 from accelsim.report.training_curves import step_section
 from accelsim.report.training_page import training_page
-from accelsim.sensitivity.load import load_changes
 
 HOSTILE = "<script>alert(1)</script>[bold]=1+1\x1b[31m"
 
@@ -229,7 +229,7 @@ def test_power_and_memory_of_an_iteration_are_its_energy_and_its_worst_rank(plan
 
 
 def test_a_serving_page_has_power_memory_and_what_a_change_would_do(monkeypatch):
-    monkeypatch.setattr("accelsim.sensitivity.load._PRECISIONS", ("fp8",))
+    monkeypatch.setattr("accelsim.exploration.sensitivity.load._PRECISIONS", ("fp8",))
     load = accelsim.Arrivals(rate_per_s=8.0, requests=80)
     asked = ("llama-3.2-1b", "l4", load, accelsim.ServingOptions())
     found = accelsim.serve(*asked)

@@ -13,14 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tools.scoreboard  # noqa: F401  (its suites, too)
 from accelsim.errors import MissingDependencyError, OutputError
 from accelsim.report.accuracy_pages import SCRIPT_NAME, parity_figure, write_parity_pages
 from accelsim.report.parity import limits, parity_series, sampling_note, title
 from accelsim.report.score_page import score_page
-from accelsim.validation import scoreboard_dict
-from accelsim.validation.score import Scoreboard, _suite_score
-from accelsim.validation.scored_rows import ScoredRows
-from accelsim.validation.suite import suite
+from accelsim.scoreboard import scoreboard_dict
+from accelsim.scoreboard.score import Scoreboard, _suite_score
+from accelsim.scoreboard.scored_rows import ScoredRows
+from accelsim.scoreboard.suite import suite
 
 
 def part(device="T4", count=4, refusal="", seed=0, group="bert"):

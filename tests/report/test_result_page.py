@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 import accelsim
+from accelsim.capacity.breakeven import DeploymentOption, breakeven
 from accelsim.errors import InputError
+from accelsim.estimation.batches import estimate_batches
+from accelsim.exploration.architecture import design_grid, sweep_architectures
+from accelsim.exploration.peaks import asic_peaks
+from accelsim.exploration.sweeps.store import SweepStore
 from accelsim.hardware.profile import Dataflow
-from accelsim.planning.architecture import design_grid, sweep_architectures
-from accelsim.planning.batches import estimate_batches
-from accelsim.planning.breakeven import DeploymentOption, breakeven
-from accelsim.planning.peaks import asic_peaks
 from accelsim.report.claims import scenario_command
 from accelsim.report.comparison_page import comparison_page, pareto_front
 from accelsim.report.formats import plain_values
@@ -21,7 +22,6 @@ from accelsim.report.page import page_html
 from accelsim.report.parts import value_cell, words
 from accelsim.report.result_page import result_page
 from accelsim.report.saved import read_result
-from accelsim.sweeps.store import SweepStore
 
 HOSTILE = "</script><script>alert(1)</script>=1+1[red]\x1b[31m"
 

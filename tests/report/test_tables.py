@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from accelsim.catalog import device
-from accelsim.planning.compare import Comparison, ComparisonRow
-from accelsim.planning.estimate import Estimate, OperatorShare
+from accelsim.estimation.compare import Comparison, ComparisonRow
+from accelsim.estimation.estimate import Estimate, OperatorShare
 from accelsim.report.devices import device_numbers, quantity_of
 from accelsim.report.tables import comparison_view, estimate_view, tier_words
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from accelsim.dtype import precision
 from accelsim.workloads.backward import backward_graph
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import precision
 from accelsim.workloads.operator import DIMENSIONS, OperatorKind
 
 K = OperatorKind

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelsim.workload_catalog import workload
+from accelsim.catalog.workloads import workload
+from accelsim.dtype import precision
 from accelsim.workloads.bottleneck import fuse_bottlenecks, skip_unread_pixels
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import precision
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.model import PassShape
 

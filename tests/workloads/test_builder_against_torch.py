@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
+from accelsim.dtype import precision  # noqa: E402
 from accelsim.workloads.builder import GraphBuilder  # noqa: E402
-from accelsim.workloads.dtype import precision  # noqa: E402
 
 pytestmark = pytest.mark.torch
 CONVS = {

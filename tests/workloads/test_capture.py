@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from accelsim.workloads.capture.module import capture  # noqa: E402
+from accelsim.workloads.capture.torch.module import capture  # noqa: E402
 from accelsim.workloads.model import PassShape  # noqa: E402
 from accelsim.workloads.operator import CONTRACTION_KINDS, IN_PLACE, OperatorKind, Phase  # noqa: E402
 
@@ -715,7 +715,8 @@ def test_llama_70b_from_transformers_is_quick_and_small():
 
 
 def test_importing_the_capture_needs_no_torch():
-    code = "import sys; import accelsim.workloads.capture.module; sys.exit('torch' in sys.modules)"
+    door = "accelsim.workloads.capture.torch.module"
+    code = f"import sys; import {door}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
@@ -774,9 +775,9 @@ def test_flop_equal_those_of_torchs_own_counter(name, training):
     ],
 )
 def test_capture_and_catalogue_agree(name, module, inputs, shape):
-    from accelsim.workload_catalog import workload
+    from accelsim.catalog.workloads import workload
+    from accelsim.dtype import PRECISIONS
     from accelsim.workloads.capture.captured import captured_training
-    from accelsim.workloads.dtype import PRECISIONS
     from accelsim.workloads.training import optimizer, training_graph
 
     precision = PRECISIONS["fp32"]

@@ -12,8 +12,8 @@ from torch.nn.attention.flex_attention import flex_attention  # noqa: E402
 
 import accelsim  # noqa: E402
 from accelsim.errors import CaptureError, InvalidValueError, UnknownNameError  # noqa: E402
-from accelsim.workloads.capture.aten import FORMULAS, formula  # noqa: E402
-from accelsim.workloads.capture.module import capture, capture_target  # noqa: E402
+from accelsim.workloads.capture.torch.aten import FORMULAS, formula  # noqa: E402
+from accelsim.workloads.capture.torch.module import capture, capture_target  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accelsim.dtype import PRECISIONS, Dtype
 from accelsim.errors import InputError, InvalidValueError, MissingDependencyError, OutputError
 from accelsim.workloads.capture.captured import (
     BatchStep,
@@ -24,7 +25,6 @@ from accelsim.workloads.capture.captured import (
     captured_training,
     load_captured,
 )
-from accelsim.workloads.dtype import PRECISIONS, Dtype
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.model import PassShape, Workload
 from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
@@ -137,7 +137,7 @@ def test_json_round_trip(training, step, tmp_path):
 
 
 def test_catalogue_reads_a_saved_capture(tmp_path):
-    from accelsim.workload_catalog import workload
+    from accelsim.catalog.workloads import workload
 
     perceptron().save(tmp_path / "net.json")
     assert (
@@ -233,7 +233,7 @@ def test_training_needs_a_training_capture():
 
 
 def test_capturing_without_torch_names_the_extra(monkeypatch):
-    from accelsim.workloads.capture.module import capture, capture_target
+    from accelsim.workloads.capture.torch.module import capture, capture_target
 
     monkeypatch.setitem(sys.modules, "torch", None)
     for attempt in (lambda: capture(object()), lambda: capture_target("package.module:factory")):
@@ -245,9 +245,9 @@ def test_a_saved_capture_needs_no_torch(tmp_path):
     perceptron(training=True).save(tmp_path / "net.json")
     code = (
         "import sys; sys.modules['torch'] = None\n"
-        "from accelsim.workload_catalog import workload\n"
+        "from accelsim.catalog.workloads import workload\n"
         "from accelsim.workloads.capture.captured import captured_training\n"
-        "from accelsim.workloads.dtype import precision\n"
+        "from accelsim.dtype import precision\n"
         "from accelsim.workloads.model import PassShape\n"
         "model = workload(sys.argv[1])\n"
         "print(len(captured_training(model, PassShape(batch=3), precision('bf16'))))\n"
@@ -336,7 +336,7 @@ def test_any_replaced_field_loads_or_is_refused(key, value):
 @pytest.mark.torch
 def test_a_real_capture_survives_json(tmp_path):
     torch = pytest.importorskip("torch")
-    from accelsim.workloads.capture.module import capture
+    from accelsim.workloads.capture.torch.module import capture
 
     net = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
     model = capture(net, torch.empty(1, 12, 64, device="meta"), training=True, name="layer")

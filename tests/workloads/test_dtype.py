@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import accelsim
+from accelsim.catalog.workloads import workload
+from accelsim.dtype import PRECISIONS, BlockFormat, Dtype, precision, weight_format
 from accelsim.errors import InvalidValueError, UnknownNameError
-from accelsim.planning.run import resolve
-from accelsim.workload_catalog import workload
-from accelsim.workloads.dtype import PRECISIONS, BlockFormat, Dtype, precision, weight_format
+from accelsim.estimation.run import resolve
 from accelsim.workloads.model import PassShape
 
 SHORT = {"seq_len": 16, "output_len": 4}

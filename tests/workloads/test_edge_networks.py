@@ -5,8 +5,8 @@ a detector proposes.
 import numpy as np
 import pytest
 
+from accelsim.dtype import PRECISIONS
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import PRECISIONS
 from accelsim.workloads.families import load_family
 from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import DIMENSIONS, OperatorKind

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from accelsim.catalog.workloads import workload, workload_names
+from accelsim.dtype import PRECISIONS
 from accelsim.errors import InvalidValueError
-from accelsim.workload_catalog import workload, workload_names
-from accelsim.workloads.dtype import PRECISIONS
 from accelsim.workloads.families import load_family
 from accelsim.workloads.model import FAMILIES, PassShape, family
 from accelsim.workloads.operator import DIMENSIONS, OperatorKind, Phase

@@ -11,7 +11,7 @@ from torch.profiler import ProfilerActivity, profile  # noqa: E402
 from torch.utils import backend_registration  # noqa: E402
 
 from accelsim.errors import CaptureError  # noqa: E402
-from accelsim.workloads.capture.module import capture  # noqa: E402
+from accelsim.workloads.capture.torch.module import capture  # noqa: E402
 from accelsim.workloads.operator import IN_PLACE, OperatorKind  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelsim.workload_catalog import workload
+from accelsim.catalog.workloads import workload
+from accelsim.dtype import precision
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import precision
 from accelsim.workloads.fusion import _groups, fuse_elementwise
 from accelsim.workloads.graph import OperatorGraph, concatenate
 from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from accelsim.catalog.workloads import workload
+from accelsim.dtype import PRECISIONS
 from accelsim.errors import InvalidValueError
-from accelsim.workload_catalog import workload
-from accelsim.workloads.dtype import PRECISIONS
 from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import OperatorKind
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accelsim.catalog.workloads import workload
 from accelsim.cost.memory import live_bytes as live_to_the_end
+from accelsim.dtype import precision
 from accelsim.simulation.liveness import live_bytes
-from accelsim.workload_catalog import workload
 from accelsim.workloads.concatenation import elide_copies
-from accelsim.workloads.dtype import precision
 from accelsim.workloads.fusion import fuse_elementwise
 
 MODELS = ["llama-3.2-1b", "densenet-121", "inception-v3", "dlrm-mlperf", "yolo-v3", "unet"]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import accelsim
+from accelsim.dtype import PRECISIONS
 from accelsim.errors import InvalidValueError
-from accelsim.workloads.dtype import PRECISIONS
 from accelsim.workloads.growth import BatchedPass
 from accelsim.workloads.model import Lowered
 from accelsim.workloads.operator import Phase

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accelsim.dtype import PRECISIONS
 from accelsim.workloads.backward import backward_graph
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import PRECISIONS
 from accelsim.workloads.graph import concatenate
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.training import OPTIMIZERS, optimizer_graph, training_graph

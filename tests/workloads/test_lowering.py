@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accelsim.catalog.workloads import workload, workload_names
 from accelsim.cost.memory import inference_footprint
+from accelsim.dtype import precision
 from accelsim.errors import InvalidValueError
-from accelsim.planning.passes import input_bytes
-from accelsim.workload_catalog import workload, workload_names
-from accelsim.workloads.dtype import precision
+from accelsim.estimation.passes import input_bytes
 from accelsim.workloads.lowering import ShapeColumns, lower
 from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import Phase

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelsim.workload_catalog import workload
+from accelsim.catalog.workloads import workload
 from accelsim.workloads.lowering import ShapeColumns, lower
 from accelsim.workloads.operator import CONTRACTION_KINDS, Phase
 from accelsim.workloads.options import ModelOptions

@@ -10,11 +10,11 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from accelsim import catalog, estimate, simulate
-from accelsim.planning.passes import run_passes
-from accelsim.planning.run import resolve
+from accelsim.dtype import Dtype, precision
+from accelsim.estimation.passes import run_passes
+from accelsim.estimation.run import resolve
 from accelsim.workloads.backward import backward_graph
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import Dtype, precision
 from accelsim.workloads.families.encoder import EncoderParameters, write_encoder
 from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import OperatorKind

@@ -7,8 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from accelsim.workloads.capture.module import capture  # noqa: E402
-from accelsim.workloads.dtype import precision  # noqa: E402
+from accelsim.dtype import precision  # noqa: E402
+from accelsim.workloads.capture.torch.module import capture  # noqa: E402
 from accelsim.workloads.model import PassShape  # noqa: E402
 from accelsim.workloads.operator import OperatorKind  # noqa: E402
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from accelsim.workload_catalog import workload, workload_names
-from accelsim.workloads.dtype import PRECISIONS
+from accelsim.catalog.workloads import workload, workload_names
+from accelsim.dtype import PRECISIONS
 
 FP32 = PRECISIONS["fp32"]
 NAMES = workload_names()

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelsim.workload_catalog import workload
+from accelsim.catalog.workloads import workload
+from accelsim.dtype import PRECISIONS
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import PRECISIONS
 from accelsim.workloads.families.recommender import DlrmParameters
 from accelsim.workloads.families.recurrent import RecurrentParameters, write_recurrent
 from accelsim.workloads.model import PassShape

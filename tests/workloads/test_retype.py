@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from accelsim.dtype import PRECISIONS, Dtype, precision
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import PRECISIONS, Dtype, precision
 from accelsim.workloads.retype import precision_of, retype
 
 

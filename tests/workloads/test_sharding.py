@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accelsim.catalog.workloads import workload
 from accelsim.errors import InvalidValueError
-from accelsim.workload_catalog import workload
 from accelsim.workloads.lowering import ShapeColumns, lower
 from accelsim.workloads.operator import COLLECTIVE_KINDS, OperatorKind, Phase
 from accelsim.workloads.options import ModelOptions

@@ -8,9 +8,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from accelsim.workloads.capture.module import capture  # noqa: E402
-from accelsim.workloads.capture.stepped_layers import stepped  # noqa: E402
-from accelsim.workloads.dtype import precision  # noqa: E402
+from accelsim.dtype import precision  # noqa: E402
+from accelsim.workloads.capture.torch.module import capture  # noqa: E402
+from accelsim.workloads.capture.torch.stepped_layers import stepped  # noqa: E402
 from accelsim.workloads.model import PassShape  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accelsim.dtype import precision
 from accelsim.errors import UnknownNameError
 from accelsim.workloads.backward import backward_graph
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import precision
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.training import OPTIMIZERS, optimizer, optimizer_graph, training_graph
 

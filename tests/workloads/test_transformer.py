@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from accelsim.catalog.workloads import workload, workload_names
+from accelsim.dtype import precision
 from accelsim.errors import InvalidValueError
-from accelsim.workload_catalog import workload, workload_names
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import precision
 from accelsim.workloads.families import load_family
 from accelsim.workloads.families.attention_layers import LatentAttention
 from accelsim.workloads.families.decoder import DecoderParameters

@@ -21,13 +21,13 @@ from dataclasses import replace
 import numpy as np
 
 from accelsim.frozen import frozen
-from accelsim.simulation.serving.fleet import ArrivalQueue, Fleet
-from accelsim.simulation.serving.requests import RequestColumns, RequestLog
-from accelsim.simulation.serving.routers import router
-from accelsim.simulation.serving.schedulers.base import Scheduler
-from accelsim.simulation.serving.schedulers.continuous import ContinuousBatching
-from accelsim.simulation.serving.schedulers.limits import BatchLimits
-from accelsim.simulation.serving.schedulers.window import WindowBatching
+from accelsim.serving.loads.requests import RequestColumns, RequestLog
+from accelsim.serving.replicas.fleet import ArrivalQueue, Fleet
+from accelsim.serving.replicas.routers import router
+from accelsim.serving.schedulers.base import Scheduler
+from accelsim.serving.schedulers.continuous import ContinuousBatching
+from accelsim.serving.schedulers.limits import BatchLimits
+from accelsim.serving.schedulers.window import WindowBatching
 from accelsim.workloads.graph import FloatArray, IntArray
 from tools.queues.intervals import ConfidenceInterval, replication_interval
 

@@ -24,11 +24,11 @@ from pathlib import Path
 
 from accelsim.calibration.fit.cells import Cell
 from accelsim.cost.gpu.measured_boards import FILE, overlay_boards
-from accelsim.datafile import data_root, read_mapping
 from accelsim.errors import AccelsimError
-from accelsim.validation import markdown, scoreboard_dict, validate
-from accelsim.validation.cnn_gpus import MEASUREMENTS_SCHEMA
-from accelsim.validation.data_folder import data_folder
+from accelsim.files.datafile import data_root, read_mapping
+from accelsim.scoreboard import markdown, scoreboard_dict, validate
+from accelsim.scoreboard.cnn_gpus import MEASUREMENTS_SCHEMA
+from accelsim.scoreboard.data_folder import data_folder
 from tools.refit.aiconfigurator_fit import import_kernels, parsed_requests
 from tools.refit.dpu import refit_dpu
 from tools.refit.fabrics import refit_fabrics

@@ -23,17 +23,8 @@ from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.table import Tier
 from accelsim.errors import InputError, InvalidValueError, UnknownNameError
-from accelsim.validation.aiconfigurator_rows import (
-    BACKENDS,
-    KINDS,
-    SYSTEMS,
-    KernelRows,
-    preferred_rows,
-    read_kernels,
-    versions,
-)
-from accelsim.validation.names import gpu_of
-from accelsim.validation.split import held_out_rows
+from accelsim.scoreboard.names import gpu_of
+from accelsim.scoreboard.split import held_out_rows
 from accelsim.workloads.graph import FloatArray
 from tools.refit.aiconfigurator_sample import Sample, samples_by_surface
 from tools.refit.small_grids import compact_surfaces
@@ -45,6 +36,15 @@ from tools.refit.surface_fit import (
     huber_weights,
     knots_within,
     solve,
+)
+from tools.scoreboard.aiconfigurator_rows import (
+    BACKENDS,
+    KINDS,
+    SYSTEMS,
+    KernelRows,
+    preferred_rows,
+    read_kernels,
+    versions,
 )
 
 __all__ = [

@@ -21,10 +21,10 @@ from accelsim.cost.shape_surface import Surface
 from accelsim.cost.table import CostTable, Execution, Rows
 from accelsim.errors import UnsupportedOperatorError
 from accelsim.hardware.profile import GpuProfile
-from accelsim.validation.aiconfigurator_graphs import KernelGraph, kernel_graphs
-from accelsim.validation.aiconfigurator_rows import KernelRows
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
+from tools.scoreboard.aiconfigurator_graphs import KernelGraph, kernel_graphs
+from tools.scoreboard.aiconfigurator_rows import KernelRows
 
 __all__ = ["Sample", "samples_by_surface"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from accelsim.cost.systolic.area import AreaCoefficients, area_coefficients
-from accelsim.workloads.dtype import Dtype
+from accelsim.dtype import Dtype
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["FloorPlan", "area_errors", "floor_plans", "placed_ratios"]

@@ -28,7 +28,7 @@ from accelsim.calibration.fit.residuals import (
     quantile,
     row_sigmas,
 )
-from accelsim.cost.residual import IN_MODEL_LOG_SIGMA, FamilyResidual
+from accelsim.confidence.residual import IN_MODEL_LOG_SIGMA, FamilyResidual
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["class_residuals"]

@@ -20,10 +20,10 @@ from accelsim.calibration.fit.cells import Cell, limited
 from accelsim.calibration.fit.gpu import log_residual
 from accelsim.calibration.fit.parameter_fit import fit_parameters, is_throttled
 from accelsim.calibration.fit.residuals import family_parts, family_residuals
+from accelsim.confidence.residual import FamilyResidual
 from accelsim.cost.fitted import FittedParameters
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.surface import coordinates, surface_rows
-from accelsim.cost.residual import FamilyResidual
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.table import CostTable, Rows
 from accelsim.errors import InputError

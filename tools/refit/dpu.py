@@ -13,12 +13,12 @@ import numpy as np
 
 from accelsim.cost.fpga.network import DpuRates
 from accelsim.errors import InputError
-from accelsim.validation.data_folder import DataFolder
-from accelsim.validation.dpu import FITTED_CORE, SCHEMA, checked_runs
-from accelsim.validation.dpu_check import bare_core
-from accelsim.validation.dpu_engines import engine_of, fit_engine, predict_engines
-from accelsim.validation.dpu_prediction import fit_runs
+from accelsim.scoreboard.data_folder import DataFolder
 from tools.refit.files import class_file, write_whole
+from tools.scoreboard.dpu import FITTED_CORE, SCHEMA, checked_runs
+from tools.scoreboard.dpu_check import bare_core
+from tools.scoreboard.dpu_engines import engine_of, fit_engine, predict_engines
+from tools.scoreboard.dpu_prediction import fit_runs
 
 __all__ = ["refit_dpu"]
 

@@ -18,9 +18,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.validation.data_folder import DataFolder
-from accelsim.validation.dpu import SCHEMA, runs_of
-from accelsim.validation.dpu_check import (
+from accelsim.scoreboard.data_folder import DataFolder
+from accelsim.workloads.graph import FloatArray
+from tools.scoreboard.dpu import SCHEMA, runs_of
+from tools.scoreboard.dpu_check import (
     SLIP_FIELDS,
     SLIPS_FILE,
     DpuRow,
@@ -30,7 +31,6 @@ from accelsim.validation.dpu_check import (
     check_rates,
     slip_key,
 )
-from accelsim.workloads.graph import FloatArray
 
 __all__ = ["find_slips", "write_slips"]
 

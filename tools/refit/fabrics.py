@@ -2,7 +2,7 @@
 
 Six values a fabric: the start and hop of `ll128` and `simple`, the share of `ll`, the share of the
 wire, and what a device copies. Sizes of an odd count of MiB and groups of six GPUs are left out of
-the fit; `accelsim validate training-collectives` scores them apart.
+the fit; `python -m tools.scoreboard training-collectives` scores them apart.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import least_squares
 
-from accelsim.cluster_catalog import cluster
+from accelsim.catalog.clusters import cluster
 from accelsim.cost.collective import collective_costs
 from accelsim.hardware.cluster import Cluster
 from accelsim.hardware.fabric import Fabric, Protocol
 from accelsim.hardware.placement import RankGroup
-from accelsim.validation.data_folder import DataFolder
-from accelsim.validation.training_collectives import SCHEMA, is_held_out, measured_all_reduces
+from accelsim.scoreboard.data_folder import DataFolder
 from accelsim.workloads.graph import FloatArray
+from tools.scoreboard.training_collectives import SCHEMA, is_held_out, measured_all_reduces
 
 __all__ = ["refit_fabrics"]
 

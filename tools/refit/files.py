@@ -11,10 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from accelsim.calibration.overlay import family_line, number
+from accelsim.confidence.residual import FamilyResidual
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.measured_boards import MeasuredBoard
-from accelsim.cost.residual import FamilyResidual
-from accelsim.datafile import data_root
+from accelsim.files.datafile import data_root
 
 __all__ = [
     "class_file",

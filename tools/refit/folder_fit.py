@@ -16,12 +16,12 @@ from accelsim.calibration.fit.cells import Cell
 from accelsim.cost.gpu import GpuParameters
 from accelsim.errors import AccelsimError
 from accelsim.hardware.profile import DeviceProfile
-from accelsim.validation.data_folder import DataFolder, published
-from accelsim.validation.gpu_operators import KernelPrediction
-from accelsim.validation.gpu_operators import load as load_operators
-from accelsim.validation.split import held_out_mask
-from accelsim.validation.tiers import Choice
+from accelsim.scoreboard.data_folder import DataFolder, published
+from accelsim.scoreboard.split import held_out_mask
+from accelsim.scoreboard.tiers import Choice
 from tools.refit.device_fit import fit_device
+from tools.scoreboard.gpu_operators import KernelPrediction
+from tools.scoreboard.gpu_operators import load as load_operators
 
 __all__ = ["FolderFits", "gpu_cells"]
 

@@ -18,11 +18,11 @@ import numpy as np
 from accelsim.calibration.fit.cells import Cell, chip_of, limited
 from accelsim.calibration.fit.residuals import FamilyPart, family_parts
 from accelsim.calibration.overlay import write_overlay
+from accelsim.confidence.residual import FamilyResidual
 from accelsim.cost.fitted import read_fitted
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.gpu_parameters import read_parameters
-from accelsim.cost.residual import FamilyResidual
-from accelsim.datafile import data_root
+from accelsim.files.datafile import data_root
 from tools.refit.class_fit import ClassFit, fit_class
 from tools.refit.class_residuals import class_residuals
 from tools.refit.device_fit import fit_device, unseen_residuals

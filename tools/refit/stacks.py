@@ -1,5 +1,5 @@
 """Ratios of older software stacks, from networks timed on several cards; see
-`accelsim.validation.stacks`.
+`accelsim.scoreboard.stacks`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from accelsim.calibration.overlay import number
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.gpu_parameters import read_parameters
 from accelsim.hardware.profile import DeviceProfile
-from accelsim.validation.cnn_gpus import load
-from accelsim.validation.data_folder import DataFolder
-from accelsim.validation.stacks import stack_ratio
-from accelsim.validation.suite import Batch
-from accelsim.validation.tiers import chips_of
+from accelsim.scoreboard.cnn_gpus import load
+from accelsim.scoreboard.data_folder import DataFolder
+from accelsim.scoreboard.stacks import stack_ratio
+from accelsim.scoreboard.suite import Batch
+from accelsim.scoreboard.tiers import chips_of
 from accelsim.workloads.graph import FloatArray
 from tools.refit.files import class_file, left_out_name
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from accelsim.calibration.fit.cells import Cell
 from accelsim.cost.table import Execution
-from accelsim.validation.columns import gemm_graph
-from accelsim.validation.data_folder import DataFolder, Table, schema_of
-from accelsim.validation.gpu_operators import KernelPrediction
-from accelsim.validation.names import gpu_of
-from accelsim.validation.split import held_out_mask
-from accelsim.workloads.dtype import Dtype
+from accelsim.dtype import Dtype
+from accelsim.scoreboard.columns import gemm_graph
+from accelsim.scoreboard.data_folder import DataFolder, Table, schema_of
+from accelsim.scoreboard.names import gpu_of
+from accelsim.scoreboard.split import held_out_mask
+from tools.scoreboard.gpu_operators import KernelPrediction
 
 __all__ = ["vidur_cells"]
 

@@ -25,11 +25,7 @@ from typing import Final
 import numpy as np
 
 from accelsim.calibration.overlay import number
-from accelsim.cost.stack import operator_families
-from accelsim.cost.table import CostTable
-from accelsim.planning.evidence import small_sample_ratio
-from accelsim.planning.simulate import Simulation, simulated
-from accelsim.stack_catalog import (
+from accelsim.catalog.stacks import (
     FAMILIES,
     UNMEASURED_LOG_SIGMA,
     Achieved,
@@ -37,17 +33,17 @@ from accelsim.stack_catalog import (
     stack,
     stack_names,
 )
-from accelsim.validation.asic_networks import NETWORKS_SCHEMA, network_rows
-from accelsim.validation.data_folder import DataFolder
-from accelsim.validation.measured_runs import MeasuredRun
-from accelsim.validation.published import (
-    PREDICTED_S,
-    PUBLISHED_SCHEMA,
-    PublishedRun,
-    published_rows,
-)
-from accelsim.validation.tiers import choose
+from accelsim.cost.stack import operator_families
+from accelsim.cost.table import CostTable
+from accelsim.estimation.evidence import small_sample_ratio
+from accelsim.estimation.simulate import Simulation, simulated
+from accelsim.scoreboard.asic_networks import NETWORKS_SCHEMA, network_rows
+from accelsim.scoreboard.data_folder import DataFolder
+from accelsim.scoreboard.measured_runs import MeasuredRun
+from accelsim.scoreboard.published_runs import PREDICTED_S, PublishedRun
+from accelsim.scoreboard.tiers import choose
 from accelsim.workloads.graph import FloatArray
+from tools.scoreboard.published import PUBLISHED_SCHEMA, published_rows
 
 __all__ = ["refit_whole_models"]
 

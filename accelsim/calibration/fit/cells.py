@@ -15,7 +15,7 @@ import numpy as np
 
 from accelsim.cost.gpu import GpuParameters, cost_gpu
 from accelsim.cost.table import CostTable, Execution
-from accelsim.datafile import data_root, read_mapping
+from accelsim.files.datafile import data_root, read_mapping
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from accelsim.calibration.fit.cells import Cell
-from accelsim.datafile import data_root, read_mapping
+from accelsim.files.datafile import data_root, read_mapping
 
 #: The sections `stages` and `issue_times` of ``calibration/class/gpu-fit.yaml``.
 FIT: Mapping[str, Any] = read_mapping(data_root() / "calibration" / "class" / "gpu-fit.yaml")

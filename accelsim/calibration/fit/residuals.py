@@ -14,9 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from accelsim.calibration.fit.cells import Cell, chip_of
-from accelsim.cost.gpu import GpuMachine, GpuParameters
-from accelsim.cost.gpu.condition import SLOT_POWERED, board_conditions
-from accelsim.cost.residual import (
+from accelsim.confidence.residual import (
     IN_MODEL_LOG_SIGMA,
     LONG_S,
     PRODUCT_KINDS,
@@ -25,6 +23,8 @@ from accelsim.cost.residual import (
     group_of,
     path_of,
 )
+from accelsim.cost.gpu import GpuMachine, GpuParameters
+from accelsim.cost.gpu.condition import SLOT_POWERED, board_conditions
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import BoolArray, FloatArray
 

@@ -18,11 +18,11 @@ from accelsim.calibration.measurement.compiled_calls import COMPILED_OPERATORS
 from accelsim.calibration.measurement.operands import BUILDERS, Builder, Operands, Pool
 from accelsim.calibration.measurement.operators import GRADIENT_OPERATORS
 from accelsim.calibration.run_file import Measurement
-from accelsim.workloads.capture.aten import Kernel, Operand
-from accelsim.workloads.capture.fast_paths import admitted
-from accelsim.workloads.capture.intercept import Interceptor
-from accelsim.workloads.capture.recorder import Recorder, Row
-from accelsim.workloads.dtype import precision
+from accelsim.dtype import precision
+from accelsim.workloads.capture.torch.aten import Kernel, Operand
+from accelsim.workloads.capture.torch.fast_paths import admitted
+from accelsim.workloads.capture.torch.intercept import Interceptor
+from accelsim.workloads.capture.torch.recorder import Recorder, Row
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.training import OPTIMIZERS, optimizer_graph

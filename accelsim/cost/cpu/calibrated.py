@@ -28,9 +28,9 @@ from accelsim.cost.cpu.recurrent_memory import workspaces
 from accelsim.cost.cpu.threads import THREAD_TERMS
 from accelsim.cost.fitted import calibration_folders
 from accelsim.cost.table import Execution, RowCosts
-from accelsim.datafile import FileStamp, file_stamp, read_json
+from accelsim.dtype import DTYPE_BYTES
 from accelsim.errors import ProfileError
-from accelsim.workloads.dtype import DTYPE_BYTES
+from accelsim.files.datafile import FileStamp, file_stamp, read_json
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import RECURRENT_KINDS, OperatorKind, Phase
 from accelsim.workloads.variant import Trait

@@ -28,8 +28,8 @@ from accelsim.cost.cpu.threads import (
     shared_work,
     thread_terms,
 )
+from accelsim.dtype import Dtype
 from accelsim.frozen import frozen
-from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, TextArray
 
 

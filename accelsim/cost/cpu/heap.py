@@ -21,8 +21,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from accelsim.dtype import DTYPE_BYTES
 from accelsim.frozen import frozen
-from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import CONV_KINDS, DIMENSIONS, OperatorKind, Phase
 from accelsim.workloads.variant import Trait

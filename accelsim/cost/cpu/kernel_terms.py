@@ -37,8 +37,8 @@ from accelsim.cost.cpu.row_counts import (
     row_counts,
     softmax_counts,
 )
+from accelsim.dtype import Dtype
 from accelsim.frozen import frozen
-from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import (
     ATTENTION_KINDS,

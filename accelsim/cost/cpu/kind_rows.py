@@ -6,8 +6,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from accelsim.dtype import DTYPE_BYTES, Dtype
 from accelsim.frozen import frozen
-from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import DIMENSIONS, OperatorKind, Phase
 from accelsim.workloads.variant import Trait

@@ -9,10 +9,10 @@ import numpy as np
 from accelsim.cost.cpu.parameters import CpuParameters
 from accelsim.cost.roofline import rate_table
 from accelsim.cost.table import Execution, Rows
+from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import CpuProfile, MemoryLevel
-from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
 

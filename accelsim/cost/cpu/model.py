@@ -31,8 +31,8 @@ from accelsim.cost.cpu.calibrated import measured_costs, parameters_for
 from accelsim.cost.cpu.machine import CpuMachine, cpu_machine
 from accelsim.cost.cpu.parameters import CpuParameters, cpu_parameters
 from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows, Tier
+from accelsim.dtype import DTYPE_BYTES, Dtype
 from accelsim.hardware.profile import CpuProfile
-from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
 from accelsim.workloads.operator import (
     ATTENTION_KINDS,

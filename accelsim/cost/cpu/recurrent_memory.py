@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from accelsim.workloads.dtype import DTYPE_BYTES
+from accelsim.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.variant import Trait

@@ -15,8 +15,8 @@ import numpy as np
 
 from accelsim.cost.cpu.kernel_terms import TERMS
 from accelsim.cost.cpu.kernels import MIRROR_PADDING, RESAMPLING
+from accelsim.dtype import Dtype
 from accelsim.frozen import frozen
-from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, TextArray
 from accelsim.workloads.operator import OperatorKind, Phase
 

@@ -3,7 +3,7 @@ own, and Versal.
 
 All engines take a layer of their image at once (AMD PG367, DPUCAHX8H; PG389, DPUCVDX8G), so that an
 image takes its layers' time over the engines. A port's bandwidth is stated against 64 bytes per
-cycle; what of it weights and maps reach is fitted (`accelsim.validation.dpu_engines`), as is what
+cycle; what of it weights and maps reach is fitted (`tools.scoreboard.dpu_engines`), as is what
 the host adds.
 """
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from accelsim.cost.fpga.dataflow import DataflowDesign, StreamingNode, design_of_folding
 from accelsim.cost.fpga.fpga_parameters import FpgaParameters
-from accelsim.datafile import read_json
 from accelsim.errors import InvalidValueError, ProfileError
+from accelsim.files.datafile import read_json
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import FpgaProfile
 

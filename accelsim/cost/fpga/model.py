@@ -34,9 +34,9 @@ from accelsim.cost.table import (
     Tier,
     refuse_rows,
 )
+from accelsim.dtype import DTYPE_BYTES, Dtype
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import FpgaProfile
-from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
 

@@ -7,7 +7,7 @@ Weights and maps pass through the board's memory beside the arithmetic. With n c
 carries n images at once, layer by layer: cores that wait for the same memory fall into step. The
 host scales the picture and finishes what the overlay cannot (`accelsim.cost.fpga.host_tasks`). What
 these mechanisms cost depends on the compiler's release: `DpuRates` is fitted per release
-(`accelsim.validation.dpu_fit`).
+(`tools.scoreboard.dpu_fit`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rates of DPU releases that ship with accelsim, and the boards whose published throughput they
 were fitted to.
 
-`calibration/class/dpu.yaml` holds them; `accelsim.validation.dpu_fit` fits them. Estimates of these
+`calibration/class/dpu.yaml` holds them; `tools.scoreboard.dpu_fit` fits them. Estimates of these
 boards take the rates of the newest release, at tier `fitted`.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 from accelsim.cost.fpga.host_tasks import HOST_CORES
 from accelsim.cost.fpga.network import DpuBoards, DpuRates
 from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s
-from accelsim.datafile import data_root, read_yaml
+from accelsim.files.datafile import data_root, read_yaml
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DpuCore, FpgaProfile
 

@@ -14,10 +14,10 @@ from numpy.typing import ArrayLike
 from accelsim.cost.fpga.fpga_parameters import FpgaParameters
 from accelsim.cost.fpga.network_rates import core_sides
 from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s, rate_table
+from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DpuCore, FpgaProfile
-from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray
 
 #: Least pixel parallelism of a generic grid: that of the published cores (AMD PG338, B1600 to

@@ -22,8 +22,8 @@ from accelsim.cost.gpu.gemm import MOST_QUANTISED, GemmShape, contraction_costs,
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine, reached_flop_per_s, tiles_of
 from accelsim.cost.table import RowCosts, Rows
+from accelsim.dtype import DTYPE_BYTES, Dtype
 from accelsim.frozen import frozen
-from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 from accelsim.workloads.operator import OperatorKind
 

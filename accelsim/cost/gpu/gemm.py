@@ -20,8 +20,8 @@ import numpy as np
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine, Tiles, cache_bytes_per_s, join_times, tiles_of
 from accelsim.cost.table import RowCosts, Rows
+from accelsim.dtype import DTYPE_BYTES, Dtype
 from accelsim.frozen import frozen
-from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray
 from accelsim.workloads.operator import OperatorKind
 

@@ -14,13 +14,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from accelsim.confidence.residual import FamilyResidual, read_families
 from accelsim.cost.class_parameters import entry_problems
 from accelsim.cost.fitted import FittedParameters
-from accelsim.cost.residual import FamilyResidual, read_families
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.table import Tier
-from accelsim.datafile import data_root, read_mapping
 from accelsim.errors import InvalidValueError, ProfileError
+from accelsim.files.datafile import data_root, read_mapping
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import BoolArray, FloatArray
 

@@ -24,11 +24,11 @@ from accelsim.cost.power import (
     power_limited_clock_fraction,
 )
 from accelsim.cost.table import Rows
+from accelsim.dtype import DTYPE_BYTES, Dtype
 from accelsim.errors import UnsupportedOperatorError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import GpuProfile
 from accelsim.hardware.sourced import Sourced
-from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray
 
 _FORMATS = len(DTYPE_BYTES)

@@ -18,11 +18,11 @@ from accelsim.cost.fitted import calibration_folders, read_fitted
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.surface_file import SurfaceFile, surface_file_name
 from accelsim.cost.table import Tier
-from accelsim.datafile import read_json
+from accelsim.dtype import Dtype
 from accelsim.errors import InputError, ProfileError
+from accelsim.files.datafile import read_json
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import GpuProfile
-from accelsim.workloads.dtype import Dtype
 
 FILE = "measured_boards.json"
 _MOST_BYTES = 1_000_000

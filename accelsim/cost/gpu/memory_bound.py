@@ -15,8 +15,8 @@ import numpy as np
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.table import RowCosts, Rows
+from accelsim.dtype import DTYPE_BYTES
 from accelsim.errors import UnsupportedOperatorError
-from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind, Phase
 

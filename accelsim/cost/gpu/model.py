@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from accelsim.confidence.residual import row_spread
 from accelsim.cost.gpu.attention import attention_costs
 from accelsim.cost.gpu.condition import board_conditions
 from accelsim.cost.gpu.convolution import convolution_costs
@@ -27,7 +28,6 @@ from accelsim.cost.gpu.memory_bound import (
 )
 from accelsim.cost.gpu.recurrent import recurrent_costs
 from accelsim.cost.gpu.surface import with_surfaces
-from accelsim.cost.residual import row_spread
 from accelsim.cost.table import Bound, CostTable, Execution, Formulas, RowCosts, bound_of
 from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph

@@ -14,7 +14,7 @@ from accelsim.cost.gpu.gemm import GemmShape, contraction_costs, gemm_compute_s
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.table import RowCosts, Rows
-from accelsim.workloads.dtype import DTYPE_BYTES
+from accelsim.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import RECURRENT_GATES
 

@@ -18,9 +18,9 @@ from math import exp, hypot, log, log2
 
 import numpy as np
 
+from accelsim.confidence.residual import IN_MODEL_LOG_SIGMA
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.measured_boards import Board, MeasuredBoard, measured_boards
-from accelsim.cost.residual import IN_MODEL_LOG_SIGMA
 from accelsim.cost.shape_surface import LazySurfaces, Surface
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from accelsim.cost.gpu.repeated import with_cached_operands
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.table import RowCosts, Rows
+from accelsim.dtype import DTYPE_BYTES, Dtype
 from accelsim.frozen import frozen
-from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 from accelsim.workloads.operator import (
     ATTENTION_KINDS,

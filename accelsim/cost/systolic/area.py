@@ -19,9 +19,9 @@ from numpy.typing import ArrayLike
 from pydantic import Field
 
 from accelsim.cost.class_parameters import class_file
+from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError, MissingCoefficientError
 from accelsim.hardware.sourced import FrozenModel, SourceKind
-from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray
 
 _MM2_PER_UM2 = 1e-6

@@ -21,10 +21,10 @@ from accelsim.cost.systolic.counts import PARTIAL_SUM_BITS, access_bits, moving_
 from accelsim.cost.systolic.energy import EnergyCoefficients
 from accelsim.cost.systolic.products import Products, pack_groups
 from accelsim.cost.systolic.stalls import StalledRun, stalled_run, tile_words
+from accelsim.dtype import Dtype
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import MOST_MULTIPLY_ADDERS, Dataflow
-from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import BoolArray, FloatArray
 
 _LARGEST_SIDE = 65536

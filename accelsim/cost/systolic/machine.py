@@ -12,11 +12,11 @@ import numpy as np
 
 from accelsim.cost.class_parameters import class_parameters
 from accelsim.cost.roofline import rate_table
+from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import AsicProfile, Dataflow
 from accelsim.hardware.sourced import Sourced, value_of
-from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import (
     ATTENTION_KINDS,

@@ -51,9 +51,9 @@ from accelsim.cost.systolic.traffic import (
     weight_density,
 )
 from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows, refuse_rows
+from accelsim.dtype import DTYPE_BYTES
 from accelsim.errors import DoesNotFitError
 from accelsim.hardware.profile import AsicProfile, Dataflow
-from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
 from accelsim.workloads.operator import CONTRACTION_KINDS, CONV_KINDS, OperatorKind
 

@@ -26,9 +26,9 @@ from accelsim.cost.systolic.products import Products, all_products, pack_groups
 from accelsim.cost.systolic.row_stationary import row_stationary_chip
 from accelsim.cost.systolic.row_stationary_rows import row_stationary_runs
 from accelsim.cost.table import RowCosts, Rows
+from accelsim.dtype import DTYPE_BYTES, Dtype
 from accelsim.errors import MissingCoefficientError
 from accelsim.hardware.profile import AsicProfile, Dataflow
-from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind
 

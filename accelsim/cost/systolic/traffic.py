@@ -18,7 +18,7 @@ from accelsim.cost.contraction import Contraction
 from accelsim.cost.systolic.cycles import memory_traffic_bytes
 from accelsim.cost.systolic.machine import AsicMachine
 from accelsim.cost.table import Rows
-from accelsim.workloads.dtype import DTYPE_BYTES
+from accelsim.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
 

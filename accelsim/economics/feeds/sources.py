@@ -12,7 +12,7 @@ from accelsim.economics.feeds.ingest import Ingested, ingest
 from accelsim.economics.feeds.price_lists import read_regions, read_rules
 from accelsim.economics.price import prices_folder
 from accelsim.errors import ProfileError
-from accelsim.plainfile import text_lines
+from accelsim.files.plainfile import text_lines
 
 _SKYPILOT = "skypilot:"
 #: Most bytes and cells of a feed.

@@ -1,4 +1,5 @@
 """Capture of any ``torch.nn.Module`` as a workload, and captured workloads without torch.
 
-`accelsim.workloads.capture.module` is the door; `captured` reads what it wrote and needs no torch.
+`torch.module` is the door for torch, `onnx.door` for ONNX files; `captured` reads what they wrote
+and needs no torch.
 """

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from accelsim.dtype import Precision, precision
 from accelsim.errors import InvalidValueError, OutputError
 from accelsim.frozen import frozen
 from accelsim.plain import Document
-from accelsim.workloads.dtype import Precision, precision
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, concatenate, is_kind
 from accelsim.workloads.operator import (
     ATTENTION_KINDS,

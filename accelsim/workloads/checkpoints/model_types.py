@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from accelsim.datafile import data_root, read_yaml
 from accelsim.errors import InvalidValueError
+from accelsim.files.datafile import data_root, read_yaml
 from accelsim.workloads.checkpoints.config import CheckpointConfig, Parameters
 
 ModelType = Mapping[str, Any]

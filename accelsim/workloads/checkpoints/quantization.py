@@ -12,9 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from accelsim.errors import InvalidValueError
-from accelsim.workloads.checkpoints.config import CheckpointConfig
-from accelsim.workloads.dtype import (
+from accelsim.dtype import (
     PRECISIONS,
     USUALLY_KEPT,
     Dtype,
@@ -23,6 +21,8 @@ from accelsim.workloads.dtype import (
     block_format,
     precision,
 )
+from accelsim.errors import InvalidValueError
+from accelsim.workloads.checkpoints.config import CheckpointConfig
 
 _FIELD = "quantization_config"
 _REMEDY = f"Take {_FIELD} out to run the model in 16 bits."

@@ -39,7 +39,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
-from accelsim.datafile import data_root, read_yaml
+from accelsim.files.datafile import data_root, read_yaml
 from accelsim.frozen import frozen
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.vision import conv_norm

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from accelsim.dtype import Dtype
 from accelsim.frozen import frozen
 from accelsim.workloads.builder import GraphBuilder, Tensor
-from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.families.attention_layers import enter_split, leave_split
 from accelsim.workloads.operator import Phase
 from accelsim.workloads.sharding import split_evenly

@@ -14,10 +14,10 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
+from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.workloads.builder import GraphBuilder, Tensor
-from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.families.attention_layers import (
     LatentAttention,
     MultiHeadAttention,

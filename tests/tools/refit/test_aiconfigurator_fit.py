@@ -15,13 +15,10 @@ from accelsim.cost.fitted import read_fitted
 from accelsim.cost.gpu import GpuParameters, cost_gpu
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.table import Execution, Tier
+from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError, UnknownNameError
-from accelsim.validation.aiconfigurator_graphs import kernel_graphs
-from accelsim.validation.aiconfigurator_rows import KernelRows
-from accelsim.validation.columns import gemm_graph
-from accelsim.validation.expert_load import busiest_device_load, routing_exponent
-from accelsim.validation.split import held_out_rows
-from accelsim.workloads.dtype import Dtype
+from accelsim.scoreboard.columns import gemm_graph
+from accelsim.scoreboard.split import held_out_rows
 from accelsim.workloads.operator import OperatorKind
 from tools.refit import aiconfigurator_fit
 from tools.refit.aiconfigurator_fit import (
@@ -32,6 +29,9 @@ from tools.refit.aiconfigurator_fit import (
     parsed_requests,
 )
 from tools.refit.surface_fit import fit_surface_to_sums, knots_within
+from tools.scoreboard.aiconfigurator_graphs import kernel_graphs
+from tools.scoreboard.aiconfigurator_rows import KernelRows
+from tools.scoreboard.expert_load import busiest_device_load, routing_exponent
 
 
 def truth(m, n, k):

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from accelsim.validation.dpu_check import DpuRow, check_rows
 from tools.refit.dpu_slips import find_slips
+from tools.scoreboard.dpu_check import DpuRow, check_rows
 
 NAN = float("nan")
 #: Board, core, cores, clock, operations per second of a core, share of peak, host threads' gain;

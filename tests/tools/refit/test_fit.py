@@ -16,21 +16,26 @@ from accelsim.calibration.fit.gpu import STAGES, fit_stage
 from accelsim.calibration.fit.residuals import family_parts, family_residuals
 from accelsim.calibration.fit.solve import Prior, robust, solve
 from accelsim.calibration.overlay import read_fitted, write_overlay
+from accelsim.confidence.residual import (
+    IN_MODEL_LOG_SIGMA,
+    FamilyResidual,
+    row_spread,
+    run_log_sigma,
+)
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.gpu_parameters import read_parameters
-from accelsim.cost.residual import IN_MODEL_LOG_SIGMA, FamilyResidual, row_spread, run_log_sigma
 from accelsim.cost.table import Execution, Tier
+from accelsim.dtype import Dtype
 from accelsim.errors import InputError
-from accelsim.validation.columns import conv_graph, gemm_graph, vector_graph
-from accelsim.validation.gpu_operators import KernelPrediction
-from accelsim.validation.stacks import _stacks, stack_ratio
-from accelsim.workloads.dtype import Dtype
+from accelsim.scoreboard.columns import conv_graph, gemm_graph, vector_graph
+from accelsim.scoreboard.stacks import _stacks, stack_ratio
 from accelsim.workloads.operator import OperatorKind
 from tools.refit import refit
 from tools.refit.__main__ import main
 from tools.refit.class_fit import fit_class
 from tools.refit.device_fit import DeviceFit, fit_device
 from tools.refit.files import class_text, write_left_out
+from tools.scoreboard.gpu_operators import KernelPrediction
 
 CLASS = GpuParameters.class_wide()
 GEMM = next(stage for stage in STAGES if stage.name == "gemm")

@@ -4,9 +4,9 @@ from functools import partial
 
 import pytest
 
-from accelsim.validation import validate
-from accelsim.validation.split import held_out_mask
-from tests.validation.test_unseen_devices import MODELS, data, made_up_rows, shapes
+from accelsim.scoreboard import validate
+from accelsim.scoreboard.split import held_out_mask
+from tests.tools.scoreboard.test_unseen_devices import MODELS, data, made_up_rows, shapes
 from tools.refit import folder_fit
 from tools.refit.__main__ import main
 from tools.refit.device_fit import DeviceFit

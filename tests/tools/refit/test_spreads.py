@@ -9,9 +9,7 @@ import pytest
 
 from accelsim import catalog
 from accelsim.calibration.fit.residuals import FamilyPart, family_residuals
-from accelsim.cost.gpu import GpuMachine, GpuParameters, cost_gpu
-from accelsim.cost.gpu.condition import EARLY, OTHER_VENDOR, SLOT_POWERED, board_conditions
-from accelsim.cost.residual import (
+from accelsim.confidence.residual import (
     IN_MODEL_LOG_SIGMA,
     KIND_CORRELATION,
     MATRIX_CORES,
@@ -21,8 +19,10 @@ from accelsim.cost.residual import (
     row_spread,
     run_log_sigma,
 )
-from accelsim.validation.columns import conv_graph, gemm_graph
-from accelsim.workloads.dtype import Dtype
+from accelsim.cost.gpu import GpuMachine, GpuParameters, cost_gpu
+from accelsim.cost.gpu.condition import EARLY, OTHER_VENDOR, SLOT_POWERED, board_conditions
+from accelsim.dtype import Dtype
+from accelsim.scoreboard.columns import conv_graph, gemm_graph
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 from tools.refit.class_residuals import class_residuals

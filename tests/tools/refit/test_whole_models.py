@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from accelsim.stack_catalog import UNMEASURED_LOG_SIGMA
+from accelsim.catalog.stacks import UNMEASURED_LOG_SIGMA
 from tools.refit.whole_models import _explained, _fit, _Row, _spread
 
 

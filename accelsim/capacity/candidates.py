@@ -1,0 +1,350 @@
+"""Offers a plan chooses among, and how each device answers each service."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any, Protocol
+
+import numpy as np
+
+from accelsim import catalog
+from accelsim.capacity.batch_queue import BatchTimes, largest_rate_per_s, latencies_s
+from accelsim.capacity.scenario import BatchJob, Candidates, Owned, Service
+from accelsim.cost.idle import idle_power_w
+from accelsim.economics.carbon import grid_kgco2e_per_kwh, pue_ratio
+from accelsim.economics.offer import Offer, Quote
+from accelsim.economics.price import PriceBook
+from accelsim.errors import InputError, InvalidValueError, UnknownNameError
+from accelsim.estimation.estimate_many import estimate_many
+from accelsim.frozen import frozen
+from accelsim.hardware.profile import CpuProfile, DeviceProfile
+
+#: Provider of hardware of one's own.
+OWNED = "owned"
+_CLASSES = ("cpu", "gpu", "fpga", "asic", "tpu")
+#: Requests of one draw; 10 lie beyond the 99th percentile.
+_DRAWN_REQUESTS = 1000
+#: Two-sided 90 % interval: its end is this many standard deviations from the middle.
+_Z90 = 1.6448536269514722
+
+
+@frozen
+class Candidate:
+    """An offer that may be rented.
+
+    Attributes:
+        quote: The offer at one of its prices.
+        device: Name of one device, or of the slice of a CPU that it is.
+        device_count: Devices of the instance, each a replica.
+        pue_ratio: Overhead of its site.
+        kgco2e_per_kwh: Of its grid; None where unknown.
+        is_resident: Whether it is in a region where all must be.
+    """
+
+    quote: Quote
+    device: str
+    device_count: int
+    pue_ratio: float
+    kgco2e_per_kwh: float | None
+    is_resident: bool = True
+
+    @property
+    def accelerator_count(self) -> int:
+        """Accelerators of the instance; 0 of a CPU."""
+        is_cpu = isinstance(catalog.device(self.device), CpuProfile)
+        return 0 if is_cpu else self.device_count
+
+    @property
+    def choice(self) -> str:
+        """What is left out to see what else would do: its device, or hardware of one's own."""
+        return self.quote.quote_id if self.quote.offer.provider == OWNED else self.device
+
+
+class ServiceAnswer(Protocol):
+    """How a replica on one or several devices answers one service.
+
+    Times are those of the model times a factor: the quantile of its error that is planned for, or
+    the error of a draw.
+    """
+
+    @property
+    def ranks(self) -> int:
+        """Devices of a replica."""
+
+    @property
+    def log_sigma(self) -> float:
+        """Spread of ln(true / predicted)."""
+
+    @property
+    def alone_s(self) -> float:
+        """Time of a request alone."""
+
+    @property
+    def idle_w(self) -> float | None:
+        """Power of one device without load; None where unknown."""
+
+    @property
+    def has_energy(self) -> bool:
+        """Whether its energy is known."""
+
+    def dynamic_j_at(self, rate_per_s: float) -> float:
+        """Energy of a request on top of idle power, at a load of a replica."""
+
+    def bound_per_s(self, factor: float) -> float:
+        """Upper bound of the requests per second that a replica carries within the limits."""
+
+    def carried_per_s(self, factor: float, generator: np.random.Generator) -> float:
+        """Requests per second that 99 % of are in time, of a simulated replica."""
+
+    def late_share(
+        self, rate_per_s: float, planned: float, factor: float, generator: np.random.Generator
+    ) -> float:
+        """Share of the answers that come late, of a simulated replica.
+
+        Args:
+            rate_per_s: Poisson rate of the replica.
+            planned: Factor that its batches were chosen for.
+            factor: Factor of this draw.
+            generator: Draws the requests.
+        """
+
+
+@frozen
+class DeviceAnswer:
+    """How one device answers one service, or samples of a job, in batches.
+
+    Attributes:
+        times: Time of its batches, median.
+        log_sigma: Spread of ln(true / predicted).
+        idle_w: Power without load; None where unknown.
+        dynamic_j: Energy of a sample on top, by batch size; NaN where unknown.
+        limit_s: Latency that 99 % of the requests keep.
+    """
+
+    times: BatchTimes
+    log_sigma: float
+    idle_w: float | None
+    dynamic_j: tuple[float, ...]
+    limit_s: float = math.inf
+
+    @property
+    def ranks(self) -> int:
+        """A replica is a device."""
+        return 1
+
+    @property
+    def alone_s(self) -> float:
+        """Time of a batch of one."""
+        return self.times.time_s[0]
+
+    def bound_per_s(self, factor: float) -> float:
+        """Back to back, in batches that can be waited for once; see `ServiceAnswer`."""
+        batch = self.times.within(self.limit_s / factor)
+        return self.times.saturated_rate_per_s(batch) / factor
+
+    def carried_per_s(self, factor: float, generator: np.random.Generator) -> float:
+        """Of a queue of greedy batches; see `ServiceAnswer`."""
+        limit = self.limit_s / factor
+        return largest_rate_per_s(self.times, limit, self.times.within(limit), generator) / factor
+
+    def late_share(
+        self, rate_per_s: float, planned: float, factor: float, generator: np.random.Generator
+    ) -> float:
+        """Of a queue of greedy batches; see `ServiceAnswer`."""
+        arrivals = np.cumsum(generator.exponential(size=_DRAWN_REQUESTS)) / rate_per_s
+        times = self.times.up_to(self.times.within(self.limit_s / planned))
+        by_size = [factor * time for time in times]
+        return float(np.mean(latencies_s(arrivals, by_size) > self.limit_s))
+
+    @property
+    def has_energy(self) -> bool:
+        """Whether its energy is known."""
+        return self.idle_w is not None and not any(map(math.isnan, self.dynamic_j))
+
+    def dynamic_j_at(self, rate_per_s: float) -> float:
+        """Energy of a sample at a load: that of the smallest batch that carries it."""
+        pairs = zip(self.times.sizes, self.times.time_s, strict=True)
+        place = next(
+            (i for i, (b, t) in enumerate(pairs) if b / t >= rate_per_s), len(self.dynamic_j) - 1
+        )
+        return self.dynamic_j[place]
+
+
+def candidates(
+    asked: Candidates, basis: Any, residency: Sequence[str] = (), keeps_kinds: bool = False
+) -> tuple[list[Candidate], list[str]]:
+    """Offers that match, and what is left out with its reason.
+
+    Args:
+        asked: Devices, providers, regions and price kinds.
+        basis: Of carbon: location or market.
+        residency: Patterns of regions where all must be; empty for any.
+        keeps_kinds: Whether a dearer price kind stays beside a cheaper one, as it fails less or is
+            not paid for when it is not used.
+
+    Raises:
+        InvalidValueError: If nothing matches; names the filter that leaves nothing.
+        UnknownNameError: If there is no such device, provider or region.
+    """
+    book = PriceBook.load().with_discounts(asked.discounts)
+    _check_patterns("provider", asked.providers, {offer.provider for offer in book})
+    _check_patterns("region", asked.regions, {offer.region for offer in book})
+    found: list[Candidate] = []
+    left_out: list[str] = []
+    unpriced: list[str] = []
+    for name in _device_names(asked.devices, book):
+        quotes = list(_quotes(asked, book.offers(name)))
+        fitting = [c for quote in quotes if (c := _candidate(quote, name, basis)) is not None]
+        if not quotes:
+            unpriced.append(name)
+        elif len(fitting) < len(quotes):
+            left_out.append(f"{name}: {len(quotes) - len(fitting)} offers of a part of a device")
+        found += fitting
+    if unpriced:
+        kinds = " or ".join(asked.kinds)
+        left_out.append(f"no {kinds} price is known there of {', '.join(unpriced)}")
+    found += [_owned(one) for one in asked.owned]
+    if not found:
+        raise InvalidValueError(
+            "candidates",
+            f"{asked.devices} {asked.providers} {asked.regions} {asked.kinds}",
+            "at least one offer with a price",
+            "Widen devices, providers, regions or kinds; see: accelsim offers list",
+        )
+    found = [replace(c, is_resident=_is_in(c, residency)) for c in found]
+    return _undominated(found, keeps_kinds), left_out
+
+
+def _owned(asked: Owned) -> Candidate:
+    """Hardware of one's own as an offer, at its cost per hour of work."""
+    hardware = asked.hardware
+    cost = hardware.cost(asked.used_fraction).usd_per_used_hour
+    name = catalog.device(asked.device).name
+    offer = Offer(
+        provider=OWNED,
+        region=asked.region,
+        instance=asked.name,
+        source="the scenario",
+        device=name,
+        device_count=asked.device_count,
+        on_demand_usd_per_hour=cost,
+    )
+    return Candidate(
+        Quote(offer), name, asked.device_count, hardware.pue_ratio, asked.kgco2e_per_kwh
+    )
+
+
+def _is_in(one: Candidate, residency: Sequence[str]) -> bool:
+    region = one.quote.offer.region
+    return not residency or any(fnmatchcase(region, pattern.lower()) for pattern in residency)
+
+
+def _undominated(found: Iterable[Candidate], keeps_kinds: bool) -> list[Candidate]:
+    """The cheapest of those that differ in price alone: same devices, site and carbon, in one
+    provider.
+    """
+    best: dict[Any, Candidate] = {}
+    for one in found:
+        same = (
+            one.device,
+            one.device_count,
+            one.pue_ratio,
+            one.kgco2e_per_kwh,
+            one.quote.offer.provider,
+            one.is_resident,
+            one.quote.kind if keeps_kinds else None,
+        )
+        known = best.setdefault(same, one)
+        if one.quote.instance_usd_per_hour < known.quote.instance_usd_per_hour:
+            best[same] = one
+    return list(best.values())
+
+
+def _check_patterns(field: str, patterns: Iterable[str], known: set[str]) -> None:
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern.lower()) for name in known):
+            remedy = "List them with: accelsim offers list"
+            raise UnknownNameError(field, pattern, sorted(known), remedy)
+
+
+def _device_names(words: Iterable[str], book: PriceBook) -> Iterator[str]:
+    """Names of devices, those of a class as far as they have prices; each once."""
+    priced = {name: catalog.device(name) for name in book.devices}
+    names: dict[str, None] = {}
+    for word in words:
+        lower = word.lower()
+        if lower in _CLASSES:
+            chosen = [
+                name for name, profile in priced.items() if catalog.is_of_class(profile, lower)
+            ]
+        else:
+            chosen = [catalog.device(word).name]
+        names.update(dict.fromkeys(chosen))
+    yield from names
+
+
+def _quotes(asked: Candidates, offers: Iterable[Offer]) -> Iterator[Quote]:
+    for offer in offers:
+        is_wanted = any(fnmatchcase(offer.provider, p.lower()) for p in asked.providers)
+        if is_wanted and any(fnmatchcase(offer.region, p.lower()) for p in asked.regions):
+            for kind in asked.kinds:
+                price = offer.usd_per_hour(kind)
+                if price is not None and price <= (asked.max_usd_per_hour or math.inf):
+                    yield Quote(offer, kind)
+
+
+def _candidate(quote: Quote, name: str, basis: Any) -> Candidate | None:
+    """None for a part of a device."""
+    offer = quote.offer
+    device, count = _devices_of(offer, catalog.device(name))
+    if count < 1 or count != int(count):
+        return None
+    place = (offer.provider, offer.region)
+    intensity = grid_kgco2e_per_kwh(*place, basis)
+    return Candidate(quote, device, int(count), pue_ratio(*place), intensity)
+
+
+def _devices_of(offer: Offer, device: DeviceProfile) -> tuple[str, float]:
+    """Name and number of the devices of an instance: of a CPU, the sockets its cores fill."""
+    if offer.device_count is not None:
+        return device.name, offer.device_count
+    if not isinstance(device, CpuProfile) or not offer.vcpu_count or not offer.vcpus_per_core:
+        return device.name, 0.0
+    cores, whole = offer.vcpu_count / offer.vcpus_per_core, device.core_count.value
+    sockets = math.ceil(cores / whole)
+    each = int(cores / sockets)
+    return (device.name if each == whole else f"{device.name}@{each}core"), float(sockets)
+
+
+def device_answer(service: Service | BatchJob, device: str) -> DeviceAnswer | str:
+    """How a device answers a service; the reason where it cannot.
+
+    Args:
+        service: What is served.
+        device: Name of a device or slice.
+    """
+    powers = range(0, service.max_batch.bit_length(), 2)
+    sizes = sorted({*(1 << power for power in powers), service.max_batch})
+    try:
+        columns = estimate_many(service.model, device, shapes={"batch": sizes}, **service.run)
+    except InputError as error:
+        return str(error)
+    fits = np.isfinite(columns["latency_s"])
+    if not fits[0]:
+        return str(columns["reason"][0])
+    limit_s = service.latency_p99_s if isinstance(service, Service) else None
+    known = {name: columns[name][fits] for name in columns}
+    return _answer(catalog.device(device), known, limit_s or math.inf)
+
+
+def _answer(device: DeviceProfile, columns: Mapping[str, Any], limit_s: float) -> DeviceAnswer:
+    latency = np.maximum.accumulate(columns["latency_s"])
+    spread = np.log(columns["latency_high_s"] / columns["latency_s"]).max() / _Z90
+    idle_w = idle_power_w(device)
+    idle_j = (math.nan if idle_w is None else idle_w) / columns["throughput_per_s"]
+    dynamic = np.maximum(columns["energy_per_sample_j"] - idle_j, 0.0)
+    times = BatchTimes(tuple(columns["batch"].tolist()), tuple(latency.tolist()))
+    return DeviceAnswer(times, float(spread), idle_w, tuple(dynamic.tolist()), limit_s)

@@ -1,0 +1,521 @@
+"""A question of capacity: services with their load and limits, jobs with their deadlines,
+candidates, constraints, objective.
+
+Read from a YAML or JSON file by pydantic, the boundary; unit suffixes are those of all data files
+(``latency_p99_ms`` is read as ``latency_p99_s``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from accelsim.economics.offer import LARGEST_USD_PER_HOUR, PriceKind, price_kind
+from accelsim.economics.ownership import OwnedHardware
+from accelsim.errors import ProfileError
+from accelsim.estimation.options import PriceKeywords, RunKeywords
+from accelsim.files.datafile import read_mapping, validated
+from accelsim.plain import Document, Values
+from accelsim.units import to_si
+
+#: Fields of `accelsim.estimate` a service may not set: the planner does.
+_PLANNED = frozenset(("batch", "mode", "host", *PriceKeywords.__annotations__))
+_LARGEST_RATE = 1e9
+_M = TypeVar("_M", bound=BaseModel)
+Objective = Literal["cost", "energy", "carbon", "latency", "time"]
+_NEEDED = {"latency": "services", "time": "training_jobs or batch_jobs"}
+
+#: What ``accelsim init`` writes.
+TEMPLATE = """\
+# A question for: accelsim plan FILE
+name: vision-api
+objective: cost              # or energy, carbon, latency (of services), time (of jobs)
+currency: USD                # prices are known in USD alone
+months: 1                    # months that the load grows over
+
+services:
+  - name: classifier
+    model: resnet-50         # a workload, or the path of one
+    requests_per_s: 2000     # Poisson arrivals at the peak
+    mean_load_fraction: 1.0  # load of the mean hour over that of the peak; for energy
+    growth_fraction_per_month: 0.0
+    latency_p99_ms: 100      # 99 of 100 requests are answered within
+    max_batch: 128           # largest batch a device may take at once
+    run:                     # fields of accelsim.estimate: precision, stack, execution ...
+      execution: compiled
+    # of a language model; latency_p99_ms is then of the whole answer, or left out:
+    # prompt: lognormal:600:0.8  # lengths in tokens, as for accelsim serve
+    # output: lognormal:160:0.6
+    # ttft_p99_ms: 500
+    # tpot_p99_ms: 30
+    # tp: 1                    # devices of a replica
+    # engine: vllm
+
+# training_jobs:
+#   - name: nightly-bert
+#     model: bert-base
+#     samples: 1.0e+7          # or tokens
+#     global_batch: 256
+#     deadline_hours: 48
+#     runs_per_month: 4
+#     run: {precision: bf16}
+# batch_jobs:
+#   - name: archive
+#     model: resnet-50
+#     samples: 1.0e+8
+#     deadline_hours: 24
+#     run: {execution: compiled}
+
+candidates:
+  devices: [cpu, gpu, fpga, tpu]  # names, or classes: cpu, gpu, fpga, asic, tpu
+  providers: [aws, gcp]           # names or patterns, "*" for all
+  regions: [us-*]                 # codes or patterns
+  kinds: [on_demand]              # spot, committed_1y, committed_3y
+  counts: [1, 2, 4, 8]            # instances that a job may take
+  # discounts: {aws: 0.2}         # share off the list prices of a provider
+  # max_usd_per_hour: 20          # of an instance
+  # owned:                        # hardware of one's own, at its cost per hour of work
+  #   - {name: node, device: h100-sxm-80gb, device_count: 8, used_fraction: 0.8, life_years: 4,
+  #      price_usd: 313500, busy_power_kw: 10.2, electricity_usd_per_kwh: 0.1, pue_ratio: 1.3}
+
+# reliability:                    # none of it: nothing fails
+#   instance_mtbf_hours: 5000     # mean time between failures of an instance
+#   repair_hours: 1
+#   spot_mtbf_hours: 20           # mean time between preemptions of a spot instance
+#   restart_s: 600                # of a job, after either
+
+constraints:
+  slo_probability: 0.9            # that the limit of latency holds, model error included
+  deadline_probability: 0.9       # that each deadline holds
+  redundancy: 0                   # instances that may be down: N+k
+  # residency: ["eu-*"]           # regions that all must be in
+  # budget_usd_per_month: 5000
+  # carbon_kgco2e_per_month: 500
+  # power_w: 3000                 # mean power of all devices, site overhead included
+  # instance_count: 20            # instances in all
+  # quota: {gcp: 4, h100-sxm-80gb: 2}  # instances by provider, device or offer
+  carbon_basis: location          # or market
+
+draws: 200                   # of model error and arrivals, for the probability
+seed: 0
+"""
+
+
+def _one_line(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError("expected letters, digits and signs on one line")
+    return name
+
+
+Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_one_line)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+def _unplanned(run: Values) -> Values:
+    """Keywords of a run, none of which the plan decides."""
+    planned = sorted(_PLANNED & run.keys())
+    if planned:
+        raise ValueError(f"{planned[0]} is what the plan decides; leave it out")
+    unknown = sorted(run.keys() - RunKeywords.__annotations__.keys())
+    if unknown:
+        raise ValueError(f"{unknown[0]} is no keyword of accelsim.estimate")
+    return run
+
+
+class Service(_Model):
+    """A model that answers requests as they come.
+
+    Attributes:
+        name: Its name in the answer.
+        model: Workload name or file.
+        requests_per_s: Mean rate of Poisson arrivals at the peak; a request is one sample.
+        mean_load_fraction: Load of the mean hour over the peak's; decides energy, not size.
+        growth_fraction_per_month: Growth of the load, compound.
+        latency_p99_s: Limit that 99 % of the requests keep.
+        max_batch: Largest batch.
+        prompt: Lengths of prompts in tokens, as `accelsim.serve` takes them; those of a model that
+            generates are its usual ones where None.
+        output: Lengths of outputs.
+        ttft_p99_s: Limit of the time to the first token.
+        tpot_p99_s: Limit of the mean time of a further token.
+        tp: Devices of a replica that generates, sharing heads and columns.
+        engine: What serves a model that generates.
+        run: Keywords of `accelsim.estimate`.
+    """
+
+    name: Name
+    model: str = Field(min_length=1)
+    requests_per_s: float = Field(gt=0, le=_LARGEST_RATE)
+    mean_load_fraction: float = Field(default=1.0, gt=0, le=1)
+    growth_fraction_per_month: float = Field(default=0.0, ge=-0.9, le=10)
+    latency_p99_s: float | None = Field(default=None, gt=0, le=86_400)
+    max_batch: int = Field(default=128, ge=1, le=4096)
+    prompt: str | None = None
+    output: str | None = None
+    ttft_p99_s: float | None = Field(default=None, gt=0, le=86_400)
+    tpot_p99_s: float | None = Field(default=None, gt=0, le=86_400)
+    tp: int = Field(default=1, ge=1, le=64)
+    engine: str | None = None
+    run: Values = Field(default_factory=dict)
+
+    @field_validator("run")
+    @classmethod
+    def _is_no_plan(cls, run: Values) -> Values:
+        return _unplanned(run)
+
+    @model_validator(mode="after")
+    def _has_limit(self) -> Service:
+        if not self.limits:
+            raise ValueError("latency_p99_s (or ttft_p99_s or tpot_p99_s of tokens) is needed")
+        return self
+
+    @property
+    def limits(self) -> tuple[tuple[str, str, float], ...]:
+        """Limits that 99 % of the requests keep: field, words, seconds."""
+        named = (
+            ("latency_p99_s", "within", self.latency_p99_s),
+            ("ttft_p99_s", "with first tokens within", self.ttft_p99_s),
+            ("tpot_p99_s", "with a token every", self.tpot_p99_s),
+        )
+        return tuple((field, what, limit) for field, what, limit in named if limit is not None)
+
+
+class _Job(_Model):
+    """Work with an end and a deadline.
+
+    Attributes:
+        name: Its name in the answer.
+        model: Workload name or file.
+        deadline_s: Time within which it must be done.
+        runs_per_month: How often it is run a month; decides cost and energy a month.
+        run: Keywords of `accelsim.estimate`.
+    """
+
+    name: Name
+    model: str = Field(min_length=1)
+    deadline_s: float = Field(gt=0, le=1e10)
+    runs_per_month: float = Field(default=1.0, gt=0, le=1e6)
+    run: Values = Field(default_factory=dict)
+
+    @field_validator("run")
+    @classmethod
+    def _is_no_plan(cls, run: Values) -> Values:
+        return _unplanned(run)
+
+
+class TrainingJob(_Job):
+    """A model to be trained on a number of samples or tokens, exactly one of them.
+
+    Attributes:
+        samples: Samples.
+        tokens: Tokens.
+        global_batch: Samples of an iteration; the smallest of the devices where None.
+        plan: Parallelism, as `accelsim.train` takes it; data parallel where None.
+        checkpoint_s: Time from a checkpoint to the next; the best one where None.
+    """
+
+    samples: float | None = Field(default=None, gt=0, le=1e18)
+    tokens: float | None = Field(default=None, gt=0, le=1e18)
+    global_batch: int | None = Field(default=None, ge=1, le=10_000_000)
+    plan: str | None = None
+    checkpoint_s: float | None = Field(default=None, gt=0, le=1e9)
+
+    @model_validator(mode="after")
+    def _has_length(self) -> TrainingJob:
+        if (self.samples is None) == (self.tokens is None):
+            raise ValueError("give samples or tokens, one of them")
+        return self
+
+
+class BatchJob(_Job):
+    """Samples to be answered by a deadline, in batches as large as pays.
+
+    Attributes:
+        samples: Samples.
+        max_batch: Largest batch.
+    """
+
+    samples: float = Field(gt=0, le=1e18)
+    max_batch: int = Field(default=128, ge=1, le=4096)
+
+
+class Reliability(_Model):
+    """What fails; what is None never does.
+
+    Attributes:
+        instance_mtbf_s: Mean time between failures of an instance.
+        repair_s: Time until it is back.
+        spot_mtbf_s: Mean time between preemptions of a spot instance.
+        restart_s: From a failure of a job to its first new step.
+    """
+
+    instance_mtbf_s: float | None = Field(default=None, gt=0, le=1e12)
+    repair_s: float = Field(default=3600.0, ge=0, le=1e9)
+    spot_mtbf_s: float | None = Field(default=None, gt=0, le=1e12)
+    restart_s: float = Field(default=600.0, ge=0, le=1e9)
+
+    def mtbf_s(self, kind: PriceKind) -> float | None:
+        """Mean time between failures and preemptions of an instance; None where neither is."""
+        rates = [1 / self.instance_mtbf_s] if self.instance_mtbf_s else []
+        if kind == "spot" and self.spot_mtbf_s:
+            rates.append(1 / self.spot_mtbf_s)
+        return 1 / sum(rates) if rates else None
+
+    def up_fraction(self, kind: PriceKind) -> float:
+        """Share of the time that an instance is there: mtbf / (mtbf + repair)."""
+        mtbf = self.mtbf_s(kind)
+        return 1.0 if mtbf is None else mtbf / (mtbf + self.repair_s)
+
+
+class Owned(_Model):
+    """Hardware of one's own.
+
+    Attributes:
+        name: Its name in the answer.
+        device: Device in it.
+        device_count: How many.
+        used_fraction: Share of the time that it works, over which its cost is spread.
+        region: Where it is; for residency.
+        kgco2e_per_kwh: Of its electricity; None where unknown.
+        price_usd: Paid at the start; the other figures are those of
+            `accelsim.economics.ownership.OwnedHardware`.
+        life_years: Years of service.
+        busy_power_w: Power at work.
+        idle_power_w: Power at rest.
+        electricity_usd_per_kwh: Energy price.
+        pue_ratio: Overhead of the site, cooling in it.
+        residual_fraction: Of the price, what it is sold for at the end.
+        space_usd_per_kw_month: Rent of the room by kW of busy power.
+        staff_usd_per_year: People.
+    """
+
+    name: Name
+    device: str = Field(min_length=1)
+    device_count: int = Field(default=1, ge=1, le=10_000)
+    used_fraction: float = Field(default=1.0, gt=0, le=1)
+    region: str = Field(default="site", min_length=1, max_length=100)
+    kgco2e_per_kwh: float | None = Field(default=None, ge=0, le=10)
+    price_usd: float = Field(gt=0, le=1e12)
+    life_years: float = Field(gt=0, le=100)
+    busy_power_w: float = Field(ge=0, le=1e9)
+    idle_power_w: float = Field(default=0.0, ge=0, le=1e9)
+    electricity_usd_per_kwh: float = Field(ge=0, le=100)
+    pue_ratio: float = Field(default=1.0, ge=1, le=10)
+    residual_fraction: float = Field(default=0.0, ge=0, le=1)
+    space_usd_per_kw_month: float = Field(default=0.0, ge=0, le=1e6)
+    staff_usd_per_year: float = Field(default=0.0, ge=0, le=1e12)
+
+    @property
+    def hardware(self) -> OwnedHardware:
+        """What owning it costs."""
+        return OwnedHardware(
+            **{part.name: getattr(self, part.name) for part in fields(OwnedHardware)}
+        )
+
+
+class Candidates(_Model):
+    """What may be rented, or is one's own.
+
+    Attributes:
+        devices: Device names, or the classes cpu, gpu, fpga, asic, and tpu.
+        providers: Names or shell patterns.
+        regions: Codes or shell patterns.
+        kinds: Price kinds.
+        counts: Instances that a job may take.
+        discounts: Share taken off the prices of a provider.
+        max_usd_per_hour: Most that an instance may cost.
+        owned: Hardware of one's own, whatever devices, providers and regions are named.
+    """
+
+    devices: tuple[str, ...] = Field(default=("cpu", "gpu", "fpga", "asic"), min_length=1)
+    providers: tuple[str, ...] = Field(default=("*",), min_length=1)
+    regions: tuple[str, ...] = Field(default=("*",), min_length=1)
+    kinds: tuple[PriceKind, ...] = Field(default=("on_demand",), min_length=1)
+    counts: tuple[int, ...] = Field(default=(1, 2, 4, 8), min_length=1, max_length=50)
+    discounts: Mapping[str, Annotated[float, Field(ge=0, lt=1)]] = Field(default_factory=dict)
+    max_usd_per_hour: float | None = Field(default=None, gt=0, le=LARGEST_USD_PER_HOUR)
+    owned: tuple[Owned, ...] = Field(default=(), max_length=100)
+
+    @field_validator("counts")
+    @classmethod
+    def _are_counts(cls, counts: tuple[int, ...]) -> tuple[int, ...]:
+        if not all(1 <= count <= 100_000 for count in counts):
+            raise ValueError("expected whole numbers from 1 to 100,000")
+        return tuple(sorted(set(counts)))
+
+    @field_validator("devices", "providers", "regions", "kinds", "counts", "owned", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("kinds", mode="before")
+    @classmethod
+    def _spelled(cls, value: Any) -> Any:
+        if not isinstance(value, (tuple, list)):
+            return value
+        return tuple(price_kind(kind) if isinstance(kind, str) else kind for kind in value)
+
+
+class Constraints(_Model):
+    """Limits of the fleet; None sets none.
+
+    Attributes:
+        slo_probability: Least probability that a service keeps its latency.
+        deadline_probability: Least probability that a job keeps its deadline.
+        redundancy: Largest instances that may fail while the load is still carried.
+        budget_usd_per_month: Cost.
+        carbon_kgco2e_per_month: Operational carbon.
+        power_w: Mean power of devices and site overhead.
+        instance_count: Instances in all.
+        quota: Instances of a provider, a device, or an offer (provider/region/instance).
+        residency: Codes or shell patterns of regions that every instance must be in.
+        carbon_basis: Grid intensity by place, or by what the provider buys.
+    """
+
+    slo_probability: float = Field(default=0.9, ge=0.01, le=0.999)
+    deadline_probability: float = Field(default=0.9, ge=0.01, le=0.999)
+    redundancy: int = Field(default=0, ge=0, le=100)
+    budget_usd_per_month: float | None = Field(default=None, gt=0, le=1e15)
+    carbon_kgco2e_per_month: float | None = Field(default=None, gt=0, le=1e15)
+    power_w: float | None = Field(default=None, gt=0, le=1e15)
+    instance_count: int | None = Field(default=None, ge=1, le=1_000_000)
+    quota: Mapping[str, int] = Field(default_factory=dict)
+    residency: tuple[str, ...] = ()
+    carbon_basis: Literal["location", "market"] = "location"
+
+    @field_validator("residency", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("quota")
+    @classmethod
+    def _is_count(cls, quota: Mapping[str, int]) -> Mapping[str, int]:
+        for name, count in quota.items():
+            if count < 0:
+                raise ValueError(f"quota of {name}: expected 0 or more, got {count}")
+        return quota
+
+
+def _refuses_by_name(model: type[_M]) -> type[_M]:
+    """The model, whose constructor says what is wrong as its reader does."""
+    from pydantic import ValidationError
+
+    made: Any = model
+    validate = made.__init__
+
+    @wraps(validate)
+    def construct(self: Any, **values: Any) -> None:
+        try:
+            validate(self, **values)
+        except ValidationError as error:
+            found = error.errors(include_url=False)
+            problems = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found]
+            raise ProfileError("scenario", problems) from None
+
+    made.__init__ = construct
+    return model
+
+
+@_refuses_by_name
+class Scenario(_Model):
+    """A question of capacity.
+
+    Attributes:
+        name: Its name in the answer.
+        objective: What is least: cost, energy, carbon, latency of services, or time of jobs.
+        currency: USD, the currency of the price book.
+        months: Months the growth of the load is followed over.
+        services: What is to be served.
+        training_jobs: What is to be trained.
+        batch_jobs: What is to be answered by a deadline.
+        reliability: What fails.
+        candidates: What may be rented.
+        constraints: Limits.
+        draws: Joint draws of model error and arrivals behind `slo_probability`.
+        seed: Seed of the draws.
+    """
+
+    name: Name
+    objective: Objective = "cost"
+    currency: str = "USD"
+    months: int = Field(default=1, ge=1, le=60)
+    services: tuple[Service, ...] = Field(default=(), max_length=100)
+    training_jobs: tuple[TrainingJob, ...] = Field(default=(), max_length=100)
+    batch_jobs: tuple[BatchJob, ...] = Field(default=(), max_length=100)
+    reliability: Reliability = Reliability()
+    candidates: Candidates = Candidates()
+    constraints: Constraints = Constraints()
+    draws: int = Field(default=200, ge=1, le=100_000)
+    seed: int = Field(default=0, ge=0)
+
+    @field_validator("services", "training_jobs", "batch_jobs", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("currency")
+    @classmethod
+    def _is_known(cls, currency: str) -> str:
+        if currency != "USD":
+            raise ValueError("prices are known in USD alone; convert the budget and write USD")
+        return currency
+
+    @model_validator(mode="after")
+    def _is_distinct(self) -> Scenario:
+        names = [one.name for one in (*self.services, *self.jobs)]
+        if not names:
+            raise ValueError("services, training_jobs or batch_jobs: at least one is needed")
+        if len(set(names)) < len(names):
+            raise ValueError("two services or jobs have one name")
+        for goal, needed in (("latency", self.services), ("time", self.jobs)):
+            if self.objective == goal and not needed:
+                raise ValueError(f"objective {goal} needs {_NEEDED[goal]}")
+        return self
+
+    @property
+    def jobs(self) -> tuple[TrainingJob | BatchJob, ...]:
+        """Training jobs, then batch jobs."""
+        return (*self.training_jobs, *self.batch_jobs)
+
+
+def scenario_content(path: str | Path) -> dict[str, Any]:
+    """What a scenario's file says, with units in SI.
+
+    Args:
+        path: File.
+
+    Raises:
+        ProfileError: If it cannot be read.
+    """
+    return dict(to_si(read_mapping(Path(path))))
+
+
+def load_scenario(source: str | Path | Values) -> Scenario:
+    """Read a scenario.
+
+    Args:
+        source: File, or its content as a mapping.
+
+    Raises:
+        ProfileError: If it cannot be read or a field is wrong; names the line and field.
+    """
+    if isinstance(source, Mapping):
+        return Scenario(**_in_si(source))
+    path = Path(source)
+    return validated(path, lambda: Scenario.model_validate(to_si(read_mapping(path))))
+
+
+def _in_si(content: Values) -> Document:
+    try:
+        return {str(key): value for key, value in to_si(content).items()}
+    except ValueError as error:
+        raise ProfileError("scenario", [str(error)]) from None

@@ -1,0 +1,343 @@
+"""Finds, reads and validates software stacks: the YAML files of ``calibration/stacks``.
+
+A stack says what runs a network on a device: which operators its compiler joins, how it issues
+them, how convolutions are laid out, and how far whole networks on it lie from the model of kernels.
+These ratios are fitted to published whole-model rows of several boards
+(``python -m tools.refit --whole-models``); each has, beside its value, the one from all boards but
+one, by which that board is scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from accelsim.dtype import PRECISIONS, Precision
+from accelsim.errors import ProfileError, UnknownNameError
+from accelsim.files.datafile import data_root, name_key, read_mapping, validated
+from accelsim.hardware.profile import DeviceProfile
+from accelsim.hardware.sourced import FrozenModel, Positive
+
+DeviceClass = Literal["cpu", "gpu", "fpga", "asic"]
+Mode = Literal["inference", "training"]
+#: Families of operators whose ratios are told apart; all rows of a decode step are one.
+FAMILIES = ("convolution", "product", "memory", "decode")
+Family = Literal["convolution", "product", "memory", "decode"]
+_Ratio = Annotated[float, Field(ge=0.2, le=5.0)]
+_Source = Annotated[str, Field(min_length=8)]
+
+
+class StackPath(FrozenModel, strict=False):
+    """One way in which a stack runs a network.
+
+    Attributes:
+        launch: Eager issues operators one after the other from the host; graph and compiled replay
+            them with one launch; compiled calls are issued from the host.
+        library_call_us: Host time of compiled calls for each kernel of a library, and the generated
+            ones around it.
+        fuses: What elementwise operators are joined with: nothing, each other and reductions
+            ("pointwise"), or also the matrix products and convolutions before them ("epilogues").
+        lays_out: Whether it chooses the layout of convolutions itself, whatever its input's.
+        source: Where that is documented.
+    """
+
+    launch: Literal["eager", "graph", "compiled", "compiled-calls"]
+    fuses: Literal["nothing", "pointwise", "epilogues"]
+    lays_out: bool = False
+    library_call_us: Annotated[float, Field(gt=0.0, le=1000.0)] | None = None
+    source: _Source
+
+
+class Layout(FrozenModel, strict=False):
+    """Order of a feature map's dimensions in memory.
+
+    Attributes:
+        transform_us: Least time to turn a map into the layout of the matrix cores' convolutions, or
+            back; None where it is that.
+        source: Where it comes from.
+    """
+
+    transform_us: Annotated[float, Field(ge=0.0, le=1000.0)] | None = None
+    source: _Source
+
+    @property
+    def transform_s(self) -> float | None:
+        """The least time in seconds."""
+        return None if self.transform_us is None else self.transform_us * 1e-6
+
+
+class OwnKernels(FrozenModel, strict=False):
+    """Kernels for products of few rows that a stack brings for GPUs.
+
+    Attributes:
+        rows: Most rows that they take.
+        operations_per_weight: Instructions of a vector lane that widen one weight and scale it.
+        sums_in_16_bits: Whether larger products of 16 bits are summed up in 16 bits.
+        activations_in_32_bits: Whether activations are, and products convert theirs.
+        core_bytes: Most bytes that an SM reads per clock in them, of weights that stay as they are.
+        core_bytes_of: The board that says so; its own rows are scored without.
+        source: Where it comes from.
+    """
+
+    rows: Annotated[int, Field(ge=1, le=1024)]
+    operations_per_weight: Annotated[float, Field(ge=0.0, le=100.0)]
+    sums_in_16_bits: bool
+    activations_in_32_bits: bool
+    core_bytes: Annotated[float, Field(gt=0.0)]
+    core_bytes_of: str
+    source: _Source
+
+
+class Achieved(FrozenModel, strict=False):
+    """How far operators of one family lie from the model of kernels, on one class of devices.
+
+    Attributes:
+        device_class: Class of devices.
+        mode: Inference or training.
+        family: Family of operators.
+        time_ratio: Their time over the model's; its inverse is the achieved fraction.
+        without: The same from all boards but one, by board.
+    """
+
+    device_class: DeviceClass
+    mode: Mode
+    family: Family
+    time_ratio: _Ratio
+    without: Mapping[str, _Ratio] = {}
+
+
+class Spread(FrozenModel, strict=False):
+    """How far networks lie from the prediction with these ratios.
+
+    Attributes:
+        device_class: Class of devices.
+        mode: Inference or training.
+        family: Family of operators, of whose time it is the spread; of all where None.
+        log_sigma: Standard deviation of ln(measured / predicted).
+        rows: Whole-model rows behind it that spend most of their time in the family, each predicted
+            with its board left out.
+        without: The same from all boards but one, by board.
+    """
+
+    device_class: DeviceClass
+    mode: Mode
+    family: Family | None = None
+    log_sigma: Annotated[float, Field(ge=0.0, le=2.0)]
+    rows: Annotated[int, Field(ge=0)]
+    without: Mapping[str, float] = {}
+
+
+class StackVersion(FrozenModel, strict=False):
+    """What is known to differ from one version of a stack to another.
+
+    Attributes:
+        version: The version, or the versions that are alike.
+        lacks_paths: Ways of the stack that it does not have.
+        lacks_precisions: Precisions that it does not run.
+        is_eager: Whether it issues operators one after the other where the stack replays them.
+        fused_attention: Whether attention is one operator.
+        gpu_host_ratio: Time to issue an operator to a GPU over the class's.
+        source: Where that is documented.
+    """
+
+    version: Annotated[str, Field(pattern=r"^[a-z0-9.-]+$", max_length=20)]
+    lacks_paths: tuple[str, ...] = ()
+    lacks_precisions: tuple[str, ...] = ()
+    is_eager: bool = False
+    fused_attention: bool = True
+    gpu_host_ratio: _Ratio = 1.0
+    source: _Source
+
+
+class Stack(FrozenModel, strict=False):
+    """A software stack, in one of its versions.
+
+    Attributes:
+        name: As users name it.
+        title: Name for people.
+        versions: The first is the default; all answer alike but for what each says.
+        measured: Versions that its ratios were measured on.
+        runs_on: Vendors by device class; all of a class where empty.
+        modes: What it runs.
+        generation_only: Whether it runs language models that generate tokens alone.
+        paths: Ways it runs a network, by mode of execution; the first is the default.
+        layouts: Layouts that can be chosen, the default first; none where the stack chooses.
+        llama_cpp_files: Whether it runs llama.cpp's formats.
+        precisions: What it runs beside those; all others where empty.
+        own_kernels: Products that do not go to the maker's library.
+        memory_fraction: Share of a GPU's memory that it takes, its context included.
+        all_reduce_start_us: Start of its own all-reduce between devices whose memory each other can
+            read; None where it has none.
+        achieved: Ratios by operator family; 1 where there is none.
+        spreads: Spread of networks by device class and mode, and by operator family.
+        source: Where versions and properties come from; of the ratios, too.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$", max_length=40)]
+    title: str
+    measured: str
+    versions: tuple[StackVersion, ...] = Field(min_length=1)
+    runs_on: Mapping[DeviceClass, tuple[str, ...]]
+    modes: tuple[Mode, ...] = ("inference",)
+    generation_only: bool = False
+    paths: Mapping[str, StackPath] = Field(min_length=1)
+    layouts: Mapping[str, Layout] = {}
+    llama_cpp_files: bool = False
+    precisions: tuple[str, ...] = ()
+    own_kernels: OwnKernels | None = None
+    memory_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    all_reduce_start_us: Positive | None = None
+    achieved: tuple[Achieved, ...] = ()
+    spreads: tuple[Spread, ...] = ()
+    source: _Source
+
+    @property
+    def version(self) -> StackVersion:
+        """The version that runs."""
+        return self.versions[0]
+
+    @property
+    def label(self) -> str:
+        """Its name, with the version where that is not the default."""
+        usual = _read(_folder() / f"{self.name}.yaml").version.version
+        version = self.version.version
+        return self.name if version == usual else f"{self.name}@{version}"
+
+    def at(self, version: str) -> Stack:
+        """The stack in another of its versions.
+
+        Raises:
+            UnknownNameError: If there is none of that name.
+        """
+        found = {one.version: one for one in self.versions}
+        if version not in found:
+            known = [f"{self.name}@{one}" for one in found]
+            asked = f"{self.name}@{version}"
+            raise UnknownNameError("stack version", asked, known, f"There are {', '.join(known)}.")
+        one = found[version]
+        paths = {
+            name: path.model_copy(update={"launch": "eager"}) if one.is_eager else path
+            for name, path in self.paths.items()
+            if name not in one.lacks_paths
+        }
+        return self.model_copy(update={"versions": (one,), "paths": paths})
+
+    def runs(self, device: DeviceProfile) -> bool:
+        """Whether the stack runs on a device."""
+        vendors = self.runs_on.get(device.device_class)
+        return vendors is not None and (not vendors or device.vendor in vendors)
+
+    def lacking(self, policy: Precision) -> str:
+        """Format of a precision, or of its cached keys, that the stack has not; empty if none."""
+        cached = PRECISIONS.get(policy.kv_cache.label)
+        if cached is not None and cached.is_file and not self.llama_cpp_files:
+            return cached.name
+        is_run = not self.precisions or policy.name in self.precisions
+        if policy.is_file:
+            is_run = self.llama_cpp_files
+        return "" if is_run and policy.name not in self.version.lacks_precisions else policy.name
+
+    def ratios(self, device_class: str, mode: str, unseen_board: str = "") -> dict[str, float]:
+        """Time over the model's by operator family.
+
+        Args:
+            device_class: Class of the device.
+            mode: Inference or training.
+            unseen_board: Board whose rows must not have shaped the ratios; none where empty.
+        """
+        return {
+            entry.family: entry.without.get(unseen_board, entry.time_ratio)
+            for entry in self.achieved
+            if (entry.device_class, entry.mode) == (device_class, mode)
+        }
+
+    def log_sigmas(self, device_class: str, mode: str, unseen_board: str = "") -> dict[str, float]:
+        """Spread of networks on this stack by operator family, and of whole ones under "whole";
+        `UNMEASURED_LOG_SIGMA` where none was measured. A family of few rows widens that of whole
+        networks, it does not narrow it.
+
+        Args:
+            device_class: Class of the device.
+            mode: Inference or training.
+            unseen_board: Board whose rows must not have shaped it; none where empty.
+        """
+        asked = [
+            (entry.family, entry.rows, entry.without.get(unseen_board, entry.log_sigma))
+            for entry in self.spreads
+            if (entry.device_class, entry.mode) == (device_class, mode)
+        ]
+        whole = next(
+            (spread for family, _, spread in asked if family is None), UNMEASURED_LOG_SIGMA
+        )
+        own: dict[str, float] = {
+            family: spread if rows >= _LEAST_ROWS else max(spread, whole)
+            for family, rows, spread in asked
+            if family is not None
+        }
+        return {"whole": whole, **dict.fromkeys(FAMILIES, whole), **own}
+
+
+#: Rows that say something of a family's spread.
+_LEAST_ROWS = 5
+#: Spread of a stack of which no whole network was measured. Estimate: as far as stacks differ on
+#: one board, 0.2 in ln(time) between TensorRT, PyTorch and inductor on the same networks.
+UNMEASURED_LOG_SIGMA = 0.2
+
+
+def stack(name: str) -> Stack:
+    """A stack by name.
+
+    Args:
+        name: In any case; ``name@version`` for another version than the default.
+
+    Raises:
+        UnknownNameError: If there is no such stack or version; near matches are offered.
+        ProfileError: If its file does not validate.
+    """
+    key, _, version = name_key(name).partition("@")
+    if key not in stack_names():
+        known = ", ".join(stack_names())
+        raise UnknownNameError("stack", name, stack_names(), f"Known stacks: {known}.")
+    found = _read(_folder() / f"{key}.yaml")
+    return found.at(version) if version else found
+
+
+@cache
+def stack_names() -> tuple[str, ...]:
+    """Names of all stacks, sorted."""
+    return tuple(sorted(path.stem for path in _folder().glob("*.yaml")))
+
+
+def default_stack(device: DeviceProfile, policy: Precision | None = None) -> Stack:
+    """The stack of a device where none is named: PyTorch on CPUs and GPUs, the maker's compiler
+    elsewhere (``calibration/class/default-stacks.yaml``); for files of llama.cpp's the stack that
+    runs them, where it runs on the device.
+    """
+    if policy is not None and policy.is_file:
+        every = (stack(name) for name in stack_names())
+        found = next((s for s in every if s.llama_cpp_files and s.runs(device)), None)
+        if found is not None:
+            return found
+    by_vendor = _defaults()[device.device_class]
+    return stack(by_vendor.get(device.vendor, by_vendor["other"]))
+
+
+@cache
+def _defaults() -> Mapping[str, Mapping[str, str]]:
+    return read_mapping(data_root() / "calibration" / "class" / "default-stacks.yaml")
+
+
+def _folder() -> Path:
+    return data_root() / "calibration" / "stacks"
+
+
+@lru_cache(maxsize=64)
+def _read(path: Path) -> Stack:
+    entry = validated(path, lambda: Stack.model_validate(read_mapping(path)))
+    if entry.name != path.stem:
+        raise ProfileError(str(path), [f"name: {entry.name!r}, but the file is {path.name}"])
+    return entry

@@ -1,0 +1,221 @@
+"""Finds and reads workloads: catalogue files, users' own files and folders, captured modules, model
+configurations.
+
+A name is looked up in the folders of ``ACCELSIM_WORKLOAD_PATH``, then in the catalogue; each holds
+one YAML per workload, named after it, and optionally ``aliases.yaml``. A name that ends in
+``.yaml``, ``.yml``, ``.json`` or ``.onnx`` is a path instead: a workload file, a captured module
+saved as JSON, the ``config.json`` of a published checkpoint, or a network in ONNX's format. The
+folder of a checkpoint stands for its ``config.json``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from accelsim.arguments import checked
+from accelsim.errors import InvalidValueError, ProfileError, UnknownNameError
+from accelsim.files.datafile import (
+    MAX_BYTES,
+    FileStamp,
+    data_root,
+    file_stamp,
+    name_key,
+    read_mapping,
+    validated,
+)
+from accelsim.workloads.model import Workload
+from accelsim.workloads.spec import parse_workload
+
+#: Environment variable with further folders of workload files, separated like ``PATH``.
+SEARCH_PATH_VARIABLE = "ACCELSIM_WORKLOAD_PATH"
+#: File that maps aliases to names, beside the workloads.
+ALIASES_FILE = "aliases.yaml"
+#: No workload's name is longer; file systems refuse names above 255.
+_LONGEST_NAME = 100
+#: The file that describes a checkpoint in its folder.
+_CONFIG = "config.json"
+#: File of ModelOpt's older checkpoints beside it.
+_APART = "hf_quant_config.json"
+#: Ends of the names of checkpoints that differ from their base in their weights alone.
+_TUNED = re.compile(r"(?:-(?:hf|instruct|chat|it))+\Z")
+_SUFFIXES = (".yaml", ".yml", ".json", ".onnx")
+#: A captured module holds a row per operator, so its JSON may be larger than a hand-written file.
+_MAX_JSON_BYTES = 64 * MAX_BYTES
+
+
+@checked
+def workload(name: str, shapes: Mapping[str, Sequence[int]] | None = None) -> Workload:
+    """Find a workload.
+
+    Args:
+        name: A name or alias (case and underscores do not matter; an organisation may stand in
+            front, as in ``meta-llama/Llama-3.1-8B``), a path ending in .yaml, .yml, .json or .onnx,
+            or a folder with a ``config.json``.
+        shapes: Sizes of the inputs of an ONNX network by name, for those that it leaves open: all
+            but the batch.
+
+    Raises:
+        UnknownNameError: If there is none of that name; near matches are offered.
+        InvalidValueError: If it is a path of something else, or shapes are wrong.
+        ProfileError: If its file does not validate.
+    """
+    if shapes is not None:
+        return _onnx(name, shapes)
+    if Path(name).suffix.lower() in _SUFFIXES:
+        return load_workload_file(Path(name))
+    key = _without_organisation(name_key(name))
+    direct = _direct_file(key)
+    if direct is not None:
+        return load_workload_file(direct)
+    files, aliases = _files(), workload_aliases()
+    base = key if key in files or key in aliases else _TUNED.sub("", key)
+    found = files.get(base) or files.get(aliases.get(base, ""))
+    if found is not None:
+        return load_workload_file(found)
+    is_path = bool(name) and os.path.exists(name)  # noqa: PTH110  (Path's raises on long names)
+    if is_path and (Path(name) / _CONFIG).is_file():
+        return load_workload_file(Path(name) / _CONFIG)
+    if "/" in key or is_path:
+        ends = " or ".join(_SUFFIXES)
+        allowed = f"a name, a folder with a {_CONFIG}, or a path that ends in {ends}"
+        raise InvalidValueError("workload", name, allowed)
+    known = sorted({*files, *aliases})
+    raise UnknownNameError("workload", name, known, "List them with: accelsim workloads list")
+
+
+def _onnx(name: str, shapes: Mapping[str, Sequence[int]]) -> Workload:
+    if Path(name).suffix.lower() != ".onnx":
+        allowed = f"no value: {name} is no ONNX network"
+        raise InvalidValueError("shapes", dict(shapes), allowed, "Leave it out.")
+    from accelsim.workloads.capture.onnx.door import capture_onnx
+
+    return capture_onnx(name, shapes)
+
+
+def _without_organisation(key: str) -> str:
+    """A model's own name, of one with its organisation (``org/model``) or of that name alone."""
+    named = re.fullmatch(r"[a-z0-9][a-z0-9.-]*/([a-z0-9][a-z0-9.-]*)", key)
+    return key if named is None else named[1]
+
+
+def workload_names() -> tuple[str, ...]:
+    """Names of all workloads on the search path, sorted."""
+    return tuple(sorted(_files()))
+
+
+def workload_aliases() -> dict[str, str]:
+    """Aliases of all workloads on the search path, each with the name it stands for."""
+    aliases: dict[str, str] = {}
+    for folder in reversed(_folders()):
+        aliases.update(_folder_aliases(folder))
+    return aliases
+
+
+def load_workload_file(path: Path | str) -> Workload:
+    """Read one file: a workload, a captured module, a model configuration, or an ONNX network.
+
+    Args:
+        path: The file; JSON if its name ends in ``.json``, ONNX in ``.onnx``, else YAML.
+
+    Raises:
+        ProfileError: If it cannot be read or does not validate; names the line and field.
+        CaptureError: If it is an ONNX network with operators that are not known.
+        MissingDependencyError: If it is one and the extra ``onnx`` is not installed.
+    """
+    apart = Path(path).with_name(_APART)
+    return _load(Path(path), file_stamp(Path(path)), file_stamp(apart))
+
+
+def _folders() -> tuple[Path, ...]:
+    given = os.environ.get(SEARCH_PATH_VARIABLE, "")
+    return (*(Path(part) for part in given.split(os.pathsep) if part), data_root() / "workloads")
+
+
+def _direct_file(key: str) -> Path | None:
+    """The file named after a workload, without listing the folders; None where a listing has to
+    find it.
+    """
+    if len(key) > _LONGEST_NAME or not key.replace("-", "").replace(".", "").isalnum():
+        return None
+    for folder in _folders():
+        path = folder / f"{key}.yaml"
+        if not folder.is_dir() or path.name == ALIASES_FILE:
+            return None
+        if path.is_file():
+            return path
+    return None
+
+
+def _files() -> dict[str, Path]:
+    """Workload files by name; folders named first win."""
+    found: dict[str, Path] = {}
+    for folder in _folders():
+        if not folder.is_dir():
+            remedy = f"Mend {SEARCH_PATH_VARIABLE}."
+            raise ProfileError(str(folder), [f"not a folder of workload files. {remedy}"])
+        for entry in os.scandir(folder):
+            stem, _, suffix = entry.name.rpartition(".")
+            if suffix in {"yaml", "yml"} and entry.name != ALIASES_FILE:
+                found.setdefault(stem, Path(entry.path))
+    return found
+
+
+def _folder_aliases(folder: Path) -> dict[str, str]:
+    listed = folder / ALIASES_FILE
+    if listed.is_file():
+        return _read_aliases(listed, file_stamp(listed))
+    loaded = [load_workload_file(entry) for entry in folder.glob("*.y*ml")]
+    return {alias: entry.name for entry in loaded for alias in entry.aliases}
+
+
+@lru_cache(maxsize=64)
+def _read_aliases(path: Path, _stamp: FileStamp | None) -> dict[str, str]:
+    data = read_mapping(path)
+    wrong = [
+        f"{key}: expected the name of a workload"
+        for key, value in data.items()
+        if not isinstance(value, str)
+    ]
+    if wrong:
+        raise ProfileError(str(path), wrong)
+    return data
+
+
+@lru_cache(maxsize=256)
+def _load(path: Path, *_stamps: FileStamp | None) -> Workload:
+    if path.suffix.lower() == ".onnx":
+        from accelsim.workloads.capture.onnx.door import capture_onnx
+
+        return capture_onnx(path)
+    is_json = path.suffix.lower() == ".json"
+    data = read_mapping(path, max_bytes=_MAX_JSON_BYTES if is_json else MAX_BYTES)
+    apart = path.with_name(_APART)
+    if path.name == _CONFIG and not data.get("quantization_config") and apart.is_file():
+        named = read_mapping(apart, max_bytes=_MAX_JSON_BYTES).get("quantization")
+        data = {**data, "quantization_config": named}
+    return validated(path, lambda: _parse(data, path))
+
+
+def _parse(data: Mapping[str, Any], path: Path) -> Workload:
+    if data.get("format") == "accelsim-workload":
+        from accelsim.workloads.capture.captured import load_captured
+
+        return load_captured(data)
+    if "family" not in data and ("model_type" in data or "architectures" in data):
+        from accelsim.workloads.checkpoints.huggingface import workload_from_config
+
+        named = data.get("_name_or_path")
+        return workload_from_config(data, None if named else _file_title(path))
+    return parse_workload(data)
+
+
+def _file_title(path: Path) -> str | None:
+    """What a configuration without a name is called: its file, or its folder where the file is just
+    "config".
+    """
+    return (path.resolve().parent.name if path.stem == "config" else path.stem) or None

@@ -1,0 +1,1 @@
+"""How sure an answer is: residuals and spreads in, standard deviations out."""

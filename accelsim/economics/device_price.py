@@ -1,0 +1,159 @@
+"""Hourly price of one device of a run: the user's own, a named offer's share, or the cheapest
+on-demand offer's.
+
+A slice of a device is priced at its share: cores of a CPU, the fraction of a GPU's multiprocessors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TypedDict
+
+from accelsim.arguments import checked
+from accelsim.economics.offer import Quote
+from accelsim.economics.price import PriceBook, parse_discounts
+from accelsim.errors import InvalidValueError, OverBudgetError
+from accelsim.frozen import frozen
+from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
+
+
+@checked
+@frozen
+class PriceChoice:
+    """Which price a device is paid at.
+
+    Attributes:
+        offer: Offer to use, ``provider/region/instance[:kind]``; the cheapest that matches the
+            other fields where None.
+        usd_per_hour: Own price of the device, instead of an offer.
+        provider: Only offers of this provider.
+        region: Only offers of this region.
+        kind: Price kind: on_demand, spot, ...; on_demand where None.
+        discounts: What providers take off their list prices, ``aws=20%,gcp=0.1``.
+        max_usd_per_hour: Most that one device may cost; dearer ones are refused.
+    """
+
+    offer: str | None = None
+    usd_per_hour: float | None = None
+    provider: str | None = None
+    region: str | None = None
+    kind: str | None = None
+    discounts: str | None = None
+    max_usd_per_hour: float | None = None
+
+
+class PriceKeywords(TypedDict, total=False):
+    """Fields of `PriceChoice`, as keywords."""
+
+    offer: str | None
+    usd_per_hour: float | None
+    provider: str | None
+    region: str | None
+    kind: str | None
+    discounts: str | None
+    max_usd_per_hour: float | None
+
+
+@frozen
+class DevicePrice:
+    """Price of one device; None where unknown.
+
+    Attributes:
+        usd_per_hour: USD per hour.
+        offer: Offer it comes from, provider/region/instance[:kind]; None for a price of the user's.
+        as_of: Date of the offer's price; empty where it has none.
+    """
+
+    usd_per_hour: float | None
+    offer: str | None
+    as_of: str = ""
+
+
+def device_price(device: DeviceProfile, choice: PriceChoice | None = None) -> DevicePrice:
+    """Price of a device (or of a slice's share of it).
+
+    Args:
+        device: Profile.
+        choice: Which price; the cheapest on-demand offer where None.
+
+    Raises:
+        InvalidValueError: If the price is out of range or beside an offer, or the offer is of
+            another device.
+        OverBudgetError: If it is more than the most that the device may cost.
+        UnknownNameError: If there is no such offer.
+    """
+    wanted = PriceChoice() if choice is None else choice
+    if wanted.usd_per_hour is not None:
+        return DevicePrice(_own_price(wanted), None)
+    whole, share = _share(device)
+    cores = device.core_count.value if isinstance(device, CpuProfile) else None
+    quote = _quote(wanted, whole, cores)
+    if quote is None:
+        return DevicePrice(None, None)
+    _check_offer(quote, whole)
+    price = quote.usd_per_hour(share, core_count=cores)
+    if price is not None and wanted.max_usd_per_hour is not None:
+        _check_cap(device.name, price, quote.quote_id, wanted.max_usd_per_hour)
+    return DevicePrice(price, quote.quote_id, quote.offer.dated(quote.kind))
+
+
+def _check_cap(device: str, price: float, offer: str, cap: float) -> None:
+    if cap <= 0:
+        raise InvalidValueError("max_usd_per_hour", cap, "a finite number > 0")
+    if price > cap:
+        allowed = f"at least {price:.4g}, the price of {device} at {offer}"
+        remedy = "Choose another device, region or kind."
+        raise OverBudgetError("max_usd_per_hour", cap, allowed, remedy)
+
+
+def _own_price(choice: PriceChoice) -> float:
+    """A price of the user's, which stands beside no offer."""
+    price = choice.usd_per_hour
+    others = asdict(choice) | {"usd_per_hour": None}
+    beside = next((value for value in others.values() if value is not None), None)
+    if beside is not None:
+        allowed = f"no value beside the choice of an offer, {beside}"
+        raise InvalidValueError("usd_per_hour", price, allowed, "Give one of them.")
+    if price is None or price < 0:
+        raise InvalidValueError("usd_per_hour", price, "a finite number >= 0")
+    return float(price)
+
+
+def _quote(choice: PriceChoice, device: str, core_count: float | None) -> Quote | None:
+    """The offer named, or the cheapest of those chosen among."""
+    others = (choice.offer, choice.provider, choice.region, choice.discounts)
+    is_plain = all(other is None for other in others)
+    book = PriceBook.load(device=device if is_plain else None)
+    if choice.discounts is not None:
+        book = book.with_discounts(parse_discounts(choice.discounts))
+    if choice.offer is None:
+        return book.cheapest(
+            device,
+            choice.kind or "on_demand",
+            core_count=core_count,
+            provider=choice.provider,
+            region=choice.region,
+        )
+    for name in ("provider", "region", "kind"):
+        value = getattr(choice, name)
+        if value is not None:
+            allowed = f"no value beside the offer {choice.offer}"
+            raise InvalidValueError(name, value, allowed, "The offer says it already.")
+    return book.find(choice.offer)
+
+
+def _share(device: DeviceProfile) -> tuple[str, float]:
+    """Name of the whole device, and the fraction of a GPU's multiprocessors this one has; a CPU's
+    cores say its own.
+    """
+    whole = getattr(device, "slice_of", None) or device.name
+    return whole, device.slice_fraction if isinstance(device, GpuProfile) else 1.0
+
+
+def _check_offer(quote: Quote, device: str) -> None:
+    """A named offer must be for this device (or for one the price list does not name)."""
+    if quote.offer.device not in {None, device}:
+        remedy = f"List offers of {device} with: accelsim offers list --device {device}"
+        raise InvalidValueError(
+            "offer", quote.quote_id, f"an offer of {device}, not of {quote.offer.device}", remedy
+        )

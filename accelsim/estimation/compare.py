@@ -1,0 +1,319 @@
+"""Compare models over devices: one estimate per pair, with the best of each column and the reasons
+of those that failed.
+
+A pair that cannot run (an operator or dtype the device lacks, a model that does not fit) stays in
+the comparison with its reason; it is never dropped.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from accelsim.arguments import checked
+from accelsim.catalog import group_devices
+from accelsim.errors import (
+    DoesNotFitError,
+    OverBudgetError,
+    UnknownNameError,
+    UnsupportedOperatorError,
+)
+from accelsim.estimation.estimate import NESTED, Estimate, estimate
+from accelsim.estimation.options import (
+    EstimateKeywords,
+    PriceChoice,
+    RunOptions,
+    of_mode,
+    options_and_price,
+)
+from accelsim.estimation.run import resolve
+from accelsim.frozen import frozen
+from accelsim.hardware.profile import DeviceProfile
+from accelsim.result import json_text
+from accelsim.workloads.model import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch.nn import Module
+
+#: Columns where less is better, and where more is.
+BEST_LOW = (
+    "latency_s",
+    "energy_per_sample_j",
+    "cost_usd_per_1000",
+    "time_to_first_token_s",
+    "time_per_output_token_s",
+    "cost_usd_per_million_tokens",
+    "energy_j",
+    "average_power_w",
+    "memory_bytes",
+    "usd_per_hour",
+)
+BEST_HIGH = ("throughput_per_s", "tokens_per_s")
+#: Columns that a notebook shows, with their units.
+_SHOWN = {
+    "latency_s": "time, s",
+    "throughput_per_s": "per s",
+    "energy_per_sample_j": "energy, J",
+    "cost_usd_per_1000": "USD per 1,000",
+}
+_MOST_ROWS = 200
+
+
+#: Figures with intervals, and those of a run compiled beside the same run issued eagerly.
+_FIGURES = (
+    "latency_s",
+    "throughput_per_s",
+    "energy_per_sample_j",
+    "cost_usd_per_1000",
+)
+
+
+@frozen
+class ComparisonRow:
+    """One pair: its estimate, or why there is none.
+
+    Attributes:
+        workload: Model.
+        device: Device.
+        mode: Mode.
+        estimate: The estimate; None where it cannot run.
+        reason: Why it cannot run, or does not fit.
+        compiled: The same run compiled, where eager ones wait for their operators to be issued.
+    """
+
+    workload: str
+    device: str
+    mode: str
+    estimate: Estimate | None
+    reason: str | None = None
+    compiled: Estimate | None = None
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether PyTorch runs it operator by operator."""
+        e = self.estimate
+        return e is not None and e.fits and (e.stack, e.execution) == ("pytorch", "eager")
+
+    def beside(self) -> dict[str, Any]:
+        """What stands beside the estimate's figures: warnings, ends of intervals, and figures of
+        the run compiled.
+        """
+        e = self.estimate
+        found: dict[str, Any] = {"warnings": list(e.warnings if e else ())}
+        for name in _FIGURES:
+            ends = (None, None, None) if e is None else e.interval(name)
+            found[f"{name}_low"], found[f"{name}_high"], _ = ends
+            found[f"compiled_{name}"] = getattr(self.compiled, name, None)
+        return found
+
+
+@frozen
+class Comparison:
+    """Estimates of several models on several devices."""
+
+    rows: tuple[ComparisonRow, ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[ComparisonRow]:
+        return iter(self.rows)
+
+    def __getitem__(self, place: int) -> ComparisonRow:
+        return self.rows[place]
+
+    def __repr__(self) -> str:
+        done = sum(row.estimate is not None for row in self.rows)
+        return f"<Comparison: {len(self)} pairs, {done} estimated>"
+
+    def _repr_html_(self) -> str:
+        """A row per pair with the figures people compare, as notebooks show it."""
+        head = "".join(f"<th>{name}</th>" for name in ("model", "device", "mode", *_SHOWN.values()))
+        rows = "".join(f"<tr>{_html_cells(row)}</tr>" for row in self.rows[:_MOST_ROWS])
+        left = len(self) - _MOST_ROWS
+        more = f"<p>{left:,} more rows</p>" if left > 0 else ""
+        return f"<table><tr>{head}</tr>{rows}</table>{more}"
+
+    def best(self, column: str) -> dict[tuple[str, str], str]:
+        """Device with the best predicted value of a column, per (workload, mode); `leaders` says
+        whether it wins.
+
+        Args:
+            column: A name in `BEST_LOW` or `BEST_HIGH`.
+
+        Raises:
+            UnknownNameError: If the column is in neither.
+        """
+        if column not in {*BEST_LOW, *BEST_HIGH}:
+            known = sorted({*BEST_LOW, *BEST_HIGH})
+            raise UnknownNameError("column", column, known, f"Columns: {', '.join(known)}.")
+        sign = -1.0 if column in BEST_HIGH else 1.0
+        found: dict[tuple[str, str], tuple[float, str]] = {}
+        for row in self.rows:
+            value = None if row.estimate is None else getattr(row.estimate, column)
+            if value is None:
+                continue
+            key, candidate = (row.workload, row.mode), (sign * value, row.device)
+            found[key] = min(found.get(key, candidate), candidate)
+        return {key: device for key, (_, device) in found.items()}
+
+    def leaders(self, column: str) -> dict[tuple[str, str], tuple[str, ...]]:
+        """Devices that may be the best of a column, per (workload, mode): the predicted best, and
+        those whose interval meets its own. Only where there is one does it win.
+
+        Args:
+            column: A name in `BEST_LOW` or `BEST_HIGH`.
+
+        Raises:
+            UnknownNameError: If the column is in neither.
+        """
+        found = {}
+        for key, device in self.best(column).items():
+            rows = [row for row in self.rows if (row.workload, row.mode) == key]
+            known = [row.estimate for row in rows if row.estimate is not None]
+            found[key] = (device, *tied_devices(known, device, column))
+        return found
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """One mapping per pair: the estimate's figures, or the reason there is none."""
+        return [
+            {"workload": r.workload, "device": r.device, "mode": r.mode, "reason": r.reason}
+            | ({} if r.estimate is None else r.estimate.figures())
+            | r.beside()
+            for r in self.rows
+        ]
+
+    def to_json(self) -> str:
+        """`to_dict` as JSON text."""
+        return json_text(self.to_dict())
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per pair with every scalar figure."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            [{k: v for k, v in row.items() if k not in NESTED} for row in self.to_dict()]
+        )
+
+
+def tied_devices(estimates: Sequence[Estimate], device: str, column: str) -> tuple[str, ...]:
+    """Other devices whose interval of a figure meets a device's.
+
+    Args:
+        estimates: Of one model in one mode.
+        device: The device.
+        column: The figure.
+    """
+    edges = {e.device: _edges(e, column) for e in estimates}
+    mine = edges[device]
+    return tuple(
+        name
+        for name, own in edges.items()
+        if name != device and own and mine and own[0] <= mine[1] and mine[0] <= own[1]
+    )
+
+
+def _edges(estimate: Estimate, column: str) -> tuple[float, float] | None:
+    """Ends of a figure's interval; both the figure where it has none."""
+    value = getattr(estimate, column)
+    if value is None:
+        return None
+    low, high, _ = estimate.interval(column)
+    return (value if low is None else low, value if high is None else high)
+
+
+@checked
+def compare(
+    workloads: str | Path | Workload | Module | Sequence[str | Path | Workload | Module],
+    devices: str | DeviceProfile | Iterable[str | DeviceProfile],
+    options: RunOptions | None = None,
+    price: PriceChoice | None = None,
+    *,
+    modes: str | Sequence[str] = ("inference",),
+    **keywords: Unpack[EstimateKeywords],
+) -> Comparison:
+    """Estimate every model on every device in every mode.
+
+    Args:
+        workloads: Names or workloads.
+        devices: Names, words of a group (`accelsim.catalog.DEVICE_GROUPS`) or profiles.
+        modes: "inference", "training" or both.
+        options: What runs, the same for all pairs; defaults where None.
+        price: Which price; the cheapest on-demand offer where None.
+        keywords: Fields of either, in place of theirs. One that does not apply to a model at all
+            (``output_len`` of an image classifier) is refused.
+
+    Raises:
+        InputError: If a name or setting is wrong. Pairs a device cannot run are rows with a reason
+            instead.
+    """
+    models = (
+        list(workloads)
+        if isinstance(workloads, Iterable) and not isinstance(workloads, str)
+        else [workloads]
+    )
+    wanted = [modes] if isinstance(modes, str) else list(modes)
+    listed = [devices] if isinstance(devices, str | DeviceProfile) else devices
+    profiles = [
+        named
+        for device in listed
+        for named in (group_devices(device) if isinstance(device, str) else (device,))
+    ]
+    chosen, paid = options_and_price(options, price, keywords)
+    by_mode = [replace(chosen, mode=mode) for mode in wanted]
+    if len(by_mode) > 1:
+        by_mode = [of_mode(options, options.mode) for options in by_mode]
+    groups = [_group(model, profiles, options, paid) for model in models for options in by_mode]
+    return Comparison(tuple(row for group in groups for row in group))
+
+
+def _group(
+    workload: str | Path | Workload,
+    devices: Sequence[str | DeviceProfile],
+    options: RunOptions,
+    price: PriceChoice,
+) -> list[ComparisonRow]:
+    """Rows of one model in one mode; where an eager one waits for its operators to be issued, and
+    the caller asked for no way of issuing them, eager ones stand beside the same run compiled.
+    """
+    rows = [_row(workload, device, options, price) for device in devices]
+    asked = options.model.execution or options.model.stack
+    waits = [row.estimate for row in rows if row.is_eager and row.estimate is not None]
+    if asked is not None or not any(e.bound == "dispatch" for e in waits):
+        return rows
+    compiled = replace(options, model=replace(options.model, execution="compiled"))
+    return [
+        replace(row, compiled=_row(workload, device, compiled, price).estimate)
+        if row.is_eager
+        else row
+        for row, device in zip(rows, devices, strict=True)
+    ]
+
+
+def _row(
+    workload: str | Path | Workload,
+    device: str | DeviceProfile,
+    options: RunOptions,
+    price: PriceChoice,
+) -> ComparisonRow:
+    try:
+        result = estimate(workload, device, options, price)
+    except (UnsupportedOperatorError, DoesNotFitError, OverBudgetError) as error:
+        named = resolve(workload, device)
+        pair = (named.workload.name, named.device.name, options.mode)
+        return ComparisonRow(*pair, None, str(error))
+    short_gb = result.memory_short_bytes / 1e9
+    missing = None if result.fits else f"does not fit: {short_gb:,.1f} GB short"
+    return ComparisonRow(result.workload, result.device, options.mode, result, missing)
+
+
+def _html_cells(row: ComparisonRow) -> str:
+    names = "".join(f"<th>{html.escape(x)}</th>" for x in (row.workload, row.device, row.mode))
+    if row.estimate is None or row.reason is not None:
+        return f'{names}<td colspan="{len(_SHOWN)}">{html.escape(row.reason or "")}</td>'
+    values = (getattr(row.estimate, column) for column in _SHOWN)
+    return names + "".join(f"<td>{'unknown' if x is None else f'{x:.4g}'}</td>" for x in values)

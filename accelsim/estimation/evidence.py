@@ -1,0 +1,297 @@
+"""What an estimate rests on, how far runs like it were from measurements, and how wide its interval
+must therefore be: from the residuals of the scoreboard's whole-model runs, which ship.
+
+A run is like another of the same mode, number format and kind of model (`Setting`). The sentence
+says what the parameters come from, then how far runs like it on the same device were predicted, or,
+where none was measured there, those on other devices of its class, as ranges, or that there are
+none. No interval is narrower than the residuals of its class's runs of its setting; where fewer
+than `_LEAST_ROWS` were measured, nor than those of its mode and kind of model, of its mode, or of
+its class. Runs of few boards say less of the next one, which the interval makes up for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+
+from accelsim.cost.fitted import calibration_folders, fitted_parameters
+from accelsim.cost.table import Tier
+from accelsim.errors import InputError
+from accelsim.estimation.likeness import Setting
+from accelsim.files.datafile import data_root, read_json
+from accelsim.frozen import frozen
+from accelsim.hardware.profile import DeviceProfile
+from accelsim.plain import Values
+
+#: File beside the accuracy report, written with it.
+EVIDENCE_NAME = "EVIDENCE.json"
+_MAX_BYTES = 1_000_000
+#: Runs that say something of a spread.
+_LEAST_ROWS = 5
+#: 95 % quantile of the normal distribution.
+_Z95 = 1.6448536269514722
+#: Median error from which on a device's figures decide nothing without a word.
+FAR_APE_FRACTION = 0.4
+#: Spread of ln(metered / predicted power) of a board: nine of ten rows of the scoreboard lie within
+#: 43 % on the B200, 33 % on the H100 and 29 % in training (suites serving-energy, training-power).
+POWER_LOG_SIGMA = 0.35
+_SHOWN_BOARDS = 3
+#: Where the figures of a calibrated machine come from.
+_CHECK = "calibrate check"
+
+
+@frozen
+class Evidence:
+    """What is known of predictions like this one.
+
+    Attributes:
+        basis: Where the parameters come from.
+        measured_rows: Measurements of this device they were fitted to; 0 at tier `spec`.
+        scope: "this device", "other devices", "overlays" (boards with an overlay processor) or
+            "none".
+        suite: Suites of the figures, or "calibrate check" on a calibrated machine; None where the
+            scope is "none".
+        rows: Rows behind them.
+        devices: Devices behind them.
+        median_ape_fraction: Least and greatest median error of a device.
+        p90_ape_fraction: Least and greatest 90th percentile of a device.
+        sentence: All of it in words.
+    """
+
+    basis: str
+    measured_rows: int
+    scope: str = "none"
+    suite: str | None = None
+    rows: int = 0
+    devices: int = 0
+    median_ape_fraction: tuple[float, float] | None = None
+    p90_ape_fraction: tuple[float, float] | None = None
+    sentence: str = ""
+
+    @property
+    def is_far(self) -> bool:
+        """Whether runs like it were more than `FAR_APE_FRACTION` off in the median."""
+        median = self.median_ape_fraction
+        return median is not None and sum(median) / 2 > FAR_APE_FRACTION
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """A warning where runs like it are far off."""
+        if not self.is_far or self.median_ape_fraction is None:
+            return ()
+        off = _range(list(self.median_ape_fraction))
+        return (f"measured runs like this one were {off} off (median): do not choose by it alone",)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        values = asdict(self).items()
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in values}
+
+
+@cache
+def shipped_evidence() -> Values:
+    """Runs and spreads that `accelsim.scoreboard.evidence_dict` made of the scoreboard; none where
+    the file is missing.
+    """
+    path = data_root() / "calibration" / EVIDENCE_NAME
+    empty: Values = {"runs": [], "spreads": {}}
+    return read_json(path, max_bytes=_MAX_BYTES) if path.is_file() else empty
+
+
+def residual_places(device_class: str, setting: Setting) -> tuple[str, ...]:
+    """Keys of spreads, from a class's runs of a setting to all runs of the class."""
+    mode, model = setting.mode, setting.model
+    return (
+        f"{device_class} {setting}",
+        f"{device_class} {mode} * {model}",
+        f"{device_class} {mode} * *",
+        f"{device_class} * * *",
+    )
+
+
+def has_own_spread(device: DeviceProfile, tier: Tier) -> bool:
+    """Whether a device's intervals come from whole networks on it: calibrated CPUs, whose check
+    measures them, and overlays of FPGAs, whose rates are fitted to them.
+    """
+    return tier is not Tier.SPEC and device.device_class in {"cpu", "fpga"}
+
+
+def residual_log_sigma(device_class: str, setting: Setting, left_out: str = "") -> float:
+    """Spread of ln(measured / predicted) of the class's runs like one; 0 where none was measured.
+
+    A group of few rows widens the spread of the next larger group, it does not narrow it. Nor is it
+    narrower than what any group with its small-sample correction says of one more board.
+
+    Args:
+        device_class: Class of the device.
+        setting: Of the run.
+        left_out: Board, trained model, or served model and engine, whose rows must not count; none
+            where empty.
+    """
+    spreads = shipped_evidence()["spreads"]
+    measured = [0.0]
+    of_others: list[float] = []
+    row_count = 0
+    for place in residual_places(device_class, setting):
+        entry = spreads.get(place)
+        if entry is None or (left_out and not entry["without"]):  # a group of one
+            continue
+        own = float(entry["without"].get(left_out, entry["log_sigma"]))
+        if row_count < _LEAST_ROWS:
+            measured.append(own)
+        row_count = entry["rows"]
+        origin_count = len(entry["without"]) - (left_out in entry["without"])
+        if origin_count > 1:
+            of_others.append(own * small_sample_ratio(origin_count))
+    return max(*measured, min(of_others, default=0.0))
+
+
+def small_sample_ratio(origin_count: int) -> float:
+    """Spread that holds 90 % of one more board's runs, over that of the boards measured.
+
+    Runs of one board, or of one trained model, share an error. The spread is taken about 0, so that
+    n boards are n degrees of freedom: the 95 % quantile of Student's t over the normal's (JCGM
+    100:2008, annex G), by its expansion (Abramowitz and Stegun, 26.7.5), 1 % low at n = 2.
+
+    Args:
+        origin_count: Boards or models n, >= 2.
+    """
+    terms = (
+        _Z95,
+        (_Z95**3 + _Z95) / 4,
+        (5 * _Z95**5 + 16 * _Z95**3 + 3 * _Z95) / 96,
+        (3 * _Z95**7 + 19 * _Z95**5 + 17 * _Z95**3 - 15 * _Z95) / 384,
+    )
+    quantile: float = sum(term / origin_count**power for power, term in enumerate(terms))
+    return quantile / _Z95
+
+
+@lru_cache(maxsize=256)
+def evidence(
+    device: str, device_class: str, tier: str, relatives: tuple[str, ...], setting: Setting
+) -> Evidence:
+    """What an estimate rests on, from the shipped residuals.
+
+    Args:
+        device: Catalogue name, with or without a slice.
+        device_class: "cpu", "gpu", "fpga" or "asic".
+        tier: Of the estimate.
+        relatives: Boards whose surfaces stand for the device's own.
+        setting: Of the run.
+    """
+    base = device.partition("@")[0]
+    rows, basis = _basis(base, tier, relatives)
+    if device_class == "fpga" and tier != "spec":
+        basis = f"fitted on published throughput of DPUs, Vitis AI {_overlay_releases(base)}"
+    if base == "local/cpu" and tier != "spec":
+        own = _own_check(rows, basis)
+        if own is not None:
+            return own
+    alike = [
+        run
+        for run in shipped_evidence()["runs"]
+        if run["class"] == device_class and run["setting"] == str(setting)
+    ]
+    if device_class == "fpga" and alike:  # the suite's rows are of many boards with an overlay
+        return _of_runs(basis, rows, alike, "overlays", f"{_count(alike)} on boards with a DPU")
+    mine = [run for run in alike if run["profile"] == base]
+    if mine:
+        return _of_runs(basis, rows, mine, "this device", f"{_count(mine)} like it on it")
+    none = f"no run like it ({setting.words}) was measured on it"
+    if not alike:
+        return Evidence(
+            basis, rows, sentence=f"{basis}; {none} or any other {device_class.upper()}"
+        )
+    boards = len({run["profile"] for run in alike})
+    others = f"on {_plural(f'other {device_class.upper()}', boards)}"
+    return _of_runs(basis, rows, alike, "other devices", f"{none}; {_count(alike)} {others}")
+
+
+def _overlay_releases(device: str) -> str:
+    """Releases whose throughput the rates of a board's overlay were fitted to; those of batch
+    engines are common to all.
+    """
+    from accelsim.cost.fpga.network_rates import shipped_rates
+
+    rates = shipped_rates()
+    has_engines = any(device in engine.boards for engine in rates.engines.values())
+    return "1.2 to 3.0" if has_engines else rates.newest
+
+
+Runs = list[Values]
+
+
+def _count(runs: Runs) -> str:
+    return _plural("whole-model run", sum(run["rows"] for run in runs))
+
+
+def _of_runs(basis: str, measured_rows: int, runs: Runs, scope: str, what: str) -> Evidence:
+    medians, p90s = ([run[name] for run in runs] for name in ("median", "p90"))
+    count = sum(run["rows"] for run in runs)
+    suites = ", ".join(dict.fromkeys(run["suite"] for run in runs))
+    verb = "was" if count == 1 else "were"
+    words = f"{what} {verb} within {_range(medians)} (median), {_range(p90s)} (p90) [{suites}]"
+    devices = len({run["profile"] for run in runs})
+    ranges = (min(medians), max(medians)), (min(p90s), max(p90s))
+    sentence = f"{basis}; {words}"
+    return Evidence(basis, measured_rows, scope, suites, count, devices, *ranges, sentence)
+
+
+def _own_check(rows: int, basis: str) -> Evidence | None:
+    """What ``accelsim calibrate check`` found on this machine; None where it has not checked
+    today's predictions.
+    """
+    folder = calibration_folders()[0]
+    try:
+        frozen, found = (
+            read_json(folder / name, max_bytes=_MAX_CHECK_BYTES)
+            for name in ("frozen.json", "results.json")
+        )
+        errors = [
+            abs(row["predicted_s"] / row["measured_s"] - 1.0)
+            for row in found["results"]
+            if row["measured_s"] and row["threads"] and found["frozen_hash"] == frozen["hash"]
+        ]
+    except (InputError, KeyError, TypeError):
+        return None
+    if not errors:
+        return None
+    median, p90 = (float(x) for x in np.quantile(errors, (0.5, 0.9)))
+    what = _plural("whole-model run", len(errors))
+    words = (
+        f"{what} on it {'was' if len(errors) == 1 else 'were'} within {_range([median])} "
+        f"(median), {_range([p90])} (p90)"
+    )
+    sentence = f"{basis}; {words} [accelsim calibrate check]"
+    return Evidence(
+        basis, rows, "this device", _CHECK, len(errors), 1, (median, median), (p90, p90), sentence
+    )
+
+
+_MAX_CHECK_BYTES = 20_000_000
+
+
+def _basis(device: str, tier: str, relatives: tuple[str, ...]) -> tuple[int, str]:
+    """Measured rows of the device behind the parameters, and where these come from."""
+    overlay = None if tier == "spec" else fitted_parameters(device)
+    if overlay is not None and overlay.rows:
+        return overlay.rows, f"fitted on {overlay.rows:,} measurements of this device"
+    if tier != "spec":
+        return 0, "fitted to published measurements of this device"
+    if not relatives:
+        return 0, "data sheet and class-wide parameters"
+    others = " and others" if len(relatives) > _SHOWN_BOARDS else ""
+    shown = ", ".join(relatives[:_SHOWN_BOARDS])
+    return 0, f"class-wide parameters with the kernel surfaces of {shown}{others}"
+
+
+def _plural(noun: str, count: int) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def _range(values: list[float]) -> str:
+    low, high = (f"{100 * edge:.0f}" for edge in (min(values), max(values)))
+    return f"{low} %" if low == high else f"{low} to {high} %"

@@ -1,0 +1,164 @@
+"""What would make a run fit that does not: a narrower precision, a smaller batch, a larger device
+of the class, or several of the device; where none of these is enough, several of the largest.
+
+Each change is tried alone and by the same memory model as the run itself
+(`accelsim.cost.memory`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, replace
+from functools import lru_cache
+from typing import Any
+
+from accelsim import catalog
+from accelsim.cost.memory import available_bytes
+from accelsim.dtype import PRECISIONS
+from accelsim.errors import InputError
+from accelsim.estimation.passes import RunPasses, run_passes
+from accelsim.estimation.run import ResolvedRun
+from accelsim.frozen import frozen
+from accelsim.hardware.profile import DeviceProfile
+from accelsim.workloads.sharding import Shard
+
+#: Devices that may share a model's heads and columns.
+_DEVICE_COUNTS = (2, 4, 8, 16, 32, 64)
+#: What a precision's weights may take less than its mean per weight says (an estimate: mixes of
+#: formats differ by the sizes of a model's layers).
+_MIX_MARGIN = 1.1
+_WORDS = {
+    "precision": "precision {}",
+    "batch": "batch {:,}",
+    "device": "device {}",
+    "device_count": "{} devices that share each layer (tensor parallelism)",
+    "devices": "{} that share each layer (tensor parallelism)",
+}
+
+
+@frozen
+class FittingChange:
+    """One change that makes a run fit.
+
+    Attributes:
+        what: "precision", "batch", "device", "device_count", or "devices": how many of another.
+        value: Its new value.
+        memory_bytes: Memory the changed run needs, on each device.
+    """
+
+    what: str
+    value: str | int
+    memory_bytes: float
+
+    def __str__(self) -> str:
+        return _WORDS[self.what].format(self.value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Field by field."""
+        return asdict(self)
+
+
+def fitting_changes(run: ResolvedRun, passes: RunPasses) -> tuple[FittingChange, ...]:
+    """Changes that make a run fit, each alone; empty where none is known.
+
+    Args:
+        run: A run that does not fit its device.
+        passes: Its passes.
+    """
+    weights = passes.memory.weight_bytes
+    found = (
+        _precision(run, weights),
+        _batch(run, passes),
+        _device(run, passes),
+        _device_count(run, weights),
+    )
+    enough = tuple(change for change in found if change is not None)
+    together = None if enough else _devices(run, weights)
+    return enough if together is None else (together,)
+
+
+def _needed_bytes(run: ResolvedRun) -> float:
+    return run_passes(run).memory.total_bytes
+
+
+def _first_fit(
+    run: ResolvedRun, what: str, runs: Iterator[tuple[str | int, ResolvedRun]]
+) -> FittingChange | None:
+    room = run.available_bytes
+    for value, changed in runs:
+        with suppress(InputError):
+            needed = _needed_bytes(changed)
+            if needed <= room:
+                return FittingChange(what, value, needed)
+    return None
+
+
+def _precision(run: ResolvedRun, weight_bytes: float) -> FittingChange | None:
+    """The widest narrower precision that stack and device run, of those whose weights alone fit;
+    first those that change the weights alone.
+    """
+    computes = run.device.peak_flop_per_s.keys()
+    most_bytes = run.available_bytes * _MIX_MARGIN
+    widest = sorted(PRECISIONS.values(), key=lambda p: (-p.weight.bytes, -p.compute.bytes))
+    narrower = [
+        p
+        for p in (p.on(computes) for p in widest if not run.stack.lacking(p))
+        if p.weight.bytes < run.precision.weight.bytes
+        and weight_bytes * p.weight.bytes / run.precision.weight.bytes <= most_bytes
+        and p.compute in computes
+        and (p.trainable or run.mode == "inference")
+    ]
+    changed = ((p.name, replace(run, precision=p)) for p in narrower)
+    return _first_fit(run, "precision", changed)
+
+
+def _batch(run: ResolvedRun, passes: RunPasses) -> FittingChange | None:
+    """The largest batch that fits: memory grows by the same with each sample."""
+    if run.batch == 1:
+        return None
+    one = replace(run, batch=1, accumulation=1)
+    first = _needed_bytes(one)
+    each = (passes.memory.total_bytes - first) / (run.batch - 1)
+    room = run.available_bytes
+    if first > room or each <= 0:
+        return None
+    most = min(run.batch - 1, 1 + int((room - first) / each))
+    return _first_fit(run, "batch", ((b, replace(one, batch=b)) for b in (most, max(most - 1, 1))))
+
+
+@lru_cache(maxsize=4)
+def _profiles(device_class: str) -> tuple[DeviceProfile, ...]:
+    """Catalogued devices of a class, those with the least memory first."""
+    profiles = [catalog.device(name) for name in catalog.device_names()]
+    of_class = [p for p in profiles if p.device_class == device_class]
+    return tuple(sorted(of_class, key=lambda p: (available_bytes(p), -p.year)))
+
+
+def _device(run: ResolvedRun, passes: RunPasses) -> FittingChange | None:
+    """The device of the class with the least memory that is enough, of the vendor if it has one."""
+    needed, share = passes.memory.total_bytes, run.stack.memory_fraction
+    profiles = _profiles(str(run.device.device_class))
+    for profile in sorted(profiles, key=lambda p: p.vendor != run.device.vendor):
+        computes = run.stack.runs(profile) and run.precision.compute in profile.peak_flop_per_s
+        if computes and available_bytes(profile, share) >= needed:
+            return FittingChange("device", profile.name, needed)
+    return None
+
+
+def _device_count(run: ResolvedRun, weight_bytes: float) -> FittingChange | None:
+    """The fewest devices that hold the run when each has its part of every layer."""
+    counts = (n for n in _DEVICE_COUNTS if weight_bytes / n <= run.available_bytes)
+    changed = ((n, replace(run, shard=Shard(tp=n))) for n in counts)
+    return _first_fit(run, "device_count", changed)
+
+
+def _devices(run: ResolvedRun, weight_bytes: float) -> FittingChange | None:
+    """The fewest of the class's largest device that the stack runs on."""
+    for profile in reversed(_profiles(str(run.device.device_class))):
+        if not run.stack.runs(profile) or run.precision.compute not in profile.peak_flop_per_s:
+            continue
+        found = _device_count(replace(run, device=profile), weight_bytes)
+        if found is not None:
+            return replace(found, what="devices", value=f"{found.value} x {profile.name}")
+    return None

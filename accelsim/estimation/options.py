@@ -1,0 +1,202 @@
+"""What runs, how it is trained and what it costs, as the caller says it.
+
+`ModelOptions`, `RunShape` and `TrainingOptions` say what runs, `RunOptions` holds the three, and
+`PriceChoice` stands apart, for a price is no property of a run. All are frozen and hashable. Every
+field may be left out: `None` is the default of the workload or the device, which
+`accelsim.estimation.run.resolve` fills in. Functions that take options take the same fields as
+keywords, too (`RunKeywords`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import field, fields, replace
+from typing import TypedDict
+
+from accelsim.arguments import checked
+from accelsim.cost.table import Execution
+from accelsim.dtype import Precision
+from accelsim.economics.device_price import PriceChoice, PriceKeywords
+from accelsim.frozen import frozen
+from accelsim.hardware.profile import DeviceProfile
+from accelsim.plain import Values
+from accelsim.workloads.options import ModelOptions
+
+__all__ = [
+    "EstimateKeywords",
+    "ModelOptions",
+    "PriceChoice",
+    "PriceKeywords",
+    "RunKeywords",
+    "RunOptions",
+    "RunShape",
+    "TrainingOptions",
+    "of_mode",
+    "options_and_price",
+    "run_options",
+]
+
+
+@checked
+@frozen
+class RunShape:
+    """Sizes of a run; the workload's own where None.
+
+    Attributes:
+        batch: Samples or sequences per iteration, >= 1.
+        seq_len: Input tokens per sequence.
+        output_len: Tokens generated per sequence; 0 runs one forward pass.
+        image_size: Side of the image, pixels.
+        steps: Denoising steps of an image, of diffusion models.
+    """
+
+    batch: int | None = None
+    seq_len: int | None = None
+    output_len: int | None = None
+    image_size: int | None = None
+    steps: int | None = None
+
+
+@checked
+@frozen
+class TrainingOptions:
+    """How a model is trained.
+
+    Attributes:
+        optimizer: sgd, momentum, adam, adamw or lamb; adamw where None.
+        accumulation: Parts the batch is split into, one after the other, before the optimizer's
+            step; must divide the batch.
+        recompute: Activation checkpointing: "full" keeps each layer's input and runs the layer
+            again, "selective" what attention without a fused kernel keeps; "none" where None.
+        lora_rank: Rank of adapters that are trained in place of the weights, which stay as they
+            are; all weights are trained where None.
+    """
+
+    optimizer: str | None = None
+    accumulation: int | None = None
+    recompute: str | None = None
+    lora_rank: int | None = None
+
+
+@checked
+@frozen
+class RunOptions:
+    """Everything that decides a run besides the model and the device.
+
+    Attributes:
+        mode: "inference" or "training".
+        model: How the model is represented and issued.
+        shape: Sizes.
+        training: How it is trained; of mode "training".
+        host: Device that runs operators the other cannot, with transfers charged; None refuses
+            them.
+        tier: "best" takes the best parameters the device has, "fitted" insists on its overlay,
+            "spec" takes the class-wide ones.
+        heap: "default", or "kept" where the memory allocator keeps what is freed (jemalloc,
+            tcmalloc, glibc told so) and nothing page-faults; for CPUs with a calibration.
+    """
+
+    mode: str = "inference"
+    model: ModelOptions = field(default_factory=ModelOptions)
+    shape: RunShape = field(default_factory=RunShape)
+    training: TrainingOptions = field(default_factory=TrainingOptions)
+    host: str | DeviceProfile | None = None
+    tier: str = "best"
+    heap: str = "default"
+
+
+class RunKeywords(TypedDict, total=False):
+    """Fields of `RunOptions` and of the three it holds, as keywords."""
+
+    mode: str
+    precision: str | Precision | None
+    weight_format: str | None
+    kv_format: str | None
+    stack: str | None
+    execution: str | Execution | None
+    layout: str | None
+    fused_attention: bool
+    sparse_weights: bool
+    batch: int | None
+    seq_len: int | None
+    output_len: int | None
+    image_size: int | None
+    steps: int | None
+    optimizer: str | None
+    accumulation: int | None
+    recompute: str | None
+    lora_rank: int | None
+    host: str | DeviceProfile | None
+    tier: str
+    heap: str
+
+
+class EstimateKeywords(RunKeywords, PriceKeywords, total=False):
+    """Keywords of an estimate: what runs and what it costs."""
+
+
+def _names(kind: type) -> frozenset[str]:
+    return frozenset(f.name for f in fields(kind))
+
+
+#: Group of `RunOptions` -> fields it has.
+_GROUPS = {
+    "model": _names(ModelOptions),
+    "shape": _names(RunShape),
+    "training": _names(TrainingOptions),
+}
+_OWN_FIELDS = _names(RunOptions) - set(_GROUPS)
+_PRICE_FIELDS = _names(PriceChoice)
+
+
+def run_options(options: RunOptions | None, keywords: Values) -> RunOptions:
+    """Options with keywords put in place of their fields.
+
+    Args:
+        options: Options to start from; defaults where None.
+        keywords: `RunKeywords`.
+
+    Raises:
+        TypeError: If a keyword is no field.
+    """
+    chosen = RunOptions() if options is None else options
+    for group, names in _GROUPS.items():
+        changes = {name: value for name, value in keywords.items() if name in names}
+        if changes:
+            chosen = replace(chosen, **{group: replace(getattr(chosen, group), **changes)})
+    own = {name: value for name, value in keywords.items() if name in _OWN_FIELDS}
+    unknown = keywords.keys() - own.keys() - set().union(*_GROUPS.values())
+    if unknown:
+        raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
+    return replace(chosen, **own)
+
+
+def of_mode(options: RunOptions, mode: str) -> RunOptions:
+    """Options of one mode, without those that say something of the other alone.
+
+    Args:
+        options: Options of a comparison of both modes.
+        mode: "inference" or "training".
+    """
+    if mode != "training":
+        return replace(options, mode=mode, training=TrainingOptions())
+    shape, model = replace(options.shape, output_len=None), replace(options.model, kv_format=None)
+    return replace(options, mode=mode, shape=shape, model=model)
+
+
+def options_and_price(
+    options: RunOptions | None, price: PriceChoice | None, keywords: Values
+) -> tuple[RunOptions, PriceChoice]:
+    """Options and price with keywords put in place of their fields.
+
+    Args:
+        options: Options to start from; defaults where None.
+        price: Price to start from; the cheapest on-demand offer where None.
+        keywords: `EstimateKeywords`.
+
+    Raises:
+        TypeError: If a keyword is no field.
+    """
+    of_price = {name: value for name, value in keywords.items() if name in _PRICE_FIELDS}
+    of_run = {name: value for name, value in keywords.items() if name not in _PRICE_FIELDS}
+    paid = replace(PriceChoice() if price is None else price, **of_price)
+    return run_options(options, of_run), paid

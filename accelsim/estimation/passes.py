@@ -1,0 +1,253 @@
+"""The passes of a run: which graphs run, how often, and what memory they need.
+
+Inference of an autoregressive model is one prefill and a decode step per further token; the steps'
+costs change slowly and almost linearly with the context, so they are costed at three contexts and
+summed with Simpson's weights instead of one by one. A training step whose batch is accumulated is
+its parts and one update. A diffusion model runs one pass per denoising step. Everything else is one
+pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from accelsim.cost.memory import MemoryFootprint, inference_footprint, training_footprint
+from accelsim.errors import InvalidValueError
+from accelsim.estimation.run import ResolvedRun
+from accelsim.frozen import frozen
+from accelsim.workloads.adapters import adapter_step
+from accelsim.workloads.fusion import fuse_elementwise
+from accelsim.workloads.graph import OperatorGraph, concatenate, is_kind
+from accelsim.workloads.model import Lowered, PassShape
+from accelsim.workloads.operator import CONV_KINDS, OperatorKind, Phase
+from accelsim.workloads.options import ModelOptions
+from accelsim.workloads.recomputation import recomputed
+from accelsim.workloads.training import training_graph
+
+# Graphs are immutable and lowered once: what is derived from one is kept beside it.
+_step = lru_cache(maxsize=64)(training_graph)
+_fused = lru_cache(maxsize=64)(fuse_elementwise)
+
+
+@frozen(eq=False)
+class Pass:
+    """One graph and how many times it runs.
+
+    Attributes:
+        name: "forward", "training step", "prefill" or "decode".
+        graph: The operators, as the stack fuses them.
+        repeats: Times it runs (decode steps this graph stands for); need not be whole.
+    """
+
+    name: str
+    graph: OperatorGraph
+    repeats: float = 1.0
+
+
+@frozen(eq=False)
+class RunPasses:
+    """Passes of one iteration with its memory and model FLOP."""
+
+    passes: tuple[Pass, ...]
+    memory: MemoryFootprint
+    parameter_count: int
+    model_flop: float
+    total_bytes: float
+    input_bytes: float
+
+    def has(self, kinds: frozenset[OperatorKind]) -> bool:
+        """Whether any operator is of these kinds."""
+        return any(is_kind(p.graph.kind, kinds).any() for p in self.passes)
+
+
+def check_effect(asked: ModelOptions, run: ResolvedRun) -> None:
+    """Refuse options of operators that the model has none of, by name.
+
+    Raises:
+        InvalidValueError: Naming the first.
+    """
+    if asked.layout is not None and not run_passes(run).has(CONV_KINDS):
+        allowed = f"no value: {run.workload.name} has no convolutions"
+        raise InvalidValueError("layout", asked.layout, allowed, "Leave layout out.")
+    if not asked.fused_attention:
+        fused = run_passes(replace(run, fused_attention=True, recompute="none"))
+        if not fused.has(frozenset({OperatorKind.ATTENTION})):
+            allowed = f"true: {run.workload.name} has no attention"
+            raise InvalidValueError("fused_attention", False, allowed, "Leave it out.")
+
+
+def run_passes(run: ResolvedRun) -> RunPasses:
+    """Lower a run to passes.
+
+    Raises:
+        InvalidValueError: If the workload cannot be lowered at these sizes.
+    """
+    if run.mode == "training":
+        return _training(run)
+    if run.output_len > 0:
+        return _generation(run)
+    lowered = _lower(run, Phase.FORWARD)
+    memory = inference_footprint(lowered.graph, lowered.parameter_bytes)
+    return _passes(run, [("forward", lowered.graph, float(run.steps))], memory, lowered)
+
+
+def _shape(run: ResolvedRun, **changes: int) -> PassShape:
+    default = run.workload.default
+    sizes = {
+        "batch": run.batch // run.accumulation,
+        "seq_len": run.seq_len,
+        "image_size": run.image_size,
+        "target_len": default.target_len,
+    }
+    return PassShape(**(sizes | changes))
+
+
+def _lower(run: ResolvedRun, phase: Phase, **changes: int) -> Lowered:
+    shape = _shape(run, **changes)
+    return run.workload.lower(
+        shape,
+        run.precision,
+        phase,
+        fused_attention=run.fused_attention,
+        shard=run.shard,
+        is_training=run.mode == "training",
+    )
+
+
+@frozen(eq=False)
+class TrainingStep:
+    """Rows of one training step of a part of the batch.
+
+    Attributes:
+        forward: Forward rows, with what each keeps for the backward pass.
+        rows: All rows of the step.
+        lowered: The counts of the model.
+    """
+
+    forward: OperatorGraph
+    rows: OperatorGraph
+    lowered: Lowered
+
+
+def training_step(run: ResolvedRun) -> TrainingStep:
+    """Forward, backward and optimizer rows of a training run's part of the batch.
+
+    Raises:
+        InvalidValueError: If the workload cannot be lowered at these sizes.
+    """
+    forward = _lower(run, Phase.FORWARD)
+    graph, counts = forward.graph, (forward.parameter_count, forward.parameter_tensor_count)
+    if run.lora_rank is not None:
+        words = _predicts_words(run)
+        asked = (run.lora_rank, run.precision, run.optimizer)
+        step = adapter_step(graph, *asked, predicts_words=words)
+        return _checkpointed(run, TrainingStep(graph, step, forward))
+    if run.workload.captured is None:
+        words = _predicts_words(run)
+        step = _step(graph, *counts, run.precision, run.optimizer, predicts_words=words)
+        return _checkpointed(run, TrainingStep(graph, step, forward))
+    from accelsim.workloads.capture.captured import captured_training
+
+    rule = run.optimizer.name
+    step = captured_training(run.workload, _shape(run), run.precision, optimizer_name=rule)
+    # with what training keeps, unlike the inference pass
+    return TrainingStep(step.take(step.phase == int(Phase.FORWARD)), step, forward)
+
+
+def _checkpointed(run: ResolvedRun, step: TrainingStep) -> TrainingStep:
+    """The step with what activation checkpointing drops and makes again."""
+    if run.recompute == "none":
+        return step
+    kept, again = recomputed(step.forward, run.recompute)
+    is_forward = step.rows.phase == int(Phase.FORWARD)
+    rows = _joined([step.rows.take(is_forward), again, step.rows.take(~is_forward)])
+    return replace(step, forward=kept, rows=rows)
+
+
+def _joined(graphs: list[OperatorGraph]) -> OperatorGraph:
+    return concatenate([graph for graph in graphs if len(graph)])
+
+
+def _predicts_words(run: ResolvedRun) -> bool:
+    """Whether the last product scores the words of a vocabulary at every position: decoders of all
+    sorts, encoders with a head for masked words, and recurrent models of language.
+    """
+    head = getattr(run.workload.parameters, "head", None)
+    is_recurrent = run.workload.task in {"language-modelling", "translation"}
+    return run.workload.autoregressive or is_recurrent or head in {"masked_lm", "pretraining"}
+
+
+def _training(run: ResolvedRun) -> RunPasses:
+    found = training_step(run)
+    step, forward = found.rows, found.lowered
+    is_update = step.phase == int(Phase.OPTIMIZER)
+    adapters = 0 if run.lora_rank is None else int(step.dims[is_update, 0].sum())
+    counts = forward.parameter_count + adapters
+    memory = training_footprint(found.forward, step, counts, run.precision, run.optimizer)
+    if run.accumulation == 1:
+        return _passes(run, [("training step", step, 1.0)], memory, forward)
+    part, update = step.take(~is_update), step.take(is_update)
+    parts = [("part of the batch", part, float(run.accumulation)), ("optimizer", update, 1.0)]
+    return _passes(run, parts, memory, forward)
+
+
+def _generation(run: ResolvedRun) -> RunPasses:
+    prompt, tokens = run.seq_len, run.output_len
+    prefill = _lower(run, Phase.PREFILL)
+    graphs = [("prefill", prefill.graph, 1.0)]
+    # an encoder-decoder attends to its prompt as the source: its own cache starts with the start
+    # token
+    cached = 1 if run.workload.default.target_len else prompt
+    for context, repeats in decode_contexts(cached, tokens - 1):
+        step = _lower(run, Phase.DECODE, seq_len=1, context_len=context, source_len=prompt)
+        graphs.append(("decode", step.graph, repeats))
+    cache = prefill.kv_bytes_per_token * run.batch * (prompt + tokens)
+    memory = inference_footprint(prefill.graph, prefill.parameter_bytes, cache)
+    return _passes(run, graphs, memory, prefill)
+
+
+def decode_contexts(prompt: int, steps: int) -> list[tuple[int, float]]:
+    """Contexts to cost and how many steps each stands for: Simpson's rule over the first, middle
+    and last step.
+    """
+    if steps <= 0:
+        return []
+    first, last = prompt, prompt + steps - 1
+    if steps <= 2:
+        return [(context, 1.0) for context in range(first, last + 1)]
+    return [(first, steps / 6), ((first + last) // 2, 4 * steps / 6), (last, steps / 6)]
+
+
+def _passes(
+    run: ResolvedRun,
+    graphs: list[tuple[str, OperatorGraph, float]],
+    memory: MemoryFootprint,
+    lowered: Lowered,
+) -> RunPasses:
+    fuses = run.stack_path.fuses
+    passes = tuple(
+        Pass(name, g if fuses == "nothing" else _fused(g, epilogues=fuses == "epilogues"), repeats)
+        for name, g, repeats in graphs
+    )
+    return RunPasses(
+        passes,
+        memory,
+        lowered.parameter_count,
+        sum(g.model_flop * repeats for _, g, repeats in graphs),
+        sum(p.graph.total_bytes * p.repeats for p in passes),
+        input_bytes(graphs[0][1]),
+    )
+
+
+def input_bytes(graph: OperatorGraph) -> float:
+    """Bytes of one batch as it comes from the host: operands no row wrote; 8-byte ids for
+    lookups.
+    """
+    roots = graph.dependency_offset[1:] == graph.dependency_offset[:-1]
+    forward = (graph.phase != int(Phase.BACKWARD)) & (graph.phase != int(Phase.OPTIMIZER))
+    lookup = (graph.kind == int(OperatorKind.EMBEDDING)) | (
+        graph.kind == int(OperatorKind.EMBEDDING_BAG)
+    )
+    tensors = graph.read_bytes[roots & forward & ~lookup].sum()
+    return float(tensors + 8.0 * graph.dims[roots & forward & lookup, 0].sum())

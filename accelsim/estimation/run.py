@@ -1,0 +1,548 @@
+"""One run: a model, a device, and how it is run, resolved and checked.
+
+`resolve` turns names into profiles and workloads, fills defaults in, and refuses bad values with
+the field, the value and the range, before anything is computed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from numbers import Integral
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, get_args
+
+from accelsim import __version__, catalog
+from accelsim.catalog import stacks as stack_catalog
+from accelsim.catalog import workloads as workload_catalog
+from accelsim.catalog.stacks import Stack, StackPath
+from accelsim.cost.fitted import fitted_parameters
+from accelsim.cost.gpu import GpuParameters
+from accelsim.cost.gpu.machine import GpuMachine
+from accelsim.cost.memory import available_bytes
+from accelsim.cost.registry import HEAPS
+from accelsim.cost.stack import FamilySpread, MatrixVector, StackEffect
+from accelsim.cost.table import Execution
+from accelsim.dtype import PRECISIONS, Dtype, Precision
+from accelsim.errors import InvalidValueError, UnsupportedOperatorError
+from accelsim.estimation.options import RunKeywords, RunOptions, run_options
+from accelsim.frozen import frozen
+from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceProfile, GpuProfile
+from accelsim.plain import Document
+from accelsim.result import Provenance
+from accelsim.workloads.model import Workload
+from accelsim.workloads.options import ModelOptions
+from accelsim.workloads.sharding import WHOLE, Shard
+from accelsim.workloads.training import Optimizer
+from accelsim.workloads.training import optimizer as find_optimizer
+
+if TYPE_CHECKING:
+    from accelsim.hardware.cluster import Cluster
+
+Mode = Literal["inference", "training"]
+_LARGEST = {
+    "batch": 1_048_576,
+    "seq_len": 10_000_000,
+    "output_len": 10_000_000,
+    "image_size": 16_384,
+    "steps": 10_000,
+    "accumulation": 1_048_576,
+    "lora_rank": 65_536,
+}
+#: Ways of activation checkpointing.
+_RECOMPUTE = ("none", "selective", "full")
+#: Precisions tried in order where the caller names none.
+_PREFERRED = {
+    "inference": ("bf16", "fp16", "int8", "int16", "fp32"),
+    "training": ("bf16", "fp16", "fp32"),
+}
+
+
+@frozen(slots=False, eq=False)
+class ResolvedRun:
+    """Everything one estimate depends on: names looked up, defaults filled in.
+
+    Attributes:
+        workload: The model.
+        device: The device.
+        batch: Samples or sequences per iteration.
+        precision: Dtypes.
+        mode: Inference or training.
+        stack: Software that runs it.
+        execution: How operators are issued.
+        seq_len: Input tokens per sequence; 0 where the model has none.
+        output_len: Generated tokens per sequence; 0 for one forward pass.
+        image_size: Side of the image; 0 for the model's own.
+        optimizer: Update rule of training.
+        accumulation: Parts of a training step's batch, one after the other.
+        recompute: Activation checkpointing of training: none, selective or full.
+        steps: Passes a result takes: denoising steps of an image.
+        fused_attention: Whether attention is one operator.
+        host: Device that runs what `device` cannot; None refuses.
+        tier: Parameters to predict with.
+        sparse_weights: Whether weights are pruned to the structured sparsity the chip has a rate
+            for.
+        heap: "default", or "kept" where the memory allocator keeps what is freed; calibrated CPUs.
+        layout: Of convolutions; empty where the stack chooses.
+        unseen_board: Board whose rows must not have shaped the stack's ratios; none where empty.
+        shard: The rank's part of the model.
+        cluster: What joins the ranks; None for one device.
+        lora_rank: Rank of the adapters that alone are trained; None trains all weights.
+    """
+
+    workload: Workload
+    device: DeviceProfile
+    batch: int
+    precision: Precision
+    mode: Mode
+    stack: Stack
+    execution: Execution
+    seq_len: int
+    output_len: int
+    image_size: int
+    optimizer: Optimizer
+    accumulation: int
+    fused_attention: bool
+    host: CpuProfile | GpuProfile | None
+    tier: str = "best"
+    sparse_weights: bool = False
+    heap: str = "default"
+    layout: str = ""
+    unseen_board: str = ""
+    shard: Shard = WHOLE
+    cluster: Cluster | None = None
+    lora_rank: int | None = None
+    recompute: str = "none"
+    steps: int = 1
+
+    @property
+    def stack_path(self) -> StackPath:
+        """How the stack runs it."""
+        return _path(self.stack, self.execution)
+
+    @property
+    def stack_effect(self) -> StackEffect:
+        """What the stack does to the costs of its operators."""
+        asked = (str(self.device.device_class), self.mode, self.unseen_board)
+        layout = self.stack.layouts.get(self.layout)
+        return StackEffect.of(
+            self.stack.ratios(*asked),
+            transform_s=None if layout is None else layout.transform_s,
+            host=self.stack.version.gpu_host_ratio if asked[0] == "gpu" else 1.0,
+            library_call_s=self.library_call_s,
+            spread=FamilySpread(**self.stack.log_sigmas(*asked)),
+            of_arithmetic=asked[0] == "asic",
+            **_own_kernels(self),
+        )
+
+    @property
+    def library_call_s(self) -> float | None:
+        """Host time for each kernel of a library that a compiled network calls; None elsewhere."""
+        time_us = self.stack_path.library_call_us
+        return None if time_us is None else time_us * 1e-6
+
+    @property
+    def available_bytes(self) -> float:
+        """Memory the run can allocate on its device."""
+        return available_bytes(self.device, self.stack.memory_fraction)
+
+    @property
+    def provenance(self) -> Provenance:
+        """Version of accelsim, and content of the device, the workload and the device's overlay."""
+        fitted = {} if self.tier == "spec" else device_parts(self.device)
+        parts = {"device": self.device} | workload_parts(self.workload) | fitted
+        return Provenance(__version__, None, parts)
+
+    def to_dict(self) -> Document:
+        """Names and sizes, ready for JSON."""
+        named: Document = {
+            "workload": self.workload.name,
+            "device": self.device.name,
+            "mode": self.mode,
+            "batch": self.batch,
+            "precision": self.precision.name,
+            "compute_format": self.precision.compute.label,
+            "weight_format": self.precision.weight.label,
+            "kv_format": self.precision.kv_cache.label,
+            "stack": self.stack.label,
+            "execution": self.execution.value,
+            "layout": self.layout or None,
+            "seq_len": self.seq_len,
+            "output_len": self.output_len,
+            "image_size": self.image_size,
+            "optimizer": self.optimizer.name if self.mode == "training" else None,
+            "accumulation": self.accumulation,
+            "recompute": self.recompute,
+            "lora_rank": self.lora_rank,
+            "steps": self.steps,
+            "fused_attention": self.fused_attention,
+            "sparse_weights": self.sparse_weights,
+            "host": None if self.host is None else self.host.name,
+            "tier": self.tier,
+            "heap": self.heap,
+        }
+        if self.cluster is not None:
+            ranks = {group.label: count for group, count in self.shard.ranks.items() if count > 1}
+            named |= {"cluster": self.cluster.name, "ranks": ranks}
+        return named
+
+
+def _own_kernels(run: ResolvedRun) -> Document:
+    """Fields of `StackEffect` for a stack that brings kernels of its own to a GPU.
+
+    A lane's multiply-add is two operations of the stated vector rate.
+    """
+    device, own = run.device, run.stack.own_kernels
+    if own is None or not isinstance(device, GpuProfile):
+        return {}
+    machine = GpuMachine.of(device, GpuParameters.class_wide())
+    byte_s, core_s = 1.0 / machine.stream_bytes_per_s, 0.0
+    if device.vendor == "NVIDIA" and run.unseen_board != own.core_bytes_of:
+        core_s = 1.0 / (machine.sm_count * machine.clock_hz * own.core_bytes)
+    weight_s = 2.0 * own.operations_per_weight / machine.vector_flop_per_s
+    found: Document = {
+        "matrix_vector": MatrixVector(own.rows, weight_s, byte_s, max(byte_s, core_s)),
+        "wide_byte_s": byte_s * own.activations_in_32_bits,
+    }
+    sums = device.matrix_fp32_accumulate_flop_per_s.get(Dtype.FP16)
+    whole = device.matrix_flop_per_s.get(Dtype.FP16)
+    if own.sums_in_16_bits and sums is not None and whole is not None:
+        found["sums_ratio"] = sums.value / whole.value
+    return found
+
+
+def device_parts(device: DeviceProfile) -> Document:
+    """What a device's figures are made with, for `Provenance`: its profile and its overlay."""
+    parts: Document = {"device": device}
+    overlay = fitted_parameters(device.whole_name)
+    if overlay is not None:
+        fitted = sorted(overlay.parameters.items())
+        parts["overlay"] = (overlay.device, overlay.date, overlay.data, overlay.rows, fitted)
+    return parts
+
+
+def workload_parts(workload: Workload) -> Document:
+    """What tells a workload from another of its name, for `Provenance`."""
+    return {"workload": partial(_content, workload)}
+
+
+def _content(workload: Workload) -> tuple[Any, ...]:
+    """What tells a workload from another of its name."""
+    if workload.captured is None:
+        return workload.name, workload.parameters, None
+    from accelsim.workloads.capture.captured import captured_document
+
+    return workload.name, workload.parameters, captured_document(workload)
+
+
+def resolve(
+    workload: str | Path | Workload,
+    device: str | DeviceProfile,
+    options: RunOptions | None = None,
+    **keywords: Unpack[RunKeywords],
+) -> ResolvedRun:
+    """Look names up, fill defaults in and check every value.
+
+    Args:
+        workload: Name, path of a workload file, or a `Workload`.
+        device: Name (slices like ``epyc-7763@8vcpu`` too) or a profile.
+        options: What runs; defaults where None.
+        keywords: Fields of `RunOptions` and of the options it holds, in place of theirs.
+
+    Raises:
+        UnknownNameError: If a device, workload, precision or optimizer does not exist.
+        InvalidValueError: If a size or choice is out of range.
+        UnsupportedOperatorError: If training is asked of a device that has integer arithmetic
+            alone, or sparse weights of one that has no sparse rate for them.
+    """
+    chosen = run_options(options, keywords)
+    named = (str, Path)
+    workload = _captured(workload, chosen.mode)
+    model = workload_catalog.workload(str(workload)) if isinstance(workload, named) else workload
+    profile = catalog.device(device) if isinstance(device, str) else device
+    mode = cast("Mode", _choice("mode", chosen.mode, get_args(Mode)))
+    _check_used(chosen, model)
+    shape = chosen.shape
+    batch = _size("batch", shape.batch, model.default.batch, 1)
+    policy = _precision(chosen.model, model, profile, mode)
+    stack = _stack(chosen.model.stack, profile, mode, model, policy)
+    execution = _execution(chosen.model, stack, profile)
+    return ResolvedRun(
+        workload=model,
+        device=profile,
+        batch=batch,
+        precision=policy,
+        mode=mode,
+        stack=stack,
+        execution=execution,
+        seq_len=_sequence("seq_len", shape.seq_len, model.default.seq_len, model),
+        output_len=0 if mode == "training" else _output_len(shape.output_len, model),
+        image_size=_size("image_size", shape.image_size, model.default.image_size, 0),
+        optimizer=find_optimizer(chosen.training.optimizer or "adamw"),
+        accumulation=_accumulation(chosen.training.accumulation, batch),
+        recompute=_choice("recompute", chosen.training.recompute or "none", _RECOMPUTE),
+        lora_rank=_optional("lora_rank", chosen.training.lora_rank),
+        steps=_size("steps", shape.steps, 1, 1),
+        fused_attention=chosen.model.fused_attention and stack.version.fused_attention,
+        host=resolve_host(chosen.host),
+        tier=chosen.tier,
+        sparse_weights=chosen.model.sparse_weights,
+        heap=_choice("heap", chosen.heap, HEAPS),
+        layout=_layout(chosen.model.layout, stack, execution),
+    )
+
+
+def _captured(workload: Any, mode: str) -> Any:
+    """A torch module as a workload, captured at the inputs it names; anything else as it is."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(workload, torch.nn.Module):
+        return workload
+    from accelsim.workloads.capture.torch.module import capture
+
+    return capture(workload, training=mode == "training")
+
+
+def _precision(
+    options: ModelOptions, workload: Workload, device: DeviceProfile, mode: Mode
+) -> Precision:
+    """The policy asked for, the one the model is published in, or the device's usual one, with the
+    formats named beside it.
+    """
+    published = workload.quantised if mode == "inference" else None
+    usual = default_precision(device, mode)
+    policy = _on_chip(options.policy(usual if published is None else published), device)
+    if mode == "training" and not policy.trainable:
+        if options.precision is None:
+            reason = f"{policy.name} is its only arithmetic"
+            remedy = "Choose another device."
+            raise UnsupportedOperatorError(device.name, "training", reason, remedy)
+        trainable = ", ".join(p.name for p in PRECISIONS.values() if p.trainable)
+        raise InvalidValueError("precision", policy.name, f"for training one of {trainable}")
+    if options.sparse_weights:
+        _check_sparse(device, policy, mode)
+    if mode == "training" and options.weight_format is not None:
+        remedy = "Leave weight_format out."
+        raise InvalidValueError(
+            "weight_format", options.weight_format, "no value in training", remedy
+        )
+    return policy
+
+
+def _on_chip(policy: Precision, device: DeviceProfile) -> Precision:
+    """The policy as a chip runs it: weights it cannot multiply as they are stored are widened.
+
+    llama.cpp multiplies its formats as bytes on CPUs (ggml-cpu's vec_dot kernels) and widens them
+    elsewhere.
+    """
+    fitted = policy.on(device.peak_flop_per_s.keys())
+    if policy.is_file and isinstance(device, CpuProfile):
+        return replace(fitted, compute=Dtype.INT8)
+    return fitted
+
+
+def _accumulation(count: int | None, batch: int) -> int:
+    """Parts of a step's batch; must divide it."""
+    parts = _size("accumulation", count, 1, 1)
+    if batch % parts:
+        raise InvalidValueError("accumulation", parts, f"a divisor of the batch of {batch}")
+    return parts
+
+
+def default_precision(device: DeviceProfile, mode: Mode) -> Precision:
+    """The precision people use on a device: the first of bf16, fp16, int8 its matrix units have,
+    else fp32.
+
+    CPUs take bf16 where they have units for it, else fp32: they run a model as it was trained
+    unless it is quantised on purpose. Training takes no integer format.
+    """
+    matrix = set(device.matrix_flop_per_s)
+    if isinstance(device, CpuProfile):
+        return PRECISIONS["bf16" if Dtype.BF16 in matrix else "fp32"]
+    for name in _PREFERRED[mode]:
+        if PRECISIONS[name].compute in matrix:
+            return PRECISIONS[name]
+    rates = set(device.peak_flop_per_s)
+    return (
+        PRECISIONS["int8"]
+        if Dtype.FP32 not in rates and Dtype.INT8 in rates
+        else PRECISIONS["fp32"]
+    )
+
+
+def resolve_host(host: str | DeviceProfile | None) -> CpuProfile | GpuProfile | None:
+    """The device that runs what another cannot.
+
+    Raises:
+        UnknownNameError: If there is no device of that name.
+        InvalidValueError: If it is not a CPU or GPU.
+    """
+    profile = catalog.device(host) if isinstance(host, str) else host
+    if profile is not None and not isinstance(profile, (CpuProfile, GpuProfile)):
+        raise InvalidValueError(
+            "host", getattr(profile, "name", profile), "a CPU or GPU, which run every operator"
+        )
+    return profile
+
+
+def _check_used(options: RunOptions, workload: Workload) -> None:
+    """Refuse options that say nothing of such a run, by name.
+
+    Raises:
+        InvalidValueError: Naming the first.
+    """
+    training, shape = asdict(options.training), options.shape
+    family = workload.family
+    trained = {
+        "output_len": shape.output_len or None,
+        "kv_format": options.model.kv_format,
+        "steps": shape.steps,
+    }
+    unused: dict[str, tuple[Any, str]] = {}
+    if options.mode == "training":
+        unused = {name: (value, "training generates nothing") for name, value in trained.items()}
+    else:
+        unused = {name: (value, "this is inference") for name, value in training.items()}
+        if not workload.autoregressive:
+            why = f"{workload.name} keeps no keys and values"
+            unused["kv_format"] = options.model.kv_format, why
+    if family is not None and not family.image:
+        unused["image_size"] = shape.image_size or None, f"{workload.name} takes no images"
+    if family is None or not family.steps:
+        unused["steps"] = shape.steps, f"{workload.name} takes one pass"
+    if family is None:
+        why = "the training step of a captured module is what was captured"
+        for name in ("recompute", "lora_rank"):
+            unused.setdefault(name, (training[name], why))
+    for name, (value, why) in unused.items():
+        if value is not None:
+            raise InvalidValueError(name, value, f"no value: {why}", f"Leave {name} out.")
+
+
+def _check_sparse(device: DeviceProfile, precision: Precision, mode: Mode) -> None:
+    """Refuse sparse weights where a chip, or its model, has no rate for them."""
+    if mode == "training":
+        remedy = "Leave sparse_weights out: weights are pruned once they are trained."
+        raise InvalidValueError("sparse_weights", True, "dense weights in training", remedy)
+    if precision.compute in device.matrix_sparse_flop_per_s and isinstance(device, AsicProfile):
+        return
+    formats = ", ".join(dtype.label for dtype in device.matrix_sparse_flop_per_s)
+    if not isinstance(device, AsicProfile):
+        reason = "sparse weights are modelled on matrix ASICs alone"
+    elif formats:
+        reason = f"its sparse rates are for {formats}"
+    else:
+        reason = "it has no rate for sparse weights"
+    remedy = "Leave sparse_weights out, or choose a chip with a sparse rate (trainium2 in bf16)."
+    raise UnsupportedOperatorError(
+        device.name, f"sparse weights in {precision.name}", reason, remedy
+    )
+
+
+def _choice(field: str, value: object, allowed: Sequence[str]) -> str:
+    if value not in allowed:
+        raise InvalidValueError(field, value, "one of " + ", ".join(allowed))
+    return str(value)
+
+
+def _size(field: str, value: int | None, default: int, lowest: int) -> int:
+    if value is None:
+        return max(default, lowest)
+    if (
+        not isinstance(value, Integral)
+        or isinstance(value, bool)
+        or not lowest <= value <= _LARGEST[field]
+    ):
+        raise InvalidValueError(field, value, f"an integer from {lowest} to {_LARGEST[field]:,}")
+    return int(value)
+
+
+def _optional(field: str, value: int | None) -> int | None:
+    return None if value is None else _size(field, value, 1, 1)
+
+
+def _sequence(field: str, value: int | None, default: int, workload: Workload) -> int:
+    if value is not None and workload.family is not None and not workload.family.sequence:
+        raise InvalidValueError(
+            field, value, f"no value: {workload.name} has no sequence", f"Leave {field} out."
+        )
+    return _size(
+        field, value, default, 1 if workload.family is not None and workload.family.sequence else 0
+    )
+
+
+def _output_len(value: int | None, workload: Workload) -> int:
+    if value and not workload.autoregressive:
+        raise InvalidValueError(
+            "output_len",
+            value,
+            f"no value: {workload.name} does not generate tokens",
+            "Leave output_len out.",
+        )
+    return _size("output_len", value, workload.output_len if workload.autoregressive else 0, 0)
+
+
+def _stack(
+    name: str | None, device: DeviceProfile, mode: Mode, workload: Workload, policy: Precision
+) -> Stack:
+    """The stack asked for, or the usual one, if it can run the model so on the device."""
+    usual = stack_catalog.default_stack
+    found = usual(device, policy) if name is None else stack_catalog.stack(name)
+    if not found.runs(device):
+        names = [n for n in stack_catalog.stack_names() if stack_catalog.stack(n).runs(device)]
+        remedy = f"Stacks of this device: {', '.join(names)}."
+        reason = f"{found.title} does not run on it"
+        raise UnsupportedOperatorError(device.name, f"stack {found.name}", reason, remedy)
+    if mode not in found.modes:
+        reason = f"stack {found.name} runs {' and '.join(found.modes)} alone"
+        remedy = "Leave stack out, or choose pytorch."
+        raise UnsupportedOperatorError(device.name, mode, reason, remedy)
+    if found.generation_only and not workload.autoregressive:
+        allowed = f"a stack that runs {workload.name}: {found.name} runs language models that "
+        remedy = "Choose another stack or precision."
+        raise InvalidValueError("stack", found.name, f"{allowed}generate tokens", remedy)
+    if lacking := found.lacking(policy):
+        reason = f"stack {found.label} has no {lacking}"
+        remedy = "Choose another version, stack or precision."
+        raise UnsupportedOperatorError(device.name, lacking, reason, remedy)
+    return found
+
+
+def _execution(options: ModelOptions, stack: Stack, device: DeviceProfile) -> Execution:
+    """How the stack issues operators, in the mode asked for where it has modes."""
+    value, usual = options.execution, next(iter(stack.paths.values()))
+    if value is None:
+        return Execution(usual.launch)
+    if value not in list(Execution):
+        raise InvalidValueError("execution", value, "one of " + ", ".join(Execution))
+    if value == Execution.COMPILED_CALLS and not isinstance(device, GpuProfile):
+        value = Execution.COMPILED  # calls take their time on GPUs alone
+    if value in stack.paths:
+        return Execution(stack.paths[value].launch)
+    if value in stack.version.lacks_paths:
+        allowed = f"one of {', '.join(stack.paths)}: {stack.label} has no {value} mode"
+        raise InvalidValueError("execution", value, allowed, "Choose a newer version.")
+    if options.stack is not None:
+        allowed = f"no value: it is a mode of pytorch, and {stack.name} has one way to run"
+        raise InvalidValueError("execution", value, allowed, "Leave execution out.")
+    if value == Execution.COMPILED:  # asked of every device of a comparison
+        return Execution(usual.launch)
+    reason = f"that is a mode of pytorch; its usual stack is {stack.name}"
+    raise UnsupportedOperatorError(device.name, f"{value} execution", reason, "Leave it out.")
+
+
+def _path(stack: Stack, execution: Execution) -> StackPath:
+    return stack.paths.get(execution.value) or next(iter(stack.paths.values()))
+
+
+def _layout(name: str | None, stack: Stack, execution: Execution) -> str:
+    """The layout asked for, or the stack's usual one; empty where the stack chooses."""
+    layouts = {} if _path(stack, execution).lays_out else stack.layouts
+    if name is None:
+        return next(iter(layouts), "")
+    if not layouts:
+        who = f"{stack.name} {execution.value}" if stack.layouts else stack.name
+        allowed = f"no value: {who} chooses the layout itself"
+        raise InvalidValueError("layout", name, allowed, "Leave layout out.")
+    return _choice("layout", name, list(layouts))

@@ -1,0 +1,292 @@
+"""The schedule of one pass on a device with one stream, in closed form: one run, or many scenarios.
+
+With one stream, rows follow each other as ``end[j] = max(end[j - 1], issued[j]) + time[j]``, which
+unrolls to ``max(start + sum(time), issue start + K)``: K is the largest of what is issued up to a
+row and the time from it on. Iterations then follow each other as those of
+`accelsim.simulation.device` do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.cost.background import background_power_w
+from accelsim.cost.table import Bound, CostTable, Execution
+from accelsim.frozen import frozen
+from accelsim.hardware.profile import AsicProfile
+from accelsim.hardware.sourced import value_of
+from accelsim.plain import Values
+from accelsim.simulation.device_settings import (
+    DeviceRows,
+    DeviceSettings,
+    bottleneck,
+    check_rows,
+    demand_s,
+    launch_times_s,
+)
+from accelsim.simulation.device_settings import device_time_s as row_times_s
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from accelsim.estimation.run import ResolvedRun
+    from accelsim.hardware.profile import DeviceProfile
+    from accelsim.workloads.lowering import LoweredBatch
+
+#: Iterations of a pass before its steady state is looked for, and rows that one may simulate in
+#: all: those of `accelsim.simulation.device`.
+_WARM_UP = 2
+_MAX_ROWS = 100_000
+_EVENTS_IN_ROWS = 200
+_TOLERANCE = 1e-9
+#: Host link where a profile names none: PCIe 3.0 x16, 15.75 GB/s per direction (PCI-SIG), the
+#: slowest common slot.
+_DEFAULT_HOST_LINK_BYTES_PER_S = 15.75e9
+#: Host time to launch a captured graph: NVIDIA, "Constant-time launch for straight-line CUDA
+#: graphs" (2024), CUDA 12.6.
+_GRAPH_LAUNCH_S = 2.5e-6
+
+
+def device_settings(
+    device: DeviceProfile, execution: Execution, input_bytes: float, *, is_decode: bool
+) -> dict[str, Any]:
+    """`DeviceSettings` of a pass.
+
+    Args:
+        device: The device.
+        execution: How its operators are issued.
+        input_bytes: Bytes of one batch as it comes from the host.
+        is_decode: Whether the host waits for each step's token and copies no input.
+    """
+    on_host, is_fpga = device.device_class == "cpu", device.device_class == "fpga"
+    is_called = execution is Execution.COMPILED_CALLS
+    link, limit = device.host_link, device.power.limit_w
+    shares_memory = on_host or (is_fpga and link is None)
+    launch_s = _GRAPH_LAUNCH_S if device.device_class == "gpu" else None
+    if isinstance(device, AsicProfile):
+        launch_s = value_of(device.launch_overhead_s, None)
+    link_rate = _DEFAULT_HOST_LINK_BYTES_PER_S if link is None else link.bandwidth_bytes_per_s.value
+    return {
+        # the host works beside an overlay
+        "execution": Execution.EAGER if is_fpga or is_called else execution,
+        "graph_launch_s": launch_s,
+        "is_asynchronous": not on_host,
+        "synchronize": is_decode,
+        "input_bytes": 0.0 if shares_memory or is_decode else input_bytes,
+        "host_bandwidth_bytes_per_s": link_rate,
+        "idle_w": background_power_w(device),
+        "power_limit_w": None if limit is None else limit.value,
+    }
+
+
+def device_time_s(table: CostTable, settings: Values) -> FloatArray:
+    """Row times under the power limit, which binds row by row, and the gaps of a captured graph.
+
+    Args:
+        table: Costs of n rows.
+        settings: `DeviceSettings` of the pass.
+
+    Returns:
+        Seconds, shape (n,).
+    """
+    rows = DeviceRows(table.time_s, table.dispatch_s, table.energy_j)
+    return row_times_s(rows, DeviceSettings(**settings))
+
+
+@frozen
+class PassResult:
+    """What a device takes for a pass; see `accelsim.simulation.device.SimulationResult`, which it
+    equals to rounding.
+
+    Attributes:
+        latency_s: The pass alone, from its copy to the device to its end.
+        steady_state_s: Time per pass, passes back to back.
+        bottleneck: The stage with the largest demand; of the device's, what most of its time goes
+            to.
+        dynamic_energy_j: Dynamic energy.
+        energy_j: With the idle power of the steady-state time; None where that is unknown.
+    """
+
+    latency_s: float
+    steady_state_s: float
+    bottleneck: str
+    dynamic_energy_j: float
+    energy_j: float | None
+
+
+def pass_result(table: CostTable, settings: Values) -> PassResult:
+    """What a device takes for a pass.
+
+    Args:
+        table: Costs of its rows, in the order they are launched.
+        settings: Its `device_settings`.
+
+    Raises:
+        InvalidValueError: If there are no rows, or a number is not finite.
+    """
+    rows = DeviceRows(table.time_s, table.dispatch_s, table.energy_j, table.bound)
+    how = DeviceSettings(**settings)
+    check_rows(rows)
+    schedule = Schedule.of_pass(rows, how)
+    latency_s, period_s = (float(times[0]) for times in schedule.latency_and_period_s())
+    dynamic_j = float(table.energy_j.sum())
+    return PassResult(
+        latency_s=latency_s,
+        steady_state_s=period_s,
+        bottleneck=bottleneck(rows, how, demand_s(rows, how)),
+        dynamic_energy_j=dynamic_j,
+        energy_j=None if how.idle_w is None else dynamic_j + how.idle_w * period_s,
+    )
+
+
+@frozen(eq=False)
+class Schedule:
+    """Iterations of one pass on a device with one stream, in s scenarios; shape (s,) each.
+
+    Attributes:
+        launch_count: Rows of an iteration.
+        busy_s: Device time of an iteration.
+        issue_s: Host time to issue it.
+        issued_to_end_s: From the start of issuing to the end of the last row, the device free.
+        copy_s: Time to copy an iteration's input.
+        is_captured: Whether one launch issues the whole iteration.
+        synchronize: Whether the host waits for each iteration's results.
+        dispatch_s: Time to issue each distinct row, shape (s, d).
+    """
+
+    launch_count: int
+    busy_s: FloatArray
+    issue_s: FloatArray
+    issued_to_end_s: FloatArray
+    copy_s: FloatArray
+    is_captured: bool
+    synchronize: bool
+    dispatch_s: FloatArray
+
+    @classmethod
+    def of_pass(cls, rows: DeviceRows, settings: DeviceSettings) -> Schedule:
+        """The schedule of one pass, its rows in the order they are launched."""
+        time_s, launch_s = row_times_s(rows, settings), launch_times_s(rows, settings)
+        busy_s, issue_s = time_s.sum(), launch_s.sum()
+        if not settings.is_asynchronous:
+            issue_s = issued_to_end_s = np.zeros(())  # the host is the device
+        elif settings.is_captured:
+            issued_to_end_s = issue_s + busy_s
+        else:
+            left_s = np.cumsum(time_s[::-1])[::-1]
+            issued_to_end_s = (np.cumsum(launch_s) + left_s).max()
+        return cls(
+            launch_count=len(time_s),
+            busy_s=np.array([busy_s]),
+            issue_s=np.array([issue_s]),
+            issued_to_end_s=np.array([issued_to_end_s]),
+            copy_s=np.array([settings.copy_s]),
+            is_captured=settings.is_captured,
+            synchronize=settings.synchronize,
+            dispatch_s=rows.dispatch_s[None],
+        )
+
+    @classmethod
+    def of(
+        cls,
+        run: ResolvedRun,
+        lowered: LoweredBatch,
+        time_s: FloatArray,
+        dispatch_s: FloatArray,
+        settings: Values,
+    ) -> Schedule:
+        """The schedule of one batch of scenarios."""
+        busy_s = time_s @ lowered.repeat_count
+        is_captured = settings["execution"] != Execution.EAGER
+        if is_captured:
+            launch_s = settings["graph_launch_s"]
+            longest = dispatch_s.max(axis=1)
+            issue_s = longest if launch_s is None else np.full(len(busy_s), launch_s)
+            issued_to_end_s = issue_s + busy_s
+        else:
+            issue_s = dispatch_s @ lowered.repeat_count
+            launch, before = lowered.launches_before()
+            issued = dispatch_s @ before + dispatch_s[:, lowered.order[launch]]
+            left_s = time_s @ (lowered.repeat_count[:, None] - before)
+            issued_to_end_s = (issued + left_s).max(axis=1)
+        given = _input_bytes(run, lowered, settings)
+        return cls(
+            launch_count=len(lowered.order),
+            busy_s=busy_s,
+            issue_s=issue_s,
+            issued_to_end_s=issued_to_end_s,
+            copy_s=given / settings["host_bandwidth_bytes_per_s"],
+            is_captured=is_captured,
+            synchronize=settings["synchronize"],
+            dispatch_s=dispatch_s,
+        )
+
+    def latency_and_period_s(self) -> tuple[FloatArray, FloatArray]:
+        """End of the first iteration, and time between the last two once they come evenly."""
+        count, warm_up = len(self.busy_s), _WARM_UP
+        ends = self._ends(warm_up + 1)
+        latency_s, period_s = ends[0], ends[-1] - ends[-2]
+        pending = ~self._is_steady(ends)
+        iterations = warm_up + 1
+        while pending.any() and self._may_go_on(iterations):
+            warm_up *= 4
+            iterations = warm_up + 1
+            ends = self._ends(iterations)
+            period_s = np.where(pending, ends[-1] - ends[-2], period_s)
+            pending &= ~self._is_steady(ends)
+        return latency_s, np.broadcast_to(period_s, (count,))
+
+    def _may_go_on(self, iterations: int) -> bool:
+        return 4 * iterations * (self.launch_count + _EVENTS_IN_ROWS) <= _MAX_ROWS
+
+    def _ends(self, iterations: int) -> list[FloatArray]:
+        """Ends of the iterations: two input buffers, host and copy engine and device in order."""
+        free = np.zeros_like(self.busy_s)
+        copied, issued, ends = free, free, [free, free]  # two iterations before the first
+        for _ in range(iterations):
+            copied = np.maximum(copied, ends[-2]) + self.copy_s
+            held = ends[-1] if self.synchronize else ends[-2]
+            issue_start = np.maximum(issued, held)
+            issued = issue_start + self.issue_s
+            start = np.maximum(np.maximum(ends[-1], copied), held)
+            ends.append(np.maximum(start + self.busy_s, issue_start + self.issued_to_end_s))
+        return ends[2:]
+
+    def _is_steady(self, ends: Sequence[FloatArray]) -> BoolArray:
+        """See `accelsim.simulation.device`: the last two iterations took the same time, no less
+        than the busiest stage needs.
+        """
+        last_s, before_s = ends[-1] - ends[-2], ends[-2] - ends[-3]
+        needed_s = np.maximum(np.maximum(self.issue_s, self.busy_s), self.copy_s)
+        even: BoolArray = np.abs(last_s - before_s) <= _TOLERANCE * last_s
+        return even & (last_s >= needed_s * (1 - _TOLERANCE))
+
+    def bound(
+        self, time_s: FloatArray, bound: NDArray[np.int8], launches: IntArray
+    ) -> NDArray[Any]:
+        """The stage with the largest demand; of compute, what most of its time goes to.
+
+        Args:
+            time_s: Times of the distinct rows, shape (s, d).
+            bound: Their `Bound` codes, shape (s, d).
+            launches: Launches of each, shape (d,).
+        """
+        weighted = time_s * launches
+        sums = np.stack([np.where(bound == int(code), weighted, 0.0).sum(axis=1) for code in Bound])
+        if self.is_captured:
+            sums[Bound.DISPATCH] += self.dispatch_s @ launches
+        within = np.array([code.label for code in Bound], dtype=object)[sums.argmax(axis=0)]
+        stages = np.stack([self.issue_s, self.busy_s, self.copy_s]).argmax(axis=0)
+        named = np.array(["dispatch", "compute", "link"], dtype=object)[stages]
+        found: NDArray[Any] = np.where(stages == 1, within, named)
+        return found
+
+
+def _input_bytes(run: ResolvedRun, lowered: LoweredBatch, settings: Values) -> FloatArray:
+    """Bytes copied to the device per iteration, shape (s,)."""
+    one = device_settings(run.device, run.execution, 1.0, is_decode=settings["synchronize"])
+    copied: FloatArray = lowered.input_bytes() * one["input_bytes"]
+    return copied

@@ -1,0 +1,142 @@
+"""Functions of the library that a sweep may ask, and the fields of each.
+
+Fields of `estimate` are its keywords. `train` and `serve` also take the fields of what they are
+given as objects (a plan, a length, conditions; a load, options, targets as ``slo_ttft_s``) by their
+own names. `plan` takes ``scenario``, the path of a file, and paths into it such as
+``services.0.requests_per_s`` or ``constraints.redundancy``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any, Literal
+
+from accelsim.errors import InvalidValueError
+from accelsim.estimation.options import EstimateKeywords
+from accelsim.plain import Document
+from accelsim.result import Result
+from accelsim.serving.loads.arrivals import Arrivals
+from accelsim.serving.options import ServingOptions, SloTargets
+from accelsim.training.length import RunLength
+from accelsim.training.plan import ParallelismPlan
+from accelsim.training.setup import Conditions
+
+SweptFunction = Literal["estimate", "train", "serve", "plan"]
+_SLO = "slo_"
+_SCENARIO = "scenario"
+_PATH = re.compile(r"[a-z_]+(\.[a-z_0-9]+)*\Z")
+
+
+def _names(kind: type) -> frozenset[str]:
+    return frozenset(field.name for field in fields(kind))
+
+
+_LOAD = _names(Arrivals)
+_SERVING = _names(ServingOptions) - {"slo"}
+_TARGETS = frozenset(_SLO + name for name in _names(SloTargets))
+_PLAN = _names(ParallelismPlan)
+_LENGTH = _names(RunLength)
+_CONDITIONS = _names(Conditions)
+_ESTIMATE = frozenset(("model", "device", *EstimateKeywords.__annotations__))
+_TRAIN = frozenset(("cluster", "gpus", "plan", "search", "global_batch"))
+_FIELDS: Mapping[str, frozenset[str]] = {
+    "estimate": _ESTIMATE,
+    "train": _ESTIMATE | _TRAIN | _PLAN | _LENGTH | _CONDITIONS,
+    "serve": _ESTIMATE | _LOAD | _SERVING | _TARGETS | {"seed", "intervals"},
+}
+
+
+def unknown_field(of: SweptFunction, names: Iterable[str]) -> str | None:
+    """The first name that is no field of a function; None where all are.
+
+    Args:
+        of: The function.
+        names: Fields.
+    """
+    if of == "plan":
+        return next((name for name in sorted(names) if not _PATH.match(name)), None)
+    return min(set(names) - _FIELDS[of], default=None)
+
+
+def answer(of: SweptFunction, point: Mapping[str, Any]) -> Result:
+    """What a function answers at a point.
+
+    Args:
+        of: The function.
+        point: Fields of the point.
+
+    Raises:
+        InputError: If the function refuses it.
+    """
+    return _ANSWERS[of](dict(point))
+
+
+def _taken(point: Document, names: Iterable[str]) -> Document:
+    """Take the fields of one object out of a point."""
+    return {name: point.pop(name) for name in sorted(names) if name in point}
+
+
+def _estimate(point: Document) -> Result:
+    from accelsim.estimation.estimate import estimate
+
+    return estimate(point.pop("model", ""), point.pop("device", ""), **point)
+
+
+def _train(point: Document) -> Result:
+    from accelsim.training.estimate import train
+
+    length = _taken(point, _LENGTH)
+    conditions = _taken(point, _CONDITIONS)
+    words = [f"{name}={value}" for name, value in _taken(point, _PLAN).items()]
+    named = point.pop("plan", None)
+    return train(
+        point.pop("model", ""),
+        plan=",".join([named, *words] if named else words) or None,
+        length=RunLength(**length) if length else None,
+        conditions=Conditions(**conditions),
+        **point,
+    )
+
+
+def _serve(point: Document) -> Result:
+    from accelsim.catalog import workloads as workload_catalog
+    from accelsim.serving.serve import serve
+
+    targets = _taken(point, _TARGETS)
+    slo = SloTargets(**{name.removeprefix(_SLO): value for name, value in targets.items()})
+    model = point.pop("model", "")
+    is_language = workload_catalog.workload(model).autoregressive
+    lengths = {} if is_language else {"prompt": "1", "output": "0"}
+    load = Arrivals(**{**lengths, **_taken(point, _LOAD)})
+    options = ServingOptions(slo=slo, **_taken(point, _SERVING))
+    return serve(model, point.pop("device", ""), load, options, **point)
+
+
+def _plan(point: Document) -> Result:
+    from accelsim.capacity.plan import plan
+    from accelsim.capacity.scenario import scenario_content
+
+    content = scenario_content(point.pop(_SCENARIO, ""))
+    for path, value in point.items():
+        _set(content, path.split("."), value)
+    return plan(content)
+
+
+def _set(content: Any, path: list[str], value: Any) -> None:
+    """Put a value at a path of mappings and lists; mappings that are missing are made."""
+    first, *rest = path
+    place: Any = int(first) if isinstance(content, list) and first.isdigit() else first
+    is_there = place < len(content) if isinstance(place, int) else isinstance(content, dict)
+    if not is_there:
+        raise InvalidValueError("scenario", ".".join(path), "a path of the scenario")
+    if not rest:
+        content[place] = value
+        return
+    if isinstance(content, dict):
+        content.setdefault(place, {})
+    _set(content[place], rest, value)
+
+
+_ANSWERS = {"estimate": _estimate, "train": _train, "serve": _serve, "plan": _plan}

@@ -1,0 +1,201 @@
+"""The points of a sweep as columns: groups that differ in their sizes alone, and a key for each.
+
+A point is known by the hash of what it asks, however it was asked: fields that are None count as
+left out, and sizes are told apart from all else, so that the points of a grid, of a list and of
+draws share their keys. Draws are those of `scipy.stats.qmc` (Sobol 1967, scrambled by Owen 1998;
+Latin hypercubes of McKay, Beckman & Conover 1979) or independent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.estimation.estimate_many import SHAPE_COLUMNS
+from accelsim.exploration.sweeps.spec import Range, Scalar, SweepSpec
+from accelsim.frozen import frozen
+from accelsim.plain import Values
+from accelsim.simulation.randomness import RandomStreams
+from accelsim.workloads.graph import FloatArray, IntArray
+
+#: Length of the hash that a point is known by.
+KEY_BYTES = 16
+#: Larger sizes are no sizes; `estimate` says so at their point.
+_LARGEST = 2**62
+
+
+@frozen(eq=False)
+class PointGroup:
+    """Points that differ in their sizes alone.
+
+    Attributes:
+        of: Function asked.
+        fields: What they share, none of it None.
+        sizes: Columns of `SHAPE_COLUMNS` that they give, shape (n,).
+        count: Points n.
+    """
+
+    of: str
+    fields: Values
+    sizes: Mapping[str, IntArray]
+    count: int
+
+    @classmethod
+    def of_point(cls, of: str, fields: Values, sizes: Mapping[str, IntArray]) -> Any:
+        """A group whose sizes are all in columns, one of each point at least.
+
+        Args:
+            of: Function asked.
+            fields: What the points share.
+            sizes: Columns of sizes.
+        """
+        count = len(next(iter(sizes.values()))) if sizes else 1
+        columns = dict[str, IntArray](sizes)
+        given = {n: value for n, value in fields.items() if value is not None and n not in columns}
+        for name in SHAPE_COLUMNS:
+            if of == "estimate" and name in given and _is_size(given[name]):
+                columns[name] = np.full(count, given.pop(name))
+        ordered: dict[str, IntArray] = {
+            name: columns[name] for name in SHAPE_COLUMNS if name in columns
+        }
+        return cls(of, given, ordered, count)
+
+    def point_keys(self) -> list[bytes]:
+        """Hash of each point."""
+        shared = {name: self.fields[name] for name in sorted(self.fields)}
+        words = json.dumps([self.of, shared, list(self.sizes)]).encode()
+        head = np.frombuffer(blake2b(words, digest_size=KEY_BYTES).digest(), dtype="<u8")
+        mixed = np.repeat(head[None], self.count, axis=0)
+        for column in self.sizes.values():
+            mixed = _mixed(mixed + column[:, None].astype(np.uint64))
+        keys: list[bytes] = mixed.astype("<u8").view(f"V{KEY_BYTES}")[:, 0].tolist()
+        return keys
+
+    def take(self, places: IntArray) -> PointGroup:
+        """Some of its points."""
+        sizes = {name: column[places] for name, column in self.sizes.items()}
+        return PointGroup(self.of, self.fields, sizes, len(places))
+
+
+def _mixed(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Each number as another that looks drawn at random, no two as one: the step of SplitMix64
+    (Steele, Lea & Flood, OOPSLA 2014, figure 15).
+    """
+    state = state + np.uint64(0x9E3779B97F4A7C15)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is int and 0 <= value < _LARGEST
+
+
+def point_groups(spec: SweepSpec) -> Iterator[PointGroup]:
+    """The points of a sweep; those of one model follow each other.
+
+    Args:
+        spec: The sweep.
+    """
+    if isinstance(spec.points, list):
+        for point in spec.points:
+            yield PointGroup.of_point(spec.of, {**spec.fixed, **point}, {})
+    elif spec.method == "grid":
+        yield from _grid(spec)
+    else:
+        yield from _drawn(spec)
+
+
+def _grid(spec: SweepSpec) -> Iterator[PointGroup]:
+    lists = {name: values for name, values in spec.vary.items() if isinstance(values, list)}
+    wide = [
+        name
+        for name in lists
+        if spec.of == "estimate" and name in SHAPE_COLUMNS and all(map(_is_size, lists[name]))
+    ]
+    narrow = sorted(lists.keys() - set(wide), key=lambda name: (name != "model", name))
+    mesh = np.meshgrid(*(np.array(lists[name]) for name in wide), indexing="ij")
+    sizes = {name: column.ravel() for name, column in zip(wide, mesh, strict=True)}
+    for values in product(*(lists[name] for name in narrow)):
+        fields = {**spec.fixed, **dict(zip(narrow, values, strict=True))}
+        yield PointGroup.of_point(spec.of, fields, sizes)
+
+
+def _drawn(spec: SweepSpec) -> Iterator[PointGroup]:
+    names = sorted(spec.vary, key=lambda name: (name != "model", name))
+    columns = {
+        name: _placed(spec.vary[name], places)
+        for name, places in zip(names, _unit_draws(spec, names), strict=True)
+    }
+    wide = [name for name in names if spec.of == "estimate" and _are_sizes(name, spec.vary[name])]
+    narrow = [name for name in names if name not in wide]
+    group = _alike([columns[name] for name in narrow], spec.count)
+    order = np.argsort(group, kind="stable")
+    for places in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
+        shared = {name: _scalar(spec.vary[name], columns[name][places[0]]) for name in narrow}
+        sizes = {name: _numbers(spec.vary[name], columns[name][places]) for name in wide}
+        yield PointGroup.of_point(spec.of, {**spec.fixed, **shared}, sizes)
+
+
+def _unit_draws(spec: SweepSpec, names: list[str]) -> Iterator[FloatArray]:
+    """Numbers from 0 to 1 for each field, shape (points,)."""
+    streams = RandomStreams(spec.seed)
+    if spec.method == "random":
+        yield from (streams.stream(f"sweep {name}").random(spec.count) for name in names)
+        return
+    from scipy.stats import qmc
+
+    generator = streams.stream(f"sweep {spec.method}")
+    if spec.method == "sobol":
+        power = (spec.count - 1).bit_length()
+        drawn = qmc.Sobol(len(names), seed=generator).random_base2(power)[: spec.count]
+    else:
+        drawn = qmc.LatinHypercube(len(names), seed=generator).random(spec.count)
+    yield from drawn.T
+
+
+def _placed(values: Range | list[Scalar], unit: FloatArray) -> Any:
+    """What numbers from 0 to 1 stand for: values of a range, or places in a list."""
+    if isinstance(values, list):
+        return np.minimum((unit * len(values)).astype(np.int64), len(values) - 1)
+    is_log = values.scale == "log"
+    low, high = (np.log(end) if is_log else float(end) for end in (values.low, values.high))
+    drawn = low + unit * (high - low)
+    drawn = np.clip(np.exp(drawn) if is_log else drawn, values.low, values.high)
+    return np.rint(drawn).astype(np.int64) if values.is_whole else drawn
+
+
+def _are_sizes(name: str, values: Range | list[Scalar]) -> bool:
+    """Whether all values of a field go into columns."""
+    if name not in SHAPE_COLUMNS:
+        return False
+    if isinstance(values, list):
+        return all(map(_is_size, values))
+    return values.is_whole and values.low >= 0
+
+
+def _alike(columns: list[Any], count: int) -> IntArray:
+    """A number for each point, equal where all columns are."""
+    group = np.zeros(count, dtype=np.int64)
+    for column in columns:
+        found = np.unique(column, return_inverse=True)[1]
+        group = np.unique(group * (int(found.max()) + 1) + found, return_inverse=True)[1]
+    return group
+
+
+def _numbers(values: Range | list[Scalar], drawn: Any) -> IntArray:
+    """Sizes of what was drawn."""
+    numbers: IntArray = drawn if isinstance(values, Range) else np.array(values)[drawn]
+    return numbers
+
+
+def _scalar(values: Range | list[Scalar], drawn: Any) -> Scalar:
+    """The value of one that was drawn."""
+    value: Scalar = drawn.item() if isinstance(values, Range) else values[int(drawn)]
+    return value

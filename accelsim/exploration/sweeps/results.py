@@ -1,0 +1,195 @@
+"""What to read from a sweep's points: the best, those that none beats, a table of two fields, and
+what changed between two sweeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from accelsim.errors import InvalidValueError, OutputError, UnknownNameError
+from accelsim.estimation.pareto import pareto_mask
+from accelsim.exploration.sweeps.store import arrow, part_paths
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: How points of one cell are put together.
+HOW = ("min", "max", "mean", "median", "count")
+_LARGE = ":max"
+
+
+def points(folder: str | Path, where: str = "") -> pd.DataFrame:
+    """Points of a sweep's folder, a row each.
+
+    Args:
+        folder: Of the sweep.
+        where: Values that columns have, as ``workload=resnet-50,precision=fp16``; all if empty.
+
+    Raises:
+        OutputError: If there is none, or a part is damaged.
+        InputError: If a column is unknown, or no point has such values.
+        MissingDependencyError: If pyarrow is not installed.
+    """
+    arrow()
+    import pyarrow.parquet as pq
+
+    parts = part_paths(Path(folder))
+    try:
+        frame: pd.DataFrame = pq.read_table(parts).to_pandas()
+    except (OSError, ValueError) as error:
+        remedy = "Run its sweep again: it answers damaged parts anew."
+        raise OutputError(f"{folder}: cannot be read: {error}. {remedy}") from None
+    for word in filter(None, where.split(",")):
+        name, _, value = word.partition("=")
+        _known(frame, name)
+        frame = frame[frame[name].astype(str) == value]
+        if frame.empty:
+            raise InvalidValueError("where", word, "a value that points have")
+    return frame
+
+
+def _known(frame: pd.DataFrame, *names: str) -> None:
+    """Refuse a column that is not there.
+
+    Raises:
+        UnknownNameError: Naming it and near ones.
+    """
+    for name in names:
+        if name not in frame:
+            columns = f"The columns: {', '.join(map(str, frame))}."
+            raise UnknownNameError("column", name, map(str, frame), columns)
+
+
+def _figures(frame: pd.DataFrame, name: str) -> pd.Series:
+    """A column of numbers.
+
+    Raises:
+        InvalidValueError: If it holds words.
+        UnknownNameError: If it is not there.
+    """
+    _known(frame, name)
+    if frame[name].dtype.kind not in "iufb":
+        raise InvalidValueError("column", name, "a column of numbers")
+    return frame[name].astype(float)
+
+
+def _objective(frame: pd.DataFrame, word: str) -> pd.Series:
+    """A column to be made small: ``NAME:max`` is turned around."""
+    name = word.removesuffix(_LARGE)
+    return _figures(frame, name) * (-1.0 if word.endswith(_LARGE) else 1.0)
+
+
+def top(frame: pd.DataFrame, by: str, count: int = 10) -> pd.DataFrame:
+    """The best points, those without the figure left out.
+
+    Args:
+        frame: Points.
+        by: Column to be small, or ``NAME:max`` to be large.
+        count: How many.
+
+    Raises:
+        InputError: If there is no such column of numbers, or the count is below 1.
+    """
+    if count < 1:
+        raise InvalidValueError("count", count, "a whole number from 1")
+    order = _objective(frame, by).dropna().sort_values(kind="stable").index
+    return frame.loc[order[:count]]
+
+
+def pareto(frame: pd.DataFrame, objectives: Sequence[str]) -> pd.DataFrame:
+    """Points that no other beats in all objectives, sorted by the first; those of which one is
+    unknown are left out.
+
+    Args:
+        frame: Points.
+        objectives: Columns to be small, or ``NAME:max`` to be large; two at least.
+
+    Raises:
+        InputError: If there is no such column of numbers, or only one is named.
+    """
+    if len(objectives) < 2:
+        raise InvalidValueError("objectives", ", ".join(objectives), "two columns at least")
+    values = np.stack([_objective(frame, word).to_numpy() for word in objectives], axis=1)
+    known = np.flatnonzero(~np.isnan(values).any(axis=1))
+    front = known[pareto_mask(values[known])]
+    return frame.iloc[front[np.lexsort(values[front].T[::-1])]]
+
+
+def pivot(
+    frame: pd.DataFrame, rows: str, columns: str, values: str, how: str = "min"
+) -> pd.DataFrame:
+    """A table of a figure by two fields.
+
+    Args:
+        frame: Points.
+        rows: Field of the rows.
+        columns: Field of the columns.
+        values: Figure.
+        how: What a cell shows of the points it stands for (`HOW`).
+
+    Raises:
+        InputError: If there is no such column or way, or two of the three are one.
+    """
+    if how not in HOW:
+        raise InvalidValueError("how", how, "one of " + ", ".join(HOW))
+    _known(frame, rows, columns)
+    _figures(frame, values)
+    if len({rows, columns, values}) < 3:
+        raise InvalidValueError("values", values, f"three columns, not {rows}, {columns}, {values}")
+    return frame.pivot_table(index=rows, columns=columns, values=values, aggfunc=cast("Any", how))
+
+
+def diff(before: pd.DataFrame, after: pd.DataFrame, tolerance: float = 1e-9) -> pd.DataFrame:
+    """Figures of the points that two sweeps share which differ, a row per figure, the largest
+    change first; points that only one has are counted in the attributes ``only_before`` and
+    ``only_after``.
+
+    Args:
+        before: Points.
+        after: Points.
+        tolerance: Relative change up to which figures are equal.
+
+    Raises:
+        InvalidValueError: If the tolerance is negative, or no point is in both.
+    """
+    import pandas as pd
+
+    if not tolerance >= 0:
+        raise InvalidValueError("tolerance", tolerance, "a number >= 0")
+    one, two = before.set_index("point"), after.set_index("point")
+    shared = one.index.intersection(two.index)
+    if shared.empty:
+        allowed = "folders with points in common"
+        raise InvalidValueError("results", "two sweeps without a common point", allowed)
+    found = []
+    for name in one.columns.intersection(two.columns):
+        changed, ratio = _change(one.loc[shared, name], two.loc[shared, name], tolerance)
+        if changed:
+            found.append({"figure": name, "points_changed": changed, "largest_ratio": ratio})
+    titles = ["figure", "points_changed", "largest_ratio"]
+    table = pd.DataFrame(found, columns=titles).sort_values("points_changed", ascending=False)
+    table.attrs = {
+        "shared": len(shared),
+        "only_before": len(one) - len(shared),
+        "only_after": len(two) - len(shared),
+    }
+    return table
+
+
+def _change(one: pd.Series, two: pd.Series, tolerance: float) -> tuple[int, float | None]:
+    """Points whose figure differs, and the ratio farthest from 1; None of words."""
+    if "O" in {one.dtype.kind, two.dtype.kind} or one.dtype.kind == "b":
+        return int((one.astype(str) != two.astype(str)).sum()), None
+    first, second = one.to_numpy(float), two.to_numpy(float)
+    both = ~np.isnan(first) & ~np.isnan(second)
+    differs = np.isnan(first) != np.isnan(second)
+    differs |= both & (np.abs(second - first) > tolerance * np.abs(first))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(second / first)
+    logs = logs[differs & np.isfinite(logs)]
+    ratio = float(np.exp(logs[np.abs(logs).argmax()])) if len(logs) else None
+    return int(differs.sum()), ratio

@@ -1,0 +1,108 @@
+"""Residuals of whole-model runs by device, mode, number format and kind of model: what estimates
+quote, and what their intervals are never narrower than.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from accelsim.estimation.evidence import residual_places
+from accelsim.estimation.likeness import Setting
+from accelsim.frozen import frozen
+from accelsim.plain import Document
+from accelsim.scoreboard.metrics import Z_LEVEL
+from accelsim.scoreboard.names import device_of
+from accelsim.scoreboard.score import Scoreboard
+from accelsim.workloads.graph import FloatArray, TextArray
+
+_COVERED = 0.9
+#: Modes whose figure is the time of an iteration.
+_ITERATIONS = frozenset({"inference", "training", "parallel-training"})
+
+
+@frozen(eq=False)
+class _Runs:
+    """Runs of one suite on one board in one setting, with ln(measured / predicted) and what each is
+    left out with.
+    """
+
+    suite: str
+    profile: str
+    device_class: str
+    setting: Setting
+    residual: FloatArray
+    origin: TextArray
+
+    def places(self) -> tuple[str, ...]:
+        """Keys of the spreads they count in; figures under load are no like of an iteration."""
+        found = residual_places(self.device_class, self.setting)
+        return found if self.setting.mode in _ITERATIONS else found[:-1]
+
+
+def evidence_dict(board: Scoreboard) -> Document:
+    """What estimates take from a scoreboard, ready for JSON.
+
+    ``runs`` has a line per suite, board and setting: rows, median and 90th percentile of the error.
+    ``spreads`` has, by class of devices and setting (and by less of it, ``*`` for all), rows and
+    the spread of ln(measured / predicted): its 90th percentile over the normal's; with the same
+    from all boards but one; of figures of served and of many devices, from all models but one.
+    """
+    found = list(_runs(board))
+    lines = [_line(runs) for runs in found]
+    places: dict[str, list[_Runs]] = {}
+    for runs in found:
+        for place in runs.places():
+            places.setdefault(place, []).append(runs)
+    return {"runs": lines, "spreads": {key: _spread(places[key]) for key in sorted(places)}}
+
+
+def _runs(board: Scoreboard) -> Iterator[_Runs]:
+    for score in board.suites:
+        by_place: dict[tuple[str, str], list[tuple[FloatArray, TextArray]]] = {}
+        for part in score.rows:
+            if part.refusal or not part.profile:
+                continue
+            with np.errstate(divide="ignore", invalid="ignore"):
+                residual = np.log(part.measured_s / part.predicted_s)
+            for setting in sorted(set(part.setting.tolist()) - {""}):
+                own = (part.setting == setting) & np.isfinite(residual)
+                place = (part.profile.partition("@")[0], setting)
+                by_place.setdefault(place, []).append((residual[own], part.origin[own]))
+        for (profile, setting), columns in sorted(by_place.items()):
+            whole, origin = map(np.concatenate, zip(*columns, strict=True))
+            if whole.size:
+                name = str(device_of(profile).device_class)
+                like = Setting(*setting.split())
+                yield _Runs(score.suite.name, profile, name, like, whole, origin)
+
+
+def _line(runs: _Runs) -> Document:
+    error = np.abs(np.expm1(-runs.residual))
+    return {
+        "suite": runs.suite,
+        "class": runs.device_class,
+        "profile": runs.profile,
+        "setting": str(runs.setting),
+        "rows": len(error),
+        "median": _rounded(np.median(error)),
+        "p90": _rounded(np.quantile(error, _COVERED)),
+    }
+
+
+def _spread(parts: list[_Runs]) -> Document:
+    residual = np.concatenate([runs.residual for runs in parts])
+    origin = np.concatenate([runs.origin for runs in parts])
+    names = np.unique(origin).tolist()
+    without = {name: _log_sigma(residual[origin != name]) for name in names if len(names) > 1}
+    return {"rows": len(residual), "log_sigma": _log_sigma(residual), "without": without}
+
+
+def _log_sigma(residual: FloatArray) -> float:
+    return _rounded(np.quantile(np.abs(residual), _COVERED) / Z_LEVEL)
+
+
+def _rounded(value: Any) -> float:
+    return round(float(value), 4)

@@ -1,0 +1,111 @@
+"""Profiles and workloads by the names that measured tables give them.
+
+`calibration/published/table_names.yaml` says what the catalogue calls them; names that tables share
+with the catalogue need no line there. MI250 rows are of one of the card's two dies:
+frameworks show each as a device of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+import numpy as np
+
+from accelsim import catalog
+from accelsim.catalog import workloads as workload_catalog
+from accelsim.errors import UnknownNameError
+from accelsim.hardware.profile import DeviceProfile, GpuProfile
+from accelsim.scoreboard.data_folder import DataFolder, DataProblem, Table, published
+from accelsim.workloads.model import Workload
+
+
+def _key(name: str) -> str:
+    return " ".join(name.lower().split())
+
+
+def device_names() -> Mapping[str, str]:
+    """Catalogue names by lower-case names of tables."""
+    return published("table_names")["devices"]  # type: ignore[no-any-return]
+
+
+def model_names() -> Mapping[str, str]:
+    """Workloads by lower-case names of tables."""
+    return published("table_names")["models"]  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=512)
+def device_of(name: str) -> DeviceProfile:
+    """Profile of a device as a table names it.
+
+    Raises:
+        UnknownNameError: If neither the alias table nor the catalogue has it.
+    """
+    key = _key(name)
+    try:
+        return catalog.device(device_names().get(key, key))
+    except UnknownNameError:
+        known = sorted({*device_names(), *catalog.device_names()})
+        raise UnknownNameError(
+            "device", name, known, "Add a device profile, or name the device as the catalogue does."
+        ) from None
+
+
+def note_unknown_devices(
+    folder: DataFolder,
+    table: Table,
+    column: str = "device",
+    find: Callable[[str], DeviceProfile] = device_of,
+) -> None:
+    """Record names that have no profile and are not known to lack one, with the first row that has
+    each.
+
+    Args:
+        folder: Collects the problems.
+        table: Rows that are asked.
+        column: Column of the device names.
+        find: Finds the profile of a name: `device_of`, or `gpu_of` where only GPUs will do.
+    """
+    names, first = np.unique(table[column], return_index=True)
+    for name, row in zip(names.tolist(), first.tolist(), strict=True):
+        if _key(name) in published("table_names")["no_profile"]:
+            continue
+        try:
+            find(name)
+        except UnknownNameError as error:
+            place = (table.file, int(table.line[row]), column)
+            folder.note(DataProblem(*place, "unknown device", str(error)))
+
+
+def device_refusal(error: UnknownNameError) -> str:
+    """Why rows of a device are refused, without the near matches."""
+    return (
+        f"unknown device {error.name}"
+        if error.what == "device"
+        else f"{error.name} is no {error.what}"
+    )
+
+
+def gpu_of(name: str) -> GpuProfile:
+    """Profile of a GPU as a table names it.
+
+    Raises:
+        UnknownNameError: If there is no GPU of that name.
+    """
+    profile = device_of(name)
+    if not isinstance(profile, GpuProfile):
+        raise UnknownNameError(
+            "GPU", name, [], f"{profile.name} is of class {profile.device_class}."
+        )
+    return profile
+
+
+@lru_cache(maxsize=512)
+def workload_of(name: str) -> Workload:
+    """Workload of a model as a table names it.
+
+    Raises:
+        UnknownNameError: If neither the alias table nor the catalogue has it.
+    """
+    key = _key(name)
+    return workload_catalog.workload(model_names().get(key, key))

@@ -1,0 +1,430 @@
+"""Runs suites over a data folder and scores every row.
+
+The rows of a batch are predicted in one call; a batch the cost model refuses (an operator or format
+the device lacks) becomes refused rows with that reason, never an error of the run. Where a device's
+parameters were fitted to its operators, only shapes kept from every fit are scored; the others
+count as used in the fit. Whole-model rows are never fitted and always scored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from accelsim.errors import (
+    AccelsimError,
+    InputError,
+    InvalidValueError,
+    MissingDependencyError,
+    UnknownNameError,
+)
+from accelsim.frozen import frozen
+from accelsim.hardware.profile import DeviceProfile
+from accelsim.scoreboard.data_folder import DataFolder, DataProblem, Schema, data_folder
+from accelsim.scoreboard.folder_hints import misplaced_hint, unread_notes
+from accelsim.scoreboard.metrics import Figures, figures, interval_s, ranking_tau
+from accelsim.scoreboard.names import device_of
+from accelsim.scoreboard.scored_rows import TIMES, ScoredRows, Step, SuiteRows
+from accelsim.scoreboard.split import held_out_mask
+from accelsim.scoreboard.suite import Batch, Prediction, Suite, suites
+from accelsim.scoreboard.suite import suite as find_suite
+from accelsim.scoreboard.tiers import Choice, TierName, choose
+from accelsim.workloads.graph import BoolArray, FloatArray
+
+__all__ = ["GroupScore", "Scoreboard", "ScoredRows", "SuiteScore", "validate"]
+
+Progress = Callable[[Step], None]
+
+
+class Fits(Protocol):
+    """Fits to the operator rows of a folder, for GPUs without parameters fitted to such rows."""
+
+    def choice(self, device: DeviceProfile, progress: Callable[[str], None]) -> Choice | None:
+        """Parameters fitted to a device's rows in the folder; None where it has too few."""
+
+
+class Finished(Protocol):
+    """Keeps suites that are finished, and has those of an earlier run."""
+
+    def read(self, suite: str, /) -> SuiteRows | None:
+        """A suite's rows; None where it is not finished."""
+
+    def write(self, suite: str, rows: SuiteRows, /) -> None:
+        """Keep a suite's rows."""
+
+
+@frozen(eq=False)
+class GroupScore:
+    """Accuracy of one operator or model on one device."""
+
+    device: str
+    profile: str
+    group: str
+    tier: str
+    rows_asked: int
+    refused: Mapping[str, int]
+    figures: Figures
+    is_view: bool = False
+
+
+@frozen(eq=False)
+class SuiteScore:
+    """Accuracy of one suite.
+
+    Attributes:
+        suite: The suite.
+        tier: Tier of all answered rows, or "mixed".
+        rows_asked: Rows scored or refused.
+        rows_used_in_fit: Rows not asked because a fit may have used them.
+        refused: Rows by reason.
+        figures: Over all answered rows.
+        ranking_tau: Mean tau of choosing a device for each configuration; None where the suite
+            ranks none.
+        groups: One per device and operator or model.
+        notes: What a reader should know, by device.
+        rows: The scored rows.
+    """
+
+    suite: Suite
+    tier: str
+    rows_asked: int
+    rows_used_in_fit: int
+    refused: Mapping[str, int]
+    figures: Figures
+    ranking_tau: float | None
+    groups: tuple[GroupScore, ...]
+    notes: Mapping[str, str]
+    rows: tuple[ScoredRows, ...]
+
+
+@frozen(eq=False)
+class Scoreboard:
+    """Everything one validation found.
+
+    Attributes:
+        suites: Scored suites.
+        skipped: Suites not scored, with the reason.
+        problems: Bad data, in file order.
+        notes: Files of the folder that look like tables but are not read.
+    """
+
+    suites: tuple[SuiteScore, ...]
+    skipped: Mapping[str, str]
+    problems: tuple[DataProblem, ...]
+    notes: tuple[str, ...] = ()
+
+
+def validate(
+    names: Sequence[str] = (),
+    data: Path | None = None,
+    tier: TierName = "best",
+    progress: Progress | None = None,
+    fits_of: Callable[[DataFolder], Fits] | None = None,
+    finished: Finished | None = None,
+) -> Scoreboard:
+    """Score suites on the tables of a folder.
+
+    Args:
+        names: Suites; all that have their tables where empty.
+        data: Folder of the tables; the published tables that ship with accelsim where None.
+        tier: Parameters to predict with.
+        progress: Called before each step.
+        fits_of: Fits a folder's operator rows, for tier `fitted`; none are made where None.
+        finished: Keeps each suite as it is finished, and has those that need not be scored again.
+
+    Raises:
+        UnknownNameError: If there is no such suite.
+        InvalidValueError: If a suite that is named does not have the tier.
+        MissingDependencyError: If a suite named needs an extra that is not installed.
+        InputError: If `data` is not a folder, has no table at all, or none of a suite that is
+            named.
+    """
+    from accelsim.files.datafile import data_root
+
+    folder = data_folder(data_root() / "calibration" / "published" if data is None else data)
+    wanted = [find_suite(name) for name in dict.fromkeys(names)] if names else list(suites())
+    _check_tier(wanted, tier, is_named=bool(names))
+    _check_folder(wanted, folder, is_named=bool(names))
+    fits = None if fits_of is None else fits_of(folder)
+    scores: list[SuiteScore] = []
+    skipped: dict[str, str] = {}
+    for place, suite in enumerate(wanted, 1):
+        if missing := _missing_files(suite, folder):
+            skipped[suite.name] = f"no {missing}"
+            continue
+        if suite.has_best_alone and tier != "best":
+            skipped[suite.name] = f"no tier {tier}: best alone"
+            continue
+        try:
+            step = Step(suite.name, place, len(wanted), "reading")
+            # a figure of 0 in a table makes ratios that are no numbers: they are refused, or
+            # reported as unknown
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                told = progress or (lambda _step: None)
+                predict = partial(_predicted, suite, folder, tier, step, told, fits)
+                found = _finished_or_new(suite, folder, finished, predict)
+        except MissingDependencyError as error:
+            if names:
+                raise
+            skipped[suite.name] = str(error)
+            continue
+        if found.rows or found.bad:
+            scores.append(_suite_score(suite, found.rows, found.bad))
+        else:
+            skipped[suite.name] = "no usable rows"
+    notes = unread_notes(folder, _schemas(suites()))
+    return Scoreboard(tuple(scores), skipped, tuple(folder.problems), tuple(notes))
+
+
+def _check_tier(wanted: Sequence[Suite], tier: TierName, *, is_named: bool) -> None:
+    """Refuse a tier that a suite named does not have."""
+    for suite in wanted if is_named and tier != "best" else ():
+        if suite.has_best_alone:
+            raise InvalidValueError("tier", tier, f"best with suite {suite.name}", "Leave it out.")
+
+
+def _check_folder(wanted: Sequence[Suite], folder: DataFolder, *, is_named: bool) -> None:
+    """Refuse a folder without a table of each suite named, or of any where none is named.
+
+    Raises:
+        InputError: With where the tables may be instead.
+    """
+    for suite in wanted if is_named else ():
+        if missing := _missing_files(suite, folder):
+            place = f"{missing} in {str(folder.root)!r}, which has no such file."
+            hint = misplaced_hint(folder, suite.tables)
+            raise InputError(f"suite {suite.name} needs {place} {hint}".rstrip())
+    schemas = _schemas(wanted)
+    if schemas and not any(folder.has(schema) for schema in schemas):
+        text = f"data = {str(folder.root)!r} has no table of any suite, such as {schemas[0].file}."
+        raise InputError(f"{text} {misplaced_hint(folder, schemas)}".rstrip())
+
+
+def _schemas(chosen: Sequence[Suite]) -> list[Schema]:
+    return list(dict.fromkeys(schema for suite in chosen for schema in suite.tables))
+
+
+def _missing_files(suite: Suite, folder: DataFolder) -> str:
+    """What a suite lacks: each file it needs, or any of those it could use; empty where
+    it can run.
+    """
+    needed = [schema.file for schema in suite.files if not folder.has(schema)]
+    if needed or suite.files or any(folder.has(schema) for schema in suite.optional_files):
+        return ", ".join(needed)
+    return " or ".join(schema.file for schema in suite.optional_files)
+
+
+def _finished_or_new(
+    suite: Suite, folder: DataFolder, finished: Finished | None, predict: Callable[[], SuiteRows]
+) -> SuiteRows:
+    """Rows of a suite, of an earlier run where it is finished."""
+    if finished is None:
+        return predict()
+    found = finished.read(suite.name)
+    if found is None:
+        found = predict()
+        finished.write(suite.name, found)
+    for problem in found.problems:
+        folder.note(problem)
+    return found
+
+
+def _predicted(
+    suite: Suite,
+    folder: DataFolder,
+    tier: TierName,
+    step: Step,
+    progress: Progress,
+    fits: Fits | None,
+) -> SuiteRows:
+    """What was predicted of a suite."""
+    progress(step)
+    known = len(folder.problems)
+    batches = [batch for batch in suite.load(folder) if len(batch)]
+    total, done = sum(map(len, batches)), 0
+    rows: list[ScoredRows] = []
+    for batch in batches:
+        now = replace(step, doing=batch.device, rows_done=done, rows_total=total)
+        progress(now)
+
+        def say(line: str, now: Step = now) -> None:
+            progress(replace(now, doing=f"fitting {line}"))
+
+        of_operators = suite.is_of_operators
+        choice = _choice(batch, tier, fits, say) if of_operators else _plain_choice(batch, tier)
+        rows.append(_score_batch(batch, choice))
+        done += len(batch)
+    bad: Counter[str] = Counter()
+    for schema in suite.tables:
+        if not schema.whole:  # rows of a list of operators are not asked themselves
+            bad.update(folder.bad_rows(schema))
+    return SuiteRows(rows, bad, folder.problems[known:])
+
+
+def _choice(
+    batch: Batch, tier: TierName, fits: Fits | None, say: Callable[[str], None]
+) -> Choice | None:
+    """Parameters of a batch of operators; None where nothing can be predicted.
+
+    Parameters that never saw operators like its rows (kernel tables of other formats) give way: at
+    tier `fitted` to a fit of the folder's rows where one is made, at tier `best` to class-wide
+    parameters, and at tier `measured` to a refusal.
+    """
+    device, choice = batch.profile, _plain_choice(batch, tier)
+    if (
+        device is None
+        or choice is None
+        or choice.saw_operators
+        or choice.tier == "spec"
+        or device.device_class != "gpu"
+    ):
+        return choice
+    if tier == "fitted":
+        return (fits and fits.choice(device, say)) or choice
+    if tier == "best":
+        return choose(device, "spec")
+    reason = f"no measured table of {device.name} with such operators"
+    return choice if choice.refusal else replace(choice, parameters=None, refusal=reason)
+
+
+def _plain_choice(batch: Batch, tier: TierName) -> Choice | None:
+    if batch.predict is None or batch.profile is None:
+        return None
+    return choose(batch.profile, tier)
+
+
+def _score_batch(batch: Batch, choice: Choice | None) -> ScoredRows:
+    if choice is None or batch.predict is None or choice.refusal:
+        refusal = batch.refusal if choice is None else choice.refusal
+        return _rows(batch, refusal or "no prediction")
+    try:
+        prediction = batch.predict(choice.parameters)
+    except AccelsimError as error:
+        return _rows(batch, _short(error))
+    keep = np.ones(len(batch), dtype=bool)
+    if choice.saw_operators and batch.fit_source:
+        keep = held_out_mask(batch.label.tolist(), batch.held_out_share)
+    return _rows(batch, "", choice, prediction, keep)
+
+
+def _rows(
+    batch: Batch,
+    refusal: str,
+    choice: Choice | None = None,
+    prediction: Prediction | None = None,
+    keep: Any = slice(None),
+) -> ScoredRows:
+    """Rows of a batch that are kept, with their prediction or why there is none."""
+    time_s = sigma = np.full(len(batch), np.nan)
+    if prediction is not None:
+        time_s, sigma = prediction.time_s, prediction.log_sigma
+    low, high = interval_s(time_s, sigma)
+    setting = np.full(len(batch), "") if batch.setting is None else batch.setting
+    profile = _profile_name(batch)
+    board = np.full(len(batch), profile.partition("@")[0])
+    return ScoredRows(
+        device=batch.device,
+        profile=profile,
+        tier=choice.tier if choice else "",
+        note=choice.note if choice else "",
+        group=batch.group[keep],
+        label=batch.label[keep],
+        setting=setting[keep],
+        origin=(board if batch.origin is None else batch.origin)[keep],
+        measured_s=batch.measured_s[keep],
+        predicted_s=time_s[keep],
+        low_s=low[keep],
+        high_s=high[keep],
+        roofline_s=batch.roofline_s[keep],
+        refusal=refusal,
+        used_in_fit=len(batch) - len(batch.measured_s[keep]),
+        views=tuple((name, mask[keep]) for name, mask in batch.views) if choice else (),
+    )
+
+
+def _profile_name(batch: Batch) -> str:
+    """Catalogue name of a batch's device; empty where it has none."""
+    with contextlib.suppress(UnknownNameError):
+        return (batch.profile or device_of(batch.device)).name
+    return ""
+
+
+def _short(error: AccelsimError) -> str:
+    """The first sentence: the reason without the remedy."""
+    return str(error).split(". ")[0].rstrip(".")
+
+
+def _suite_score(suite: Suite, rows: Sequence[ScoredRows], bad: Mapping[str, int]) -> SuiteScore:
+    answered = [part for part in rows if not part.refusal]
+    refused: Counter[str] = Counter(bad)
+    for part in rows:
+        if part.refusal:
+            refused[part.refusal] += len(part)
+    tiers = sorted({part.tier for part in answered})
+    merged = _joined(answered)
+    tau = None
+    if suite.is_ranked and answered:
+        labels = np.concatenate([part.label for part in answered])
+        tau = ranking_tau(merged["predicted_s"], merged["measured_s"], labels)
+    return SuiteScore(
+        suite=suite,
+        tier=tiers[0] if len(tiers) == 1 else "mixed" if tiers else "none",
+        rows_asked=sum(len(part) for part in rows) + sum(bad.values()),
+        rows_used_in_fit=sum(part.used_in_fit for part in rows),
+        refused=dict(refused),
+        figures=_figures(merged),
+        ranking_tau=tau,
+        groups=tuple(_groups(rows)),
+        notes={part.profile: part.note for part in answered if part.note},
+        rows=tuple(rows),
+    )
+
+
+def _joined(rows: Sequence[ScoredRows]) -> dict[str, FloatArray]:
+    return {
+        name: np.concatenate([getattr(part, name) for part in rows] or [np.zeros(0)])
+        for name in TIMES
+    }
+
+
+def _figures(columns: Mapping[str, FloatArray], mask: Any = slice(None)) -> Figures:
+    return figures(**{name: columns[name][mask] for name in TIMES})
+
+
+def _groups(rows: Sequence[ScoredRows]) -> Iterable[GroupScore]:
+    """Scores by device and operator or model, then the views; batches of one device and tier come
+    together.
+    """
+    devices: dict[tuple[str, str], list[ScoredRows]] = {}
+    for part in rows:
+        devices.setdefault((part.device, part.tier), []).append(part)
+    for (device, tier), parts in devices.items():
+        refusal = np.concatenate([np.full(len(part), part.refusal) for part in parts])
+        columns, profile = _joined(parts), max(part.profile for part in parts)
+        for name, mask, is_view in _subsets(parts):
+            refused = Counter(reason for reason in refusal[mask].tolist() if reason)
+            found = _figures(columns, mask & (refusal == ""))
+            counts = (int(mask.sum()), dict(refused))
+            yield GroupScore(device, profile, name, tier, *counts, found, is_view)
+
+
+def _subsets(parts: Sequence[ScoredRows]) -> Iterable[tuple[str, BoolArray, bool]]:
+    """Name and rows of what is scored together, and whether its rows count elsewhere, too."""
+    group = np.concatenate([part.group for part in parts])
+    names = np.unique(group).tolist()
+    if len(names) > 1:
+        yield "all", np.ones(len(group), dtype=bool), True
+    for name in names:
+        yield name, group == name, False
+    for name in dict.fromkeys(name for part in parts for name, _ in part.views):
+        masks = [dict(part.views).get(name, np.zeros(len(part), dtype=bool)) for part in parts]
+        mask = np.concatenate(masks)
+        if mask.any():
+            yield name, mask, True

@@ -1,0 +1,357 @@
+"""A fleet as it is deployed: pools of replicas, each a plan with its device, part and price."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from accelsim.catalog import clusters as cluster_catalog
+from accelsim.economics.device_price import DevicePrice, device_price
+from accelsim.errors import InvalidValueError
+from accelsim.estimation.options import PriceChoice, RunOptions
+from accelsim.frozen import frozen
+from accelsim.serving.loads.requests import RequestColumns, RequestLog
+from accelsim.serving.memory_capacity import FullBatch, LoadShape, full_batch
+from accelsim.serving.options import ServingOptions
+from accelsim.serving.plan import ReplicaPlan, replica_plan
+from accelsim.serving.replicas.autoscaling import Autoscaler
+from accelsim.serving.replicas.cold_start import cold_start_s
+from accelsim.serving.replicas.fleet import ArrivalQueue, Control, Fleet
+from accelsim.serving.replicas.outages import Outages
+from accelsim.serving.replicas.pools import Pool, PoolRouter, Route
+from accelsim.serving.replicas.prefix_cache import PrefixCache
+from accelsim.serving.replicas.routers import router
+from accelsim.serving.replicas.transfers import CacheLink, Transfers
+from accelsim.serving.schedulers.base import PriorityQueue, Scheduler
+from accelsim.serving.schedulers.continuous import ContinuousBatching
+from accelsim.serving.schedulers.window import WindowBatching
+from accelsim.serving.steps.step_times import StepTimes
+from accelsim.serving.trust import ServedRun
+from accelsim.simulation.randomness import RandomStreams
+
+if TYPE_CHECKING:
+    from accelsim.hardware.profile import DeviceProfile
+
+Part = Literal["all", "prompts", "further"]
+_FIRST = 0
+
+
+@frozen(eq=False)
+class PoolPlan:
+    """Replicas of one plan.
+
+    Attributes:
+        plan: One of them.
+        price: Of one device.
+        replicas: How many at the start.
+        part: Their part of a request: all of it, prompts, or the tokens after the first.
+        model: Which of the fleet's models they serve.
+        link: What a replica's caches leave by, where its part is prompts.
+    """
+
+    plan: ReplicaPlan
+    price: DevicePrice
+    replicas: int
+    part: Part = "all"
+    model: int = _FIRST
+    link: CacheLink | None = None
+
+    @property
+    def served(self) -> ServedRun:
+        """What its figures are like."""
+        return ServedRun(self.plan.run, is_split=self.part != "all")
+
+    @property
+    def start_s(self) -> float:
+        """Cold start of one more."""
+        plan, options = self.plan, self.plan.options
+        weights = 0.0 if plan.memory is None else plan.memory.weight_bytes
+        ranks, device = options.devices_per_replica, plan.run.device
+        source = options.storage, options.provisioning_s
+        return cold_start_s(weights, ranks, device, plan.engine, *source)
+
+    def full_batch(self, columns: RequestColumns) -> FullBatch:
+        """What a replica that never waits does of its part of a load."""
+        if columns.model is not None:
+            columns = _rows(columns, columns.model == self.model)
+        load = LoadShape.of(columns)
+        if self.part == "prompts":
+            load = replace(load, output_tokens=min(load.output_tokens, 1.0))
+        elif self.part == "further":
+            load = replace(load, prompt_tokens=0.0)
+        return full_batch(self.plan, load)
+
+
+def _rows(columns: RequestColumns, chosen: Any) -> RequestColumns:
+    """Lengths of some requests."""
+    count = int(chosen.sum())
+    if not count:
+        return columns
+    lengths = columns.prompt_tokens[chosen], columns.output_tokens[chosen]
+    return RequestColumns(np.zeros(count), *lengths)
+
+
+@frozen(eq=False)
+class Deployment:
+    """Pools of a fleet; the first is the one a result is named after.
+
+    Attributes:
+        pools: The pools.
+        options: How the fleet is run.
+        models: Names of its models.
+        shares: Share of the requests that ask for each.
+    """
+
+    pools: tuple[PoolPlan, ...]
+    options: ServingOptions
+    models: tuple[str, ...]
+    shares: tuple[float, ...] = (1.0,)
+
+    def with_steps(self, change: Callable[[PoolPlan], StepTimes]) -> Deployment:
+        """The same with other step times."""
+        pools = [replace(pool, plan=replace(pool.plan, steps=change(pool))) for pool in self.pools]
+        return replace(self, pools=tuple(pools))
+
+    def asked(self, columns: RequestColumns, streams: RandomStreams) -> RequestColumns:
+        """Requests with the model each asks for, drawn by share where they do not say."""
+        if len(self.models) == 1 or columns.model is not None:
+            return columns
+        draws = streams.stream("models").random(len(columns))
+        return replace(columns, model=np.searchsorted(np.cumsum(self.shares[:-1]), draws, "right"))
+
+
+def deployment(
+    workload: Any,
+    device: str | DeviceProfile,
+    run: RunOptions,
+    options: ServingOptions,
+    price: PriceChoice,
+    *,
+    max_context: int,
+    steps: StepTimes | None = None,
+) -> Deployment:
+    """Plan all pools of a fleet.
+
+    Args:
+        workload: The first model.
+        device: Device of its replicas.
+        run: Precision and formats.
+        options: How the fleet is run.
+        price: Which price of the first device; the cheapest on-demand offers of the others.
+        max_context: Longest sequence of the load.
+        steps: Step times of the first pool, in place of predicted ones.
+
+    Raises:
+        InputError: If a name or choice is wrong or a model does not fit; its subclasses say which.
+    """
+    first = replica_plan(workload, device, run, options, max_context=max_context, steps=steps)
+    paid = device_price(first.run.device, price)
+    names, shares = [first.run.workload.name], [1.0]
+    pools = [PoolPlan(first, paid, options.replicas)]
+    if options.prefill is not None:
+        pools = [replace(pools[0], part="further"), _prompts(pools[0], run, options, max_context)]
+    for pool in options.pools:
+        model = names[0] if pool.model is None else pool.model
+        own = options.of_pool(pool)
+        plan = replica_plan(model, pool.device, run, own, max_context=max_context)
+        if plan.run.workload.name not in names:
+            names.append(plan.run.workload.name)
+            shares.append(_share(model, pool.share_fraction))
+        place = names.index(plan.run.workload.name)
+        if place == _FIRST and options.prefill is not None:
+            allowed = "another model, where the first computes its prompts apart"
+            raise InvalidValueError("pool", pool.device, allowed)
+        pools.append(PoolPlan(plan, device_price(plan.run.device), pool.replicas, model=place))
+    shares[0] = 1.0 - sum(shares[1:])
+    if shares[0] <= 0:
+        raise InvalidValueError("pool share", sum(shares[1:]), "below 1 in all")
+    return Deployment(tuple(pools), options, tuple(names), tuple(shares))
+
+
+def _share(model: str, share: float | None) -> float:
+    if share is None:
+        remedy = "Add share=, the part of the requests that ask for it."
+        raise InvalidValueError("pool share", None, f"above 0 and below 1 for {model}", remedy)
+    return share
+
+
+def _prompts(
+    further: PoolPlan, run: RunOptions, options: ServingOptions, max_context: int
+) -> PoolPlan:
+    """The pool that computes prompts for another."""
+    asked = options.prefill
+    plan = further.plan
+    if asked is None or not plan.is_continuous:
+        allowed = "a model that generates, on an engine with continuous batching"
+        raise InvalidValueError("prefill_device", plan.run.workload.name, allowed)
+    device = plan.run.device if asked.device is None else asked.device
+    apart = options.of_prompts()
+    own = replica_plan(plan.run.workload, device, run, apart, max_context=max_context)
+    price = further.price if own.run.device is plan.run.device else device_price(own.run.device)
+    moved = cache_link(own, asked.link)
+    return PoolPlan(own, price, asked.replicas, part="prompts", link=moved)
+
+
+def cache_link(plan: ReplicaPlan, name: str) -> CacheLink:
+    """What the caches of a replica leave by, every rank's part over a link of its own.
+
+    Args:
+        plan: The replica.
+        name: Name of the link.
+    """
+    link = cluster_catalog.link(name)
+    held = 0.0 if plan.memory is None else plan.memory.cache_bytes_per_token
+    rate = link.bandwidth_bytes_per_s.value * link.achieved_fraction.value
+    return CacheLink(link.latency_s.value, held / rate)
+
+
+@frozen(eq=False)
+class SimulatedFleet:
+    """What a simulation leaves.
+
+    Attributes:
+        fleet: Requests and replicas.
+        pools: Its pools, as those of the deployment.
+        scalers: Autoscalers by pool.
+        outages: Outages by pool.
+        transfers: Moves of caches; None for none.
+    """
+
+    fleet: Fleet
+    pools: list[Pool]
+    scalers: dict[int, Autoscaler]
+    outages: dict[int, Outages]
+    transfers: Transfers | None = None
+
+
+def simulate(
+    plan: Deployment,
+    columns: RequestColumns,
+    *,
+    users: int = 0,
+    streams: RandomStreams,
+    progress: Callable[[int, float], None] | None = None,
+) -> SimulatedFleet:
+    """Simulate a fleet under requests.
+
+    Args:
+        plan: The fleet.
+        columns: The requests.
+        users: Users of a closed loop; 0 for none.
+        streams: Random streams of the run.
+        progress: Called now and then.
+    """
+    log = RequestLog(plan.asked(columns, streams))
+    prompts = log.of_prompts() if plan.options.prefill is not None else log
+    full = [pool.full_batch(log.asked) for pool in plan.pools]
+    pools = [
+        Pool(_maker(pool, prompts if pool.part == "prompts" else log, work.requests_per_s))
+        for pool, work in zip(plan.pools, full, strict=True)
+    ]
+    replicas: list[Scheduler] = []
+    for pool, described in zip(pools, plan.pools, strict=True):
+        for _ in range(_at_start(described.replicas, plan.options)):
+            pool.members.append(len(replicas))
+            pool.live.append(len(replicas))
+            replicas.append(pool.make())
+    arrivals = ArrivalQueue(log, users)
+    if _is_plain(plan):
+        one = router(plan.options.router, log, streams.stream("router"))
+        fleet = Fleet(log, replicas, one, arrivals)
+        done = SimulatedFleet(fleet, pools, {}, {})
+    else:
+        done = _controlled(plan, log, pools, replicas, arrivals, full, streams)
+    done.fleet.run(progress)
+    return done
+
+
+def _is_plain(plan: Deployment) -> bool:
+    """Whether all replicas are alike, stay, and take all requests."""
+    options = plan.options
+    changes = (options.autoscale, options.outages, options.max_outstanding)
+    return len(plan.pools) == 1 and all(change is None for change in changes)
+
+
+def _at_start(replicas: int, options: ServingOptions) -> int:
+    policy = options.autoscale
+    return replicas if policy is None else min(max(replicas, policy.least), policy.most)
+
+
+def _controlled(
+    plan: Deployment,
+    log: RequestLog,
+    pools: list[Pool],
+    replicas: list[Scheduler],
+    arrivals: ArrivalQueue,
+    full: list[FullBatch],
+    streams: RandomStreams,
+) -> SimulatedFleet:
+    """A fleet with pools, and what changes them."""
+    options = plan.options
+
+    def route(model: int, *parts: Part) -> Route | None:
+        own = [
+            pool
+            for pool, one in zip(pools, plan.pools, strict=True)
+            if one.model == model and one.part in parts
+        ]
+        choice = router(options.router, log, streams.stream("router", model, len(parts)))
+        return Route(own, choice, options.max_outstanding) if own else None
+
+    models = range(len(plan.models))
+    first = [found for m in models if (found := route(m, "all", "prompts")) is not None]
+    routes = PoolRouter(log, first, [route(model, "further") for model in models])
+    links = [
+        (pool, one.link)
+        for pool, one in zip(pools, plan.pools, strict=True)
+        if one.link is not None
+    ]
+    transfers = Transfers(log, routes, links) if links else None
+    scalers, outages = {}, {}
+    for place, (pool, one) in enumerate(zip(pools, plan.pools, strict=True)):
+        if options.autoscale is not None or options.outages is not None:
+            pool.start_s = one.start_s
+        if options.autoscale is not None:
+            policy = options.autoscale
+            scalers[place] = Autoscaler(policy, pool, routes, full[place].per_request_s)
+        if options.outages is not None:
+            stream = streams.stream("outages", place)
+            outages[place] = Outages(options.outages, pool, routes, stream)
+    controls: list[Control] = [*scalers.values(), *outages.values()]
+    if transfers is not None:
+        controls.append(transfers)
+    fleet = Fleet(log, replicas, routes, arrivals, controls)
+    if transfers is not None:
+        fleet.handover = transfers.take
+    routes.refresh(fleet)
+    return SimulatedFleet(fleet, pools, scalers, outages, transfers)
+
+
+def _maker(pool: PoolPlan, log: RequestLog, speed: float) -> Callable[[], Scheduler]:
+    """Makes replicas of a pool."""
+
+    def make() -> Scheduler:
+        replica = _replica(pool, log)
+        replica.speed = speed
+        return replica
+
+    return make
+
+
+def _replica(pool: PoolPlan, log: RequestLog) -> Scheduler:
+    plan = pool.plan
+    priority = log.asked.priority
+    queue = None if priority is None else PriorityQueue(priority.tolist())
+    if not plan.is_continuous:
+        window_s = plan.options.batch_window_s
+        waits_s = plan.engine.batch_window_s if window_s is None else window_s
+        return WindowBatching(log, plan.steps, plan.max_seqs, waits_s, queue)
+    cache = None
+    if plan.prefix_cache and log.asked.prefix_group is not None:
+        is_swapped = plan.options.preemption == "swap"
+        cache = PrefixCache(0 if is_swapped else plan.host_blocks)
+    is_further = pool.part == "further"
+    return ContinuousBatching(log, plan.steps, plan.limits, cache, queue, comes_cached=is_further)

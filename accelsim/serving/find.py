@@ -1,0 +1,397 @@
+"""Questions to the simulator: the most load that replicas serve well, the fewest replicas for one,
+the cheapest layout of ranks and replicas for it, and the limits under which it is served best.
+
+A bracket is halved with simulations of the same random draws (common random numbers; Law,
+Simulation Modeling and Analysis, chapter 11), from the bound that full batches set. Layouts are
+tried in the order of their bounds' prices, until a bound costs more than what is found (branch and
+bound; Land and Doig, Econometrica 28(3), 1960). Limits of batches are narrowed by thirds over
+rising numbers of sequences, one limit of tokens at a time, and the memory share by halves. What is
+found comes with the share of requests that met the targets and its Wilson interval.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from accelsim.economics.device_price import DevicePrice, device_price
+from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
+from accelsim.estimation.options import PriceChoice, RunOptions, options_and_price
+from accelsim.frozen import frozen
+from accelsim.serving.loads.arrivals import Arrivals
+from accelsim.serving.memory_capacity import LoadShape, full_batch
+from accelsim.serving.options import ServingOptions
+from accelsim.serving.plan import ReplicaPlan, memory_of, replica_plan
+from accelsim.serving.result import ServingResult
+from accelsim.serving.serve import described, simulate_plan
+from accelsim.serving.steps.step_times import StepTimes
+from accelsim.simulation.randomness import RandomStreams
+
+if TYPE_CHECKING:
+    from accelsim.hardware.profile import DeviceProfile
+    from accelsim.workloads.model import Workload
+
+#: Where halving a bracket of rates ends.
+_TOLERANCE = 0.01
+_MOST_REPLICAS = 4096
+_Z95 = 1.959963984540054
+QUESTIONS = ("max-rate", "min-replicas", "cheapest", "limits")
+#: Ranks of the layouts that "cheapest" tries.
+_RANKS = (1, 2, 4, 8)
+#: Limits of sequences and of tokens of a step that "limits" tries, and where halving its memory
+#: share ends.
+_SEQS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+_TOKENS = (2048, 8192, 16_384)
+_SHARE_STEP = 0.02
+
+
+@frozen
+class Found:
+    """The answer of a search.
+
+    Attributes:
+        question: One of `QUESTIONS`.
+        value: Requests per second, replicas, USD per hour, or the share of requests that meet the
+            targets.
+        bound: What no load above, no fewer replicas, no less money or no larger share can do: from
+            full batches alone.
+        attainment_low: Lower end of the 95 % interval of the share that meets the targets.
+        attainment_high: Upper end.
+        simulations: Simulations made.
+        result: The simulation of the answer.
+    """
+
+    question: str
+    value: float
+    bound: float
+    attainment_low: float
+    attainment_high: float
+    simulations: int
+    result: ServingResult
+
+    @property
+    def sentence(self) -> str:
+        """The answer in words."""
+        result, low, high = self.result, self.attainment_low, self.attainment_high
+        asked = result.inputs["options"]["slo"]["attainment_fraction"]
+        ends = f"{100 * low:.1f} to {100 * high:.1f} % do"
+        share = f"{ends} (95 % interval, {result.requests:,} requests)"
+        if self.question == "limits":
+            plan, options = result.plan, result.inputs["options"]
+            return (
+                f"up to {plan['max_seqs']:,} sequences, {plan['max_batch_tokens']:,} tokens a step "
+                f"and {options['memory_fraction']:.2f} of the memory: {100 * self.value:.1f} "
+                f"% of the requests meet the targets; {share}; none above {100 * self.bound:.1f} %"
+            )
+        unit, limit = _UNITS[self.question]
+        return (
+            f"{self.value:.4g} {unit}{_deployment(self)} for {100 * asked:g} % of the requests to "
+            f"meet the targets; {share}; none {limit} {self.bound:.4g}"
+        )
+
+
+#: Words after a value and before its bound.
+_UNITS = {
+    "max-rate": ("requests/s at most", "above"),
+    "min-replicas": ("replicas at least", "below"),
+    "cheapest": ("USD per hour at least", "below"),
+}
+
+
+def _deployment(found: Found) -> str:
+    if found.question != "cheapest":
+        return ""
+    plan = found.result.plan
+    ranks = " ".join(f"{name} {plan[name]}" for name in ("tp", "pp", "ep") if plan[name] != 1)
+    return f", {found.result.replicas} x {found.result.device} {ranks}".rstrip() + ","
+
+
+def find(
+    question: str,
+    workload: str | Workload,
+    device: str | DeviceProfile,
+    arrivals: Arrivals,
+    options: ServingOptions,
+    run: RunOptions | None = None,
+    price: PriceChoice | None = None,
+    *,
+    steps: StepTimes | None = None,
+    seed: int = 0,
+    **keywords: Any,
+) -> Found:
+    """Find the most load or the fewest replicas under the targets of `options`.
+
+    Args:
+        question: "max-rate"; or, for the rate of `arrivals`: "min-replicas", "cheapest" (ranks and
+            replicas) or "limits" (of batches and memory).
+        workload: The model.
+        device: Every rank's device.
+        arrivals: The load; its rate is where "max-rate" starts.
+        options: How the model is served, with targets.
+        run: Precision and formats.
+        price: Which price.
+        steps: Step times to use in place of predicted ones; of the ranks that `options` has.
+        seed: Of the random numbers.
+        keywords: Fields of `RunOptions` and `PriceChoice`.
+
+    Raises:
+        InvalidValueError: If there are no targets or no rate (a burst has none), or nothing
+            meets the targets.
+    """
+    if question not in QUESTIONS:
+        raise InvalidValueError("find", question, "one of " + ", ".join(QUESTIONS))
+    if options.slo.is_empty:
+        remedy = "Add --slo-ttft, --slo-tpot or --slo-e2e."
+        raise InvalidValueError("slo", None, "at least one target", remedy)
+    if arrivals.rate_per_s is None:
+        raise InvalidValueError("rate", None, "a rate", "A closed loop has none: use --rate.")
+    if arrivals.process == "burst":
+        raise InvalidValueError("process", "burst", "arrivals that have a rate")
+    chosen, paid = options_and_price(run, price, keywords)
+    asked = _Asked(workload, device, chosen, paid, arrivals, seed, steps)
+    if question == "cheapest":
+        if steps is not None:
+            remedy = "Ask for min-replicas."
+            raise InvalidValueError("find", question, "no question about other ranks", remedy)
+        return _cheapest(asked, options)
+    search = asked.search(options)
+    if question == "max-rate":
+        return search.max_rate()
+    if question == "limits":
+        return search.limits()
+    return search.min_replicas()
+
+
+@frozen
+class _Asked:
+    """What is asked of every layout."""
+
+    workload: Any
+    device: Any
+    run: RunOptions
+    price: PriceChoice | None
+    arrivals: Arrivals
+    seed: int
+    steps: StepTimes | None
+
+    def search(self, options: ServingOptions) -> _Search:
+        """Simulations of one layout."""
+        columns = self.arrivals.columns(RandomStreams(self.seed))
+        longest = int((columns.prompt_tokens + columns.output_tokens).max())
+        asked = self.workload, self.device, self.run, options
+        plan = replica_plan(*asked, max_context=longest, steps=self.steps)
+        cost = device_price(plan.run.device, self.price)
+        return _Search(plan, self.arrivals, cost, self.seed, LoadShape.of(columns))
+
+
+def _cheapest(asked: _Asked, options: ServingOptions) -> Found:
+    """The cheapest of all layouts with as many replicas as each needs."""
+    searches = [search for tp in _RANKS if (search := _layout(asked, options, tp)) is not None]
+    if not searches:
+        asked.search(options)  # says why
+    searches.sort(key=lambda search: search.bound_usd_per_hour)
+    bound, best, count = searches[0].bound_usd_per_hour, None, 0
+    for search in searches:
+        if best is not None and search.bound_usd_per_hour >= best[0]:
+            break
+        most = _MOST_REPLICAS
+        if best is not None:  # no more than cost less than it
+            most = max(1, math.ceil(best[0] / search.usd_per_hour(1)) - 1)
+        found = search.fewest_within(most)
+        count += search.count
+        if isinstance(found, Found):
+            best = search.usd_per_hour(found.value), found
+    if best is None:
+        raise InvalidValueError("slo", options.slo, "targets that a layout meets")
+    return replace(best[1], question="cheapest", value=best[0], bound=bound, simulations=count)
+
+
+def _layout(asked: _Asked, options: ServingOptions, tp: int) -> _Search | None:
+    """A layout's search; None where it does not fit or no node joins its ranks."""
+    try:
+        search = asked.search(replace(options, tp=tp, ep=tp if options.ep > 1 else 1))
+    except (DoesNotFitError, InvalidValueError, UnsupportedOperatorError):
+        return None
+    if search.price.usd_per_hour is None:
+        remedy = "Give --usd-per-hour."
+        raise InvalidValueError("device", asked.device, "a device with an offer", remedy)
+    return search
+
+
+@frozen
+class _Limits:
+    """What was simulated under limits: the share of requests that met the targets."""
+
+    share: float
+    max_seqs: int
+    max_batch_tokens: int
+    fraction: float
+    result: ServingResult
+
+
+class _Search:
+    """Simulations of one layout at rates, replicas and limits; each once."""
+
+    def __init__(
+        self, plan: ReplicaPlan, arrivals: Arrivals, price: DevicePrice, seed: int, load: LoadShape
+    ) -> None:
+        self.plan, self.arrivals, self.price, self.seed = plan, arrivals, price, seed
+        self.served_per_s = full_batch(plan, load).requests_per_s
+        self.count = 0
+
+    @property
+    def rate_per_s(self) -> float:
+        """Requests per second that come."""
+        return self.arrivals.rate_per_s or 0.0
+
+    @property
+    def fewest(self) -> int:
+        """Replicas whose full batches serve the load."""
+        return max(1, math.ceil(self.rate_per_s / self.served_per_s))
+
+    @property
+    def bound_usd_per_hour(self) -> float:
+        """Price of the fewest replicas."""
+        return self.usd_per_hour(self.fewest)
+
+    def usd_per_hour(self, replicas: float) -> float:
+        """Price of replicas."""
+        each = self.price.usd_per_hour or 0.0
+        return each * self.plan.options.devices_per_replica * replicas
+
+    def simulate(
+        self, rate_per_s: float, replicas: int, plan: ReplicaPlan | None = None
+    ) -> ServingResult:
+        """One simulation."""
+        self.count += 1
+        plan = plan or self.plan
+        load = replace(self.arrivals, rate_per_s=rate_per_s)
+        streams = RandomStreams(self.seed)
+        plan = replace(plan, options=replace(plan.options, replicas=replicas))
+        columns = load.columns(streams)
+        return simulate_plan(plan, columns, self.price, streams=streams, load=described(load))
+
+    def is_good(self, result: ServingResult) -> bool:
+        """Whether the load is served and enough requests meet the targets."""
+        share = result.slo_attainment_fraction or 0.0
+        return share >= self.plan.options.slo.attainment_fraction and not result.saturated
+
+    def max_rate(self) -> Found:
+        """Halve the rates between one that is served well and the bound."""
+        replicas = self.plan.options.replicas
+        bound = self.served_per_s * replicas
+        low, high = bound / 64, bound
+        best = self.simulate(low, replicas)
+        if not self.is_good(best):
+            self._refuse(best)
+        while high / low > 1 + _TOLERANCE:
+            middle = math.sqrt(low * high)
+            result = self.simulate(middle, replicas)
+            if self.is_good(result):
+                low, best = middle, result
+            else:
+                high = middle
+        return self._found("max-rate", low, bound, best)
+
+    def min_replicas(self) -> Found:
+        """The fewest replicas.
+
+        Raises:
+            InvalidValueError: If no number of them meets the targets.
+        """
+        found = self.fewest_within(_MOST_REPLICAS)
+        return found if isinstance(found, Found) else self._refuse(found)
+
+    def fewest_within(self, most: int) -> Found | ServingResult:
+        """Double the replicas from the bound until they suffice, then halve the bracket; where
+        `most` do not, the last simulation.
+        """
+        low, high = self.fewest - 1, min(self.fewest, most)
+        while not self.is_good(best := self.simulate(self.rate_per_s, high)):
+            if high >= most:
+                return best
+            low, high = high, min(2 * high, most)
+        while high - low > 1:
+            middle = (low + high) // 2
+            result = self.simulate(self.rate_per_s, middle)
+            if self.is_good(result):
+                high, best = middle, result
+            else:
+                low = middle
+        return self._found("min-replicas", high, self.fewest, best)
+
+    def limits(self) -> Found:
+        """The limits under which most requests meet the targets, and the least memory for them."""
+        best = max((self._sequences(tokens) for tokens in _TOKENS), key=lambda found: found.share)
+        low, high = 0.0, best.fraction
+        while high - low > _SHARE_STEP:
+            middle = 0.5 * (low + high)
+            try:
+                smaller = self._under(best.max_seqs, best.max_batch_tokens, middle)
+            except DoesNotFitError:
+                low = middle
+                continue
+            if smaller.share >= best.share:
+                high, best = middle, smaller
+            else:
+                low = middle
+        return self._found("limits", best.share, 1.0, best.result)
+
+    def _sequences(self, tokens: int) -> _Limits:
+        """The best limit of sequences beside one of tokens; of those that are equally good, the
+        smallest.
+        """
+        options, engine = self.plan.options, self.plan.engine
+        fraction = options.memory_fraction or engine.memory_fraction
+        counts = [count for count in _SEQS if count <= tokens]
+        tried = lru_cache(lambda place: self._under(counts[place], tokens, fraction))
+        low, high = 0, len(counts) - 1
+        while high - low > 2:
+            first, second = low + (high - low) // 3, high - (high - low) // 3
+            if tried(first).share >= tried(second).share > 0.0:
+                high = second
+            else:
+                low = first
+        return max((tried(place) for place in range(low, high + 1)), key=lambda one: one.share)
+
+    def _under(self, max_seqs: int, max_batch_tokens: int, fraction: float) -> _Limits:
+        """The load under limits.
+
+        Raises:
+            DoesNotFitError: If the share of the memory leaves no room for a cache.
+        """
+        plan = self.plan
+        options = replace(plan.options, memory_fraction=fraction)
+        parts = memory_of(plan.run, plan.engine, options, max_batch_tokens)
+        under = replace(
+            plan, options=options, max_seqs=max_seqs, max_batch_tokens=max_batch_tokens, **parts
+        )
+        result = self.simulate(self.rate_per_s, options.replicas, under)
+        share = result.slo_attainment_fraction or 0.0
+        return _Limits(share, max_seqs, max_batch_tokens, fraction, result)
+
+    def _refuse(self, result: ServingResult) -> NoReturn:
+        share = 100 * (result.slo_attainment_fraction or 0.0)
+        first, further = result.ttft_s["p50"], result.tpot_s["p50"]
+        times = ", ".join(
+            f"{name} {value:.3g} s" for name, value in (("TTFT", first), ("TPOT", further)) if value
+        )
+        allowed = f"targets that can be met: with little load {share:.1f} % do; medians {times}"
+        asked = str(self.plan.options.slo)
+        raise InvalidValueError("slo", asked, allowed, "Choose a faster device.")
+
+    def _found(self, question: str, value: float, bound: float, best: ServingResult) -> Found:
+        low, high = _wilson(best.slo_attainment_fraction or 0.0, best.requests)
+        return Found(question, value, bound, low, high, self.count, best)
+
+
+def _wilson(share: float, count: int) -> tuple[float, float]:
+    """95 % interval of a share (Wilson 1927)."""
+    z2 = _Z95**2 / count
+    middle = (share + z2 / 2) / (1 + z2)
+    half = _Z95 / (1 + z2) * np.sqrt(share * (1 - share) / count + z2 / (4 * count))
+    return float(middle - half), float(middle + half)

@@ -1,0 +1,1 @@
+"""Loads of requests: arrivals, lengths, traces and their columns."""

@@ -1,0 +1,231 @@
+"""When requests come and how long they are.
+
+Poisson, gamma-distributed gaps (burstiness by their coefficient of variation), a daily sine, even
+gaps, all at once, and a closed loop of users who send the next request when the last has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from numbers import Integral, Real
+
+import numpy as np
+
+from accelsim.arguments import checked
+from accelsim.errors import InvalidValueError
+from accelsim.frozen import frozen
+from accelsim.serving.loads.lengths import draw_lengths
+from accelsim.serving.loads.requests import LONGEST_TOKENS, NO_GROUP, RequestColumns
+from accelsim.simulation.randomness import RandomStreams
+from accelsim.workloads.graph import FloatArray, IntArray
+
+PROCESSES = ("poisson", "gamma", "uniform", "diurnal", "burst")
+_MOST = 100_000_000
+#: Least variation of gaps, and shortest period: the shape of a gamma distribution is 1 / cv^2.
+_LEAST = 1e-3
+#: Kinds of values by the names of fields' types.
+_KINDS = {"float": Real, "int": Integral, "str": str}
+_COUNTS = (
+    *((name, 1, _MOST) for name in ("users", "requests", "turns", "priorities")),
+    ("prefixes", 0, _MOST),
+    ("prefix_tokens", 0, LONGEST_TOKENS),
+)
+
+
+@checked
+@frozen
+class Arrivals:
+    """A load.
+
+    Attributes:
+        rate_per_s: Requests (of sessions: first turns) per second; None in a closed loop.
+        users: Users of a closed loop; None where requests come by themselves.
+        requests: How many.
+        process: "poisson", "gamma" (gaps with variation `cv`), "uniform" (even gaps), "diurnal" (a
+            Poisson process whose rate swings by `swing_fraction` over `period_s`), or "burst" (all
+            at once).
+        cv: Coefficient of variation of the gaps of "gamma".
+        period_s: Period of "diurnal".
+        swing_fraction: How far its rate swings about the mean, 0 to 1.
+        think_s: Mean of a user's exponential pause.
+        prompt: Lengths of prompts; see `lengths`.
+        output: Lengths of outputs.
+        turns: Turns of a session; each starts with all that was said before.
+        prefixes: Distinct system prompts that prompts of single turns start with; 0 for none.
+        prefix_tokens: Their length.
+        priorities: Classes of priority drawn evenly; 1 for none.
+    """
+
+    rate_per_s: float | None = None
+    users: int | None = None
+    requests: int = 1000
+    process: str = "poisson"
+    cv: float = 2.0
+    period_s: float = 86_400.0
+    swing_fraction: float = 0.5
+    think_s: float = 0.0
+    prompt: str = "lognormal:600:1.0"
+    output: str = "lognormal:160:0.8"
+    turns: int = 1
+    prefixes: int = 0
+    prefix_tokens: int = 0
+    priorities: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse loads that are none.
+
+        Raises:
+            InvalidValueError: Naming the field.
+        """
+        self._check_types()
+        if (self.rate_per_s is None) == (self.users is None):
+            allowed = "requests per second, or users"
+            allowed += "" if self.rate_per_s is None else ", not both"
+            remedy = "Give one of --rate, --users and --arrivals."
+            raise InvalidValueError("rate", self.rate_per_s, allowed, remedy)
+        if self.rate_per_s is not None and not 0 < self.rate_per_s < float("inf"):
+            raise InvalidValueError("rate", self.rate_per_s, "requests per second above 0")
+        self._check_counts()
+        if self.process not in PROCESSES:
+            raise InvalidValueError("process", self.process, "one of " + ", ".join(PROCESSES))
+        for name, high in (("cv", 100.0), ("period_s", 1e9), ("think_s", 1e9)):
+            value = getattr(self, name)
+            least = 0.0 if name == "think_s" else _LEAST
+            if not least <= value <= high:
+                raise InvalidValueError(name, value, f"{least:g} to {high:g}")
+        if not 0 <= self.swing_fraction <= 1:
+            raise InvalidValueError("swing_fraction", self.swing_fraction, "0 to 1")
+
+    def _check_types(self) -> None:
+        """Refuse values of another kind, as callers without a type checker pass them."""
+        for field in fields(self):
+            value, wanted = getattr(self, field.name), str(field.type)
+            is_left_out = value is None and "None" in wanted
+            kind = next(kind for name, kind in _KINDS.items() if name in wanted)
+            if not is_left_out and (not isinstance(value, kind) or isinstance(value, bool)):
+                raise InvalidValueError(field.name, value, f"of type {wanted}")
+
+    def _check_counts(self) -> None:
+        for name, least, most in _COUNTS:
+            value = getattr(self, name)
+            if value is not None and not least <= value <= most:
+                raise InvalidValueError(name, value, f"a whole number from {least} to {most:,}")
+        if self.users and self.turns > 1:
+            remedy = "Give a rate of sessions, or turns = 1."
+            raise InvalidValueError("turns", self.turns, "1 in a closed loop", remedy)
+        if self.prefixes and self.turns > 1:
+            remedy = "Add the system prompt's tokens to those of the prompt."
+            raise InvalidValueError("prefixes", self.prefixes, "0 with turns above 1", remedy)
+
+    def columns(self, streams: RandomStreams) -> RequestColumns:
+        """Draw the requests: times from one stream, lengths from another.
+
+        Args:
+            streams: Random streams of the run.
+        """
+        lengths = streams.stream("lengths")
+        prompt = draw_lengths("prompt", self.prompt, self.requests, lengths)
+        output = draw_lengths("output", self.output, self.requests, lengths, lowest=0)
+        sessions = -(-self.requests // self.turns)
+        times = np.zeros(0)
+        if not self.users:
+            times = self._times(sessions, streams.stream("arrivals"))
+        group, shared = self._prefixes(prompt, streams.stream("prefixes"))
+        think = None
+        if self.think_s:
+            think = streams.stream("think").exponential(self.think_s, self.requests)
+        columns = RequestColumns(
+            arrival_s=times if len(times) == self.requests else np.full(self.requests, np.nan),
+            prompt_tokens=prompt if group is None or shared is None else prompt + shared,
+            output_tokens=output,
+            prefix_group=group,
+            prefix_tokens=shared,
+            think_s=think,
+            priority=self._priority(streams),
+        )
+        return columns if self.turns == 1 else self._sessions(columns, times, sessions)
+
+    def times(self, count: int, streams: RandomStreams) -> FloatArray:
+        """Arrivals alone, for requests whose lengths are known.
+
+        Args:
+            count: How many.
+            streams: Random streams of the run.
+        """
+        return self._times(count, streams.stream("arrivals"))
+
+    def _times(self, count: int, generator: np.random.Generator) -> FloatArray:
+        if self.rate_per_s is None or self.process == "burst":
+            return np.zeros(count)
+        draw = _PROCESSES[self.process]
+        return draw(self, self.rate_per_s, count, generator)
+
+    def _prefixes(
+        self, prompt: IntArray, generator: np.random.Generator
+    ) -> tuple[IntArray | None, IntArray | None]:
+        if not self.prefixes or not self.prefix_tokens:
+            return None, None
+        group = generator.integers(0, self.prefixes, len(prompt))
+        return group, np.full(len(prompt), self.prefix_tokens)
+
+    def _priority(self, streams: RandomStreams) -> IntArray | None:
+        if self.priorities == 1:
+            return None
+        return streams.stream("priority").integers(0, self.priorities, self.requests)
+
+    def _sessions(
+        self, columns: RequestColumns, times: FloatArray, sessions: int
+    ) -> RequestColumns:
+        """Turns one after the other: the first turns by time, then all second ones, and so on."""
+        count = self.requests
+        turn, session = np.divmod(np.arange(count), sessions)
+        said = columns.prompt_tokens + columns.output_tokens
+        before = np.zeros(count, dtype=np.int64)
+        for place in range(sessions, count, sessions):
+            these = np.arange(place, min(place + sessions, count))
+            before[these] = before[these - sessions] + said[these - sessions]
+        arrival = np.where(turn == 0, np.resize(times, count), np.nan)
+        prompt = columns.prompt_tokens + before
+        return RequestColumns(
+            arrival_s=arrival,
+            prompt_tokens=prompt,
+            output_tokens=columns.output_tokens,
+            prefix_group=session,
+            prefix_tokens=prompt + columns.output_tokens,
+            after=np.where(turn == 0, NO_GROUP, np.arange(count) - sessions),
+            think_s=columns.think_s if columns.think_s is not None else np.zeros(count),
+            priority=columns.priority,
+        )
+
+
+def _poisson(_: Arrivals, rate: float, count: int, generator: np.random.Generator) -> FloatArray:
+    return np.cumsum(generator.standard_exponential(count)) / rate
+
+
+def _gamma(load: Arrivals, rate: float, count: int, generator: np.random.Generator) -> FloatArray:
+    shape = 1.0 / load.cv**2
+    return np.cumsum(generator.standard_gamma(shape, count)) / (shape * rate)
+
+
+def _uniform(_: Arrivals, rate: float, count: int, __: np.random.Generator) -> FloatArray:
+    return np.arange(1, count + 1) / rate
+
+
+def _diurnal(load: Arrivals, rate: float, count: int, generator: np.random.Generator) -> FloatArray:
+    """Inverts the integral of rate (1 + swing sin(2 pi t / period)) at the points of a unit Poisson
+    process (Cinlar, Introduction to Stochastic Processes, 1975, chapter 4).
+    """
+    wanted = np.cumsum(generator.standard_exponential(count)) / rate
+    turn = load.period_s / (2 * np.pi)
+    grid = np.linspace(0.0, wanted[-1] + load.period_s, max(4096, 8 * count))
+    passed = grid + load.swing_fraction * turn * (1 - np.cos(grid / turn))
+    return np.interp(wanted, passed, grid)
+
+
+_PROCESSES: dict[str, Callable[[Arrivals, float, int, np.random.Generator], FloatArray]] = {
+    "poisson": _poisson,
+    "gamma": _gamma,
+    "uniform": _uniform,
+    "diurnal": _diurnal,
+}

@@ -1,0 +1,72 @@
+"""Distributions of prompt and output lengths, as text.
+
+``512`` is always 512; ``uniform:100-900``; ``lognormal:600:1.1`` (median and sigma of ln);
+``exponential:200`` (mean); ``geometric:200``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from accelsim.errors import InvalidValueError
+from accelsim.serving.loads.requests import LONGEST_TOKENS
+from accelsim.workloads.graph import FloatArray, IntArray
+
+_FORMS = "N, uniform:LOW-HIGH, lognormal:MEDIAN:SIGMA, exponential:MEAN or geometric:MEAN"
+
+
+def draw_lengths(
+    field: str, text: str, count: int, generator: np.random.Generator, lowest: int = 1
+) -> IntArray:
+    """Draw lengths.
+
+    Args:
+        field: Name of what is drawn, for messages.
+        text: The distribution.
+        count: How many.
+        generator: Random numbers.
+        lowest: Smallest length; shorter draws become it.
+
+    Raises:
+        InvalidValueError: If the text is no distribution.
+    """
+    name, _, rest = text.strip().partition(":")
+    try:
+        if not rest:
+            values = np.full(count, float(int(name)))
+        else:
+            values = _DRAWS[name](generator, rest, count)
+    except (ArithmeticError, ValueError, KeyError):
+        raise InvalidValueError(field, text, _FORMS) from None
+    if not np.isfinite(values).all() or values.max() > LONGEST_TOKENS or values.max() < lowest:
+        raise InvalidValueError(field, text, f"lengths from {lowest} to {LONGEST_TOKENS:,} tokens")
+    lengths: IntArray = np.maximum(np.rint(values), lowest).astype(np.int64)
+    return lengths
+
+
+def _uniform(generator: np.random.Generator, text: str, count: int) -> FloatArray:
+    low, high = (int(end) for end in text.split("-"))
+    return generator.integers(low, high + 1, count).astype(np.float64)
+
+
+def _lognormal(generator: np.random.Generator, text: str, count: int) -> FloatArray:
+    median, sigma = (float(part) for part in text.split(":"))
+    return np.minimum(median * np.exp(sigma * generator.standard_normal(count)), LONGEST_TOKENS)
+
+
+def _exponential(generator: np.random.Generator, text: str, count: int) -> FloatArray:
+    return generator.exponential(float(text), count)
+
+
+def _geometric(generator: np.random.Generator, text: str, count: int) -> FloatArray:
+    return generator.geometric(1.0 / float(text), count).astype(np.float64)
+
+
+_DRAWS: dict[str, Callable[[np.random.Generator, str, int], FloatArray]] = {
+    "uniform": _uniform,
+    "lognormal": _lognormal,
+    "exponential": _exponential,
+    "geometric": _geometric,
+}

@@ -1,0 +1,265 @@
+"""Requests of a trace: CSV, JSON lines or JSON, read in one pass and a part at a time.
+
+Column names of the public traces are known: Azure's LLM inference traces (TIMESTAMP, ContextTokens,
+GeneratedTokens), Mooncake's (timestamp in ms, input_length, output_length, hash_ids), and plain
+ones (arrival_s, prompt_tokens, output_tokens). JSON files are a server benchmark's detailed result
+(vLLM's: input_lens, output_lens, start_times) or ShareGPT's conversations, whose first turns count
+a token per four characters. Rows that are no requests are skipped and named.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from accelsim.errors import InvalidValueError, ProfileError
+from accelsim.files.plainfile import parse_values, read_plain, text_lines
+from accelsim.frozen import frozen
+from accelsim.serving.loads.requests import LONGEST_TOKENS, RequestColumns
+from accelsim.serving.replicas.shared_blocks import SharedBlocks
+from accelsim.workloads.graph import BoolArray, FloatArray
+
+#: Columns of the arrival, with the seconds of their unit.
+_TIMES = {"arrival_s": 1.0, "arrived_at": 1.0, "timestamp": 1e-3, "TIMESTAMP": 1.0}
+_PROMPTS = ("prompt_tokens", "num_prefill_tokens", "input_length", "ContextTokens")
+_OUTPUTS = ("output_tokens", "num_decode_tokens", "output_length", "GeneratedTokens")
+_HASHES = "hash_ids"
+_PART_ROWS = 100_000
+#: Most bytes of a table, bytes of a JSON document, rows, and hashes.
+_MOST_BYTES, _MOST_JSON_BYTES, _MOST_ROWS, _MOST_LISTED = 10**9, 128_000_000, 10_000_000, 5_000_000
+#: Values of a row that are no hashes.
+_ROW_VALUES = 8
+#: OpenAI's rule of thumb for English text (help centre, "What are tokens").
+_CHARACTERS_PER_TOKEN = 4
+Row = tuple[Any, Any, Any, Any]
+
+
+@frozen(eq=False)
+class Trace:
+    """What a file holds.
+
+    Attributes:
+        requests: Its requests, by arrival from 0.
+        skips: Rows left out, by reason.
+        has_times: Whether the file says when requests come.
+        unsorted_count: Rows earlier than the row before them, which are sorted in.
+    """
+
+    requests: RequestColumns
+    skips: Mapping[str, int]
+    has_times: bool = True
+    unsorted_count: int = 0
+
+    def at(self, arrival_s: FloatArray) -> RequestColumns:
+        """The requests at other times, ascending."""
+        return replace(self.requests, arrival_s=arrival_s)
+
+
+def read_trace(path: Path, limit: int | None = None) -> Trace:
+    """Read a trace.
+
+    Args:
+        path: A ``.csv``, ``.jsonl`` or ``.json`` file.
+        limit: Rows to read at most; all where None.
+
+    Raises:
+        InvalidValueError: If the name ends otherwise, or the limit is below 1.
+        ProfileError: If the file cannot be read, lacks a column, or holds no request.
+    """
+    if path.suffix not in _READERS:
+        raise InvalidValueError("arrivals", str(path), "a file ending in .csv, .jsonl or .json")
+    if limit is not None and limit < 1:
+        raise InvalidValueError("requests", limit, "a whole number >= 1")
+    columns = _Columns()
+    try:
+        rows = islice(_READERS[path.suffix](path), limit)
+        while part := list(islice(rows, _PART_ROWS)):
+            columns.add(part)
+            if columns.seen > _MOST_ROWS:
+                problem = f"more than {_MOST_ROWS:,} rows, the most that are read; set a limit"
+                raise ProfileError(str(path), [problem])
+    except csv.Error as error:
+        raise ProfileError(str(path), [f"cannot be read: {error}"]) from None
+    except KeyError as error:
+        known = ", ".join((*_TIMES, *_PROMPTS, *_OUTPUTS))
+        problem = f"no column for the {error.args[0]}; known are {known}"
+        raise ProfileError(str(path), [problem]) from None
+    except _FormError as error:
+        raise ProfileError(str(path), [f"is no JSON of a known form: {error}"]) from None
+    if not columns.count:
+        found = "; ".join(f"{count} rows: {reason}" for reason, count in columns.skips.items())
+        raise ProfileError(str(path), [f"no requests ({found or 'no rows'})"])
+    return columns.trace()
+
+
+class _FormError(Exception):
+    """A JSON file of no known form."""
+
+
+class _Columns:
+    """Requests read so far, a part of the rows at a time."""
+
+    def __init__(self) -> None:
+        self.count, self.seen, self.skips = 0, 0, Counter[str]()
+        self._parts: list[tuple[FloatArray, Any, Any]] = []
+        self._blocks = SharedBlocks()
+        self._has_times = True
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Take rows: time, prompt, output and hashes of each."""
+        self.seen += len(rows)
+        is_cut = np.array([row is _CUT for row in rows])
+        times, prompts, outputs, hashes = zip(*rows, strict=True)
+        self._has_times = times[0] is not _TIMELESS
+        time_s = _seconds(times) if self._has_times else np.zeros(len(rows))
+        prompt, output = _numbers(prompts), _numbers(outputs)
+        keep = np.ones(len(rows), dtype=bool)
+        with np.errstate(invalid="ignore"):
+            for reason, wrong in (
+                ("cut short, or not of the file's form", is_cut),
+                ("no time, or one below 0", ~((time_s >= 0) & np.isfinite(time_s))),
+                ("no length, or one below 0", ~((prompt >= 0) & (output >= 0))),
+                ("no tokens in or out", (prompt < 1) | (output < 1)),
+                (f"more than {LONGEST_TOKENS:,} tokens", np.fmax(prompt, output) > LONGEST_TOKENS),
+            ):
+                self._skip(reason, keep & wrong)
+                keep &= ~wrong
+        self.count += int(keep.sum())
+        lengths = prompt[keep].astype(np.int32), output[keep].astype(np.int32)
+        self._parts.append((time_s[keep], *lengths))
+        if self._blocks.are_shared or any(hashes):
+            self._blocks.fill(self.count - int(keep.sum()))
+            self._blocks.add(hashes[place] for place in np.flatnonzero(keep).tolist())
+
+    def _skip(self, reason: str, wrong: BoolArray) -> None:
+        if wrong.any():
+            self.skips[reason] += int(wrong.sum())
+
+    def trace(self) -> Trace:
+        """All requests by arrival; those of one time in their order."""
+        times, prompts, outputs = (
+            np.concatenate(column) for column in zip(*self._parts, strict=True)
+        )
+        self._parts = []
+        order: Any = slice(None)
+        unsorted_count = int((np.diff(times) < 0).sum())
+        if unsorted_count:
+            order = np.argsort(times, kind="stable")
+        times = times[order] - times.min()
+        columns = RequestColumns(times, prompts[order], outputs[order])
+        if self._blocks.are_shared:
+            self._blocks.fill(self.count)
+            group, tokens = self._blocks.columns(prompts)
+            columns = replace(columns, prefix_group=group[order], prefix_tokens=tokens[order])
+        return Trace(columns, dict(self.skips), self._has_times, unsorted_count)
+
+
+def _numbers(values: Iterable[Any]) -> FloatArray:
+    """Numbers; NaN for what is none."""
+    import pandas as pd
+
+    found = pd.to_numeric(pd.Series(list(values), dtype=object), errors="coerce")
+    return np.array(found, dtype=np.float64)
+
+
+def _seconds(values: Sequence[Any]) -> FloatArray:
+    """Seconds of numbers, or of dates and times; one without a zone is UTC."""
+    import pandas as pd
+
+    found = _numbers(values)
+    is_text = np.isnan(found) & np.array([isinstance(value, str) for value in values])
+    if is_text.any():
+        texts = pd.Series([values[place] for place in np.flatnonzero(is_text).tolist()])
+        moments = pd.to_datetime(texts, utc=True, errors="coerce", format="ISO8601")
+        since = (moments - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(seconds=1)
+        found[is_text] = np.asarray(since, dtype=np.float64)
+    return found
+
+
+_TIMELESS = object()
+#: A row that is none.
+_CUT: Row = (None, None, None, None)
+
+
+def _csv_rows(path: Path) -> Iterator[Row]:
+    reader = csv.reader(text_lines(path, _MOST_BYTES))
+    header = next(reader, [])
+    places, scale = [], 1.0
+    for what, names in (("arrival", _TIMES), ("prompt", _PROMPTS), ("output", _OUTPUTS)):
+        named = [name for name in names if name in header]
+        if not named:
+            raise KeyError(what)
+        places.append(header.index(named[0]))
+        scale = _TIMES[named[0]] if what == "arrival" else scale
+    time, prompt, output = places
+    for row in reader:
+        if len(row) > max(places):
+            yield _scaled(row[time], scale), row[prompt], row[output], None
+        elif row:
+            yield _CUT
+
+
+def _scaled(value: Any, scale: float) -> Any:
+    """A time in seconds; dates as they are."""
+    if scale == 1.0:
+        return value
+    try:
+        return float(value) * scale
+    except (TypeError, ValueError):
+        return value
+
+
+def _json_lines(path: Path) -> Iterator[Row]:
+    values = 0
+    for line in text_lines(path, _MOST_BYTES):
+        values += max(0, line.count(",") - _ROW_VALUES)
+        if values > _MOST_LISTED:
+            raise ProfileError(str(path), [f"more than {_MOST_LISTED:,} hashes"])
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        yield _json_row(row) if isinstance(row, dict) else _CUT
+
+
+def _json_row(row: Mapping[str, Any]) -> Row:
+    time = next((name for name in _TIMES if name in row), None)
+    prompt = next((row[name] for name in _PROMPTS if name in row), None)
+    output = next((row[name] for name in _OUTPUTS if name in row), None)
+    moment = None if time is None else _scaled(row[time], _TIMES[time])
+    return moment, prompt, output, row.get(_HASHES)
+
+
+def _json_rows(path: Path) -> Iterator[Row]:
+    """A server benchmark's result, or conversations."""
+    document = parse_values(read_plain(path, _MOST_JSON_BYTES), str(path))
+    if isinstance(document, list):
+        yield from (_talk(talk) for talk in document)
+        return
+    if not isinstance(document, dict) or not {"input_lens", "output_lens"} <= set(document):
+        known = "a list of conversations, or a benchmark's result with input_lens and output_lens"
+        raise _FormError(f"expected {known} (vllm bench serve --save-detailed)")
+    lengths = document["input_lens"], document["output_lens"]
+    times = document.get("start_times") or [_TIMELESS] * len(lengths[0])
+    for time, prompt, output in zip(times, *lengths, strict=False):
+        yield time, prompt, output, None
+
+
+def _talk(talk: Any) -> Row:
+    """Tokens of the first two turns of a conversation."""
+    turns = talk.get("conversations") if isinstance(talk, dict) else None
+    texts = [turn.get("value") for turn in (turns or [])[:2] if isinstance(turn, dict)]
+    sizes = [-(-len(text) // _CHARACTERS_PER_TOKEN) for text in texts if isinstance(text, str)]
+    prompt, output = sizes if len(sizes) == 2 else (None, None)
+    return _TIMELESS, prompt, output, None
+
+
+_READERS = {".csv": _csv_rows, ".jsonl": _json_lines, ".json": _json_rows}

@@ -1,0 +1,174 @@
+"""Figures of a simulated run: distributions of times, rates, and whether they can be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from accelsim.frozen import frozen
+from accelsim.serving.loads.requests import RequestLog
+from accelsim.serving.options import SloTargets
+from accelsim.serving.result import PERCENTILES
+from accelsim.serving.schedulers.base import Scheduler
+from accelsim.workloads.graph import FloatArray
+
+#: Utilisation from which on waiting times depend on the last per cent of the load.
+_NEAR_CAPACITY = 0.95
+_PARTS = 4
+
+
+@frozen(eq=False)
+class RequestTimes:
+    """Times of the requests that ended, by arrival; n requests. Differences are made when they are
+    asked for: of ten million requests each is a column of 80 MB.
+
+    Attributes:
+        arrival_s: Arrivals, shape (n,).
+        scheduled_s: Starts of their first batches.
+        first_token_s: Ends of their prompts.
+        finish_s: Ends.
+        output_tokens: Tokens generated.
+        prompt_tokens: Tokens of the prompts.
+    """
+
+    arrival_s: FloatArray
+    scheduled_s: FloatArray
+    first_token_s: FloatArray
+    finish_s: FloatArray
+    output_tokens: Any
+    prompt_tokens: Any
+
+    @classmethod
+    def of(cls, log: RequestLog) -> RequestTimes:
+        """Times of a log."""
+        arrival_s, finish_s = log.column("arrival_s"), log.column("finish_s")
+        places: Any = slice(None)  # all, in their order: no copy
+        if not np.isfinite(finish_s).all() or (np.diff(arrival_s) < 0).any():
+            done = np.flatnonzero(np.isfinite(finish_s))
+            places = done[np.argsort(arrival_s[done], kind="stable")]
+        return cls(
+            arrival_s[places],
+            log.column("scheduled_s")[places],
+            log.column("first_token_s")[places],
+            finish_s[places],
+            log.column("output_tokens")[places],
+            log.column("prompt_tokens")[places],
+        )
+
+    @property
+    def ttft_s(self) -> FloatArray:
+        """Arrival to the first token."""
+        return self.first_token_s - self.arrival_s
+
+    @property
+    def e2e_s(self) -> FloatArray:
+        """Arrival to the last token."""
+        return self.finish_s - self.arrival_s
+
+    @property
+    def queue_s(self) -> FloatArray:
+        """Arrival to the first batch."""
+        return self.scheduled_s - self.arrival_s
+
+    def __len__(self) -> int:
+        return len(self.arrival_s)
+
+    @property
+    def tpot_s(self) -> FloatArray:
+        """Mean time per further token, of the requests with at least two."""
+        many = self.output_tokens > 1
+        times: FloatArray = (self.finish_s - self.first_token_s)[many]
+        gaps: FloatArray = times / (self.output_tokens[many] - 1)
+        return gaps
+
+    def met(self, slo: SloTargets) -> int:
+        """Requests that met all targets."""
+        good = np.ones(len(self), dtype=bool)
+        if slo.ttft_s is not None:
+            good &= self.ttft_s <= slo.ttft_s
+        if slo.e2e_s is not None:
+            good &= self.e2e_s <= slo.e2e_s
+        if slo.tpot_s is not None:
+            further = np.maximum(self.output_tokens - 1, 0)
+            good &= self.finish_s - self.first_token_s <= slo.tpot_s * further
+        return int(good.sum())
+
+
+def distribution(values: FloatArray) -> dict[str, float | None]:
+    """Mean and percentiles; None of nothing."""
+    names = ["mean", *(f"p{percentile:g}" for percentile in PERCENTILES)]
+    if not len(values):
+        return dict.fromkeys(names)
+    found = [values.mean(), *np.percentile(values, PERCENTILES)]
+    return dict(zip(names, map(float, found), strict=True))
+
+
+def gap_distribution(replicas: Sequence[Scheduler]) -> dict[str, float | None]:
+    """Mean and percentiles of the gaps between tokens."""
+    first, *others = [replica.tally for replica in replicas]
+    gap_s, weight = first.gaps(*others)
+    if not len(gap_s):
+        return distribution(gap_s)
+    share = np.cumsum(weight) / weight.sum()
+    found: dict[str, float | None] = {"mean": float((gap_s * weight).sum() / weight.sum())}
+    for percentile in PERCENTILES:
+        place = min(int(np.searchsorted(share, percentile / 100)), len(gap_s) - 1)
+        found[f"p{percentile:g}"] = float(gap_s[place])
+    return found
+
+
+def occupancy(replicas: Sequence[Scheduler]) -> dict[str, float | None]:
+    """Share of the cache blocks in use."""
+    capacity = sum(replica.capacity_blocks for replica in replicas)
+    busy_s = sum(replica.tally.busy_s for replica in replicas)
+    if not capacity or not busy_s:
+        return {"mean": None, "peak": None}
+    held = sum(replica.tally.block_s for replica in replicas) / busy_s
+    peak = max(replica.tally.peak_blocks / replica.capacity_blocks for replica in replicas)
+    return {"mean": held / replicas[0].capacity_blocks, "peak": peak}
+
+
+def trust(
+    times: RequestTimes, offered_fraction: float, *, is_closed: bool
+) -> tuple[bool, list[str]]:
+    """Whether the load is more than is served, and what to know about the figures.
+
+    Waiting grows with every arrival where the load is too high: the mean waits of the four quarters
+    of the arrivals rise one after the other, the last by more than a request alone takes.
+
+    Args:
+        times: Times of the requests, by arrival.
+        offered_fraction: Work that comes between the first and the last arrival over what the
+            replicas do in that time.
+        is_closed: Whether users wait for their answers, so that nothing can grow.
+    """
+    notes: list[str] = []
+    if is_closed or len(times) < 8 * _PARTS:
+        if not is_closed:
+            notes.append(f"{len(times)} requests: too few to tell whether the load is served")
+        return False, notes
+    parts = [float(part.mean()) for part in np.array_split(times.queue_s, _PARTS)]
+    service_s = float(np.median(times.finish_s - times.scheduled_s))
+    is_rising = all(later > earlier for earlier, later in pairwise(parts))
+    grown_s = parts[-1] - parts[0]
+    saturated = offered_fraction > _NEAR_CAPACITY and is_rising and grown_s > 0.5 * service_s
+    if saturated:
+        span_s = float(times.arrival_s[-1] - times.arrival_s[0])
+        ended = float((times.finish_s <= times.arrival_s[-1]).sum())
+        notes.append(
+            f"saturated: {len(times) / span_s:.3g} requests per s come, {ended / span_s:.3g} per s "
+            "are served; waiting grows with every request and has no steady state"
+        )
+    elif offered_fraction > _NEAR_CAPACITY:
+        notes.append(
+            f"utilisation {offered_fraction:.3f}: above 0.95 waiting times hang on the last per "
+            "cent of load and of step times"
+        )
+    elif float(times.arrival_s[-1] - times.arrival_s[0]) < 5 * float(times.e2e_s.mean()):
+        notes.append(
+            "before steady state: the arrivals span less than five requests' time; add requests"
+        )
+    return saturated, notes

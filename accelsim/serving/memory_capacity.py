@@ -1,0 +1,121 @@
+"""What a replica can serve at most, from its step times alone: an upper bound on any load.
+
+A full batch of n sequences takes a step per token of each; prompts fill what the token budget
+leaves. So a request costs
+
+    output / n x decode step + prompt / P x (step with P prompt tokens - decode step)
+
+seconds of a replica that never waits, and a replica serves no more requests per second than one
+over that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from accelsim.frozen import frozen
+from accelsim.serving.loads.requests import RequestColumns
+
+if TYPE_CHECKING:
+    from accelsim.serving.plan import ReplicaPlan
+
+_PART_ROWS = 1_000_000
+
+
+@frozen
+class LoadShape:
+    """Means of a load's requests.
+
+    Attributes:
+        prompt_tokens: Mean prompt.
+        output_tokens: Mean output.
+        prompt_context: Mean keys of a prompt's token.
+        decode_context: Mean cached tokens of a sequence while it generates.
+    """
+
+    prompt_tokens: float
+    output_tokens: float
+    prompt_context: float
+    decode_context: float
+
+    @classmethod
+    def of(cls, columns: RequestColumns) -> LoadShape:
+        """Means of requests, which are summed up a part at a time: there may be ten millions."""
+        count, sums = len(columns), np.zeros(5)
+        for first in range(0, count, _PART_ROWS):
+            part = slice(first, first + _PART_ROWS)
+            prompt = columns.prompt_tokens[part].astype(np.float64)
+            output = columns.output_tokens[part].astype(np.float64)
+            steps = np.maximum(output - 1, 0.0)
+            held, keys = steps * (prompt + 0.5 * steps), 0.5 * prompt * (prompt + 1)
+            sums += [column.sum() for column in (prompt, output, steps, held, keys)]
+        prompts, outputs, further, held_sum, key_sum = sums.tolist()
+        contexts = key_sum / prompts, held_sum / max(further, 1.0)
+        return cls(prompts / count, outputs / count, *contexts)
+
+
+@frozen
+class FullBatch:
+    """A replica that never waits.
+
+    Attributes:
+        per_prompt_token_s: Seconds per token of a prompt.
+        per_output_token_s: Seconds per token after the first.
+        per_request_s: Seconds per request of the load.
+    """
+
+    per_prompt_token_s: float
+    per_output_token_s: float
+    per_request_s: float
+
+    @property
+    def requests_per_s(self) -> float:
+        """Most requests per second."""
+        return 1.0 / self.per_request_s
+
+    def work_s(self, prompt_tokens: float, further_tokens: float) -> float:
+        """Least time of prompts and of tokens after the first."""
+        return prompt_tokens * self.per_prompt_token_s + further_tokens * self.per_output_token_s
+
+
+def full_batch(plan: ReplicaPlan, load: LoadShape) -> FullBatch:
+    """The fullest batch of a load on a replica.
+
+    Args:
+        plan: The replica.
+        load: Means of the load.
+    """
+    if not plan.is_continuous:
+        return _whole_batch(plan, load)
+    held = max(load.decode_context, 1.0)
+    count = plan.blocks * plan.engine.block_tokens / held if load.output_tokens > 1 else np.inf
+    sequences = max(1, int(min(count, plan.max_seqs)))
+    context = sequences * load.decode_context
+    decode_s = plan.steps.decode_run(sequences, context, 1)[0] if load.output_tokens > 1 else 0.0
+    budget = plan.max_batch_tokens * plan.options.pp
+    mixed = plan.engine.mixed and load.output_tokens > 1
+    tokens = max(1, budget - sequences if mixed else budget)
+    beside = (sequences, context) if mixed else (0, 0.0)
+    step_s = plan.steps.step(tokens, tokens * load.prompt_context, *beside)[0]
+    added_s = step_s - decode_s if mixed else step_s
+    further = max(load.output_tokens - 1, 0.0)
+    steps, prompts = further / sequences, load.prompt_tokens / tokens
+    per_request = max(steps * decode_s + prompts * added_s, prompts * step_s)
+    per_prompt, per_output = added_s / tokens, decode_s / sequences
+    if per_request > steps * decode_s + prompts * added_s:  # prompts in every step
+        per_prompt, per_output = step_s / tokens, 0.0
+    return FullBatch(per_prompt, per_output, per_request)
+
+
+def _whole_batch(plan: ReplicaPlan, load: LoadShape) -> FullBatch:
+    """A full batch that runs as a whole."""
+    count, steps = plan.max_seqs, plan.steps
+    prompt = round(count * load.prompt_tokens)
+    seconds = steps.step(prompt, prompt * load.prompt_context, 0, 0)[0]
+    further = max(round(load.output_tokens) - 1, 0)
+    decode_s = steps.decode_run(count, count * load.decode_context, 1)[0] if further else 0.0
+    total = seconds + further * decode_s
+    per_prompt = total / max(prompt, 1)
+    return FullBatch(per_prompt, 0.0, total / count)

@@ -1,0 +1,373 @@
+"""One replica as it would be deployed: engine, ranks, memory, limits of its batches, step times."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from accelsim.catalog.stacks import stack
+from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
+from accelsim.estimation.options import RunOptions
+from accelsim.estimation.run import ResolvedRun, resolve
+from accelsim.frozen import frozen
+from accelsim.plain import Document
+from accelsim.serving.engines import Engine, engine
+from accelsim.serving.options import ServingOptions
+from accelsim.serving.replicas.cold_start import host_bandwidth_bytes_per_s
+from accelsim.serving.schedulers.limits import BatchLimits
+from accelsim.serving.steps.combined_steps import SpeculativeSteps
+from accelsim.serving.steps.step_tables import (
+    ReplicaMemory,
+    most_positions,
+    replica_memory,
+    step_tables,
+)
+from accelsim.serving.steps.step_times import StepTimes
+from accelsim.workloads.sharding import Shard
+
+if TYPE_CHECKING:
+    from accelsim.hardware.cluster import Cluster
+    from accelsim.hardware.profile import DeviceProfile
+
+_BATCHED_TOKENS = 8192
+
+
+@frozen(eq=False)
+class ReplicaPlan:
+    """One replica.
+
+    Attributes:
+        run: The model on one rank.
+        engine_name: Engine and version.
+        engine: What the engine does.
+        options: How the model is served, as asked.
+        max_seqs: Sequences, or items of a batch, at once.
+        max_batch_tokens: Tokens of a step.
+        memory: Memory of a rank; None for models without a cache.
+        cache_bytes: Memory of a rank for the cache.
+        blocks: Cache blocks of a replica; 0 without a cache.
+        steps: Step times.
+        prefix_cache: Whether requests share cached prefixes.
+    """
+
+    run: ResolvedRun
+    engine_name: str
+    engine: Engine
+    options: ServingOptions
+    max_seqs: int
+    max_batch_tokens: int
+    memory: ReplicaMemory | None
+    cache_bytes: float
+    blocks: int
+    steps: StepTimes
+    prefix_cache: bool
+
+    @property
+    def is_continuous(self) -> bool:
+        """Whether requests join and leave running batches."""
+        return self.engine.scheduler == "continuous"
+
+    @property
+    def step_overhead_s(self) -> float:
+        """Host time per step."""
+        return _overhead_s(self.engine, self.options)
+
+    @property
+    def limits(self) -> BatchLimits:
+        """What a batch may hold."""
+        one, copies, guessed = self.engine, self.options.dp, self.options.speculation
+        tokens = self.max_batch_tokens * self.options.pp * copies
+        if guessed is not None:
+            tokens = max(int(tokens / guessed.tokens_per_step), self.max_seqs * copies)
+        return BatchLimits(
+            max_tokens=tokens,
+            max_seqs=self.max_seqs * copies,
+            block_tokens=one.block_tokens,
+            blocks=self.blocks,
+            chunked=one.chunked,
+            mixed=one.mixed,
+            reserve=one.reserve,
+            watermark_fraction=one.watermark_fraction,
+            most_positions=self._most_positions,
+            **self._swap,
+        )
+
+    @property
+    def _most_positions(self) -> int:
+        """Tokens of the longest sequence; what an encoder takes in is not part of one."""
+        return 0 if self.run.workload.default.target_len else most_positions(self.run)
+
+    @property
+    def _swap(self) -> Document:
+        """Host memory for the caches of sequences that are put back."""
+        if not self.options.host_cache_bytes:
+            return {}
+        is_swapped = self.options.preemption == "swap"
+        return {
+            "swap_blocks": self.host_blocks if is_swapped else 0,
+            "swap_block_s": self.host_block_s,
+        }
+
+    @property
+    def host_blocks(self) -> int:
+        """Cache blocks of a replica that its host memory holds."""
+        ranks = self.options.devices_per_replica
+        return int(self.options.host_cache_bytes // (ranks * self._block_bytes))
+
+    @property
+    def host_block_s(self) -> float:
+        """Time to move a block between device and host, every rank its own part.
+
+        Raises:
+            InvalidValueError: If the device's host link is unknown.
+        """
+        bandwidth = host_bandwidth_bytes_per_s(self.run.device)
+        if bandwidth is None:
+            allowed = f"0: the host link of {self.run.device.name} is unknown"
+            raise InvalidValueError("host_cache_bytes", self.options.host_cache_bytes, allowed)
+        return self._block_bytes / bandwidth
+
+    @property
+    def _block_bytes(self) -> float:
+        """Memory of one block on a rank."""
+        held = 0.0 if self.memory is None else self.memory.cache_bytes_per_token
+        return held * self.engine.block_tokens
+
+    def to_dict(self) -> Document:
+        """Figures of the plan, ready for JSON."""
+        memory = self.memory
+        return {
+            "tp": self.options.tp,
+            "pp": self.options.pp,
+            "ep": self.options.ep,
+            "dp": self.options.dp,
+            "devices_per_replica": self.options.devices_per_replica,
+            "precision": self.run.precision.name,
+            "kv_format": self.run.precision.kv_cache.label,
+            "stack": self.run.stack.label,
+            "execution": self.run.execution.value,
+            "max_batch_tokens": self.max_batch_tokens,
+            "max_seqs": self.max_seqs,
+            "block_tokens": self.engine.block_tokens,
+            "blocks": self.blocks or None,
+            "weight_bytes": None if memory is None else memory.weight_bytes,
+            "activation_bytes": None if memory is None else memory.activation_bytes,
+            "kv_cache_bytes": self.cache_bytes or None,
+            "kv_bytes_per_token": None if memory is None else memory.cache_bytes_per_token,
+            "prefix_cache": self.prefix_cache,
+        }
+
+
+def replica_plan(
+    workload: Any,
+    device: str | DeviceProfile,
+    run_options: RunOptions,
+    options: ServingOptions,
+    *,
+    max_context: int,
+    steps: StepTimes | None = None,
+) -> ReplicaPlan:
+    """Plan one replica: what its memory holds by the engine's rule, and what its steps take.
+
+    Args:
+        workload: The model.
+        device: Every rank's device.
+        run_options: Precision and formats.
+        options: How it is served.
+        max_context: Longest sequence of the load.
+        steps: Step times to use in place of predicted ones.
+
+    Raises:
+        DoesNotFitError: If weights and activations leave no room for a cache block.
+        InputError: If a name or choice is wrong; its subclasses say which.
+    """
+    first = resolve(workload, device, run_options)
+    generates = first.workload.autoregressive
+    name = options.engine or ("vllm" if generates else "static")
+    one = engine(name)
+    if one.scheduler == "continuous" and not generates:
+        remedy = "Leave engine out, or choose static."
+        allowed = f"an engine that runs whole batches: {first.workload.name} generates no tokens"
+        raise InvalidValueError("engine", name, allowed, remedy)
+    run = deployed_run(first, run_options, options, one)
+    memory_bytes = run.device.memory.capacity_bytes.value
+    max_seqs = options.max_seqs or one.limit("max_seqs", memory_bytes)
+    max_tokens = options.max_batch_tokens or one.limit("max_batch_tokens", memory_bytes)
+    overhead_s = _overhead_s(one, options)
+    parts: Document = {"memory": None, "cache_bytes": 0.0, "blocks": 0}
+    if generates:
+        if one.mixed:
+            max_tokens = max(max_tokens, max_seqs)
+        draft = _draft(run, run_options, options, one)
+        parts = memory_of(run, one, options, max_tokens, draft)
+        if steps is None:
+            size = _Size(max_tokens, max_seqs, max_context)
+            steps = _steps(run, draft, options, size, overhead_s)
+    elif steps is None:
+        from accelsim.serving.steps.batch_tables import batch_tables
+
+        steps = batch_tables(run, run_options, max_batch=max_seqs, overhead_s=overhead_s)
+    prefix_cache = one.prefix_cache if options.prefix_cache is None else options.prefix_cache
+    label = f"{name.partition('@')[0]} {one.version}"
+    return ReplicaPlan(
+        run,
+        label,
+        one,
+        options,
+        max_seqs,
+        max_tokens,
+        steps=steps,
+        prefix_cache=prefix_cache and generates,
+        **parts,
+    )
+
+
+def _overhead_s(one: Engine, options: ServingOptions) -> float:
+    given = options.step_overhead_s
+    return one.step_overhead_s.value if given is None else given
+
+
+@frozen
+class _Size:
+    """Limits of the steps that are tabulated."""
+
+    max_tokens: int
+    max_seqs: int
+    max_context: int
+
+
+def _steps(
+    run: ResolvedRun,
+    draft: ResolvedRun | None,
+    options: ServingOptions,
+    size: _Size,
+    overhead_s: float,
+) -> StepTimes:
+    """Step times of a model that generates."""
+    tables = partial(
+        step_tables,
+        max_tokens=size.max_tokens,
+        max_seqs=size.max_seqs,
+        max_context=size.max_context,
+        stages=options.pp,
+        copies=options.dp,
+    )
+    guessed = options.speculation
+    checked = 1 if guessed is None else guessed.tokens + 1
+    steps = tables(run, overhead_s=overhead_s, checked=checked, adapters=options.adapters)
+    if guessed is None:
+        return steps
+    guesses = None if draft is None else tables(draft, overhead_s=0.0)
+    return SpeculativeSteps(steps, guessed.tokens_per_step, guessed.tokens, guesses)
+
+
+def _draft(
+    run: ResolvedRun, run_options: RunOptions, options: ServingOptions, one: Engine
+) -> ResolvedRun | None:
+    """The model that guesses tokens, on the same ranks.
+
+    Raises:
+        InvalidValueError: If it generates nothing.
+    """
+    guessed = options.speculation
+    if guessed is None or guessed.draft is None:
+        return None
+    first = resolve(guessed.draft, run.device, run_options)
+    if not first.workload.autoregressive:
+        allowed = "a model that generates tokens"
+        raise InvalidValueError("speculate", guessed.draft, allowed)
+    return deployed_run(first, run_options, options, one)
+
+
+def deployed_run(
+    first: ResolvedRun, run_options: RunOptions, options: ServingOptions, one: Engine
+) -> ResolvedRun:
+    """The run on one rank, issued as the engine does.
+
+    Args:
+        first: The model as resolved on one device.
+        run_options: What it was resolved from.
+        options: Ranks and cluster.
+        one: The engine.
+
+    Raises:
+        UnsupportedOperatorError: If the model's family is not split over ranks.
+        InvalidValueError: If no node joins the ranks.
+    """
+    model, run = run_options.model, first
+    own = model.execution is not None or model.stack is not None
+    if not own and one.stack is not None and stack(one.stack).runs(run.device):
+        issued = replace(run_options, model=replace(model, stack=one.stack))
+        run = resolve(first.workload, first.device, issued)
+    if options.dp > 1 and options.ep == 1:
+        remedy = "Use replicas, or share the experts: ep."
+        raise InvalidValueError("dp", options.dp, "1 where no experts are shared", remedy)
+    if options.tp == options.pp == options.ep == 1:
+        return run
+    family = run.workload.family
+    if family is None or not family.shards:
+        reason = "its family is not split over ranks"
+        raise UnsupportedOperatorError(run.device.name, run.workload.name, reason, "Use tp = 1.")
+    shard = Shard(tp=options.tp, ep=options.ep)
+    return replace(run, shard=shard, cluster=_cluster(run, options))
+
+
+def _cluster(run: ResolvedRun, options: ServingOptions) -> Cluster:
+    """The cluster named, or the first node of the device that holds the ranks."""
+    from accelsim.catalog import clusters as cluster_catalog
+
+    if options.cluster is not None:
+        return cluster_catalog.cluster(options.cluster)
+    for name in (*cluster_catalog.node_names(), *cluster_catalog.cluster_names()):
+        found = cluster_catalog.cluster(name)
+        enough = found.device_count >= options.devices_per_replica
+        if found.device_name == run.device.name and enough:
+            return found
+    remedy = "Name a cluster that joins them: --cluster; see accelsim clusters list --nodes."
+    ranks = options.devices_per_replica
+    allowed = f"1: no node of the catalogue joins {ranks} x {run.device.name}"
+    raise InvalidValueError("tp", options.tp, allowed, remedy)
+
+
+def memory_of(
+    run: ResolvedRun,
+    one: Engine,
+    options: ServingOptions,
+    max_tokens: int,
+    draft: ResolvedRun | None = None,
+) -> Document:
+    """Memory for the cache by the engine's rule: fields `memory`, `cache_bytes` and `blocks`.
+
+    Args:
+        run: The model on one rank.
+        one: The engine.
+        options: Ranks and the engine's share of the memory.
+        max_tokens: Tokens of a full step.
+        draft: The model that guesses tokens on the same rank; None for none.
+
+    Raises:
+        DoesNotFitError: If weights and activations leave no room for a block.
+    """
+    tokens = min(max_tokens, _BATCHED_TOKENS)
+    memory = replica_memory(run, tokens, options.pp, options.adapters)
+    if draft is not None:
+        memory = memory.beside(replica_memory(draft, tokens, options.pp))
+    capacity = run.device.memory.capacity_bytes.value
+    fraction = options.memory_fraction or one.memory_fraction
+    reserved = one.reserved_bytes.value
+    beside = memory.weight_bytes + memory.activation_bytes + reserved
+    if one.memory_rule == "static":
+        room = fraction * capacity - memory.weight_bytes
+    elif one.memory_rule == "free":
+        room = fraction * (capacity - beside)
+    else:
+        room = fraction * capacity - beside
+    block_bytes = memory.cache_bytes_per_token * one.block_tokens
+    blocks = int(room // block_bytes)
+    if blocks < 1:
+        remedy = "Choose more ranks, a smaller format, or a device with more memory."
+        needed = capacity - room + block_bytes
+        raise DoesNotFitError(run.device.name, "memory_bytes", needed, capacity, remedy)
+    held = blocks * block_bytes
+    return {"memory": memory, "cache_bytes": held, "blocks": blocks * options.dp}

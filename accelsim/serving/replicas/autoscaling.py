@@ -1,0 +1,162 @@
+"""Replicas that come and go with the load.
+
+Every interval the replicas wanted are the live ones times what each has over its target (the rule
+of Kubernetes' HorizontalPodAutoscaler: ceil(current x metric / target), with a tolerance of 0.1 and
+the largest wish of the last five minutes before any replica goes). A new one takes requests after a
+cold start; one that goes takes no more and leaves when its last request has ended.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+
+from accelsim.errors import InvalidValueError
+from accelsim.frozen import frozen
+from accelsim.serving.replicas.fleet import Fleet
+from accelsim.serving.replicas.pools import Pool, PoolRouter
+from accelsim.serving.schedulers.base import Scheduler
+
+SCALING_METRICS = ("utilisation", "queue")
+_TOLERANCE = 0.1
+
+
+@frozen
+class ScalingPolicy:
+    """When replicas come and go.
+
+    Attributes:
+        metric: "utilisation": work of the requests that came in the last interval over what the
+            live replicas do in full batches; "queue": requests that wait or run per live replica.
+        target: What it should be.
+        least: Fewest replicas.
+        most: Most replicas.
+        interval_s: Time between decisions (15 s in Kubernetes).
+        hold_s: Time over which the largest wish counts before replicas go (300 s in Kubernetes).
+    """
+
+    metric: str
+    target: float
+    least: int = 1
+    most: int = 64
+    interval_s: float = 15.0
+    hold_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        """Refuse policies that are none.
+
+        Raises:
+            InvalidValueError: Naming the field.
+        """
+        if self.metric not in SCALING_METRICS:
+            allowed = "one of " + ", ".join(SCALING_METRICS)
+            raise InvalidValueError("autoscale", self.metric, allowed)
+        highest = 1.0 if self.metric == "utilisation" else math.inf
+        if not 0 < self.target <= highest or math.isinf(self.target):
+            allowed = "above 0, and at most 1 for utilisation"
+            raise InvalidValueError("autoscale target", self.target, allowed)
+        if not 1 <= self.least <= self.most:
+            allowed = "1 <= fewest <= most"
+            raise InvalidValueError("autoscale replicas", f"{self.least}-{self.most}", allowed)
+        for name in ("interval_s", "hold_s"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise InvalidValueError(f"autoscale {name}", getattr(self, name), "seconds above 0")
+
+
+class Autoscaler:
+    """Scales one pool; a `Control` of the fleet.
+
+    Args:
+        policy: When replicas come and go.
+        pool: The pool.
+        router: Told what is live.
+        request_s: Seconds of a full batch that a request of this pool's load takes.
+
+    Attributes:
+        changes: Times of decisions, and the replicas wanted from then on.
+        started: Replicas started.
+        removed: Replicas let go.
+    """
+
+    def __init__(
+        self, policy: ScalingPolicy, pool: Pool, router: PoolRouter, request_s: float
+    ) -> None:
+        self._policy, self._pool, self._router = policy, pool, router
+        self._request_s = request_s
+        self._tick_s = policy.interval_s
+        self._starting: list[tuple[float, int]] = []
+        self._wishes: deque[tuple[float, int]] = deque()
+        self._served = 0
+        self.changes: list[tuple[float, int]] = []
+        self.started = self.removed = 0
+
+    @property
+    def next_s(self) -> float:
+        """The next decision, or the end of a start."""
+        return min(self._tick_s, self._starting[0][0]) if self._starting else self._tick_s
+
+    def act(self, fleet: Fleet) -> None:
+        """Take a started replica up, or decide."""
+        if self._starting and self._starting[0][0] <= self._tick_s:
+            place = heapq.heappop(self._starting)[1]
+            self._pool.coming -= 1
+            self._pool.join(place, fleet.now_s)
+            self._router.refresh(fleet)
+            return
+        self._decide(fleet)
+        self._tick_s += self._policy.interval_s
+
+    def _decide(self, fleet: Fleet) -> None:
+        policy, pool = self._policy, self._pool
+        wanted = min(max(self._wish(fleet), policy.least), policy.most)
+        self._wishes.append((fleet.now_s, wanted))
+        while self._wishes[0][0] < fleet.now_s - policy.hold_s:
+            self._wishes.popleft()
+        have = len(pool.live) + pool.coming
+        if wanted < have:
+            wanted = min(have, max(wish for _, wish in self._wishes))
+        if wanted != have:
+            self.changes.append((fleet.now_s, wanted))
+        for _ in range(wanted - have):
+            self._start(fleet)
+        surplus = min(have - wanted, len(pool.live) - policy.least)
+        if surplus > 0:
+            self._let_go(fleet, surplus)
+
+    def _wish(self, fleet: Fleet) -> int:
+        """Replicas that would meet the target."""
+        policy, pool = self._policy, self._pool
+        live = max(len(pool.live), 1)
+        members = [fleet.replicas[place] for place in pool.members]
+        inside = sum(one.outstanding for one in members)
+        if policy.metric == "queue":
+            load = float(inside + fleet.parked_count)
+        else:
+            came = inside + sum(one.ended_count for one in members)
+            load = (came - self._served) * self._request_s / policy.interval_s
+            self._served = came
+        ratio = load / live / policy.target
+        return live if abs(ratio - 1) <= _TOLERANCE else math.ceil(live * ratio)
+
+    def _start(self, fleet: Fleet) -> None:
+        place = fleet.add(self._pool.make())
+        self._pool.members.append(place)
+        self._pool.coming += 1
+        self.started += 1
+        heapq.heappush(self._starting, (fleet.now_s + self._pool.start_s, place))
+
+    def _let_go(self, fleet: Fleet, count: int) -> None:
+        """Take the replicas with least to do out of the pool."""
+
+        def load(place: int) -> tuple[int, int]:
+            replica: Scheduler = fleet.replicas[place]
+            return replica.outstanding, -place
+
+        going = sorted(self._pool.live, key=load)[:count]
+        for place in going:
+            self._pool.live.remove(place)
+        self.removed += len(going)
+        self._router.refresh(fleet)
+        for place in going:
+            fleet.drain(place)

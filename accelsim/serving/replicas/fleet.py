@@ -1,0 +1,286 @@
+"""Replicas behind a router, the arrivals that reach them, and what changes them as they run."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from accelsim.serving.loads.requests import RequestLog
+from accelsim.serving.replicas.routers import Router
+from accelsim.serving.schedulers.base import NEVER, Scheduler
+from accelsim.simulation.clock import collection_paused
+
+_PROGRESS_EVERY = 8192
+
+
+class ArrivalQueue:
+    """Requests in the order they arrive: those with a time of their own, those that follow another,
+    and those that `user_count` users send one after the other.
+
+    Args:
+        log: The requests.
+        user_count: Users of a closed loop; 0 for none.
+
+    Attributes:
+        next_s: Time of the next arrival; `NEVER` where there is none yet.
+    """
+
+    __slots__ = (
+        "_arrival_s",
+        "_first_count",
+        "_first_s",
+        "_followers",
+        "_is_closed",
+        "_later",
+        "_log",
+        "_next",
+        "_place",
+        "next_s",
+    )
+
+    def __init__(self, log: RequestLog, user_count: int = 0) -> None:
+        asked = log.asked
+        self._log = log
+        self._arrival_s = log.arrival_s
+        self._first_count = int((~np.isnan(asked.arrival_s)).sum()) if not user_count else 0
+        self._place = 0
+        self._first_s = self._arrival_s[0] if self._first_count else NEVER
+        self._later: list[tuple[float, int]] = []
+        self._followers: dict[int, list[int]] = {}
+        self._next = len(log)
+        if user_count:
+            self._next = min(user_count, len(log))
+            for request in range(self._next):
+                log.arrival_s[request] = 0.0
+                self._later.append((0.0, request))
+        elif asked.after is not None:
+            for request in np.flatnonzero(np.isnan(asked.arrival_s)).tolist():
+                self._followers.setdefault(int(asked.after[request]), []).append(request)
+        self._is_closed = bool(user_count)
+        self.next_s = 0.0 if user_count else self._first_s
+
+    def pop(self) -> int:
+        """Take the next request."""
+        later = self._later
+        if later and later[0][0] < self._first_s:
+            request = heapq.heappop(later)[1]
+        else:
+            request = self._place
+            self._place = place = request + 1
+            self._first_s = self._arrival_s[place] if place < self._first_count else NEVER
+        self.next_s = min(self._first_s, later[0][0]) if later else self._first_s
+        return request
+
+    @property
+    def reacts(self) -> bool:
+        """Whether ends of requests bring arrivals."""
+        return self._is_closed or bool(self._followers)
+
+    def note_end(self, request: int, now_s: float) -> None:
+        """A request has ended: those that wait for it come."""
+        if self._is_closed:
+            if self._next < len(self._log):
+                self._come(self._next, now_s)
+                self._next += 1
+            return
+        for follower in self._followers.pop(request, ()):
+            self._come(follower, now_s)
+
+    def _come(self, request: int, now_s: float) -> None:
+        think = self._log.asked.think_s
+        time_s = now_s if think is None else now_s + float(think[request])
+        self._arrival_s[request] = time_s
+        heapq.heappush(self._later, (time_s, request))
+        self.next_s = min(self.next_s, time_s)
+
+
+class Control(Protocol):
+    """What changes a fleet while it runs: transfers of caches, scaling, outages."""
+
+    @property
+    def next_s(self) -> float:
+        """Time it acts next; `NEVER` where it waits for something."""
+
+    def act(self, fleet: Fleet) -> None:
+        """Do what is due at `next_s`."""
+
+
+class Fleet:
+    """Replicas behind a router.
+
+    Args:
+        log: Requests, and what becomes of them.
+        replicas: The replicas there are at the start.
+        router: Chooses the replica of each request.
+        arrivals: When requests come.
+        controls: What changes the fleet while it runs.
+
+    Attributes:
+        now_s: Time of the last event.
+        is_interrupted: Whether the run was cut short.
+        held_count: Requests on their way from one replica to another.
+        paid_s: Spans of time in which each replica is paid; until the run's end where None.
+        handover: Takes requests that the replica of a place has done its part of and that go on
+            elsewhere; gives those that have ended for good.
+    """
+
+    def __init__(
+        self,
+        log: RequestLog,
+        replicas: Sequence[Scheduler],
+        router: Router,
+        arrivals: ArrivalQueue,
+        controls: Sequence[Control] = (),
+    ) -> None:
+        self.log, self.replicas, self.router, self.arrivals = log, list(replicas), router, arrivals
+        self.controls = list(controls)
+        self.now_s = 0.0
+        self.is_interrupted = False
+        self.held_count = 0
+        self.paid_s: list[list[tuple[float, float | None]]] = [[(0.0, None)] for _ in replicas]
+        self.handover: Callable[[int, list[int], float, Fleet], list[int]] | None = None
+        self._ready = [replica.ready_s for replica in replicas]
+        self._parked: deque[int] = deque()
+        self._draining: set[int] = set()
+
+    def run(self, progress: Callable[[int, float], None] | None = None) -> None:
+        """Run until every request has ended.
+
+        Args:
+            progress: Called now and then with the requests that have come and the simulated time;
+                who watches a run keeps what has ended so far where Ctrl-C ends it.
+
+        Raises:
+            KeyboardInterrupt: On Ctrl-C where nobody watches: part of a run is no answer to a
+                search, a sweep or a plan that asked for all of it.
+        """
+        try:
+            with collection_paused():
+                self._run(progress)
+        except KeyboardInterrupt:
+            if progress is None:
+                raise
+            self.is_interrupted = True
+        for replica in self.replicas:
+            replica.tally.close()
+
+    def _run(self, progress: Callable[[int, float], None] | None) -> None:
+        arrivals, replicas, ready = self.arrivals, self.replicas, self._ready
+        is_changed = bool(self.controls)
+        is_watched = arrivals.reacts or is_changed
+        came, arrival_s = 0, arrivals.next_s
+        while True:
+            event_s = min(ready) if ready else NEVER
+            if is_changed and self._act(min(event_s, arrival_s)):
+                arrival_s = arrivals.next_s
+                continue
+            if event_s > arrival_s:
+                self.now_s = arrival_s
+                self.dispatch(arrivals.pop())
+                arrival_s = arrivals.next_s
+                came += 1
+                if progress is not None and came % _PROGRESS_EVERY == 0:
+                    progress(came, self.now_s)
+                continue
+            if event_s == NEVER:
+                return
+            place = ready.index(event_s)
+            replica = replicas[place]
+            self.now_s = event_s
+            ended = replica.advance()
+            ready[place] = replica.ready_s
+            if ended and is_watched:
+                replica.ended_count += len(ended)
+                self._note_ends(place, ended)
+                arrival_s = arrivals.next_s
+
+    def _act(self, event_s: float) -> bool:
+        """Let the control act that is due before the next event; nothing is, once all is done."""
+        first = min(self.controls, key=lambda control: control.next_s)
+        if first.next_s > event_s or first.next_s == NEVER:
+            return False
+        if event_s == NEVER and not self._parked and not self.held_count:
+            return False
+        self.now_s = first.next_s
+        first.act(self)
+        return True
+
+    def dispatch(self, request: int) -> None:
+        """Give a request to the replica that the router chooses; it waits while there is none."""
+        place = self.router.choose(request, self.replicas)
+        if place is None:
+            self._parked.append(request)
+            return
+        if place >= 0:
+            self.log.replica[request] = place
+            replica = self.replicas[place]
+            replica.submit(request, self.now_s)
+            self._ready[place] = replica.ready_s
+        rejected = self.log.rejected
+        if rejected and request in rejected and self.arrivals.reacts:
+            self.arrivals.note_end(request, self.now_s)
+
+    def _note_ends(self, place: int, ended: list[int]) -> None:
+        if self.handover is not None:
+            ended = self.handover(place, ended, self.now_s, self)
+        for request in ended:
+            self.arrivals.note_end(request, self.now_s)
+        if place in self._draining and not self.replicas[place].outstanding:
+            self._draining.remove(place)
+            self.end_pay(place)
+
+    @property
+    def parked_count(self) -> int:
+        """Requests that wait for a replica to be there."""
+        return len(self._parked)
+
+    # what controls do
+
+    def add(self, replica: Scheduler) -> int:
+        """Add a replica that is paid from now on; gives its place."""
+        self.replicas.append(replica)
+        self._ready.append(replica.ready_s)
+        self.paid_s.append([(self.now_s, None)])
+        return len(self.replicas) - 1
+
+    def begin_pay(self, place: int) -> None:
+        """Pay a replica again."""
+        self.paid_s[place].append((self.now_s, None))
+
+    def end_pay(self, place: int) -> None:
+        """Pay a replica no longer."""
+        begun, until = self.paid_s[place][-1]
+        if until is None:
+            self.paid_s[place][-1] = (begun, self.now_s)
+
+    def drain(self, place: int) -> None:
+        """Let a replica leave once what it has is done; the router gives it nothing more."""
+        if self.replicas[place].outstanding:
+            self._draining.add(place)
+        else:
+            self.end_pay(place)
+
+    def abandon(self, place: int) -> None:
+        """Stop a replica at once; its requests start anew elsewhere."""
+        lost = self.replicas[place].abandon()
+        self._ready[place] = NEVER
+        self._draining.discard(place)
+        for request in lost:
+            self.log.forget(request)
+        for request in lost:
+            self.dispatch(request)
+
+    def release_parked(self) -> None:
+        """Give out the requests that waited for a replica."""
+        waiting, self._parked = self._parked, deque()
+        for request in waiting:
+            self.dispatch(request)
+
+    def paid_time_s(self, place: int, start_s: float) -> float:
+        """Seconds that a replica is paid from some time to the last event."""
+        ends = [(b, self.now_s if end is None else end) for b, end in self.paid_s[place]]
+        return sum(max(0.0, end - max(begun, start_s)) for begun, end in ends)

@@ -1,0 +1,77 @@
+"""Prefixes that requests of a trace share, from the hashes of their blocks.
+
+A hash stands for a block and all before it (Mooncake's traces: 512 tokens a block), so that equal
+hashes are equal prefixes. Requests form chains: one that continues the end of a chain lengthens it;
+one that leaves a chain in the middle shares the part before and begins a chain with the rest, whose
+first request pays once more for the part before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from accelsim.serving.loads.requests import NO_GROUP
+from accelsim.workloads.graph import IntArray
+
+_BLOCK_TOKENS = 512
+
+
+class SharedBlocks:
+    """Chains of the requests so far."""
+
+    def __init__(self) -> None:
+        self._owner: dict[int, int] = {}
+        self._ends: list[int] = []  # last hash of each chain
+        self._groups: list[int] = []
+        self._depths: list[int] = []
+
+    @property
+    def are_shared(self) -> bool:
+        """Whether any request has hashes."""
+        return bool(self._owner)
+
+    def fill(self, count: int) -> None:
+        """Let the first `count` requests, where they are not taken yet, be without hashes."""
+        missing = count - len(self._groups)
+        self._groups += [NO_GROUP] * missing
+        self._depths += [0] * missing
+
+    def add(self, requests: Iterable[Any]) -> None:
+        """Take the hashes of requests; None for those without."""
+        for hashes in requests:
+            known = isinstance(hashes, list) and bool(hashes)
+            group, depth = self._place(hashes) if known else (NO_GROUP, 0)
+            self._groups.append(group)
+            self._depths.append(depth)
+
+    def _place(self, hashes: list[int]) -> tuple[int, int]:
+        """Chain of a request, and how many of its blocks are on it."""
+        owner, depth = self._owner, len(hashes)
+        while depth and hashes[depth - 1] not in owner:
+            depth -= 1
+        if not depth:
+            return self._begin(hashes), len(hashes)
+        last = hashes[depth - 1]
+        group = owner[last]
+        if depth == len(hashes):
+            return group, depth
+        if self._ends[group] != last:
+            self._begin(hashes[depth:])
+            return group, depth
+        owner.update(dict.fromkeys(hashes[depth:], group))
+        self._ends[group] = hashes[-1]
+        return group, len(hashes)
+
+    def _begin(self, hashes: list[int]) -> int:
+        group = len(self._ends)
+        self._owner.update(dict.fromkeys(hashes, group))
+        self._ends.append(hashes[-1])
+        return group
+
+    def columns(self, prompt_tokens: IntArray) -> tuple[IntArray, IntArray]:
+        """Group of each request, and the tokens it shares."""
+        tokens = np.minimum(np.array(self._depths) * _BLOCK_TOKENS, prompt_tokens)
+        return np.array(self._groups), tokens

@@ -1,0 +1,96 @@
+"""What a replica keeps of its steps: time, energy, power, cache, and the gaps between tokens.
+
+An event is one row; rows are summed up many at a time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from accelsim.serving.replicas.history import StepHistory
+from accelsim.workloads.graph import FloatArray
+
+_LOW_S = 1e-7
+_HIGH_S = 1e5
+_BINS = 12_000  # 0.23 % each
+_EDGES_S = np.geomspace(_LOW_S, _HIGH_S, _BINS + 1)
+_KEPT = 1 << 12
+
+
+class Tally:
+    """Sums over the steps of one replica; complete after `close`.
+
+    Attributes:
+        busy_s: Time in steps.
+        energy_j: Energy of the steps.
+        peak_power_w: Largest mean power of a step.
+        block_s: Integral of the blocks in use over the busy time.
+        peak_blocks: Most blocks in use.
+        step_count: Steps.
+        event_count: Events that stood for them.
+        preemption_count: Requests put back into the queue.
+        prompt_tokens: Tokens of prompts computed.
+        gap_count: Gaps between tokens by logarithmic bin of their length.
+        gap_sum_s: Their sums.
+        history: What the steps take over time.
+        rows: What is noted and not summed up yet: of steps of one batch, the time and energy of all
+            of them, how many, sequences that got a further token in each, blocks in use, the time
+            before the first step in which the sequences waited, and when the last one ends.
+    """
+
+    def __init__(self) -> None:
+        self.busy_s = self.energy_j = self.peak_power_w = self.block_s = 0.0
+        self.peak_blocks = self.step_count = self.event_count = self.preemption_count = 0
+        self.prompt_tokens = 0
+        self.gap_count, self.gap_sum_s = np.zeros(_BINS), np.zeros(_BINS)
+        self.history = StepHistory()
+        self.rows: list[tuple[float, float, int, int, int, float, float]] = []
+        self._pauses: list[tuple[int, float]] = []  # rows noted before, seconds
+
+    def note_pause(self, seconds: float) -> None:
+        """One of the sequences of the next row waited so long since its last token."""
+        self._pauses.append((len(self.rows), seconds))
+
+    def sum_up(self) -> None:
+        """Sum up what is noted where it is much."""
+        if len(self.rows) >= _KEPT:
+            self.close()
+
+    def close(self) -> None:
+        """Sum up what is noted."""
+        if not self.rows:
+            return
+        pauses, self._pauses = self._pauses, []
+        seconds, joules, steps, decodes, blocks, stall_s, end_s = np.array(self.rows).T
+        self.history.add(end_s, seconds, joules, blocks)
+        self.event_count += len(self.rows)
+        self.rows.clear()
+        self.busy_s += float(seconds.sum())
+        self.energy_j += float(joules.sum())
+        self.block_s += float((blocks * seconds).sum())
+        self.step_count += int(steps.sum())
+        self.peak_blocks = max(self.peak_blocks, int(blocks.max()))
+        power = np.divide(joules, seconds, out=np.zeros_like(joules), where=seconds > 0)
+        self.peak_power_w = max(self.peak_power_w, float(power.max()))
+        gap_s = seconds / steps
+        stalled = (stall_s > 0) & (decodes > 0)
+        self._add_gaps(gap_s, decodes * (steps - stalled))
+        self._add_gaps((gap_s + stall_s)[stalled], decodes[stalled])
+        if pauses:
+            row, pause_s = np.array([pause for pause in pauses if pause[0] < len(gap_s)]).T
+            first_s, one = gap_s[row.astype(int)], np.ones(len(row))
+            self._add_gaps(first_s, -one)
+            self._add_gaps(first_s + pause_s, one)
+
+    def _add_gaps(self, gap_s: FloatArray, count: FloatArray) -> None:
+        place = np.searchsorted(_EDGES_S, gap_s, side="right") - 1
+        place = np.clip(place, 0, _BINS - 1)
+        self.gap_count += np.bincount(place, count, _BINS)
+        self.gap_sum_s += np.bincount(place, count * gap_s, _BINS)
+
+    def gaps(self, *others: Tally) -> tuple[FloatArray, FloatArray]:
+        """Mean gap between tokens and its count, of each bin that has any, with those of others."""
+        weight: FloatArray = np.sum([tally.gap_count for tally in (self, *others)], axis=0)
+        total: FloatArray = np.sum([tally.gap_sum_s for tally in (self, *others)], axis=0)
+        some = weight > 0
+        return total[some] / weight[some], weight[some]

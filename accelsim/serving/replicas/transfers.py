@@ -1,0 +1,89 @@
+"""Caches that move from replicas that compute prompts to replicas that generate.
+
+Each replica of prompts has a link of its own, which its caches pass one after the other: latency +
+bytes / bandwidth (Zhong et al., DistServe, OSDI 2024, section 3.3; Patel et al., Splitwise, ISCA
+2024, section 4.3, without the overlap by layer). The first token comes from the prompt's replica.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+from accelsim.frozen import frozen
+from accelsim.serving.loads.requests import RequestLog
+from accelsim.serving.replicas.fleet import Fleet
+from accelsim.serving.replicas.pools import Pool, PoolRouter
+from accelsim.serving.schedulers.base import NEVER
+
+
+@frozen
+class CacheLink:
+    """Link of one replica.
+
+    Attributes:
+        latency_s: Time before the first byte.
+        token_s: Time per token of the cache.
+    """
+
+    latency_s: float
+    token_s: float
+
+    def time_s(self, tokens: int) -> float:
+        """Time that a cache takes."""
+        return self.latency_s + tokens * self.token_s
+
+
+class Transfers:
+    """Moves caches; a `Control` of the fleet.
+
+    Args:
+        log: The requests.
+        router: Chooses where they go on.
+        links: Pools that compute prompts alone, and the link of each of their replicas.
+
+    Attributes:
+        moved_s: Sum of the times of moves, waiting included.
+        count: Moves.
+    """
+
+    def __init__(
+        self, log: RequestLog, router: PoolRouter, links: Sequence[tuple[Pool, CacheLink]]
+    ) -> None:
+        self._log, self._router, self._links = log, router, links
+        self._free_s: dict[int, float] = {}
+        self._moving: list[tuple[float, int]] = []
+        self.moved_s, self.count = 0.0, 0
+
+    @property
+    def next_s(self) -> float:
+        """End of the first move."""
+        return self._moving[0][0] if self._moving else NEVER
+
+    def take(self, place: int, ended: list[int], now_s: float, fleet: Fleet) -> list[int]:
+        """Take requests whose prompts are done; gives those that have ended with it."""
+        link = next((link for pool, link in self._links if place in pool.members), None)
+        if link is None:
+            return ended
+        done = []
+        for request in ended:
+            if self._log.output_tokens[request] <= 1:
+                self._log.finish_s[request] = now_s
+                done.append(request)
+                continue
+            self._log.prompt_replica[request] = place
+            start_s = max(now_s, self._free_s.get(place, 0.0))
+            end_s = start_s + link.time_s(self._log.prompt_tokens[request])
+            self._free_s[place] = end_s
+            heapq.heappush(self._moving, (end_s, request))
+            self.moved_s += end_s - now_s
+            self.count += 1
+            fleet.held_count += 1
+        return done
+
+    def act(self, fleet: Fleet) -> None:
+        """Let a request go on whose cache has arrived."""
+        _, request = heapq.heappop(self._moving)
+        fleet.held_count -= 1
+        self._router.hand_over(request)
+        fleet.dispatch(request)

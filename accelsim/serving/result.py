@@ -1,0 +1,237 @@
+"""What serving a load takes: times of requests, rates, energy and cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field, fields
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from accelsim.frozen import frozen
+from accelsim.plain import Values
+from accelsim.result import Metric, Provenance, Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from accelsim.estimation.run import ResolvedRun
+    from accelsim.serving.loads.requests import RequestLog
+    from accelsim.simulation.timeline import StepFunction, Timeline
+    from accelsim.workloads.graph import IntArray
+
+#: Percentiles of a result's distributions.
+PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
+_ABOUT = frozenset({"inputs", "provenance", "warnings", "log", "intervals", "curves", "runs"})
+_NESTED = frozenset({"plan", "ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s"})
+_LEVEL = 0.9
+_REQUEST_COLUMNS = (
+    *("arrival_s", "prompt_tokens", "output_tokens"),
+    *("scheduled_s", "first_token_s", "finish_s"),
+)
+_MOMENTS = ("arrival_s", "scheduled_s", "first_token_s", "finish_s")
+_STAGES = ("waiting", "prompt", "further tokens")
+Distribution = Mapping[str, float | None]
+
+
+@frozen(repr=False)
+class ServingResult(Result):
+    """Requests served by replicas; unknown figures are None.
+
+    Attributes:
+        workload: Workload name.
+        device: Device name.
+        replicas: Copies of the model.
+        engine: Engine and version.
+        plan: Ranks, limits and memory of a replica.
+        requests: Requests that came.
+        completed: Requests that ended.
+        duration_s: From the first arrival to the last end.
+        throughput_requests_per_s: Requests ended per second.
+        output_tokens_per_s: Tokens generated per second.
+        goodput_requests_per_s: Requests per second that met all targets; None without targets.
+        slo_attainment_fraction: Share of the requests that came which met them.
+        ttft_s: Time to the first token (of a batch model: to the result), mean and percentiles.
+        tpot_s: Mean time per further token of a request, of those with at least two.
+        itl_s: Gaps between two tokens.
+        e2e_s: Arrival to the last token.
+        queue_s: Arrival to the first batch.
+        kv_occupancy_fraction: Share of the cache blocks in use, mean over the busy time and peak.
+        utilisation_fraction: Work done over what the replicas do in full batches in that time; a
+            replica with few requests is in a step most of the time and yet little used.
+        preemptions: Requests put back into the queue.
+        energy_j: Energy of all devices, idle time included.
+        energy_j_per_token: Per generated token (per request where none are); None where no request
+            ended.
+        average_power_w: Mean power of all devices.
+        peak_power_w: Largest mean power of a step times the replicas.
+        cost_usd_per_million_tokens: Per million generated tokens, all hours paid.
+        cost_usd_per_1000_requests: Per 1,000 requests.
+        offer: Offer the price comes from.
+        saturated: Whether the load is more than the replicas serve.
+        seed: Of the random numbers.
+        pools: Each pool of the fleet: its device, part, replicas, utilisation, energy and cost.
+        intervals: Ends of the interval of a figure that step times' error leaves, by name.
+        log: The requests and what became of them.
+        curves: Power in W and the share of the cache in use over time, where known.
+        runs: The model on one rank of the first model's replicas, by their part of a request:
+            "prompts" and "further".
+        inputs: What was asked, resolved.
+        provenance: Version of accelsim and content of what it was made with.
+        warnings: What to know before trusting the figures.
+    """
+
+    kind: ClassVar[str] = "serving"
+    nested: ClassVar[frozenset[str]] = _NESTED | {"kv_occupancy_fraction"}
+
+    workload: str
+    device: str
+    replicas: int
+    engine: str
+    plan: Values
+    requests: int
+    completed: int
+    duration_s: float
+    throughput_requests_per_s: float
+    output_tokens_per_s: float
+    goodput_requests_per_s: float | None
+    slo_attainment_fraction: float | None
+    ttft_s: Distribution
+    tpot_s: Distribution
+    itl_s: Distribution
+    e2e_s: Distribution
+    queue_s: Distribution
+    kv_occupancy_fraction: Mapping[str, float | None]
+    utilisation_fraction: float
+    preemptions: int
+    energy_j: float | None
+    energy_j_per_token: float | None
+    average_power_w: float | None
+    peak_power_w: float | None
+    cost_usd_per_million_tokens: float | None
+    cost_usd_per_1000_requests: float | None
+    offer: str | None
+    saturated: bool
+    seed: int
+    pools: tuple[Values, ...] = ()
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict, compare=False)
+    log: RequestLog | None = field(default=None, compare=False)
+    curves: Mapping[str, StepFunction] = field(default_factory=dict, compare=False, repr=False)
+    runs: Mapping[str, ResolvedRun] = field(default_factory=dict, compare=False, repr=False)
+    inputs: Values = field(default_factory=dict, compare=False)
+    provenance: Provenance = field(default_factory=lambda: Provenance(""), compare=False)
+    warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return (
+            f"<ServingResult: {self.workload} on {self.replicas} x {self.device}, "
+            f"{self.completed} of {self.requests} requests, "
+            f"{self.throughput_requests_per_s:.4g} per s>"
+        )
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        """Scalar figures, and means and percentiles of the distributions as ``ttft_s.p99``."""
+        flat: dict[str, float | None] = {}
+        for name, value in self.figures().items():
+            if name in self.nested - {"plan"}:
+                flat |= {f"{name}.{part}": figure for part, figure in value.items()}
+            elif isinstance(value, int | float) and not isinstance(value, bool):
+                flat[name] = value
+        return {name: self._metric(name, value) for name, value in flat.items() if name != "seed"}
+
+    def _metric(self, name: str, value: float | None) -> Metric:
+        if name not in self.intervals:
+            return Metric(value)
+        return Metric(value, *self.intervals[name], _LEVEL)
+
+    def figures(self) -> dict[str, Any]:
+        """Flat figures and distributions, ready for JSON."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _ABOUT}
+        return {
+            name: dict(value) if isinstance(value, Mapping) else value
+            for name, value in values.items()
+        }
+
+    def to_requests(self) -> pd.DataFrame:
+        """One row per request: arrival, lengths, times and what became of it.
+
+        Raises:
+            ValueError: If the result was made without its requests.
+        """
+        import pandas as pd
+
+        if self.log is None:
+            raise ValueError("this result was made without its requests")
+        frame = pd.DataFrame({name: self.log.column(name) for name in _REQUEST_COLUMNS})
+        frame["rejected"] = [self.log.rejected.get(place, "") for place in range(len(frame))]
+        return frame
+
+    def to_timeline(self) -> Timeline:
+        """Requests as rows of their replicas: waiting, prompt and further tokens; how many are
+        inside, the power and the cache in use.
+
+        Raises:
+            ValueError: If the result was made without its requests.
+        """
+        from accelsim.simulation.timeline import StepFunction, Timeline
+
+        if self.log is None:
+            raise ValueError("this result was made without its requests")
+        times = np.stack([self.log.column(name) for name in _MOMENTS])
+        done = np.flatnonzero(np.isfinite(times).all(axis=0))
+        times, count = times[:, done], len(done)
+        stage = np.repeat(np.arange(len(_STAGES)), count)
+        replica = self._replicas()[:, done]
+        resource = stage + len(_STAGES) * replica.ravel()
+        names = [
+            f"replica {n}: {one}" for n in range(replica.max(initial=0) + 1) for one in _STAGES
+        ]
+        moments = np.concatenate([times[0], times[-1]])
+        change = np.repeat([1.0, -1.0], count)
+        order = np.argsort(moments, kind="stable")
+        return Timeline(
+            resource=resource.astype(np.int32),
+            name=np.tile(np.arange(count), len(_STAGES)).astype(np.int32),
+            category=stage.astype(np.int32),
+            start_s=times[:-1].ravel(),
+            end_s=times[1:].ravel(),
+            energy_j=np.zeros(len(resource)),
+            resources=tuple(names),
+            capacities=(count,) * len(names),
+            names=tuple(f"request {request}" for request in done.tolist()),
+            categories=_STAGES,
+            counters={
+                "requests_inside": StepFunction(moments[order], np.cumsum(change[order])),
+                **self.curves,
+            },
+        )
+
+    def stage_counts(self) -> dict[str, StepFunction]:
+        """Requests that wait, are in their prompt, and generate, over time; of those that ended.
+
+        Raises:
+            ValueError: If the result was made without its requests.
+        """
+        from accelsim.simulation.timeline import StepFunction
+
+        lines = self.to_timeline()
+        found = {}
+        for code, name in enumerate(lines.categories):
+            rows = lines.category == code
+            moments = np.concatenate([lines.start_s[rows], lines.end_s[rows]])
+            change = np.repeat([1.0, -1.0], int(rows.sum()))
+            order = np.argsort(moments, kind="stable")
+            found[name] = StepFunction(moments[order], np.cumsum(change[order]))
+        return found
+
+    def _replicas(self) -> IntArray:
+        """Place of the replica of each stage of the requests, shape (stages, n)."""
+        log = self.log
+        if log is None:
+            return np.zeros((len(_STAGES), 0), dtype=np.int64)
+        last = log.column("replica").astype(np.int64)
+        prompt = last.copy()
+        if log.prompt_replica:
+            prompt[list(log.prompt_replica)] = list(log.prompt_replica.values())
+        return np.stack([prompt, prompt, last])

@@ -1,0 +1,379 @@
+"""Continuous batching with chunked prefill and paged cache blocks, as vLLM v1 schedules.
+
+Each step gives every running sequence one token, then the rest of the token budget to prompts that
+are part done, then to waiting ones while sequences and blocks allow; if a sequence finds no block,
+the youngest is put back to the head of the queue, to be computed again (Kwon et al., SOSP 2023;
+vLLM 0.9, v1/core/sched/scheduler.py). Engines that keep prompts and tokens in separate steps are
+the same with `mixed` off.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop
+
+from accelsim.serving.loads.requests import NO_GROUP, RequestLog
+from accelsim.serving.replicas.prefix_cache import PrefixCache
+from accelsim.serving.schedulers.base import NEVER, WaitingQueue
+from accelsim.serving.schedulers.limits import BatchLimits
+from accelsim.serving.schedulers.paged import PagedBatch, Prompt
+from accelsim.serving.steps.step_times import StepTimes
+
+
+class ContinuousBatching(PagedBatch):
+    """One replica with continuous batching.
+
+    Args:
+        log: Requests, and what becomes of them.
+        steps: What steps take.
+        limits: What a batch may hold.
+        cache: Blocks that requests may share; None for none.
+        queue: Where requests wait; first come, first served where None.
+        comes_cached: Whether requests come with the cache of their prompt and their first token,
+            which another replica has computed.
+    """
+
+    __slots__ = (
+        "_chunks",
+        "_ended",
+        "_joules",
+        "_max_seqs",
+        "_max_tokens",
+        "_mixed",
+        "_more_blocks",
+        "_note",
+        "_parts",
+        "_seconds",
+        "_stall_s",
+        "_start_s",
+        "_step_count",
+        "steps",
+    )
+
+    def __init__(
+        self,
+        log: RequestLog,
+        steps: StepTimes,
+        limits: BatchLimits,
+        cache: PrefixCache | None = None,
+        queue: WaitingQueue | None = None,
+        *,
+        comes_cached: bool = False,
+    ) -> None:
+        super().__init__(log, limits, cache, queue, comes_cached=comes_cached)
+        self.steps, self._mixed = steps, limits.mixed
+        self._note = self.tally.rows.append
+        self._max_tokens, self._max_seqs = limits.max_tokens, limits.max_seqs
+
+    def _clear(self) -> None:
+        """Begin with nothing."""
+        super()._clear()
+        self._chunks: list[tuple[Prompt, int]] = []
+        self._parts: list[tuple[float, float]] = []  # steps that one prompt fills
+        self._start_s = self._seconds = self._joules = 0.0
+        self._step_count = self._more_blocks = 0
+        self._stall_s = 0.0
+        self._ended: list[int] = []
+
+    def submit(self, request: int, now_s: float) -> None:
+        """Queue a request; see `Scheduler`."""
+        log = self.log
+        if self._tokens_of_all(request) > self._most_tokens:
+            log.rejected[request] = self._refusal(request)
+            return
+        if self.comes_cached:
+            self._left[request] = log.output_tokens[request] - 1
+            self._outside[request] = 0
+        self.waiting.append(request)
+        self.outstanding += 1
+        if self.ready_s == NEVER:
+            self._begin(now_s)
+        elif self._step_count > 1 and not self._chunks and len(self.waiting) == 1:
+            self._shorten(now_s)
+
+    def advance(self) -> list[int]:
+        """Pass the event at `ready_s`; see `Scheduler`."""
+        now_s = self.ready_s
+        self._complete(now_s)
+        self._begin(now_s)
+        ended = self._ended
+        if ended:
+            self._ended = []
+            self.tally.sum_up()
+        return ended
+
+    def abandon(self) -> list[int]:
+        """Lose all there is; see `Scheduler`."""
+        lost = [*self._running, *(prompt.request for prompt in self._partial)]
+        lost += self.drop_waiting()
+        if self.cache is not None:
+            self.cache.clear()
+        self._clear()
+        self.ready_s, self.outstanding = NEVER, 0
+        return lost
+
+    # a step's end
+
+    def _complete(self, now_s: float) -> None:
+        """Account for the steps that end now, and let sequences and prompts go on or end."""
+        steps, running = self._step_count, self._running
+        count = len(running)
+        if steps > 1:
+            self._free -= self._more_blocks
+            if self._free < 0:
+                self._make_room(0)
+        used = self._blocks - self._free
+        if self.cache is not None:
+            used -= self.cache.idle_count
+        if steps:
+            counter = self._counter = self._counter + steps
+            self._context += steps * count
+            if self._parts:
+                self._note_parts(count, used, now_s)
+            else:
+                stall_s = self._stall_s
+                self._note((self._seconds, self._joules, steps, count, used, stall_s, now_s))
+            self._stall_s = 0.0
+            ends = self._ends
+            while ends and ends[0][0] <= counter:
+                end, request = heappop(ends)
+                if request in running and running[request][2] == end:
+                    self._end(request, now_s)
+        else:
+            self._note((self._seconds, self._joules, 1, 0, used, 0.0, now_s))
+            if count:  # the next token of those that run waits for prompts, too
+                self._stall_s += self._seconds
+        if self._chunks:
+            self._complete_chunks(now_s)
+
+    def _note_parts(self, count: int, used: int, now_s: float) -> None:
+        end_s = now_s - sum(seconds for seconds, _ in self._parts)
+        for seconds, joules in self._parts:
+            end_s += seconds
+            self._note((seconds, joules, 1, count, used, 0.0, end_s))
+        self._parts = []
+
+    def _complete_chunks(self, now_s: float) -> None:
+        partial, cache = self._partial, self.cache
+        for prompt, tokens in self._chunks:
+            prompt.done = done = prompt.done + tokens
+            if done >= prompt.target:
+                partial.remove(prompt)
+                if cache is not None:
+                    self._share(prompt)
+                self._join(prompt, now_s)
+        self._chunks = []
+
+    def _join(self, prompt: Prompt, now_s: float) -> None:
+        """A prompt that is done emits a token and becomes a sequence, or ends."""
+        request, log = prompt.request, self.log
+        left = self._left.pop(request, None) if self._left else None
+        if left is None:
+            log.first_token_s[request] = now_s
+            left = log.output_tokens[request]
+        if self.cache is not None and self._group(request) != NO_GROUP:
+            self._shared[request] = (prompt.depth, prompt.shared)
+        self._add(request, prompt.target, left - 1)
+        if left <= 1:
+            self._end(request, now_s)
+
+    def _end(self, request: int, now_s: float) -> None:
+        self._release(request, self._remove(request))
+        self.log.finish_s[request] = now_s
+        self._ended.append(request)
+        self.outstanding -= 1
+
+    # a step's start
+
+    def _begin(self, now_s: float) -> None:
+        """Choose the next batch and start it."""
+        mixed, running = self._mixed, self._running
+        if mixed and running:
+            needed = self._due[self._counter % self._size]
+            if needed > self._free:
+                self._reserve()
+            else:
+                self._free -= needed
+        is_single = False
+        if self.waiting or self._partial:
+            self._choose_prompts(now_s)
+        if not mixed and running and not self._chunks:
+            waiting_count = len(self.waiting)
+            self._reserve()
+            is_single = len(self.waiting) > waiting_count
+        self._start_s = now_s
+        if self._chunks:
+            self._start_prompts()
+        elif running:
+            self._start_run(is_single=is_single or self._move_s > 0)
+        else:
+            self._step_count, self.ready_s = 0, NEVER
+            return
+        if self._move_s:
+            self._charge_moves()
+        self.ready_s = now_s + self._seconds
+
+    def _charge_moves(self) -> None:
+        """Let the step wait for caches that move."""
+        self._seconds += self._move_s
+        self._joules += self._move_s * (self.steps.idle_w or 0.0)
+        self._move_s = 0.0
+
+    def _start_prompts(self) -> None:
+        """A step with parts of prompts, and those after it that differ in their keys alone."""
+        chunks, count = self._chunks, len(self._running) if self._mixed else 0
+        context, self._step_count = self._context if count else 0, 1 if count else 0
+        prompt, part = chunks[0]
+        more = prompt.target - prompt.done - part
+        if more > part and count and len(chunks) == 1:
+            steps = self._like_steps(prompt, part)
+            if steps > 1:
+                self._start_parts(prompt, part, steps)
+                return
+        tokens, keys = 0, 0.0
+        for prompt, part in chunks:
+            tokens += part
+            keys += part * (prompt.done + 0.5 * (part + 1))
+        self.tally.prompt_tokens += tokens
+        self._seconds, self._joules = self.steps.step(tokens, keys, count, context)
+
+    def _like_steps(self, prompt: Prompt, part: int) -> int:
+        """Steps that one prompt fills alone while no sequence ends and blocks are free: what comes
+        meanwhile finds no token of the budget.
+        """
+        more = (prompt.target - prompt.done - 1) // part
+        if more <= 1 or self._move_s or part < self._max_tokens - len(self._running):
+            return 1
+        steps: int = min(more, self._ends[0][0] - self._counter)
+        if steps <= 1:
+            return 1
+        needed = self._blocks_for(prompt, steps * part)
+        self._more_blocks = self._blocks_between(self._counter + 1, steps - 1)
+        if needed + self._more_blocks > self._free:
+            return 1
+        self._free -= needed
+        prompt.blocks += needed
+        return steps
+
+    def _start_parts(self, prompt: Prompt, part: int, steps: int) -> None:
+        """Start steps with one part of a prompt each."""
+        count, context, step = len(self._running), self._context, self.steps.step
+        keys = part * (prompt.done + 0.5 * (part + 1))
+        parts = self._parts
+        for place in range(steps):
+            cached = context + place * count
+            parts.append(step(part, keys + place * part * part, count, cached))
+        self._chunks = [(prompt, steps * part)]
+        self.tally.prompt_tokens += steps * part
+        self._seconds = sum([seconds for seconds, _ in parts])
+        self._joules, self._step_count = 0.0, steps
+
+    def _start_run(self, *, is_single: bool) -> None:
+        """Steps up to the first that ends a sequence or runs out of blocks; a single one where a
+        request was put back just now, whose blocks others may take.
+        """
+        ends, running, counter = self._ends, self._running, self._counter
+        while (request := ends[0][1]) not in running or running[request][2] != ends[0][0]:
+            heappop(ends)
+        steps, count = 1 if is_single else ends[0][0] - counter, len(running)
+        if steps > 1:
+            more, room = self._blocks_between(counter + 1, steps - 1), self._room()
+            if more > room:
+                steps = 1 + room // count * self._size
+                more = self._blocks_between(counter + 1, steps - 1)
+            self._more_blocks = more
+        self._seconds, self._joules = self.steps.decode_run(count, self._context, steps)
+        self._step_count = steps
+
+    def _shorten(self, now_s: float) -> None:
+        """End a run with the step that runs now, so that a new request can join."""
+        count = len(self._running)
+        if count >= self.limits.max_seqs:
+            return
+        gap_s, steps, run = now_s - self._start_s, self._step_count, self.steps.decode_run
+        wanted = min(steps, int(steps * gap_s / self._seconds) + 1)
+        seconds, joules = run(count, self._context, wanted)
+        while seconds < gap_s and wanted < steps:
+            wanted += 1
+            seconds, joules = run(count, self._context, wanted)
+        while wanted > 1 and (less := run(count, self._context, wanted - 1))[0] >= gap_s:
+            wanted -= 1
+            seconds, joules = less
+        self._step_count, self._seconds, self._joules = wanted, seconds, joules
+        self._more_blocks = self._blocks_between(self._counter + 1, wanted - 1)
+        self.ready_s = self._start_s + seconds
+
+    def _choose_prompts(self, now_s: float) -> None:
+        """Parts of prompts for this step: those begun first, then waiting ones."""
+        running = self._running
+        budget = self._max_tokens - (len(running) if self._mixed else 0)
+        waiting, partial = self.waiting, self._partial
+        for prompt in tuple(partial):
+            if budget <= 0:
+                return
+            extended = self._extend(prompt, budget)
+            if not extended:
+                return
+            budget -= extended
+        while budget > 0 and waiting and len(running) + len(partial) < self._max_seqs:
+            taken = self._admit(waiting[0], budget, now_s)
+            if taken is None:
+                return
+            budget -= taken
+
+    def _extend(self, prompt: Prompt, budget: int) -> int:
+        """A further part of a prompt; gives its tokens."""
+        tokens = min(prompt.target - prompt.done, budget)
+        needed = self._blocks_for(prompt, tokens)
+        if needed <= self._free:
+            self._free -= needed
+            prompt.blocks += needed
+            self._chunks.append((prompt, tokens))
+            return tokens
+        while needed > self._room():
+            if self._running and len(self._partial) == 1:
+                return 0  # sequences end and give blocks back
+            youngest = self._partial[-1]
+            self._put_back()
+            if youngest is prompt:
+                return 0
+        self._make_room(needed)
+        self._free -= needed
+        prompt.blocks += needed
+        self._chunks.append((prompt, tokens))
+        return tokens
+
+    def _admit(self, request: int, budget: int, now_s: float) -> int | None:
+        """Start a waiting request; gives the tokens it takes, None where it must wait."""
+        log, size, cache = self.log, self._size, self.cache
+        if self._outside and request in self._outside:
+            return self._resume(request, now_s)
+        target: int = log.prompt_tokens[request]
+        left = self._left.get(request) if self._left else None
+        if left is not None:  # what it generated is part of its prompt now
+            target += log.output_tokens[request] - left
+        shared = 0 if cache is None else self._hits(request, target)
+        done = shared * size
+        tokens = target - done
+        if tokens > budget:
+            if not self.limits.chunked and (self._chunks or target <= self.limits.max_tokens):
+                return None
+            tokens = budget
+        blocks = -(-(done + tokens if self._by_part else target) // size)
+        needed = blocks - shared
+        revived = 0 if cache is None else max(0, shared - cache.held(self._group(request)))
+        if not self._fits(request, needed + revived):
+            return None
+        self.waiting.popleft()
+        if self._promises:
+            self._promised += self._blocks_of_all(request)
+        if cache is not None:
+            self._hold(cache, self._group(request), shared)
+            self._make_room(needed)
+        self._free -= needed
+        prompt = Prompt(request, done, target, shared, blocks)
+        self._partial.append(prompt)
+        self._chunks.append((prompt, tokens))
+        scheduled_s = log.scheduled_s
+        if scheduled_s[request] != scheduled_s[request]:  # NaN: the first time
+            scheduled_s[request] = now_s
+        return tokens

@@ -1,0 +1,307 @@
+"""What a replica with paged cache blocks holds: running sequences, begun prompts, shared blocks.
+
+Blocks are given to parts of prompts, to sequences as they grow, and to prefixes that requests
+share; where none is left the youngest request is put back, its cache dropped or kept on the host
+(Kwon et al., SOSP 2023; vLLM 0.9, v1/core/kv_cache_manager.py).
+
+All sequences gain a token per step, so a counter of steps says when each ends (a heap) and when
+each needs a block (its length modulo the block size): an event costs the same whatever runs.
+"""
+
+from __future__ import annotations
+
+from heapq import heappush
+
+from accelsim.serving.loads.requests import NO_GROUP, RequestLog
+from accelsim.serving.replicas.prefix_cache import PrefixCache
+from accelsim.serving.schedulers.base import Scheduler, WaitingQueue
+from accelsim.serving.schedulers.limits import BatchLimits
+
+
+class Prompt:
+    """A prompt that is being computed."""
+
+    __slots__ = ("blocks", "depth", "done", "request", "shared", "target")
+
+    def __init__(self, request: int, done: int, target: int, shared: int, blocks: int) -> None:
+        self.request, self.done, self.target = request, done, target
+        self.depth = shared  # blocks of its chain that it holds
+        self.shared = shared  # blocks of its cache that are not its own
+        self.blocks = blocks  # of its cache, those that are not its own too
+
+
+class PagedBatch(Scheduler):
+    """Requests of one replica and the cache blocks they hold.
+
+    Args:
+        log: Requests, and what becomes of them.
+        limits: What a batch may hold.
+        cache: Blocks that requests may share; None for none.
+        queue: Where requests wait; first come, first served where None.
+        comes_cached: Whether requests come with the cache of their prompt and their first token,
+            which another replica has computed.
+    """
+
+    __slots__ = (
+        "_blocks",
+        "_by_part",
+        "_context",
+        "_counter",
+        "_due",
+        "_ends",
+        "_free",
+        "_left",
+        "_most_tokens",
+        "_move_s",
+        "_outside",
+        "_partial",
+        "_promised",
+        "_promises",
+        "_running",
+        "_shared",
+        "_size",
+        "_swapped",
+        "_watermark",
+        "cache",
+        "comes_cached",
+        "limits",
+    )
+
+    def __init__(
+        self,
+        log: RequestLog,
+        limits: BatchLimits,
+        cache: PrefixCache | None = None,
+        queue: WaitingQueue | None = None,
+        *,
+        comes_cached: bool = False,
+    ) -> None:
+        super().__init__(log, queue)
+        self.limits, self.cache, self.comes_cached = limits, cache, comes_cached
+        self.capacity_blocks = limits.blocks
+        self._size = limits.block_tokens
+        held = limits.blocks * limits.block_tokens
+        self._most_tokens = min(held, limits.most_positions or held)
+        self._watermark = int(limits.blocks * limits.watermark_fraction)
+        self._promises = limits.reserve == "sequence"
+        self._by_part = limits.reserve == "part"
+        self._clear()
+
+    def _clear(self) -> None:
+        """Begin with nothing."""
+        self._blocks = self._free = self.limits.blocks  # neither held nor cached
+        self._partial: list[Prompt] = []
+        #: Step counter at which each sequence joined, its length then, and the counter it ends at.
+        self._running: dict[int, tuple[int, int, int]] = {}
+        self._ends: list[tuple[int, int]] = []
+        #: Blocks of its chain that each sequence holds, and those of its cache not its own.
+        self._shared: dict[int, tuple[int, int]] = {}
+        self._context = 0
+        self._counter = 0
+        #: Sequences whose next block comes at each remainder of the counter, twice over.
+        self._due = [0] * (2 * self.limits.block_tokens)
+        self._left: dict[int, int] = {}  # tokens still to come of requests put back
+        #: Blocks of host memory by request whose cache is outside the device.
+        self._outside: dict[int, int] = {}
+        self._swapped = 0
+        self._move_s = 0.0  # moves of caches that the next step waits for
+        self._promised = 0  # blocks of whole sequences that have started
+
+    @property
+    def used_blocks(self) -> int:
+        """Cache blocks that requests hold."""
+        idle = 0 if self.cache is None else self.cache.idle_count
+        return self.limits.blocks - self._free - idle
+
+    def _tokens_of_all(self, request: int) -> int:
+        """Tokens of a request's longest cache."""
+        log = self.log
+        tokens: int = log.prompt_tokens[request] + (log.output_tokens[request] or 1) - 1
+        return tokens
+
+    def _blocks_of_all(self, request: int) -> int:
+        """Blocks of a request's longest cache."""
+        return -(-self._tokens_of_all(request) // self._size)
+
+    def _refusal(self, request: int) -> str:
+        """Why a request is longer than the replica can hold."""
+        tokens, limits = self._tokens_of_all(request), self.limits
+        if limits.most_positions and tokens > limits.most_positions:
+            return f"needs {tokens:,} positions, the model has {limits.most_positions:,}"
+        return (
+            f"needs {self._blocks_of_all(request):,} cache blocks of {limits.block_tokens} tokens, "
+            f"the replica has {limits.blocks:,}"
+        )
+
+    # sequences
+
+    def _add(self, request: int, length: int, left: int) -> None:
+        """Let a sequence run `left` further steps."""
+        counter, size = self._counter, self._size
+        self._running[request] = (counter, length, counter + left)
+        if left > 0:
+            heappush(self._ends, (counter + left, request))
+        self._context += length
+        due, place = self._due, (counter - length) % size
+        due[place] += 1
+        due[place + size] += 1
+
+    def _remove(self, request: int) -> int:
+        """Take a sequence out of the batch; gives its length."""
+        joined, length, _ = self._running.pop(request)
+        size, due = self._size, self._due
+        place = (joined - length) % size
+        due[place] -= 1
+        due[place + size] -= 1
+        length += self._counter - joined
+        self._context -= length
+        return length
+
+    # cache blocks
+
+    def _release(self, request: int, length: int) -> None:
+        """Give a sequence's blocks back; those of a session stay cached."""
+        if self._promises:
+            self._promised -= self._blocks_of_all(request)
+        own = -(-length // self._size)
+        if self.cache is not None and (held := self._shared.pop(request, None)) is not None:
+            depth, shared = held
+            group = self._group(request)
+            own -= shared + self.cache.extend(group, self._chain(request, length))
+            self.cache.release(group, depth)
+        self._free += own
+
+    def _share(self, prompt: Prompt) -> None:
+        """Let others share the blocks of a prompt that is done."""
+        request, cache = prompt.request, self.cache
+        if cache is None or (group := self._group(request)) == NO_GROUP:
+            return
+        chain = self._chain(request, prompt.done)
+        added = cache.extend(group, chain)
+        if added:
+            cache.hold(group, chain)
+            cache.release(group, prompt.depth)
+            prompt.depth = chain
+            prompt.shared += added
+
+    def _group(self, request: int) -> int:
+        groups = self.log.asked.prefix_group
+        return NO_GROUP if groups is None else int(groups[request])
+
+    def _chain(self, request: int, length: int) -> int:
+        """Whole blocks of a cache that a request may share with others of its group."""
+        tokens = self.log.asked.prefix_tokens
+        if tokens is None or self._group(request) == NO_GROUP:
+            return 0
+        return min(int(tokens[request]), length) // self.limits.block_tokens
+
+    def _room(self) -> int:
+        """Blocks that can be had."""
+        return self._free if self.cache is None else self._free + self.cache.idle_count
+
+    def _make_room(self, count: int) -> None:
+        """Have so many blocks free, of those there is room for."""
+        if self.cache is not None and count > self._free:
+            given = count - self._free
+            self.cache.give_up(given)
+            self._free += given
+
+    def _blocks_between(self, counter: int, steps: int) -> int:
+        """Blocks that the running sequences begin in so many steps from a counter on."""
+        size = self._size
+        start, rest = counter % size, steps % size
+        return steps // size * len(self._running) + sum(self._due[start : start + rest])
+
+    def _blocks_for(self, prompt: Prompt, tokens: int) -> int:
+        """Blocks of its own that a prompt lacks for a part."""
+        length = prompt.done + tokens if self._by_part else prompt.target
+        return -(-length // self._size) - prompt.blocks
+
+    def _fits(self, request: int, blocks: int) -> bool:
+        """Whether a request may start that takes so many blocks now."""
+        if self._promises and (self._running or self._partial):
+            promised = self._promised + self._blocks_of_all(request)
+            return promised <= self._blocks - self._watermark
+        if blocks + self._watermark <= self._free:
+            return True
+        kept = self._watermark if self._running or self._partial else 0
+        return blocks + kept <= self._room()
+
+    def _hits(self, request: int, target: int) -> int:
+        """Cached blocks that a prompt starts with; at least one token is computed."""
+        if self.cache is None:
+            return 0
+        chain = self._chain(request, target - 1)
+        return min(self.cache.reach(self._group(request)), chain)
+
+    def _hold(self, cache: PrefixCache, group: int, shared: int) -> None:
+        """Hold the first blocks of a chain; those on the host alone are loaded."""
+        here = min(cache.length.get(group, 0), shared)
+        cache.hold(group, here)
+        cache.hit_count += shared
+        if shared > here:
+            self._make_room(shared - here)
+            self._free -= cache.extend(group, shared)
+            cache.hold(group, shared)
+            cache.release(group, here)
+            self._move_s += (shared - here) * self.limits.swap_block_s
+
+    def _reserve(self) -> None:
+        """A block for each sequence that begins one in this step; puts the youngest back while
+        there are too few.
+        """
+        size = self.limits.block_tokens
+        needed = self._due[self._counter % size]
+        if needed > self._free:
+            while (needed := self._due[self._counter % size]) > self._room():
+                self._put_back()
+            self._make_room(needed)
+        self._free -= needed
+
+    def _put_back(self) -> None:
+        """Preempt the youngest request."""
+        self.tally.preemption_count += 1
+        if self._partial:
+            prompt = self._partial.pop()
+            if self._promises:
+                self._promised -= self._blocks_of_all(prompt.request)
+            self._free += prompt.blocks - prompt.shared
+            if self.cache is not None:
+                self.cache.release(self._group(prompt.request), prompt.depth)
+            self.waiting.appendleft(prompt.request)
+            return
+        request = next(reversed(self._running))
+        end = self._running[request][2]
+        length = self._remove(request)
+        self._left[request] = end - self._counter
+        self._release(request, length)
+        self._swap_out(request, -(-length // self.limits.block_tokens))
+        self.waiting.appendleft(request)
+
+    def _swap_out(self, request: int, blocks: int) -> None:
+        """Keep a cache in host memory where it fits."""
+        if self._swapped + blocks <= self.limits.swap_blocks:
+            self._outside[request] = blocks
+            self._swapped += blocks
+            self._move_s += blocks * self.limits.swap_block_s
+
+    def _resume(self, request: int, now_s: float) -> int | None:
+        """Let a sequence go on whose cache is outside the device; takes the token of this step."""
+        log, left, mixed = self.log, self._left[request], self.limits.mixed
+        length = log.prompt_tokens[request] + log.output_tokens[request] - left - 1
+        needed = -(-(length + mixed) // self.limits.block_tokens)
+        if not self._fits(request, needed):
+            return None
+        self.waiting.popleft()
+        if self._promises:
+            self._promised += self._blocks_of_all(request)
+        self._make_room(needed)
+        self._free -= needed
+        swapped = self._outside.pop(request)
+        self._swapped -= swapped
+        self._move_s += swapped * self.limits.swap_block_s
+        del self._left[request]
+        self._add(request, length, left)
+        if self.comes_cached and left == log.output_tokens[request] - 1:
+            self.tally.note_pause(now_s - log.first_token_s[request])
+        return 1

@@ -1,0 +1,194 @@
+"""Serve a load with a model on devices: the door to request-level simulation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from accelsim.arguments import checked
+from accelsim.economics.device_price import DevicePrice
+from accelsim.errors import InvalidValueError
+from accelsim.estimation.options import PriceChoice, RunOptions, options_and_price
+from accelsim.estimation.passes import check_effect
+from accelsim.result import Metric
+from accelsim.serving.deployment import Deployment, PoolPlan, deployment, simulate
+from accelsim.serving.figures import result_of
+from accelsim.serving.loads.arrivals import Arrivals
+from accelsim.serving.loads.requests import RequestColumns
+from accelsim.serving.options import ServingOptions
+from accelsim.serving.plan import ReplicaPlan
+from accelsim.serving.result import ServingResult
+from accelsim.serving.steps.alone_steps import priced_alone
+from accelsim.serving.steps.combined_steps import ScaledSteps
+from accelsim.serving.steps.step_times import StepTimes
+from accelsim.serving.trust import ServedRun
+from accelsim.simulation.randomness import RandomStreams
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from accelsim.hardware.profile import DeviceProfile
+    from accelsim.workloads.model import Workload
+
+_OPTION_FIELDS = frozenset(f.name for f in fields(ServingOptions))
+_Z90 = 1.6448536269514722
+Progress = Callable[[int, float], None]
+
+
+@checked
+def serve(
+    workload: str | Path | Workload | Module,
+    device: str | DeviceProfile,
+    arrivals: Arrivals | RequestColumns,
+    options: ServingOptions | None = None,
+    run: RunOptions | None = None,
+    price: PriceChoice | None = None,
+    *,
+    steps: StepTimes | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    intervals: bool = True,
+    **keywords: Any,
+) -> ServingResult:
+    """Simulate serving a load, request by request.
+
+    Args:
+        workload: Name, path of a workload file, or a `Workload`.
+        device: Name of every rank's device, or a profile.
+        arrivals: The load: how it is drawn, or requests as columns.
+        options: How the model is served; one replica of the default engine where None.
+        run: Precision and formats; the device's usual ones where None.
+        price: Which price; the cheapest on-demand offer where None.
+        steps: Step times to use in place of predicted ones.
+        seed: Of the random numbers.
+        progress: Called now and then with the requests that have come and the simulated time, from
+            0 for each simulation.
+        intervals: Also simulate both ends of the 90 % interval of what all step times have in
+            common, for the intervals of the figures.
+        keywords: Fields of `ServingOptions`, `RunOptions` and `PriceChoice`, in place of theirs.
+
+    Raises:
+        InputError: If a name, size or choice is wrong, or the model does not fit; its subclasses
+            say which.
+    """
+    served = replace(
+        options or ServingOptions(),
+        **{name: value for name, value in keywords.items() if name in _OPTION_FIELDS},
+    )
+    rest = {name: value for name, value in keywords.items() if name not in _OPTION_FIELDS}
+    chosen, paid = options_and_price(run, price, rest)
+    streams = RandomStreams(seed)
+    columns = arrivals.columns(streams) if isinstance(arrivals, Arrivals) else arrivals
+    longest = int((columns.prompt_tokens + columns.output_tokens).max())
+    plan = deployment(workload, device, chosen, served, paid, max_context=longest, steps=steps)
+    if steps is None:
+        plan = priced_alone(plan, len(columns))
+    _check_used(served, chosen, plan.pools[0].plan)
+    users = arrivals.users or 0 if isinstance(arrivals, Arrivals) else 0
+    done = simulate(plan, columns, users=users, streams=streams, progress=progress)
+    load = described(arrivals)
+    result = result_of(plan, done, load=load, seed=seed, is_closed=users > 0)
+    if not intervals or not plan.pools[0].plan.steps.log_sigma or done.fleet.is_interrupted:
+        return result
+
+    def metrics_at(z: float) -> Mapping[str, Metric]:
+        slower = plan.with_steps(partial(_scaled, z))
+        again = simulate(slower, columns, users=users, streams=streams, progress=progress)
+        if again.fleet.is_interrupted:
+            raise KeyboardInterrupt
+        return result_of(slower, again, load=load, seed=seed, is_closed=users > 0).metrics
+
+    ends = metrics_at(-_Z90), metrics_at(_Z90)
+    like = [pool.served for pool in plan.pools]
+    return replace(result, intervals=_intervals(result, like, *ends))
+
+
+def _check_used(options: ServingOptions, run: RunOptions, plan: ReplicaPlan) -> None:
+    """Refuse options that say nothing of such a load, engine or model, by name.
+
+    Raises:
+        InvalidValueError: Naming the first.
+    """
+    check_effect(run.model, plan.run)
+    sizes = ("batch", "seq_len", "output_len")
+    unused = {name: (getattr(run.shape, name), "the load says it") for name in sizes}
+    model = plan.run.workload
+    if plan.is_continuous:
+        unused["batch_window_s"] = options.batch_window_s, "batches are never waited for"
+    if not model.autoregressive:
+        for name in ("max_batch_tokens", "memory_fraction", "prefix_cache", "host_cache_bytes"):
+            unused[name] = getattr(options, name) or None, f"{model.name} generates no tokens"
+    if getattr(model.parameters, "mixture", None) is None and options.ep > 1:
+        unused["ep"] = options.ep, f"{model.name} has no experts"
+    if options.autoscale is None and options.outages is None:
+        why = "no replica starts later"
+        usual = ServingOptions().storage
+        unused["provisioning_s"] = options.provisioning_s, why
+        unused["storage"] = None if options.storage == usual else options.storage, why
+    for name, (value, why) in unused.items():
+        if value is not None:
+            raise InvalidValueError(name, value, f"no value: {why}", f"Leave {name} out.")
+
+
+def _scaled(z: float, pool: PoolPlan) -> StepTimes:
+    """Steps slower by z standard deviations of what they have in common."""
+    steps = pool.plan.steps
+    return ScaledSteps(steps, math.exp(z * pool.served.common_log_sigma(steps)))
+
+
+def _intervals(
+    result: ServingResult, served: Sequence[ServedRun], *ends: Mapping[str, Metric]
+) -> dict[str, tuple[float, float]]:
+    """Least and largest of each figure over the ends of the step times' interval, and no narrower
+    than its measured like.
+    """
+    found = {}
+    for name, metric in result.metrics.items():
+        values = [one.value for one in (metric, *(end[name] for end in ends))]
+        figures = [value for value in values if value is not None]
+        if metric.value is not None and len(figures) == len(values):
+            spread = math.exp(_Z90 * max(one.least_log_sigma(name) for one in served))
+            found[name] = (
+                min(*figures, metric.value / spread),
+                max(*figures, metric.value * spread),
+            )
+    return {name: ends for name, ends in found.items() if ends[0] < ends[1]}
+
+
+def simulate_plan(
+    plan: ReplicaPlan,
+    columns: RequestColumns,
+    price: DevicePrice,
+    *,
+    users: int = 0,
+    streams: RandomStreams,
+    progress: Progress | None = None,
+    load: Mapping[str, Any] | None = None,
+) -> ServingResult:
+    """Simulate like replicas under requests.
+
+    Args:
+        plan: One replica.
+        columns: The requests.
+        price: Of one device.
+        users: Users of a closed loop; 0 for none.
+        streams: Random streams of the run.
+        progress: Called now and then.
+        load: What the load was, for the result's inputs.
+    """
+    alone = PoolPlan(plan, price, plan.options.replicas)
+    fleet = Deployment((alone,), plan.options, (plan.run.workload.name,))
+    done = simulate(fleet, columns, users=users, streams=streams, progress=progress)
+    told = dict(load or {})
+    return result_of(fleet, done, load=told, seed=streams.seed, is_closed=users > 0)
+
+
+def described(arrivals: Arrivals | RequestColumns) -> dict[str, Any]:
+    """A load, for a result's inputs."""
+    if isinstance(arrivals, RequestColumns):
+        return {"requests": len(arrivals)}
+    return {f.name: getattr(arrivals, f.name) for f in fields(arrivals)}

@@ -1,0 +1,74 @@
+"""Step times of models that run batches: vision, recommenders, encoders; one pass per batch."""
+
+from __future__ import annotations
+
+import math
+from typing import NoReturn
+
+import numpy as np
+
+from accelsim.cost.idle import idle_power_w
+from accelsim.errors import DoesNotFitError, UnsupportedOperatorError
+from accelsim.estimation.estimate import estimate
+from accelsim.estimation.estimate_many import EstimateColumns, estimate_many
+from accelsim.estimation.options import RunOptions
+from accelsim.estimation.run import ResolvedRun
+from accelsim.serving.steps.step_times import Curve, Surface, TabulatedSteps
+
+_Z90 = 1.6448536269514722
+#: Batches that are costed.
+_BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+
+
+def batch_tables(
+    run: ResolvedRun, options: RunOptions, *, max_batch: int, overhead_s: float
+) -> TabulatedSteps:
+    """Times of batches, each alone from its copy to its result.
+
+    Args:
+        run: The model on its device.
+        options: What runs, as `estimate_many` takes it.
+        max_batch: Items of a full batch.
+        overhead_s: Host time per batch.
+
+    Raises:
+        DoesNotFitError: If a full batch needs more memory than the device has.
+        UnsupportedOperatorError: If the device cannot run the model.
+    """
+    batches = [*(batch for batch in _BATCHES if batch < max_batch), max_batch]
+    at = np.array(batches if len(batches) > 1 else [1, 2])
+    found = estimate_many(
+        run.workload.name, run.device.name, options, shapes={"batch": at, "output_len": 0}
+    )
+    if any(found["reason"]):
+        _refuse(run, options, found)
+    idle_w = idle_power_w(run.device)
+    latency_s = found["latency_s"]
+    waits_s = latency_s - at / found["throughput_per_s"]
+    energy_j = found["energy_j"] + (idle_w or 0.0) * waits_s
+    if np.isnan(energy_j).any():
+        idle_w, energy_j = None, np.zeros(len(at))  # unknown without the idle power, too
+    nothing = np.zeros((2, 2))
+    flat = Surface(np.array([1, 2]), np.array([0.0, 1.0]), nothing, nothing)
+    spread = math.log(found["latency_high_s"][0] / latency_s[0]) / _Z90
+    return TabulatedSteps(
+        layers=Curve(at, latency_s, energy_j),
+        decode_layers=Curve(at, latency_s, energy_j),
+        logits=Curve(np.array([1, 2]), np.zeros(2), np.zeros(2)),
+        prefill=flat,
+        decode=flat,
+        overhead_s=overhead_s,
+        idle_w=idle_w,
+        log_sigma=spread,
+    )
+
+
+def _refuse(run: ResolvedRun, options: RunOptions, found: EstimateColumns) -> NoReturn:
+    """Raise why batches cannot run: memory, or what `estimate` says of one item."""
+    needed = np.nanmax(np.append(found["memory_bytes"], 0.0))
+    capacity = run.device.memory.capacity_bytes.value
+    if needed > capacity:
+        remedy = "Choose a smaller --max-seqs, a smaller format, or a device with more memory."
+        raise DoesNotFitError(run.device.name, "memory_bytes", float(needed), capacity, remedy)
+    estimate(run.workload.name, run.device.name, options)
+    raise UnsupportedOperatorError(run.device.name, run.workload.name, str(max(found["reason"])))

@@ -1,0 +1,157 @@
+"""Step times made of others: scaled, of batches in flight one after the other, of guessed tokens.
+
+Under pipeline parallelism a replica keeps as many batches in flight as it has stages: a round of
+them takes the time that one of them takes through all stages.
+"""
+
+from __future__ import annotations
+
+from accelsim.frozen import frozen
+from accelsim.serving.steps.step_times import StepTimes
+
+
+@frozen
+class StepsAround:
+    """Steps made of others, with their idle power and error.
+
+    Attributes:
+        inner: The steps they are made of.
+    """
+
+    inner: StepTimes
+
+    @property
+    def idle_w(self) -> float | None:
+        """Power between steps."""
+        return self.inner.idle_w
+
+    @property
+    def log_sigma(self) -> float:
+        """Standard deviation of ln(true / predicted) of a step."""
+        return self.inner.log_sigma
+
+    @property
+    def common_fraction(self) -> float:
+        """Share of the variance that all steps have in common."""
+        return self.inner.common_fraction
+
+
+@frozen
+class ScaledSteps(StepsAround):
+    """Steps that all take `ratio` times as long at the same power: an error they have in common.
+
+    Attributes:
+        ratio: Time over theirs.
+    """
+
+    ratio: float
+
+    def step(
+        self,
+        prefill_tokens: int,
+        prefill_context_sum: float,
+        decode_count: int,
+        decode_context_sum: float,
+    ) -> tuple[float, float]:
+        """One step; see `StepTimes`."""
+        batch = prefill_tokens, prefill_context_sum, decode_count, decode_context_sum
+        seconds, joules = self.inner.step(*batch)
+        return seconds * self.ratio, joules * self.ratio
+
+    def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
+        """Steps of the same sequences; see `StepTimes`."""
+        seconds, joules = self.inner.decode_run(count, context, n)
+        return seconds * self.ratio, joules * self.ratio
+
+
+@frozen
+class PipelinedSteps(StepsAround):
+    """Steps of a replica with `stages` batches in flight; see `StepTimes`.
+
+    A round takes as long as its fullest batch takes through all stages. Prompts of up to one budget
+    are one batch; sequences are spread evenly. Copies of the attention that run in step and share
+    experts are batches in flight, too.
+
+    Attributes:
+        stages: Pipeline stages times copies of the attention.
+        budget: Tokens of one batch.
+    """
+
+    stages: int
+    budget: int
+
+    def step(
+        self,
+        prefill_tokens: int,
+        prefill_context_sum: float,
+        decode_count: int,
+        decode_context_sum: float,
+    ) -> tuple[float, float]:
+        """A round of all batches: the time of one of them through all stages."""
+        n = self.stages
+        tokens, count = min(prefill_tokens, self.budget), -(-decode_count // n)
+        keys = prefill_context_sum * tokens / prefill_tokens if prefill_tokens else 0.0
+        cached = decode_context_sum * count / decode_count if decode_count else 0.0
+        seconds, joules = self.inner.step(tokens, keys, count, cached)
+        batches = float(min(n, decode_count))
+        if not tokens:
+            return seconds, joules * batches
+        with_prompts = prefill_tokens / tokens
+        joules *= with_prompts
+        if batches > with_prompts:
+            joules += self.inner.decode_run(count, cached, 1)[1] * (batches - with_prompts)
+        return seconds, joules
+
+    def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
+        """Rounds of the same sequences; see `StepTimes`."""
+        part = -(-count // self.stages)
+        seconds, joules = self.inner.decode_run(part, context * part / count, n)
+        return seconds, joules * min(self.stages, count)
+
+
+@frozen
+class SpeculativeSteps(StepsAround):
+    """Steps in which each sequence gains one token on average, of engine steps that check several.
+
+    An engine step checks k + 1 tokens of each sequence, of which E are kept on average, and takes
+    in the prompts of E steps here; k steps of the draft come before it. So a step here is an E-th
+    of that (mean field: how the tokens kept spread is left out).
+
+    Attributes:
+        kept: E, tokens kept per engine step.
+        guesses: k, tokens guessed.
+        draft: Steps of the model that guesses; None where none does.
+    """
+
+    kept: float
+    guesses: int
+    draft: StepTimes | None = None
+
+    def step(
+        self,
+        prefill_tokens: int,
+        prefill_context_sum: float,
+        decode_count: int,
+        decode_context_sum: float,
+    ) -> tuple[float, float]:
+        """One step; see `StepTimes`."""
+        share = self.kept if decode_count else 1.0
+        tokens, keys = round(prefill_tokens * share), prefill_context_sum * share
+        seconds, joules = self.inner.step(tokens, keys, decode_count, decode_context_sum)
+        if self.draft is not None:
+            prompts = self.draft.step(tokens, keys, 0, 0) if tokens else (0.0, 0.0)
+            seconds, joules = seconds + prompts[0], joules + prompts[1]
+            if decode_count:
+                each = self.draft.decode_run(decode_count, decode_context_sum, 1)
+                seconds += self.guesses * each[0]
+                joules += self.guesses * each[1]
+        return seconds / share, joules / share
+
+    def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
+        """Steps of the same sequences; see `StepTimes`."""
+        seconds, joules = self.inner.decode_run(count, context, n)
+        if self.draft is not None:
+            each = self.draft.decode_run(count, context, n)
+            seconds += self.guesses * each[0]
+            joules += self.guesses * each[1]
+        return seconds / self.kept, joules / self.kept

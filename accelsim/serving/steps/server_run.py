@@ -1,0 +1,250 @@
+"""Step times of the user's own server: from a CSV of steps, or from a benchmark of vLLM.
+
+``vllm bench serve --save-result --save-detailed`` writes when each request started, its time to the
+first token and the gaps between its tokens. All sequences of a batch get their tokens in one step:
+the gaps of one of them are the steps' times, and who else was under way says what the steps held.
+Prompts count to the step that ends with their first token, as far as its token budget goes, the
+rest to the steps before (chunked prefill).
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from accelsim.errors import InvalidValueError, ProfileError
+from accelsim.files.plainfile import parse_values, read_plain, text_lines
+from accelsim.frozen import frozen
+from accelsim.serving.steps.fitted_steps import StepColumns
+from accelsim.workloads.graph import FloatArray, IntArray
+
+#: Columns of a file of step times; the last may be empty.
+STEP_COLUMNS = (
+    *("prefill_tokens", "prefill_context_sum", "decode_count", "decode_context_sum"),
+    *("s", "J"),
+)
+_LISTS = ("input_lens", "output_lens", "ttfts", "itls", "start_times")
+#: Gaps shorter than this share of the median are tokens that came in one piece over the network.
+_LEAST_GAP = 0.2
+_JITTER_S = 1e-3
+#: Largest table of steps, and largest result of a benchmark, in bytes.
+_LARGEST_TABLE, _LARGEST_RESULT = 8_000_000, 128_000_000
+
+
+@frozen
+class ServerRun:
+    """Steps of a benchmark.
+
+    Attributes:
+        steps: The steps.
+        requests: Requests they come from.
+        skips: What was left out, by reason.
+    """
+
+    steps: StepColumns
+    requests: int
+    skips: Mapping[str, int]
+
+
+def read_step_times(path: Path) -> StepColumns:
+    """Steps of a CSV file with the columns `STEP_COLUMNS`.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ProfileError: If a column is missing or a cell is no number.
+        InvalidValueError: If a value is out of range.
+    """
+    rows = list(csv.reader(text_lines(path, _LARGEST_TABLE)))
+    header = [name.strip() for name in rows[0]] if rows else []
+    missing = [name for name in STEP_COLUMNS[:-1] if name not in header]
+    if missing:
+        raise ProfileError(
+            str(path), [f"line 1: no column {missing[0]}; it has {', '.join(header)}"]
+        )
+    cells: dict[str, list[float]] = {name: [] for name in STEP_COLUMNS}
+    for line, row in enumerate(rows[1:], 2):
+        if not any(cell.strip() for cell in row):
+            continue
+        for name in STEP_COLUMNS:
+            place = header.index(name) if name in header else len(row)
+            text = row[place].strip() if place < len(row) else ""
+            cells[name].append(_number(path, line, name, text))
+    columns = [np.array(cells[name]) for name in STEP_COLUMNS]
+    energy_j = None if np.isnan(columns[-1]).any() else columns[-1]
+    prefill, keys, count, cached, time_s, _ = columns
+    return StepColumns(prefill, keys, count, cached, time_s, energy_j)
+
+
+def _number(path: Path, line: int, name: str, text: str) -> float:
+    if not text and name == STEP_COLUMNS[-1]:
+        return float("nan")
+    try:
+        return float(text)
+    except ValueError:
+        raise ProfileError(str(path), [f"line {line}, {name}: {text!r} is no number"]) from None
+
+
+def write_step_times(columns: StepColumns) -> str:
+    """Steps as the text of a CSV file."""
+    names = ("prefill_tokens", "prefill_context_sum", "decode_count", "decode_context_sum")
+    parts = [getattr(columns, name) for name in (*names, "time_s")]
+    lines = [",".join(STEP_COLUMNS)]
+    energy = columns.energy_j
+    for place, row in enumerate(zip(*(part.tolist() for part in parts), strict=True)):
+        joules = "" if energy is None else f"{energy[place]:.6g}"
+        lines.append(",".join(f"{value:.9g}" for value in row) + f",{joules}")
+    return "\n".join(lines) + "\n"
+
+
+def read_benchmark(path: Path, max_batch_tokens: int = 8192) -> ServerRun:
+    """Steps that a benchmark of vLLM shows.
+
+    Args:
+        path: JSON of ``vllm bench serve --save-result --save-detailed``.
+        max_batch_tokens: Tokens of a step of that server (vLLM's max_num_batched_tokens).
+
+    Raises:
+        ProfileError: If the file is no such result.
+        InvalidValueError: If it shows too few steps, or `max_batch_tokens` is out of range.
+    """
+    if max_batch_tokens < 1:
+        raise InvalidValueError("max_batch_tokens", max_batch_tokens, "a whole number >= 1")
+    requests, skips = _requests(path)
+    steps = _Steps(requests, max_batch_tokens)
+    found = steps.columns(skips)
+    return ServerRun(found, len(requests), dict(skips))
+
+
+@frozen(eq=False)
+class _Request:
+    prompt: int
+    token_s: FloatArray  # when each token came
+
+
+def _requests(path: Path) -> tuple[list[_Request], Counter[str]]:
+    """Requests of a benchmark with their tokens' times."""
+    content = parse_values(read_plain(path, _LARGEST_RESULT), str(path))
+    if not isinstance(content, Mapping):
+        raise ProfileError(str(path), ["no object; give the result of one benchmark"])
+    for name in _LISTS:
+        if not isinstance(content.get(name), list):
+            remedy = (
+                "run vllm bench serve with --save-result --save-detailed, version 0.11 or newer"
+            )
+            raise ProfileError(str(path), [f"no list {name}: {remedy}"])
+    lists = [content[name] for name in _LISTS]
+    if len({len(values) for values in lists}) != 1:
+        raise ProfileError(str(path), ["lists of different lengths: " + ", ".join(_LISTS)])
+    found, skips = [], Counter[str]()
+    for row in zip(*lists, strict=True):
+        request = _request(*row)
+        if isinstance(request, str):
+            skips[request] += 1
+        else:
+            found.append(request)
+    return found, skips
+
+
+def _request(prompt: Any, output: Any, ttft: Any, gaps: Any, start: Any) -> _Request | str:
+    """A request, or why it is left out."""
+    try:
+        numbers = np.array([float(prompt), float(output), float(ttft), float(start)])
+        between = np.array([float(gap) for gap in gaps])
+    except (TypeError, ValueError):
+        return "requests whose entries are no numbers"
+    if not np.isfinite(numbers).all() or not np.isfinite(between).all() or (between < 0).any():
+        return "requests whose entries are not finite or negative"
+    if numbers[0] < 1 or numbers[2] <= 0:
+        return "requests that failed or generated nothing"
+    return _Request(int(numbers[0]), np.cumsum([numbers[3] + numbers[2], *between]))
+
+
+class _Steps:
+    """Steps seen by one sequence after the other."""
+
+    def __init__(self, requests: list[_Request], budget: int) -> None:
+        self.requests, self.budget = requests, budget
+        self.first_s = np.array([request.token_s[0] for request in requests])
+        self.last_s = np.array([request.token_s[-1] for request in requests])
+        self.prompt = np.array([request.prompt for request in requests], dtype=np.float64)
+
+    def columns(self, skips: Counter[str]) -> StepColumns:
+        """All steps; what is left out is counted.
+
+        Raises:
+            InvalidValueError: If there are too few.
+        """
+        rows: list[tuple[float, ...]] = []
+        for watch in self._watches():
+            rows += self._watched(watch)
+        if not rows:
+            raise InvalidValueError("from", "no gaps", "requests with two tokens or more")
+        table = np.array(rows)
+        long = table[:, -1] >= _LEAST_GAP * np.median(table[:, -1])
+        skips["gaps of tokens that came in one piece"] += int((~long).sum())
+        return StepColumns(*table[long].T)
+
+    def _watches(self) -> IntArray:
+        """Requests that are watched one after the other: each the one that lasts longest of those
+        under way when the last has ended.
+        """
+        found, now_s = [], -np.inf
+        while len(later := np.flatnonzero(self.last_s > now_s)):
+            running = later[self.first_s[later] <= now_s]
+            if not len(running):
+                now_s = float(self.first_s[later].min())
+                running = later[self.first_s[later] <= now_s]
+            watch = int(running[np.argmax(self.last_s[running])])
+            if self.last_s[watch] <= now_s:
+                break
+            found.append(watch)
+            now_s = float(self.last_s[watch])
+        return np.array(found, dtype=np.int64)
+
+    def _watched(self, watch: int) -> list[tuple[float, ...]]:
+        """Steps between the tokens of one request, last first for prompts of several steps."""
+        token_s = self.requests[watch].token_s
+        left = np.zeros(0)  # prompts' tokens that this step and those before computed
+        rows: list[tuple[float, ...]] = []
+        for start_s, end_s in zip(token_s[-2::-1], token_s[:0:-1], strict=True):
+            running = self._running(start_s, end_s)
+            count = float(len(running))
+            came = (self.first_s > start_s + _JITTER_S) & (self.first_s <= end_s + _JITTER_S)
+            left = np.concatenate([left, self.prompt[came]])
+            tokens, keys, left = _computed(left, self.budget - count)
+            cached = float(sum(self._cached(place, start_s) for place in running))
+            rows.append((tokens, keys, count, cached, float(end_s - start_s)))
+        return rows
+
+    def _running(self, start_s: float, end_s: float) -> list[int]:
+        """Requests that get a further token in a step."""
+        inside = (self.first_s <= start_s + _JITTER_S) & (self.last_s >= end_s - _JITTER_S)
+        return [int(place) for place in np.flatnonzero(inside)]
+
+    def _cached(self, place: int, now_s: float) -> float:
+        """Tokens in a request's cache."""
+        request = self.requests[place]
+        came = int(np.searchsorted(request.token_s, now_s + _JITTER_S, side="right"))
+        return request.prompt + max(came - 1, 0)
+
+
+def _computed(left: FloatArray, budget: float) -> tuple[float, float, FloatArray]:
+    """Tokens of prompts a step computed, the keys they attend to, and what is left to the steps
+    before; the ends of prompts come last.
+    """
+    tokens = keys = 0.0
+    kept = []
+    for length in left.tolist():
+        part = min(length, max(budget - tokens, 0.0))
+        keys += part * (length - part + 0.5 * (part + 1))
+        tokens += part
+        if length > part:
+            kept.append(length - part)
+    return tokens, keys, np.array(kept)

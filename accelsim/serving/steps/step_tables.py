@@ -1,0 +1,456 @@
+"""Step times of a language model from its operators: tables of layers, logits and attention.
+
+The layers of a step are lowered over its tokens, attention over tokens and cached tokens; each is
+priced on the replica's device, collectives on its cluster. Prompts and further tokens that share a
+step share one pass over the weights.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from accelsim.confidence.residual import run_log_sigma
+from accelsim.cost.collective import direct_all_reduce_s
+from accelsim.cost.memory import inference_footprint
+from accelsim.cost.registry import operator_costs, tier_parameters
+from accelsim.cost.stack import on_stack
+from accelsim.cost.table import CostTable, Execution
+from accelsim.estimation.run import ResolvedRun
+from accelsim.estimation.schedule import device_settings, device_time_s
+from accelsim.estimation.sharded_costs import rank_group, sharded_costs
+from accelsim.frozen import frozen
+from accelsim.hardware.placement import place as placement_of
+from accelsim.hardware.profile import AsicProfile
+from accelsim.serving.adapters import adapter_bytes, adapter_rows
+from accelsim.serving.options import Adapters
+from accelsim.serving.steps.combined_steps import PipelinedSteps
+from accelsim.serving.steps.step_times import Curve, Surface, TabulatedSteps
+from accelsim.workloads.fusion import fuse_elementwise
+from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, concatenate, is_kind
+from accelsim.workloads.lowering import LoweredBatch, ShapeColumns, lower
+from accelsim.workloads.model import Lowered, PassShape
+from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind, Phase
+from accelsim.workloads.options import ModelOptions
+from accelsim.workloads.sharding import ParallelGroup, Shard, Stage
+
+_ATTENTION = int(OperatorKind.ATTENTION)
+#: Tokens of the pass whose spread stands for all.
+_MIDDLE = 64
+#: Points per doubling of the tokens of a step: two from 64 tokens on, where the tiles of matrix
+#: products make steps.
+_TOKENS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768)
+_CACHED = (0, 256, 1024, 4096, 16384, 65536, 262144, 1048576)
+_CONTEXTS = (16, 128, 512, 1024, 2048, 4096, 8192, 16384, 65536, 262144, 1048576)
+
+
+@frozen
+class ReplicaMemory:
+    """Memory of one rank, bytes.
+
+    Attributes:
+        weight_bytes: Weights it holds.
+        activation_bytes: Largest set of live activations of a full step.
+        cache_bytes_per_token: Cache that one token takes on this rank.
+    """
+
+    weight_bytes: float
+    activation_bytes: float
+    cache_bytes_per_token: float
+
+    def beside(self, other: ReplicaMemory) -> ReplicaMemory:
+        """With another model on the same rank, which runs before or after it."""
+        return ReplicaMemory(
+            self.weight_bytes + other.weight_bytes,
+            max(self.activation_bytes, other.activation_bytes),
+            self.cache_bytes_per_token + other.cache_bytes_per_token,
+        )
+
+
+def replica_memory(
+    run: ResolvedRun, max_tokens: int, stages: int, adapters: Adapters | None = None
+) -> ReplicaMemory:
+    """Memory of the rank that holds most.
+
+    Args:
+        run: The model on one rank of a replica.
+        max_tokens: Tokens of a full step.
+        stages: Pipeline stages.
+        adapters: Adapters beside the weights.
+    """
+    length = min(max_tokens, most_positions(run) or max_tokens)
+    shape = PassShape(batch=max(1, max_tokens // length), seq_len=length)
+    largest = ReplicaMemory(0.0, 0.0, 0.0)
+    for shard in _stages(run.shard, stages):
+        lowered = _lowered(run, shape, Phase.PREFILL, shard)
+        parts = inference_footprint(lowered.graph, lowered.parameter_bytes)
+        weights = parts.weight_bytes
+        if adapters is not None:
+            is_layer, _ = _parts(lowered.graph, shard)
+            weights += adapter_bytes(lowered.graph, is_layer, adapters)
+        held = ReplicaMemory(weights, parts.activation_bytes, lowered.kv_bytes_per_token)
+        if held.weight_bytes + held.activation_bytes > largest.weight_bytes:
+            largest = held
+    return largest
+
+
+def step_tables(
+    run: ResolvedRun,
+    *,
+    max_tokens: int,
+    max_seqs: int,
+    max_context: int,
+    overhead_s: float,
+    stages: int = 1,
+    copies: int = 1,
+    checked: int = 1,
+    adapters: Adapters | None = None,
+) -> TabulatedSteps | PipelinedSteps:
+    """Step times of a language model on one replica.
+
+    Args:
+        run: The model on one rank, with its shard and cluster.
+        max_tokens: Tokens of a full step.
+        max_seqs: Sequences at once.
+        max_context: Longest sequence.
+        overhead_s: Host time per step.
+        stages: Pipeline stages.
+        copies: Copies of the attention that share experts.
+        checked: Tokens of a sequence that a step without speculation would be one of.
+        adapters: Adapters beside the weights.
+
+    Raises:
+        UnsupportedOperatorError: If the device cannot run an operator.
+    """
+    pricing = _Pricing.of(run)
+    longest = most_positions(run)
+    context = min(max_context, longest) if longest else max_context
+    curves, spread = _curves(run, pricing, max_tokens, max_seqs * checked, stages, adapters)
+    tokens = _up_to((1, 16, 64, 128, 256, 512, 1024, 2048, 4096), min(max_tokens, context), 2)
+    cached = _up_to(_CACHED, context, 4)
+    prefill = _surface(run, pricing, stages, tokens, cached, Phase.PREFILL)
+    sequences = _up_to((1, 2, 4, 8, 16, 32, 64, 128, 256, 512), max_seqs, 2)
+    contexts = _up_to(_CONTEXTS, max(context - 1, 17), 2)
+    decode = _surface(run, pricing, stages, sequences, contexts, Phase.DECODE)
+    launch_s = pricing.settings["graph_launch_s"] if pricing.is_captured else None
+    idle_w = pricing.settings["idle_w"]
+    ranks = math.prod((run.shard.tp, run.shard.cp)) * stages
+    tables = TabulatedSteps(
+        **curves,
+        prefill=prefill,
+        decode=decode,
+        overhead_s=overhead_s + (launch_s or 0.0) * stages,
+        idle_w=None if idle_w is None else idle_w * ranks * copies,
+        log_sigma=spread[0],
+        common_fraction=spread[1],
+        checked=checked,
+    )
+    batches = stages * copies
+    return tables if batches == 1 else PipelinedSteps(tables, batches, max_tokens)
+
+
+def pass_costs(run: ResolvedRun, shapes: ShapeColumns, phase: Phase, stages: int) -> FloatArray:
+    """Seconds and joules of whole passes, logits included, of all stages and ranks, shape (n, 2).
+
+    Args:
+        run: The model on one rank, with its shard and cluster.
+        shapes: Sizes of n passes.
+        phase: Prefill or decoding.
+        stages: Pipeline stages.
+    """
+    pricing = _Pricing.of(run)
+    model = ModelOptions(precision=run.precision, fused_attention=run.fused_attention)
+    found = np.zeros((len(shapes), 2))
+    for shard in _stages(run.shard, stages):
+        for lowered in lower(run.workload, model, shapes, shard, phase=phase):
+            graph = lowered.distinct_rows()
+            table = pricing.on_stack(pricing.graph(graph, shard), graph, phase)
+            each = pricing.costs(table).reshape(len(lowered.scenario), -1, 2)
+            found[lowered.scenario] += np.einsum("srk,r->sk", each, lowered.repeat_count)
+    found[:, 1] *= run.shard.tp * run.shard.cp
+    return found
+
+
+def most_positions(run: ResolvedRun) -> int:
+    """Positions of a model with a learned table of them, of what is heard where it has two; 0 for
+    no limit.
+
+    Args:
+        run: The model.
+    """
+    parameters = run.workload.parameters
+    is_learned = getattr(parameters, "positions", "") == "learned"
+    heard = int(getattr(parameters, "source_positions", 0))
+    return int(parameters.max_positions) if is_learned else heard
+
+
+def _up_to(points: tuple[int, ...], last: int, ratio: int) -> list[int]:
+    """Points below `last`, further ones a ratio apart, and `last`."""
+    found = [points[0], *(point for point in points[1:] if point < last)]
+    while 0 < found[-1] * ratio < last:
+        found.append(found[-1] * ratio)
+    return [*found, last] if last > found[-1] else [*found, found[-1] + 1]
+
+
+def _stages(shard: Shard, count: int) -> Iterator[Shard]:
+    for index in range(count):
+        yield replace(shard, stage=Stage(index, count))
+
+
+@frozen
+class _Pricing:
+    """How rows are priced on the run's device."""
+
+    run: ResolvedRun
+    parameters: Any
+    settings: dict[str, Any]
+
+    @classmethod
+    def of(cls, run: ResolvedRun) -> _Pricing:
+        parameters = tier_parameters(
+            run.device, run.tier, sparse_weights=run.sparse_weights, heap=run.heap
+        )
+        return cls(run, parameters, device_settings(run.device, run.execution, 0.0, is_decode=True))
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether one launch issues a whole step."""
+        return bool(self.settings["execution"] != Execution.EAGER)
+
+    def graph(self, graph: OperatorGraph, shard: Shard) -> CostTable:
+        """Costs of one rank's rows, before its stack."""
+        run = self.run
+        priced = (run.device, run.execution, self.parameters, run.host)
+        table = sharded_costs(graph, *priced, shard=shard, cluster=run.cluster)
+        return self._with_own_all_reduce(table, graph, shard)
+
+    def _with_own_all_reduce(
+        self, table: CostTable, graph: OperatorGraph, shard: Shard
+    ) -> CostTable:
+        """All-reduces of a tensor group by the stack's own kernel, where that is sooner."""
+        start, cluster = self.run.stack.all_reduce_start_us, self.run.cluster
+        rows = np.flatnonzero(graph.kind == int(OperatorKind.ALL_REDUCE))
+        if start is None or cluster is None or not len(rows) or shard.tp == 1:
+            return table
+        levels = placement_of(rank_group(ParallelGroup.TENSOR, shard), cluster).levels
+        if len(levels) != 1 or not levels[0].is_any_to_any:
+            return table
+        payload = graph.dims[rows, 0]
+        own_s = direct_all_reduce_s(
+            payload, shard.tp, 1e-6 * start.value, levels[0].bandwidth_bytes_per_s
+        )
+        seconds = table.time_s.copy()
+        seconds[rows] = np.minimum(seconds[rows], own_s)
+        return replace(table, time_s=seconds)
+
+    def on_stack(self, table: CostTable, graph: OperatorGraph, phase: Phase) -> CostTable:
+        """Costs as the run's stack has them."""
+        is_decode = phase is Phase.DECODE
+        effect = self.run.stack_effect
+        return on_stack(table, graph, effect, is_decode=is_decode)
+
+    def times(self, table: CostTable, first: Sequence[int] = (0,)) -> FloatArray:
+        """Device times of rows; where the host issues them one by one, no less than that takes."""
+        times = device_time_s(table, self.settings)
+        if self.is_captured or not self.settings["is_asynchronous"]:
+            return times
+        issue_s, run_s = (np.add.reduceat(column, first) for column in (table.dispatch_s, times))
+        slowdown = np.maximum(1.0, issue_s / np.maximum(run_s, 1e-12))
+        by_row: FloatArray = np.repeat(slowdown, np.diff([*first, len(times)]))
+        return times * by_row
+
+    def costs(self, table: CostTable, first: Sequence[int] = (0,)) -> FloatArray:
+        """Seconds, and joules with the idle power of that time, shape (n, 2).
+
+        Args:
+            table: Rows of passes one after the other.
+            first: First row of each pass.
+        """
+        times = self.times(table, first)
+        joules = table.energy_j + (self.settings["idle_w"] or 0.0) * times
+        return np.stack([times, joules], axis=1)
+
+
+def _lowered(run: ResolvedRun, shape: PassShape, phase: Phase, shard: Shard) -> Lowered:
+    lowered = run.workload.lower(
+        shape, run.precision, phase, fused_attention=run.fused_attention, shard=shard
+    )
+    fuses = run.stack_path.fuses
+    if fuses == "nothing":
+        return lowered
+    fused = fuse_elementwise(lowered.graph, epilogues=fuses == "epilogues")
+    return replace(lowered, graph=fused)
+
+
+def _curves(
+    run: ResolvedRun,
+    pricing: _Pricing,
+    max_tokens: int,
+    max_seqs: int,
+    stages: int,
+    adapters: Adapters | None,
+) -> tuple[dict[str, Curve], tuple[float, float]]:
+    """Layers over tokens, logits over sequences, and the spread of a step in the middle.
+
+    Layers with prompts and without are the same rows; stacks run them at rates of their own.
+    """
+    max_seqs = max(max_seqs, 2)
+    points = sorted({*_up_to(_TOKENS, max(max_tokens, max_seqs), 2), max_seqs})
+    costs = {name: np.zeros((len(points), 2)) for name in ("layers", "decode_layers", "logits")}
+    # What an ASIC keeps on the chip depends on the whole graph: there a pass is priced by itself.
+    is_alone = isinstance(run.device, AsicProfile)
+    together = [[point] for point in points] if is_alone else [points]
+    for shard in _stages(run.shard, stages):
+        found = [_stage_costs(run, pricing, some, max_seqs, shard, adapters) for some in together]
+        for name in costs:
+            costs[name] += np.concatenate([one[name] for one, _ in found])
+        spread = found[bisect_right(points, _MIDDLE) - 1 if is_alone else 0][1]
+    at = np.array(points)
+    few = at <= max_seqs
+    ranks = run.shard.tp * run.shard.cp
+    curves = {"layers": Curve(at, costs["layers"][:, 0], costs["layers"][:, 1] * ranks)}
+    for name in ("decode_layers", "logits"):
+        curves[name] = Curve(at[few], costs[name][few, 0], costs[name][few, 1] * ranks)
+    return curves, spread
+
+
+def _stage_costs(
+    run: ResolvedRun,
+    pricing: _Pricing,
+    points: list[int],
+    max_seqs: int,
+    shard: Shard,
+    adapters: Adapters | None,
+) -> tuple[dict[str, FloatArray], tuple[float, float]]:
+    """Seconds and joules of a stage at each number of tokens, all of them priced at once, and the
+    spread of the pass in the middle.
+    """
+    graphs = [
+        _lowered(
+            run,
+            _shape_of(run, tokens, is_decode=tokens <= max_seqs),
+            Phase.DECODE if tokens <= max_seqs else Phase.PREFILL,
+            shard,
+        ).graph
+        for tokens in points
+    ]
+    first, graph = _first_rows(graphs), concatenate(graphs)
+    parts = [_parts(one, shard) for one in graphs]
+    is_layer, is_head = (np.concatenate(part) for part in zip(*parts, strict=True))
+    kernels = pricing.graph(graph, shard)
+    prompts = pricing.costs(pricing.on_stack(kernels, graph, Phase.PREFILL), first)
+    table = pricing.on_stack(kernels, graph, Phase.DECODE)
+    decode = pricing.costs(table, first)
+    costs = {
+        "layers": np.add.reduceat(prompts * is_layer[:, None], first),
+        "decode_layers": np.add.reduceat(decode * is_layer[:, None], first),
+        "logits": np.add.reduceat(decode * is_head[:, None], first),
+    }
+    if adapters is not None:
+        beside = [
+            adapter_rows(one, part[0], adapters, tokens)
+            for one, part, tokens in zip(graphs, parts, points, strict=True)
+        ]
+        starts, rows = _first_rows(beside), concatenate(beside)
+        added = np.add.reduceat(pricing.costs(pricing.graph(rows, shard), starts), starts)
+        costs["layers"] += added
+        costs["decode_layers"] += added
+    middle = max(bisect_right(points, _MIDDLE) - 1, 0)
+    rows_of = slice(first[middle], first[middle] + len(graphs[middle]))
+    return costs, _spread(graph, table, rows_of)
+
+
+def _first_rows(graphs: Sequence[OperatorGraph]) -> list[int]:
+    """First row of each of some graphs one after the other."""
+    return [0, *accumulate(len(graph) for graph in graphs[:-1])]
+
+
+def _shape_of(run: ResolvedRun, tokens: int, *, is_decode: bool) -> PassShape:
+    if is_decode:
+        return PassShape(batch=tokens, seq_len=1, context_len=1, source_len=run.seq_len)
+    length = min(tokens, most_positions(run) or tokens)
+    return PassShape(batch=-(-tokens // length), seq_len=length)
+
+
+def _parts(graph: OperatorGraph, shard: Shard) -> tuple[BoolArray, BoolArray]:
+    """Rows of layers and rows of the logits; attention is neither."""
+    is_attention = graph.kind == _ATTENTION
+    is_head = np.zeros(len(graph), dtype=bool)
+    if shard.stage.is_last:
+        products = np.flatnonzero(is_kind(graph.kind, CONTRACTION_KINDS) & ~is_attention)
+        is_head[products[-1] :] = True
+    return ~is_attention & ~is_head, is_head
+
+
+def _spread(graph: OperatorGraph, table: CostTable, rows: slice) -> tuple[float, float]:
+    """Standard deviation of ln(true / predicted) of a pass, and the share of its variance that all
+    passes have in common.
+    """
+    kind, time_s, sigma = graph.kind[rows], table.time_s[rows], table.log_sigma[rows]
+    own = table.shared_log_sigma
+    shared = sigma if own is None else own[rows]
+    total = run_log_sigma(kind, time_s, sigma, None if own is None else shared)
+    common = run_log_sigma(kind, time_s, shared, None)
+    weights = np.zeros(len(graph))
+    weights[rows] = time_s
+    context = table.context_of(weights)
+    variance = total**2 + context**2
+    if not variance:
+        return 0.0, 1.0
+    return math.sqrt(variance), min(1.0, (common**2 + context**2) / variance)
+
+
+def _surface(
+    run: ResolvedRun,
+    pricing: _Pricing,
+    stages: int,
+    counts: list[int],
+    cached: list[int],
+    phase: Phase,
+) -> Surface:
+    """Attention over tokens (or sequences) and what is cached, of all stages."""
+    count, context = (axis.ravel() for axis in np.meshgrid(counts, cached, indexing="ij"))
+    sizes = {"batch": count, "seq_len": 1} if phase is Phase.DECODE else {"seq_len": count}
+    if longest := most_positions(run):  # no sequence is longer: what would be is read as that
+        context = np.clip(context, 0, longest - np.asarray(sizes["seq_len"]))
+    said = getattr(run.workload.parameters, "target_positions", longest or context.max() + 1)
+    own = np.minimum(context, said - 1)  # of a decoder beside an encoder
+    shapes = ShapeColumns.of(context_len=own, source_len=context, **sizes)
+    model = ModelOptions(precision=run.precision, fused_attention=run.fused_attention)
+    seconds, joules = np.zeros(len(count)), np.zeros(len(count))
+    for shard in _stages(run.shard, stages):
+        for lowered in lower(run.workload, model, shapes, shard, phase=phase):
+            added = _attention(lowered, pricing)
+            seconds[lowered.scenario] += added[0]
+            joules[lowered.scenario] += added[1]
+    joules *= run.shard.tp * run.shard.cp
+    grid = (len(counts), len(cached))
+    return Surface(
+        np.array(counts),
+        np.array(cached, dtype=np.float64),
+        seconds.reshape(grid),
+        joules.reshape(grid),
+    )
+
+
+def _attention(lowered: LoweredBatch, pricing: _Pricing) -> tuple[FloatArray, FloatArray]:
+    """Time and energy of a batch of scenarios' attention rows."""
+    rows = np.flatnonzero(lowered.kind == _ATTENTION)
+    scenarios = len(lowered.scenario)
+    if not len(rows):
+        return np.zeros(scenarios), np.zeros(scenarios)
+    places = (np.arange(scenarios)[:, None] * len(lowered.kind) + rows).ravel()
+    graph = lowered.distinct_rows().take(places)
+    run = pricing.run
+    table = operator_costs(graph, run.device, run.execution, pricing.parameters)
+    table = pricing.on_stack(table, graph, lowered.phase)
+    launches = lowered.repeat_count[rows]
+    each = pricing.costs(table).reshape(scenarios, len(rows), 2)
+    seconds, joules = np.einsum("srk,r->ks", each, launches)
+    return seconds, joules

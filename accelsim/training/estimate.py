@@ -1,0 +1,517 @@
+"""Training on many devices: one plan, or the best one found, with its time, memory, energy, cost.
+
+`train` is the door. It resolves the run, scores or searches plans, simulates the chosen one and
+returns a `TrainingEstimate`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from accelsim import catalog
+from accelsim.arguments import checked
+from accelsim.catalog import clusters as cluster_catalog
+from accelsim.dtype import Dtype
+from accelsim.economics.device_price import DevicePrice, device_price
+from accelsim.errors import DoesNotFitError, InvalidValueError
+from accelsim.estimation.evidence import POWER_LOG_SIGMA, Evidence
+from accelsim.estimation.options import PriceChoice, RunOptions, options_and_price, run_options
+from accelsim.estimation.passes import check_effect
+from accelsim.estimation.run import resolve
+from accelsim.frozen import frozen
+from accelsim.hardware.profile import DeviceProfile
+from accelsim.plain import Document, Values
+from accelsim.result import Metric, Provenance, Result
+from accelsim.training.iteration import Iteration, simulate_iteration
+from accelsim.training.length import (
+    RunLength,
+    TrainingRun,
+    checkpoint_bytes,
+    training_run,
+)
+from accelsim.training.plan import (
+    ParallelismPlan,
+    check_model,
+    is_count,
+    parse_plan,
+    plan_on,
+)
+from accelsim.training.score import TIME_PARTS
+from accelsim.training.setup import Conditions, TrainingSetup
+from accelsim.training.trust import (
+    iteration_evidence,
+    iteration_log_sigma,
+    row_spreads,
+)
+from accelsim.workloads.model import Workload
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from accelsim.hardware.cluster import Cluster
+    from accelsim.simulation.timeline import Timeline
+
+_INTERVAL_LEVEL = 0.9
+_Z90 = 1.6448536269514722
+#: Forward passes whose arithmetic a forward and a backward pass have: published figures count so.
+_MODEL_PASSES = 3.0
+#: The same where weights stay as they are and have no gradients.
+_ADAPTER_PASSES = 2.0
+_ABOUT = frozenset({"inputs", "provenance", "warnings", "iteration"})
+_LENGTH = (
+    "time_to_train_s",
+    "time_to_train_low_s",
+    "time_to_train_high_s",
+    "total_energy_j",
+    "total_cost_usd",
+    "expected_failures",
+    "goodput_fraction",
+)
+_SEARCH = ("plans", "pareto", "considered", "rejected", "search_s")
+_CUT_SHORT = "the search was interrupted: the best of the first {:,} plans"
+#: Figures with an interval, with how much of the time's spread and which of their own they have.
+_SPREADS: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys(("iteration_s", "samples_per_s", "tokens_per_s", "mfu_fraction"), (1.0, 0.0)),
+    **dict.fromkeys(("model_flop_per_s_per_device", "cost_usd"), (1.0, 0.0)),
+    "energy_j": (1.0, POWER_LOG_SIGMA),
+    "average_power_w": (0.0, POWER_LOG_SIGMA),
+}
+_METRICS = (*_SPREADS, "memory_bytes")
+
+
+@frozen(repr=False)
+class TrainingEstimate(Result):
+    """What training takes; unknown figures are None, and times are None where a plan was not
+    costed.
+
+    Attributes:
+        workload: Workload name.
+        cluster: Cluster name; None for one device.
+        device: Device name.
+        device_count: Devices.
+        plan: Fields of the `ParallelismPlan`, its microbatches and the batch.
+        precision: Precision policy.
+        iteration_s: One iteration: forward, backward and update of the global batch.
+        iteration_low_s: Lower end of its interval.
+        iteration_high_s: Upper end.
+        interval_level: Probability the interval is meant to hold.
+        samples_per_s: Samples (sequences) per second.
+        tokens_per_s: Tokens per second; None where there are none.
+        mfu_fraction: Model FLOP per second over the devices' peak at this precision.
+        model_flop_per_s_per_device: Model FLOP per second of one device.
+        memory_bytes: Memory of the worst rank.
+        worst_rank: That rank.
+        fits: Whether it is within the device's memory.
+        memory: Its memory by part.
+        time_s: Exposed seconds of an iteration by part; they sum to `iteration_s`. `other` is what
+            devices wait for operators to be issued and inputs to be copied.
+        energy_j: Energy of an iteration: devices, and hosts and site where they are known.
+        average_power_w: Its mean power.
+        cost_usd: Price of an iteration.
+        offer: Price used, provider/region/instance[:kind].
+        tier: "spec", "fitted" or "measured".
+        evidence: What it rests on, and how far measured runs like it were off.
+        time_to_train_s: Whole run, failures and checkpoints included; None without a length.
+        time_to_train_low_s: Lower end of its interval.
+        time_to_train_high_s: Upper end.
+        total_energy_j: Energy of the run.
+        total_cost_usd: Price of the run.
+        expected_failures: Failures and preemptions expected.
+        goodput_fraction: Share of the run's time that moves the model ahead.
+        plans: Best plans of a search with their figures, best first; None without a search.
+        pareto: Those that no other beats in time, memory and energy together, by closed form.
+        considered: Plans scored.
+        rejected: Plans that cannot run, by reason.
+        search_s: Time the search took.
+        inputs: What was asked, resolved.
+        provenance: Version of accelsim and content of what it was made with.
+        warnings: What to know before trusting the figures.
+        iteration: The simulated iteration, for its timeline.
+    """
+
+    kind: ClassVar[str] = "training"
+    nested: ClassVar[frozenset[str]] = frozenset(
+        {"plan", "memory", "time_s", "evidence", "plans", "pareto", "rejected"}
+    )
+
+    workload: str
+    cluster: str | None
+    device: str
+    device_count: int
+    plan: Values
+    precision: str
+    iteration_s: float
+    iteration_low_s: float
+    iteration_high_s: float
+    interval_level: float
+    samples_per_s: float
+    tokens_per_s: float | None
+    mfu_fraction: float | None
+    model_flop_per_s_per_device: float
+    memory_bytes: float
+    worst_rank: int
+    fits: bool
+    memory: Mapping[str, float]
+    time_s: Mapping[str, float]
+    energy_j: float | None
+    average_power_w: float | None
+    cost_usd: float | None
+    offer: str | None
+    tier: str
+    evidence: Evidence
+    time_to_train_s: float | None = None
+    time_to_train_low_s: float | None = None
+    time_to_train_high_s: float | None = None
+    total_energy_j: float | None = None
+    total_cost_usd: float | None = None
+    expected_failures: float | None = None
+    goodput_fraction: float | None = None
+    plans: tuple[Values, ...] | None = None
+    pareto: tuple[Values, ...] | None = None
+    considered: int | None = None
+    rejected: Mapping[str, int] | None = None
+    search_s: float | None = None
+    inputs: Values = field(default_factory=dict, compare=False)
+    provenance: Provenance = field(default_factory=lambda: Provenance(""), compare=False)
+    warnings: tuple[str, ...] = ()
+    iteration: Iteration | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        where = f"{self.device_count} x {self.device}"
+        return f"<TrainingEstimate: {self.workload} on {where}, {self.iteration_s:.4g} s>"
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        """Figures by name, with their intervals."""
+        found = {name: self._metric(name) for name in _METRICS}
+        level = self.interval_level
+        if self.time_to_train_s is not None:
+            ends = (self.time_to_train_low_s, self.time_to_train_high_s)
+            found["time_to_train_s"] = Metric(self.time_to_train_s, *ends, level)
+        return found
+
+    def _metric(self, name: str) -> Metric:
+        """A figure; what goes with the time has its spread, and with the power that of powers."""
+        value, (share, own) = getattr(self, name), _SPREADS.get(name, (0.0, 0.0))
+        if value is None or not (share or own):
+            return Metric(value)
+        time = share * math.log(self.iteration_high_s / self.iteration_s)
+        spread = math.exp(math.hypot(time, _Z90 * own))
+        return Metric(value, value / spread, value * spread, self.interval_level)
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """Tasks of the iteration; None where it was not recorded or has a closed form alone."""
+        return None if self.iteration is None else self.iteration.timeline
+
+    def usd_per_sample(self) -> float | None:
+        """Price of a sample; None where unknown."""
+        batch = self.iteration_s * self.samples_per_s
+        return None if self.cost_usd is None else self.cost_usd / batch
+
+    def figures(self) -> Document:
+        """Flat figures and lists, ready for JSON; a length's and a search's where there is one."""
+        left_out = set() if self.time_to_train_s is not None else set(_LENGTH)
+        left_out |= set() if self.plans is not None else set(_SEARCH)
+        names = [f.name for f in fields(self) if f.name not in _ABOUT | left_out]
+        return {name: _plain(getattr(self, name)) for name in names} | {
+            "evidence": self.evidence.to_dict()
+        }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, tuple) else value
+
+
+@checked
+def train(
+    workload: str | Path | Workload | Module,
+    options: RunOptions | None = None,
+    price: PriceChoice | None = None,
+    *,
+    cluster: str | Cluster | None = None,
+    device: str | DeviceProfile | None = None,
+    gpus: int | None = None,
+    plan: ParallelismPlan | str | None = None,
+    search: bool = False,
+    global_batch: int | None = None,
+    length: RunLength | None = None,
+    conditions: Conditions | None = None,
+    check_memory: bool = True,
+    record: bool = False,
+    report: Any | None = None,
+    **keywords: Any,
+) -> TrainingEstimate:
+    """Estimate training of a model on many devices.
+
+    Args:
+        workload: Name, path of a workload file, or a `Workload`.
+        options: What runs; defaults where None.
+        price: Which price; the cheapest on-demand offer where None.
+        cluster: Cluster of the catalogue or of one's own; a node is one of its own size.
+        device: Device without a cluster; several take a node of the catalogue that has it.
+        gpus: Devices; the cluster's, or 1, where None.
+        plan: Plan, or words such as "tp=4,pp=2"; a dp that is not given takes the devices left.
+        search: Look for the best plan; fields that `plan` names stay.
+        global_batch: Samples of an iteration; one microbatch a data-parallel rank where None.
+        length: How long the run is, with failures and checkpoints; None for one iteration.
+        conditions: Stragglers, data loading, shared networks, reserves.
+        check_memory: Whether a plan that does not fit is an error; else `fits` says so.
+        record: Whether to keep the timeline.
+        report: Called with plans done, plans in all and a label while a search goes on.
+        keywords: Fields of `RunOptions`, of the options it holds and of `PriceChoice`.
+
+    Raises:
+        DoesNotFitError: If the plan needs more memory than a device has: bytes short, rank, and the
+            nearest plan that fits.
+        InputError: If a name, size or choice is wrong; its subclasses say which.
+    """
+    asked, paid = options_and_price(options, price, keywords)
+    chosen = run_options(asked, {"mode": "training"})
+    setup = training_setup(
+        workload,
+        chosen,
+        cluster=cluster,
+        device=device,
+        gpus=gpus,
+        global_batch=global_batch,
+        conditions=conditions,
+    )
+    if global_batch is None and chosen.shape.batch is None:
+        batch = _least_batch(plan, setup.device_count)
+        setup = replace(setup, run=replace(setup.run, batch=batch))
+    check_effect(chosen.model, setup.run)
+    cost = device_price(setup.run.device, paid)
+    if search:
+        from accelsim.training.search import search_plans
+
+        found = search_plans(setup, _named(plan), cost.usd_per_hour, report)
+        result = _estimate(setup, found.best, cost, length, check_memory, record)
+        figures = {name: getattr(found, name) for name in _SEARCH}
+        cut_short = () if found.is_complete else (_CUT_SHORT.format(found.considered),)
+        return replace(result, **figures, warnings=(*result.warnings, *cut_short))
+    chosen_plan = _chosen(plan, setup)
+    check_model(chosen_plan, setup.run.workload, setup.run.seq_len)
+    return _estimate(setup, chosen_plan, cost, length, check_memory, record)
+
+
+def _least_batch(plan: ParallelismPlan | str | None, device_count: int) -> int:
+    """One microbatch of every data-parallel rank of a plan, of all devices where none is named."""
+    if isinstance(plan, ParallelismPlan):
+        return plan.dp * plan.microbatch
+    named = parse_plan(plan or "")
+    ranks = math.prod(named.get(name, 1) for name in ("tp", "pp", "cp"))
+    samples = named.get("dp", device_count // max(ranks, 1)) * named.get("microbatch", 1)
+    return max(int(samples), 1)
+
+
+def _named(plan: ParallelismPlan | str | None) -> Document:
+    """Fields that a search keeps."""
+    if isinstance(plan, ParallelismPlan):
+        allowed = "words for the fields to keep, as a search changes the others"
+        raise InvalidValueError("plan", str(plan), allowed, 'Such as plan="tp=4,zero=1".')
+    return parse_plan(plan or "")
+
+
+def _chosen(plan: ParallelismPlan | str | None, setup: TrainingSetup) -> ParallelismPlan:
+    if isinstance(plan, ParallelismPlan):
+        values = {f.name: getattr(plan, f.name) for f in fields(plan)}
+        return plan_on(setup.device_count, values)
+    return plan_on(setup.device_count, parse_plan(plan or ""))
+
+
+@frozen
+class _Place:
+    """Where a run is."""
+
+    device: DeviceProfile
+    cluster: Cluster | None
+    device_count: int
+
+
+def _place(
+    cluster: str | Cluster | None, device: str | DeviceProfile | None, gpus: int | None
+) -> _Place:
+    if gpus is not None and not is_count(gpus):
+        raise InvalidValueError("gpus", gpus, "an integer >= 1")
+    if cluster is not None:
+        found = cluster_catalog.cluster(cluster) if isinstance(cluster, str) else cluster
+        profile = catalog.device(found.device_name)
+        named = catalog.device(device) if isinstance(device, str) else device
+        if named is not None and named.name != profile.name:
+            allowed = f"{profile.name}, the device of {found.name}"
+            raise InvalidValueError("device", named.name, allowed, "Leave device out.")
+        count = found.device_count if gpus is None else gpus
+        return _Place(named or profile, found.with_devices(count), count)
+    if device is None:
+        remedy = "See: accelsim clusters list, accelsim devices list."
+        raise InvalidValueError("cluster", None, "a cluster or a device", remedy)
+    profile = catalog.device(device) if isinstance(device, str) else device
+    count = gpus or 1
+    return _Place(profile, None if count == 1 else _node_cluster(profile, count), count)
+
+
+def _node_cluster(device: DeviceProfile, count: int) -> Cluster:
+    """The largest node of the catalogue with a device, with so many of them."""
+    nodes = [cluster_catalog.node(name) for name in cluster_catalog.node_names()]
+    fitting = [node for node in nodes if node.device == device.whole_name]
+    if not fitting:
+        remedy = "Name a cluster: accelsim clusters list."
+        raise InvalidValueError("device", device.name, "a device that a node has", remedy)
+    largest = max(fitting, key=lambda node: node.device_count.value)
+    return cluster_catalog.cluster(largest.name).with_devices(count)
+
+
+def training_setup(
+    workload: str | Path | Workload,
+    options: RunOptions,
+    *,
+    cluster: str | Cluster | None = None,
+    device: str | DeviceProfile | None = None,
+    gpus: int | None = None,
+    global_batch: int | None = None,
+    conditions: Conditions | None = None,
+) -> TrainingSetup:
+    """Look up and check what all plans of a training run share; see `train`.
+
+    Raises:
+        InputError: If a name, size or choice is wrong; its subclasses say which.
+    """
+    place = _place(cluster, device, gpus)
+    if global_batch is not None and not is_count(global_batch):
+        raise InvalidValueError("global_batch", global_batch, "an integer >= 1")
+    _check_planned(options)
+    batch = options.shape.batch if global_batch is None else global_batch
+    run = resolve(workload, place.device, run_options(options, {"batch": batch}))
+    around = conditions or Conditions()
+    found = place.cluster
+    if found is not None:
+        found = found.with_contention(1.0 / around.network_share)
+    return TrainingSetup(run, found, place.device_count, around)
+
+
+def _check_planned(options: RunOptions) -> None:
+    """Refuse what the plan decides, or what one plan cannot say."""
+    trained = options.training
+    for name, usual, why in (
+        ("accumulation", 1, "microbatches are the plan's: give microbatch"),
+        ("recompute", "none", "recomputation is the plan's: give it there"),
+        ("lora_rank", None, "adapters are the plan's: give lora_rank there"),
+    ):
+        value = getattr(trained, name)
+        if value not in {None, usual}:
+            raise InvalidValueError(name, value, f"no value: {why}")
+
+
+def _estimate(
+    setup: TrainingSetup,
+    plan: ParallelismPlan,
+    price: DevicePrice,
+    length: RunLength | None,
+    check_memory: bool,
+    record: bool,
+) -> TrainingEstimate:
+    run = setup.run
+    iteration = simulate_iteration(setup, plan, run.batch, record=record)
+    memory = iteration.memory_bytes
+    fits = memory <= setup.capacity_bytes
+    if check_memory and not fits:
+        raise _does_not_fit(setup, plan, iteration)
+    seconds = iteration.iteration_s
+    spread = math.exp(_Z90 * iteration_log_sigma(iteration))
+    rate = run.batch / seconds
+    passes = _MODEL_PASSES if plan.lora_rank is None else _ADAPTER_PASSES
+    flop = passes * iteration.forward_flop * run.batch / plan.microbatch
+    per_device = flop / seconds / setup.device_count
+    energy = iteration_energy_j(iteration)
+    usd = price.usd_per_hour
+    cost = None if usd is None else usd * setup.device_count * seconds / 3600.0
+    scores = iteration.scores
+    times = {name: iteration.time_s[name] for name in TIME_PARTS}
+    low, high = seconds / spread, seconds * spread
+    figures: Document = {}
+    if length is not None:
+        amounts = TrainingRun(seconds, low, high, energy, cost, checkpoint_bytes(iteration))
+        figures = training_run(length, amounts, run, setup.device_count)
+    found = iteration_evidence(iteration)
+    around = () if setup.cluster is None else setup.cluster.warnings
+    shown = plan.to_dict() | {
+        "microbatch_count": iteration.microbatch_count,
+        "global_batch": run.batch,
+    }
+    return TrainingEstimate(
+        workload=run.workload.name,
+        cluster=None if setup.cluster is None else setup.cluster.name,
+        device=run.device.name,
+        device_count=setup.device_count,
+        plan=shown,
+        precision=run.precision.name,
+        iteration_s=seconds,
+        iteration_low_s=low,
+        iteration_high_s=high,
+        interval_level=_INTERVAL_LEVEL,
+        samples_per_s=rate,
+        tokens_per_s=rate * run.seq_len if run.seq_len else None,
+        mfu_fraction=_mfu(setup, per_device),
+        model_flop_per_s_per_device=per_device,
+        memory_bytes=memory,
+        worst_rank=iteration.worst_rank,
+        fits=fits,
+        memory={name: float(part[0]) for name, part in scores.memory.items()},
+        time_s=times,
+        energy_j=energy,
+        average_power_w=None if energy is None else energy / seconds,
+        cost_usd=cost,
+        offer=price.offer,
+        tier=row_spreads(iteration).tier.value,
+        evidence=found,
+        inputs=_inputs(setup, plan),
+        provenance=run.provenance,
+        warnings=(*around, *found.warnings),
+        iteration=iteration,
+        **figures,
+    )
+
+
+def _inputs(setup: TrainingSetup, plan: ParallelismPlan) -> Document:
+    asked = setup.run.to_dict() | {"plan": str(plan), "device_count": setup.device_count}
+    if setup.cluster is not None:
+        asked["cluster"] = setup.cluster.name
+    if setup.conditions != Conditions():
+        asked["conditions"] = asdict(setup.conditions)
+    return asked
+
+
+def _mfu(setup: TrainingSetup, flop_per_s: float) -> float | None:
+    peak = setup.run.device.peak_flop_per_s.get(setup.run.precision.compute)
+    if peak is None:
+        peak = setup.run.device.peak_flop_per_s.get(Dtype.FP32)
+    return None if not peak else flop_per_s / peak
+
+
+def iteration_energy_j(iteration: Iteration) -> float | None:
+    """Energy of devices, hosts and site in one iteration; None where the devices' is unknown."""
+    dynamic_j = float(iteration.scores.energy_j[0])
+    found: float | None = iteration.setup.energy_j(dynamic_j, iteration.iteration_s)
+    return found
+
+
+def _does_not_fit(
+    setup: TrainingSetup, plan: ParallelismPlan, iteration: Iteration
+) -> DoesNotFitError:
+    from accelsim.training.search import nearest_plan
+
+    near = nearest_plan(setup, plan)
+    remedy = f"Rank {iteration.worst_rank} is the worst. " + (
+        f"The nearest plan that fits: {near}."
+        if near
+        else "No plan on these devices fits: take more, or add optimizer_offload=1."
+    )
+    memory, capacity = iteration.memory_bytes, setup.capacity_bytes
+    return DoesNotFitError(setup.run.device.name, "memory_bytes", memory, capacity, remedy)

@@ -1,0 +1,282 @@
+"""One iteration of one plan, task by task on the engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from accelsim.estimation.passes import run_passes
+from accelsim.estimation.run import ResolvedRun
+from accelsim.estimation.schedule import device_settings, pass_result
+from accelsim.estimation.simulate import SimulatedPass, simulated
+from accelsim.frozen import frozen
+from accelsim.simulation.timeline import Timeline
+from accelsim.training.candidates import Candidates
+from accelsim.training.data_parallel import DataParallel, data_parallel, exposed_s
+from accelsim.training.layers import BlockCosts, operator_frame
+from accelsim.training.plan import ParallelismPlan
+from accelsim.training.schedules.pipeline import PipelineRun, PipelineWork, simulate_pipeline
+from accelsim.training.schedules.schedule import SCHEDULES as SIMULATED
+from accelsim.training.schedules.schedule import pipeline_order
+from accelsim.training.schedules.sharded import ShardedRun, ShardedWork, simulate_sharded
+from accelsim.training.score import Scores, StageTimes, score, stage_times
+from accelsim.training.setup import TrainingSetup
+from accelsim.training.stages import StageTable, stage_table
+from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.operator import Phase
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Microbatches of a sharded iteration that are simulated; the others take what the last one took.
+_SHARDED_MICROBATCHES = 3
+#: Parts of a pass that the device's own simulation has, too.
+_OF_DEVICE = ("compute", "tensor", "context", "expert")
+
+
+@frozen(slots=False, eq=False)
+class Iteration:
+    """One iteration of a plan.
+
+    Attributes:
+        setup: Model and devices.
+        plan: The plan.
+        microbatch_count: Microbatches.
+        scores: The plan's closed form, memory and energy.
+        time_s: Exposed seconds by name in `score.TIME_PARTS`, as simulated.
+        run: The simulation; None for schedules that have a closed form alone.
+        costs: Blocks of the model.
+        unit: How the plan's ranks run a microbatch, among them.
+    """
+
+    setup: TrainingSetup
+    plan: ParallelismPlan
+    microbatch_count: int
+    scores: Scores
+    time_s: dict[str, float]
+    run: PipelineRun | ShardedRun | None
+    costs: BlockCosts
+    unit: int
+
+    @property
+    def forward_flop(self) -> float:
+        """Model FLOP of one microbatch's forward pass on all ranks that share it."""
+        own = float(self.costs["flop"][self.unit].sum())
+        return own * self.plan.tp * self.plan.cp
+
+    @property
+    def iteration_s(self) -> float:
+        """Sum of all parts."""
+        return sum(self.time_s.values())
+
+    @cached_property
+    def memory_bytes(self) -> float:
+        """Memory of the worst rank."""
+        return float(self.scores.memory_bytes[0])
+
+    @property
+    def worst_rank(self) -> int:
+        """The first rank of the stage that needs the most memory."""
+        return int(self.scores.worst_stage[0]) * self.plan.pipeline_stride
+
+    def to_frame(self) -> pd.DataFrame:
+        """Operators of one microbatch on one rank, forward and backward, with what each costs."""
+        return operator_frame(self.setup.run_of(self.unit))
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """Tasks of the iteration, if they were recorded; None for a closed form."""
+        return None if self.run is None else self.run.timeline
+
+
+def simulate_iteration(
+    setup: TrainingSetup, plan: ParallelismPlan, global_batch: int, *, record: bool = False
+) -> Iteration:
+    """Simulate one iteration.
+
+    Args:
+        setup: Model and devices.
+        plan: A plan that fits the model.
+        global_batch: Samples of an iteration.
+        record: Whether to keep every task for the timeline.
+
+    Raises:
+        InvalidValueError: If the plan does not divide the batch.
+    """
+    plans = Candidates.of([plan])
+    count = plan.microbatch_count(global_batch)
+    counts, row = np.array([count]), np.zeros(1, dtype=np.int64)
+    units = setup.units(plans)
+    costs = setup.costs()
+    scores = score(setup, plans, counts, units, costs)
+    table = stage_table(costs, units, plans["chunks"], plan.pp, plan.stage_layers)
+    times = stage_times(setup, plans, table, row)
+    first = (times.forward_s[:, 0], times.backward_s[:, 0])
+    data = data_parallel(setup, plans, table, row, counts, *first)
+    parts = {name: float(column[0]) for name, column in scores.time_s.items()}
+    run: PipelineRun | ShardedRun | None = None
+    if plan.zero == 3:
+        run = _sharded(setup, plans, costs, data, count, record=record)
+        parts["data"] = _sharded_exposed_s(run, times, count) + _beside(scores, data)
+    elif plan.schedule in SIMULATED:
+        chunk_times = _chunk_times(setup, plans, plan, units, costs)
+        run = _pipeline(plan, count, table, chunk_times, data, times, record=record)
+        parts |= _pipeline_parts(plan, run, parts, times, data, count)
+    if plan.pp == 1:
+        parts["other"] += _device_extra_s(setup, plan, count, table, float(data.update_s[0]))
+    parts["compute"] += min(parts["other"], 0.0)  # passes that overlap take less than their rows
+    parts["other"] = max(parts["other"], 0.0)
+    return Iteration(setup, plan, count, scores, parts, run, costs, int(units[0]))
+
+
+def _chunk_times(
+    setup: TrainingSetup, plans: Candidates, plan: ParallelismPlan, units: Any, costs: Any
+) -> StageTimes:
+    """Times of each chunk as if it were a stage, shape (1, chunks x stages)."""
+    ones = np.ones(1, dtype=np.int64)
+    table = stage_table(costs, units, ones, plan.pp * plan.chunks, plan.stage_layers)
+    return stage_times(setup, plans, table, np.zeros(1, dtype=np.int64))
+
+
+def _pipeline(
+    plan: ParallelismPlan,
+    count: int,
+    table: StageTable,
+    chunk_times: StageTimes,
+    data: DataParallel,
+    times: StageTimes,
+    *,
+    record: bool,
+) -> PipelineRun:
+    order = pipeline_order(plan.schedule, plan.pp, count, plan.chunks)
+    forward, backward, weight = (
+        column.reshape(plan.chunks, plan.pp).T
+        for column in (chunk_times.forward_s, chunk_times.backward_s, chunk_times.weight_s)
+    )
+    apart = weight if order.has_weight_passes else np.zeros_like(weight)
+    size = table["parameters"][0]
+    share = size / size[0] if size[0] else np.zeros(plan.pp)
+    gathered = exposed_s(data.gather_s, times.forward_s[:, 0] * plan.overlap, data.bucket_count)
+    hidden = plan.overlap and plan.local_steps == 1
+    work = PipelineWork(
+        forward_s=forward,
+        backward_s=backward - apart,
+        weight_s=apart,
+        send_s=float(times.send_s[0]),
+        reduce_s=share * data.reduce_s[0] * (plan.zero != 2),
+        bucket_count=int(data.bucket_count[0]) if hidden else 1,
+        update_s=np.full(plan.pp, float(data.update_s[0] + gathered[0])),
+    )
+    return simulate_pipeline(order, work, record=record)
+
+
+def _pipeline_parts(
+    plan: ParallelismPlan,
+    run: PipelineRun,
+    parts: dict[str, float],
+    times: StageTimes,
+    data: DataParallel,
+    count: int,
+) -> dict[str, float]:
+    """What the simulation says of the bubble and of the reductions."""
+    busy = count * float((times.forward_s + times.backward_s).max())
+    computed, reduced = run.compute_end_s.max(), run.reduce_end_s.max()
+    found = {"pipeline_bubble": max(float(computed) - busy, 0.0)}
+    if plan.zero != 2:
+        of_chunk = data.reduce_s / plan.chunks
+        reductions = float(exposed_s(of_chunk, *_window(plan, times, data))[0])
+        found["data"] = parts["data"] - reductions + float(reduced - computed)
+    return found
+
+
+def _window(plan: ParallelismPlan, times: StageTimes, data: DataParallel) -> tuple[Any, Any]:
+    if not plan.overlap:
+        return np.zeros(1), np.ones(1)
+    return times.backward_s[:, 0] / plan.chunks, data.bucket_count
+
+
+def _sharded(
+    setup: TrainingSetup,
+    plans: Candidates,
+    costs: Any,
+    data: DataParallel,
+    count: int,
+    *,
+    record: bool,
+) -> ShardedRun:
+    """Blocks of one rank, whose transfers share the time of all by their parameters."""
+    blocks = costs.block_count
+    units = setup.units(plans)
+    table = stage_table(costs, units, np.ones(1, dtype=np.int64), 1)
+    times = stage_times(setup, plans, table, np.zeros(1, dtype=np.int64))
+    forward = _spread(costs, units, times.forward_s[0, 0], "forward")
+    backward = _spread(costs, units, times.backward_s[0, 0], "backward")
+    size = costs["parameters"][units[0]]
+    share = size / size.sum() if size.sum() else np.full(blocks, 1.0 / blocks)
+    work = ShardedWork(
+        forward_s=forward,
+        backward_s=backward,
+        gather_s=share * data.block_gather_s[0] * blocks,
+        reduce_s=share * data.block_reduce_s[0] * blocks,
+        update_s=float(data.update_s[0]),
+        overlap=bool(plans["overlap"][0]),
+    )
+    return simulate_sharded(work, min(count, _SHARDED_MICROBATCHES), record=record)
+
+
+def _spread(costs: Any, units: Any, total_s: float, word: str) -> FloatArray:
+    """A pass's time over its blocks, by what takes longer: their computation or their issue."""
+    parts = [costs[f"{part}_{word}_s"][units[0]] for part in ("compute", "issue")]
+    weight = max(parts, key=np.sum)
+    share: FloatArray = weight / weight.sum() if weight.sum() else np.full_like(weight, 1.0)
+    spread: FloatArray = total_s * share / share.sum()
+    return spread
+
+
+def _sharded_exposed_s(run: ShardedRun, times: StageTimes, count: int) -> float:
+    ends = run.microbatch_end_s
+    last = float(ends[-1] - ends[-2]) if len(ends) > 1 else float(ends[-1])
+    total = float(ends[-1]) + (count - len(ends)) * last
+    return max(total - count * float((times.forward_s + times.backward_s)[0, 0]), 0.0)
+
+
+def _beside(scores: Scores, data: DataParallel) -> float:
+    """What data parallelism takes besides reductions and gathers."""
+    return float(scores.time_s["data"][0] - data.exposed_s[0])
+
+
+def _device_extra_s(
+    setup: TrainingSetup, plan: ParallelismPlan, count: int, table: StageTable, update_s: float
+) -> float:
+    """What the device's own simulation of the passes and of a rank's share of the update adds:
+    input copies, gaps between launches.
+    """
+    changes: dict[str, Any] = {"batch": plan.microbatch * count, "accumulation": count}
+    changes |= {"shard": plan.shard, "lora_rank": plan.lora_rank}
+    run = replace(setup.run, cluster=setup.cluster, **changes)
+    passes = [
+        max(
+            sum(float(table[f"{name}_{word}_s"][0, 0]) for name in _OF_DEVICE),
+            float(table[f"issue_{word}_s"][0, 0]),
+        )
+        for word in ("forward", "backward")
+    ]
+    seconds, _, fixed = setup.update_per_parameter
+    held = float(table["trained_parameters"][0, 0] + table["trained_experts"][0, 0])
+    own_s = 0.0 if plan.optimizer_offload else update_s
+    share = own_s / (held * seconds + fixed) if held else 1.0
+    whole = simulated(run, run_passes(run))
+    period_s = sum(_period_s(run, one, share) * one.repeats for one in whole.passes)
+    return period_s - count * sum(passes) - own_s
+
+
+def _period_s(run: ResolvedRun, one: SimulatedPass, share: float) -> float:
+    """Time of a pass whose optimizer rows take a share of what they take for all parameters."""
+    part = np.where(one.graph.phase == int(Phase.OPTIMIZER), share, 1.0)
+    costs = replace(one.table, time_s=part * one.table.time_s, energy_j=part * one.table.energy_j)
+    settings = device_settings(run.device, run.execution, one.input_bytes, is_decode=False)
+    result = pass_result(costs, settings)
+    return min(result.steady_state_s, result.latency_s)

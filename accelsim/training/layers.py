@@ -1,0 +1,401 @@
+"""What each block of a model takes on one rank: times, bytes and parameters of its layers.
+
+A model's rows are cut into blocks: what stands before its layers, each layer, and what follows.
+Equal blocks are priced once. A block's row sums are what stages of a pipeline, buckets of gradients
+and sharded weights are made of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from accelsim.cost.registry import tier_parameters
+from accelsim.cost.stack import on_stack
+from accelsim.cost.table import CostTable, Tier
+from accelsim.dtype import DTYPE_BYTES
+from accelsim.estimation.likeness import Setting, setting_of
+from accelsim.estimation.passes import TrainingStep, training_step
+from accelsim.estimation.run import ResolvedRun
+from accelsim.estimation.schedule import device_settings, device_time_s
+from accelsim.estimation.sharded_costs import sharded_costs
+from accelsim.frozen import frozen
+from accelsim.workloads.adapters import is_adapter
+from accelsim.workloads.fusion import fuse_elementwise
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, is_kind
+from accelsim.workloads.operator import (
+    COLLECTIVE_KINDS,
+    CONTRACTION_KINDS,
+    OperatorKind,
+    Phase,
+)
+from accelsim.workloads.recomputation import ATTENTION_INSIDE, layer_of
+from accelsim.workloads.sharding import ParallelGroup
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_K = OperatorKind
+_LOOKUPS = (int(_K.EMBEDDING), int(_K.EMBEDDING_BAG))
+#: Group of a collective -> word in the names of fields.
+_GROUPS = {
+    ParallelGroup.TENSOR: "tensor",
+    ParallelGroup.EXPERT_TENSOR: "expert",
+    ParallelGroup.EXPERT: "expert",
+    ParallelGroup.CONTEXT: "context",
+}
+_BOTH = ("forward", "backward")
+#: Columns of `BlockCosts`, all sums over a block's rows for one microbatch.
+FIELDS = (
+    *(f"{word}_{part}_s" for part in _BOTH for word in ("compute", "tensor", "context", "expert")),
+    *(f"issue_{part}_s" for part in _BOTH),
+    *(f"energy_{part}_j" for part in _BOTH),
+    "weight_gradient_s",  # of the backward pass, the part that no other layer waits for
+    # of the forward pass, what full recomputation does again: layers
+    *(f"again_{name}" for name in ("compute_s", "issue_s", "energy_j")),
+    "inner_attention_s",  # of the forward pass, what selective recomputation does again
+    "saved_bytes",
+    "inner_saved_bytes",  # of these, what selective recomputation drops
+    "output_bytes",
+    "working_bytes",
+    "parameters",
+    "expert_parameters",
+    "table_parameters",  # of embedding bags
+    "trained_parameters",  # of those that are neither
+    "trained_experts",
+    "pooled_bytes",  # what embedding bags give
+    "flop",
+)
+
+
+@frozen(eq=False)
+class BlockCosts:
+    """Sums over the rows of each block, for u units (ways to run one microbatch on one rank).
+
+    Attributes:
+        values: By name in `FIELDS`, shape (u, blocks) each.
+        layer_count: Blocks between the first and the last that are layers of the model.
+        rows: Times and spreads of each unit's distinct rows, for intervals.
+        tied_parameters: Parameters of the first block that the last one uses, too, shape (u,).
+        tied_trained: Those of them that are trained.
+    """
+
+    values: dict[str, FloatArray]
+    layer_count: int
+    rows: tuple[RowSpreads, ...]
+    tied_parameters: FloatArray
+    tied_trained: FloatArray
+
+    def __getitem__(self, name: str) -> FloatArray:
+        return self.values[name]
+
+    @property
+    def block_count(self) -> int:
+        """Blocks."""
+        return int(self.values["flop"].shape[1])
+
+
+@frozen(eq=False)
+class RowSpreads:
+    """Rows that the interval of an iteration is made from.
+
+    Attributes:
+        kind: `OperatorKind` codes, shape (n,).
+        time_s: Times of all repeats of each row.
+        log_sigma: Spread of each.
+        shared_log_sigma: Part that rows of one kind share.
+        context_log_sigma: What all rows share.
+        tier: Where the parameters come from.
+        setting: Mode, format and kind of model.
+        relatives: Boards whose kernel surfaces stand for the device's own.
+    """
+
+    kind: IntArray
+    time_s: FloatArray
+    log_sigma: FloatArray
+    shared_log_sigma: FloatArray
+    context_log_sigma: float
+    tier: Tier
+    setting: Setting
+    relatives: tuple[str, ...]
+
+
+def block_costs(runs: tuple[ResolvedRun, ...]) -> BlockCosts:
+    """Price one microbatch of each run, forward and backward.
+
+    Args:
+        runs: Runs of one workload whose batch is a microbatch and whose shard has no stages.
+
+    Raises:
+        InvalidValueError: If a shard does not divide the model.
+        UnsupportedOperatorError: If the device cannot run a row.
+    """
+    found = [_unit(run) for run in runs]
+    names = FIELDS
+    values = {name: np.stack([unit.values[name] for unit in found]) for name in names}
+    tied = np.array([unit.tied for unit in found])
+    trained = np.array([run.lora_rank is None for run in runs]) * tied
+    rows = tuple(unit.rows for unit in found)
+    return BlockCosts(values, found[0].layer_count, rows, tied, trained)
+
+
+@frozen(eq=False)
+class _Unit:
+    values: dict[str, FloatArray]
+    layer_count: int
+    rows: RowSpreads
+    tied: float
+
+
+@lru_cache(maxsize=1024)
+def _unit_cached(run: _RunKey) -> _Unit:
+    return _priced(run.run)
+
+
+@frozen(eq=False)
+class _RunKey:
+    """A run compared by what prices its microbatch."""
+
+    run: ResolvedRun
+
+    def _key(self) -> tuple[Any, ...]:
+        r = self.run
+        sizes = (r.batch, r.seq_len, r.image_size, r.shard, r.fused_attention, r.tier, r.heap)
+        same = (id(r.workload), id(r.device), id(r.cluster), id(r.host))
+        stack = (r.stack.label, r.layout, r.unseen_board)
+        return (r.lora_rank, *same, *sizes, *stack, r.precision, r.execution)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _RunKey) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+
+def _unit(run: ResolvedRun) -> _Unit:
+    return _unit_cached(_RunKey(run))
+
+
+def _priced(run: ResolvedRun) -> _Unit:
+    step = training_step(run)
+    passes = _both_passes(step, run)
+    blocks = _Blocks.of(step.forward, passes, run)
+    graph = passes.take(blocks.distinct_rows)
+    table = _table(graph, run)
+    block = blocks.distinct_block
+    size = blocks.distinct_count
+    sums: dict[str, FloatArray] = {}
+    for name, column in _columns(graph, table, run).items():
+        sums[name] = np.bincount(block, weights=column, minlength=size).astype(np.float64)
+    sums["output_bytes"], sums["working_bytes"] = _edges(graph, block, size)
+    values = {name: sums[name][blocks.alike] for name in FIELDS if name in sums}
+    for word, unit in (("compute", "s"), ("issue", "s"), ("energy", "j")):
+        whole = values[f"{word}_forward_{unit}"]
+        values[f"again_{word}_{unit}"] = _of_layers(whole, blocks.layer_count)
+    tied = _tied(values, step, run)
+    mode = "training" if run.cluster is None else "parallel-training"
+    setting = setting_of(mode, run.precision, step.forward)
+    spreads = _spreads(graph, table, blocks, setting, _relatives(run))
+    return _Unit(values, blocks.layer_count, spreads, tied)
+
+
+def _both_passes(step: TrainingStep, run: ResolvedRun) -> OperatorGraph:
+    """Forward and backward rows as the stack fuses them."""
+    fuses, rows = run.stack_path.fuses, step.rows
+    if fuses != "nothing":
+        rows = fuse_elementwise(rows, epilogues=fuses == "epilogues")
+    return rows.take(rows.phase != int(Phase.OPTIMIZER))
+
+
+def operator_frame(run: ResolvedRun) -> pd.DataFrame:
+    """Operators of one microbatch on one rank, forward and backward, with what each costs.
+
+    Args:
+        run: A run whose batch is a microbatch.
+    """
+    graph = _both_passes(training_step(run), run)
+    return _table(graph, run).to_frame(graph)
+
+
+def _of_layers(sums: FloatArray, layer_count: int) -> FloatArray:
+    """Sums without what stands before the first and after the last layer."""
+    kept = sums.copy()
+    if layer_count < len(kept):
+        kept[[0, -1]] = 0.0
+    return kept
+
+
+def _parameters_of(run: ResolvedRun) -> Any:
+    return tier_parameters(run.device, run.tier, sparse_weights=run.sparse_weights, heap=run.heap)
+
+
+def _relatives(run: ResolvedRun) -> tuple[str, ...]:
+    """Boards whose kernel surfaces stand for the device's own."""
+    found: tuple[str, ...] = getattr(_parameters_of(run), "relatives", ())
+    return found
+
+
+def _table(graph: OperatorGraph, run: ResolvedRun) -> CostTable:
+    parameters = _parameters_of(run)
+    where: dict[str, Any] = {"shard": run.shard, "cluster": run.cluster}
+    kernels = sharded_costs(graph, run.device, run.execution, parameters, run.host, **where)
+    table = on_stack(kernels, graph, run.stack_effect, is_decode=False)
+    settings = device_settings(run.device, run.execution, 0.0, is_decode=False)
+    return replace(table, time_s=device_time_s(table, settings))
+
+
+def _columns(graph: OperatorGraph, table: CostTable, run: ResolvedRun) -> dict[str, FloatArray]:
+    """Columns of the rows to sum over blocks, by field."""
+    is_forward = graph.phase == int(Phase.FORWARD)
+    joins = is_kind(graph.kind, COLLECTIVE_KINDS)
+    inside = np.isin(graph.kind, ATTENTION_INSIDE) & is_forward
+    columns = {
+        "weight_gradient_s": table.time_s * _ends(graph, (".grad_weight", ".grad_bias")),
+        "inner_attention_s": table.time_s * inside,
+        "saved_bytes": graph.saved_bytes,
+        "inner_saved_bytes": graph.saved_bytes * inside,
+        "flop": np.where(is_kind(graph.kind, CONTRACTION_KINDS) & is_forward, graph.flop, 0.0),
+    }
+    for part, rows in (("forward", is_forward), ("backward", ~is_forward)):
+        columns[f"compute_{part}_s"] = table.time_s * (rows & ~joins)
+        columns[f"issue_{part}_s"] = table.dispatch_s * rows
+        columns[f"energy_{part}_j"] = table.energy_j * rows
+        for word in ("tensor", "context", "expert"):
+            columns[f"{word}_{part}_s"] = table.time_s * (rows & joins & _is_of(graph, word))
+    return columns | _parameters(graph, is_forward, run)
+
+
+def _is_of(graph: OperatorGraph, word: str) -> BoolArray:
+    groups = [int(group) for group, label in _GROUPS.items() if label == word]
+    found: BoolArray = np.isin(graph.dims[:, 2], groups)
+    return found
+
+
+def _ends(graph: OperatorGraph, suffixes: tuple[str, ...]) -> BoolArray:
+    return np.array([name.endswith(suffixes) for name in graph.name], dtype=bool)
+
+
+def _parameters(
+    graph: OperatorGraph, is_forward: BoolArray, run: ResolvedRun
+) -> dict[str, FloatArray]:
+    """Parameters of forward rows: stored weights, whole tables, all experts."""
+    policy = run.precision
+    width = np.where(graph.dtype == policy.compute, policy.weight.bytes, DTYPE_BYTES[graph.dtype])
+    count = graph.weight_bytes / width
+    lookups = np.isin(graph.kind, _LOOKUPS)
+    sizes = graph.dims.astype(np.float64)
+    count = np.where(lookups, sizes[:, 1] * sizes[:, 2], count)
+    grouped = graph.kind == int(_K.GROUPED_GEMM)
+    count = np.where(grouped, sizes[:, 0] * sizes[:, 2] * sizes[:, 3], count) * is_forward
+    bags = graph.kind == int(_K.EMBEDDING_BAG)
+    trained = count if run.lora_rank is None else count * is_adapter(graph)
+    return {
+        "parameters": count,
+        "expert_parameters": count * grouped,
+        "table_parameters": count * bags,
+        "trained_parameters": trained * ~(grouped | bags),
+        "trained_experts": trained * grouped,
+        "pooled_bytes": graph.write_bytes * (bags & is_forward),
+    }
+
+
+def _edges(graph: OperatorGraph, block: IntArray, size: int) -> tuple[FloatArray, FloatArray]:
+    """What each block hands on, and the most that a row of its backward pass works with."""
+    output, working = np.zeros(size), np.zeros(size)
+    forward = np.flatnonzero((graph.phase == int(Phase.FORWARD)) & ~is_adapter(graph))
+    output[block[forward]] = graph.write_bytes[forward]  # the last row's stays
+    moved = graph.read_bytes + graph.write_bytes
+    backward = graph.phase == int(Phase.BACKWARD)
+    np.maximum.at(working, block[backward], moved[backward])
+    return output, working
+
+
+def _tied(values: dict[str, FloatArray], step: TrainingStep, run: ResolvedRun) -> float:
+    """Parameters that the last block shares with the first; row sums count them twice."""
+    if not getattr(run.workload.parameters, "tied_embeddings", False):
+        return 0.0
+    adapters = 0.0 if run.lora_rank is None else float(values["trained_parameters"].sum())
+    whole = float(values["parameters"].sum()) - adapters
+    return max(whole - step.lowered.parameter_count, 0.0)
+
+
+def _spreads(
+    graph: OperatorGraph,
+    table: CostTable,
+    blocks: _Blocks,
+    setting: Setting,
+    relatives: tuple[str, ...],
+) -> RowSpreads:
+    copies = np.bincount(blocks.alike, minlength=blocks.distinct_count)
+    shared = table.log_sigma if table.shared_log_sigma is None else table.shared_log_sigma
+    times = table.time_s * copies[blocks.distinct_block]
+    about = (table.context_of(times), table.tier, setting, relatives)
+    return RowSpreads(graph.kind.astype(np.int64), times, table.log_sigma, shared, *about)
+
+
+@frozen(eq=False)
+class _Blocks:
+    """Which rows stand for which blocks.
+
+    Attributes:
+        distinct_rows: Rows of one block of each sort, shape (k,).
+        distinct_block: The sort of each, shape (k,).
+        distinct_count: Sorts of blocks.
+        alike: Sort of each block, shape (blocks,).
+        layer_count: Layers among the blocks.
+    """
+
+    distinct_rows: IntArray
+    distinct_block: IntArray
+    distinct_count: int
+    alike: IntArray
+    layer_count: int
+
+    @classmethod
+    def of(cls, forward: OperatorGraph, passes: OperatorGraph, run: ResolvedRun) -> _Blocks:
+        """Blocks of the rows of a forward and a backward pass."""
+        keys = _keys(forward.path, is_split=_is_split(run))
+        block = np.array([keys[path] for path in passes.path], dtype=np.int64)
+        count = max(keys.values()) + 1
+        order = np.argsort(block, kind="stable")
+        starts = np.searchsorted(block[order], np.arange(count + 1))
+        sorts: dict[bytes, int] = {}
+        alike: list[int] = []
+        rows: list[IntArray] = []
+        sort_of_rows: list[IntArray] = []
+        for number in range(count):
+            own = order[starts[number] : starts[number + 1]]
+            content = (passes.kind[own], passes.dims[own], passes.dtype[own], passes.phase[own])
+            bytes_kept = passes.saved_bytes[own]
+            key = b"".join(column.tobytes() for column in (*content, bytes_kept))
+            sort = sorts.setdefault(key, len(sorts))
+            if sort == len(rows):
+                rows.append(own)
+                sort_of_rows.append(np.full(len(own), sort))
+            alike.append(sort)
+        layers = count - 2 if _is_split(run) else count
+        picked = (np.concatenate(rows), np.concatenate(sort_of_rows))
+        return cls(*picked, len(sorts), np.array(alike), layers)
+
+
+def _is_split(run: ResolvedRun) -> bool:
+    return run.workload.family is not None and run.workload.family.shards
+
+
+def _keys(paths: tuple[str, ...], *, is_split: bool) -> dict[str, int]:
+    """Block of each path: of a model of layers the rows before, each layer, and the rows after; of
+    others what shares the first number in its path.
+    """
+    found: dict[str, int] = {}
+    blocks: dict[str, int] = {"": 0} if is_split else {}
+    layers = [layer_of(path) for path in paths]
+    last = max((place for place, layer in enumerate(layers) if layer[1]), default=0)
+    for place, (path, (prefix, is_layer)) in enumerate(zip(paths, layers, strict=True)):
+        if is_split and not is_layer:
+            found.setdefault(path, 0 if place < last else -1)
+        else:
+            found.setdefault(path, blocks.setdefault(prefix, len(blocks)))
+    return {path: len(blocks) if block < 0 else block for path, block in found.items()}

@@ -1,0 +1,279 @@
+"""What plans of one model on one set of devices share: rates of the machine, units priced once."""
+
+from __future__ import annotations
+
+from dataclasses import field, replace
+from functools import cached_property
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from accelsim import catalog
+from accelsim.arguments import checked
+from accelsim.cost.registry import tier_parameters
+from accelsim.cost.stack import on_stack
+from accelsim.errors import InvalidValueError
+from accelsim.estimation.passes import training_step
+from accelsim.estimation.run import ResolvedRun
+from accelsim.estimation.schedule import device_settings
+from accelsim.estimation.sharded_costs import sharded_costs
+from accelsim.frozen import frozen
+from accelsim.hardware.placement import RankGroup
+from accelsim.plain import Document
+from accelsim.training.candidates import Candidates
+from accelsim.training.layers import BlockCosts, block_costs
+from accelsim.workloads.graph import FloatArray, IntArray
+from accelsim.workloads.operator import OperatorKind
+from accelsim.workloads.sharding import WHOLE, Shard
+from accelsim.workloads.training import optimizer_graph
+
+if TYPE_CHECKING:
+    from accelsim.hardware.cluster import Cluster
+
+#: Fields of a plan that decide how one rank runs a microbatch.
+_UNIT_FIELDS = ("tp", "cp", "ep", "etp", "sp", "vocabulary", "microbatch", "lora_rank")
+#: Share of the power of hosts, fans and cards at most that they draw in training: an estimate.
+_HOST_LOAD_FRACTION = 0.6
+#: Sums of gradients and hessians of one bin, FP64 each.
+_HISTOGRAM_ENTRY_BYTES = 16.0
+#: Above any number of devices, for codes of groups.
+_LARGEST_STRIDE = 2**32
+_OPTIMIZER_PROBE = 10_000_000
+#: A tensor of a model has about so many parameters: an estimate, for launches of the update.
+_TENSOR_PARAMETERS = 4_000_000
+
+
+@checked
+@frozen
+class Conditions:
+    """What else slows an iteration.
+
+    Attributes:
+        straggler_fraction: Standard deviation of the ranks' speeds; all wait for the slowest.
+        loader_samples_per_s: Samples that the input pipeline of one device prepares; None where it
+            never binds.
+        network_share: Share of the links beyond the nearest ones that this job has; other jobs have
+            the rest.
+        reserve_bytes: Memory of each device that is kept beside the context, such as buffers of the
+            communication library.
+        fragmentation_fraction: Activations' memory that the allocator cannot use.
+        pue: Power usage effectiveness of the site.
+    """
+
+    straggler_fraction: float = 0.0
+    loader_samples_per_s: float | None = None
+    network_share: float = 1.0
+    reserve_bytes: float = 0.0
+    fragmentation_fraction: float = 0.0
+    pue: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range.
+
+        Raises:
+            InvalidValueError: Naming the field.
+        """
+        if not 0 <= self.straggler_fraction < 1:
+            raise InvalidValueError("straggler_fraction", self.straggler_fraction, "0 to 1")
+        if self.loader_samples_per_s is not None and not self.loader_samples_per_s > 0:
+            raise InvalidValueError("loader_samples_per_s", self.loader_samples_per_s, "above 0")
+        if not 0 < self.network_share <= 1:
+            raise InvalidValueError("network_share", self.network_share, "above 0, at most 1")
+        if not self.reserve_bytes >= 0:
+            raise InvalidValueError("reserve_bytes", self.reserve_bytes, "bytes >= 0")
+        if not 0 <= self.fragmentation_fraction < 1:
+            raise InvalidValueError("fragmentation_fraction", self.fragmentation_fraction, "0 to 1")
+        if not self.pue >= 1:
+            raise InvalidValueError("pue", self.pue, "at least 1")
+
+    def slowest_ratio(self, ranks: IntArray | int) -> FloatArray:
+        """Time of the slowest of n ranks over the mean.
+
+        Expected largest of n normal deviates (Blom, Statistical Estimates and Transformed
+        Beta-Variables, 1958).
+        """
+        counts, place = np.unique(np.atleast_1d(ranks), return_inverse=True)
+        normal = NormalDist()
+        largest = [normal.inv_cdf((n - 0.375) / (n + 0.25)) for n in counts.tolist()]
+        ratio: FloatArray = 1.0 + self.straggler_fraction * np.maximum(largest, 0.0)
+        return ratio[place.ravel()]
+
+
+@frozen(slots=False, eq=False)
+class TrainingSetup:
+    """A model, its devices and the batch.
+
+    Attributes:
+        run: The run of the whole batch on one device, resolved.
+        cluster: What joins the devices; None for one device.
+        device_count: Devices.
+        conditions: What else slows an iteration.
+    """
+
+    run: ResolvedRun
+    cluster: Cluster | None
+    device_count: int
+    conditions: Conditions = field(default_factory=Conditions)
+    _units: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    _runs: list[ResolvedRun] = field(default_factory=list)
+    _costs: dict[int, BlockCosts] = field(default_factory=dict)
+
+    @cached_property
+    def capacity_bytes(self) -> float:
+        """Memory that a run can allocate on one device."""
+        return self.run.available_bytes
+
+    @cached_property
+    def gradient_bytes(self) -> float:
+        """Bytes of one gradient in an iteration of one microbatch."""
+        policy = self.run.precision
+        return max(policy.weight.bytes, policy.activation.bytes)
+
+    @cached_property
+    def state_bytes(self) -> float:
+        """Bytes of one parameter's optimizer states and master copy."""
+        policy, rule = self.run.precision, self.run.optimizer
+        master = 0.0 if policy.master_weight is None else policy.master_weight.bytes
+        return (master or policy.weight.bytes) * rule.state_count + master
+
+    @cached_property
+    def host_link_bytes_per_s(self) -> float:
+        """Bandwidth between a device and its host, one direction."""
+        settings = device_settings(self.run.device, self.run.execution, 0.0, is_decode=False)
+        return float(settings["host_bandwidth_bytes_per_s"])
+
+    @cached_property
+    def idle_w(self) -> float | None:
+        """Power of one device that does not depend on what it computes; None where unknown."""
+        settings = device_settings(self.run.device, self.run.execution, 0.0, is_decode=False)
+        found: float | None = settings["idle_w"]
+        return found
+
+    @cached_property
+    def host_w(self) -> float | None:
+        """Power of hosts, fans, cards and losses for each device; None where unknown.
+
+        Estimate: a fixed share of the node's power at most less that of its devices.
+        """
+        node = None if self.cluster is None else self.cluster.node
+        if node is None or node.host_power_w is None:
+            return None
+        return _HOST_LOAD_FRACTION * node.host_power_w / node.device_count
+
+    def energy_j(self, dynamic_j: Any, seconds: Any) -> Any:
+        """Energy of devices, hosts and site of one or many iterations; None where the devices' idle
+        power is unknown.
+
+        Args:
+            dynamic_j: What computation and transfers take on all devices.
+            seconds: How long it goes on.
+        """
+        if self.idle_w is None:
+            return None
+        still_w = self.device_count * (self.idle_w + (self.host_w or 0.0))
+        return (dynamic_j + still_w * seconds) * self.conditions.pue
+
+    @cached_property
+    def host_memory_bytes_per_s(self) -> float | None:
+        """Host memory bandwidth for each device; None where unknown."""
+        node = None if self.cluster is None else self.cluster.node
+        if node is None:
+            return None
+        rate = catalog.device(node.host_name).memory_bandwidth_bytes_per_s
+        return None if rate is None else rate * node.host_count / node.device_count
+
+    @cached_property
+    def histograms(self) -> tuple[int, float]:
+        """Levels of all boosted trees, and bytes of one level's histograms; none for others."""
+        step = training_step(self.run)
+        rows = step.rows.kind == int(OperatorKind.TREE_HISTOGRAM)
+        if not rows.any():
+            return 0, 0.0
+        _, features, trees, depth, bins = step.rows.dims[rows][0, :5].tolist()
+        return trees * depth, _HISTOGRAM_ENTRY_BYTES * features * bins
+
+    @cached_property
+    def update_per_parameter(self) -> tuple[float, float, float]:
+        """Seconds and joules of the optimizer's step for one parameter, and seconds besides."""
+        sizes = (_OPTIMIZER_PROBE, 10 * _OPTIMIZER_PROBE)
+        (t0, e0), (t1, e1) = (self._update(size) for size in sizes)
+        step = sizes[1] - sizes[0]
+        slope = (t1 - t0) / step
+        return slope, (e1 - e0) / step, max(t0 - slope * sizes[0], 0.0)
+
+    def _update(self, parameter_count: int) -> tuple[float, float]:
+        run = self.run
+        tensors = max(parameter_count // _TENSOR_PARAMETERS, 1)
+        graph = optimizer_graph(parameter_count, tensors, run.precision, run.optimizer)
+        parameters = tier_parameters(run.device, run.tier)
+        where: Document = {"shard": WHOLE, "cluster": None}
+        kernels = sharded_costs(graph, run.device, run.execution, parameters, run.host, **where)
+        table = on_stack(kernels, graph, run.stack_effect, is_decode=False)
+        return table.total_time_s, table.total_energy_j
+
+    def units(self, candidates: Candidates) -> IntArray:
+        """How each plan's ranks run one microbatch: a number per distinct way.
+
+        Raises:
+            InvalidValueError: If a shard does not exist.
+        """
+        keys = np.stack([candidates[name] for name in _UNIT_FIELDS], axis=1)
+        distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
+        numbers = [self._unit(tuple(row)) for row in distinct.tolist()]
+        return np.array(numbers)[inverse.ravel()]
+
+    def _unit(self, key: tuple[int, ...]) -> int:
+        if key not in self._units:
+            tp, cp, ep, etp, sp, vocabulary, microbatch, lora_rank = key
+            shard = Shard(
+                tp=tp,
+                sp=bool(sp) and tp > 1,
+                cp=cp,
+                ep=ep,
+                etp=etp or None if ep > 1 else None,
+                vocabulary=bool(vocabulary),
+            )
+            changes: Document = {"batch": microbatch, "accumulation": 1, "shard": shard}
+            changes["lora_rank"] = lora_rank or None
+            self._runs.append(replace(self.run, cluster=self.cluster, **changes))
+            self._units[key] = len(self._runs) - 1
+        return self._units[key]
+
+    def run_of(self, unit: int) -> ResolvedRun:
+        """How a rank runs one microbatch, by its number."""
+        return self._runs[unit]
+
+    def costs(self) -> BlockCosts:
+        """Costs of all units named so far."""
+        count = len(self._runs)
+        if count not in self._costs:
+            self._costs.clear()
+            self._costs[count] = block_costs(tuple(self._runs))
+        return self._costs[count]
+
+    def collective_s(
+        self, kind: OperatorKind, payload_bytes: FloatArray, size: IntArray, stride: IntArray
+    ) -> FloatArray:
+        """Times of collectives of many groups, shape (k,); 0 for groups of one.
+
+        Args:
+            kind: A collective kind.
+            payload_bytes: Payload of each, shape (k,).
+            size: Ranks of each group, shape (k,).
+            stride: Devices from one rank to the next, shape (k,).
+        """
+        from accelsim.cost.collective import collective_costs
+
+        times = np.zeros(len(payload_bytes))
+        if self.cluster is None:
+            return times
+        codes = size.astype(np.int64) * _LARGEST_STRIDE + stride
+        for code in np.unique(codes).tolist():
+            ranks, step = divmod(code, _LARGEST_STRIDE)
+            if ranks > 1:
+                rows = np.flatnonzero(codes == code)
+                group = RankGroup(ranks, step)
+                found = collective_costs(kind, payload_bytes[rows], group, self.cluster)
+                times[rows] = found.time_s
+        return times

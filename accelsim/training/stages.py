@@ -1,0 +1,127 @@
+"""Sums over the layers of each pipeline stage, for many ways to cut a model into stages.
+
+A table holds the stages of plans that share the number of stages: a row per unit (how one rank runs
+a microbatch) and number of chunks. Scoring a plan looks its row up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from accelsim.frozen import frozen
+from accelsim.training.layers import FIELDS, BlockCosts
+from accelsim.training.plan import layers_of_chunks
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
+
+
+@frozen(eq=False)
+class StageTable:
+    """Stage sums, shape (rows, stages) each, by name in `layers.FIELDS`.
+
+    Attributes:
+        values: Sums; for `working_bytes` the largest.
+        block_saved_bytes: Most that one block of a stage keeps.
+        again_bytes: What a layer that is computed again holds beyond what any block works with.
+        layer_parameters: Most parameters in one block.
+        boundary_bytes: What is sent from stage to stage, shape (rows,).
+        block_counts: Blocks of each stage.
+    """
+
+    values: dict[str, FloatArray]
+    block_saved_bytes: FloatArray
+    again_bytes: FloatArray
+    layer_parameters: FloatArray
+    boundary_bytes: FloatArray
+    block_counts: FloatArray
+
+    def __getitem__(self, name: str) -> FloatArray:
+        return self.values[name]
+
+
+def chunk_of_blocks(
+    costs: BlockCosts, stage_count: int, chunk_count: int, layers: Sequence[int] | None = None
+) -> IntArray:
+    """Chunk that each block belongs to, numbered through the model: stages of chunk 0 first.
+
+    Args:
+        costs: Blocks.
+        stage_count: Stages.
+        chunk_count: Chunks a stage.
+        layers: Layers of each stage; even where None.
+    """
+    if stage_count == 1 and chunk_count == 1:
+        return np.zeros(costs.block_count, dtype=np.int64)
+    count = stage_count * chunk_count
+    if layers is None:
+        layers = layers_of_chunks(costs.layer_count, count)
+    of_layers = np.repeat(np.arange(count), layers)
+    return np.concatenate([[0], of_layers, [count - 1]])
+
+
+def stage_table(
+    costs: BlockCosts,
+    units: IntArray,
+    chunk_counts: IntArray,
+    stage_count: int,
+    layers: Sequence[int] | None = None,
+) -> StageTable:
+    """Sum blocks up to stages.
+
+    Args:
+        costs: Blocks of every unit.
+        units: Unit of each row of the table, shape (rows,).
+        chunk_counts: Chunks a stage of each row, shape (rows,).
+        stage_count: Stages.
+        layers: Layers of each stage; even where None.
+    """
+    shape = (len(units), stage_count)
+    sums = {name: np.zeros(shape) for name in FIELDS}
+    block_saved, block_parameters, counts, layer_peak = (np.zeros(shape) for _ in range(4))
+    again = np.where(_is_layer(costs), costs["saved_bytes"] + costs["working_bytes"], 0.0)
+    boundary = np.zeros(len(units))
+    for chunks in np.unique(chunk_counts).tolist():
+        rows = np.flatnonzero(chunk_counts == chunks)
+        stage = chunk_of_blocks(costs, stage_count, chunks, layers) % stage_count
+        one_of = (stage[:, None] == np.arange(stage_count)).astype(np.float64)
+        picked = units[rows]
+        for name in FIELDS:
+            sums[name][rows] = costs[name][picked] @ one_of
+        wide = stage[:, None] == np.arange(stage_count)
+        for target, column in (
+            (sums["working_bytes"], costs["working_bytes"]),
+            (block_saved, costs["saved_bytes"]),
+            (block_parameters, costs["parameters"]),
+            (layer_peak, again),
+        ):
+            target[rows] = np.where(wide, column[picked][:, :, None], 0.0).max(axis=1)
+        counts[rows] = one_of.sum(axis=0)
+        inner = max(costs.block_count - 1, 1)
+        boundary[rows] = np.median(costs["output_bytes"][picked, :inner], axis=1)
+        _untie(sums, costs, rows, picked, stage_count)
+    held = np.maximum(layer_peak - sums["working_bytes"], 0.0)
+    return StageTable(sums, block_saved, held, block_parameters, boundary, counts)
+
+
+def _is_layer(costs: BlockCosts) -> BoolArray:
+    """Which blocks are layers, which full recomputation runs again: all but what stands before and
+    after them.
+    """
+    found = np.ones(costs.block_count, dtype=bool)
+    if costs.layer_count < costs.block_count:
+        found[[0, -1]] = False
+    return found
+
+
+def _untie(
+    sums: dict[str, FloatArray],
+    costs: BlockCosts,
+    rows: IntArray,
+    units: IntArray,
+    stage_count: int,
+) -> None:
+    """A table that is embedding and last layer is held once where both are on one rank."""
+    if stage_count == 1:
+        sums["parameters"][rows, 0] -= costs.tied_parameters[units]
+        sums["trained_parameters"][rows, 0] -= costs.tied_trained[units]

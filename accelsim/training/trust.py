@@ -1,0 +1,62 @@
+"""How far an iteration may be off, and what that rests on.
+
+The rows of a rank spread as those of an estimate do, collectives and waits apart. No interval is
+narrower than the residuals of measured runs like it: on several devices those of the frameworks
+whose iterations, and speed-ups to as many devices, the scoreboard has, on one device those of
+estimates.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from accelsim.confidence.residual import run_log_sigma
+from accelsim.estimation.evidence import Evidence, evidence, has_own_spread, residual_log_sigma
+
+if TYPE_CHECKING:
+    from accelsim.estimation.likeness import Setting
+    from accelsim.training.iteration import Iteration
+    from accelsim.training.layers import RowSpreads
+
+#: Spread of ln(true / predicted) of collectives beside computation, and of what ranks share: an
+#: estimate.
+_COLLECTIVE_LOG_SIGMA = 0.25
+#: Parts of an iteration that links take.
+_ON_LINKS = ("tensor", "context", "expert", "data")
+
+
+def row_spreads(iteration: Iteration) -> RowSpreads:
+    """Rows of one rank of an iteration, and what runs they are like."""
+    return iteration.costs.rows[iteration.unit]
+
+
+def iteration_log_sigma(iteration: Iteration) -> float:
+    """Standard deviation of ln(true / predicted) of an iteration's time."""
+    run, rows = iteration.setup.run, row_spreads(iteration)
+    own = run_log_sigma(rows.kind, rows.time_s, rows.log_sigma, rows.shared_log_sigma)
+    device = math.hypot(own, rows.context_log_sigma)
+    total = iteration.iteration_s
+    apart = sum(iteration.time_s[name] for name in _ON_LINKS)
+    share = min(max(apart / total, 0.0), 1.0) if total else 0.0
+    sigma = math.hypot((1.0 - share) * device, share * _COLLECTIVE_LOG_SIGMA)
+    if iteration.setup.cluster is None and has_own_spread(run.device, rows.tier):
+        return sigma
+    alike = [rows.setting]
+    if iteration.setup.cluster is not None:
+        alike.append(speed_up_setting(iteration))
+    asked = str(run.device.device_class)
+    return max(sigma, *(residual_log_sigma(asked, one, run.unseen_board) for one in alike))
+
+
+def speed_up_setting(iteration: Iteration) -> Setting:
+    """What measured speed-ups the speed-up to an iteration's devices is like."""
+    return replace(row_spreads(iteration).setting, mode="parallel-speed-up")
+
+
+def iteration_evidence(iteration: Iteration) -> Evidence:
+    """What is known of predictions like this one."""
+    device, rows = iteration.setup.run.device, row_spreads(iteration)
+    asked = (device.whole_name, str(device.device_class), rows.tier.value)
+    return evidence(*asked, rows.relatives, rows.setting)

@@ -1,0 +1,1 @@
+"""Any `torch.nn.Module` as a workload, traced on the meta device without its weights."""

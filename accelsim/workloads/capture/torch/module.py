@@ -1,0 +1,448 @@
+"""Captures any ``torch.nn.Module`` as a workload, without allocating its weights.
+
+The module is copied (or built) on the meta device, run once under a dispatch mode and, for
+training, differentiated; every operator that autograd or the forward pass launches becomes a row.
+Where the module looks at data that the capture does not have, `torch.export` is tried: it can carry
+a value that is used as an index but never as a size. Two further captures at twice and three times
+the batch show whether every number grows linearly, so that the workload answers for any batch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from accelsim.dtype import Precision
+from accelsim.dtype import precision as named_precision
+from accelsim.errors import AccelsimError, CaptureError, InvalidValueError, MissingDependencyError
+from accelsim.workloads.capture.captured import (
+    BYTE_COLUMNS,
+    BatchStep,
+    CapturedGraph,
+    CapturedModel,
+    CapturedPass,
+    compute_dtypes,
+    weight_widths,
+)
+from accelsim.workloads.graph import OperatorGraph, compressed_rows
+from accelsim.workloads.model import PassShape, Workload
+from accelsim.workloads.operator import MAX_DIMENSIONS
+from accelsim.workloads.training import optimizer as update_rule
+
+if TYPE_CHECKING:
+    import torch
+
+    from accelsim.workloads.capture.torch.meta_module import Inputs, Known
+    from accelsim.workloads.capture.torch.recorder import Recorder, Row
+
+#: Told of operators so far, operators expected, and the module running.
+Progress = Callable[[float, float | None, str], None]
+
+
+def capture(
+    module: torch.nn.Module | Callable[[], Any],
+    example_inputs: Any = None,
+    training: bool = False,
+    optimizer: str | None = None,
+    *,
+    name: str | None = None,
+    precision: str | Precision = "fp32",
+    fused_attention: bool = True,
+    merge_attention: bool = True,
+    fused_always: bool = True,
+    batch_dimension: int | None = 0,
+    progress: Progress | None = None,
+) -> Workload:
+    """Capture a module as a workload.
+
+    Args:
+        module: A module, which is not altered, or a function without arguments that makes one
+            (called on the meta device, so that even the largest model costs no memory). The
+            function may return ``(module, example_inputs)``, or keyword arguments after them.
+        example_inputs: A tensor, a tuple of arguments, or a mapping of keyword arguments; real or
+            meta. Small real tensors keep their values (lengths, masks). Where None, those that the
+            module names itself (``example_input_array``, ``dummy_inputs``), else one sample as its
+            first layer takes it: a row, 128 tokens, or an image of 224 x 224 pixels.
+        training: Capture a training step too, forward and backward. The outputs' gradients arrive
+            dense; an output with a ``loss`` is differentiated from there.
+        optimizer: Update rule of the training step: sgd, momentum, adam, adamw or lamb; adamw
+            unless given.
+        name: Name of the workload; the module's class unless given.
+        precision: Policy the byte columns are stored at; lowering rescales to any other.
+        fused_attention: One operator per attention; False leaves products and softmax apart.
+        merge_attention: With fused attention, one operator also where the module writes products
+            and softmax itself; False leaves those apart, as eager execution runs them.
+        fused_always: With fused attention, one operator whatever its form; False leaves products
+            and softmax apart where a CPU runs them so: scores are dropped, tensors have three or
+            five axes, keys and values differ in width. Plain recurrent layers (``nn.RNN``) then
+            come step by step.
+        batch_dimension: Axis of every input that holds the batch; None for no batch.
+        progress: Called now and then with the operators so far, those expected (None while that is
+            unknown) and the module running.
+
+    Returns:
+        A workload that saves to JSON and needs torch no more.
+
+    Raises:
+        MissingDependencyError: If torch is not installed.
+        CaptureError: If the module cannot be captured; the message names the submodule or operator.
+    """
+    _require_torch()
+    from accelsim.workloads.capture.torch.meta_module import batch_size, meta_copy, resolve
+
+    rule = None if not training and optimizer is None else update_rule(optimizer or "adamw").name
+    policy = named_precision(precision)
+    if training and not policy.trainable:
+        raise InvalidValueError("precision", policy.name, "a precision that can be trained in")
+    found, inputs = resolve(module, example_inputs)
+    modes = (False, True) if training else (False,)
+    runs = [
+        _Run(
+            *meta_copy(found),
+            type(found).__name__,
+            mode,
+            policy,
+            fused_attention,
+            fused_attention and merge_attention,
+            fused_always,
+            progress,
+        )
+        for mode in modes
+    ]
+    batch = batch_size(inputs, batch_dimension)
+    forward, *step = [_captured_pass(run, inputs, batch, batch_dimension or 0) for run in runs]
+    model = CapturedModel(
+        forward,
+        step[0] if step else None,
+        rule,
+        policy,
+        *_parameter_counts(found),
+        fused_attention=fused_attention,
+    )
+    unknown = set[str]().union(*(run.unknown for run in runs))
+    note = f"costed by bytes only: {', '.join(sorted(unknown))}" if unknown else None
+    label, default = name or type(found).__name__, PassShape(batch=forward.graph.batch)
+    return Workload(label, label, "captured", None, None, default, captured=model, note=note)
+
+
+def _parameter_counts(module: torch.nn.Module) -> tuple[int, int, int]:
+    """Parameters, tensors they live in, and parameters that training updates."""
+    sizes = [(x.numel(), x.requires_grad) for x in module.parameters()]
+    return sum(n for n, _ in sizes), len(sizes), sum(n for n, trainable in sizes if trainable)
+
+
+def capture_target(
+    target: str,
+    example_inputs: Any = None,
+    training: bool = False,
+    optimizer: str | None = None,
+    **options: Any,
+) -> Workload:
+    """Capture what ``"package.module:factory"`` makes.
+
+    Args:
+        target: An importable module and the name of a function without arguments, or of a
+            ``nn.Module`` or a class that needs no arguments. It gives a module or ``(module,
+            example_inputs)``.
+        example_inputs: Inputs, if the factory does not give them.
+        training: As in `capture`.
+        optimizer: As in `capture`.
+        **options: Other keywords of `capture`.
+
+    Raises:
+        CaptureError: If the target cannot be imported or called, or what it makes cannot be
+            captured.
+        MissingDependencyError: If torch is not installed.
+    """
+    _require_torch()
+    return capture(_import_target(target), example_inputs, training, optimizer, **options)
+
+
+def _import_target(target: str) -> Any:
+    place, separator, attribute = target.partition(":")
+    names = (*place.split("."), *attribute.split("."))
+    if not separator or not all(part.isidentifier() for part in names):
+        raise CaptureError(f"target = {target!r} is not allowed: expected package.module:factory.")
+    with _working_directory_importable():
+        try:
+            found: Any = importlib.import_module(place)
+        except (Exception, SystemExit) as error:  # a script may exit as it is imported
+            reason = f"{place} cannot be imported ({type(error).__name__}: {error})"
+            raise CaptureError(f"target = {target!r}: {reason}.") from error
+    try:
+        return attrgetter(attribute)(found)
+    except AttributeError:
+        reason = f"{place} has no {attribute!r}. Name a function or module in it"
+        raise CaptureError(f"target = {target!r}: {reason}.") from None
+
+
+@contextmanager
+def _working_directory_importable() -> Iterator[None]:
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        if here in sys.path:
+            sys.path.remove(here)
+
+
+def _require_torch() -> None:
+    try:
+        importlib.import_module("torch")
+    except ImportError:
+        raise MissingDependencyError("torch", "torch") from None
+
+
+# -- runs
+
+
+@dataclass
+class _Run:
+    """Runs one module on shapes, as often as asked."""
+
+    module: torch.nn.Module
+    known: Known
+    label: str
+    training: bool
+    policy: Precision
+    fused_attention: bool
+    merge_attention: bool
+    fused_always: bool
+    progress: Progress | None
+    seen: list[int] = field(default_factory=list)  # rows of each pass so far
+    unknown: set[str] = field(default_factory=set)  # operators nothing but the bytes is known of
+
+    def __post_init__(self) -> None:
+        self.module.train(self.training)
+
+    def rows(self, inputs: Inputs) -> list[Row]:
+        """Operator rows of one pass."""
+        from accelsim.workloads.capture.torch.attention_pattern import merge_attention
+        from accelsim.workloads.capture.torch.recorder import DataDependentError
+
+        try:
+            recorder = self._record(self.module, inputs)
+        except DataDependentError as refused:
+            recorder = self._record_exported(inputs, refused)
+        if not recorder.rows:
+            raise CaptureError(f"{self.label} launches no operator: there is nothing to capture.")
+        self.unknown |= recorder.unknown
+        self.seen.append(len(recorder.rows))
+        return merge_attention(recorder.rows) if self.merge_attention else recorder.rows
+
+    def _record(self, module: torch.nn.Module, inputs: Inputs, paths: Any = None) -> Recorder:
+        import torch
+
+        from accelsim.workloads.capture.torch.fast_paths import admitted
+        from accelsim.workloads.capture.torch.intercept import Interceptor
+        from accelsim.workloads.capture.torch.meta_module import AcceleratorOnMeta, meta_inputs
+        from accelsim.workloads.capture.torch.recorder import Recorder
+
+        (args, keywords), values = meta_inputs(inputs)
+        whole = self.fused_attention and self.fused_always
+        recorder = Recorder(
+            self.module,
+            self.label,
+            [*self.known, *values],
+            whole_attention=whole,
+            told=self._tell,
+        )
+        self._clear_gradients()
+        interceptor = Interceptor(
+            recorder, fused_attention=self.fused_attention, fused_always=self.fused_always
+        )
+        try:
+            with (
+                torch.set_grad_enabled(self.training),
+                recorder.tracking(),
+                interceptor.active(),
+                admitted(),
+                AcceleratorOnMeta(),
+                recorder,
+            ):
+                run = module if paths is None else paths(module, recorder)
+                output = run(*args, **keywords)
+                if self.training:
+                    _differentiate(output, recorder)
+            recorder.finish()
+        except AccelsimError:
+            raise
+        except Exception as error:
+            raise _explained(error, recorder) from error
+        finally:
+            self._clear_gradients()
+        return recorder
+
+    def _tell(self, rows: int, path: str) -> None:
+        """Three passes at three batches are usual, all of as many rows."""
+        if self.progress is not None:
+            total = max(3, len(self.seen) + 1) * self.seen[0] if self.seen else None
+            self.progress(sum(self.seen) + rows, total, path)
+
+    def _clear_gradients(self) -> None:
+        for x in self.module.parameters():
+            x.grad = None
+
+    def _record_exported(self, inputs: Inputs, refused: CaptureError) -> Recorder:
+        """Replay the graph `torch.export` makes, in which a value may stay unknown unless a size
+        depends on it.
+        """
+        from accelsim.workloads.capture.torch.exported import export_graph, replay
+
+        graph = export_graph(self.module, inputs, refused)
+        return self._record(graph, inputs, replay)
+
+
+def _explained(error: Exception, recorder: Recorder) -> CaptureError:
+    """A failure inside the module, with where it happened."""
+    from accelsim.workloads.capture.torch.meta_module import brief
+
+    place, last, said = recorder.failed or recorder.path, recorder.last_operator, brief(error)
+    remedy = (
+        "Check the shapes of example_inputs; code that reads values, calls numpy or C++ "
+        "extensions must be replaced by torch operators of fixed shape."
+    )
+    if last.startswith(("quantized", "aten.quantize")):
+        remedy = "Capture the float module, and estimate it with precision int8 or int4."
+    elif "flexattention" in said.lower().replace("_", ""):  # a device alone has a kernel of it
+        said = "flex_attention runs on a device alone, and capture has none"
+        remedy = (
+            "Call scaled_dot_product_attention instead, with is_causal=True for a causal "
+            "mask: it costs the same."
+        )
+    last = last or "none"
+    return CaptureError(f"{place!r} cannot be captured: {said} (last operator {last}). {remedy}")
+
+
+def _differentiate(output: Any, recorder: Recorder) -> None:
+    """Run backward from the loss, or from every differentiable output with a dense gradient."""
+    import torch
+
+    from accelsim.workloads.capture.torch.meta_module import tensors_in
+
+    is_mapping = isinstance(output, Mapping)
+    loss = output.get("loss") if is_mapping else getattr(output, "loss", None)
+    parts = list(output.values()) if is_mapping else output
+    if not is_mapping and hasattr(output, "__dataclass_fields__"):
+        parts = [getattr(output, name) for name in output.__dataclass_fields__]
+    found = tensors_in(loss if isinstance(loss, torch.Tensor) else parts)
+    roots = [x for x in found if x.requires_grad]
+    if not roots:
+        raise CaptureError(
+            f"{recorder.path!r}: no output depends on a trainable parameter. Return a float "
+            f"tensor (or an object with a loss) and leave requires_grad on."
+        )
+    torch.autograd.backward(roots, [torch.empty_like(x) for x in roots])
+
+
+# -- rows to columns
+
+
+def _graph(rows: Sequence[Row], policy: Precision, batch: int) -> CapturedGraph:
+    """Columns at the policy's widths, and the part of each byte column that keeps its width."""
+    count = len(rows)
+    dims = np.zeros((count, MAX_DIMENSIONS), dtype=np.int64)
+    follows, fixed = np.zeros((2, count, len(BYTE_COLUMNS)))
+    for number, row in enumerate(rows):
+        dims[number, : len(row.kernel.dims)] = row.kernel.dims
+        follows[number], fixed[number] = _traffic(row)
+    kind = np.array([int(row.kernel.kind) for row in rows], dtype=np.int16)
+    paths = tuple(row.path for row in rows)
+    widths = np.full(follows.shape, policy.activation.bytes)
+    widths[:, BYTE_COLUMNS.index("weight_bytes")] = weight_widths(kind, paths, policy)
+    bytes_ = follows * widths + fixed
+    offset, dependency = compressed_rows([sorted(row.sources) for row in rows])
+    graph = OperatorGraph(
+        kind=kind,
+        dims=dims,
+        dtype=compute_dtypes(kind, paths, policy),
+        phase=np.array([int(row.phase) for row in rows], dtype=np.int8),
+        flop=np.array([row.kernel.flop for row in rows], dtype=np.float64),
+        **{column: bytes_[:, place].copy() for place, column in enumerate(BYTE_COLUMNS)},
+        name=tuple(row.name for row in rows),
+        path=paths,
+        dependency_offset=offset,
+        dependency=dependency,
+    )
+    return CapturedGraph(graph, batch, fixed, None)
+
+
+def _traffic(row: Row) -> tuple[list[float], list[float]]:
+    """Elements that follow the precision and bytes that do not: read, written, of weights,
+    saved.
+    """
+    follows = [row.kernel.gathered, row.kernel.scattered, 0.0, row.saved_elements]
+    fixed = [0.0, 0.0, 0.0, row.saved_fixed_bytes]
+    seen: set[Any] = set()
+    moved = [(x.elements, 1, x) for x in row.kernel.writes]
+    for x in row.kernel.reads:
+        key = (x.storage, x.offset, x.shape)
+        if key not in seen or x.storage < 0:
+            moved.append((x.distinct, 2 if x.state else 0, x))
+        seen.add(key)
+    for elements, place, x in moved:
+        if x.scaled:
+            follows[place] += elements
+        else:
+            fixed[place] += elements * x.element_bytes
+    return follows, fixed
+
+
+def _captured_pass(run: _Run, inputs: Inputs, batch: int | None, dimension: int) -> CapturedPass:
+    """One pass with its growth per batch; where the captured batch is special, rows from twice the
+    batch beside it.
+    """
+    from accelsim.workloads.capture.torch.meta_module import scaled_inputs
+
+    unit = batch or 1
+    captures = {1: _graph(run.rows(inputs), run.policy, unit)}
+    graph = captures[1]
+    if batch is None:
+        return CapturedPass(graph, None)
+
+    def at(factor: int) -> CapturedGraph:
+        if factor not in captures:
+            rows = run.rows(scaled_inputs(inputs, unit, dimension, factor))
+            captures[factor] = _graph(rows, run.policy, factor * unit)
+        return captures[factor]
+
+    try:
+        step = _linear_step(graph, at(2), at(3))
+        if step is not None:
+            return CapturedPass(replace(graph, batch_step=step), None)
+        step = _linear_step(at(2), at(3), at(4))
+    except AccelsimError:
+        return CapturedPass(graph, None)
+    return CapturedPass(graph, None if step is None else replace(at(2), batch_step=step))
+
+
+def _linear_step(a: CapturedGraph, b: CapturedGraph, c: CapturedGraph) -> BatchStep | None:
+    """Growth from `a` to `b`, if that from `b` to `c` is the same."""
+    if not _same_structure(a.graph, b.graph) or not _same_structure(b.graph, c.graph):
+        return None
+    steps = (_difference(a, b), _difference(b, c))
+    names = BatchStep.__dataclass_fields__
+    linear = all(np.array_equal(*(getattr(step, name) for step in steps)) for name in names)
+    return steps[0] if linear else None
+
+
+def _difference(a: CapturedGraph, b: CapturedGraph) -> BatchStep:
+    columns = {
+        c: getattr(b.graph, c) - getattr(a.graph, c) for c in ("dims", "flop", *BYTE_COLUMNS)
+    }
+    return BatchStep(b.batch - a.batch, **columns, fixed_bytes=b.fixed_bytes - a.fixed_bytes)
+
+
+def _same_structure(a: OperatorGraph, b: OperatorGraph) -> bool:
+    columns = ("kind", "phase", "path", "dependency")
+    alike = (np.array_equal(getattr(a, name), getattr(b, name)) for name in columns)
+    return len(a) == len(b) and all(alike)

@@ -1,0 +1,204 @@
+"""Laws of continuous batching over random loads: nothing is lost or leaks, jumps are steps."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accelsim.errors import InvalidValueError
+from accelsim.serving.replicas.prefix_cache import PrefixCache
+from accelsim.serving.schedulers.continuous import ContinuousBatching
+from accelsim.serving.schedulers.limits import BatchLimits
+
+from .scenarios import cases, random_columns, run_fleet, table_steps
+
+STEPS = table_steps(1)
+
+
+class OneStepAtATime(ContinuousBatching):
+    """Never jumps."""
+
+    def _start_run(self, *, is_single):
+        super()._start_run(is_single=True)
+
+    def _like_steps(self, prompt, part):
+        return 1
+
+
+@st.composite
+def scenarios(draw):
+    """A load, limits, and whether blocks are shared."""
+    block = draw(st.sampled_from([1, 4, 16]))
+    max_seqs = draw(st.sampled_from([1, 3, 64]))
+    limits = BatchLimits(
+        max_tokens=draw(st.sampled_from([max(max_seqs, 7), 64, 300, 2048])),
+        max_seqs=max_seqs,
+        block_tokens=block,
+        blocks=draw(st.integers(170, 1500)) // block + 1,
+        chunked=draw(st.booleans()),
+        mixed=draw(st.booleans()),
+        reserve=draw(st.sampled_from(["part", "prompt", "sequence"])),
+    )
+    count = draw(st.integers(1, 25))
+    rng = np.random.default_rng(draw(st.integers(0, 1000)))
+    more = {}
+    if shares := draw(st.booleans()):
+        more["prefix_group"] = rng.integers(-1, 4, count)
+        more["prefix_tokens"] = rng.integers(0, 120, count)
+    rate = draw(st.sampled_from([1.0, 30.0, 1000.0]))
+    seed = int(rng.integers(1 << 30))
+    columns = random_columns(seed, count, rate=rate, longest=80, **more)
+    host = draw(st.sampled_from([0, 9, 1000]))
+    return columns, replace(limits, swap_block_s=1e-4), shares, host
+
+
+def serve(scenario, kind=ContinuousBatching):
+    columns, limits, shares, host = scenario
+    return run_fleet(
+        columns, lambda log: kind(log, STEPS, limits, PrefixCache(host) if shares else None)
+    )
+
+
+@pytest.mark.law
+@cases(40)
+@given(scenarios())
+def test_nothing_is_lost_and_no_block_leaks(scenario):
+    log, fleet = serve(scenario)
+    done = np.isfinite(log.column("finish_s"))
+    assert done.sum() + len(log.rejected) == len(log)
+    arrival, start, first, finish = (
+        log.column(name)[done] for name in ("arrival_s", "scheduled_s", "first_token_s", "finish_s")
+    )
+    assert (arrival <= start).all()
+    assert (start < first).all()
+    assert (first <= finish).all()
+    replica = fleet.replicas[0]
+    assert replica.outstanding == 0
+    assert replica.used_blocks == 0
+    assert replica._context == 0
+    assert replica._promised == 0
+    assert not any(replica._due)
+    if replica.cache is not None:
+        assert not replica.cache.held_count
+        assert replica.cache.idle_count == sum(replica.cache.length.values())
+        assert replica._free + replica.cache.idle_count == replica.limits.blocks
+    assert 0 < replica.tally.peak_blocks <= replica.limits.blocks or not done.any()
+
+
+@pytest.mark.law
+@cases(40)
+@given(scenarios())
+def test_tokens_are_conserved(scenario):
+    log, fleet = serve(scenario)
+    done = np.isfinite(log.column("finish_s"))
+    tally = fleet.replicas[0].tally
+    gap_s, weight = tally.gaps()
+    further = (log.column("output_tokens")[done] - 1).sum()
+    if not tally.preemption_count:
+        assert weight.sum() == further
+        if fleet.replicas[0].cache is None:
+            assert tally.prompt_tokens == log.column("prompt_tokens")[done].sum()
+    assert (gap_s > 0).all()
+
+
+@pytest.mark.law
+@cases(30)
+@given(scenarios())
+def test_jumps_give_what_single_steps_give(scenario):
+    fast, _ = serve(scenario)
+    slow, _ = serve(scenario, OneStepAtATime)
+    for name in ("first_token_s", "finish_s", "scheduled_s"):
+        np.testing.assert_allclose(fast.column(name), slow.column(name), rtol=1e-9)
+
+
+@given(scenarios())
+@cases(20)
+def test_the_same_load_gives_the_same_bits(scenario):
+    first, again = serve(scenario)[0], serve(scenario)[0]
+    assert first.finish_s.tobytes() == again.finish_s.tobytes()
+
+
+@pytest.mark.law
+@cases(8)
+@given(scenarios(), st.integers(0, 1000))
+def test_requests_that_come_faster_wait_longer(scenario, seed):
+    """The same requests at ten times the rate. A law of means: one that comes just after a step has
+    begun waits for the rest of it, so that of a few requests the faster may wait less.
+    """
+    limits = scenario[1]
+    columns = random_columns(seed, 150, rate=3.0, longest=80)
+    means = []
+    for pace in (1.0, 0.1, 0.01):
+        faster = replace(columns, arrival_s=columns.arrival_s * pace)
+        log, _ = serve((faster, limits, False, 0))
+        means.append(np.nanmean(log.column("first_token_s") - log.column("arrival_s")))
+    assert means == sorted(means)
+
+
+def test_a_request_alone_takes_its_steps():
+    columns = random_columns(5, 1)
+    prompt, output = int(columns.prompt_tokens[0]), int(columns.output_tokens[0])
+    log, _ = run_fleet(columns, lambda log: ContinuousBatching(log, STEPS, BatchLimits()))
+    first = STEPS.step(prompt, prompt * (prompt + 1) / 2, 0, 0)[0]
+    ttft = log.first_token_s[0] - log.arrival_s[0]
+    assert ttft == pytest.approx(first, rel=1e-12)
+    further = STEPS.decode_run(1, prompt, output - 1)[0]
+    assert log.finish_s[0] - log.first_token_s[0] == pytest.approx(further, rel=1e-9)
+
+
+def test_a_request_larger_than_the_cache_is_refused_by_name():
+    columns = replace(random_columns(5, 3), prompt_tokens=np.array([10, 5000, 10]))
+    limits = BatchLimits(blocks=50)
+    log, _ = run_fleet(columns, lambda log: ContinuousBatching(log, STEPS, limits))
+    assert list(log.rejected) == [1]
+    assert "cache blocks" in log.rejected[1]
+    assert np.isfinite(log.column("finish_s")).tolist() == [True, False, True]
+
+
+def test_shared_prefixes_save_work():
+    group = {"prefix_group": np.zeros(40, dtype=int), "prefix_tokens": np.full(40, 160)}
+    columns = random_columns(3, 40, **group)
+    columns = replace(columns, prompt_tokens=columns.prompt_tokens + 160)
+    limits = BatchLimits()
+    _, plain = run_fleet(columns, lambda log: ContinuousBatching(log, STEPS, limits))
+    _, cached = run_fleet(
+        columns, lambda log: ContinuousBatching(log, STEPS, limits, PrefixCache())
+    )
+    saved = plain.replicas[0].tally.prompt_tokens - cached.replicas[0].tally.prompt_tokens
+    assert saved == cached.replicas[0].cache.hit_count * limits.block_tokens
+    assert saved > 0.7 * 39 * 160
+
+
+def test_prefixes_kept_on_the_host_save_work_where_the_device_is_small():
+    group = {"prefix_group": np.arange(60) % 6, "prefix_tokens": np.full(60, 160)}
+    columns = random_columns(3, 60, rate=5.0, longest=100, **group)
+    columns = replace(columns, prompt_tokens=columns.prompt_tokens + 160)
+    limits = BatchLimits(blocks=40, swap_block_s=1e-6)
+    computed = []
+    for host in (0, 30, 1000):
+        _, fleet = run_fleet(
+            columns,
+            lambda log, host=host: ContinuousBatching(log, STEPS, limits, PrefixCache(host)),
+        )
+        computed.append(fleet.replicas[0].tally.prompt_tokens)
+    assert computed[0] > computed[1] > computed[2]
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_seqs", "block_tokens", "blocks"])
+def test_limits_out_of_range_are_refused(field):
+    with pytest.raises(InvalidValueError, match=field):
+        BatchLimits(**{field: 0})
+
+
+@pytest.mark.parametrize("parts", [(30,), (10, 20), (1,) * 30])
+def test_a_chain_longer_than_the_host_keeps_its_head_however_it_is_given_up(parts):
+    cache = PrefixCache(9)
+    cache.extend(0, 30)
+    cache.hold(0, 30)
+    cache.release(0, 30)
+    for part in parts:
+        cache.give_up(part)
+    assert cache.length == {}
+    assert cache.reach(0) == 9

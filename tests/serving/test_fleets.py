@@ -1,0 +1,144 @@
+"""Fleets of catalogued devices: parts apart, further pools, cold starts, speculation, adapters."""
+
+import pytest
+
+import accelsim
+from accelsim import Arrivals
+from accelsim.errors import InvalidValueError, UnknownNameError
+from accelsim.serving.options import (
+    Adapters,
+    PoolOptions,
+    PrefillOptions,
+    ServingOptions,
+    Speculation,
+)
+from accelsim.serving.replicas.autoscaling import ScalingPolicy
+from accelsim.serving.replicas.outages import OutagePolicy
+
+PAIR = ("llama-3.1-8b", "h100-sxm-80gb")
+LOAD = Arrivals(rate_per_s=8, requests=120)
+
+
+def serve(load=LOAD, pair=PAIR, **options):
+    return accelsim.serve(*pair, load, intervals=False, **options)
+
+
+def test_a_slower_link_delays_the_second_token_alone():
+    fast, slow = (
+        serve(prefill=PrefillOptions("a100-sxm-80gb", link=link))
+        for link in ("infiniband-ndr", "ethernet-10g")
+    )
+    assert fast.completed == slow.completed == 120
+    assert fast.ttft_s == slow.ttft_s
+    assert fast.tpot_s["mean"] < slow.tpot_s["mean"]
+    moves = [result.pools[1]["mean_transfer_s"] for result in (fast, slow)]
+    assert moves[1] / moves[0] > 10
+    assert {pool["part"] for pool in fast.pools} == {"prompts", "further"}
+    assert sum(pool["cost_usd"] for pool in fast.pools) == pytest.approx(
+        1e-3 * fast.cost_usd_per_1000_requests * fast.completed
+    )
+
+
+def test_faster_devices_of_a_mixed_pool_get_more():
+    pools = (PoolOptions("l4", 2), PoolOptions("l4", 1, model="llama-3.2-1b", share_fraction=0.25))
+    result = serve(Arrivals(rate_per_s=20, requests=200), pools=pools)
+    assert result.completed == 200
+    h100, l4, other = result.pools
+    assert other["workload"] == "llama-3.2-1b"
+    assert h100["energy_j"] > l4["energy_j"]
+    ratio = h100["utilisation_fraction"] / l4["utilisation_fraction"]
+    assert 0.3 < ratio < 4
+    assert sum(pool["energy_j"] for pool in result.pools) == pytest.approx(result.energy_j)
+
+
+@pytest.mark.parametrize("device", ["t4", "xeon-platinum-8380", "tpu-v5e", "alveo-u280"])
+def test_vision_fleets_scale_and_fail_on_every_class_of_device(device):
+    load = Arrivals(rate_per_s=50, requests=400, prompt="1", output="0")
+    result = serve(
+        load, ("resnet-50", device), max_seqs=8, provisioning_s=0.5, storage="memory",
+        autoscale=ScalingPolicy("queue", 1.0, 1, 3, interval_s=1.0),
+        outages=OutagePolicy(3.0),
+    )  # fmt: skip
+    assert result.completed == 400
+    assert result.pools[0]["cold_start_s"] > 0.5
+
+
+def test_larger_models_and_slower_storage_start_later():
+    options = {"autoscale": ScalingPolicy("queue", 8.0), "provisioning_s": 0.0}
+    times = {
+        (model, storage): serve(LOAD, (model, PAIR[1]), storage=storage, **options).pools[0][
+            "cold_start_s"
+        ]
+        for model in ("llama-3.1-8b", "llama-3.2-1b")
+        for storage in ("nvme", "object")
+    }
+    started_s = 34.1
+    assert times["llama-3.1-8b", "object"] == pytest.approx(started_s + 16.06 / 0.5, rel=0.01)
+    assert times["llama-3.1-8b", "nvme"] == pytest.approx(started_s + 16.06 / 6.8, rel=0.01)
+    assert times["llama-3.2-1b", "object"] < times["llama-3.1-8b", "object"]
+    with pytest.raises(UnknownNameError, match="storage"):
+        serve(storage="tape", **options)
+
+
+def test_guesses_that_are_right_save_steps_and_wrong_ones_cost():
+    plain = serve().tpot_s["mean"]
+    times = [serve(speculation=Speculation(4, share)).tpot_s["mean"] for share in (0.0, 0.5, 0.9)]
+    assert times == sorted(times, reverse=True)
+    assert times[0] > plain > times[2]
+    assert Speculation(4, 1.0).tokens_per_step == 5
+    assert Speculation(4, 0.5).tokens_per_step == pytest.approx(1 + 0.5 + 0.25 + 0.125 + 0.0625)
+    draft = serve(speculation=Speculation(4, 0.9, "llama-3.2-1b"))
+    assert times[2] < draft.tpot_s["mean"]
+    assert draft.plan["weight_bytes"] > 1.1 * serve().plan["weight_bytes"]
+
+
+def test_adapters_take_memory_and_time():
+    plain, few, many = serve(), serve(adapters=Adapters(4, 16)), serve(adapters=Adapters(64, 64))
+    assert plain.tpot_s["mean"] < few.tpot_s["mean"] < many.tpot_s["mean"]
+    # rank x (in + out) of seven products: q 8192, k and v 5120 each, o 8192, three of 18432
+    each = 32 * (2 * 8192 + 2 * 5120 + 3 * 18432) * 64 * 2
+    added = many.plan["weight_bytes"] - plain.plan["weight_bytes"]
+    assert added == pytest.approx(64 * each, rel=0.01)
+
+
+def test_copies_of_the_attention_share_the_experts():
+    pair = ("mixtral-8x7b", PAIR[1])
+    shared, copied = serve(LOAD, pair, tp=8, ep=8), serve(LOAD, pair, dp=8, ep=8)
+    assert copied.plan["devices_per_replica"] == shared.plan["devices_per_replica"] == 8
+    assert copied.plan["weight_bytes"] > shared.plan["weight_bytes"]
+    assert copied.completed == 120
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dp": 2},
+        {"dp": 0},
+        {"preemption": "drop"},
+        {"preemption": "swap"},
+        {"max_outstanding": 0},
+        {"pools": (PoolOptions("l4", model="llama-3.2-1b"),)},
+        {"pools": (PoolOptions("l4"),), "prefill": PrefillOptions()},
+        {"speculation": Speculation(2, 0.5, "resnet-50")},
+    ],
+)
+def test_fleets_that_are_none_are_refused(change):
+    with pytest.raises(InvalidValueError):
+        serve(**change)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: PoolOptions("l4", share_fraction=0.5),
+        lambda: PoolOptions("l4", 0),
+        lambda: PrefillOptions(tp=0),
+        lambda: Speculation(0, 0.5),
+        lambda: Speculation(2, 1.5),
+        lambda: Adapters(0),
+        lambda: ServingOptions(host_cache_bytes=-1.0),
+    ],
+)
+def test_options_out_of_range_are_refused(make):
+    with pytest.raises(InvalidValueError):
+        make()

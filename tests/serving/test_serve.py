@@ -1,0 +1,277 @@
+"""Serving a catalogued model: agrees with `estimate`, keeps laws, refuses what cannot be."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given, reject, settings
+from hypothesis import strategies as st
+
+import accelsim
+from accelsim import Arrivals, ServingOptions, SloTargets, catalog
+from accelsim.cost.background import background_power_w
+from accelsim.errors import (
+    DoesNotFitError,
+    InvalidValueError,
+    UnknownNameError,
+    UnsupportedOperatorError,
+)
+from accelsim.serving.loads.requests import RequestColumns
+
+CONTRACT = (
+    *("workload", "device", "replicas", "engine", "plan", "requests", "completed", "duration_s"),
+    *("throughput_requests_per_s", "output_tokens_per_s", "goodput_requests_per_s"),
+    *("slo_attainment_fraction", "ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s"),
+    *("kv_occupancy_fraction", "utilisation_fraction", "preemptions", "energy_j"),
+    *("energy_j_per_token", "average_power_w", "peak_power_w", "cost_usd_per_million_tokens"),
+    *("cost_usd_per_1000_requests", "offer", "saturated", "seed", "pools"),
+)
+
+
+def one(prompt, output):
+    return RequestColumns(np.zeros(1), np.array([prompt]), np.array([output]))
+
+
+MODELS = ("llama-3.1-8b", "gpt2", "llama-3.2-1b", "qwen2.5-0.5b", "t5-small", "mixtral-8x7b")
+DEVICES = ("h100-sxm-80gb", "a100-sxm-80gb", "t4", "epyc-7763", "tpu-v5e", "mi300x")
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.sampled_from(MODELS),
+    st.sampled_from(DEVICES),
+    st.integers(1, 900),
+    st.integers(1, 100),
+)
+@example("gpt2", "a100-sxm-80gb", 300, 65)
+@example("llama-3.1-8b", "h100-sxm-80gb", 8192, 2)
+def test_one_request_alone_takes_what_estimate_says(model, device, prompt, output):
+    load, host_s = one(prompt, output), 2e-3
+    try:
+        served = accelsim.serve(
+            model,
+            device,
+            load,
+            step_overhead_s=host_s,
+            max_batch_tokens=8192,
+            intervals=False,
+        )
+    except DoesNotFitError:
+        reject()
+    alone = accelsim.estimate(
+        model, device, batch=1, seq_len=prompt, output_len=output, stack=served.plan["stack"]
+    )
+    assert served.ttft_s["mean"] == pytest.approx(alone.time_to_first_token_s + host_s, rel=1e-6)
+    assert served.e2e_s["mean"] == pytest.approx(alone.latency_s + output * host_s, rel=1e-6)
+    if output > 1:
+        step_s = alone.time_per_output_token_s + host_s
+        assert served.tpot_s["mean"] == pytest.approx(step_s, rel=1e-6)
+    # passes back to back overlap the copy of one with the end of another: idle power less
+    idle_w = background_power_w(catalog.device(device))
+    apart_s = alone.latency_s - 1.0 / alone.throughput_per_s + output * host_s
+    if idle_w is None:
+        assert served.energy_j is alone.energy_j is None
+    else:
+        assert served.energy_j == pytest.approx(alone.energy_j + idle_w * apart_s, rel=1e-6)
+
+
+def test_a_sequence_longer_than_the_models_positions_is_refused_by_name():
+    columns = RequestColumns(np.zeros(2), np.array([1000, 1000]), np.array([25, 26]))
+    result = accelsim.serve("gpt2", "a100-sxm-80gb", columns, intervals=False)
+    assert result.completed == 1
+    assert "request 1, needs 1,025 positions, the model has 1,024" in result.warnings[0]
+
+
+def test_figures_are_those_of_the_contract():
+    slo = SloTargets(ttft_s=0.5, tpot_s=0.05)
+    load = Arrivals(rate_per_s=8, requests=200)
+    result = accelsim.serve("llama-3.1-8b", "h100-sxm-80gb", load, slo=slo)
+    assert tuple(result.figures()) == CONTRACT
+    document = result.to_dict()
+    assert document["kind"] == "serving"
+    assert list(document["ttft_s"]) == ["mean", "p50", "p90", "p95", "p99", "p99.9"]
+    assert document["completed"] == 200
+    assert document["slo_attainment_fraction"] > 0.9
+    assert document["energy_j"] == pytest.approx(
+        document["average_power_w"] * document["duration_s"]
+    )
+    assert document["average_power_w"] < document["peak_power_w"] < 701
+    frame = result.to_requests()
+    assert len(frame) == 200
+    assert frame["output_tokens"].sum() == pytest.approx(
+        document["output_tokens_per_s"] * document["duration_s"]
+    )
+
+
+def test_times_rise_with_the_rate_until_it_is_too_much():
+    means = []
+    for rate in (2.0, 8.0, 20.0, 120.0):
+        load = Arrivals(rate_per_s=rate, requests=400, prompt="1000", output="64")
+        result = accelsim.serve("llama-3.1-8b", "h100-sxm-80gb", load)
+        means.append(result.e2e_s["mean"])
+    assert means == sorted(means)
+    assert result.saturated
+    assert "are served" in result.warnings[-1]
+
+
+def test_littles_law():
+    load = Arrivals(rate_per_s=10, requests=300)
+    result = accelsim.serve("llama-3.1-8b", "h100-sxm-80gb", load)
+    frame = result.to_requests()
+    events = np.concatenate([frame["arrival_s"], frame["finish_s"]])
+    change = np.concatenate([np.ones(300), -np.ones(300)])
+    order = np.argsort(events)
+    inside = np.cumsum(change[order])[:-1]
+    mean_inside = (inside * np.diff(events[order])).sum() / result.duration_s
+    waited = result.throughput_requests_per_s * result.e2e_s["mean"]
+    assert mean_inside == pytest.approx(waited, rel=1e-6)
+
+
+@pytest.mark.parametrize("device", ["t4", "xeon-platinum-8380", "tpu-v5e", "alveo-u280"])
+def test_vision_models_are_served_in_batches(device):
+    load = Arrivals(rate_per_s=50, requests=100, prompt="1", output="0")
+    result = accelsim.serve("resnet-50", device, load, max_seqs=8, batch_window_s=0.01)
+    frame = result.to_requests()
+    runs_s = (frame["finish_s"] - frame["scheduled_s"]).max()
+    assert result.completed == 100
+    assert result.tpot_s["mean"] is None
+    # none waits longer than the window and the batch before its own
+    full_s = accelsim.estimate("resnet-50", device, batch=8).latency_s
+    assert result.queue_s["p50"] == pytest.approx(0.01)
+    assert result.queue_s["p99.9"] <= 0.01 + full_s
+    assert (frame["scheduled_s"] - frame["arrival_s"]).max() <= 1.0001 * max(0.01, runs_s)
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "host"),
+    [
+        ("ncf-ml-20m", "xeon-platinum-8380", None),
+        ("ncf-ml-20m", "tpu-v5e", None),
+        ("ncf-ml-20m", "alveo-u280", "xeon-platinum-8380"),
+        ("dlrm-criteo-kaggle", "t4", None),
+    ],
+)
+def test_recommenders_are_served_in_batches(model, device, host):
+    load = Arrivals(rate_per_s=3000, requests=300, prompt="1", output="0")
+    options = {"max_seqs": 32, "batch_window_s": 0.004, "intervals": False, "host": host}
+    result = accelsim.serve(model, device, load, **options)
+    assert result.completed == 300
+    assert result.queue_s["p50"] <= 0.005
+    batches = result.to_requests().groupby("scheduled_s").size()
+    assert 5 < batches.mean() <= 32
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "error", "words"),
+    [
+        ("ncf-ml-20m", "alveo-u280", UnsupportedOperatorError, "no such operator"),
+        ("dlrm-mlperf", "t4", DoesNotFitError, "memory_bytes"),
+    ],
+)
+def test_recommenders_that_cannot_run_are_refused(model, device, error, words):
+    with pytest.raises(error, match=words):
+        accelsim.serve(model, device, Arrivals(rate_per_s=10, requests=10))
+
+
+def test_engines_share_memory_out_by_their_own_rules():
+    found = {
+        engine: accelsim.serve(
+            "llama-3.1-8b", "h100-sxm-80gb", one(64, 8), ServingOptions(engine=engine)
+        ).plan
+        for engine in (
+            *("vllm", "vllm@0.6", "sglang", "sglang@0.3"),
+            *("tensorrt-llm", "tensorrt-llm@0.11"),
+        )
+    }
+    capacity = accelsim.catalog.device("h100-sxm-80gb").memory.capacity_bytes.value
+    for plan in found.values():
+        held = plan["weight_bytes"] + plan["kv_cache_bytes"]
+        assert 0.85 * capacity < held < 0.93 * capacity
+    assert found["tensorrt-llm@0.11"]["block_tokens"] == 64
+    sglang = found["sglang"]
+    held = sglang["weight_bytes"] + sglang["kv_cache_bytes"]
+    assert held == pytest.approx(0.88 * capacity, rel=1e-5)
+
+
+def test_a_step_takes_what_it_takes_whatever_the_longest_request():
+    columns = RequestColumns(np.zeros(2), np.array([4000, 4000]), np.array([2, 2]))
+    more = RequestColumns(
+        np.array([0.0, 0.0, 60.0]), np.array([4000, 4000, 30_000]), np.array([2, 2, 2])
+    )
+    pair = ("llama-3.1-8b", "h100-sxm-80gb")
+    first, other = (accelsim.serve(*pair, load, intervals=False) for load in (columns, more))
+    expected = other.to_requests()["first_token_s"][:2].max()
+    assert first.to_requests()["first_token_s"].max() == pytest.approx(expected, rel=0.03)
+
+
+def test_twice_the_prompts_of_a_whole_batch_take_twice_as_long():
+    columns = RequestColumns(np.zeros(32), np.full(32, 1000), np.full(32, 1))
+    times = [
+        accelsim.serve(
+            "llama-3.1-8b", "h100-sxm-80gb", columns, engine="static", max_seqs=size
+        ).duration_s
+        for size in (16, 32)
+    ]
+    assert times[1] == pytest.approx(times[0], rel=0.05)
+
+
+@pytest.mark.parametrize("split", [{"tp": 4}, {"tp": 4, "ep": 4}, {"tp": 2, "pp": 2}])
+def test_ranks_share_the_weights_and_the_work(split):
+    load = Arrivals(rate_per_s=2, requests=40)
+    alone = accelsim.serve("mixtral-8x7b", "h100-sxm-80gb", load, intervals=False, tp=2)
+    result = accelsim.serve("mixtral-8x7b", "h100-sxm-80gb", load, intervals=False, **split)
+    assert result.completed == 40
+    assert result.plan["devices_per_replica"] == 4
+    ratio = result.plan["weight_bytes"] / alone.plan["weight_bytes"]
+    assert ratio == pytest.approx(0.5, rel=0.05)
+
+
+def test_what_never_ended_has_no_energy_per_token():
+    result = accelsim.serve("llama-3.1-8b", "h100-sxm-80gb", one(5_000_000, 8))
+    assert result.completed == 0
+    assert result.energy_j_per_token is None
+    assert "refused" in result.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "change"),
+    [
+        (DoesNotFitError, {"workload": "llama-3.1-70b"}),
+        (InvalidValueError, {"tp": 0}),
+        (InvalidValueError, {"router": "nearest"}),
+        (UnknownNameError, {"engine": "vlm"}),
+        (UnknownNameError, {"engine": "vllm@99"}),
+        (InvalidValueError, {"workload": "resnet-50", "engine": "vllm"}),
+        (InvalidValueError, {"memory_fraction": 1.5}),
+    ],
+)
+def test_what_cannot_be_served_is_refused(error, change):
+    workload = change.pop("workload", "llama-3.1-8b")
+    with pytest.raises(error):
+        accelsim.serve(workload, "h100-sxm-80gb", one(64, 8), **change)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rate_per_s": 0.0},
+        {"rate_per_s": None},
+        {"users": 3},
+        {"requests": 0},
+        {"process": "pareto"},
+        {"swing_fraction": 2.0},
+        {"prefixes": -1},
+        {"prefixes": 2, "prefix_tokens": 64, "turns": 3},
+        {"users": 3, "rate_per_s": None, "turns": 2},
+    ],
+)
+def test_loads_that_are_none_are_refused(change):
+    with pytest.raises(InvalidValueError):
+        Arrivals(**({"rate_per_s": 1.0} | change))
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "-5", "x", "uniform:9", "lognormal:1", "normal:5:1", "geometric:0"]
+)
+def test_lengths_that_are_none_are_refused(text):
+    load = Arrivals(rate_per_s=1.0, requests=10, prompt=text)
+    with pytest.raises(InvalidValueError, match="prompt"):
+        accelsim.serve("llama-3.1-8b", "h100-sxm-80gb", load)

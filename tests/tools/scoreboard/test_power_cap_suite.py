@@ -1,0 +1,60 @@
+"""Runs under power limits: which rows are asked, and that a row's own network is never fitted."""
+
+import numpy as np
+import pytest
+
+from accelsim.cost.power_cap import CapResponse, capped_run
+from accelsim.scoreboard.data_folder import DataFolder
+from tools.scoreboard.power_cap import CAP_SCHEMA, load
+
+HEAD = "dataset,network,batch_size,optimizer,power_limit,time_per_epoch,average_power,gpu\n"
+TRUE = CapResponse(1.0, 45.0, 0.8, 230.0, 0.4, 0.8)
+
+
+def rows_of(network, batch, power_w):
+    """A run whose board answers limits as `TRUE` does."""
+    lines = []
+    for limit in (100.0, 150.0, 200.0, 250.0):
+        time, power = capped_run(np.array([power_w]), np.array([min(limit, 249.0)]), TRUE)
+        lines.append(f"d,{network},{batch},adam,{limit},{60 * time[0]},{power[0]},V100")
+    return lines
+
+
+@pytest.fixture(scope="module")
+def batches(tmp_path_factory):
+    root = tmp_path_factory.mktemp("data")
+    (root / "power").mkdir()
+    runs = [("a", 8, 180), ("a", 16, 220), ("b", 8, 160), ("b", 64, 210), ("small", 8, 60)]
+    lines = [line for run in runs for line in rows_of(*run)]
+    path = root / CAP_SCHEMA.file.removesuffix(".gz")
+    path.write_text(HEAD + "\n".join(lines) + "\n", encoding="utf-8")
+    return load(DataFolder(root))
+
+
+def test_limits_that_bind_are_asked_and_all_others_named(batches):
+    counts = {batch.refusal: len(batch) for batch in batches}
+    assert counts.pop("") == 3 * (2 + 3 + 2 + 3)
+    reasons = dict(sorted(counts.items()))
+    assert [("above the power" in reason, n) for reason, n in reasons.items()] == [
+        (True, 2 + 3),
+        (False, 5),
+    ]
+
+
+def test_a_network_alone_on_its_board_is_refused_by_name(tmp_path):
+    (tmp_path / "power").mkdir()
+    path = tmp_path / CAP_SCHEMA.file.removesuffix(".gz")
+    path.write_text(HEAD + "\n".join(rows_of("a", 8, 220)) + "\n", encoding="utf-8")
+    counts = {batch.refusal: len(batch) for batch in load(DataFolder(tmp_path))}
+    assert counts == {
+        "no other network on its board to fit its response to": 3,
+        "the highest limit of its run, which the others are relative to": 1,
+    }
+
+
+def test_other_networks_predict_a_board_that_answers_as_the_model_does(batches):
+    (asked,) = (batch for batch in batches if not batch.refusal)
+    predicted = asked.predict(None)
+    error = np.abs(predicted.time_s / asked.measured_s - 1)
+    assert error.mean() < 0.02
+    assert set(asked.group) == {"time", "power", "energy"}

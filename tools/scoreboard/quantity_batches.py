@@ -1,0 +1,62 @@
+"""Batches of rows that measure several quantities at once: cycles and accesses, latency, traffic
+and power.
+
+The scoring compares one number per row, so each quantity of a row becomes a row of its own, in a
+group named after the quantity. Errors are relative, so that units do not matter; a quantity
+measured as 0 or left empty is not asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from accelsim.hardware.profile import DeviceProfile
+from accelsim.scoreboard.suite import Batch, Prediction, fixed_prediction
+from accelsim.workloads.graph import FloatArray, TextArray
+
+#: What the axes of a plot show where a suite has several quantities.
+QUANTITY = "value, each quantity in its unit"
+
+
+def quantity_batch(
+    profile: DeviceProfile,
+    device: str,
+    label: TextArray,
+    measured: Mapping[str, FloatArray],
+    predicted: Mapping[str, FloatArray],
+    log_sigma: float | None,
+) -> Batch:
+    """One batch of all quantities of n rows.
+
+    Args:
+        profile: Profile of the device.
+        device: Its name in the table.
+        label: Configuration of each row, shape (n,).
+        measured: By quantity, shape (n,) each; NaN or 0 where there is none.
+        predicted: By quantity, shape (n,) each.
+        log_sigma: Standard deviation of ln(true / predicted); None where nothing says it.
+    """
+    groups = []
+    labels = []
+    truth = []
+    guess = []
+    for name, values in measured.items():
+        keep = np.isfinite(values) & (values > 0) & np.isfinite(predicted[name])
+        groups.append(np.full(int(keep.sum()), name, dtype=f"<U{max(len(name), 1)}"))
+        labels.append(label[keep])
+        truth.append(values[keep])
+        guess.append(predicted[name][keep])
+    found = np.concatenate(guess)
+    prediction = Prediction(found, np.full(len(found), np.nan if log_sigma is None else log_sigma))
+    everything = np.concatenate(truth)
+    return Batch(
+        device=device,
+        profile=profile,
+        group=np.concatenate(groups),
+        label=np.concatenate(labels),
+        measured_s=everything,
+        roofline_s=np.full(len(everything), np.nan),
+        predict=fixed_prediction(prediction),
+    )

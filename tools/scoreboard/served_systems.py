@@ -1,0 +1,249 @@
+"""Language models as benchmarks serve them: closed loops of users on simulated replicas.
+
+A replica is planned once for all loads of a model, format, engine and layout of ranks; loads differ
+in lengths and users. A system with prefill and decoding on different devices is a fleet of two
+pools, whose caches go from one to the other over a link.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from accelsim import catalog
+from accelsim.dtype import Precision
+from accelsim.economics.device_price import device_price
+from accelsim.estimation.options import RunOptions
+from accelsim.frozen import frozen
+from accelsim.plain import Values
+from accelsim.scoreboard.data_folder import published
+from accelsim.serving.deployment import Deployment, PoolPlan, cache_link, simulate
+from accelsim.serving.loads.arrivals import Arrivals
+from accelsim.serving.loads.requests import RequestColumns, RequestLog
+from accelsim.serving.measures import RequestTimes
+from accelsim.serving.options import PrefillOptions, ServingOptions
+from accelsim.serving.plan import ReplicaPlan, replica_plan
+from accelsim.serving.replicas.fleet import ArrivalQueue, Fleet
+from accelsim.serving.replicas.routers import router
+from accelsim.serving.schedulers.continuous import ContinuousBatching
+from accelsim.serving.trust import ServedRun
+from accelsim.simulation.randomness import RandomStreams
+from accelsim.workloads.model import Workload
+from accelsim.workloads.options import ModelOptions
+from tools.scoreboard.figure_rows import FigureRow
+
+_BATCH_TOKENS = 8192
+_MOST_SEQS = 1024
+#: Sequences of the benchmarks are shorter.
+_LONGEST = 16_384
+#: Requests per user, as the harnesses send them: the first of each come all at once, which weighs
+#: in means.
+_PER_USER = 10
+_FACTS: Values = published("serving_systems")
+
+
+@frozen
+class Ranks:
+    """How one replica's devices share a model.
+
+    Attributes:
+        tp: Ranks that share heads and columns.
+        dp: Groups of ranks with requests of their own, that share the experts.
+        ep: Ranks that share the experts.
+    """
+
+    tp: int = 1
+    dp: int = 1
+    ep: int = 1
+
+    @property
+    def devices(self) -> int:
+        """Devices of a replica."""
+        return self.tp * self.dp
+
+
+@frozen
+class Served:
+    """A model on one replica.
+
+    Attributes:
+        workload: The model.
+        precision: Formats of its checkpoint.
+        engine: Name of the engine.
+        device: Catalogue name of the device.
+        ranks: How the devices share it.
+        kv_format: Format of the cache; the precision's where None.
+        memory_fraction: The engine's share of the memory; its usual one where None.
+    """
+
+    workload: Workload
+    precision: Precision
+    engine: str
+    device: str
+    ranks: Ranks = Ranks()
+    kv_format: str | None = None
+    memory_fraction: float | None = None
+
+
+@frozen
+class Load:
+    """A closed loop.
+
+    Attributes:
+        users: Requests in flight.
+        prompt: Lengths of prompts, as `Arrivals` takes them.
+        output: Lengths of outputs.
+        batch_tokens: Tokens of a step.
+    """
+
+    users: int
+    prompt: str
+    output: str
+    batch_tokens: int = _BATCH_TOKENS
+
+    @property
+    def columns(self) -> RequestColumns:
+        """Its requests."""
+        count = _PER_USER * self.users
+        asked = Arrivals(users=self.users, requests=count, prompt=self.prompt, output=self.output)
+        return asked.columns(RandomStreams(0))
+
+
+@frozen
+class TokenTimes:
+    """Times of a closed loop.
+
+    Attributes:
+        ttft_s: Median time to the first token.
+        ttft_mean_s: Its mean.
+        tpot_s: Median time per further token.
+        log_sigma: Standard deviation of ln(true / predicted) of what all steps have in common;
+            steps that all take longer make all times of a closed loop as much longer.
+    """
+
+    ttft_s: float
+    ttft_mean_s: float
+    tpot_s: float
+    log_sigma: float
+
+
+@lru_cache(maxsize=64)
+def plan_of(served: Served) -> ReplicaPlan:
+    """A replica with room for any benchmark's load.
+
+    Raises:
+        InputError: If the model does not fit or does not run; its subclasses say which.
+    """
+    options = ServingOptions(
+        engine=served.engine,
+        tp=served.ranks.tp,
+        ep=served.ranks.ep,
+        max_seqs=_MOST_SEQS,
+        max_batch_tokens=_BATCH_TOKENS,
+        memory_fraction=served.memory_fraction,
+        prefix_cache=False,
+    )
+    model = ModelOptions(precision=served.precision, kv_format=served.kv_format)
+    run = RunOptions(model=model)
+    device = catalog.device(served.device)
+    return replica_plan(served.workload, device, run, options, max_context=_LONGEST)
+
+
+def simulated(plan: ReplicaPlan, columns: RequestColumns, users: int = 0) -> RequestTimes:
+    """Times of requests on one replica.
+
+    Args:
+        plan: The replica.
+        columns: The requests.
+        users: Users of a closed loop; 0 where requests come by themselves.
+    """
+    log = RequestLog(columns)
+    one = router("round-robin", log, np.random.default_rng(0))
+    replicas = [ContinuousBatching(log, plan.steps, plan.limits)]
+    Fleet(log, replicas, one, ArrivalQueue(log, users)).run()
+    return RequestTimes.of(log)
+
+
+@lru_cache(maxsize=4096)
+def closed_loop(served: Served, load: Load) -> TokenTimes:
+    """Times of a closed loop on one replica, each group of ranks with its share of the users.
+
+    Raises:
+        InputError: If the model does not fit or does not run; its subclasses say which.
+    """
+    users = max(1, round(load.users / served.ranks.dp))
+    plan = _limited(served, users, load.batch_tokens)
+    times = simulated(plan, replace(load, users=users).columns, users)
+    return _token_times(times, like(served).common_log_sigma(plan.steps))
+
+
+@lru_cache(maxsize=4096)
+def split(
+    prefill: Served, prefill_count: int, decode: Served, decode_count: int, load: Load
+) -> TokenTimes:
+    """Times of a closed loop whose prompts and further tokens run on different replicas; each
+    group of ranks with requests of its own is a replica.
+
+    Args:
+        prefill: A prefill replica.
+        prefill_count: Prefill replicas.
+        decode: A decode replica.
+        decode_count: Decode replicas.
+        load: The loop.
+
+    Raises:
+        InputError: If a model does not fit or does not run; its subclasses say which.
+    """
+    first = _limited(prefill, load.users, load.batch_tokens)
+    second = _limited(decode, load.users, load.batch_tokens)
+    price, link = device_price(second.run.device), str(_FACTS["cache_link"])
+    options = replace(second.options, prefill=PrefillOptions(link=link))
+    pools = (
+        PoolPlan(second, price, decode_count * decode.ranks.dp, part="further"),
+        PoolPlan(
+            first,
+            price,
+            prefill_count * prefill.ranks.dp,
+            part="prompts",
+            link=cache_link(first, link),
+        ),
+    )
+    fleet = Deployment(pools, options, (second.run.workload.name,))
+    done = simulate(fleet, load.columns, users=load.users, streams=RandomStreams(0))
+    sigma = max(
+        like(served, is_split=True).common_log_sigma(plan_of(served).steps)
+        for served in (prefill, decode)
+    )
+    return _token_times(RequestTimes.of(done.fleet.log), sigma)
+
+
+def _limited(served: Served, users: int, batch_tokens: int) -> ReplicaPlan:
+    """A replica with room for so many users at once."""
+    return replace(plan_of(served), max_seqs=users, max_batch_tokens=max(batch_tokens, users))
+
+
+def _token_times(times: RequestTimes, sigma: float) -> TokenTimes:
+    ttft_s, tpot_s = times.ttft_s, times.tpot_s
+    return TokenTimes(
+        float(np.median(ttft_s)), float(ttft_s.mean()), float(np.median(tpot_s)), sigma
+    )
+
+
+def like(served: Served, *, is_split: bool = False) -> ServedRun:
+    """What a system's figures are like, those of its model on its engine left out."""
+    return ServedRun(plan_of(served).run, is_split, f"{served.workload.name} {served.engine}")
+
+
+def like_figure(row: FigureRow, served: ServedRun, figure: str) -> FigureRow:
+    """An answered row with the measured figures it is like, and no less than their spread.
+
+    Args:
+        row: The row.
+        served: What was served.
+        figure: As `ServedRun.setting` takes it.
+    """
+    sigma = max(row.log_sigma, served.log_sigma(figure))
+    setting = str(served.setting(figure))
+    return replace(row, log_sigma=sigma, setting=setting, origin=served.left_out)

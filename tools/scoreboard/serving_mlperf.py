@@ -1,0 +1,110 @@
+"""Suite `serving-mlperf`: what a submission to MLPerf Inference serves under its latency limit over
+what it does offline.
+
+The server scenario sends samples as a Poisson process and asks that 99 % be answered within the
+benchmark's limit. A device takes what waits, as many as it likes, as soon as it is free: the
+largest rate that keeps the limit, over the largest rate of any batch, of the same networks and
+formats as in suite `mlperf-inference`. Devices of a system share the samples evenly. Rows without
+an offline row of the same system are refused by name, and those that state less than a hundredth
+of the offline rate, which no limit explains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from accelsim.capacity.batch_queue import BatchTimes, largest_rate_per_s
+from accelsim.errors import UnsupportedOperatorError
+from accelsim.scoreboard.data_folder import DataFolder, Table, published
+from accelsim.scoreboard.mlperf_inference import MLPERF_SCHEMA, mlperf_runs
+from accelsim.scoreboard.names import device_of
+from accelsim.scoreboard.suite import Batch, register_suite
+from accelsim.scoreboard.throughput import Throughput, batch_times_s
+from accelsim.scoreboard.tiers import choose
+from tools.scoreboard.figure_rows import FigureRow, answered, figure_batches
+
+#: Latency that 99 % of the samples keep, s, by benchmark.
+_LIMITS_S: Mapping[str, float] = published("mlperf_tasks")["server_limits_s"]
+_KEY = ("round", "submitter", "system", "accelerator", "model", "framework")
+_SEED = 0
+_LEAST_SHARE = 0.01
+
+
+@register_suite(
+    "serving-mlperf",
+    "MLPerf Inference: server throughput over offline throughput",
+    (MLPERF_SCHEMA,),
+    "model",
+    quantity="server rate over offline rate",
+    has_best_alone=True,
+)
+def load(folder: DataFolder) -> list[Batch]:
+    """Server rows beside the offline rows of the same systems."""
+    table = folder.table(MLPERF_SCHEMA)
+    return [] if table is None else figure_batches(_rows(table))
+
+
+def _rows(table: Table) -> Iterator[FigureRow]:
+    server = table.take(table["scenario"] == "server")
+    is_sample = server["unit"] == "queries/s"  # a query of a server scenario is a sample
+    unit = np.where(is_sample, "samples/s", server["unit"])
+    server = replace(server, columns={**server.columns, "unit": unit})
+    offline = table.take(table["scenario"] == "offline")
+    rates = {_key(offline, row): offline["samples_per_s"][row] for row in range(len(offline))}
+    for index, run in enumerate(mlperf_runs(server)):
+        rate = rates.get(_key(server, index), float("nan"))
+        measured = float(server["samples_per_s"][index]) / rate
+        row = FigureRow(run.device, run.group, run.label, measured, refusal=run.refusal)
+        if row.refusal or run.run is None:
+            yield row
+        elif not np.isfinite(measured):
+            yield replace(row, refusal="no offline row of the same system and software")
+        elif measured < _LEAST_SHARE:
+            yield replace(row, refusal="less than a hundredth of the offline rate: a slip")
+        else:
+            yield _answered(row, run.run)
+
+
+def _answered(row: FigureRow, run: Throughput) -> FigureRow:
+    limit_s = _LIMITS_S.get(row.group.removesuffix("-99.9").removesuffix("-99"))
+    if limit_s is None:
+        return replace(row, refusal="no latency limit of the benchmark is known")
+    return answered(row, lambda: (server_over_offline(run, row.device, limit_s), float("nan")))
+
+
+def _key(table: Table, row: int) -> tuple[Any, ...]:
+    return tuple(table[name][row] for name in _KEY)
+
+
+@lru_cache(maxsize=256)
+def server_over_offline(run: Throughput, device: str, limit_s: float) -> float:
+    """The largest rate under a limit over that without one.
+
+    Args:
+        run: Networks, batches and formats.
+        device: Name in the table.
+        limit_s: Latency that 99 % keep.
+
+    Raises:
+        UnsupportedOperatorError: If no batch fits or a batch of one is too slow.
+    """
+    profile = device_of(device)
+    found = batch_times_s(run, profile, choose(profile, "best").parameters)
+    sizes = [max(1, round(samples)) for samples, _, _ in found]
+    places = [place for place, size in enumerate(sizes) if size not in sizes[:place]]
+    seconds = np.maximum.accumulate([found[place][1] for place in places])
+    held = [sizes[place] for place in places]
+    if held[0] != 1:  # batches smaller than any that submitters publish take its time
+        held, seconds = [1, *held], np.concatenate([seconds[:1], seconds])
+    times = BatchTimes(tuple(held), tuple(seconds.tolist()))
+    best = max(size / time_s for size, time_s in zip(held, seconds.tolist(), strict=True))
+    rate = largest_rate_per_s(times, limit_s, held[-1], np.random.default_rng(_SEED))
+    if not rate:
+        name = run.stages[0].workload.name
+        raise UnsupportedOperatorError(profile.name, name, "no batch is answered within the limit")
+    return float(rate / best)

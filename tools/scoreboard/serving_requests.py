@@ -1,0 +1,147 @@
+"""Suite `serving-vllm`: a vLLM server's requests, one by one, on two cards.
+
+Llama-3.1-8B on an RTX 4090 and an RTX PRO 6000, 300 requests of a trace each (LLMServingSim's
+benchmark), far above what either serves at once. Arrivals are the times requests were queued;
+128 sequences at most, as both runs show. The host's time per step is fitted to the mean time per
+token of one card's requests, by halving a bracket of simulations; the *other* card's requests are
+then predicted with it. Intervals are those of predicted step times.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from accelsim import catalog
+from accelsim.estimation.options import RunOptions
+from accelsim.scoreboard.data_folder import DataFolder, Table, published, schema
+from accelsim.scoreboard.names import workload_of
+from accelsim.scoreboard.suite import Batch, register_suite
+from accelsim.serving.loads.requests import RequestColumns
+from accelsim.serving.measures import RequestTimes
+from accelsim.serving.options import ServingOptions
+from accelsim.serving.plan import ReplicaPlan, replica_plan
+from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.options import ModelOptions
+from tools.scoreboard.figure_rows import FigureRow, answered, figure_batches
+from tools.scoreboard.served_systems import simulated
+
+REQUESTS_SCHEMA = schema("serving/vllm_requests_measured.csv")
+_CARDS: Mapping[str, str] = published("serving_systems")["cards"]
+_MAX_SEQS = 128
+#: Bracket of the host's time per step, s, and its halvings.
+_MOST_OVERHEAD_S, _HALVINGS = 0.01, 7
+
+
+@register_suite(
+    "serving-vllm",
+    "requests of a vLLM server on two cards, each with the other's host overhead",
+    (REQUESTS_SCHEMA,),
+    "operator",
+    has_best_alone=True,
+)
+def load(folder: DataFolder) -> list[Batch]:
+    """Means and percentiles of TTFT, TPOT and whole requests."""
+    table = folder.filled(REQUESTS_SCHEMA)
+    if table is None:
+        return []
+    cards = {name: _Card(name, table) for name in np.unique(table["hardware"]).tolist()}
+    rows: list[FigureRow] = []
+    for name, card in cards.items():
+        others = [other for key, other in cards.items() if key != name]
+        rows += _rows(card, others)
+    return figure_batches(rows)
+
+
+class _Card:
+    """One card's requests, and the replica that is predicted to serve them."""
+
+    def __init__(self, name: str, table: Table) -> None:
+        rows = table.take(table["hardware"] == name)
+        rows = rows.take(np.argsort(rows["queued_ts"], kind="stable"))
+        self.name, self.rows, self.model = name, rows, str(rows["model"][0])
+        lengths = (rows[column].astype(np.int64) for column in ("input_toks", "output_toks"))
+        self.columns = RequestColumns(rows["queued_ts"] - rows["queued_ts"][0], *lengths)
+
+    def measured(self) -> dict[str, float]:
+        """Figures of what was measured."""
+        rows = self.rows
+        first_s, last_s = rows["first_token_ts"], rows["last_token_ts"]
+        further = np.maximum(rows["output_toks"] - 1, 1)
+        queued_s = rows["queued_ts"]
+        return _figures(first_s - queued_s, (last_s - first_s) / further, last_s - queued_s)
+
+    def predicted(self, overhead_s: float | None) -> dict[str, float]:
+        """Figures of what is simulated with a host overhead; the engine's own where None."""
+        return dict(_predicted(self, overhead_s))
+
+    def overhead_s(self) -> float:
+        """The host's time per step that gives the measured mean time per token."""
+        wanted = self.measured()["TPOT mean"]
+        low, high = 0.0, _MOST_OVERHEAD_S
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (low + high)
+            is_less = self.predicted(middle)["TPOT mean"] < wanted
+            low, high = (middle, high) if is_less else (low, middle)
+        return low
+
+    def log_sigma(self) -> float:
+        """Spread of predicted step times that all have in common."""
+        steps = self.plan(None).steps
+        return steps.log_sigma * math.sqrt(steps.common_fraction)
+
+    def plan(self, overhead_s: float | None) -> ReplicaPlan:
+        """The replica."""
+        return _plan(self.model, _CARDS[self.name], overhead_s)
+
+
+@lru_cache(maxsize=64)
+def _predicted(card: _Card, overhead_s: float | None) -> tuple[tuple[str, float], ...]:
+    times: RequestTimes = simulated(card.plan(overhead_s), card.columns)
+    return tuple(_figures(times.ttft_s, times.tpot_s, times.e2e_s).items())
+
+
+@lru_cache(maxsize=8)
+def _tabulated(model: str, device: str) -> ReplicaPlan:
+    options = ServingOptions(engine="vllm", max_seqs=_MAX_SEQS, prefix_cache=False)
+    run = RunOptions(model=ModelOptions(precision="bf16"))
+    workload = workload_of(model)
+    return replica_plan(workload, catalog.device(device), run, options, max_context=8192)
+
+
+def _plan(model: str, device: str, overhead_s: float | None) -> ReplicaPlan:
+    plan = _tabulated(model, device)
+    if overhead_s is None:
+        return plan
+    steps: Any = plan.steps
+    return replace(plan, steps=replace(steps, overhead_s=overhead_s))
+
+
+def _figures(ttft_s: FloatArray, tpot_s: FloatArray, e2e_s: FloatArray) -> dict[str, float]:
+    found = {}
+    for name, values in (("TTFT", ttft_s), ("TPOT", tpot_s), ("e2e", e2e_s)):
+        found[f"{name} mean"] = float(values.mean())
+        marks = np.percentile(values, (50, 99))
+        found |= {f"{name} p50": float(marks[0]), f"{name} p99": float(marks[1])}
+    return found
+
+
+def _rows(card: _Card, others: list[_Card]) -> list[FigureRow]:
+    def predict(quantity: str) -> tuple[float, float]:
+        overhead_s = float(np.mean([other.overhead_s() for other in others])) if others else None
+        return card.predicted(overhead_s)[quantity], card.log_sigma()
+
+    found = []
+    for quantity, value in card.measured().items():
+        row = FigureRow(_CARDS.get(card.name, card.name), quantity, card.name, value)
+        if card.name not in _CARDS:
+            row = replace(row, refusal=f"no profile of {card.name}")
+        else:
+            row = answered(row, lambda quantity=quantity: predict(quantity))  # type: ignore[misc]
+        found.append(row)
+    return found

@@ -1,0 +1,259 @@
+"""Suites `serving-tpot`, `serving-ttft`, `serving-ttft-mean`: language models served on H200 nodes
+by vLLM, SGLang and TensorRT-LLM, dense and mixtures of experts, prefill and decoding together and
+apart.
+
+The table (aiconfigurator-core's end-to-end file, used to score and never to fit) states model,
+format, ranks, lengths and requests in flight. What it does not state is as the public InferenceMAX
+harness does it: a closed loop of C users, lengths uniform between 0.8 and 1 of those stated, 10 C
+requests, no end-of-sequence, no prefix cache, at most C sequences and 8,192 tokens a step. Times
+to the first token are compared as medians, and as means in a suite beside it: the measured ones
+rise with C by a twentieth of a prompt's time per user, whatever the length of the answers, as
+means over ten requests per user do whose first come all at once. Where the harness starts a server
+otherwise (FP8 cache, tokens of a step, share of memory), `serving_systems` says so. Formats of 4
+bits are of weights alone: an H200 has no such arithmetic.
+
+Ranks: where a row gives as many expert-tensor ranks as expert ranks and the product as its ranks
+(64 on a node of 8), both are the same ranks. Rows that state no numbers of prefill and decode
+replicas do not say which system was measured, those alike in all that they state differ by up to
+2.5 times: they are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from accelsim.dtype import Precision
+from accelsim.dtype import precision as find_precision
+from accelsim.errors import InvalidValueError, UnknownNameError
+from accelsim.frozen import frozen
+from accelsim.plain import Values
+from accelsim.scoreboard.data_folder import DataFolder, published, schema
+from accelsim.scoreboard.names import device_of, note_unknown_devices, workload_of
+from accelsim.scoreboard.suite import Batch, register_suite
+from accelsim.serving.trust import ServedRun
+from accelsim.workloads.checkpoints.quantization import published_precision
+from accelsim.workloads.model import Workload
+from tools.scoreboard.figure_rows import FigureRow, answered, figure_batches
+from tools.scoreboard.served_systems import (
+    Load,
+    Ranks,
+    Served,
+    TokenTimes,
+    closed_loop,
+    like,
+    like_figure,
+    split,
+)
+
+TOKENS_SCHEMA = schema("serving/measured_ttft_tpot_h200.csv")
+_FACTS: Values = published("serving_systems")
+_USERS = re.compile(r"silicon_concurrency=(\d+)")
+_LEAST_SHARE = 0.8
+_BATCH_TOKENS = 8192
+#: Figures whose residuals are the spread of others like them; means have the medians'.
+_MEDIANS = frozenset({"ttft_s", "tpot_s"})
+_NOT_STATED = "the row states no numbers of prefill and decode replicas"
+
+
+@register_suite(
+    "serving-tpot",
+    "language models served on H200 nodes: time per output token",
+    (TOKENS_SCHEMA,),
+    "model",
+    quantity="time per output token, s",
+    has_best_alone=True,
+)
+def load_tpot(folder: DataFolder) -> list[Batch]:
+    """Median times per further token."""
+    return figure_batches(_rows(folder, "silicon_tpot_ms", "tpot_s"))
+
+
+@register_suite(
+    "serving-ttft",
+    "language models served on H200 nodes: time to the first token",
+    (TOKENS_SCHEMA,),
+    "model",
+    quantity="time to the first token, s",
+    has_best_alone=True,
+)
+def load_ttft(folder: DataFolder) -> list[Batch]:
+    """Median times to the first token."""
+    return figure_batches(_rows(folder, "silicon_ttft_ms", "ttft_s"))
+
+
+@register_suite(
+    "serving-ttft-mean",
+    "the same, as the mean over all requests of the loop",
+    (TOKENS_SCHEMA,),
+    "model",
+    quantity="time to the first token, s",
+    has_best_alone=True,
+)
+def load_ttft_mean(folder: DataFolder) -> list[Batch]:
+    """Mean times to the first token."""
+    return figure_batches(_rows(folder, "silicon_ttft_ms", "ttft_mean_s"))
+
+
+def _rows(folder: DataFolder, column: str, figure: str) -> Iterator[FigureRow]:
+    table = folder.table(TOKENS_SCHEMA)
+    if table is None:
+        return
+    note_unknown_devices(folder, table, "system")
+    for index in range(len(table)):
+        cells = {name: table[name][index] for name in table.columns}
+        yield _row(cells, float(cells[column]) * 1e-3, figure)
+
+
+def _row(cells: Values, measured_s: float, figure: str) -> FigureRow:
+    model, backend, mode = (str(cells[name]) for name in ("model_path", "backend", "mode"))
+    users = _users(cells)
+    label = f"{model} {cells['isl']:g}+{cells['osl']:g}, {users} users"
+    row = FigureRow(str(cells["system"]), f"{model} ({backend}, {mode})", label, measured_s)
+    if not np.isfinite(measured_s) or not users:
+        return replace(row, refusal="no such time, or no requests in flight, in the row")
+    if mode == "disagg" and not np.isfinite(cells["decode_num_workers"]):
+        return replace(row, refusal=_NOT_STATED)
+    system = _System(cells, users)
+
+    def predict() -> tuple[float, float]:
+        times = system.times()
+        return getattr(times, figure), times.log_sigma
+
+    found = answered(row, predict)
+    if found.refusal:
+        return found
+    like_it = like_figure(found, system.like(), figure.partition("_")[0])
+    return like_it if figure in _MEDIANS else replace(like_it, setting="")
+
+
+def _users(cells: Values) -> int:
+    """Requests in flight: of the system, where the source says them."""
+    found = _USERS.search(str(cells["silicon_data_source"]))
+    if found:
+        return int(found.group(1))
+    return int(np.nan_to_num(cells["batch_size"]))
+
+
+@frozen
+class _System:
+    """One row's system."""
+
+    cells: Values
+    users: int
+
+    def times(self) -> TokenTimes:
+        """Predicted times.
+
+        Raises:
+            InputError: If the model is unknown or does not run; its subclasses say which.
+        """
+        prompt, output = (_length(self.cells[name]) for name in ("isl", "osl"))
+        load = Load(self.users, prompt, output, self._batch_tokens)
+        if self.cells["mode"] == "agg":
+            return closed_loop(self._served(""), load)
+        counts = [self._count(f"{part}_num_workers") for part in ("prefill", "decode")]
+        prefill, decode = self._served("prefill_"), self._served("decode_")
+        return split(prefill, counts[0], decode, counts[1], load)
+
+    @property
+    def _asked(self) -> Values:
+        """What the harness asks of this server."""
+        workload = served_workload(str(self.cells["model_path"]))
+        asked: Values = _FACTS["harness"].get(f"{self.cells['backend']}/{workload.name}", {})
+        return asked
+
+    @property
+    def _batch_tokens(self) -> int:
+        """Tokens of a step."""
+        tokens = self._asked.get("batch_tokens", _BATCH_TOKENS)
+        is_sequence = tokens == "sequence"
+        return round(self.cells["isl"] + self.cells["osl"]) if is_sequence else int(tokens)
+
+    def like(self) -> ServedRun:
+        """What the system's figures are like."""
+        is_split = self.cells["mode"] != "agg"
+        return like(self._served("decode_" if is_split else ""), is_split=is_split)
+
+    def _served(self, part: str) -> Served:
+        cells = self.cells
+        workload = served_workload(str(cells["model_path"]))
+        backend = str(cells["backend"])
+        engine = _FACTS["engines"].get(backend)
+        if engine is None:
+            known = sorted(_FACTS["engines"])
+            raise UnknownNameError("engine", backend, known, f"Engines: {', '.join(known)}.")
+        if self._count(f"{part}pp_size") > 1:
+            raise InvalidValueError("pp_size", cells[f"{part}pp_size"], "1: stages are not asked")
+        names = ("tp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
+        ranks = layout(*(self._count(part + name) for name in names))
+        precision = served_precision(workload, str(cells["model_path"]), str(cells["precision"]))
+        device = device_of(str(cells["system"])).name
+        kept = {name: self._asked.get(name) for name in ("kv_format", "memory_fraction")}
+        return Served(workload, precision, engine, device, ranks, **kept)
+
+    def _count(self, name: str) -> int:
+        """A number of ranks or replicas; 1 where the row does not state it."""
+        value = self.cells[name]
+        return max(int(value), 1) if np.isfinite(value) else 1
+
+
+def layout(tp: int, dp: int, expert_tp: int, expert_ranks: int) -> Ranks:
+    """How a replica's devices share a model.
+
+    Args:
+        tp: Ranks that share heads, as stated.
+        dp: Groups of ranks with requests of their own, as stated.
+        expert_tp: Ranks that share the columns of an expert.
+        expert_ranks: Ranks that share the experts.
+    """
+    if expert_tp == expert_ranks > 1 and tp * dp == expert_tp * expert_ranks:
+        return (
+            Ranks(expert_ranks, 1, expert_ranks) if tp > 1 else Ranks(1, expert_ranks, expert_ranks)
+        )
+    groups = max(dp, expert_tp * expert_ranks // tp)
+    return Ranks(tp, groups, tp * groups) if groups > 1 else Ranks(tp, 1, expert_ranks)
+
+
+def _length(stated: float) -> str:
+    return f"uniform:{max(round(_LEAST_SHARE * stated), 1)}-{round(stated)}"
+
+
+@lru_cache(maxsize=64)
+def served_workload(path: str) -> Workload:
+    """The model, whatever the organisation that publishes it.
+
+    Args:
+        path: Name of its repository.
+
+    Raises:
+        UnknownNameError: If there is none, or operators of it are not modelled.
+    """
+    name = _FACTS["models"].get(base := path.rpartition("/")[2].lower(), base)
+    reason = _FACTS["refused"].get(name)
+    if reason:
+        raise InvalidValueError("model", path, reason)
+    return workload_of(name)
+
+
+def served_precision(workload: Workload, path: str, form: str) -> Precision:
+    """The precision of a row: as the checkpoint is published, where it is so in that format.
+
+    Args:
+        workload: The model.
+        path: Its name in the table.
+        form: The format that the row states.
+
+    Raises:
+        UnknownNameError: If there is no such format.
+    """
+    asked = find_precision(_FACTS["formats"].get(form, form))
+    own = workload.quantised
+    if path.rpartition("/")[2].lower() in _FACTS["block_scaled"]:
+        own = published_precision({"quantization_config": _FACTS["block_scaled_config"]})
+    is_own = own is not None and round(own.weight.bytes, 1) == round(asked.weight.bytes, 1)
+    return own if own is not None and is_own else asked
