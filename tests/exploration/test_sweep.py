@@ -17,7 +17,6 @@ from hypothesis import settings
 
 import accelsim
 from accelsim.errors import InputError, OutputError, ProfileError
-from accelsim.exploration.sweeps import run
 from accelsim.exploration.sweeps.batch import compute
 from accelsim.exploration.sweeps.executors import worker_pool
 from accelsim.exploration.sweeps.points import point_groups
@@ -25,6 +24,8 @@ from accelsim.exploration.sweeps.results import points
 from accelsim.exploration.sweeps.run import sweep
 from accelsim.exploration.sweeps.spec import load_sweep
 from accelsim.report.saved import read_result
+from accelsim.exploration.sweeps import content, run
+from accelsim.exploration.sweeps.content import content_hashes
 
 pytest.importorskip("pyarrow")
 
@@ -209,42 +210,39 @@ def test_a_folder_made_before_an_edit_is_refused_by_name(tmp_path, monkeypatch):
         sweep(spec, tmp_path / "there", workers=1)
 
 
-def killed_until_whole(spec, out, kills, seed, wait_s):
-    """Sweep in processes that are killed, with all their workers, at random moments; then to the
-    end.
-    """
-    code = f"import accelsim; accelsim.sweep({str(spec)!r}, {str(out)!r}, workers=1)"
-    generator = np.random.default_rng(seed)
-    for _ in range(kills):
-        child = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, start_new_session=True)
-        while child.poll() is None and not (out / "index.sqlite").exists():
-            time.sleep(0.02)
-        time.sleep(float(generator.uniform(0, wait_s)))
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-    return sweep(spec, out, workers=1)
+def test_a_folder_made_with_other_prices_or_parameters_is_refused(tmp_path, monkeypatch):
+    prices = tmp_path / "prices.csv"
+    row = "provider,region,instance,device,on_demand_usd_per_hour,source\nme,here,one,t4,{},test\n"
+    prices.write_text(row.format(0.01), encoding="utf-8")
+    monkeypatch.setenv("ACCELSIM_PRICE_PATH", str(prices))
+    sweep(GRID, tmp_path / "out", workers=1)
+    prices.write_text(row.format(0.02), encoding="utf-8")
+    with pytest.raises(OutputError, match=r"before prices changed\. Sweep into another folder"):
+        sweep(GRID, tmp_path / "out", workers=1)
+    monkeypatch.delenv("ACCELSIM_PRICE_PATH")
+    with pytest.raises(OutputError, match="before prices changed"):
+        sweep(GRID, tmp_path / "out", workers=1)
 
 
-@pytest.mark.law
-def test_resumes_exactly_once_after_kills(tmp_path):
-    """5 kills, or 100: an interrupted sweep has every point once, as one that was not has."""
-    spec = tmp_path / "spec.yaml"
-    spec.write_text(
-        "name: killed\nvary:\n  model: [resnet-18, mobilenet-v2, bert-base]\n"
-        "  device: [t4, l4, a10g, v100-sxm2-16gb, a100-sxm-40gb, h100-sxm-80gb]\n"
-        f"  batch: {list(range(1, 101))}\n",
-        encoding="utf-8",
-    )
-    whole = ordered(sweep(spec, tmp_path / "whole", workers=1))
-    kills, rounds = (10, 10) if settings.default.max_examples > 200 else (5, 1)
-    for seed in range(rounds):
-        out = tmp_path / f"out{seed}"
-        result = killed_until_whole(spec, out, kills, seed, wait_s=1.2)
-        assert ordered(result).equals(whole)
-        assert result.point_count == len(whole) == 1800
-        with sqlite3.connect(out / "index.sqlite") as index:
-            assert index.execute("select sum(length(points)) / 16 from part").fetchone() == (1800,)
+def test_parameters_and_the_catalogue_of_a_scenario_are_content(tmp_path, monkeypatch):
+    monkeypatch.setattr(content, "data_root", lambda: tmp_path)
+    for edited, role in (
+        ("calibration/class/gpu.yaml", "parameters"),
+        ("calibration/stacks/vllm.yaml", "parameters"),
+        ("device_profiles/gpu/t4.yaml", "catalogue"),
+        ("workloads/bert.yaml", "catalogue"),
+    ):
+        before = content_hashes({"scenario": ["plan.yaml"]})
+        (tmp_path / edited).parent.mkdir(parents=True)
+        (tmp_path / edited).write_text("edited", encoding="utf-8")
+        after = content_hashes({"scenario": ["plan.yaml"]})
+        assert [name for name in before if before[name] != after[name]] == [role]
+
+
+def test_a_clusters_content_is_that_of_its_device_too(monkeypatch):
+    before = content_hashes({"cluster": ["dgx-h100"]})
+    monkeypatch.setattr(content, "device_parts", lambda device: {"device": f"edited {device.name}"})
+    assert content_hashes({"cluster": ["dgx-h100"]}) != before
 
 
 def test_a_full_disk_keeps_what_is_there(tmp_path):

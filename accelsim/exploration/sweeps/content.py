@@ -1,8 +1,11 @@
-"""Content of what a sweep runs, so that its folder is not gone on with after that was edited."""
+"""Content of what a sweep rests on, so that its folder is not gone on with after an edit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +13,12 @@ import accelsim
 from accelsim import catalog
 from accelsim.catalog import clusters as cluster_catalog
 from accelsim.catalog import workloads as workload_catalog
+from accelsim.cost.fitted import calibration_folders
+from accelsim.economics.price import PRICE_PATH_VARIABLE, prices_folder
 from accelsim.errors import AccelsimError
 from accelsim.estimation.run import device_parts, workload_parts
-from accelsim.files.datafile import read_text
+from accelsim.files.datafile import data_root, read_text
+from accelsim.plain import Document
 from accelsim.result import Provenance
 
 #: Fields that name something with content of its own, and what that is.
@@ -23,33 +29,72 @@ _ROLES = {
     "cluster": "cluster",
     "scenario": "scenario",
 }
+#: Class-wide parameters, stacks and engines, in ``calibration``.
+_PARAMETERS = ("class/*", "stacks/*", "engines/*", "EVIDENCE.json")
+#: Files of the user's own folders.
+_OWN = "*.[yj]*"
 
 
 def content_hashes(values: Mapping[str, Iterable[Any]]) -> dict[str, str]:
     """Hash of each device (with its overlay) and model of a sweep, by its name, as results carry
-    them, and of each cluster and scenario; empty for what does not exist, which becomes different
-    once it does.
+    them, of each cluster and scenario, and of what all points share: prices and parameters, and
+    the catalogue that a scenario chooses from. Empty for what does not exist, which becomes
+    different once it does.
 
     Args:
         values: Values of each field.
     """
-    return {
+    named = {
         f"{role} {name}": _hash(role, str(name))
         for field, role in _ROLES.items()
         for name in sorted({str(value) for value in values.get(field, ()) if value is not None})
     }
+    listed = filter(None, os.environ.get(PRICE_PATH_VARIABLE, "").split(os.pathsep))
+    shared: dict[str, Iterable[Path]] = {
+        "prices": [*prices_folder().glob("*"), *map(Path, listed)],
+        "parameters": _matching(data_root() / "calibration", _PARAMETERS),
+    }
+    if "scenario" in values:
+        shared["catalogue"] = _catalogue()
+    return named | {role: _hash_of_files(paths) for role, paths in shared.items()}
 
 
 def _hash(role: str, name: str) -> str:
     try:
-        if role == "model":
-            parts = workload_parts(workload_catalog.workload(name))
-        elif role == "device":
-            parts = device_parts(catalog.device(name))
-        elif role == "cluster":
-            parts = {role: cluster_catalog.cluster(name)}
-        else:
-            parts = {role: read_text(Path(name))}
+        parts = _parts(role, name)
     except (AccelsimError, OSError):
         return ""
     return " ".join(Provenance(accelsim.__version__, None, parts).data_hashes.values())
+
+
+def _parts(role: str, name: str) -> Document:
+    if role == "model":
+        return workload_parts(workload_catalog.workload(name))
+    if role == "device":
+        return device_parts(catalog.device(name))
+    if role == "cluster":
+        cluster = cluster_catalog.cluster(name)
+        return {role: cluster} | device_parts(catalog.device(cluster.node.device_name))
+    return {role: read_text(Path(name))}
+
+
+def _matching(folder: Path, patterns: Iterable[str]) -> Iterator[Path]:
+    return (path for pattern in patterns for path in folder.glob(pattern))
+
+
+def _catalogue() -> Iterator[Path]:
+    """Files of devices, their overlays and models, the user's own among them."""
+    yield from _matching(data_root(), ("device_profiles/**/*.yaml", "workloads/**/*.yaml"))
+    overlays = (folder / "fitted" for folder in calibration_folders())
+    listed = os.environ.get(workload_catalog.SEARCH_PATH_VARIABLE, "").split(os.pathsep)
+    for folder in (*catalog.device_search_path(), *overlays, *map(Path, filter(None, listed))):
+        yield from folder.glob(_OWN)
+
+
+def _hash_of_files(paths: Iterable[Path]) -> str:
+    """Of their names and contents in whatever order, without those that cannot be read."""
+    found = set()
+    for path in paths:
+        with suppress(OSError):
+            found.add(blake2b(path.name.encode() + b"\0" + path.read_bytes()).digest())
+    return blake2b(b"".join(sorted(found)), digest_size=8).hexdigest()
