@@ -1,7 +1,8 @@
 """Entry point: turns every error into one line and an exit code.
 
 0: done. 2: wrong input or usage, with one line on standard error. 1: an error of accelsim itself;
-the line says how to see its traceback. 130: interrupted; the line says what is kept.
+the line says how to see its traceback. 130, 143: interrupted by Ctrl-C or by SIGTERM; the line says
+what is kept.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NoReturn
 
@@ -36,8 +39,8 @@ _COMPLETED = "_ACCELSIM_COMPLETE"
 _AGAIN = "the same command starts again"
 #: Characters of a word that an error repeats, more than names and paths have.
 _LONGEST_WORD = 400
-#: Exit code after Ctrl-C.
-INTERRUPTED = 130
+#: Exit codes after Ctrl-C and after SIGTERM.
+INTERRUPTED, TERMINATED = 130, 143
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -81,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _say_interrupted()
         sys.exit(INTERRUPTED)
     except SystemExit as ended:
-        if ended.code == INTERRUPTED:  # the parser's own, where a command was interrupted
+        if ended.code in {INTERRUPTED, TERMINATED}:  # the parser's own, or `terminable`
             _say_interrupted()
         raise
     except Exception as error:  # noqa: BLE001  (the last resort: a line instead of a traceback)
@@ -91,6 +94,16 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         )
         _fail(f"{name}: {error}. {hint}", _OWN_ERROR, error)
     sys.exit(0)
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Have SIGTERM end what is done here in order, as Ctrl-C does."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def end_interrupted(kept: str) -> NoReturn:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from accelsim.cli.entry import KEPT
+from accelsim.cli.entry import KEPT, terminable
 from accelsim.cli.options import with_help
 from accelsim.cli.report_file import check_report, command_text
 from accelsim.errors import InvalidValueError
@@ -38,7 +38,7 @@ def sweep(
     check_report(report, force=force)
     limits = _limits(slo, budget, report)
     KEPT.set(lambda: f"{out} keeps the points that are finished; the same command goes on")
-    with progress_bar("sweep", unit="points", quiet=quiet) as told:
+    with terminable(), progress_bar("sweep", unit="points", quiet=quiet) as told:
         result = run_sweep(
             spec,
             out,

@@ -13,19 +13,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
 import accelsim
 from accelsim.errors import InputError, OutputError, ProfileError
+from accelsim.exploration.sweeps import content, run
 from accelsim.exploration.sweeps.batch import compute
+from accelsim.exploration.sweeps.content import content_hashes
 from accelsim.exploration.sweeps.executors import worker_pool
 from accelsim.exploration.sweeps.points import point_groups
 from accelsim.exploration.sweeps.results import points
 from accelsim.exploration.sweeps.run import sweep
 from accelsim.exploration.sweeps.spec import load_sweep
 from accelsim.report.saved import read_result
-from accelsim.exploration.sweeps import content, run
-from accelsim.exploration.sweeps.content import content_hashes
 
 pytest.importorskip("pyarrow")
 

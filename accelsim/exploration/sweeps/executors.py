@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import active_children, get_context, resource_tracker
+from multiprocessing import active_children, get_context, parent_process, resource_tracker
+from threading import Thread
 from typing import Any
 
 import accelsim
@@ -59,7 +61,8 @@ class _Processes(Executor):
         self._pool = self._started()
 
     def _started(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(self._count, mp_context=get_context("spawn"))
+        context = get_context("spawn")
+        return ProcessPoolExecutor(self._count, context, initializer=_end_with_parent)
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **keywords: Any) -> Future[Any]:
         with _interrupts_held():
@@ -78,6 +81,18 @@ class _Processes(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self._pool.shutdown(wait, cancel_futures=cancel_futures)
+
+
+def _end_with_parent() -> None:
+    """Have this process end when the one that started it does, however that ends."""
+
+    def wait() -> None:
+        parent = parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    Thread(target=wait, daemon=True).start()
 
 
 @contextmanager
