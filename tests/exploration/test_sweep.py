@@ -252,7 +252,7 @@ def test_a_full_disk_keeps_what_is_there(tmp_path):
         f"accelsim.sweep({GRID!r}, {str(tmp_path)!r}, workers=1)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, check=False, capture_output=True, text=True
+        [sys.executable, "-B", "-c", code], cwd=ROOT, check=False, capture_output=True, text=True
     )
     assert done.returncode == 1
     assert "OutputError" in done.stderr
