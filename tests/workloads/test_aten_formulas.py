@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from accelsim.dtype import precision  # noqa: E402
-from accelsim.workloads.capture import (  # noqa: E402, F401 (they register their formulas)
+from accelsim.workloads.capture.torch import (  # noqa: E402, F401 (they register their formulas)
     aten_lookups,
     aten_memory,
     aten_reductions,
