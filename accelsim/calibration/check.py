@@ -21,6 +21,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from accelsim.confidence.quantiles import Z90
 from accelsim.errors import AccelsimError, InvalidValueError, ProfileError
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from accelsim.hardware.profile import CpuProfile
     from accelsim.workloads.graph import OperatorGraph
 
-#: Standard deviations of a normal distribution that hold 90 %.
-Z90 = 1.6448536269514722
 #: A model is run in at least so many fresh processes where the first shows page faults or repeats
 #: further apart than this, and in more, up to a limit, until the standard error of their mean is
 #: below a share of it.

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.calibration.least_squares import fit_nonnegative
-from accelsim.calibration.measured_rows import measured_graph
 from accelsim.calibration.measurement.case import Case
-from accelsim.calibration.run_file import CalibrationRun, Measurement
+from accelsim.calibration.run_file import CalibrationRun, Measurement, measured_graph
 from accelsim.cost.cpu.fitted_kernels import FittedKernels, KernelFit, Key
 from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_terms
 from accelsim.cost.cpu.kernels import kernel_names, substitute

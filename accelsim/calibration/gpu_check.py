@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from accelsim.calibration.check import Z90, CheckCase, Prediction, model_graph
+from accelsim.calibration.check import CheckCase, Prediction, model_graph
 from accelsim.calibration.gpu_fit import gpu_profile
 from accelsim.calibration.run_file import CalibrationRun
 from accelsim.catalog import device_names
+from accelsim.confidence.quantiles import Z90
 from accelsim.cost.background import background_power_w
 from accelsim.cost.fitted import FittedParameters
 from accelsim.cost.gpu import GpuParameters, cost_gpu

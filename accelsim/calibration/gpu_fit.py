@@ -30,9 +30,8 @@ from accelsim.calibration.fit.power import fit_power
 from accelsim.calibration.fit.residuals import family_parts, family_residuals
 from accelsim.calibration.held_out import HeldOut
 from accelsim.calibration.least_squares import fit_nonnegative
-from accelsim.calibration.measured_rows import measured_graph
 from accelsim.calibration.measurement.case import Case
-from accelsim.calibration.run_file import CalibrationRun, Measurement
+from accelsim.calibration.run_file import CalibrationRun, Measurement, measured_graph
 from accelsim.cost.fitted import FittedParameters, read_fitted
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.table import Execution

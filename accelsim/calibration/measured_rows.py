@@ -6,14 +6,10 @@ needs no description of operators of its own, and no torch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Mapping
+from typing import Any, Self
 
 from accelsim.frozen import frozen
-
-if TYPE_CHECKING:
-    from accelsim.calibration.run_file import Measurement
-    from accelsim.workloads.graph import OperatorGraph
 
 _LARGEST = 2**53
 
@@ -81,28 +77,3 @@ class MeasuredRow:
             raise ValueError(
                 f"row.dims has {len(self.dims)} dimensions, {self.kind} at most {most}"
             )
-
-
-def measured_graph(measurements: Sequence[Measurement]) -> OperatorGraph:
-    """One row per measurement, chained.
-
-    Args:
-        measurements: Measurements whose ``row`` is known.
-    """
-    from accelsim.workloads.graph import OperatorGraph
-    from accelsim.workloads.operator import DIMENSIONS, OperatorKind
-
-    rows = [m.row for m in measurements if m.row is not None]
-    columns: dict[str, Any] = {
-        name: [getattr(row, name) for row in rows] for name in MeasuredRow.__dataclass_fields__
-    }
-    widths = [len(DIMENSIONS[OperatorKind[row.kind.upper()]]) for row in rows]
-    columns["dims"] = [
-        [*row.dims, *(0,) * (width - len(row.dims))]
-        for row, width in zip(rows, widths, strict=True)
-    ]
-    columns["dtype"] = [m.case.dtype for m in measurements]
-    columns["path"] = [""] * len(rows)
-    columns["saved_bytes"] = [0.0] * len(rows)
-    columns["dependencies"] = [[place - 1] if place else [] for place in range(len(rows))]
-    return OperatorGraph.from_dict(columns)

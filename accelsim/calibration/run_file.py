@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from accelsim.calibration.measured_rows import MeasuredRow, is_size
 from accelsim.calibration.measurement.case import CASE_VERSION, Case
@@ -24,6 +24,9 @@ from accelsim.errors import InvalidValueError, OutputError, ProfileError
 from accelsim.files.plainfile import MOST_VALUES, open_plain
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
+
+if TYPE_CHECKING:
+    from accelsim.workloads.graph import OperatorGraph
 
 SCHEMA = "accelsim-calibration-run"
 VERSION = 2
@@ -387,3 +390,28 @@ def calibration_lock(folder: str | Path | None = None) -> Iterator[Path]:
         yield place
     finally:
         lock.release()
+
+
+def measured_graph(measurements: Sequence[Measurement]) -> OperatorGraph:
+    """One row per measurement, chained.
+
+    Args:
+        measurements: Measurements whose ``row`` is known.
+    """
+    from accelsim.workloads.graph import OperatorGraph
+    from accelsim.workloads.operator import DIMENSIONS, OperatorKind
+
+    rows = [m.row for m in measurements if m.row is not None]
+    columns: dict[str, Any] = {
+        name: [getattr(row, name) for row in rows] for name in MeasuredRow.__dataclass_fields__
+    }
+    widths = [len(DIMENSIONS[OperatorKind[row.kind.upper()]]) for row in rows]
+    columns["dims"] = [
+        [*row.dims, *(0,) * (width - len(row.dims))]
+        for row, width in zip(rows, widths, strict=True)
+    ]
+    columns["dtype"] = [m.case.dtype for m in measurements]
+    columns["path"] = [""] * len(rows)
+    columns["saved_bytes"] = [0.0] * len(rows)
+    columns["dependencies"] = [[place - 1] if place else [] for place in range(len(rows))]
+    return OperatorGraph.from_dict(columns)

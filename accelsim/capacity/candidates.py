@@ -13,6 +13,7 @@ import numpy as np
 from accelsim import catalog
 from accelsim.capacity.batch_queue import BatchTimes, largest_rate_per_s, latencies_s
 from accelsim.capacity.scenario import BatchJob, Candidates, Owned, Service
+from accelsim.confidence.quantiles import Z90
 from accelsim.cost.idle import idle_power_w
 from accelsim.economics.carbon import grid_kgco2e_per_kwh, pue_ratio
 from accelsim.economics.offer import Offer, Quote
@@ -27,8 +28,6 @@ OWNED = "owned"
 _CLASSES = ("cpu", "gpu", "fpga", "asic", "tpu")
 #: Requests of one draw; 10 lie beyond the 99th percentile.
 _DRAWN_REQUESTS = 1000
-#: Two-sided 90 % interval: its end is this many standard deviations from the middle.
-_Z90 = 1.6448536269514722
 
 
 @frozen
@@ -342,7 +341,7 @@ def device_answer(service: Service | BatchJob, device: str) -> DeviceAnswer | st
 
 def _answer(device: DeviceProfile, columns: Mapping[str, Any], limit_s: float) -> DeviceAnswer:
     latency = np.maximum.accumulate(columns["latency_s"])
-    spread = np.log(columns["latency_high_s"] / columns["latency_s"]).max() / _Z90
+    spread = np.log(columns["latency_high_s"] / columns["latency_s"]).max() / Z90
     idle_w = idle_power_w(device)
     idle_j = (math.nan if idle_w is None else idle_w) / columns["throughput_per_s"]
     dynamic = np.maximum(columns["energy_per_sample_j"] - idle_j, 0.0)

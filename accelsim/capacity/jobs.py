@@ -18,15 +18,13 @@ import numpy as np
 
 from accelsim.capacity.candidates import Candidate, device_answer
 from accelsim.capacity.scenario import BatchJob, Reliability, Scenario, TrainingJob
+from accelsim.confidence.quantiles import Z90
 from accelsim.economics.bill import billed_usd
 from accelsim.economics.result import HOURS_PER_YEAR
 from accelsim.errors import InputError
 from accelsim.frozen import frozen
 from accelsim.training.estimate import train
 from accelsim.training.length import RunLength
-
-#: Two-sided 90 % interval: its end is this many standard deviations from the middle.
-_Z90 = 1.6448536269514722
 
 
 @frozen
@@ -172,6 +170,6 @@ def _training_way(
     failures = result.expected_failures or 0.0
     work_s = time_s * (result.goodput_fraction or 1.0) if failures else time_s
     lost_s = (time_s - work_s) / failures if failures else 0.0
-    sigma = math.log(high_s / time_s) / _Z90
+    sigma = math.log(high_s / time_s) / Z90
     mtbf = work_s / failures if failures else None
     return Way(0, 0, 1, work_s, sigma, result.total_energy_j, mtbf, lost_s)

@@ -13,6 +13,7 @@ import accelsim
 from accelsim import catalog
 from accelsim.claims.claim import Reading
 from accelsim.claims.closed_forms import CLOSED_FORMS
+from accelsim.claims.scenarios import scenario_figure
 from accelsim.claims.taxonomy import DISTRIBUTED, SHARED, TAXONOMY
 from accelsim.exploration.peaks import asic_peaks
 from accelsim.hardware.profile import CpuProfile, GpuProfile
@@ -289,8 +290,6 @@ def replicas() -> list[Reading]:
 
 def tree() -> list[Reading]:
     """Leaves of the tree of devices and ways to part a model; each one's scenario takes time."""
-    from accelsim.claims.scenarios import scenario_figure
-
     leaves = {
         branch: ", ".join(way.name for way in TAXONOMY if way.branch == branch)
         for branch in dict.fromkeys(way.branch for way in TAXONOMY)
@@ -301,19 +300,6 @@ def tree() -> list[Reading]:
         Reading("devices whose lanes share a memory", leaves[SHARED], "CPU, GPU, FPGA, ASIC"),
         Reading("ways over several memories", leaves[DISTRIBUTED], "data, model, pipeline"),
         Reading("share of scenarios that run", runs / len(TAXONOMY), 1.0),
-    ]
-
-
-def gallery() -> list[Reading]:
-    """All other claims: the share with a verdict, and the time of the processor."""
-    from accelsim.claims.scenarios import claim_ids, claim_scenario, timed_claim
-
-    others = [name for name in claim_ids() if claim_scenario(name).check != "gallery"]
-    done = [timed_claim(name) for name in others]
-    judged = sum(bool(claim.verdict) for claim, _ in done)
-    return [
-        Reading("share of claims with a verdict", judged / len(others), 1.0),
-        Reading("seconds of the processor", sum(time_s for _, time_s in done), at_most=60.0),
     ]
 
 
@@ -346,7 +332,6 @@ _ALL: tuple[Check, ...] = (
     six_flop,
     replicas,
     tree,
-    gallery,
 )
 #: Checks by the names that scenarios give them.
 CHECKS: Mapping[str, Check] = {check.__name__: check for check in _ALL}

@@ -10,7 +10,6 @@ readings there are.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -20,7 +19,7 @@ from pydantic import Field
 
 import accelsim
 from accelsim import catalog
-from accelsim.claims.claim import EXACT, JudgedClaim, Reading, judge
+from accelsim.claims.claim import EXACT, Reading
 from accelsim.errors import InputError, UnknownNameError
 from accelsim.files.datafile import read_yaml
 from accelsim.hardware.sourced import FrozenModel
@@ -80,35 +79,8 @@ def claim_scenario(name: str) -> ClaimScenario:
     return found
 
 
-def run_claim(name: str) -> JudgedClaim:
-    """Run a claim's scenario and judge it; once in a process.
-
-    Raises:
-        UnknownNameError: If there is no such claim.
-    """
-    return timed_claim(name.upper())[0]
-
-
-@cache
-def timed_claim(name: str) -> tuple[JudgedClaim, float]:
-    """A claim as `run_claim` judges it, and the seconds of the processor that it took.
-
-    Raises:
-        UnknownNameError: If there is no such claim.
-    """
-    start = time.process_time()
-    claim = claim_scenario(name)
-    readings = [reading for one in claim.readings for reading in _readings(one)]
-    if claim.check is not None:
-        from accelsim.claims.checks import CHECKS
-
-        readings += CHECKS[claim.check]()
-    judged = judge(name.upper(), claim.title, claim.source, readings, claim.reason)
-    return judged, time.process_time() - start
-
-
-def _readings(one: ReadingScenario) -> Iterator[Reading]:
-    """A reading for each value of its sweep."""
+def scenario_readings(one: ReadingScenario) -> Iterator[Reading]:
+    """A reading for each value of a scenario's sweep."""
     if one.sweep is None:
         yield _reading(one, one.name, dict(one.run), one.expected)
         return

@@ -55,7 +55,8 @@ def run_claims(
     all_claims: bool = False,
 ) -> None:
     """Run claims and judge them: reproduced, refuted, conditional or not checkable."""
-    from accelsim.claims.scenarios import claim_ids, claim_scenario, run_claim
+    from accelsim.claims.run import run_claim
+    from accelsim.claims.scenarios import claim_ids, claim_scenario
     from accelsim.report.claims import claims_listing, verdict_words
 
     if bool(names) == all_claims:

@@ -161,7 +161,7 @@ def serve(
         write_frame(requests_out, result.to_requests(), force=output_writer.force)
         output_writer.wrote(requests_out)
     if trace is not None:
-        from accelsim.simulation.trace import write_trace
+        from accelsim.simulation.timeline import write_trace
 
         write_trace(result.to_timeline(), trace, force=output_writer.force)
         output_writer.wrote(trace, "; open it at https://ui.perfetto.dev")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Unpack
 
 from accelsim.arguments import checked
+from accelsim.confidence.quantiles import Z90
 from accelsim.economics.device_price import DevicePrice, device_price
 from accelsim.economics.result import usd_per_1000_inferences, usd_per_epoch, usd_per_million_tokens
 from accelsim.estimation.evidence import POWER_LOG_SIGMA, Evidence, evidence
@@ -43,7 +44,6 @@ __all__ = ["FIGURES", "NESTED", "Estimate", "OperatorShare", "estimate"]
 _INTERVAL_LEVEL = 0.9
 #: Figures of an estimate that are no scalars.
 NESTED = frozenset({"memory", "operators", "energy_parts_j", "relatives", "evidence", "would_fit"})
-_Z90 = 1.6448536269514722
 #: Fields that describe an estimate and are no figures of it.
 _ABOUT = frozenset({"inputs", "provenance", "warnings"})
 #: Figures by what they are of.
@@ -210,7 +210,7 @@ class Estimate(Result):
         if not value or not latency or high is None or name not in _SPREADS:
             return None, None, None
         time = math.log(high / latency)
-        spread = math.exp(math.hypot(*(time * _SPREADS[name][0], _Z90 * _SPREADS[name][1])))
+        spread = math.exp(math.hypot(*(time * _SPREADS[name][0], Z90 * _SPREADS[name][1])))
         return value / spread, value * spread, self.interval_level
 
     @property

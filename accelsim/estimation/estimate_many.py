@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.arguments import checked
+from accelsim.confidence.quantiles import Z90
 from accelsim.confidence.residual import KIND_CORRELATION
 from accelsim.cost.registry import operator_costs, tier_parameters
 from accelsim.cost.stack import on_stack
@@ -46,8 +47,6 @@ from accelsim.workloads.options import ModelOptions
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Two-sided standard normal quantile of the 90 % interval.
-_Z90 = 1.6448536269514722
 #: Kinds whose FLOP count as the model's.
 #: Columns a question may have.
 SHAPE_COLUMNS = ("batch", "seq_len", "output_len", "image_size")
@@ -391,7 +390,7 @@ def _figures(
     sigma = np.maximum(
         _log_sigma(done, repeats, len(batch)), _alike_log_sigma(run, passes[0], done)
     )
-    spread = np.exp(_Z90 * sigma)
+    spread = np.exp(Z90 * sigma)
     rate = batch / period
     figures: dict[str, NDArray[Any]] = {
         "latency_s": latency,

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from accelsim.confidence.quantiles import small_sample_ratio
 from accelsim.cost.fitted import calibration_folders, fitted_parameters
 from accelsim.cost.table import Tier
 from accelsim.errors import InputError
@@ -31,8 +32,6 @@ EVIDENCE_NAME = "EVIDENCE.json"
 _MAX_BYTES = 1_000_000
 #: Runs that say something of a spread.
 _LEAST_ROWS = 5
-#: 95 % quantile of the normal distribution.
-_Z95 = 1.6448536269514722
 #: Median error from which on a device's figures decide nothing without a word.
 FAR_APE_FRACTION = 0.4
 #: Spread of ln(metered / predicted power) of a board: nine of ten rows of the scoreboard lie within
@@ -147,26 +146,6 @@ def residual_log_sigma(device_class: str, setting: Setting, left_out: str = "") 
         if origin_count > 1:
             of_others.append(own * small_sample_ratio(origin_count))
     return max(*measured, min(of_others, default=0.0))
-
-
-def small_sample_ratio(origin_count: int) -> float:
-    """Spread that holds 90 % of one more board's runs, over that of the boards measured.
-
-    Runs of one board, or of one trained model, share an error. The spread is taken about 0, so that
-    n boards are n degrees of freedom: the 95 % quantile of Student's t over the normal's (JCGM
-    100:2008, annex G), by its expansion (Abramowitz and Stegun, 26.7.5), 1 % low at n = 2.
-
-    Args:
-        origin_count: Boards or models n, >= 2.
-    """
-    terms = (
-        _Z95,
-        (_Z95**3 + _Z95) / 4,
-        (5 * _Z95**5 + 16 * _Z95**3 + 3 * _Z95) / 96,
-        (3 * _Z95**7 + 19 * _Z95**5 + 17 * _Z95**3 - 15 * _Z95) / 384,
-    )
-    quantile: float = sum(term / origin_count**power for power, term in enumerate(terms))
-    return quantile / _Z95
 
 
 @lru_cache(maxsize=256)

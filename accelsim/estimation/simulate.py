@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 import numpy as np
 
 from accelsim.arguments import checked
+from accelsim.confidence.quantiles import Z90
 from accelsim.confidence.residual import run_log_sigma
 from accelsim.cost.memory import MemoryFootprint
 from accelsim.cost.registry import tier_parameters
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
 
     from accelsim.hardware.cluster import Cluster
 
-#: Two-sided standard normal quantile of the 90 % interval.
-_Z90 = 1.6448536269514722
 _INTERVAL_LEVEL = 0.9
 _TOP_OPERATORS = 10
 _STEPS = ("time_s", "value")
@@ -236,7 +235,7 @@ class Simulation(Result):
     @property
     def spread_ratio(self) -> float:
         """Factor between the latency and either end of its interval."""
-        return math.exp(_Z90 * self.log_sigma)
+        return math.exp(Z90 * self.log_sigma)
 
     @property
     def extrapolated_fraction(self) -> float | None:

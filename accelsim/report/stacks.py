@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from accelsim.catalog.stacks import Stack
+from accelsim.confidence.quantiles import Z90
 from accelsim.dtype import PRECISIONS
 from accelsim.plain import Document, Values
 from accelsim.report.listing import Listing
@@ -36,8 +37,6 @@ STACK_COLUMNS = (
     "source",
 )
 _SPREAD_TITLES = "class | mode | family | >90 % within | >rows behind it"
-#: Half a 90 % interval of a normal distribution, in standard deviations.
-_Z90 = 1.645
 
 
 def stack_row(stack: Stack) -> Document:
@@ -85,7 +84,7 @@ def _spread_words(log_sigma: float | None) -> str:
     """Factor either way that holds 90 % of whole networks; 0 where nothing was measured."""
     if not log_sigma:
         return UNKNOWN if log_sigma is None else "no rows"
-    return f"x{np.exp(_Z90 * log_sigma):.2f}"
+    return f"x{np.exp(Z90 * log_sigma):.2f}"
 
 
 def stack_document(stack: Stack) -> Document:

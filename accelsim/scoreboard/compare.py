@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from math import sqrt
 from typing import Any
 
+from accelsim.confidence.quantiles import Z95
 from accelsim.plain import Values
 from accelsim.scoreboard.metrics import INTERVAL_LEVEL
 
 #: A figure that differs by less than this is not worse: rounding and other versions of numpy.
 _FLOOR = 0.002
-_Z = 1.96
 #: Label, field, its noise, and how bad a value is.
 _Figure = tuple[str, str, Callable[[Values], float | None], Callable[[float], float]]
 
@@ -102,13 +102,13 @@ def _stored(field: str) -> Callable[[Values], float | None]:
 def _coverage_noise(values: Values) -> float:
     share = values["interval_coverage_fraction"]
     count = max(values["rows_answered"], 1)
-    return _Z * sqrt(max(share * (1.0 - share), 1.0 / count) / count)
+    return Z95 * sqrt(max(share * (1.0 - share), 1.0 / count) / count)
 
 
 def _tau_noise(values: Values) -> float:
     tau = values["kendall_tau"]
     count = max(values["rows_answered"], 2)
-    return _Z * sqrt(max(2.0 * (1.0 - tau**2), 1.0 / count) / count)
+    return Z95 * sqrt(max(2.0 * (1.0 - tau**2), 1.0 / count) / count)
 
 
 _COMPARED: tuple[_Figure, ...] = (

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from accelsim.confidence.quantiles import Z90
 from accelsim.estimation.evidence import residual_places
 from accelsim.estimation.likeness import Setting
 from accelsim.frozen import frozen
 from accelsim.plain import Document
-from accelsim.scoreboard.metrics import Z_LEVEL
 from accelsim.scoreboard.names import device_of
 from accelsim.scoreboard.score import Scoreboard
 from accelsim.workloads.graph import FloatArray, TextArray
@@ -101,7 +101,7 @@ def _spread(parts: list[_Runs]) -> Document:
 
 
 def _log_sigma(residual: FloatArray) -> float:
-    return _rounded(np.quantile(np.abs(residual), _COVERED) / Z_LEVEL)
+    return _rounded(np.quantile(np.abs(residual), _COVERED) / Z90)
 
 
 def _rounded(value: Any) -> float:

@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.confidence.quantiles import Z90, Z95
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray
 
 #: Share of rows a prediction interval should cover.
 INTERVAL_LEVEL = 0.9
-#: Quantile of the normal distribution that leaves half of the rest on each side.
-Z_LEVEL = 1.6448536269514722
 _MIN_RANKED = 3
 _KNEE = 0.9
 
@@ -75,7 +74,7 @@ def interval_s(predicted_s: FloatArray, log_sigma: FloatArray) -> tuple[FloatArr
         predicted_s: Median of the prediction, s.
         log_sigma: Standard deviation of ln(true / predicted).
     """
-    spread = np.exp(Z_LEVEL * log_sigma)
+    spread = np.exp(Z90 * log_sigma)
     return predicted_s / spread, predicted_s * spread
 
 
@@ -123,7 +122,7 @@ def quantile_noise(values: FloatArray, share: float) -> float | None:
     count = len(values)
     if count < 2:
         return None
-    reach = 1.96 * np.sqrt(share * (1.0 - share) / count)
+    reach = Z95 * np.sqrt(share * (1.0 - share) / count)
     low, high = np.quantile(values, np.clip([share - reach, share + reach], 0.0, 1.0))
     return float(high - low) / 2.0
 
@@ -175,7 +174,7 @@ def figures(
     return Figures(
         rows_answered=count,
         mape_fraction=float(error.mean()),
-        mape_noise_fraction=float(1.96 * error.std(ddof=1) / np.sqrt(count)) if count > 1 else None,
+        mape_noise_fraction=float(Z95 * error.std(ddof=1) / np.sqrt(count)) if count > 1 else None,
         median_ape_fraction=float(np.median(error)),
         median_noise_fraction=quantile_noise(error, 0.5),
         p90_ape_fraction=float(np.quantile(error, 0.9)),

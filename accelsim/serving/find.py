@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from accelsim.confidence.quantiles import Z95
 from accelsim.economics.device_price import DevicePrice, device_price
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
 from accelsim.estimation.options import PriceChoice, RunOptions, options_and_price
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 #: Where halving a bracket of rates ends.
 _TOLERANCE = 0.01
 _MOST_REPLICAS = 4096
-_Z95 = 1.959963984540054
 QUESTIONS = ("max-rate", "min-replicas", "cheapest", "limits")
 #: Ranks of the layouts that "cheapest" tries.
 _RANKS = (1, 2, 4, 8)
@@ -391,7 +391,7 @@ class _Search:
 
 def _wilson(share: float, count: int) -> tuple[float, float]:
     """95 % interval of a share (Wilson 1927)."""
-    z2 = _Z95**2 / count
+    z2 = Z95**2 / count
     middle = (share + z2 / 2) / (1 + z2)
-    half = _Z95 / (1 + z2) * np.sqrt(share * (1 - share) / count + z2 / (4 * count))
+    half = Z95 / (1 + z2) * np.sqrt(share * (1 - share) / count + z2 / (4 * count))
     return float(middle - half), float(middle + half)

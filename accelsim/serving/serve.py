@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accelsim.arguments import checked
+from accelsim.confidence.quantiles import Z90
 from accelsim.economics.device_price import DevicePrice
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import PriceChoice, RunOptions, options_and_price
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from accelsim.workloads.model import Workload
 
 _OPTION_FIELDS = frozenset(f.name for f in fields(ServingOptions))
-_Z90 = 1.6448536269514722
 Progress = Callable[[int, float], None]
 
 
@@ -102,7 +102,7 @@ def serve(
             raise KeyboardInterrupt
         return result_of(slower, again, load=load, seed=seed, is_closed=users > 0).metrics
 
-    ends = metrics_at(-_Z90), metrics_at(_Z90)
+    ends = metrics_at(-Z90), metrics_at(Z90)
     like = [pool.served for pool in plan.pools]
     return replace(result, intervals=_intervals(result, like, *ends))
 
@@ -151,7 +151,7 @@ def _intervals(
         values = [one.value for one in (metric, *(end[name] for end in ends))]
         figures = [value for value in values if value is not None]
         if metric.value is not None and len(figures) == len(values):
-            spread = math.exp(_Z90 * max(one.least_log_sigma(name) for one in served))
+            spread = math.exp(Z90 * max(one.least_log_sigma(name) for one in served))
             found[name] = (
                 min(*figures, metric.value / spread),
                 max(*figures, metric.value * spread),

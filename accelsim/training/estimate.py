@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from accelsim import catalog
 from accelsim.arguments import checked
 from accelsim.catalog import clusters as cluster_catalog
+from accelsim.confidence.quantiles import Z90
 from accelsim.dtype import Dtype
 from accelsim.economics.device_price import DevicePrice, device_price
 from accelsim.errors import DoesNotFitError, InvalidValueError
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from accelsim.simulation.timeline import Timeline
 
 _INTERVAL_LEVEL = 0.9
-_Z90 = 1.6448536269514722
 #: Forward passes whose arithmetic a forward and a backward pass have: published figures count so.
 _MODEL_PASSES = 3.0
 #: The same where weights stay as they are and have no gradients.
@@ -200,7 +200,7 @@ class TrainingEstimate(Result):
         if value is None or not (share or own):
             return Metric(value)
         time = share * math.log(self.iteration_high_s / self.iteration_s)
-        spread = math.exp(math.hypot(time, _Z90 * own))
+        spread = math.exp(math.hypot(time, Z90 * own))
         return Metric(value, value / spread, value * spread, self.interval_level)
 
     @property
@@ -424,7 +424,7 @@ def _estimate(
     if check_memory and not fits:
         raise _does_not_fit(setup, plan, iteration)
     seconds = iteration.iteration_s
-    spread = math.exp(_Z90 * iteration_log_sigma(iteration))
+    spread = math.exp(Z90 * iteration_log_sigma(iteration))
     rate = run.batch / seconds
     passes = _MODEL_PASSES if plan.lora_rank is None else _ADAPTER_PASSES
     flop = passes * iteration.forward_flop * run.batch / plan.microbatch

@@ -9,10 +9,14 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from accelsim.calibration.measured_rows import measured_graph  # noqa: E402
 from accelsim.calibration.measurement.captured_rows import captured_row, case_graph  # noqa: E402
 from accelsim.calibration.measurement.case import Case  # noqa: E402
-from accelsim.calibration.run_file import Measurement, RunFile, read_run  # noqa: E402
+from accelsim.calibration.run_file import (  # noqa: E402
+    Measurement,
+    RunFile,
+    measured_graph,
+    read_run,
+)
 from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_terms  # noqa: E402
 from accelsim.cost.cpu.kernels import kernel_names  # noqa: E402
 from accelsim.dtype import Dtype, precision  # noqa: E402

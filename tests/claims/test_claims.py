@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import accelsim
-from accelsim.claims.checks import CHECKS
 from accelsim.claims.claim import Reading, Verdict, judge
-from accelsim.claims.scenarios import claim_ids, claim_scenario, run_claim, timed_claim
+from accelsim.claims.run import _CHECKS, _gallery, run_claim, timed_claim
+from accelsim.claims.scenarios import claim_ids, claim_scenario
 from accelsim.errors import InputError, UnknownNameError
 from accelsim.estimation.options import options_and_price
 from accelsim.estimation.run import resolve
@@ -60,10 +60,10 @@ def test_claims_measured_where_they_run_say_so():
 
 
 def test_the_time_of_the_gallery_is_that_of_its_claims_also_where_they_have_run(monkeypatch):
-    monkeypatch.setattr("accelsim.claims.scenarios.claim_ids", lambda: ("S05", "S10", "S66"))
+    monkeypatch.setattr("accelsim.claims.run.claim_ids", lambda: ("S05", "S10", "S66"))
     taken = [timed_claim(name)[1] for name in ("S05", "S10")]
     assert min(taken) > 0
-    assert CHECKS["gallery"]()[1].simulated == pytest.approx(sum(taken))
+    assert _gallery()[1].simulated == pytest.approx(sum(taken))
 
 
 def test_published_points_that_cannot_be_held_against_a_run_are_named():
@@ -101,10 +101,10 @@ def test_every_claim_can_be_run_or_says_why_not():
     assert len(claim_ids()) == 66
     for name in claim_ids():
         one = claim_scenario(name)
-        assert one.check in {None, *CHECKS}
+        assert one.check in {None, *_CHECKS}
         assert one.readings or one.check or one.reason
     used = [claim_scenario(name).check for name in claim_ids()]
-    assert set(CHECKS) <= set(used)
+    assert set(_CHECKS) <= set(used)
     with pytest.raises(UnknownNameError, match="claims list"):
         claim_scenario("S99")
 

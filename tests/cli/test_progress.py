@@ -92,7 +92,7 @@ INTERRUPTED = {
     "arch": (("arch", "sweep", "lenet-5"), "exploration.architecture.sweep_architectures", AGAIN),
     "compare": (("compare", "lenet-5", "-d", "t4"), "estimation.compare.compare", AGAIN),
     "plan": (("plan", "s.yaml"), "capacity.plan.plan", AGAIN),
-    "claims": (("claims", "run", "S11"), "claims.scenarios.run_claim", AGAIN),
+    "claims": (("claims", "run", "S11"), "claims.run.run_claim", AGAIN),
     "capture": (("capture", "a:b"), "workloads.capture.torch.module.capture_target", AGAIN),
     "sweep": (
         ("sweep", "s.yaml", "--out", "r"),

@@ -299,14 +299,6 @@ def test_the_table_shows_the_sentence():
     assert "(tier spec)" in text
 
 
-def test_runs_of_few_boards_say_less_of_the_next():
-    """Student's t: 2.920, 2.132 and 1.645 are its 95 % quantiles at 2, 4 and many degrees."""
-    z95 = 1.645
-    for count, quantile in ((2, 2.920), (4, 2.132), (10**6, z95)):
-        assert module.small_sample_ratio(count) == pytest.approx(quantile / z95, rel=0.015)
-    assert all(small_sample > 1 for small_sample in map(module.small_sample_ratio, range(2, 99)))
-
-
 def test_a_spread_of_few_boards_is_widened_where_no_larger_group_knows_better(monkeypatch):
     few = {"rows": 40, "log_sigma": 0.2, "without": {"t4": 0.2, "l4": 0.2}}
     many = {"rows": 90, "log_sigma": 0.21, "without": dict.fromkeys(map(str, range(60)), 0.21)}

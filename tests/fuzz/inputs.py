@@ -16,9 +16,8 @@ import yaml
 
 import accelsim
 from accelsim import catalog
-from accelsim.calibration.measured_rows import measured_graph
 from accelsim.calibration.measurement.case import CASE_VERSION
-from accelsim.calibration.run_file import read_run
+from accelsim.calibration.run_file import measured_graph, read_run
 from accelsim.capacity.scenario import TEMPLATE, load_scenario
 from accelsim.economics import PriceBook
 from accelsim.errors import MissingDependencyError

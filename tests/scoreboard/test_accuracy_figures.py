@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from accelsim.confidence.quantiles import Z90, Z95
 from accelsim.scoreboard.metrics import (
-    Z_LEVEL,
     absolute_errors,
     figures,
     interval_s,
@@ -63,7 +63,7 @@ def test_normal_log_errors_are_covered_at_the_level():
     measured = np.exp(0.25 * generator.standard_normal(20_000))
     found = score(np.ones_like(measured), measured, sigma=0.25)
     assert found.interval_coverage_fraction == pytest.approx(0.9, abs=0.01)
-    assert found.interval_width_fraction == pytest.approx(2 * math.sinh(Z_LEVEL * 0.25))
+    assert found.interval_width_fraction == pytest.approx(2 * math.sinh(Z90 * 0.25))
 
 
 @settings(max_examples=40, deadline=None)
@@ -130,7 +130,7 @@ def test_figures_are_those_of_the_standard_library(rows):
         assert found.p90_ape_fraction == pytest.approx(
             statistics.quantiles(errors, n=10, method="inclusive")[8], rel=1e-6, abs=1e-9
         )
-        noise = 1.96 * statistics.stdev(errors) / math.sqrt(len(errors))
+        noise = Z95 * statistics.stdev(errors) / math.sqrt(len(errors))
         assert found.mape_noise_fraction == pytest.approx(
             noise, rel=1e-6, abs=1e-9 * (1 + max(errors))
         )

@@ -33,9 +33,9 @@ from accelsim.catalog.stacks import (
     stack,
     stack_names,
 )
+from accelsim.confidence.quantiles import small_sample_ratio
 from accelsim.cost.stack import operator_families
 from accelsim.cost.table import CostTable
-from accelsim.estimation.evidence import small_sample_ratio
 from accelsim.estimation.simulate import Simulation, simulated
 from accelsim.scoreboard.asic_networks import NETWORKS_SCHEMA, network_rows
 from accelsim.scoreboard.data_folder import DataFolder

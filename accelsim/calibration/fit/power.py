@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from accelsim.calibration.fit.solve import Prior, solve
-from accelsim.calibration.measured_rows import measured_graph
-from accelsim.calibration.run_file import Measurement
+from accelsim.calibration.run_file import Measurement, measured_graph
 from accelsim.cost.gpu import GpuMachine, GpuParameters, cost_gpu
 from accelsim.cost.table import Execution
 from accelsim.hardware.profile import GpuProfile

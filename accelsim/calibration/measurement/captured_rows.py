@@ -12,12 +12,12 @@ from functools import lru_cache
 
 import torch
 
-from accelsim.calibration.measured_rows import MeasuredRow, measured_graph
+from accelsim.calibration.measured_rows import MeasuredRow
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.compiled_calls import COMPILED_OPERATORS
 from accelsim.calibration.measurement.operands import BUILDERS, Builder, Operands, Pool
 from accelsim.calibration.measurement.operators import GRADIENT_OPERATORS
-from accelsim.calibration.run_file import Measurement
+from accelsim.calibration.run_file import Measurement, measured_graph
 from accelsim.dtype import precision
 from accelsim.workloads.capture.torch.aten import Kernel, Operand
 from accelsim.workloads.capture.torch.fast_paths import admitted

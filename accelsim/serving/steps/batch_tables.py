@@ -7,6 +7,7 @@ from typing import NoReturn
 
 import numpy as np
 
+from accelsim.confidence.quantiles import Z90
 from accelsim.cost.idle import idle_power_w
 from accelsim.errors import DoesNotFitError, UnsupportedOperatorError
 from accelsim.estimation.estimate import estimate
@@ -15,7 +16,6 @@ from accelsim.estimation.options import RunOptions
 from accelsim.estimation.run import ResolvedRun
 from accelsim.serving.steps.step_times import Curve, Surface, TabulatedSteps
 
-_Z90 = 1.6448536269514722
 #: Batches that are costed.
 _BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
@@ -50,7 +50,7 @@ def batch_tables(
         idle_w, energy_j = None, np.zeros(len(at))  # unknown without the idle power, too
     nothing = np.zeros((2, 2))
     flat = Surface(np.array([1, 2]), np.array([0.0, 1.0]), nothing, nothing)
-    spread = math.log(found["latency_high_s"][0] / latency_s[0]) / _Z90
+    spread = math.log(found["latency_high_s"][0] / latency_s[0]) / Z90
     return TabulatedSteps(
         layers=Curve(at, latency_s, energy_j),
         decode_layers=Curve(at, latency_s, energy_j),

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from accelsim.errors import OutputError
 from accelsim.simulation.engine import Engine, Task
-from accelsim.simulation.timeline import StepFunction, Timeline
-from accelsim.simulation.trace import write_trace
+from accelsim.simulation.timeline import StepFunction, Timeline, write_trace
 
 durations = st.one_of(st.just(0.0), st.floats(1e-6, 3.0))
 energies = st.sampled_from([0.0, 4.0])
