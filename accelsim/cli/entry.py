@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from io import TextIOWrapper
 from typing import NoReturn
 
 from accelsim.errors import AccelsimError
@@ -52,6 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Raises:
         SystemExit: Always, with the exit code.
     """
+    if isinstance(sys.stdout, TextIOWrapper):
+        # what the terminal's encoding lacks; standard error replaces it already
+        sys.stdout.reconfigure(errors="replace")
     gc.set_threshold(_GARBAGE_THRESHOLD)
     # else the interpreter searches all that is left for garbage: a sixth of the time of an estimate
     atexit.register(gc.freeze)

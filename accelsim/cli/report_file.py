@@ -9,6 +9,8 @@ from pathlib import Path
 from accelsim.errors import InvalidValueError, MissingDependencyError
 
 _NEEDED = ("jinja2", "plotly")
+#: Endings of a page's name; one without an ending, as a device's, is none of another format.
+_ENDINGS = {".html", ".htm", ""}
 
 
 def check_report(path: Path | None, out: Path | None = None, *, force: bool = False) -> None:
@@ -20,7 +22,8 @@ def check_report(path: Path | None, out: Path | None = None, *, force: bool = Fa
         force: Whether an existing file may be replaced.
 
     Raises:
-        InvalidValueError: If the page and the result are one file.
+        InvalidValueError: If the page and the result are one file, or the page's name ends in
+            another format's.
         MissingDependencyError: If jinja2 or plotly is not installed.
         OutputError: If the file exists or cannot be written.
     """
@@ -28,6 +31,9 @@ def check_report(path: Path | None, out: Path | None = None, *, force: bool = Fa
         return
     from accelsim.files.output import check_output
 
+    if path.suffix.lower() not in _ENDINGS:
+        allowed = "a name ending in .html: the page is HTML"
+        raise InvalidValueError("report", str(path), allowed)
     for package in _NEEDED:
         if find_spec(package) is None:
             raise MissingDependencyError(package, "report")

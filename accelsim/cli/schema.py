@@ -11,7 +11,11 @@ def schema(output: ResultWriter, name: str) -> None:
     """Write the JSON Schema of a file: device, workload, scenario or sweep."""
     from dataclasses import replace
 
+    from accelsim.errors import InvalidValueError
     from accelsim.exploration.sweeps.schema import json_schema
 
+    if output.output_format not in {OutputFormat.TABLE, OutputFormat.JSON}:
+        allowed = "json: a schema is nested, and no table"
+        raise InvalidValueError("format", str(output.output_format), allowed)
     found = json_schema(name)
     replace(output, output_format=OutputFormat.JSON).emit(found, lambda: "")

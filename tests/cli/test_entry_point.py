@@ -160,3 +160,15 @@ def test_the_page_that_needs_no_parser_is_the_parsers_own(monkeypatch, capsys):
         with pytest.raises(SystemExit):
             command_list()(args=["--help"], prog_name="accelsim")
         assert capsys.readouterr().out == f"{help_page()}\n"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+@pytest.mark.parametrize("arguments", [("estimate", "resnet-50", "-d", "t4"), ("devices", "list")])
+def test_characters_a_terminal_lacks_are_replaced(encoding, arguments):
+    ran = command(*arguments, env={**os.environ, "PYTHONIOENCODING": encoding})
+    assert (ran.returncode, "?" in ran.stdout) == (0, True)
+
+
+def test_a_schema_is_no_table(refused):
+    for form in ("csv", "md"):
+        assert "json" in refused("schema", "device", "--format", form)

@@ -39,6 +39,14 @@ def test_bad_places_are_refused_before_any_work(refused, tmp_path, monkeypatch):
     assert kept.read_text(encoding="utf-8") == "mine"
 
 
+def test_a_page_has_no_other_formats_name(refused, tmp_path):
+    saved_text = tmp_path / "c.json"
+    for name in ("r.json", "r.pdf"):
+        assert "ending in .html" in refused(*ESTIMATE, "--report", tmp_path / name)
+        assert "ending in .html" in refused("report", saved_text, "--out", tmp_path / name)
+        assert not (tmp_path / name).exists()
+
+
 def test_missing_libraries_are_named_before_any_work(refused, tmp_path, monkeypatch):
     import accelsim.cli.report_file as module
 
