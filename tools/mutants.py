@@ -33,7 +33,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 MODULES: Final = {
     "training/memory.py": "test_train_memory.py",
     "cost/collective.py": "test_collective.py",
-    "cost/gpu/gemm.py": "test_gpu_by_hand.py",
+    "cost/gpu/gemm.py": "test_gpu_gemm.py",
 }
 _COUNT: Final = 15
 _SEED: Final = 2026

@@ -60,6 +60,8 @@ BENCH = {
     "batched_tiles": ((128, 128),),
 }
 ONE_TILE = ((128, 128),)
+#: One tile of 128 x 128 x 256 on one of ten SMs.
+TILE_S = 2 * 128 * 128 * 256 / (1e12 / 10)
 
 
 def parameters(changes: Mapping[str, float] | None = None) -> GpuParameters:

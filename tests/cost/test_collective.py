@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim.catalog.clusters import cluster
-from accelsim.cost.collective import ALGORITHMS, collective_costs, direct_all_reduce_s
+from accelsim.cost.collective import ALGORITHMS, Tiers, collective_costs, direct_all_reduce_s
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.cluster import Cluster, Node, Tier
-from accelsim.hardware.placement import RankGroup
+from accelsim.hardware.fabric import PLAIN, Fabric, Protocol
+from accelsim.hardware.placement import Level, Placement, RankGroup
 from accelsim.workloads.operator import COLLECTIVE_KINDS, OperatorKind
 
 ALL_REDUCE = OperatorKind.ALL_REDUCE
@@ -431,3 +434,175 @@ def test_an_engines_own_all_reduce_is_within_its_tables():
         found = 1e6 * direct_all_reduce_s(payload, ranks, 4.5e-6, 4.5e11)
         assert found == pytest.approx(measured, rel=0.2)
         assert (np.diff(found) > 0).all()
+
+
+# -- two levels by hand: three nodes of six ranks, of which all six have a lane to the network
+
+INSIDE = Level(
+    tier_name="node",
+    link_name="fast",
+    fanout=6,
+    lane_count=1,
+    hop_count=15,
+    step_count=5,
+    latency_s=1e-6,
+    bandwidth_bytes_per_s=400e9,
+    pair_bandwidth_bytes_per_s=300e9,
+    exchange_bandwidth_bytes_per_s=200e9,
+    reduction_bandwidth_bytes_per_s=350e9,
+    fabric=PLAIN,
+    copy_s_per_byte=1e-12,
+)
+OUTSIDE = replace(
+    INSIDE,
+    tier_name="rail",
+    link_name="slow",
+    fanout=3,
+    lane_count=6,
+    hop_count=3,
+    step_count=2,
+    latency_s=5e-6,
+    bandwidth_bytes_per_s=50e9,
+    pair_bandwidth_bytes_per_s=40e9,
+    exchange_bandwidth_bytes_per_s=30e9,
+    reduction_bandwidth_bytes_per_s=20e9,
+    copy_s_per_byte=3e-12,
+)
+RING, PAIR, EXCHANGE = ([400e9, 50e9], [300e9, 40e9], [200e9, 30e9])
+N = 18
+#: Hops at each level, payloads that a device sends, bandwidths, and whether levels work at once.
+#: Six is no power of two: halving and doubling folds two ranks into four first and last.
+TWO_LEVELS = {
+    ("all_reduce", "ring"): ([30, 6], [2 * 17 / N, 2 * 17 / N / 6], RING, True),
+    ("all_reduce", "hierarchical"): ([10, 4], [2 * 5 / 6, 2 * 2 / 3 / 6], RING, False),
+    ("all_reduce", "tree"): ([6, 4], [2, 2 / 6], PAIR, True),
+    ("all_reduce", "recursive_doubling"): ([4, 3], [4, 3], PAIR, False),
+    ("all_reduce", "halving_doubling"): ([6, 4], [2 * 3 / 4 + 2, (2 * 1 / 2 + 2) / 6], PAIR, False),
+    ("all_reduce", "nvls"): ([2, 4], [1 + 1 / 6, 2 / 6], [350e9, 40e9], True),
+    ("all_gather", "ring"): ([15, 3], [17 / N, 17 / N / 6], RING, True),
+    ("reduce_scatter", "hierarchical"): ([5, 2], [5 / 6, 2 / 3 / 6], RING, False),
+    ("all_gather", "doubling"): ([3, 2], [5 / 6, 2 / 3 / 6], PAIR, False),
+    ("all_to_all", "pairwise"): ([5, 12], [17 / N, 12 / N], EXCHANGE, True),
+    ("broadcast", "binomial"): ([3, 2], [3, 2], PAIR, False),
+    ("broadcast", "scatter_gather"): ([18, 5], [2 * 17 / N, 2 * 17 / N / 6], RING, True),
+    ("broadcast", "chain"): ([15, 3], [1, 1 / 6], RING, True),
+    ("send_recv", "send"): ([0, 1], [0, 1], PAIR, False),
+}
+
+
+def test_all_algorithms_are_worked_out_on_two_levels():
+    gathers = {("all_gather", "hierarchical"), ("reduce_scatter", "ring")}  # the same functions
+    gathers |= {("reduce_scatter", "doubling")}
+    known = {(kind.label, name) for kind, forms in ALGORITHMS.items() for name in forms}
+    assert known == set(TWO_LEVELS) | gathers
+
+
+@pytest.mark.parametrize(("form", "expected"), TWO_LEVELS.items())
+def test_levels_add_up_or_work_at_once(form, expected):
+    hops, sent, bandwidth, is_pipelined = expected
+    algorithms = {kind.label: forms for kind, forms in ALGORITHMS.items()}
+    found = algorithms[form[0]][form[1]](Tiers.of(Placement(N, (INSIDE, OUTSIDE))))
+    assert found.latency_s == pytest.approx(np.array(hops) * [1e-6, 5e-6])
+    assert found.sent_share == pytest.approx(np.array(sent))
+    assert found.bandwidth_bytes_per_s.tolist() == bandwidth
+    levels = np.array(sent) / bandwidth
+    assert found.seconds_per_byte == pytest.approx(max(levels) if is_pipelined else sum(levels))
+
+
+def test_trees_run_as_chains_where_the_library_chains_them():
+    chained = replace(INSIDE, fabric=Fabric(is_tree_chained=True))
+    tiers = Tiers.of(Placement(N, (chained, OUTSIDE)))
+    assert tiers.tree_hop_count.tolist() == [5, 2]  # log2(3) rounded up
+    assert tiers.size == N
+
+
+@pytest.mark.parametrize("is_far", [True, False])
+def test_one_level_of_distant_units_bars_distant_partners(is_far):
+    levels = (INSIDE, replace(OUTSIDE, is_any_to_any=not is_far))
+    assert Tiers.of(Placement(N, levels)).is_any_to_any is not is_far
+
+
+def test_a_protocol_slows_all_rates_and_adds_to_each_hop():
+    tiers = Tiers.of(Placement(N, (INSIDE, OUTSIDE)))
+    slow = tiers.under([Protocol(hop_s=2e-6, bandwidth_fraction=0.5), Protocol()])
+    assert slow.latency_s == pytest.approx(np.array([3e-6, 5e-6]))
+    for name in ("", "pair_", "exchange_", "reduction_"):
+        field = f"{name}bandwidth_bytes_per_s"
+        assert getattr(slow, field) == pytest.approx(getattr(tiers, field) * [0.5, 1.0])
+
+
+def with_fabrics(inside, outside):
+    """Four nodes of eight with a library for each tier."""
+    plain = two_tiers(8, 4)
+    tiers = [replace(t, fabric=f) for t, f in zip(plain.tiers, (inside, outside), strict=True)]
+    return replace(plain, tiers=tuple(tiers))
+
+
+#: Share of a payload that a device copies: all where it is reduced and gathered, none in a message.
+COPIED = {"all_reduce": 1, "all_gather": 1 / 2, "reduce_scatter": 1 / 2, "send_recv": 0}
+
+
+@pytest.mark.parametrize("kind", COPIED)
+def test_protocols_start_once_and_copies_are_the_nearest_levels(kind):
+    inside = Fabric(protocols=(Protocol("ll", 3e-6, 1e-6, 0.5),), copy_ratio=4.0, log_sigma=0.1)
+    outside = Fabric(protocols=(Protocol("ll", 7e-6, 2e-6, 0.25),), copy_ratio=2.0, log_sigma=0.3)
+    group, size = RankGroup(32), np.array([0.0, 1e9])
+    algorithm = "send" if kind == "send_recv" else "ring"
+    bare = collective_costs(kind, size, group, with_fabrics(PLAIN, PLAIN), algorithm=algorithm)
+    found = collective_costs(kind, size, group, with_fabrics(inside, outside), algorithm=algorithm)
+    hops = {"all_reduce": (56, 6), "send_recv": (0, 1)}.get(kind, (28, 3))
+    started = 7e-6 + hops[0] * 1e-6 + hops[1] * 2e-6
+    assert found.time_s[0] - bare.time_s[0] == pytest.approx(started)
+    sent = {"all_reduce": 2 * 31 / 32, "send_recv": 1.0}.get(kind, 31 / 32)
+    lanes = 1 if kind == "send_recv" else 8
+    network = sent / lanes / (0.25 * 25e9)
+    node = sent / (0.5 * 300e9) if kind != "send_recv" else 0
+    copied = COPIED[kind] / (4.0 * 300e9)
+    assert found.time_s[1] - found.time_s[0] == pytest.approx((max(network, node) + copied) * 1e9)
+    assert found.log_sigma == 0.3
+    assert found.protocol.tolist() == ["ll", "ll"]
+
+
+def test_the_link_that_binds_depends_on_the_payload():
+    narrow = two_tiers(8, 4, 25e9)
+    costs = collective_costs(
+        ALL_REDUCE, [0.0, 1e9], RankGroup(32), narrow, algorithm="hierarchical"
+    )
+    # No payload: 6 hops of 5 us against 14 of 1 us; 1 GB: 1.75 GB at 300 GB/s against 0.19 at 25.
+    assert costs.binding_link.tolist() == ["slow", "slow"]
+    wide = two_tiers(8, 4, 100e9)
+    costs = collective_costs(ALL_REDUCE, [0.0, 1e9], RankGroup(32), wide, algorithm="hierarchical")
+    assert costs.binding_link.tolist() == ["slow", "fast"]
+    assert costs.bytes_on_link[0].tolist() == [0, 0]
+
+
+def test_a_library_offers_what_it_has_of_several_algorithms():
+    """Of a kind with one algorithm, that one, whatever the library names."""
+    trees = Fabric(algorithms=("tree",))
+    pattern = with_fabrics(trees, PLAIN)
+    assert collective_costs(ALL_REDUCE, 1e9, RankGroup(8), pattern).algorithm[0] == "tree"
+    assert collective_costs("all_to_all", 1e9, RankGroup(8), pattern).algorithm[0] == "pairwise"
+
+
+@pytest.mark.parametrize(("ranks", "has_nvls"), [(2, False), (3, True), (8, True)])
+def test_reductions_in_the_switch_need_three_ranks_of_the_nearest_level(ranks, has_nvls):
+    reducing = Fabric(in_switch_fraction=1.0, algorithms=("ring", "nvls"))
+    near, far = with_fabrics(reducing, PLAIN), with_fabrics(PLAIN, reducing)
+    for pattern, has in ((near, has_nvls), (far, False)):
+        asked = (ALL_REDUCE, 1e9, RankGroup(ranks), pattern)
+        assert (collective_costs(*asked).algorithm[0] == "nvls") is has
+        if not has:
+            with pytest.raises(InvalidValueError, match="nvls"):
+                collective_costs(*asked, algorithm="nvls")
+
+
+def test_an_engines_all_reduce_reads_all_at_once_or_in_two_phases():
+    """vLLM, csrc/custom_all_reduce.cuh: (n - 1) s, or 2 (n - 1)/n s after 1.7 starts, at 0.35 of
+    the links.
+    """
+    short, long = direct_all_reduce_s([0.0, 1e9], 8, 10e-6, 100e9)
+    assert short == pytest.approx(10e-6)
+    assert long == pytest.approx(17e-6 + 2 * 7 / 8 * 1e9 / 35e9)
+    small = direct_all_reduce_s(1e4, 8, 10e-6, 100e9)
+    assert small == pytest.approx(10e-6 + 7 * 1e4 / 35e9)
+    assert direct_all_reduce_s(1e9, 1, 10e-6, 100e9) == pytest.approx(10e-6)
