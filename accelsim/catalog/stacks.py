@@ -3,8 +3,7 @@
 A stack says what runs a network on a device: which operators its compiler joins, how it issues
 them, how convolutions are laid out, and how far whole networks on it lie from the model of kernels.
 These ratios are fitted to published whole-model rows of several boards
-(``python -m tools.refit --whole-models``); each has, beside its value, the one from all boards but
-one, by which that board is scored.
+(``python -m tools.refit --whole-models``); where no such row is, operators take the model's time.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from accelsim.errors import ProfileError, UnknownNameError
 from accelsim.files.datafile import data_root, name_key, read_mapping, validated
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.hardware.sourced import FrozenModel, Positive
+from accelsim.plain import Document
 
 DeviceClass = Literal["cpu", "gpu", "fpga", "asic"]
 Mode = Literal["inference", "training"]
@@ -78,8 +78,8 @@ class OwnKernels(FrozenModel, strict=False):
         operations_per_weight: Instructions of a vector lane that widen one weight and scale it.
         sums_in_16_bits: Whether larger products of 16 bits are summed up in 16 bits.
         activations_in_32_bits: Whether activations are, and products convert theirs.
-        core_bytes: Most bytes that an SM reads per clock in them, of weights that stay as they are.
-        core_bytes_of: The board that says so; its own rows are scored without.
+        core_bytes: Most bytes that an SM reads per clock in them, of weights that stay as they are;
+            None for no limit.
         source: Where it comes from.
     """
 
@@ -87,8 +87,7 @@ class OwnKernels(FrozenModel, strict=False):
     operations_per_weight: Annotated[float, Field(ge=0.0, le=100.0)]
     sums_in_16_bits: bool
     activations_in_32_bits: bool
-    core_bytes: Annotated[float, Field(gt=0.0)]
-    core_bytes_of: str
+    core_bytes: Annotated[float, Field(gt=0.0)] | None
     source: _Source
 
 
@@ -100,14 +99,12 @@ class Achieved(FrozenModel, strict=False):
         mode: Inference or training.
         family: Family of operators.
         time_ratio: Their time over the model's; its inverse is the achieved fraction.
-        without: The same from all boards but one, by board.
     """
 
     device_class: DeviceClass
     mode: Mode
     family: Family
     time_ratio: _Ratio
-    without: Mapping[str, _Ratio] = {}
 
 
 class Spread(FrozenModel, strict=False):
@@ -119,8 +116,7 @@ class Spread(FrozenModel, strict=False):
         family: Family of operators, of whose time it is the spread; of all where None.
         log_sigma: Standard deviation of ln(measured / predicted).
         rows: Whole-model rows behind it that spend most of their time in the family, each predicted
-            with its board left out.
-        without: The same from all boards but one, by board.
+            with its board left out; 0 where operators themselves were measured on the stack.
     """
 
     device_class: DeviceClass
@@ -128,7 +124,6 @@ class Spread(FrozenModel, strict=False):
     family: Family | None = None
     log_sigma: Annotated[float, Field(ge=0.0, le=2.0)]
     rows: Annotated[int, Field(ge=0)]
-    without: Mapping[str, float] = {}
 
 
 class StackVersion(FrozenModel, strict=False):
@@ -241,50 +236,54 @@ class Stack(FrozenModel, strict=False):
             is_run = self.llama_cpp_files
         return "" if is_run and policy.name not in self.version.lacks_precisions else policy.name
 
-    def ratios(self, device_class: str, mode: str, unseen_board: str = "") -> dict[str, float]:
+    def ratios(self, device_class: str, mode: str) -> dict[str, float]:
         """Time over the model's by operator family.
 
         Args:
             device_class: Class of the device.
             mode: Inference or training.
-            unseen_board: Board whose rows must not have shaped the ratios; none where empty.
         """
         return {
-            entry.family: entry.without.get(unseen_board, entry.time_ratio)
+            entry.family: entry.time_ratio
             for entry in self.achieved
             if (entry.device_class, entry.mode) == (device_class, mode)
         }
 
-    def log_sigmas(self, device_class: str, mode: str, unseen_board: str = "") -> dict[str, float]:
-        """Spread of networks on this stack by operator family, and of whole ones under "whole";
-        `UNMEASURED_LOG_SIGMA` where none was measured. A family of few rows widens that of whole
-        networks, it does not narrow it.
+    def log_sigmas(self, device_class: str, mode: str) -> dict[str, float]:
+        """Spread of networks on this stack by operator family, and of whole ones under "whole".
+
+        Where none was measured it is that of the class (``default-stacks.yaml``), else
+        `UNMEASURED_LOG_SIGMA`. A family of few rows widens that of whole networks, it does not
+        narrow it.
 
         Args:
             device_class: Class of the device.
             mode: Inference or training.
-            unseen_board: Board whose rows must not have shaped it; none where empty.
         """
-        asked = [
-            (entry.family, entry.rows, entry.without.get(unseen_board, entry.log_sigma))
+        found: dict[str, Spread] = {
+            entry.family or "whole": entry
             for entry in self.spreads
             if (entry.device_class, entry.mode) == (device_class, mode)
-        ]
-        whole = next(
-            (spread for family, _, spread in asked if family is None), UNMEASURED_LOG_SIGMA
-        )
-        own: dict[str, float] = {
-            family: spread if rows >= _LEAST_ROWS else max(spread, whole)
-            for family, rows, spread in asked
-            if family is not None
         }
-        return {"whole": whole, **dict.fromkeys(FAMILIES, whole), **own}
+        if "whole" not in found:
+            of_class = _defaults()["unmeasured_log_sigma"].get(device_class, UNMEASURED_LOG_SIGMA)
+            return dict.fromkeys(("whole", *FAMILIES), of_class)
+        whole = found.pop("whole")
+        usual = max(whole.log_sigma, UNMEASURED_LOG_SIGMA if whole.rows else 0.0)
+        own = {
+            family: entry.log_sigma
+            if entry.rows >= _LEAST_ROWS
+            else max(entry.log_sigma, whole.log_sigma)
+            for family, entry in found.items()
+        }
+        return {"whole": whole.log_sigma, **dict.fromkeys(FAMILIES, usual), **own}
 
 
 #: Rows that say something of a family's spread.
 _LEAST_ROWS = 5
-#: Spread of a stack of which no whole network was measured. Estimate: as far as stacks differ on
-#: one board, 0.2 in ln(time) between TensorRT, PyTorch and inductor on the same networks.
+#: Spread of a stack of which no whole network was measured, and of a family in which none spends
+#: its time. Estimate: as far as stacks differ on one board, 0.2 in ln(time) between TensorRT,
+#: PyTorch and inductor on the same networks.
 UNMEASURED_LOG_SIGMA = 0.2
 
 
@@ -302,6 +301,11 @@ def stack(name: str) -> Stack:
     if key not in stack_names():
         known = ", ".join(stack_names())
         raise UnknownNameError("stack", name, stack_names(), f"Known stacks: {known}.")
+    return _of_version(key, version)
+
+
+@lru_cache(maxsize=64)
+def _of_version(key: str, version: str) -> Stack:
     found = _read(_folder() / f"{key}.yaml")
     return found.at(version) if version else found
 
@@ -327,7 +331,7 @@ def default_stack(device: DeviceProfile, policy: Precision | None = None) -> Sta
 
 
 @cache
-def _defaults() -> Mapping[str, Mapping[str, str]]:
+def _defaults() -> Document:
     return read_mapping(data_root() / "calibration" / "class" / "default-stacks.yaml")
 
 

@@ -118,7 +118,7 @@ def has_own_spread(device: DeviceProfile, tier: Tier) -> bool:
     return tier is not Tier.SPEC and device.device_class in {"cpu", "fpga"}
 
 
-def residual_log_sigma(device_class: str, setting: Setting, left_out: str = "") -> float:
+def residual_log_sigma(device_class: str, setting: Setting, spreads: Values | None = None) -> float:
     """Spread of ln(measured / predicted) of the class's runs like one; 0 where none was measured.
 
     A group of few rows widens the spread of the next larger group, it does not narrow it. Nor is it
@@ -127,24 +127,22 @@ def residual_log_sigma(device_class: str, setting: Setting, left_out: str = "") 
     Args:
         device_class: Class of the device.
         setting: Of the run.
-        left_out: Board, trained model, or served model and engine, whose rows must not count; none
-            where empty.
+        spreads: Of measured runs, by `residual_places`; those that ship where None.
     """
-    spreads = shipped_evidence()["spreads"]
+    known = shipped_evidence()["spreads"] if spreads is None else spreads
     measured = [0.0]
     of_others: list[float] = []
     row_count = 0
     for place in residual_places(device_class, setting):
-        entry = spreads.get(place)
-        if entry is None or (left_out and not entry["without"]):  # a group of one
+        entry = known.get(place)
+        if entry is None:
             continue
-        own = float(entry["without"].get(left_out, entry["log_sigma"]))
+        own = float(entry["log_sigma"])
         if row_count < _LEAST_ROWS:
             measured.append(own)
         row_count = entry["rows"]
-        origin_count = len(entry["without"]) - (left_out in entry["without"])
-        if origin_count > 1:
-            of_others.append(own * small_sample_ratio(origin_count))
+        if entry["origins"] > 1:
+            of_others.append(own * small_sample_ratio(entry["origins"]))
     return max(*measured, min(of_others, default=0.0))
 
 

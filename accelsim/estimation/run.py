@@ -30,7 +30,7 @@ from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.estimation.options import RunKeywords, RunOptions, run_options
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceProfile, GpuProfile
-from accelsim.plain import Document
+from accelsim.plain import Document, Values
 from accelsim.result import Provenance
 from accelsim.workloads.model import Workload
 from accelsim.workloads.options import ModelOptions
@@ -86,7 +86,8 @@ class ResolvedRun:
             for.
         heap: "default", or "kept" where the memory allocator keeps what is freed; calibrated CPUs.
         layout: Of convolutions; empty where the stack chooses.
-        unseen_board: Board whose rows must not have shaped the stack's ratios; none where empty.
+        spreads: Spreads of measured runs that its intervals are no narrower than; those that ship
+            where None.
         shard: The rank's part of the model.
         cluster: What joins the ranks; None for one device.
         lora_rank: Rank of the adapters that alone are trained; None trains all weights.
@@ -110,7 +111,7 @@ class ResolvedRun:
     sparse_weights: bool = False
     heap: str = "default"
     layout: str = ""
-    unseen_board: str = ""
+    spreads: Values | None = None
     shard: Shard = WHOLE
     cluster: Cluster | None = None
     lora_rank: int | None = None
@@ -125,7 +126,7 @@ class ResolvedRun:
     @property
     def stack_effect(self) -> StackEffect:
         """What the stack does to the costs of its operators."""
-        asked = (str(self.device.device_class), self.mode, self.unseen_board)
+        asked = (str(self.device.device_class), self.mode)
         layout = self.stack.layouts.get(self.layout)
         return StackEffect.of(
             self.stack.ratios(*asked),
@@ -199,7 +200,7 @@ def _own_kernels(run: ResolvedRun) -> Document:
         return {}
     machine = GpuMachine.of(device, GpuParameters.class_wide())
     byte_s, core_s = 1.0 / machine.stream_bytes_per_s, 0.0
-    if device.vendor == "NVIDIA" and run.unseen_board != own.core_bytes_of:
+    if device.vendor == "NVIDIA" and own.core_bytes is not None:
         core_s = 1.0 / (machine.sm_count * machine.clock_hz * own.core_bytes)
     weight_s = 2.0 * own.operations_per_weight / machine.vector_flop_per_s
     found: Document = {

@@ -210,7 +210,7 @@ class Simulation(Result):
         if has_own_spread(run.device, self.tier):
             return self.operator_log_sigma
         device_class = str(run.device.device_class)
-        alike = residual_log_sigma(device_class, self.setting, run.unseen_board)
+        alike = residual_log_sigma(device_class, self.setting, run.spreads)
         return max(self.operator_log_sigma, alike)
 
     @cached_property

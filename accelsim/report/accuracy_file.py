@@ -37,8 +37,13 @@ def evidence_text(report: Values) -> str:
         report: Result of `accelsim.scoreboard.evidence_dict`.
     """
     runs = ",\n".join(_compact(run) for run in report["runs"])
-    spreads = ",\n".join(f"{_compact(k)}:{_compact(v)}" for k, v in report["spreads"].items())
-    return f'{{"runs":[\n{runs}\n],\n"spreads":{{\n{spreads}\n}}}}\n'
+    return f'{{"runs":[\n{runs}\n],\n"spreads":{spreads_text(report["spreads"])}}}\n'
+
+
+def spreads_text(spreads: Values) -> str:
+    """Spreads by place, a line each."""
+    lines = ",\n".join(f"{_compact(place)}:{_compact(entry)}" for place, entry in spreads.items())
+    return f"{{\n{lines}\n}}"
 
 
 def read_accuracy(path: Path) -> dict[str, Any]:

@@ -88,17 +88,16 @@ def _spread_words(log_sigma: float | None) -> str:
 
 
 def stack_document(stack: Stack) -> Document:
-    """A stack for JSON: all that its file says, without the ratios of single boards left out."""
-    without = {"without"}
+    """A stack for JSON: all that its file says."""
     return {
         **stack_row(stack),
         "versions": [one.model_dump(mode="json") for one in stack.versions],
         "ways": {name: path.model_dump(mode="json") for name, path in stack.paths.items()},
         "layouts": {name: one.model_dump(mode="json") for name, one in stack.layouts.items()},
         "memory_fraction": stack.memory_fraction,
-        "ratios": [one.model_dump(mode="json", exclude=without) for one in stack.achieved],
+        "ratios": [one.model_dump(mode="json") for one in stack.achieved],
         "spreads": [
-            {**one.model_dump(mode="json", exclude=without), "family": one.family or "whole"}
+            {**one.model_dump(mode="json"), "family": one.family or "whole"}
             for one in stack.spreads
         ],
     }

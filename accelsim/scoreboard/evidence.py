@@ -47,16 +47,41 @@ def evidence_dict(board: Scoreboard) -> Document:
 
     ``runs`` has a line per suite, board and setting: rows, median and 90th percentile of the error.
     ``spreads`` has, by class of devices and setting (and by less of it, ``*`` for all), rows and
-    the spread of ln(measured / predicted): its 90th percentile over the normal's; with the same
-    from all boards but one; of figures of served and of many devices, from all models but one.
+    the spread of ln(measured / predicted): its 90th percentile over the normal's; and how many
+    boards it is of; of figures of served and of many devices, how many models.
     """
-    found = list(_runs(board))
-    lines = [_line(runs) for runs in found]
+    lines = [_line(runs) for runs in _runs(board)]
+    spreads = {
+        place: {
+            "rows": len(residual),
+            "log_sigma": _log_sigma(residual),
+            "origins": len(np.unique(origin)),
+        }
+        for place, residual, origin in _residuals(board)
+    }
+    return {"runs": lines, "spreads": spreads}
+
+
+def left_out_spreads(board: Scoreboard) -> Document:
+    """The spreads of `evidence_dict` as they are without the rows of each origin, by place and
+    origin.
+    """
+    return {
+        place: {name: _log_sigma(residual[origin != name]) for name in np.unique(origin).tolist()}
+        for place, residual, origin in _residuals(board)
+        if len(np.unique(origin)) > 1
+    }
+
+
+def _residuals(board: Scoreboard) -> Iterator[tuple[str, FloatArray, TextArray]]:
+    """Residuals and origins by place."""
     places: dict[str, list[_Runs]] = {}
-    for runs in found:
+    for runs in _runs(board):
         for place in runs.places():
             places.setdefault(place, []).append(runs)
-    return {"runs": lines, "spreads": {key: _spread(places[key]) for key in sorted(places)}}
+    for place, parts in sorted(places.items()):
+        residual = np.concatenate([runs.residual for runs in parts])
+        yield place, residual, np.concatenate([runs.origin for runs in parts])
 
 
 def _runs(board: Scoreboard) -> Iterator[_Runs]:
@@ -90,14 +115,6 @@ def _line(runs: _Runs) -> Document:
         "median": _rounded(np.median(error)),
         "p90": _rounded(np.quantile(error, _COVERED)),
     }
-
-
-def _spread(parts: list[_Runs]) -> Document:
-    residual = np.concatenate([runs.residual for runs in parts])
-    origin = np.concatenate([runs.origin for runs in parts])
-    names = np.unique(origin).tolist()
-    without = {name: _log_sigma(residual[origin != name]) for name in names if len(names) > 1}
-    return {"rows": len(residual), "log_sigma": _log_sigma(residual), "without": without}
 
 
 def _log_sigma(residual: FloatArray) -> float:

@@ -24,6 +24,7 @@ from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.plain import Values
 from accelsim.scoreboard.columns import roofline_s
+from accelsim.scoreboard.left_out import spreads_without, stack_without
 from accelsim.scoreboard.measured_runs import MeasuredRun, RunModel
 from accelsim.scoreboard.names import device_of, workload_of
 
@@ -33,7 +34,7 @@ class PublishedRun:
     """What a row ran, and which of its times was measured.
 
     Attributes:
-        run: The run, resolved; its board is unseen by the stack's ratios.
+        run: The run, resolved; its board had no part in the stack's ratios.
         passes: Its passes.
         metric: Name of the measured figure.
     """
@@ -115,7 +116,8 @@ def _run(record: Values, shape: RunShape) -> PublishedRun:
     if record["layout"] and not run.stack_path.lays_out:
         laid_out = replace(model, layout=record["layout"])
         run = resolve(run.workload, device, replace(options, model=laid_out))
-    run = replace(run, unseen_board=device.whole_name)
+    board = device.whole_name
+    run = replace(run, stack=stack_without(run.stack, board), spreads=spreads_without(board))
     passes = run_passes(run)
     check_memory(run, passes)
     return PublishedRun(run, passes, record["metric"])

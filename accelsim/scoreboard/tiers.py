@@ -1,8 +1,8 @@
 """Which parameters predict a device at a tier, and what they have seen.
 
 `spec`: one set for the whole class. For an honest score the device's own rows must not have shaped
-it, so the set fitted without the device (or its chip) is used where
-``calibration/class/gpu-without-<device>.yaml`` has one. `fitted`: the overlay of the device in
+it, so the set fitted without the device (or its chip) is used where there is one
+(`accelsim.scoreboard.left_out`). `fitted`: the overlay of the device in
 ``calibration/fitted/<device>.yaml``, of whichever tier it is. `measured`: the same where its
 surfaces interpolate the device's own kernel tables, and nothing else. `best`: the highest that
 there is.
@@ -11,19 +11,17 @@ there is.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, Literal, get_args
 
 from accelsim.cost.fitted import fitted_parameters
 from accelsim.cost.gpu import GpuParameters
-from accelsim.cost.gpu.gpu_parameters import read_parameters
 from accelsim.cost.gpu.measured_boards import Board
 from accelsim.cost.gpu.relatives import with_relative_surfaces
 from accelsim.cost.table import Tier
 from accelsim.errors import InvalidValueError
-from accelsim.files.datafile import data_root
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
+from accelsim.scoreboard.left_out import class_set
 
 TierName = Literal["best", "spec", "fitted", "measured"]
 TIERS = get_args(TierName)
@@ -75,7 +73,7 @@ def _spec(device: DeviceProfile) -> Choice:
     if device.device_class != "gpu":
         return Choice("spec", None)
     for chip in chips_of(device):
-        left_out = _class_set(f"gpu-without-{chip}")
+        left_out = class_set(chip)
         if left_out is not None:
             return _with_relative(
                 left_out, device, f"class-wide parameters fitted without {chip}", as_fitted=False
@@ -143,9 +141,3 @@ def chips_of(device: DeviceProfile) -> list[str]:
     """
     parts = _base(device).split("-")
     return ["-".join(parts[:count]) for count in range(len(parts), 0, -1)]
-
-
-@lru_cache(maxsize=128)
-def _class_set(name: str) -> GpuParameters | None:
-    path = data_root() / "calibration" / "class" / f"{name}.yaml"
-    return read_parameters(path) if path.is_file() else None

@@ -42,12 +42,10 @@ class ServedRun:
     Attributes:
         run: The model on one rank.
         is_split: Whether prompts and further tokens run on replicas of their own.
-        left_out: Model and engine whose measured systems must not count; none where empty.
     """
 
     run: ResolvedRun
     is_split: bool = False
-    left_out: str = ""
 
     def setting(self, figure: str) -> Setting:
         """What a figure is like: "ttft", "tpot", "energy" (per token) or "power"."""
@@ -61,7 +59,7 @@ class ServedRun:
         if not self.run.workload.autoregressive:
             return 0.0
         device_class = str(self.run.device.device_class)
-        measured = residual_log_sigma(device_class, self.setting(figure), self.left_out)
+        measured = residual_log_sigma(device_class, self.setting(figure), self.run.spreads)
         return max(measured, POWER_LOG_SIGMA) if figure == "power" else measured
 
     def common_log_sigma(self, steps: StepTimes) -> float:

@@ -164,9 +164,8 @@ class _RunKey:
     def _key(self) -> tuple[Any, ...]:
         r = self.run
         sizes = (r.batch, r.seq_len, r.image_size, r.shard, r.fused_attention, r.tier, r.heap)
-        same = (id(r.workload), id(r.device), id(r.cluster), id(r.host))
-        stack = (r.stack.label, r.layout, r.unseen_board)
-        return (r.lora_rank, *same, *sizes, *stack, r.precision, r.execution)
+        same = tuple(map(id, (r.workload, r.device, r.cluster, r.host, r.stack)))
+        return (r.lora_rank, *same, *sizes, r.layout, r.precision, r.execution)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _RunKey) and self._key() == other._key()

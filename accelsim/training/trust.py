@@ -47,7 +47,7 @@ def iteration_log_sigma(iteration: Iteration) -> float:
     if iteration.setup.cluster is not None:
         alike.append(speed_up_setting(iteration))
     asked = str(run.device.device_class)
-    return max(sigma, *(residual_log_sigma(asked, one, run.unseen_board) for one in alike))
+    return max(sigma, *(residual_log_sigma(asked, one, run.spreads) for one in alike))
 
 
 def speed_up_setting(iteration: Iteration) -> Setting:

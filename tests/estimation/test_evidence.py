@@ -51,11 +51,11 @@ DOCUMENT = {
         run("inferentia2", 6, 0.62, 0.7, **{"class": "asic"}),
     ],
     "spreads": {
-        f"gpu {HALF}": {"rows": 15, "log_sigma": 0.3, "without": {"t4": 0.4}},
-        "gpu inference * transformer": {"rows": 19, "log_sigma": 0.5, "without": {}},
-        "gpu * * *": {"rows": 30, "log_sigma": 0.6, "without": {"t4": 0.6}},
-        "gpu inference int8 transformer": {"rows": 2, "log_sigma": 0.01, "without": {}},
-        "gpu inference w8a16 transformer": {"rows": 2, "log_sigma": 0.7, "without": {}},
+        f"gpu {HALF}": {"rows": 15, "log_sigma": 0.3, "origins": 1},
+        "gpu inference * transformer": {"rows": 19, "log_sigma": 0.5, "origins": 1},
+        "gpu * * *": {"rows": 30, "log_sigma": 0.6, "origins": 1},
+        "gpu inference int8 transformer": {"rows": 2, "log_sigma": 0.01, "origins": 1},
+        "gpu inference w8a16 transformer": {"rows": 2, "log_sigma": 0.7, "origins": 1},
     },
 }
 
@@ -108,12 +108,12 @@ def test_a_chip_whose_like_is_far_off_says_so():
 @pytest.mark.usefixtures("document")
 def test_a_spread_comes_from_the_nearest_setting_with_enough_rows():
     assert residual_log_sigma("gpu", HALF) == 0.3
-    assert residual_log_sigma("gpu", HALF, "t4") == 0.4
     assert residual_log_sigma("gpu", Setting.of("inference", "int8", "transformer")) == 0.5
     assert residual_log_sigma("gpu", Setting.of("training", "fp32", "other")) == 0.6
     few = Setting.of("inference", "w8a16", "transformer")  # two rows further off than all others
     assert residual_log_sigma("gpu", few) == 0.7
-    assert residual_log_sigma("gpu", few, "t4") == 0.6  # of one board, which must not count
+    others = {"gpu * * *": {"rows": 20, "log_sigma": 0.4, "origins": 1}}
+    assert residual_log_sigma("gpu", few, others) == 0.4
     assert residual_log_sigma("asic", HALF) == 0.0
 
 
@@ -300,8 +300,8 @@ def test_the_table_shows_the_sentence():
 
 
 def test_a_spread_of_few_boards_is_widened_where_no_larger_group_knows_better(monkeypatch):
-    few = {"rows": 40, "log_sigma": 0.2, "without": {"t4": 0.2, "l4": 0.2}}
-    many = {"rows": 90, "log_sigma": 0.21, "without": dict.fromkeys(map(str, range(60)), 0.21)}
+    few = {"rows": 40, "log_sigma": 0.2, "origins": 2}
+    many = {"rows": 90, "log_sigma": 0.21, "origins": 60}
     document = {"runs": [], "spreads": {f"gpu {HALF}": few}}
     monkeypatch.setattr(module, "shipped_evidence", lambda: document)
     assert residual_log_sigma("gpu", HALF) == pytest.approx(0.2 * 2.920 / 1.645, rel=0.015)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+import tools.scoreboard
 from accelsim.calibration.overlay import family_line, number
 from accelsim.confidence.residual import FamilyResidual
 from accelsim.cost.gpu import GpuParameters
@@ -19,6 +20,7 @@ from accelsim.files.datafile import data_root
 __all__ = [
     "class_file",
     "class_text",
+    "left_out_folder",
     "left_out_name",
     "write_class",
     "write_left_out",
@@ -27,6 +29,7 @@ __all__ = [
 ]
 
 _FAMILIES = "families:"
+_SCOREBOARD = Path(tools.scoreboard.__file__).parent / "data"
 _ENTRY = re.compile(r"^(  )([\w.]+)(: \{value: )([^,}]+)(.*)$")
 
 
@@ -48,11 +51,18 @@ def class_text(text: str, values: Mapping[str, float]) -> str:
 
 
 def class_file(folder: Path, name: str = "gpu") -> Path | None:
-    """A file of class-wide parameters: the folder's, else the one that ships; None where there is
-    neither.
+    """A file of class-wide parameters: the folder's, else the one that ships, or the
+    scoreboard's; None where there is none.
     """
-    places = (folder, data_root() / "calibration" / "class")
+    places = (folder, data_root() / "calibration" / "class", _SCOREBOARD)
     return next((path for place in places if (path := place / f"{name}.yaml").is_file()), None)
+
+
+def left_out_folder(out: Path) -> Path:
+    """Where what is fitted without a chip or a board goes: to the scoreboard, from data that ship;
+    else beside the rest.
+    """
+    return _SCOREBOARD if out.is_relative_to(data_root()) else out
 
 
 def left_out_name(chip: str) -> str:
@@ -101,7 +111,8 @@ def write_left_out(
     ]
     if families:
         lines += [_FAMILIES, *family_lines(families)]
-    return write_whole(folder / f"{left_out_name(chip)}.yaml", "\n".join(lines) + "\n")
+    path = left_out_folder(folder) / f"{left_out_name(chip)}.yaml"
+    return write_whole(path, "\n".join(lines) + "\n")
 
 
 def family_lines(families: Mapping[str, FamilyResidual]) -> list[str]:

@@ -1,5 +1,5 @@
 """Ratios of older software stacks, from networks timed on several cards; see
-`accelsim.scoreboard.stacks`.
+`accelsim.scoreboard.left_out`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from accelsim.cost.gpu.gpu_parameters import read_parameters
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.scoreboard.cnn_gpus import load
 from accelsim.scoreboard.data_folder import DataFolder
-from accelsim.scoreboard.stacks import stack_ratio
+from accelsim.scoreboard.left_out import older_stack_ratio
 from accelsim.scoreboard.suite import Batch
 from accelsim.scoreboard.tiers import chips_of
 from accelsim.workloads.graph import FloatArray
-from tools.refit.files import class_file, left_out_name
+from tools.refit.files import class_file, left_out_folder, left_out_name
 
 __all__ = ["refit_stacks"]
 
@@ -29,7 +29,7 @@ _SOURCE = (
 
 
 def refit_stacks(folder: DataFolder, out: Path) -> Path:
-    """Fit and write ``gpu-stacks.yaml``: the ratio of each stack, and that from all cards but one.
+    """Fit and write ``older-stacks.yaml``: the ratio of each stack, and that from all other cards.
 
     Args:
         folder: Tables of the suite `cnn-gpus`.
@@ -42,7 +42,7 @@ def refit_stacks(folder: DataFolder, out: Path) -> Path:
         residual = _log_ratio(batch, _unseen(batch.profile, out))
         for stack in sorted({_stack(label) for label in batch.label.tolist()} - {""}):
             rows = np.array([_stack(label) == stack for label in batch.label.tolist()])
-            known = np.log(stack_ratio(stack, batch.profile.name))
+            known = np.log(older_stack_ratio(stack, batch.profile.name))
             found.setdefault(stack, {})[batch.profile.name] = float(residual[rows].mean() + known)
     lines = [
         "# How much longer networks take on software of another time than the model says: over all",
@@ -56,7 +56,7 @@ def refit_stacks(folder: DataFolder, out: Path) -> Path:
             f"      {card}: {_mean([v for c, v in cards.items() if c != card])}"
             for card in sorted(cards)
         ]
-    path = out / "gpu-stacks.yaml"
+    path = left_out_folder(out) / "older-stacks.yaml"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 

@@ -19,6 +19,7 @@ from accelsim.estimation.options import RunOptions
 from accelsim.frozen import frozen
 from accelsim.plain import Values
 from accelsim.scoreboard.data_folder import published
+from accelsim.scoreboard.left_out import spreads_without
 from accelsim.serving.deployment import Deployment, PoolPlan, cache_link, simulate
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.loads.requests import RequestColumns, RequestLog
@@ -85,6 +86,11 @@ class Served:
     ranks: Ranks = Ranks()
     kv_format: str | None = None
     memory_fraction: float | None = None
+
+    @property
+    def origin(self) -> str:
+        """Model and engine, whose systems are left out together."""
+        return f"{self.workload.name} {self.engine}"
 
 
 @frozen
@@ -233,17 +239,22 @@ def _token_times(times: RequestTimes, sigma: float) -> TokenTimes:
 
 def like(served: Served, *, is_split: bool = False) -> ServedRun:
     """What a system's figures are like, those of its model on its engine left out."""
-    return ServedRun(plan_of(served).run, is_split, f"{served.workload.name} {served.engine}")
+    run = replace(plan_of(served).run, spreads=spreads_without(served.origin))
+    return ServedRun(run, is_split)
 
 
-def like_figure(row: FigureRow, served: ServedRun, figure: str) -> FigureRow:
+def like_figure(
+    row: FigureRow, served: Served, figure: str, *, is_split: bool = False
+) -> FigureRow:
     """An answered row with the measured figures it is like, and no less than their spread.
 
     Args:
         row: The row.
         served: What was served.
         figure: As `ServedRun.setting` takes it.
+        is_split: Whether prompts and further tokens run on replicas of their own.
     """
-    sigma = max(row.log_sigma, served.log_sigma(figure))
-    setting = str(served.setting(figure))
-    return replace(row, log_sigma=sigma, setting=setting, origin=served.left_out)
+    alike = like(served, is_split=is_split)
+    sigma = max(row.log_sigma, alike.log_sigma(figure))
+    setting = str(alike.setting(figure))
+    return replace(row, log_sigma=sigma, setting=setting, origin=served.origin)

@@ -26,7 +26,7 @@ from accelsim.scoreboard.suite import Batch, register_suite
 from accelsim.serving.plan import ReplicaPlan
 from tools.scoreboard.figure_rows import FigureRow, answered, figure_batches
 from tools.scoreboard.quantity_batches import QUANTITY
-from tools.scoreboard.served_systems import Ranks, Served, like, like_figure, plan_of
+from tools.scoreboard.served_systems import Ranks, Served, like_figure, plan_of
 from tools.scoreboard.serving_tokens import served_precision, served_workload
 
 ENERGY_SCHEMA = schema("power/mlenergy_llm.csv")
@@ -66,7 +66,7 @@ def _rows(cells: Values) -> Iterator[FigureRow]:
         row = FigureRow(_FACTS["boards"][str(cells["gpu_model"])], quantity, label, cells[column])
         row = replace(row, views=frozenset({f"{quantity}: {model}"}))
         row = answered(row, lambda quantity=quantity: _predicted(cells, quantity))  # type: ignore[misc]
-        yield row if row.refusal else like_figure(row, like(_served(cells)), figure)
+        yield row if row.refusal else like_figure(row, _served(cells), figure)
 
 
 def _predicted(cells: Values, quantity: str) -> tuple[float, float]:

@@ -35,7 +35,6 @@ from accelsim.plain import Values
 from accelsim.scoreboard.data_folder import DataFolder, published, schema
 from accelsim.scoreboard.names import device_of, note_unknown_devices, workload_of
 from accelsim.scoreboard.suite import Batch, register_suite
-from accelsim.serving.trust import ServedRun
 from accelsim.workloads.checkpoints.quantization import published_precision
 from accelsim.workloads.model import Workload
 from tools.scoreboard.figure_rows import FigureRow, answered, figure_batches
@@ -45,7 +44,6 @@ from tools.scoreboard.served_systems import (
     Served,
     TokenTimes,
     closed_loop,
-    like,
     like_figure,
     split,
 )
@@ -127,7 +125,7 @@ def _row(cells: Values, measured_s: float, figure: str) -> FigureRow:
     found = answered(row, predict)
     if found.refusal:
         return found
-    like_it = like_figure(found, system.like(), figure.partition("_")[0])
+    like_it = system.like(found, figure.partition("_")[0])
     return like_it if figure in _MEDIANS else replace(like_it, setting="")
 
 
@@ -174,10 +172,11 @@ class _System:
         is_sequence = tokens == "sequence"
         return round(self.cells["isl"] + self.cells["osl"]) if is_sequence else int(tokens)
 
-    def like(self) -> ServedRun:
-        """What the system's figures are like."""
+    def like(self, row: FigureRow, figure: str) -> FigureRow:
+        """A row with the measured figures that the system's are like."""
         is_split = self.cells["mode"] != "agg"
-        return like(self._served("decode_" if is_split else ""), is_split=is_split)
+        served = self._served("decode_" if is_split else "")
+        return like_figure(row, served, figure, is_split=is_split)
 
     def _served(self, part: str) -> Served:
         cells = self.cells

@@ -27,8 +27,9 @@ from accelsim.cost.gpu.gpu_parameters import read_parameters
 from accelsim.cost.table import Execution, Tier
 from accelsim.dtype import Dtype
 from accelsim.errors import InputError
+from accelsim.files.datafile import read_mapping
+from accelsim.scoreboard import left_out
 from accelsim.scoreboard.columns import conv_graph, gemm_graph, vector_graph
-from accelsim.scoreboard.stacks import _stacks, stack_ratio
 from accelsim.workloads.operator import OperatorKind
 from tools.refit import refit
 from tools.refit.__main__ import main
@@ -363,7 +364,9 @@ def test_a_left_out_set_is_a_whole_set(tmp_path: Path) -> None:
 
 
 def test_no_card_has_a_part_in_its_own_stack_ratio() -> None:
-    entry = _stacks()["torch7 cudnn 5.1"]
+    folder = left_out.folder()
+    assert folder is not None
+    entry = read_mapping(folder / "older-stacks.yaml")["stacks"]["torch7 cudnn 5.1"]
     cards = entry["without"]
     logs = {
         card: np.log(entry["value"]) * len(cards) - np.log(ratio) * (len(cards) - 1)
@@ -372,9 +375,10 @@ def test_no_card_has_a_part_in_its_own_stack_ratio() -> None:
     for card, ratio in cards.items():
         others = [value for other, value in logs.items() if other != card]
         assert ratio == pytest.approx(np.exp(np.mean(others)), rel=5e-3)
-        assert stack_ratio("torch7 cudnn 5.1", card) == ratio
-    assert stack_ratio("torch7 cudnn 5.1", "h100-sxm-80gb") == entry["value"]
-    assert stack_ratio("", "gtx-1080") == stack_ratio("another", "gtx-1080") == 1.0
+        assert left_out.older_stack_ratio("torch7 cudnn 5.1", card) == ratio
+    assert left_out.older_stack_ratio("torch7 cudnn 5.1", "h100-sxm-80gb") == entry["value"]
+    assert left_out.older_stack_ratio("", "gtx-1080") == 1.0
+    assert left_out.older_stack_ratio("another", "gtx-1080") == 1.0
 
 
 @pytest.mark.parametrize("converged", [True, False])

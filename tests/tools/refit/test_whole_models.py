@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from accelsim.catalog.stacks import UNMEASURED_LOG_SIGMA
-from tools.refit.whole_models import _explained, _fit, _Row, _spread
+from tools.refit.whole_models import _between_chips, _explained, _fit, _Row, _spread
 
 
 def row(stack, board, residual, **shares):
@@ -19,13 +19,15 @@ def test_no_residual_gives_no_ratio():
     assert set(fit.values()) == {0.0}
 
 
-def test_what_all_stacks_share_carries_over_and_many_boards_count_more():
+def test_what_all_stacks_share_carries_over_to_rows_alone_and_many_boards_count_more():
     boards = [row(s, b, 0.3, product=1.0) for s in "ab" for b in "uvwxyz"]
-    many, few = _fit(boards), _fit(boards[:1])
-    unseen = row("c", "n", 0.0, product=1.0)
-    assert 0 < _explained(unseen, few) < _explained(unseen, many) < 0.3
-    assert _explained(boards[0], many) > _explained(unseen, many)
-    assert _explained(row("c", "n", 0.0, memory=1.0), many) == 0.0
+    few = row("c", "n", 0.3, product=1.0)
+    alone, among = (_explained(few, _fit(rows)) for rows in ([few], [few, *boards]))
+    assert 0 < alone < among < 0.3
+    assert _explained(row("d", "n", 0.3, product=1.0), _fit(boards)) == 0.0  # a stack without rows
+    assert _explained(row("a", "n", 0.0, memory=1.0), _fit(boards)) == 0.0
+    plain = row("tensorrt", "x", 0.3, product=1.0)  # its ratios hold nowhere else
+    assert _explained(plain, _fit([plain])) == 0.0
 
 
 def test_rows_of_one_board_weigh_little_more_than_one():
@@ -68,9 +70,9 @@ def test_a_stack_of_chips_is_told_by_few_of_them_and_carries_little_over():
     assert _explained(chip_row("xla", "n", 0.0, product=1.0), fit) < 0.1
 
 
-def test_a_chip_whose_stack_has_no_rows_spreads_as_chips_do_each_counting_once():
-    rows = [(chip_row("neuron", "x", 0.6, product=1.0), 0.1)] * 9
-    rows += [(chip_row("neuron", "y", 0.0, product=1.0), 0.1)]
+def test_chips_spread_as_they_lie_about_the_bare_model_each_counting_once():
+    rows = [chip_row("neuron", "x", 0.6, product=1.0)] * 9
+    rows += [chip_row("neuron", "y", 0.0, product=1.0)]
     few = 1.78  # Student's t of two chips over the normal's
-    assert _spread("xla", rows) == pytest.approx(few * 0.6 / np.sqrt(2), rel=0.02)
-    assert _spread("neuron", rows) < 0.3
+    assert _between_chips(rows) == pytest.approx(few * 0.6 / np.sqrt(2), rel=0.02)
+    assert _spread("neuron", [(one, 0.1) for one in rows]) < 0.3
