@@ -69,7 +69,7 @@ class Uses:
             "power": Amount(idle, dynamic, limits.power_w, power),
             "carbon": Amount(idle * per_w, dynamic * per_w, limits.carbon_kgco2e_per_month, carbon),
             "instance_count": Amount(one, none, limits.instance_count, count),
-            "latency": self._latency(demand, price),
+            "latency": self._latency(demand, price, usd),
             "time": Amount(0 * price, none, None, _broken_ties(time, usd)),
         }
         if limits.residency:
@@ -79,8 +79,8 @@ class Uses:
             amounts[f"quota.{name}"] = Amount(is_of, none, most, is_of[column] * count)
         return amounts
 
-    def _latency(self, demand: FloatArray, price: FloatArray) -> Amount:
-        """Mean time of a request alone on its device, dearer fleets last among equal ones."""
+    def _latency(self, demand: FloatArray, price: FloatArray, usd: FloatArray) -> Amount:
+        """Mean time of a request alone on its device, dearer fleets and ways last among equals."""
         seconds = np.zeros((len(demand), len(self.offers)))
         for place in range(len(demand)):
             for column, offer in enumerate(self.offers):
@@ -88,8 +88,8 @@ class Uses:
                 if found is not None:
                     seconds[place, column] = found.alone_s / demand[place]
         least = (seconds * demand[:, None]).min(where=seconds > 0, initial=math.inf)
-        tie = _TIE * least / price.max() if math.isfinite(least) else 0.0
-        return Amount(price * tie, seconds)
+        tie = _TIE * least / max(price.max(), _TIE) if math.isfinite(least) else _TIE
+        return Amount(price * tie, seconds, per_way=usd * tie)
 
     def _energy_j(self, way: Way) -> float:
         """Energy of one run with the site's overhead; 0 where unknown, which is told apart where it

@@ -128,14 +128,12 @@ class Fleet:
 def _worth_asking(problem: FleetProblem) -> BoolArray:
     """Pairs that no other of their service replaces: one that carries as much and uses as little
     of all amounts, one instance for one; shape (services, offers). Where two and more may fail, a
-    larger instance is no replacement.
+    larger instance is no replacement, one that carries the same is.
     """
     worth: BoolArray = problem.rate_per_s > 0
-    if problem.redundancy > 1:
-        return worth
     amounts = [problem.objective, *problem.limits.values()]
     for place, rates in enumerate(problem.rate_per_s):
-        uses = [rates * -1.0]
+        uses = [rates * -1.0, rates] if problem.redundancy > 1 else [rates * -1.0]
         for amount in amounts:
             uses += [amount.per_instance, amount.per_load[place]]
         columns = np.stack(uses, axis=1)
@@ -313,21 +311,21 @@ class FleetModel:
         return rows, np.concatenate([none, *self.low]), np.concatenate([none, *self.high])
 
     def _carry(self) -> None:
-        from scipy.sparse import diags_array
+        from scipy.sparse import diags
 
         services = np.arange(len(self.problem.demand_per_s))[:, None]
         self._add([None, (self.service == services).astype(float), None, None], 1.0, 1.0)
-        one = diags_array(np.ones(self.size))
-        self._add([diags_array(self.rate), -one, None, None], 0.0, math.inf)
+        one = diags(np.ones(self.size))
+        self._add([diags(self.rate), -one, None, None], 0.0, math.inf)
 
     def _survive(self) -> None:
-        from scipy.sparse import diags_array
+        from scipy.sparse import diags
 
         same = self.service[:, None] == self.service
-        lost = diags_array(-self.redundancy * self.rate)
+        lost = diags(-self.redundancy * self.rate)
         self._add([np.where(same, self.rate, 0.0), None, lost, None], 1.0, math.inf)
-        one = diags_array(np.ones(self.size))
-        self._add([-one, None, diags_array(self.most), None], 0.0, math.inf)
+        one = diags(np.ones(self.size))
+        self._add([-one, None, diags(self.most), None], 0.0, math.inf)
 
     def _add(self, blocks: list[Any], low: float, high: float) -> None:
         """Rows of blocks of x, q, y and z, all with the same ends; None is a block of zeros."""

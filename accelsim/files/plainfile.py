@@ -7,6 +7,7 @@ to a size, line by line up to a length, and parsed up to a number of values.
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import stat
@@ -72,6 +73,19 @@ def text_lines(path: Path, max_bytes: int) -> Iterator[str]:
                 yield line.decode("utf-8-sig" if size == len(line) else "utf-8")
             except UnicodeDecodeError:
                 raise ProfileError(str(path), ["cannot be read: not UTF-8 text"]) from None
+
+
+def table_rows(path: Path, max_bytes: int) -> Iterator[list[str]]:
+    """Rows of a CSV file, one at a time.
+
+    Raises:
+        ProfileError: If it cannot be read, see `text_lines`, or is no CSV.
+    """
+    rows = csv.reader(text_lines(path, max_bytes))
+    try:
+        yield from rows
+    except csv.Error as error:
+        raise ProfileError(str(path), [f"line {rows.line_num}: is no CSV: {error}"]) from None
 
 
 def check_density(text: str | bytes, label: str, most: int = MOST_VALUES) -> None:

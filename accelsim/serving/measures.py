@@ -121,10 +121,10 @@ def gap_distribution(replicas: Sequence[Scheduler]) -> dict[str, float | None]:
 
 
 def occupancy(replicas: Sequence[Scheduler]) -> dict[str, float | None]:
-    """Share of the cache blocks in use."""
-    capacity = sum(replica.capacity_blocks for replica in replicas)
+    """Share of the cache blocks in use, of the replicas that have such blocks."""
+    replicas = [replica for replica in replicas if replica.capacity_blocks]
     busy_s = sum(replica.tally.busy_s for replica in replicas)
-    if not capacity or not busy_s:
+    if not busy_s:
         return {"mean": None, "peak": None}
     held = sum(replica.tally.block_s for replica in replicas) / busy_s
     peak = max(replica.tally.peak_blocks / replica.capacity_blocks for replica in replicas)
@@ -150,13 +150,15 @@ def trust(
         if not is_closed:
             notes.append(f"{len(times)} requests: too few to tell whether the load is served")
         return False, notes
+    span_s = float(times.arrival_s[-1] - times.arrival_s[0])
+    if not span_s:
+        return False, ["all requests come at once: there is no steady state"]
     parts = [float(part.mean()) for part in np.array_split(times.queue_s, _PARTS)]
     service_s = float(np.median(times.finish_s - times.scheduled_s))
     is_rising = all(later > earlier for earlier, later in pairwise(parts))
     grown_s = parts[-1] - parts[0]
     saturated = offered_fraction > _NEAR_CAPACITY and is_rising and grown_s > 0.5 * service_s
     if saturated:
-        span_s = float(times.arrival_s[-1] - times.arrival_s[0])
         ended = float((times.finish_s <= times.arrival_s[-1]).sum())
         notes.append(
             f"saturated: {len(times) / span_s:.3g} requests per s come, {ended / span_s:.3g} per s "
@@ -167,7 +169,7 @@ def trust(
             f"utilisation {offered_fraction:.3f}: above 0.95 waiting times hang on the last per "
             "cent of load and of step times"
         )
-    elif float(times.arrival_s[-1] - times.arrival_s[0]) < 5 * float(times.e2e_s.mean()):
+    elif span_s < 5 * float(times.e2e_s.mean()):
         notes.append(
             "before steady state: the arrivals span less than five requests' time; add requests"
         )

@@ -11,6 +11,7 @@ over that.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,8 +73,8 @@ class FullBatch:
 
     @property
     def requests_per_s(self) -> float:
-        """Most requests per second."""
-        return 1.0 / self.per_request_s
+        """Most requests per second; infinite where a request is no work."""
+        return 1.0 / self.per_request_s if self.per_request_s else math.inf
 
     def work_s(self, prompt_tokens: float, further_tokens: float) -> float:
         """Least time of prompts and of tokens after the first."""

@@ -82,6 +82,8 @@ def test_energy_of_a_file_is_read_where_all_rows_have_it(tmp_path):
         ("prefill_tokens,s\n1,2", "no column prefill_context_sum"),
         (f"{HEADER}\n1,1,x,0,0.1,", "decode_count"),
         (f"{HEADER}\n1,1,0,0,0.1,", "4 rows or more"),
+        (f"{HEADER}\n1,1,0\r,0,0.1,\n", "no CSV"),
+        (f"{HEADER}\n{'1' * 140_000},1,0,0,0.1,\n", "no CSV"),
         (f"{HEADER}\n" + "1,1,0,0,-0.1,\n" * 4, "above 0"),
         (f"{HEADER}\n" + "0,0,0,0,0.1,\n" * 4, "compute a token"),
         (f"{HEADER}\n" + "nan,0,1,0,0.1,\n" * 4, "prefill_tokens"),

@@ -339,3 +339,11 @@ def test_sensitivity_is_of_price_load_speed_and_model_error(answered):
     }
     slower = next(r for r in answered.sensitivity if r["value"] == 0.8)
     assert slower["cost_usd_per_month"] >= answered.recommended.cost_usd_per_month
+
+
+def test_the_fastest_service_beside_a_job_has_the_cheapest_way_of_the_job():
+    jobs = {**JOBS, "training_jobs": [], "draws": 2}
+    cheap = accelsim.plan(jobs).recommended.placement
+    both = {**jobs, "services": SMALL["services"], "objective": "latency"}
+    placement = accelsim.plan(both).recommended.placement
+    assert [row["offer"] for row in placement if "job" in row] == [row["offer"] for row in cheap]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim.capacity import search
-from accelsim.capacity.fleet import Amount, FleetProblem, _silent
+from accelsim.capacity.fleet import Amount, FleetModel, FleetProblem, _silent
 from accelsim.capacity.search import irreducible_conflict, solve
 from accelsim.errors import InvalidValueError
 
@@ -189,3 +189,11 @@ def test_many_services_under_a_limit_are_as_good_as_in_one_programme(monkeypatch
     assert apart.load_per_s.sum(axis=1) == pytest.approx(asked.demand_per_s, rel=1e-6)
     limit = replace(asked.limits["power"], limit=1e-3)
     assert solve(replace(asked, limits={"power": limit})) is None
+
+
+def test_offers_that_carry_the_same_are_asked_once_whatever_may_fail():
+    asked = problem([5, 5, 6], [2, 1, 1], [1, 1, 1], [0, 0, 0], redundancy=5)
+    model = FleetModel.of(asked, ())
+    assert model.offer.tolist() == [1, 2]  # the dearer of two equals is out, the larger stays
+    assert model.best() is not None
+    assert solve(asked).count.sum() == least(asked)

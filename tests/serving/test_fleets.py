@@ -12,7 +12,7 @@ from accelsim.serving.options import (
     ServingOptions,
     Speculation,
 )
-from accelsim.serving.replicas.autoscaling import ScalingPolicy
+from accelsim.serving.replicas.autoscaling import Autoscaler, ScalingPolicy
 from accelsim.serving.replicas.outages import OutagePolicy
 
 PAIR = ("llama-3.1-8b", "h100-sxm-80gb")
@@ -142,3 +142,20 @@ def test_fleets_that_are_none_are_refused(change):
 def test_options_out_of_range_are_refused(make):
     with pytest.raises(InvalidValueError):
         make()
+
+
+@pytest.mark.parametrize("metric", ["queue", "utilisation"])
+def test_scaling_costs_no_decisions_while_steps_last_for_ages(metric, monkeypatch):
+    calls = []
+    decide = Autoscaler._decide
+    monkeypatch.setattr(
+        Autoscaler, "_decide", lambda self, fleet: (calls.append(1), decide(self, fleet))
+    )
+    result = serve(
+        Arrivals(rate_per_s=5.0, requests=3, output="4"),
+        autoscale=ScalingPolicy(metric, 1.0, 1, 3),
+        step_overhead_s=1e7,
+    )
+    assert result.completed == 3
+    assert result.duration_s > 1e7
+    assert len(calls) < 200

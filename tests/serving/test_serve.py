@@ -15,6 +15,7 @@ from accelsim.errors import (
     UnsupportedOperatorError,
 )
 from accelsim.serving.loads.requests import RequestColumns
+from accelsim.serving.options import PoolOptions, PrefillOptions
 
 CONTRACT = (
     *("workload", "device", "replicas", "engine", "plan", "requests", "completed", "duration_s"),
@@ -275,3 +276,27 @@ def test_lengths_that_are_none_are_refused(text):
     load = Arrivals(rate_per_s=1.0, requests=10, prompt=text)
     with pytest.raises(InvalidValueError, match="prompt"):
         accelsim.serve("llama-3.1-8b", "h100-sxm-80gb", load)
+
+
+def serve_llama(load, device="h100-sxm-80gb", **options):
+    return accelsim.serve("llama-3.1-8b", device, load, ServingOptions(**options))
+
+
+def test_a_burst_has_no_rate_to_be_saturated_by():
+    result = serve_llama(Arrivals(rate_per_s=5.0, requests=200, process="burst"))
+    assert result.completed == 200
+    assert not result.saturated
+    assert any("all requests come at once" in warning for warning in result.warnings)
+
+
+def test_prompts_without_output_leave_the_further_pool_idle():
+    load = Arrivals(rate_per_s=5.0, requests=20, output="0")
+    result = serve_llama(load, prefill=PrefillOptions("a100-sxm-80gb"))
+    assert result.completed == 20
+    assert [pool["utilisation_fraction"] > 0 for pool in result.pools] == [False, True]
+
+
+def test_cache_use_is_that_of_the_replicas_with_blocks():
+    pool = PoolOptions("a100-sxm-80gb", engine="static")
+    use = serve_llama(Arrivals(rate_per_s=5.0, requests=3), pools=(pool,)).kv_occupancy_fraction
+    assert 0 < use["mean"] <= use["peak"] < 1

@@ -115,6 +115,10 @@ def test_rows_that_end_early_are_skipped(tmp_path):
         ("a.json", "{", ProfileError),
         ("a.json", "{}", ProfileError),
         ("a.json", "[1]", ProfileError),
+        ("a.json", '[{"conversations": 7}]', ProfileError),
+        ("a.json", '{"input_lens": 2, "output_lens": [1]}', ProfileError),
+        ("a.json", '{"input_lens": [1], "output_lens": [1], "start_times": 1}', ProfileError),
+        ("a.csv", HEADER + "0,1\r2,3,4\n", ProfileError),
         ("a.txt", "", InvalidValueError),
     ],
 )
@@ -127,3 +131,23 @@ def test_what_is_no_trace_is_refused(tmp_path, name, text, error):
         read_trace(tmp_path / "missing.csv")
     with pytest.raises(InvalidValueError, match="requests"):
         read_trace(path.with_suffix(".csv"), limit=-1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"hash_ids": [[]]},
+        {"hash_ids": {"a": 1}},
+        {"timestamp": "\ud800"},
+        {"input_length": "\ud800"},
+        {"timestamp": 10**400},
+        {"output_length": 10**400},
+    ],
+)
+def test_rows_of_other_values_are_skipped(tmp_path, wrong):
+    path = tmp_path / "mooncake.jsonl"
+    row = {"timestamp": 5, "input_length": 3, "output_length": 2, "hash_ids": [1]}
+    path.write_text("\n".join(map(json.dumps, [row, row | wrong])))
+    trace = read_trace(path)
+    assert len(trace.requests) == 1
+    assert sum(trace.skips.values()) == 1

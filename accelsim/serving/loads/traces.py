@@ -9,8 +9,8 @@ a token per four characters. Rows that are no requests are skipped and named.
 
 from __future__ import annotations
 
-import csv
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from accelsim.errors import InvalidValueError, ProfileError
-from accelsim.files.plainfile import parse_values, read_plain, text_lines
+from accelsim.files.plainfile import parse_values, read_plain, table_rows, text_lines
 from accelsim.frozen import frozen
 from accelsim.serving.loads.requests import LONGEST_TOKENS, RequestColumns
 from accelsim.serving.replicas.shared_blocks import SharedBlocks
@@ -86,8 +86,6 @@ def read_trace(path: Path, limit: int | None = None) -> Trace:
             if columns.seen > _MOST_ROWS:
                 problem = f"more than {_MOST_ROWS:,} rows, the most that are read; set a limit"
                 raise ProfileError(str(path), [problem])
-    except csv.Error as error:
-        raise ProfileError(str(path), [f"cannot be read: {error}"]) from None
     except KeyError as error:
         known = ", ".join((*_TIMES, *_PROMPTS, *_OUTPUTS))
         problem = f"no column for the {error.args[0]}; known are {known}"
@@ -166,8 +164,19 @@ def _numbers(values: Iterable[Any]) -> FloatArray:
     """Numbers; NaN for what is none."""
     import pandas as pd
 
-    found = pd.to_numeric(pd.Series(list(values), dtype=object), errors="coerce")
+    listed = list(values)
+    try:
+        found = pd.to_numeric(pd.Series(listed, dtype=object), errors="coerce")
+    except (OverflowError, UnicodeEncodeError):  # beyond a double, or a lone surrogate
+        found = [_number(value) for value in listed]
     return np.array(found, dtype=np.float64)
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 def _seconds(values: Sequence[Any]) -> FloatArray:
@@ -177,7 +186,8 @@ def _seconds(values: Sequence[Any]) -> FloatArray:
     found = _numbers(values)
     is_text = np.isnan(found) & np.array([isinstance(value, str) for value in values])
     if is_text.any():
-        texts = pd.Series([values[place] for place in np.flatnonzero(is_text).tolist()])
+        encoded = (values[place].encode(errors="replace") for place in np.flatnonzero(is_text))
+        texts = pd.Series([text.decode() for text in encoded])
         moments = pd.to_datetime(texts, utc=True, errors="coerce", format="ISO8601")
         since = (moments - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(seconds=1)
         found[is_text] = np.asarray(since, dtype=np.float64)
@@ -190,7 +200,7 @@ _CUT: Row = (None, None, None, None)
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:
-    reader = csv.reader(text_lines(path, _MOST_BYTES))
+    reader = table_rows(path, _MOST_BYTES)
     header = next(reader, [])
     places, scale = [], 1.0
     for what, names in (("arrival", _TIMES), ("prompt", _PROMPTS), ("output", _OUTPUTS)):
@@ -213,7 +223,7 @@ def _scaled(value: Any, scale: float) -> Any:
         return value
     try:
         return float(value) * scale
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return value
 
 
@@ -235,7 +245,10 @@ def _json_row(row: Mapping[str, Any]) -> Row:
     prompt = next((row[name] for name in _PROMPTS if name in row), None)
     output = next((row[name] for name in _OUTPUTS if name in row), None)
     moment = None if time is None else _scaled(row[time], _TIMES[time])
-    return moment, prompt, output, row.get(_HASHES)
+    hashes = row.get(_HASHES)
+    if hashes and not (isinstance(hashes, list) and set(map(type, hashes)) <= {int, str}):
+        return _CUT
+    return moment, prompt, output, hashes
 
 
 def _json_rows(path: Path) -> Iterator[Row]:
@@ -248,7 +261,12 @@ def _json_rows(path: Path) -> Iterator[Row]:
         known = "a list of conversations, or a benchmark's result with input_lens and output_lens"
         raise _FormError(f"expected {known} (vllm bench serve --save-detailed)")
     lengths = document["input_lens"], document["output_lens"]
-    times = document.get("start_times") or [_TIMELESS] * len(lengths[0])
+    times = document.get("start_times")
+    listed = {"input_lens": lengths[0], "output_lens": lengths[1], "start_times": times or []}
+    for name, values in listed.items():
+        if not isinstance(values, list):
+            raise _FormError(f"{name} is no list of numbers; give the benchmark's own file")
+    times = times or [_TIMELESS] * len(lengths[0])
     for time, prompt, output in zip(times, *lengths, strict=False):
         yield time, prompt, output, None
 
@@ -256,7 +274,8 @@ def _json_rows(path: Path) -> Iterator[Row]:
 def _talk(talk: Any) -> Row:
     """Tokens of the first two turns of a conversation."""
     turns = talk.get("conversations") if isinstance(talk, dict) else None
-    texts = [turn.get("value") for turn in (turns or [])[:2] if isinstance(turn, dict)]
+    turns = turns if isinstance(turns, list) else []
+    texts = [turn.get("value") for turn in turns[:2] if isinstance(turn, dict)]
     sizes = [-(-len(text) // _CHARACTERS_PER_TOKEN) for text in texts if isinstance(text, str)]
     prompt, output = sizes if len(sizes) == 2 else (None, None)
     return _TIMELESS, prompt, output, None

@@ -105,11 +105,24 @@ class Autoscaler:
             self._router.refresh(fleet)
             return
         self._decide(fleet)
-        self._tick_s += self._policy.interval_s
+        quiet_s = min(self._quiet_until_s(fleet), fleet.until_s) - fleet.now_s
+        steps = quiet_s // self._policy.interval_s if math.isfinite(quiet_s) else 1.0
+        later_s = self._tick_s + max(steps, 1.0) * self._policy.interval_s
+        self._tick_s = max(later_s, math.nextafter(self._tick_s, math.inf))
+
+    def _quiet_until_s(self, fleet: Fleet) -> float:
+        """Time to which all decisions would be this one if nothing else happens."""
+        have, wish = len(self._pool.live) + self._pool.coming, self._wanted(fleet)
+        if self._starting or wish > have:
+            return fleet.now_s
+        held_s = [time_s for time_s, wanted in self._wishes if wanted >= have]
+        if wish == have:
+            return math.inf
+        return held_s[-1] + self._policy.hold_s if held_s else fleet.now_s
 
     def _decide(self, fleet: Fleet) -> None:
         policy, pool = self._policy, self._pool
-        wanted = min(max(self._wish(fleet), policy.least), policy.most)
+        wanted = self._wanted(fleet)
         self._wishes.append((fleet.now_s, wanted))
         while self._wishes[0][0] < fleet.now_s - policy.hold_s:
             self._wishes.popleft()
@@ -123,6 +136,9 @@ class Autoscaler:
         surplus = min(have - wanted, len(pool.live) - policy.least)
         if surplus > 0:
             self._let_go(fleet, surplus)
+
+    def _wanted(self, fleet: Fleet) -> int:
+        return min(max(self._wish(fleet), self._policy.least), self._policy.most)
 
     def _wish(self, fleet: Fleet) -> int:
         """Replicas that would meet the target."""

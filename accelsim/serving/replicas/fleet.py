@@ -121,6 +121,7 @@ class Fleet:
 
     Attributes:
         now_s: Time of the last event.
+        until_s: Time before which nothing happens but what the acting control does.
         is_interrupted: Whether the run was cut short.
         held_count: Requests on their way from one replica to another.
         paid_s: Spans of time in which each replica is paid; until the run's end where None.
@@ -138,7 +139,7 @@ class Fleet:
     ) -> None:
         self.log, self.replicas, self.router, self.arrivals = log, list(replicas), router, arrivals
         self.controls = list(controls)
-        self.now_s = 0.0
+        self.now_s = self.until_s = 0.0
         self.is_interrupted = False
         self.held_count = 0
         self.paid_s: list[list[tuple[float, float | None]]] = [[(0.0, None)] for _ in replicas]
@@ -206,6 +207,8 @@ class Fleet:
         if event_s == NEVER and not self._parked and not self.held_count:
             return False
         self.now_s = first.next_s
+        others = [control.next_s for control in self.controls if control is not first]
+        self.until_s = min([event_s, *others])
         first.act(self)
         return True
 

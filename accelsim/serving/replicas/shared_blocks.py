@@ -42,8 +42,7 @@ class SharedBlocks:
     def add(self, requests: Iterable[Any]) -> None:
         """Take the hashes of requests; None for those without."""
         for hashes in requests:
-            known = isinstance(hashes, list) and bool(hashes)
-            group, depth = self._place(hashes) if known else (NO_GROUP, 0)
+            group, depth = self._place(hashes) if hashes else (NO_GROUP, 0)
             self._groups.append(group)
             self._depths.append(depth)
 

@@ -9,7 +9,6 @@ rest to the steps before (chunked prefill).
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from accelsim.errors import InvalidValueError, ProfileError
-from accelsim.files.plainfile import parse_values, read_plain, text_lines
+from accelsim.files.plainfile import parse_values, read_plain, table_rows
 from accelsim.frozen import frozen
 from accelsim.serving.steps.fitted_steps import StepColumns
 from accelsim.workloads.graph import FloatArray, IntArray
@@ -61,7 +60,7 @@ def read_step_times(path: Path) -> StepColumns:
         ProfileError: If a column is missing or a cell is no number.
         InvalidValueError: If a value is out of range.
     """
-    rows = list(csv.reader(text_lines(path, _LARGEST_TABLE)))
+    rows = list(table_rows(path, _LARGEST_TABLE))
     header = [name.strip() for name in rows[0]] if rows else []
     missing = [name for name in STEP_COLUMNS[:-1] if name not in header]
     if missing:
