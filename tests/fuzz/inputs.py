@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,13 +27,8 @@ from accelsim.estimation.run import resolve
 from accelsim.exploration.sweeps.spec import load_sweep
 from accelsim.files.datafile import data_root
 from accelsim.hardware.scalesim import parse_scalesim_config
-from accelsim.report.formats import plain_values
-from accelsim.report.page import page_html
-from accelsim.report.result_page import result_page
-from accelsim.report.saved import read_result
 from accelsim.scoreboard.data_folder import DataFolder, schema_of
 from accelsim.serving.loads.arrivals import Arrivals
-from accelsim.serving.loads.traces import read_trace
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.scalesim import parse_scalesim_topology
@@ -45,34 +41,36 @@ class Kind(NamedTuple):
         valid: A document that is read without complaint.
         write: The text of a document.
         read: Reads the text, in a folder of its own.
+        drawn: A document that a user might give, at random; the valid one where None.
     """
 
     valid: Any
     write: Callable[[Any], str]
     read: Callable[[Path, str], object]
+    drawn: Callable[[random.Random], Any] | None = None
 
 
-def _file(folder: Path, name: str, text: str) -> Path:
+def file_of(folder: Path, name: str, text: str) -> Path:
     path = folder / name
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     return path
 
 
 def _device(folder: Path, text: str) -> object:
-    profile = catalog.load_device_file(_file(folder, "d.yaml", text))
+    profile = catalog.load_device_file(file_of(folder, "d.yaml", text))
     return accelsim.estimate("lenet-5", profile)
 
 
 def _board(folder: Path, text: str) -> object:
-    return catalog.load_device_file(_file(folder, "d.yaml", text)).peak_flop_per_s
+    return catalog.load_device_file(file_of(folder, "d.yaml", text)).peak_flop_per_s
 
 
 def _workload(folder: Path, text: str) -> object:
-    return accelsim.estimate(str(_file(folder, "w.yaml", text)), "t4", batch=1)
+    return accelsim.estimate(str(file_of(folder, "w.yaml", text)), "t4", batch=1)
 
 
 def _config(folder: Path, text: str) -> object:
-    workload = accelsim.workload(str(_file(folder, "config.json", text)))
+    workload = accelsim.workload(str(file_of(folder, "config.json", text)))
     depth = getattr(workload.parameters, "layers", 1)
     if depth > 64:  # written one after the other where they differ: slow, and no other code
         return workload
@@ -80,18 +78,18 @@ def _config(folder: Path, text: str) -> object:
 
 
 def _captured(folder: Path, text: str) -> object:
-    workload = accelsim.workload(str(_file(folder, "c.json", text)))
+    workload = accelsim.workload(str(file_of(folder, "c.json", text)))
     return accelsim.estimate(workload, "t4", batch=4)
 
 
 def _table(folder: Path, text: str) -> object:
-    _file(folder, "vec.csv", text)
+    file_of(folder, "vec.csv", text)
     columns = {"text": ["op"], "number": ["b"], "time": ["latency_ms"], "key": ["op", "b"]}
     return DataFolder(folder).table(schema_of("vec.csv", columns))
 
 
 def _run(folder: Path, text: str) -> object:
-    run = read_run(_file(folder, "run.jsonl", text))
+    run = read_run(file_of(folder, "run.jsonl", text))
     return measured_graph([row for row in run.rows if row.row is not None])
 
 
@@ -104,28 +102,24 @@ def _design(folder: Path, text: str) -> object:
 
 
 def _prices(folder: Path, text: str) -> object:
-    return PriceBook.load(_file(folder, "p.yaml", text)).cheapest("t4")
-
-
-def _trace(folder: Path, text: str) -> object:
-    return read_trace(_file(folder, "t.csv", text))
+    return PriceBook.load(file_of(folder, "p.yaml", text)).cheapest("t4")
 
 
 def _arrivals(folder: Path, text: str) -> object:
-    load = Arrivals(**_known(text, Arrivals.__dataclass_fields__))
+    load = Arrivals(**known(text, Arrivals.__dataclass_fields__))
     return load.columns(RandomStreams(0)) if load.requests * load.turns <= 100 else load
 
 
 def _scenario(folder: Path, text: str) -> object:
-    return load_scenario(_file(folder, "s.yaml", text))
+    return load_scenario(file_of(folder, "s.yaml", text))
 
 
 def _sweep(folder: Path, text: str) -> object:
-    return load_sweep(_file(folder, "s.yaml", text))
+    return load_sweep(file_of(folder, "s.yaml", text))
 
 
 def _call(folder: Path, text: str) -> object:
-    fields = _known(text, _CALL)
+    fields = known(text, _CALL)
     return accelsim.estimate(fields.pop("model", None), fields.pop("device", None), **fields)
 
 
@@ -138,21 +132,7 @@ def _onnx(folder: Path, text: str) -> object:
         return None
 
 
-def _saved(folder: Path, text: str) -> object:
-    """Pages of the results that are not as a command saves them."""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = text
-    saved = found if isinstance(found, dict) else {"damaged": found}
-    changed = [result for name, result in saved.items() if result != _RESULTS.get(name)]
-    for result in changed or saved.values():
-        shown = result if isinstance(result, str) else json.dumps(result)
-        page_html(result_page(read_result(_file(folder, "r.json", shown)), "accelsim report"))
-    return saved
-
-
-def _known(text: str, names: Any) -> dict[str, Any]:
+def known(text: str, names: Any) -> dict[str, Any]:
     """Keywords of a document, without those that Python itself refuses."""
     try:
         fields = json.loads(text)
@@ -171,7 +151,7 @@ def _profile(name: str) -> Any:
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
-def _csv(rows: Any) -> str:
+def csv_text(rows: Any) -> str:
     listed = rows if isinstance(rows, list) else [rows]
     cells = [row if isinstance(row, list) else [row] for row in listed]
     return "".join(",".join(map(str, row)) + "\n" for row in cells)
@@ -212,20 +192,6 @@ def _wire_field(number: int, value: Any) -> bytes:
 def _varint(number: int) -> bytes:
     *low, last = (number >> shift & 127 for shift in range(0, max(number.bit_length(), 1), 7))
     return bytes([*(part | 128 for part in low), last])
-
-
-def _results() -> dict[str, Any]:
-    """Results as commands save them."""
-    on_chips = accelsim.compare(["lenet-5"], ["t4", "tpu-v4"])
-    load = Arrivals(rate_per_s=2.0, requests=10)
-    found = {
-        "estimate": accelsim.estimate("lenet-5", "t4").to_dict(),
-        "comparison": on_chips.to_dict(),
-        "training": accelsim.train("gpt2", cluster="dgx-h100").to_dict(),
-        "serving": accelsim.serve("llama-3.1-8b", "h100-sxm-80gb", load).to_dict(),
-        "other": {"name": "x", "metrics": {"time_s": {"value": 2.0, "low": 1.0}}, "rows": [{}]},
-    }
-    return json.loads(json.dumps(plain_values(found)))
 
 
 def _small_graph() -> dict[str, Any]:
@@ -410,8 +376,6 @@ _NETWORK = {
         "12": {"1": "y", "2": {"1": {"1": 1}}},
     },
 }
-_RESULTS = _results()
-
 #: Kinds by name.
 KINDS: Mapping[str, Kind] = {
     "gpu": Kind(_profile("gpu/t4"), _yaml, _device),
@@ -442,21 +406,16 @@ KINDS: Mapping[str, Kind] = {
     "captured": Kind(_capture(), json.dumps, _captured),
     "table": Kind(
         [["op", "b", "latency_ms"], ["add", 1, 0.5], ["mul", 2, 0.7], ["add", 4, 1e3]],
-        _csv,
+        csv_text,
         _table,
     ),
     "run": Kind([_HEADER, _MEASURED, {"note": "noise"}, _MEASURED], _lines, _run),
-    "topology": Kind(_TOPOLOGY, _csv, _topology),
+    "topology": Kind(_TOPOLOGY, csv_text, _topology),
     "design": Kind(_DESIGN, str, _design),
     "prices": Kind(
         {"offers": [{"device": "t4", "on_demand_usd_per_hour": 0.5, "as_of": "2026"}]},
         _yaml,
         _prices,
-    ),
-    "trace": Kind(
-        [["TIMESTAMP", "ContextTokens", "GeneratedTokens"], ["2024-01-01 00:00:00.0", 10, 20]],
-        _csv,
-        _trace,
     ),
     "arrivals": Kind(
         {
@@ -492,5 +451,4 @@ KINDS: Mapping[str, Kind] = {
     ),
     "call": Kind(_CALL, json.dumps, _call),
     "onnx": Kind(_NETWORK, lambda network: _wire(network).decode("latin-1"), _onnx),
-    "results": Kind(_RESULTS, json.dumps, _saved),
 }

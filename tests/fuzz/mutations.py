@@ -51,11 +51,22 @@ def _changed(document: Any, draw: random.Random) -> Any:
 
 def _other(value: Any, draw: random.Random) -> Any:
     """Another value: any, or a number near the old one."""
+    if isinstance(value, dict | list) and draw.random() < 0.2:
+        return _levelled(value, draw.choice([0, 0.0, -1, 1e-300, 1e300, None]))
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if is_number and draw.random() < 0.5:
         scale = draw.choice([-1, 0, 0.5, 2, 1e3, 1e6, 1e12])
         return type(value)(value * scale) if abs(value) < 1e15 else value
     return copy.deepcopy(draw.choice(_VALUES))
+
+
+def _levelled(value: Any, number: Any) -> Any:
+    """The value with one number for all of its own."""
+    if isinstance(value, dict):
+        return {name: _levelled(one, number) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_levelled(one, number) for one in value]
+    return number if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
 def spoiled(text: str, draw: random.Random) -> str:
