@@ -246,7 +246,8 @@ def _print(text: str) -> None:
     if sys.stdout is None:
         raise OutputError("standard output is closed. Open it, or add --out FILE.")
     try:
-        typer.echo(text, nl=False)
+        sys.stdout.write(text)
+        sys.stdout.flush()
     except (
         BrokenPipeError
     ):  # the reader has gone: nothing more to say, also not when the interpreter flushes at exit

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -23,6 +25,8 @@ from accelsim.report.figure import html_fragment
 from accelsim.report.formats import visible
 
 _SCRIPT = re.compile(r"<script( [^>]*)?>")
+_LATER = re.compile(r'<script type="text/plain" class="later">(.*?)</script>', re.DOTALL)
+_STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 _TRANSPARENT = "rgba(0,0,0,0)"
 _GRID = "#d5dce2"
 _HEIGHT = 460
@@ -128,18 +132,33 @@ def page_html(page: Page) -> str:
         raise MissingDependencyError("jinja2", "report") from None
     environment = Environment(autoescape=True, finalize=_shown, trim_blocks=True)
     source = files(__package__)
-    template = environment.from_string(source.joinpath("page.html").read_text("utf-8"))
-    moving = any(section.calculator is not None for section in page.sections)
-    script = source.joinpath("page.js").read_text("utf-8") if moving else ""
-    return template.render(
+    form = source.joinpath("page.html").read_text("utf-8")
+    fragments = _fragments(page.sections)
+    wanted = {
+        "page.js": any(section.calculator is not None for section in page.sections),
+        "draw.js": any(fragments),
+    }
+    scripts = [source.joinpath(name).read_text("utf-8") for name, is_on in wanted.items() if is_on]
+    drawing = [text for fragment in fragments for text in _LATER.findall(fragment)]
+    return environment.from_string(form).render(
         page=page,
-        sections=zip(page.sections, _fragments(page.sections), strict=True),
-        script=Markup(script),  # noqa: S704  (the page's own)
-        has_figures=any(section.figure is not None for section in page.sections),
+        sections=zip(page.sections, fragments, strict=True),
+        scripts=[Markup(script) for script in scripts],  # noqa: S704  (the page's own)
+        script_hashes=_hashes(scripts + drawing),
+        # plotly fills an empty style element by its own rules, and sets styles of elements
+        style_hashes=_hashes([*_STYLE.findall(form), ""]),
         as_data=_as_data,
         number_columns=_number_columns,
         version=__version__,
     )
+
+
+def _hashes(texts: Iterable[str]) -> Any:
+    """What a content security policy lets run: these texts alone (W3C, CSP level 3)."""
+    from markupsafe import Markup
+
+    digests = (b64encode(sha256(text.encode()).digest()).decode() for text in texts)
+    return Markup(" ".join(f"'sha256-{one}'" for one in digests) or "'none'")  # noqa: S704
 
 
 def _number_columns(table: DataTable) -> set[int]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
+from hashlib import sha256
 from html.parser import HTMLParser
 
 import pytest
@@ -97,6 +99,19 @@ def test_a_page_asks_no_server_and_stays_small():
     assert len(text) < 8e6
     assert "default-src 'none'" in text
     assert not re.search(r"<(script|link|img|iframe)[^>]*(src|href)=", text)
+
+
+def test_a_page_runs_its_own_scripts_alone():
+    text = page_of("resnet-50", "t4", batch=8)[2]
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
+    parts = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    for name, tag in (("script-src", "script"), ("style-src", "style")):
+        bodies = re.findall(rf"<{tag}(?: type=\"text/plain\"[^>]*)?>(.*?)</{tag}>", text, re.DOTALL)
+        hashes = (b64encode(sha256(body.encode()).digest()).decode() for body in bodies)
+        assert bodies
+        assert {f"'sha256-{one}'" for one in hashes} <= set(parts[name].split())
+        assert "unsafe" not in parts[name]
+    assert parts["base-uri"] == parts["form-action"] == parts["default-src"] == "'none'"
 
 
 def test_a_model_that_does_not_fit_says_so_first():
