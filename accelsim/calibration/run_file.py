@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 from accelsim.calibration.measured_rows import MeasuredRow, is_size
 from accelsim.calibration.measurement.case import CASE_VERSION, Case
 from accelsim.errors import InvalidValueError, OutputError, ProfileError
+from accelsim.files.datafile import user_folder
 from accelsim.files.plainfile import MOST_VALUES, open_plain
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
@@ -358,23 +359,21 @@ def _check_same(path: Path, run: CalibrationRun, environment: Values) -> None:
 
 
 @contextmanager
-def calibration_lock(folder: str | Path | None = None) -> Iterator[Path]:
-    """Hold this user's calibration lock; the system releases it when the process ends, however it
-    ends.
-
-    Args:
-        folder: Where the lock lies; the system's temporary folder unless given.
+def calibration_lock() -> Iterator[Path]:
+    """Hold this user's calibration lock for this machine; the system releases it when the process
+    ends, however it ends. It lies in the user's own folder, where nobody else can put a link.
 
     Raises:
         OutputError: If another calibration holds it, or there is no place for it.
     """
-    import tempfile
+    import platform
 
     from filelock import FileLock, Timeout
 
-    place = Path(folder or tempfile.gettempdir()) / f"accelsim-calibration-{os.getuid()}.lock"
+    place = user_folder() / f"calibration-{platform.node()}.lock"
     lock = FileLock(place, timeout=0)
     try:
+        place.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
         raise OutputError(
@@ -382,7 +381,7 @@ def calibration_lock(folder: str | Path | None = None) -> Iterator[Path]:
             "other. Wait for it."
         ) from None
     except OSError as error:
-        remedy = "Set TMPDIR to a folder that can be written."
+        remedy = "Set XDG_CONFIG_HOME to a folder that can be written."
         raise OutputError(
             f"The lock against a second calibration cannot be made: {error}. {remedy}"
         ) from None

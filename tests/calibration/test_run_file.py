@@ -142,20 +142,21 @@ def test_not_finite_times_are_refused(tmp_path):
         file.append({"note": float("nan")})
 
 
-def test_two_calibrations_at_once_are_refused(tmp_path):
-    with (
-        calibration_lock(tmp_path),
-        pytest.raises(OutputError, match="Another calibration is running"),
-        calibration_lock(tmp_path),
-    ):
-        pass
-    with calibration_lock(tmp_path):
+def test_two_calibrations_at_once_are_refused(tmp_path, monkeypatch):
+    """By a lock in the user's own folder: in one for all, anybody could put a link in its place."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "own"))
+    with calibration_lock() as place:
+        assert place.parent == tmp_path / "own" / "accelsim"
+        with pytest.raises(OutputError, match="Another calibration is running"), calibration_lock():
+            pass
+    with calibration_lock():
         pass
 
 
-def test_a_lock_that_cannot_be_made_says_what_to_do(tmp_path):
+def test_a_lock_that_cannot_be_made_says_what_to_do(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="TMPDIR"), calibration_lock(tmp_path / "file" / "within"):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
+    with pytest.raises(OutputError, match="XDG_CONFIG_HOME"), calibration_lock():
         pass
 
 

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -442,6 +443,25 @@ def test_a_cluster_that_disappears_is_named_and_gone_on_without(tmp_path):
         with pytest.raises(OutputError, match="disappeared"):
             sweep(MANY, tmp_path, executor=where, report=lambda *_: cluster.close())
     assert len(sweep(MANY, tmp_path, workers=1).to_frame()) == 1200
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="makes the certificate")
+def test_a_cluster_with_tls_is_reached_by_dasks_own_configuration(tmp_path):
+    dask, distributed = pytest.importorskip("dask"), pytest.importorskip("distributed")
+    line = "req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out ca.pem -subj /CN=me"
+    subprocess.run(["openssl", *line.split()], cwd=tmp_path, check=True, capture_output=True)
+    found = {"default-scheme": "tls", "require-encryption": True}
+    found["tls.ca-file"] = str(tmp_path / "ca.pem")
+    for role in ("scheduler", "worker", "client"):
+        found[f"tls.{role}.cert"] = str(tmp_path / "ca.pem")
+        found[f"tls.{role}.key"] = str(tmp_path / "key.pem")
+    options = {"n_workers": 1, "processes": False, "dashboard_address": None, "protocol": "tls://"}
+    with (
+        dask.config.set({f"distributed.comm.{name}": value for name, value in found.items()}),
+        distributed.LocalCluster(**options, security=distributed.Security()) as cluster,
+    ):
+        where = cluster.scheduler_address.replace("tls://", "dask://")
+        assert sweep(GRID, tmp_path / "out", executor=where).new_count == 12
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def _dask(where: str) -> Iterator[Workers]:
         raise MissingDependencyError("distributed", "dask") from None
     try:
         connect: Any = distributed.Client
-        client = connect(f"tcp://{where.removeprefix(_DASK)}", timeout=_CONNECT_S)
+        client = connect(where.removeprefix(_DASK), timeout=_CONNECT_S)
     except (OSError, ValueError):
         allowed = "the address of a running scheduler"
         raise InvalidValueError("executor", where, allowed, "Start one: dask scheduler") from None
