@@ -17,6 +17,9 @@ from accelsim.frozen import frozen
 from accelsim.hardware.fabric import PLAIN, Fabric
 from accelsim.hardware.interconnect import Topology
 
+#: Devices of one cluster at most: fifty times the largest built (about 200,000 GPUs in 2025).
+MOST_DEVICES = 10_000_000
+
 
 @frozen
 class Node:
@@ -152,10 +155,10 @@ class Cluster:
         the most compact torus of that size, as a provider of slices gives it.
 
         Raises:
-            InvalidValueError: If it is below 1.
+            InvalidValueError: If it is below 1 or above `MOST_DEVICES`.
         """
-        if device_count < 1:
-            raise InvalidValueError("device_count", device_count, "at least 1")
+        if not 1 <= device_count <= MOST_DEVICES:
+            raise InvalidValueError("device_count", device_count, f"1 to {MOST_DEVICES:,}")
         node_count = math.ceil(device_count / self.node.device_count)
         taken = node_count * self.node.device_count
         *below, last = (_cut(tier, taken) for tier in self.tiers)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
-from accelsim.hardware.cluster import Cluster, Tier
+from accelsim.hardware.cluster import MOST_DEVICES, Cluster, Tier
 from accelsim.hardware.fabric import Fabric
 
 Ranks = NDArray[np.int64]
@@ -54,6 +54,9 @@ class RankGroup:
             raise InvalidValueError("size", self.size, "at least one rank")
         if self.stride < 1:
             raise InvalidValueError("stride", self.stride, "at least one device")
+        if (self.size - 1) * self.stride >= MOST_DEVICES:
+            allowed = f"ranks within {MOST_DEVICES:,} devices"
+            raise InvalidValueError("size", self.size, allowed, "Take fewer ranks.")
         if self.explicit and len(set(self.explicit)) != self.size:
             raise InvalidValueError("explicit", self.explicit, f"{self.size} different devices")
         if self.explicit and min(self.explicit) < 0:

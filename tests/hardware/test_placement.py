@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from accelsim.catalog.clusters import cluster
 from accelsim.errors import InvalidValueError
-from accelsim.hardware.cluster import Tier
+from accelsim.hardware.cluster import MOST_DEVICES, Tier
 from accelsim.hardware.placement import RankGroup, place
 
 SUPERPOD = cluster("dgx-superpod-h100")
@@ -143,3 +143,17 @@ def test_ranks_beyond_the_installation_are_warned_of():
 def test_bad_groups_are_named(fields, named):
     with pytest.raises(InvalidValueError, match=named):
         RankGroup(**fields)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: RankGroup(MOST_DEVICES + 1),
+        lambda: RankGroup(2, stride=10**18),
+        lambda: SUPERPOD.with_devices(10**9),
+        lambda: place(RankGroup.of([0, 10**12]), SUPERPOD),
+    ],
+)
+def test_more_devices_than_can_be_are_refused_before_they_are_counted(make):
+    with pytest.raises(InvalidValueError, match="10,000,000"):
+        make()
