@@ -22,7 +22,7 @@ from accelsim.training.schedules.pipeline import PipelineRun, PipelineWork, simu
 from accelsim.training.schedules.schedule import SCHEDULES as SIMULATED
 from accelsim.training.schedules.schedule import pipeline_order
 from accelsim.training.schedules.sharded import ShardedRun, ShardedWork, simulate_sharded
-from accelsim.training.score import Scores, StageTimes, score, stage_times
+from accelsim.training.score import TIME_PARTS, Scores, StageTimes, score, stage_times
 from accelsim.training.setup import TrainingSetup
 from accelsim.training.stages import StageTable, stage_table
 from accelsim.workloads.graph import FloatArray
@@ -125,11 +125,26 @@ def simulate_iteration(
         chunk_times = _chunk_times(setup, plans, plan, units, costs)
         run = _pipeline(plan, count, table, chunk_times, data, times, record=record)
         parts |= _pipeline_parts(plan, run, parts, times, data, count)
+    update_s = parts["optimizer"]
     if plan.pp == 1:
-        parts["other"] += _device_extra_s(setup, plan, count, table, float(data.update_s[0]))
-    parts["compute"] += min(parts["other"], 0.0)  # passes that overlap take less than their rows
-    parts["other"] = max(parts["other"], 0.0)
+        extra_s, update_s = _device_extra_s(setup, plan, count, table, update_s)
+        parts["other"] += extra_s
+    _settle(parts, update_s)
     return Iteration(setup, plan, count, scores, parts, run, costs, int(units[0]))
+
+
+def _settle(parts: dict[str, float], update_s: float) -> None:
+    """Take what `other` is below 0 from other parts, so that none is below 0 and the sum stays.
+
+    The device's simulation takes less than the parts where a small update stays in caches, or where
+    passes overlap: the update gives down to what its rows take there, then the passes give.
+    """
+    missing = max(-parts["other"], 0.0)
+    parts["other"] = max(parts["other"], 0.0)
+    for name, least in (("optimizer", update_s), *((name, 0.0) for name in TIME_PARTS)):
+        given = min(max(parts[name] - least, 0.0), missing)
+        parts[name] -= given
+        missing -= given
 
 
 def _chunk_times(
@@ -250,9 +265,9 @@ def _beside(scores: Scores, data: DataParallel) -> float:
 
 def _device_extra_s(
     setup: TrainingSetup, plan: ParallelismPlan, count: int, table: StageTable, update_s: float
-) -> float:
-    """What the device's own simulation of the passes and of a rank's share of the update adds:
-    input copies, gaps between launches.
+) -> tuple[float, float]:
+    """What the device's own simulation of the passes and of a rank's share of the update adds
+    (input copies, gaps between launches), and what the rows of the update take there.
     """
     changes: dict[str, Any] = {"batch": plan.microbatch * count, "accumulation": count}
     changes |= {"shard": plan.shard, "lora_rank": plan.lora_rank}
@@ -269,14 +284,18 @@ def _device_extra_s(
     own_s = 0.0 if plan.optimizer_offload else update_s
     share = own_s / (held * seconds + fixed) if held else 1.0
     whole = simulated(run, run_passes(run))
-    period_s = sum(_period_s(run, one, share) * one.repeats for one in whole.passes)
-    return period_s - count * sum(passes) - own_s
+    periods = [_period_s(run, one, share) for one in whole.passes]
+    period_s, rows_s = np.transpose(periods) @ [one.repeats for one in whole.passes]
+    return float(period_s) - count * sum(passes) - own_s, float(rows_s) if own_s else update_s
 
 
-def _period_s(run: ResolvedRun, one: SimulatedPass, share: float) -> float:
-    """Time of a pass whose optimizer rows take a share of what they take for all parameters."""
-    part = np.where(one.graph.phase == int(Phase.OPTIMIZER), share, 1.0)
+def _period_s(run: ResolvedRun, one: SimulatedPass, share: float) -> tuple[float, float]:
+    """Time of a pass whose optimizer rows take a share of what they take for all parameters, and
+    what those rows take.
+    """
+    is_update = one.graph.phase == int(Phase.OPTIMIZER)
+    part = np.where(is_update, share, 1.0)
     costs = replace(one.table, time_s=part * one.table.time_s, energy_j=part * one.table.energy_j)
     settings = device_settings(run.device, run.execution, one.input_bytes, is_decode=False)
     result = pass_result(costs, settings)
-    return min(result.steady_state_s, result.latency_s)
+    return min(result.steady_state_s, result.latency_s), float(costs.time_s[is_update].sum())

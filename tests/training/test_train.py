@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import accelsim
 from accelsim.catalog.stacks import stack
-from accelsim.errors import DoesNotFitError, InvalidValueError, UnknownNameError
+from accelsim.errors import DoesNotFitError, InputError, InvalidValueError, UnknownNameError
 from accelsim.exploration.sensitivity.change import changed_devices
 from accelsim.training.plan import ParallelismPlan, layers_of_chunks, parse_plan, plan_on
 from accelsim.training.score import TIME_PARTS
@@ -281,3 +281,32 @@ def test_every_plan_of_a_search_has_what_is_named(named):
     for row in (*result.plans, *result.pareto):
         assert wanted <= plan_on(8, parse_plan(row["plan"])).to_dict().items()
     assert all(warning.startswith("measured runs like") for warning in result.warnings)
+
+
+PARTED = ["epyc-7763", "core-i7-3820", "graviton3", "t4", "h100-sxm-80gb", "tpu-v4", "ipu-gc200"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(["dlrm", "mlp", "resnet-50", "bert-base", "gpt-2"]),
+    st.sampled_from(PARTED),
+    st.sampled_from(
+        ["", "optimizer_offload=1", "zero=3", "pp=2", "pp=2,schedule=zb-h1", "tp=2,dp=2", "dp=4"]
+    ),
+    st.sampled_from([None, 8, 64]),
+)
+def test_each_part_of_the_time_is_at_least_zero_and_they_sum_to_it(model, device, plan, batch):
+    counts = parse_plan(plan)
+    gpus = counts.get("tp", 1) * counts.get("dp", 1) * counts.get("pp", 1)
+    asked = {"plan": plan, "gpus": gpus, "global_batch": batch, "check_memory": False}
+    try:
+        found = accelsim.train(model, device=device, **asked)
+    except InputError:
+        return
+    assert min(found.time_s.values()) >= 0
+    assert sum(found.time_s.values()) == pytest.approx(found.iteration_s, rel=1e-12)
+
+
+def test_a_small_update_takes_what_its_rows_take_in_the_caches():
+    found = accelsim.train("dlrm", device="epyc-7763", global_batch=1)
+    assert found.time_s["compute"] > found.time_s["optimizer"] > 0
