@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from accelsim.economics.offer import Offer
 
 offers = typer.Typer(name="offers", help="List and import prices.", no_args_is_help=True)
+#: Findings of an import that its table lists at most; CSV and JSON have all.
+_MOST_SHOWN = 1000
 _PER_DEVICE = ("usd_per_device_hour", "usd_per_unit_hour")
 
 
@@ -91,7 +93,10 @@ def import_offers(
     rows = [asdict(finding) for finding in (*found.refusals, *found.corrections)]
     titles = ("action", "provider", "region", "instance", "field", "value", "reason")
     headers = f"{' | '.join(titles[:-1])} | ~reason"
-    cells = [[str(row[title]) for title in titles] for row in rows]
+    cells = [[str(row[title]) for title in titles] for row in rows[:_MOST_SHOWN]]
+    if len(rows) > _MOST_SHOWN:
+        more = f"{len(rows) - _MOST_SHOWN:,} more: add --format csv"
+        cells.append([*[""] * (len(titles) - 1), more])
     note = f"{len(found.offers)} offers, {len(found.refusals)} rows refused"
     output.emit(
         rows,

@@ -193,3 +193,13 @@ def test_a_feed_without_a_price_writes_no_price_file(refused, folder):
     (folder / "feed.csv").write_text("provider,region\naws,us-east-1\n", encoding="utf-8")
     assert "not written" in refused("offers", "import", "feed.csv", "--prices", "p.csv")
     assert not (folder / "p.csv").exists()
+
+
+def test_the_table_of_an_import_ends_and_says_where_the_rest_is(run, folder):
+    rows = "own,here,m,,a feed\n" * 3000
+    header = "provider,region,instance_type,price_usd_per_h,source\n"
+    (folder / "feed.csv").write_text(header + rows, encoding="utf-8")
+    shown = run("offers", "import", "feed.csv").out
+    assert shown.count("no price is known") == 1000
+    assert "2,000 more: add --format csv" in " ".join(shown.split())
+    assert len(run("offers", "import", "feed.csv", "--format", "json").json) == 3000

@@ -1,5 +1,6 @@
 """Feeds as files: SkyPilot's catalogue and tables; ages of prices."""
 
+import tracemalloc
 from datetime import date
 from pathlib import Path
 
@@ -59,3 +60,18 @@ def test_prices_have_an_age():
     assert age_days("", today) is None
     assert is_mixed(["2023-11-16", "2026-07-20"])
     assert not is_mixed(["2026-06-01", "2026-07-20", ""])
+
+
+def test_a_large_feed_takes_little_memory(tmp_path):
+    columns = "provider,region,instance_type,vcpus,memory_gib,price_usd_per_h,source,as_of"
+    lines = [f"own,here,m{n},{n % 64 + 1},16,,a feed,2026-01-01" for n in range(3000)]
+    lines += [f"own,here,n{n},8,16,1,a feed,2026-01-01" for n in range(17_000)]
+    feed = tmp_path / "feed.csv"
+    feed.write_text("\n".join([columns, *lines]), encoding="utf-8")
+    import_offers(str(feed))  # what is read once
+    tracemalloc.start()
+    found = import_offers(str(feed))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (len(found.offers), len(found.refusals)) == (17_000, 3000)
+    assert peak < 1500 * 20_000  # 300,000 rows: 0.45 GB

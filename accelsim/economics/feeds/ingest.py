@@ -74,13 +74,9 @@ class DeviceRule:
     rename: str | None = None
     note: str = ""
 
-    def matches(self, provider: str, instance: str, accelerator: str) -> bool:
-        """Whether the rule speaks about an instance."""
-        return (
-            fnmatchcase(provider, self.provider)
-            and fnmatchcase(instance, self.instance)
-            and fnmatchcase(accelerator, self.accelerator)
-        )
+    def matches(self, instance: str, accelerator: str) -> bool:
+        """Whether the rule speaks about an instance of its provider."""
+        return fnmatchcase(instance, self.instance) and fnmatchcase(accelerator, self.accelerator)
 
 
 def ingest(
@@ -110,12 +106,18 @@ def ingest(
             texts = {key: str(value or "") for key, value in raw.items() if isinstance(key, str)}
             texts.setdefault("instance", texts.get("instance_type", ""))
             refusals.append(FeedRow(texts).note("refused", "", _price_text(texts), str(refusal)))
+    by_provider = {
+        name: [rule for rule in rules if fnmatchcase(name, rule.provider)]
+        for name in {row.text["provider"] for row in kept}
+    }
     for row in kept:
-        _assign_device(row, rules)
+        _assign_device(row, by_provider[row.text["provider"]])
     for check in (_check_decimal, _check_licence, _add_hosts, _settle_sources):
         kept = check(kept, refusals)
     offers: list[Offer] = []
-    for row in kept:
+    kept.reverse()
+    while kept:
+        row = kept.pop()  # a large feed's rows go as its offers come
         try:
             offers.append(_offer(row))
             corrections.extend(row.findings)
@@ -133,7 +135,7 @@ def _assign_device(row: FeedRow, rules: Sequence[DeviceRule]) -> None:
     text = row.text
     if text.get("device"):
         return
-    key = (text["provider"], text["instance"], text.get("accelerator", ""))
+    key = (text["instance"], text.get("accelerator", ""))
     rule = next((rule for rule in rules if rule.matches(*key)), None)
     if rule is None:
         return

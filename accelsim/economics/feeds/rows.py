@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from sys import intern
 
 from accelsim.frozen import frozen
 
@@ -132,6 +133,8 @@ def clean_row(raw: Mapping[str, str | None], known_regions: Collection[str] = ()
     _spell_region(row, known_regions)
     if all(row.number[name] is None for name in PRICE_FIELDS):
         raise RefusedRowError("no price is known")
+    told = row.number.keys() - {"on_demand_usd_per_hour"}
+    row.text = {name: value for name, value in row.text.items() if value and name not in told}
     return row
 
 
@@ -143,7 +146,7 @@ def _stripped_keys(raw: Mapping[str, str | None]) -> dict[str, str]:
         name = FIELD_ALIASES.get(key.strip(), key.strip())
         if name in text:
             raise RefusedRowError(f"column {name} occurs twice")
-        text[name] = value or ""
+        text[name] = intern(value or "")  # a feed says the same things many times
     return text
 
 

@@ -43,11 +43,12 @@ def import_offers(source: str, as_of: str = "") -> Ingested:
     folder = prices_folder()
     is_catalogue = source.startswith(_SKYPILOT)
     rows = _skypilot(Path(source.removeprefix(_SKYPILOT))) if is_catalogue else _rows(Path(source))
-    dated = [{**row, "as_of": row.get("as_of") or as_of} for row in rows]
-    if not dated:
-        raise ProfileError(source, ["no price in it"])
+    dated = ({**row, "as_of": row.get("as_of") or as_of} for row in rows)
     rules = read_rules(folder / "device_rules.csv")
-    return ingest(dated, rules, read_regions(folder / "regions.csv"))
+    found = ingest(dated, rules, read_regions(folder / "regions.csv"))
+    if not found.offers and not found.refusals:
+        raise ProfileError(source, ["no price in it"])
+    return found
 
 
 def _rows(path: Path) -> Iterator[Mapping[str, str | None]]:
