@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsim.arguments import checked
-from accelsim.errors import InvalidValueError, ProfileError, UnknownNameError
+from accelsim.errors import AccelsimWarning, InvalidValueError, ProfileError, UnknownNameError
 from accelsim.files.datafile import (
     FileStamp,
     data_root,
@@ -118,6 +119,8 @@ def _listed_folders() -> list[Path]:
 def load_device_file(path: str | Path) -> DeviceProfile:
     """Read and validate one device file, a profile or a slice.
 
+    Warns (`AccelsimWarning`) of each number far from the shipped devices of its class.
+
     Args:
         path: YAML, or JSON where the name ends in ``.json``.
 
@@ -129,7 +132,7 @@ def load_device_file(path: str | Path) -> DeviceProfile:
         UnknownNameError: If it is a slice of an unknown device.
         InvalidValueError: If it takes more than the whole has.
     """
-    return _load(Path(path), 0)
+    return _load_own(Path(path), 0)
 
 
 def detect_local_devices() -> list[DeviceProfile]:
@@ -260,7 +263,7 @@ def _from_search_path(wanted: str, depth: int) -> DeviceProfile | None:
     for path in _own_files():
         data = _heading(path)
         if wanted in ({path.stem.lower()} if data is None else _names_in(data)):
-            return _load(path, depth)  # where it cannot be read, this says why
+            return _load_own(path, depth)  # where it cannot be read, this says why
     return None
 
 
@@ -323,6 +326,26 @@ def _read_known(path: Path) -> Document:
 @lru_cache(maxsize=512)
 def _mapping(path: Path, _stamp: FileStamp | None) -> Document:
     return read_mapping(path)
+
+
+def _load_own(path: Path, depth: int) -> DeviceProfile:
+    """A device of the user's, with a warning of each number that is far from its class."""
+    from accelsim.hardware.plausible import far_numbers
+
+    profile = _load(path, depth)
+    if getattr(profile, "slice_of", None) is None:  # a slice is small beside whole devices
+        for problem in far_numbers(profile, _class_ranges(profile.device_class)):
+            warnings.warn(f"{path}: {problem}", AccelsimWarning, stacklevel=3)
+    return profile
+
+
+@cache
+def _class_ranges(device_class: str) -> Mapping[str, tuple[float, float]]:
+    from accelsim.hardware.plausible import field_ranges
+
+    paths = _catalogue_paths().items()
+    names = [name for name, path in paths if path.parent.name == device_class]
+    return field_ranges(map(_catalogue_device, names))
 
 
 def _load(path: Path, depth: int) -> DeviceProfile:

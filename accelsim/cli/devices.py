@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from accelsim.cli.result_writer import ResultWriter, with_output
-from accelsim.errors import InputError, UnknownNameError
+from accelsim.errors import AccelsimWarning, InputError, UnknownNameError
 from accelsim.plain import Document
 
 if TYPE_CHECKING:
@@ -109,17 +110,20 @@ def validate_devices(
 
 
 def _checked(files: list[Path] | None) -> list[Document]:
-    """Whether each file, or each known profile, can be read."""
+    """Whether each file, or each known profile, can be read; its cautions are a problem, too."""
     from accelsim import catalog
 
     read: Callable[[str], Any] = catalog.load_device_file if files else catalog.device
     unlisted = [] if files else catalog.device_file_problems()
     rows: list[Document] = []
     for name in map(str, files or catalog.device_names()):
-        problem = None
-        try:
-            read(name)
-        except InputError as error:
-            problem = str(error)
-        rows.append({"name": name, "valid": problem is None, "problem": problem})
+        refused = ""
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", AccelsimWarning)
+            try:
+                read(name)
+            except InputError as error:
+                refused = str(error)
+        problem = refused or "; ".join(str(one.message) for one in told) or None
+        rows.append({"name": name, "valid": not refused, "problem": problem})
     return rows + [{"name": path, "valid": False, "problem": problem} for path, problem in unlisted]

@@ -12,13 +12,14 @@ import gc
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from io import TextIOWrapper
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from accelsim.errors import AccelsimError
+from accelsim.errors import AccelsimError, AccelsimWarning
 
 #: Set to 1 to see tracebacks.
 TRACEBACK_VARIABLE = "ACCELSIM_TRACEBACK"
@@ -60,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     # else the interpreter searches all that is left for garbage: a sixth of the time of an estimate
     atexit.register(gc.freeze)
     os.environ.setdefault(_NO_PLUGINS, "__all__")
+    warnings.showwarning = _caution
     given = sys.argv[1:] if arguments is None else list(arguments)
     ARGUMENTS.set(tuple(given))
     written: list[str] = []
@@ -135,6 +137,16 @@ def end_if_partial(warnings: Iterable[str]) -> None:
     for warning in warnings:
         if "interrupted" in warning:
             end_interrupted(f"the result is partial: {warning}")
+
+
+def _caution(message: Warning | str, category: type[Warning], *place: Any) -> None:
+    """Show a warning of accelsim's as a line; others as Python does."""
+    if not issubclass(category, AccelsimWarning):
+        sys.stderr.write(warnings.formatwarning(message, category, *place[:2]))
+        return
+    from accelsim.report.formats import visible
+
+    sys.stderr.write(visible(f"caution: {message}") + "\n")
 
 
 def _say_interrupted() -> None:

@@ -351,6 +351,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore::accelsim.errors.AccelsimWarning")
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
