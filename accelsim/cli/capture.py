@@ -22,7 +22,8 @@ def capture(
     given: list[str] | None = None,
 ) -> None:
     """Capture a torch.nn.Module or an ONNX file without reading its weights; --out saves it for
-    estimate and compare.
+    estimate and compare. A module is imported: its code runs, and Python files of the working
+    folder can be imported with it.
     """
     from accelsim.report.workloads import workload_document, workload_view
     from accelsim.workloads.capture.onnx.door import capture_onnx, parse_shapes

@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     # else the interpreter searches all that is left for garbage: a sixth of the time of an estimate
     atexit.register(gc.freeze)
     os.environ.setdefault(_NO_PLUGINS, "__all__")
-    warnings.showwarning = _caution
+    warnings.showwarning = _caution  # type: ignore[assignment]
     given = sys.argv[1:] if arguments is None else list(arguments)
     ARGUMENTS.set(tuple(given))
     written: list[str] = []

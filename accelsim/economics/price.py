@@ -37,6 +37,9 @@ class PriceBook:
 
     Args:
         offers: The offers; where two have one id, the first counts.
+
+    Raises:
+        InvalidValueError: If one is no `Offer`.
     """
 
     __slots__ = ("_by_device", "_by_id", "_lower_ids", "_offers")
@@ -44,6 +47,8 @@ class PriceBook:
     def __init__(self, offers: Iterable[Offer]) -> None:
         by_id: dict[str, Offer] = {}
         for offer in offers:
+            if not isinstance(offer, Offer):
+                raise InvalidValueError("offers", offer, "objects of class Offer")
             by_id.setdefault(offer.offer_id, offer)
         self._by_id = dict(sorted(by_id.items()))
         self._offers = tuple(self._by_id.values())

@@ -141,3 +141,7 @@ def test_the_command_line_captures_with_sizes_that_the_file_leaves_open(run, ref
     for wrong in ("tokens", "tokens=axb", "x=1x32", "tokens=1", "tokens=0x32"):
         assert "input" in refused("capture", path, "--input", wrong)
     assert "input" in refused("capture", "torch.nn:ReLU", "--input", "x=1x2")
+
+
+def test_help_says_that_code_of_the_working_folder_runs(run):
+    assert "its code runs" in " ".join(run("capture", "--help").out.split())

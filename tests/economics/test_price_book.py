@@ -463,3 +463,9 @@ def test_regions_and_providers_match_patterns():
     assert (quote.offer.provider, quote.offer.region[:2]) == ("gcp", "eu")
     with pytest.raises(UnknownNameError, match="moon"):
         BOOK.offers(region="moon-*")
+
+
+@pytest.mark.parametrize("offers", [[1], iter([1]), {1}, range(2)])
+def test_a_book_of_what_is_no_offer_is_refused_by_type(offers):
+    with pytest.raises(InvalidValueError, match="offers"):
+        PriceBook(offers)

@@ -245,6 +245,10 @@ def test_a_checkpoint_may_name_its_formats_in_a_file_of_their_own(tmp_path):
             {"quant_method": "bitsandbytes", "load_in_4bit": False},
             "quantization_config.load_in_4bit",
         ),
+        (
+            {"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": True},
+            "quantization_config.load_in_4bit",
+        ),
     ],
 )
 def test_what_is_not_read_is_refused_by_name(config, field):

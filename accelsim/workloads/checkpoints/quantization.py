@@ -111,6 +111,9 @@ def _bitsandbytes(c: CheckpointConfig) -> Precision:
     blocks of 256 themselves (QLoRA, arXiv:2305.14314).
     """
     if c.flag("load_in_8bit"):
+        if c.flag("load_in_4bit"):
+            allowed = "false beside load_in_8bit"
+            raise InvalidValueError(f"{_FIELD}.load_in_4bit", True, allowed, _REMEDY)
         return precision("w8a8")
     if not c.flag("load_in_4bit", default=True):
         raise InvalidValueError(f"{_FIELD}.load_in_4bit", False, "true, or load_in_8bit", _REMEDY)
