@@ -177,9 +177,9 @@ def model_graph(case: CheckCase, models: Values | None = None) -> OperatorGraph:
     from accelsim.calibration.check_models import CHECK_MODELS, in_format
     from accelsim.calibration.measurement.operands import torch_dtype
     from accelsim.dtype import precision
-    from accelsim.workloads.capture.captured import captured_training
     from accelsim.workloads.capture.torch.meta_module import made
     from accelsim.workloads.capture.torch.module import capture
+    from accelsim.workloads.capture.workload import captured_training
     from accelsim.workloads.model import PassShape
 
     factory = (models or CHECK_MODELS)[case.model]

@@ -203,7 +203,7 @@ def _load(path: Path, *_stamps: FileStamp | None) -> Workload:
 
 def _parse(data: Mapping[str, Any], path: Path) -> Workload:
     if data.get("format") == "accelsim-workload":
-        from accelsim.workloads.capture.captured import load_captured
+        from accelsim.workloads.capture.workload import load_captured
 
         return load_captured(data)
     if "family" not in data and ("model_type" in data or "architectures" in data):

@@ -19,7 +19,8 @@ from accelsim.frozen import frozen
 from accelsim.workloads.adapters import adapter_step
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import OperatorGraph, concatenate, is_kind
-from accelsim.workloads.model import Lowered, PassShape
+from accelsim.workloads.growth import Lowered
+from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import CONV_KINDS, OperatorKind, Phase
 from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.recomputation import recomputed
@@ -147,7 +148,7 @@ def training_step(run: ResolvedRun) -> TrainingStep:
         words = _predicts_words(run)
         step = _step(graph, *counts, run.precision, run.optimizer, predicts_words=words)
         return _checkpointed(run, TrainingStep(graph, step, forward))
-    from accelsim.workloads.capture.captured import captured_training
+    from accelsim.workloads.capture.workload import captured_training
 
     rule = run.optimizer.name
     step = captured_training(run.workload, _shape(run), run.precision, optimizer_name=rule)

@@ -233,9 +233,7 @@ def _content(workload: Workload) -> tuple[Any, ...]:
     """What tells a workload from another of its name."""
     if workload.captured is None:
         return workload.name, workload.parameters, None
-    from accelsim.workloads.capture.captured import captured_document
-
-    return workload.name, workload.parameters, captured_document(workload)
+    return workload.name, workload.parameters, workload.document()
 
 
 def resolve(

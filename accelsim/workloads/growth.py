@@ -10,15 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from accelsim.errors import InvalidValueError
-from accelsim.workloads.graph import FloatArray, IntArray
-
-if TYPE_CHECKING:
-    from accelsim.workloads.model import Lowered
+from accelsim.frozen import frozen
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 
 _GROWING = ("dims", "flop", "read_bytes", "write_bytes", "weight_bytes", "saved_bytes")
 #: Batches that are written before growth is looked for: as many as that itself writes, so that no
@@ -27,6 +24,26 @@ _WRITTEN_COUNT = 4
 _TRIED = (2, 3, 65_537)
 #: Of sums of binary fractions.
 _ROUNDING = 1e-12
+
+
+@frozen(eq=False)
+class Lowered:
+    """A graph with the model-wide counts its memory depends on.
+
+    Attributes:
+        graph: The operators.
+        parameter_count: Trainable parameters.
+        parameter_tensor_count: Tensors they live in (for per-tensor optimizer kernels).
+        parameter_bytes: Bytes they are stored in.
+        kv_bytes_per_token: Cache bytes one token of one sequence takes over all layers; 0 where
+            there is no cache.
+    """
+
+    graph: OperatorGraph
+    parameter_count: int
+    parameter_tensor_count: int
+    parameter_bytes: float
+    kv_bytes_per_token: float
 
 
 class BatchedPass:

@@ -19,9 +19,9 @@ from pydantic import BaseModel
 from accelsim.dtype import Precision
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
+from accelsim.plain import Document
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.graph import OperatorGraph
-from accelsim.workloads.growth import BatchedPass
+from accelsim.workloads.growth import BatchedPass, Lowered
 from accelsim.workloads.operator import Phase
 from accelsim.workloads.sharding import WHOLE, Shard
 
@@ -124,26 +124,6 @@ class Published:
     tolerance_fraction: float = 0.005
 
 
-@frozen(eq=False)
-class Lowered:
-    """A graph with the model-wide counts its memory depends on.
-
-    Attributes:
-        graph: The operators.
-        parameter_count: Trainable parameters.
-        parameter_tensor_count: Tensors they live in (for per-tensor optimizer kernels).
-        parameter_bytes: Bytes they are stored in.
-        kv_bytes_per_token: Cache bytes one token of one sequence takes over all layers; 0 where
-            there is no cache.
-    """
-
-    graph: OperatorGraph
-    parameter_count: int
-    parameter_tensor_count: int
-    parameter_bytes: float
-    kv_bytes_per_token: float
-
-
 @frozen(slots=False, eq=False)
 class Workload:
     """A model and its default run.
@@ -242,9 +222,22 @@ class Workload:
             InvalidValueError: If the workload was not captured.
             OutputError: If the path exists or cannot be written.
         """
-        from accelsim.workloads.capture.captured import save_captured
+        from accelsim.workloads.capture.captured import save_document
 
-        save_captured(self, path)
+        save_document(self.document(), path)
+
+    def document(self) -> Document:
+        """The JSON form of a captured workload.
+
+        Raises:
+            InvalidValueError: If the workload was not captured.
+        """
+        from accelsim.workloads.capture.captured import captured_document
+
+        if self.captured is None:
+            raise InvalidValueError("workload", self.name, "a captured workload")
+        about = {"name": self.name, "title": self.title, "task": self.task, "note": self.note}
+        return captured_document(self.captured, about)
 
 
 @lru_cache(maxsize=256)

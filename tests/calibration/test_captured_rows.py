@@ -20,8 +20,8 @@ from accelsim.calibration.run_file import (  # noqa: E402
 from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_terms  # noqa: E402
 from accelsim.cost.cpu.kernels import kernel_names  # noqa: E402
 from accelsim.dtype import Dtype, precision  # noqa: E402
-from accelsim.workloads.capture.captured import captured_training  # noqa: E402
 from accelsim.workloads.capture.torch.module import capture  # noqa: E402
+from accelsim.workloads.capture.workload import captured_training  # noqa: E402
 from accelsim.workloads.model import PassShape  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -11,7 +11,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from accelsim.dtype import precision  # noqa: E402
-from accelsim.workloads.capture.captured import captured_training  # noqa: E402
 from accelsim.workloads.capture.torch import (  # noqa: E402, F401 (they register their formulas)
     aten_lookups,
     aten_memory,
@@ -19,6 +18,7 @@ from accelsim.workloads.capture.torch import (  # noqa: E402, F401 (they registe
 )
 from accelsim.workloads.capture.torch.aten import FORMULAS, Call, Operand  # noqa: E402
 from accelsim.workloads.capture.torch.module import capture  # noqa: E402
+from accelsim.workloads.capture.workload import captured_training  # noqa: E402
 from accelsim.workloads.operator import DIMENSIONS, OperatorKind  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -777,7 +777,7 @@ def test_flop_equal_those_of_torchs_own_counter(name, training):
 def test_capture_and_catalogue_agree(name, module, inputs, shape):
     from accelsim.catalog.workloads import workload
     from accelsim.dtype import PRECISIONS
-    from accelsim.workloads.capture.captured import captured_training
+    from accelsim.workloads.capture.workload import captured_training
     from accelsim.workloads.training import optimizer, training_graph
 
     precision = PRECISIONS["fp32"]

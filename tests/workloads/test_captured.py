@@ -21,10 +21,8 @@ from accelsim.workloads.capture.captured import (
     CapturedGraph,
     CapturedModel,
     CapturedPass,
-    captured_document,
-    captured_training,
-    load_captured,
 )
+from accelsim.workloads.capture.workload import captured_training, load_captured
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.model import PassShape, Workload
 from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
@@ -127,7 +125,7 @@ def test_json_round_trip(training, step, tmp_path):
     original = perceptron(training=training, step=step)
     original.save(tmp_path / "net.json")
     loaded = load_captured(json.loads((tmp_path / "net.json").read_text()))
-    assert captured_document(loaded) == captured_document(original)
+    assert loaded.document() == original.document()
     assert same(loaded.captured.forward.graph.graph, original.captured.forward.graph.graph)
     assert (loaded.name, loaded.note, loaded.default) == (
         original.name,
@@ -173,7 +171,7 @@ def test_without_growth_only_the_captured_batch():
 
 
 def test_a_batch_with_fractional_sizes_is_refused():
-    document = captured_document(perceptron(4))
+    document = perceptron(4).document()
     document["graphs"]["forward"]["batch_step"]["dims"][0][1] = 3
     with pytest.raises(InvalidValueError, match="whole"):
         load_captured(document).lower(PassShape(batch=5), FP32)
@@ -246,7 +244,7 @@ def test_a_saved_capture_needs_no_torch(tmp_path):
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "from accelsim.catalog.workloads import workload\n"
-        "from accelsim.workloads.capture.captured import captured_training\n"
+        "from accelsim.workloads.capture.workload import captured_training\n"
         "from accelsim.dtype import precision\n"
         "from accelsim.workloads.model import PassShape\n"
         "model = workload(sys.argv[1])\n"
@@ -296,7 +294,7 @@ def test_a_saved_capture_needs_no_torch(tmp_path):
     ],
 )
 def test_bad_fields_are_named(path, value):
-    document = copy.deepcopy(captured_document(perceptron()))
+    document = copy.deepcopy(perceptron().document())
     place = document
     for key in path[:-1]:
         place = place[key]
@@ -314,8 +312,8 @@ _JSON = st.recursive(
 )
 _KEYS = sorted(
     {
-        *captured_document(perceptron()),
-        *captured_document(perceptron())["graphs"]["forward"]["operators"],
+        *perceptron().document(),
+        *perceptron().document()["graphs"]["forward"]["operators"],
     }
 )
 
@@ -323,7 +321,7 @@ _KEYS = sorted(
 @given(key=st.sampled_from(_KEYS), value=_JSON)
 @settings(max_examples=150, deadline=None)
 def test_any_replaced_field_loads_or_is_refused(key, value):
-    document = copy.deepcopy(captured_document(perceptron()))
+    document = copy.deepcopy(perceptron().document())
     target = document if key in document else document["graphs"]["forward"]["operators"]
     target[key] = value
     with suppress(InputError):

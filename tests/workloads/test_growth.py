@@ -8,8 +8,7 @@ import pytest
 import accelsim
 from accelsim.dtype import PRECISIONS
 from accelsim.errors import InvalidValueError
-from accelsim.workloads.growth import BatchedPass
-from accelsim.workloads.model import Lowered
+from accelsim.workloads.growth import BatchedPass, Lowered
 from accelsim.workloads.operator import Phase
 
 

@@ -34,8 +34,9 @@ from accelsim.serving.steps.combined_steps import PipelinedSteps
 from accelsim.serving.steps.step_times import Curve, Surface, TabulatedSteps
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, concatenate, is_kind
+from accelsim.workloads.growth import Lowered
 from accelsim.workloads.lowering import LoweredBatch, ShapeColumns, lower
-from accelsim.workloads.model import Lowered, PassShape
+from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind, Phase
 from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.sharding import ParallelGroup, Shard, Stage

@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from accelsim.dtype import Precision, precision
 from accelsim.errors import InvalidValueError, OutputError
 from accelsim.frozen import frozen
 from accelsim.plain import Document
-from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, concatenate, is_kind
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import (
     ATTENTION_KINDS,
     CONTRACTION_KINDS,
@@ -32,10 +32,7 @@ from accelsim.workloads.operator import (
     OperatorKind,
     Phase,
 )
-from accelsim.workloads.training import idle_parameter_count, optimizer, optimizer_graph
-
-if TYPE_CHECKING:
-    from accelsim.workloads.model import PassShape, Workload
+from accelsim.workloads.training import optimizer
 
 _FORMAT, _VERSION = "accelsim-workload", 1
 #: Byte columns of a graph, in the order of the columns of `CapturedGraph.fixed_bytes`.
@@ -213,56 +210,20 @@ def captured_forward(
     return model.forward.lowered(batch, model.precision, policy).with_phase(phase)
 
 
-def captured_training(
-    workload: Workload, shape: PassShape, policy: Precision, *, optimizer_name: str | None = None
-) -> OperatorGraph:
-    """One captured training step: forward, backward and optimizer rows.
-
-    Args:
-        workload: A workload captured with ``training=True``.
-        shape: Its batch is used.
-        policy: Dtypes.
-        optimizer_name: Update rule; the captured one unless given.
-
-    Raises:
-        InvalidValueError: If the workload was captured for inference, or not at this batch.
-    """
-    model = workload.captured
-    if model is None or model.training is None:
-        raise InvalidValueError(
-            "mode",
-            "training",
-            f"inference for {workload.name}",
-            "Capture the module again with training=True.",
-        )
-    if not policy.trainable:
-        raise InvalidValueError("precision", policy.name, "a precision that can be trained in")
-    graph = model.training.lowered(shape.batch, model.precision, policy)
-    rule = optimizer(optimizer_name or model.optimizer or "sgd")
-    tensors = model.parameter_tensor_count
-    idle = idle_parameter_count(graph)
-    return concatenate([graph, optimizer_graph(model.trainable_count, tensors, policy, rule, idle)])
-
-
 # -- JSON
 
 
-def captured_document(workload: Workload) -> Document:
-    """The JSON form of a captured workload.
+def captured_document(model: CapturedModel, about: Document) -> Document:
+    """The JSON form of a captured model.
 
-    Raises:
-        InvalidValueError: If the workload was not captured.
+    Args:
+        model: What was captured.
+        about: Name, title, task and note of its workload.
     """
-    model = workload.captured
-    if model is None:
-        raise InvalidValueError("workload", workload.name, "a captured workload")
     return {
         "format": _FORMAT,
         "version": _VERSION,
-        "name": workload.name,
-        "title": workload.title,
-        "task": workload.task,
-        "note": workload.note,
+        **about,
         "training": model.training is not None,
         "optimizer": model.optimizer,
         "batch": model.forward.graph.batch,
@@ -292,14 +253,14 @@ def _graph_document(captured: CapturedGraph) -> Document:
     }
 
 
-def save_captured(workload: Workload, path: str | os.PathLike[str]) -> None:
-    """Write a captured workload as JSON; a file appears whole or not at all.
+def save_document(document: Document, path: str | os.PathLike[str]) -> None:
+    """Write the JSON form of a captured workload; a file appears whole or not at all.
 
     Raises:
         OutputError: If the path exists or cannot be written.
     """
     target, created = Path(path), False
-    text = json.dumps(captured_document(workload), separators=(",", ":"), allow_nan=False)
+    text = json.dumps(document, separators=(",", ":"), allow_nan=False)
     try:
         with target.open("x", encoding="utf-8") as file:
             created = True
@@ -313,14 +274,12 @@ def save_captured(workload: Workload, path: str | os.PathLike[str]) -> None:
         raise OutputError(f"{target} cannot be written: {reason}. Choose another path.") from None
 
 
-def load_captured(data: Mapping[str, Any]) -> Workload:
-    """Read a captured workload from parsed JSON.
+def read_model(data: Mapping[str, Any]) -> tuple[CapturedModel, Document]:
+    """A captured model and what its file says about its workload, from parsed JSON.
 
     Raises:
         InvalidValueError: If a field is missing or holds a bad value.
     """
-    from accelsim.workloads.model import PassShape, Workload
-
     try:
         file = _File.model_validate(data)
     except ValidationError as error:
@@ -336,8 +295,8 @@ def load_captured(data: Mapping[str, Any]) -> Workload:
         precision=precision(file.precision),
         **{name: getattr(file, name) for name in _COPIED},
     )
-    title, batch = file.title or file.name, PassShape(batch=forward.graph.batch)
-    return Workload(file.name, title, file.task, None, None, batch, captured=model, note=file.note)
+    title = file.title or file.name
+    return model, {"name": file.name, "title": title, "task": file.task, "note": file.note}
 
 
 _Text = Annotated[str, Field(min_length=1, max_length=200)]

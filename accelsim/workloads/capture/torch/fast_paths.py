@@ -11,10 +11,10 @@ device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,10 +22,8 @@ from torch.utils import backend_registration
 
 from accelsim.workloads.capture.torch.aten import Kernel
 from accelsim.workloads.capture.torch.aten_memory import rows_of
+from accelsim.workloads.capture.torch.recorder import REPLACED, Recorder
 from accelsim.workloads.operator import OperatorKind
-
-if TYPE_CHECKING:
-    from accelsim.workloads.capture.torch.recorder import Recorder
 
 _ATEN = torch.ops.aten
 #: Elements of a head of which fused kernels of a GPU take multiples (cuda/attention.cu).
@@ -196,8 +194,5 @@ def _encoder_layer(
     return x if norm_first else norm(x, norm_weight_2, norm_bias_2)
 
 
-#: ATen name -> what runs in its place, called with the recorder and the operator's arguments.
-FAST_PATHS: dict[str, Callable[..., Any]] = {
-    "_native_multi_head_attention": _multi_head_attention,
-    "_transformer_encoder_layer_fwd": _encoder_layer,
-}
+REPLACED["_native_multi_head_attention"] = _multi_head_attention
+REPLACED["_transformer_encoder_layer_fwd"] = _encoder_layer

@@ -51,7 +51,6 @@ from accelsim.workloads.capture.torch.dispatch_rules import (
     too_large,
     wide_grouped_product,
 )
-from accelsim.workloads.capture.torch.fast_paths import FAST_PATHS
 from accelsim.workloads.capture.torch.meta_module import tensors_in
 from accelsim.workloads.capture.torch.operand_layout import is_strided, with_runs
 from accelsim.workloads.operator import IN_PLACE, OperatorKind, Phase
@@ -59,6 +58,8 @@ from accelsim.workloads.operator import IN_PLACE, OperatorKind, Phase
 _OUTSIDE = -1
 #: Rows between two words of progress.
 _TOLD_EVERY = 32
+#: ATen name -> what runs in its place, called with the recorder and the operator's arguments.
+REPLACED: dict[str, Callable[..., Any]] = {}
 
 
 class DataDependentError(CaptureError):
@@ -302,9 +303,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
                 return result
         if name in REFUSED:
             raise CaptureError(f"{func} in {self.path!r} {REFUSED[name]}")
-        if name in FAST_PATHS:
+        if name in REPLACED:
             with self:
-                return FAST_PATHS[name](self, *args, **dict(kwargs or {}))
+                return REPLACED[name](self, *args, **dict(kwargs or {}))
         args, keywords = self._prepare(func, args, dict(kwargs or {}))
         inputs = tensor_parts((args, keywords))
         values = self._values(func, name, args, keywords, inputs)
