@@ -159,3 +159,9 @@ def test_scaling_costs_no_decisions_while_steps_last_for_ages(metric, monkeypatc
     assert result.completed == 3
     assert result.duration_s > 1e7
     assert len(calls) < 200
+
+
+def test_replicas_lost_before_a_request_can_end_are_refused(monkeypatch):
+    monkeypatch.setattr("accelsim.serving.replicas.outages._MOST_LOSSES", 100)
+    with pytest.raises(InvalidValueError, match=r"mean_time_s = 0.001 .*at most 100 replicas"):
+        serve(Arrivals(rate_per_s=5, requests=20), outages=OutagePolicy(0.001))

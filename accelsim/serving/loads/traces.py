@@ -166,7 +166,7 @@ def _numbers(values: Iterable[Any]) -> FloatArray:
 
     listed = list(values)
     try:
-        found = pd.to_numeric(pd.Series(listed, dtype=object), errors="coerce")
+        found: Any = pd.to_numeric(pd.Series(listed, dtype=object), errors="coerce")
     except (OverflowError, UnicodeEncodeError):  # beyond a double, or a lone surrogate
         found = [_number(value) for value in listed]
     return np.array(found, dtype=np.float64)
@@ -186,8 +186,8 @@ def _seconds(values: Sequence[Any]) -> FloatArray:
     found = _numbers(values)
     is_text = np.isnan(found) & np.array([isinstance(value, str) for value in values])
     if is_text.any():
-        encoded = (values[place].encode(errors="replace") for place in np.flatnonzero(is_text))
-        texts = pd.Series([text.decode() for text in encoded])
+        chosen = [values[place] for place in np.flatnonzero(is_text).tolist()]
+        texts = pd.Series([text.encode(errors="replace").decode() for text in chosen])
         moments = pd.to_datetime(texts, utc=True, errors="coerce", format="ISO8601")
         since = (moments - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(seconds=1)
         found[is_text] = np.asarray(since, dtype=np.float64)

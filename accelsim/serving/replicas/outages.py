@@ -19,6 +19,9 @@ from accelsim.serving.replicas.fleet import Fleet
 from accelsim.serving.replicas.pools import Pool, PoolRouter
 from accelsim.serving.schedulers.base import NEVER
 
+#: Most losses in a run: a replica lost before any request can end would be replaced for ever.
+_MOST_LOSSES = 100_000
+
 
 @frozen
 class OutagePolicy:
@@ -101,6 +104,10 @@ class Outages:
 
     def _lose(self, fleet: Fleet, place: int) -> None:
         self.losses += 1
+        if self.losses > _MOST_LOSSES:
+            allowed = f"long enough that a run loses at most {_MOST_LOSSES:,} replicas"
+            remedy = "Give a longer time between losses, or a shorter load."
+            raise InvalidValueError("mean_time_s", self._policy.mean_time_s, allowed, remedy)
         self.restarted_requests += fleet.replicas[place].outstanding
         if self._policy.is_spot:
             fleet.end_pay(place)
