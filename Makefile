@@ -62,10 +62,9 @@ validate: $(VENV)/.dev
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --config-file docs/mkdocs/mkdocs.yml
 
-## make examples     store what examples, quick start and tutorials print now (look at the difference before you commit it)
+## make examples     store what examples, quick start and tutorials print now where it differs (look at it before you commit)
 examples: $(VENV)/.dev
-	for script in examples/*.py; do $(BIN)/python $$script > $${script%.py}.txt || exit 1; done
-	$(BIN)/python -m tools.documented docs/*.md docs/tutorials/*.md
+	$(BIN)/python -m tools.documented examples/*.py docs/*.md docs/tutorials/*.md
 
 ## make wheel        build the wheel into dist/
 wheel: $(VENV)/.dev

@@ -8,6 +8,7 @@ import pytest
 import accelsim
 from accelsim.catalog import load_device_file
 from accelsim.catalog.clusters import load_cluster_file
+from tools.documented import differences
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Ages of prices are those of this day, 2026-11-22.
@@ -62,7 +63,7 @@ def test_readme_figures_are_those_of_today(capsys):
         exec(compile(call, "README.md", "exec"), names)
     printed = capsys.readouterr().out.splitlines()
     winners = names["table"].best("cost_usd_per_1000")
-    assert [*printed, str(winners)] == shown
+    assert differences("\n".join(shown), "\n".join([*printed, str(winners)])) == []
 
 
 @pytest.mark.torch
@@ -93,7 +94,7 @@ def test_readme_shows_what_the_commands_print(monkeypatch):
             continue
         printed = CliRunner().invoke(command_tree(), first.split()[2:]).stdout.splitlines()
         lines = [line.rstrip() for line in shown if line != "…"]
-        assert [line.rstrip() for line in printed[: len(lines)]] == lines
+        assert differences("\n".join(lines), "\n".join(printed[: len(lines)])) == []
 
 
 def test_every_command_is_documented():

@@ -1,4 +1,6 @@
-"""Every page shows what its commands and blocks print today, or says why a block is not run."""
+"""Every page shows what its commands and blocks print today, or says why a block is not run: words
+and units exactly, numbers to about two digits.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.documented import todays_page, unmarked_blocks
+from tools.documented import differences, todays_page, unmarked_blocks
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = sorted(page for page in DOCS.rglob("*.md") if "\n```" in page.read_text("utf-8"))
@@ -29,7 +31,7 @@ def test_the_page_shows_what_is_printed(page, tmp_path, monkeypatch):
     folder = tmp_path / "page"
     folder.mkdir()
     text = page.read_text(encoding="utf-8")
-    assert todays_page(text, folder) == text
+    assert differences(text, todays_page(text, folder)) == []
     assert unmarked_blocks(text) == []
 
 
@@ -46,3 +48,46 @@ def test_what_changed_is_written_and_failures_are_told(tmp_path):
     assert (tmp_path / "a.yaml").read_text(encoding="utf-8") == "x: 1\n"
     with pytest.raises(RuntimeError, match="no-such-device"):
         todays_page("```\n$ accelsim estimate resnet-50 --device no-such-device\n```\n", tmp_path)
+
+
+CARD = """\
+╭─ llama-3.1-8b on 1 x h100 ─╮
+│ energy  407 mJ, 7 % of 1,280 W │
+│ cost    $0.520, as of 2026-07-20 │
+╰────────────────╯
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "count"),
+    [
+        ("407", "390", 0),  # within 5 %
+        ("407", "360", 1),
+        ("1,280", "1,300", 0),
+        ("│ energy  407 mJ,", "│ energy\n│         407 mJ,", 0),  # where lines break
+        ("7 %", "8 %", 0),  # one in the last digit
+        ("7 %", "9 %", 1),
+        ("0.520", "0.5197", 0),
+        ("1 x", "2 x", 1),  # a count
+        ("mJ", "J", 1),
+        ("h100", "h200", 1),
+        ("-8b", "-9b", 1),
+        ("2026-07-20", "2026-07-21", 1),
+        ("cost    $0.520, as of 2026-07-20", "", 1),
+    ],
+)
+def test_words_and_units_agree_exactly_and_numbers_nearly(old, new, count):
+    assert old in CARD
+    assert len(differences(CARD, CARD.replace(old, new))) == count
+
+
+def test_a_script_is_stored_anew_only_where_it_says_something_else(tmp_path, monkeypatch):
+    from tools.documented import main
+
+    script, stored = tmp_path / "a.py", tmp_path / "a.txt"
+    script.write_text("print('100 W')\n")
+    monkeypatch.setattr("sys.argv", ["documented", str(script)])
+    for kept, then in (("102 W\n", "102 W\n"), ("120 W\n", "100 W\n")):
+        stored.write_text(kept)
+        main()
+        assert stored.read_text() == then

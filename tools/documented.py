@@ -4,8 +4,10 @@ A page is read from top to bottom in an empty folder. A block with a title (``ya
 is a file that is written there. A block that begins with ``$ accelsim`` is run, and the lines below
 each command are what it prints, cut at ``…``. A block of Python is run too; comments at its end are
 what it prints. Text says so (``text``), and what is not run why (``title="Not run in the tests:
-it needs a GPU"``). ``python -m tools.documented PAGE...`` writes today's output into pages; a test
-holds them to it.
+it needs a GPU"``). Tests hold pages, and what is stored beside examples, to what is printed now:
+words and units exactly, numbers to about two digits, so that a small step of a model rewrites
+nothing. ``python -m tools.documented FILE...`` writes today's output into the pages, and beside the
+scripts, that say something else.
 """
 
 from __future__ import annotations
@@ -15,13 +17,14 @@ import io
 import os
 import re
 import shlex
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["main", "todays_page", "unmarked_blocks"]
+__all__ = ["differences", "main", "todays_page", "unmarked_blocks"]
 
 _BLOCK: Final = re.compile(r"^```(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
 _TITLE: Final = re.compile(r'title="([\w.-]+)"')
@@ -30,6 +33,12 @@ _NOT_RUN: Final = re.compile(r'title="Not run in the tests: [^"]+"')
 _COMMAND: Final = re.compile(r"^(accelsim|python -m|pip) ", re.MULTILINE)
 _PROMPT: Final = "$ accelsim "
 _CUT: Final = "…"
+#: A number that is no part of a name or a date.
+_NUMBER: Final = re.compile(r"(?<![\w.-])(-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?)(?![\w-]|\.\d)")
+#: Numbers that lie so near each other say the same.
+_NEAR: Final = 0.05
+#: Frames and rules, whose widths follow the numbers inside.
+_FRAME: Final = str.maketrans(dict.fromkeys("│─╭╮╰╯", " "))
 #: Lines of an output that a page shows where it does not say.
 _SHOWN: Final = 16
 _WIDTH: Final = "100"
@@ -77,6 +86,46 @@ def unmarked_blocks(text: str) -> list[str]:
         if not (is_run or is_text or _NOT_RUN.search(about)):
             found.append(body.partition("\n")[0])
     return found
+
+
+def differences(stored: str, printed: str) -> list[str]:
+    """What a text that is stored says and one that is printed does not, in words; empty where they
+    agree. Spaces, frames and where lines break say nothing; numbers agree within 5 %, or one in
+    their last digit where they have more than one or are per cents.
+
+    Args:
+        stored: As a page or a file has it.
+        printed: As it is printed now.
+    """
+    before, after = (
+        [" ".join(part.split()) for part in _pieces(text)] for text in (stored, printed)
+    )
+    found = []
+    for place, (old, new) in enumerate(zip(before, after, strict=False)):
+        same = old == new
+        if place % 2 and not same:
+            same = _is_near(old, new, is_percent=before[place + 1].startswith("%"))
+        if not same:
+            found.append(f"{before[place - 1][-40:]} [{old[:80]}] is now [{new[:80]}]")
+            if not place % 2:  # what follows is something else
+                return found
+    return (
+        found if len(before) == len(after) else [*found, f"{len(after) - len(before)} parts more"]
+    )
+
+
+def _pieces(text: str) -> list[str]:
+    """Words and numbers in turn, words first and last."""
+    return _NUMBER.split(text.translate(_FRAME))
+
+
+def _is_near(old: str, new: str, *, is_percent: bool) -> bool:
+    first, second = (float(number.replace(",", "")) for number in (old, new))
+    decimals = len(old.partition("e")[0].partition(".")[2])
+    is_count = len(old) == 1 and not is_percent
+    last_digit = 0.0 if is_count or "e" in old else 10.0**-decimals
+    allowed = max(_NEAR * max(abs(first), abs(second)), 1.001 * last_digit)
+    return abs(first - second) <= allowed
 
 
 @contextlib.contextmanager
@@ -141,15 +190,23 @@ def _printed(command: str) -> list[str]:
 
 
 def main() -> None:
-    """Write today's output into the pages that are named."""
+    """Write today's output into the pages that are named, and beside the scripts."""
     for name in sys.argv[1:]:
         path = Path(name)
-        text = path.read_text(encoding="utf-8")
+        is_script = path.suffix == ".py"
+        stored = path.with_suffix(".txt") if is_script else path
+        text = stored.read_text(encoding="utf-8")
         with tempfile.TemporaryDirectory() as folder:
-            today = todays_page(text, Path(folder))
-        if today != text:
-            path.write_text(today, encoding="utf-8")
-            print(f"{name}: rewritten")
+            today = _script(path) if is_script else todays_page(text, Path(folder))
+        if differences(text, today):
+            stored.write_text(today, encoding="utf-8")
+            print(f"{stored}: rewritten")
+
+
+def _script(path: Path) -> str:
+    """What a script prints."""
+    words = [sys.executable, str(path)]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout  # noqa: S603
 
 
 if __name__ == "__main__":
