@@ -35,6 +35,8 @@ GAP = 1e-4
 _TIME_LIMIT_S = 20.0
 _OPTIONS = {"disp": False, "time_limit": _TIME_LIMIT_S}
 TOLERANCE = 1e-6
+#: Largest rate in demands: beyond it, less than the tolerance of an instance would carry all.
+_MOST_RATE = 1e4
 #: `scipy.optimize.milp`: solved, and shown to have no solution; all else is a search that stopped.
 _SOLVED = 0
 _INFEASIBLE = 2
@@ -183,7 +185,8 @@ class FleetModel:
         self.problem, self.redundancy = problem, redundancy
         self.service, self.offer = np.nonzero(_worth_asking(problem))
         self.demand = problem.demand_per_s[self.service]
-        self.rate = problem.rate_per_s[self.service, self.offer] / self.demand
+        rate = problem.rate_per_s[self.service, self.offer] / self.demand
+        self.rate = np.minimum(rate, _MOST_RATE)
         self.size = len(self.rate)
         self.width = 3 * self.size + len(problem.job)
         self.most = np.ceil(1 / self.rate - TOLERANCE) + redundancy

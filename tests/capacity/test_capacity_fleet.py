@@ -197,3 +197,10 @@ def test_offers_that_carry_the_same_are_asked_once_whatever_may_fail():
     assert model.offer.tolist() == [1, 2]  # the dearer of two equals is out, the larger stays
     assert model.best() is not None
     assert solve(asked).count.sum() == least(asked)
+
+
+def test_a_demand_far_below_an_instance_takes_one():
+    asked = replace(
+        problem([5, 6, 7], [2, 1, 3], [1, 1, 1], [0, 0, 0]), demand_per_s=np.array([1e-9])
+    )
+    assert solve(asked).count.tolist() == [[0.0, 1.0, 0.0]]
