@@ -95,6 +95,10 @@ def test_a_damaged_part_is_computed_again(tmp_path):
     mended = sweep(more, tmp_path, workers=1)
     assert mended.new_count == 4
     assert ordered(mended).equals(whole)
+    with sqlite3.connect(tmp_path / "index.sqlite") as index:  # other points of the same length
+        index.execute("update part set points = zeroblob(64) where length(points) = 64")
+    assert sweep(more, tmp_path, workers=1).new_count == 4
+    assert ordered(sweep(more, tmp_path, workers=1)).equals(whole)
 
 
 def tree(folder):
@@ -143,6 +147,10 @@ def test_only_what_the_index_names_is_read_or_taken_out(tmp_path):
         "update part set name = null",
         "update part set hash = null",
         "update part set points = null",
+        (
+            "create table two as select * from part union all select * from part;"
+            "drop table part; alter table two rename to part"
+        ),
         "drop table part",
     ],
 )
@@ -151,7 +159,7 @@ def test_a_damaged_index_is_refused_and_takes_nothing_out(tmp_path, change):
     (tmp_path / "thesis.txt").write_text("thesis", encoding="utf-8")
     sweep(GRID, out, workers=1)
     with sqlite3.connect(out / "index.sqlite") as index:
-        index.execute(change)
+        index.executescript(change)
     before = tree(tmp_path)
     for use in (lambda out: sweep(GRID, out, workers=1), points, read_result):
         with pytest.raises(OutputError, match=r"damaged|no such table"):

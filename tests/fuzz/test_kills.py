@@ -156,6 +156,7 @@ def test_a_killed_client_and_workers_of_dask_lose_nothing(spec, whole, tmp_path,
         where = cluster.scheduler_address.replace("tcp://", "dask://")
         while moments.kills < (20 if _IS_LONG else 1):
             out = tmp_path / str(folder)
+            cluster.scale(2)  # where a nanny gave up as well
             cluster.wait_for_workers(2, timeout=60)
             process = started(spec, out, "--executor", where)
             moments.wait()

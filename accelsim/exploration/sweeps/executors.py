@@ -147,7 +147,9 @@ def _dask(where: str) -> Iterator[Workers]:
         client = connect(where.removeprefix(_DASK), timeout=_CONNECT_S)
     except (OSError, ValueError):
         allowed = "the address of a running scheduler"
-        raise InvalidValueError("executor", where, allowed, "Start one: dask scheduler") from None
+        raise InvalidValueError(
+            "executor", where, allowed, "Start one: dask scheduler --host HOST"
+        ) from None
     with client:
         try:
             yield Workers(client.get_executor(pure=False), _checked_threads(client, where))

@@ -1,8 +1,8 @@
 """Finished points on disk: parts of a Parquet dataset, and an index of which point is in which.
 
-A part is indexed first, with the hash of its content, then written under a hidden name and moved
-into place: after a kill an indexed part is there with all of its points, or it is computed again.
-What the index does not name is no part: it is neither read nor touched.
+A part is indexed first, with the hash of its content and points, then written under a hidden name
+and moved into place: after a kill an indexed part is there with all of its points, or it is
+computed again. What the index does not name is no part: it is neither read nor touched.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STARTED = {"lock", _INDEX, f"{_INDEX}-journal"}
 _PART = re.compile(r"[0-9a-f]{32}\.parquet")
 _SHOWN = 3
 #: Form of the folder: one of another form is refused by its version.
-_FORM = f"{accelsim.__version__}, form 4"
+_FORM = f"{accelsim.__version__}, form 5"
 _SCHEMA = """
 begin immediate;
 create table if not exists about (name text primary key, value text);
@@ -146,7 +146,7 @@ class SweepStore:
         keys, broken = set[bytes](), []
         with _usable(self.folder):
             for place, written, points in _indexed(self._index, self.folder):
-                if _hash_of(place) == written:
+                if _hash_of(place, points) == written:
                     starts = range(0, len(points), KEY_BYTES)
                     keys.update(points[at : at + KEY_BYTES] for at in starts)
                 else:
@@ -176,7 +176,8 @@ class SweepStore:
         temporary = _unfinished(place)
         try:
             with self._index:
-                row = (name, blake2b(content).digest(), b"".join(keys))
+                points = b"".join(keys)
+                row = (name, blake2b(content + points).digest(), points)
                 self._index.execute("insert into part values (?, ?, ?)", row)
             temporary.write_bytes(content)
             temporary.replace(place)
@@ -199,8 +200,8 @@ def part_paths(folder: Path) -> list[Path]:
     """
     found = []
     with _usable(folder):
-        for place, written in _listed(folder / _INDEX):
-            if _hash_of(place) == written:
+        for place, written, keys in _listed(folder / _INDEX):
+            if _hash_of(place, keys) == written:
                 found.append(place)
             elif place.exists():
                 remedy = "Run its sweep again: it answers damaged parts anew."
@@ -211,13 +212,12 @@ def part_paths(folder: Path) -> list[Path]:
     return sorted(found)
 
 
-def _listed(index: Path) -> list[tuple[Path, bytes]]:
-    """Place and hash of each part of an index, which is never made."""
-    if not index.is_file():
-        return []
-    address = f"{index.resolve().as_uri()}?mode=rw"
-    with closing(sqlite3.connect(address, uri=True)) as opened:
-        return [(place, written) for place, written, _ in _indexed(opened, index.parent)]
+def _listed(index: Path) -> Iterator[tuple[Path, bytes, bytes]]:
+    """What an index says of each part; one that is not there is not made."""
+    if index.is_file():
+        address = f"{index.resolve().as_uri()}?mode=rw"
+        with closing(sqlite3.connect(address, uri=True)) as opened:
+            yield from _indexed(opened, index.parent)
 
 
 def _indexed(index: sqlite3.Connection, folder: Path) -> Iterator[tuple[Path, bytes, bytes]]:
@@ -226,11 +226,12 @@ def _indexed(index: sqlite3.Connection, folder: Path) -> Iterator[tuple[Path, by
     Raises:
         DatabaseError: If a row is none that a sweep wrote.
     """
+    names = set[object]()
     for name, *content in index.execute("select name, hash, points from part"):
-        if not (isinstance(name, str) and _PART.fullmatch(name)) or {*map(type, content)} != {
-            bytes
-        }:
+        is_part = isinstance(name, str) and _PART.fullmatch(name) and name not in names
+        if not is_part or {*map(type, content)} != {bytes}:
             raise sqlite3.DatabaseError("its index is damaged")
+        names.add(name)
         yield folder / PARTS / name, content[0], content[1]
 
 
@@ -254,10 +255,12 @@ def _unfinished(place: Path) -> Path:
     return place.with_name(f".{place.name}.new")
 
 
-def _hash_of(path: Path) -> bytes | None:
-    """Hash of a file's content; None where it cannot be read."""
+def _hash_of(path: Path, points: bytes) -> bytes | None:
+    """Hash of a part's content and of its points; None where it cannot be read."""
     try:
         with path.open("rb") as file:
-            return file_digest(file, blake2b).digest()
+            found = file_digest(file, blake2b)
+            found.update(points)
+            return found.digest()
     except OSError:
         return None
