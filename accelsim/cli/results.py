@@ -29,22 +29,28 @@ def top_results(
     output: ResultWriter, folder: Path, by: str, count: int = 10, where: str = ""
 ) -> None:
     """The best points by one figure."""
-    from accelsim.exploration.sweeps.results import points, top
+    from accelsim.exploration.sweeps.results import points, points_at, top
 
-    _emit(output, top(points(folder, where), by, count), [by])
+    best = top(points(folder, where, [by]), by, count).index.tolist()
+    _emit(output, points_at(folder, best), [by])
 
 
 @results.command("pareto")
 @with_output
 def pareto_results(output: ResultWriter, folder: Path, objectives: str, where: str = "") -> None:
     """The points that no other beats in all objectives at once."""
-    from accelsim.exploration.sweeps.results import pareto, points
-    from accelsim.report.sweep_page import pareto_page
+    from accelsim.exploration.sweeps.results import pareto, points, points_at
+    from accelsim.report.sweep_page import drawn_places, pareto_page
 
     words = objectives.split(",")
-    frame = points(folder, where)
-    front = pareto(frame, words)
-    _emit(output, front, words, page=lambda: pareto_page(frame, front, words, command_text()))
+    frame = points(folder, where, words)
+    front = points_at(folder, pareto(frame, words).index.tolist())
+
+    def page() -> Page:
+        drawn = points_at(folder, drawn_places(frame))
+        return pareto_page(drawn, front, words, command_text(), len(frame))
+
+    _emit(output, front, words, page=page)
 
 
 @results.command("pivot")
@@ -61,7 +67,8 @@ def pivot_results(
     """A table of one figure by two fields."""
     from accelsim.exploration.sweeps.results import pivot, points
 
-    table = pivot(points(folder, where), rows, columns, values, how).reset_index()
+    frame = points(folder, where, [rows, columns, values])
+    table = pivot(frame, rows, columns, values, how).reset_index()
     table.columns = table.columns.map(str)
     _emit(output, table, list(table.columns))
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
+from accelsim.estimation.pareto import pareto_mask
 from accelsim.plain import Document
 from accelsim.report.calculator import LoadOption, calculator_section
 from accelsim.report.formats import uniform_rows
@@ -169,25 +170,10 @@ def pareto_front(rows: Iterable[Row]) -> list[Row]:
     """
     found = [row for row in rows if row["latency_s"] is not None]
     if len(found) > _MOST_POINTS:  # pairs of so many take minutes: only whole triples can win
-        return _large_front([row for row in found if all(row[goal] is not None for goal in _GOALS)])
+        whole_rows = [row for row in found if all(row[goal] is not None for goal in _GOALS)]
+        goals = np.array([[row[goal] for goal in _GOALS] for row in whole_rows], dtype=float)
+        return [whole_rows[place] for place in np.flatnonzero(pareto_mask(goals))]
     return [row for row in found if not any(_dominates(other, row) for other in found)]
-
-
-def _large_front(rows: Sequence[Row]) -> list[Row]:
-    """The front of many rows: each that is kept drops all that it beats (Kung et al., JACM 22(4),
-    1975, with numpy's columns in place of recursion).
-    """
-    goals = np.array([[row[goal] for goal in _GOALS] for row in rows])
-    left = np.lexsort(goals.T[::-1])
-    front: list[Row] = []
-    while left.size:
-        first = goals[left[0]]
-        front.append(rows[left[0]])
-        is_better = (goals[left] < first).any(axis=1)
-        is_better |= (goals[left] == first).all(axis=1)
-        is_better[0] = False
-        left = left[is_better]
-    return front
 
 
 def _dominates(one: Row, other: Row) -> bool:

@@ -60,7 +60,7 @@ def result_page(document: Any, command: str, limits: Mapping[str, float] | None 
         raise InvalidValueError(*next(iter(limits.items())), allowed)
     try:
         page = build(document, command, **(limits or {}))
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
         raise InputError(
             f"the result is not as this version writes it ({type(error).__name__}: {error}). "
             "Run its command again."

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-from accelsim.errors import InputError, MissingDependencyError, ProfileError
-from accelsim.exploration.sweeps.store import part_paths
+from accelsim.errors import InputError, ProfileError
+from accelsim.estimation.pareto import pareto_mask
+from accelsim.exploration.sweeps.results import column_names, points, points_at
 from accelsim.files.datafile import MAX_DEPTH
 from accelsim.files.plainfile import parse_values, read_plain
 from accelsim.plain import Document
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Largest file that is read; larger results are folders of sweeps.
 MAX_BYTES = 128_000_000
@@ -19,7 +23,11 @@ _COLUMNS = (
     *("energy_per_sample_j", "cost_usd_per_1000", "bound", "reason", "offer"),
     *("usd_per_hour", "average_power_w"),
 )
-#: Points of a sweep that a page takes in: evenly spaced ones of a larger one.
+#: What the points of one answer share, and the figures that a page compares them by.
+_SAME = ("workload", "mode")
+_GOALS = ("latency_s", "energy_per_sample_j", "cost_usd_per_1000")
+_FIGURES = (*_GOALS, "throughput_per_s")
+#: Points of a sweep that a page takes in, drawn at random, beside those that its words rest on.
 _MOST_POINTS = 100_000
 
 
@@ -61,25 +69,54 @@ def _checked(document: Any, path: Path) -> Any:
 
 
 def _sweep_rows(folder: Path) -> list[Document]:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise MissingDependencyError("pyarrow", "sweep") from None
-    parts = part_paths(folder)
-    try:
-        files = [pq.ParquetFile(part) for part in parts]
-        stride = -(-sum(one.metadata.num_rows for one in files) // _MOST_POINTS)
-        rows: list[Document] = []
-        passed = 0
-        for one in files:
-            stored = one.schema_arrow.names
-            is_estimate = "latency_s" in stored  # answers of other commands have other figures
-            names = [name for name in _COLUMNS if name in stored] if is_estimate else stored
-            for block in one.iter_batches(columns=names):
-                places = pa.array(range(-passed % stride, len(block), stride), pa.int64())
-                rows += pa.Table.from_batches([block]).take(places).to_pylist()
-                passed += len(block)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{folder} cannot be read: {error}") from None
-    return [row | {"reason": row.get("reason") or None} for row in rows]
+    stored = column_names(folder)
+    is_estimate = "latency_s" in stored  # answers of other commands have other figures
+    names = [name for name in _COLUMNS if name in stored] if is_estimate else stored
+    decide = [name for name in (*_SAME, "device", *_FIGURES, "reason") if name in stored]
+    frame = points(folder, columns=decide or stored[:1])
+    count = len(frame)
+    places = set(frame.index.to_series().sample(min(count, _MOST_POINTS), random_state=0))
+    if count > _MOST_POINTS and is_estimate:
+        places |= _deciding(frame)
+    rows = points_at(folder, sorted(places), names).to_dict("records")
+    found: list[Document] = [
+        {str(name): None if value != value else value for name, value in row.items()}  # noqa: PLR0124
+        | {"reason": row.get("reason") or None}
+        for row in rows
+    ]
+    if len(found) < count:
+        said = (
+            f"{len(found):,} of {count:,} points are shown and counted; the best are those of all"
+        )
+        done = (row for row in found if row["reason"] is None)
+        next(done, found[0])["warnings"] = [said]
+    return found
+
+
+def _deciding(frame: pd.DataFrame) -> set[int]:
+    """Places of the points that the words of a page rest on: of each model and mode the best by
+    each figure, those that none beats, and the fastest of each device.
+    """
+    good = frame[~frame["reason"].astype(bool)] if "reason" in frame else frame
+    good = good.reindex(columns=[*_SAME, "device", *_FIGURES])
+    found = set[Any]()
+    for _, part in good.groupby(list(_SAME), dropna=False, sort=False):
+        found.update(part.groupby("device", dropna=False)["throughput_per_s"].idxmax().dropna())
+        for name in _GOALS:
+            known = part[name].dropna()
+            found.update([known.idxmin()] if len(known) else [])
+        found |= _front(part)
+    return found
+
+
+def _front(part: pd.DataFrame) -> set[int]:
+    """Places of the points that none beats; one is beaten in the figures that it has alone."""
+    is_known = part[list(_GOALS)].notna()
+    found = set[int]()
+    for has, own in is_known.groupby(list(_GOALS)):
+        goals = [name for name, is_there in zip(_GOALS, cast("Any", has), strict=True) if is_there]
+        rivals = part.loc[is_known[goals].all(axis=1), goals]
+        if "latency_s" in goals:
+            kept = rivals.index[pareto_mask(rivals.to_numpy(float))]
+            found.update(own.index.intersection(kept))
+    return found

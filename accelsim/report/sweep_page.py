@@ -17,21 +17,25 @@ _MOST = 5000
 
 
 def pareto_page(
-    points: pd.DataFrame, front: pd.DataFrame, objectives: Sequence[str], command: str
+    points: pd.DataFrame,
+    front: pd.DataFrame,
+    objectives: Sequence[str],
+    command: str,
+    count: int | None = None,
 ) -> Page:
-    """All points (at most 5,000, evenly taken) and the front, by the first two objectives, the
-    front's coloured by device.
+    """The points and the front, by the first two objectives, the front's coloured by device.
 
     Args:
-        points: All points.
+        points: Those that are drawn, of many the ones at `drawn_places`.
         front: Those that no other beats.
         objectives: Columns, two at least; ``:max`` says that more is better.
         command: Command that makes the page again.
+        count: All points, drawn or not; those drawn where None.
     """
+    total = len(points) if count is None else count
     x, y = (word.removesuffix(":max") for word in objectives[:2])
-    others = points.iloc[:: -(-len(points) // _MOST) or 1]
     grey = {"size": 4, "color": "#7f8a94"}
-    traces = [_trace(others, x, y, f"{len(points):,} points", grey)]
+    traces = [_trace(points, x, y, f"{len(points):,} points", grey)]
     name = "device" if "device" in front else "fleet" if "fleet" in front else None
     groups = front.groupby(name) if name else [("front", front)]
     traces += [_trace(part, x, y, str(value), {"size": 9}) for value, part in groups]
@@ -40,11 +44,21 @@ def pareto_page(
         {str(name): None if value != value else value for name, value in row.items()}  # noqa: PLR0124
         for row in front.dropna(axis=1, how="all").to_dict("records")
     ]
-    found = rows_section("pareto", "Pareto front", rows, f"{len(others):,} points drawn.")
+    text = f"{len(points):,} of {total:,} points drawn; the front is that of all."
+    found = rows_section("pareto", "Pareto front", rows, text)
     section = Section(found.name, found.title, found.table, found.text, drawn)
     title = f"Pareto front: {', '.join(objectives)}"
-    decision = f"{len(front):,} of {len(points):,} points are beaten by no other."
+    decision = f"{len(front):,} of {total:,} points are beaten by no other."
     return Page(title, (decision,), (section,), command)
+
+
+def drawn_places(points: pd.DataFrame) -> list[int]:
+    """Places of at most 5,000 points, drawn at random: a stride would meet the period of a grid.
+
+    Args:
+        points: All points.
+    """
+    return sorted(points.index.to_series().sample(min(len(points), _MOST), random_state=0))
 
 
 def _trace(points: pd.DataFrame, x: str, y: str, name: str, marker: Document) -> Document:

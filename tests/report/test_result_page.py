@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -86,18 +87,63 @@ def test_empty_results_say_so(document):
     assert result_page(document, "").decision == ("The result is empty.",)
 
 
-def test_large_sweeps_are_read_evenly_spaced(tmp_path, monkeypatch):
+def test_the_best_of_a_large_sweep_are_those_of_all_points(tmp_path, monkeypatch):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     monkeypatch.setattr("accelsim.report.saved._MOST_POINTS", 10)
+    rng = np.random.default_rng(1)
+    names = ("latency_s", "energy_per_sample_j", "cost_usd_per_1000", "throughput_per_s")
+    numbers = {name: rng.integers(1, 40, 120).astype(float) for name in names}
+    numbers["cost_usd_per_1000"][::5] = np.nan
+    words = {"workload": ["m"] * 120, "device": ["t4", "l4"] * 60, "mode": ["inference"] * 120}
+    whole = pa.table(
+        words | {"batch": range(120), "reason": ["", "", "too large"] * 40} | numbers,
+    )
     with SweepStore(tmp_path) as store:
         for part in range(3):
-            found = pa.table({"latency_s": range(35 * part, 35 * part + 35), "reason": [""] * 35})
             content = io.BytesIO()
-            pq.write_table(found, content)
+            pq.write_table(whole.slice(40 * part, 40), content)
             store.add(f"{part:032x}.parquet", content.getvalue(), [])
     rows = read_result(tmp_path)
-    assert [row["latency_s"] for row in rows] == list(range(0, 105, 11))
-    assert {row["reason"] for row in rows} == {None}
+    every = [
+        row | {"reason": row["reason"] or None} for row in whole.to_pandas().to_dict("records")
+    ]
+    every = [{k: None if v != v else v for k, v in row.items()} for row in every]
+    good = [row for row in every if row["reason"] is None]
+    read = [row for row in rows if row["reason"] is None]
+    assert len(rows) < 60
+    for name in names:
+        best = max if name == "throughput_per_s" else min
+        assert best(r[name] for r in read if r[name]) == best(r[name] for r in good if r[name])
+    fronts = [{row["batch"] for row in pareto_front(found)} for found in (good, read)]
+    assert fronts[0] == fronts[1]
+    assert f"{len(rows)} of 120 points are shown" in result_page(rows, "").warnings[0]
+
+
+def zeroed(value):
+    """A result whose numbers are all 0, but for its version."""
+    if isinstance(value, dict):
+        return {k: one if k == "schema_version" else zeroed(one) for k, one in value.items()}
+    if isinstance(value, list):
+        return [zeroed(one) for one in value]
+    return 0 if type(value) in {int, float} else value
+
+
+def test_results_of_zeros_have_a_page_or_a_reason():
+    reference = DeploymentOption("gpu", 0.0, 1000.0, 500.0, 50.0)
+    chip = DeploymentOption("chip", 1e6, 800.0, 1000.0, 20.0)
+    found = (
+        accelsim.train("resnet-18", device="t4", gpus=1),
+        accelsim.serve("resnet-18", "t4", accelsim.Arrivals(rate_per_s=50.0, requests=20)),
+        breakeven(reference, [chip]),
+    )
+    for result in found:
+        plain = plain_values(
+            [one.to_dict() for one in result] if isinstance(result, tuple) else result.to_dict()
+        )
+        fields = [] if isinstance(plain, list) else [plain | {n: zeroed(plain[n])} for n in plain]
+        for document in (zeroed(plain), *fields):
+            with suppress(InputError):
+                page_html(result_page(document, ""))
 
 
 def test_any_mapping_has_a_page():

@@ -4,13 +4,14 @@ what changed between two sweeps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from accelsim.errors import InvalidValueError, OutputError, UnknownNameError
+from accelsim.errors import AccelsimError, InvalidValueError, OutputError, UnknownNameError
 from accelsim.estimation.pareto import pareto_mask
 from accelsim.exploration.sweeps.store import arrow, part_paths
 
@@ -22,12 +23,33 @@ HOW = ("min", "max", "mean", "median", "count")
 _LARGE = ":max"
 
 
-def points(folder: str | Path, where: str = "") -> pd.DataFrame:
-    """Points of a sweep's folder, a row each.
+def column_names(folder: str | Path) -> list[str]:
+    """Columns of a sweep's points.
+
+    Args:
+        folder: Of the sweep.
+
+    Raises:
+        OutputError: If there is none, or a part is damaged.
+        MissingDependencyError: If pyarrow is not installed.
+    """
+    arrow()
+    import pyarrow.parquet as pq
+
+    with _readable(folder):
+        return list(pq.read_schema(part_paths(Path(folder))[0]).names)
+
+
+def points(
+    folder: str | Path, where: str = "", columns: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """Points of a sweep's folder, a row each, by their place in it.
 
     Args:
         folder: Of the sweep.
         where: Values that columns have, as ``workload=resnet-50,precision=fp16``; all if empty.
+        columns: Those to read, of which ``:max`` is left out; all where None. Of many points all
+            columns take gigabytes: read what decides, then `points_at` the places that it leaves.
 
     Raises:
         OutputError: If there is none, or a part is damaged.
@@ -38,21 +60,74 @@ def points(folder: str | Path, where: str = "") -> pd.DataFrame:
     import pyarrow.parquet as pq
 
     parts = part_paths(Path(folder))
+    there = column_names(folder)
+    asked = [word.partition("=") for word in where.split(",") if word]
+    with _readable(folder):
+        names = there if columns is None else [name.removesuffix(_LARGE) for name in columns]
+        _known(there, *names, *(name for name, _, _ in asked))
+        read = list(dict.fromkeys([*names, *(name for name, _, _ in asked)]))
+        frame: pd.DataFrame = pq.read_table(parts, columns=read).to_pandas(
+            split_blocks=True, self_destruct=True
+        )
+    for name, _, value in asked:
+        found = [one for one in frame[name].unique() if str(one) == value]
+        frame = frame[frame[name].isin(found)]
+        if frame.empty:
+            raise InvalidValueError("where", f"{name}={value}", "a value that points have")
+    return frame[list(dict.fromkeys(names))]
+
+
+def points_at(
+    folder: str | Path, places: Sequence[int], columns: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """Some points of a sweep's folder, in the order asked; parts are read one after the other.
+
+    Args:
+        folder: Of the sweep.
+        places: Their places, as the index of `points` has them.
+        columns: Those to read; all where None.
+
+    Raises:
+        OutputError: If there is none, or a part is damaged.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    asked = np.asarray(places, dtype=np.int64)
+    order = np.sort(asked)
+    passed = 0
+    with _readable(folder):
+        parts = part_paths(Path(folder))
+        schema = pq.read_schema(parts[0])
+        names = schema.names if columns is None else list(columns)
+        found = [schema.empty_table().select(names)]
+        for part in parts:
+            count = pq.read_metadata(part).num_rows
+            own = order[np.searchsorted(order, passed) : np.searchsorted(order, passed + count)]
+            if len(own):
+                found.append(pq.read_table(part, columns=names).take(pa.array(own - passed)))
+            passed += count
+        frame: pd.DataFrame = pa.concat_tables(found).to_pandas()
+    return frame.set_axis(order).loc[asked]
+
+
+@contextmanager
+def _readable(folder: str | Path) -> Iterator[None]:
+    """Errors of damaged parts as those of the folder.
+
+    Raises:
+        OutputError: For any of them.
+    """
     try:
-        frame: pd.DataFrame = pq.read_table(parts).to_pandas()
+        yield
     except (OSError, ValueError) as error:
+        if isinstance(error, AccelsimError):
+            raise
         remedy = "Run its sweep again: it answers damaged parts anew."
         raise OutputError(f"{folder}: cannot be read: {error}. {remedy}") from None
-    for word in filter(None, where.split(",")):
-        name, _, value = word.partition("=")
-        _known(frame, name)
-        frame = frame[frame[name].astype(str) == value]
-        if frame.empty:
-            raise InvalidValueError("where", word, "a value that points have")
-    return frame
 
 
-def _known(frame: pd.DataFrame, *names: str) -> None:
+def _known(frame: pd.DataFrame | Sequence[str], *names: str) -> None:
     """Refuse a column that is not there.
 
     Raises:
