@@ -321,69 +321,6 @@ def _kernel(dtype: str, **shape: int) -> str:
     return str(kernel_names(graph, is_training=False)[0])
 
 
-def test_the_library_unfolds_images_padded_by_more_than_its_registers_hold():
-    """As dispatched by oneDNN 3.12: 31 pixels over one block of channels more than are summed; wide
-    windows 28, bf16 15.
-    """
-    assert (_kernel("fp32", dilation=6), _kernel("fp32", dilation=7)) == (
-        "conv_1d",
-        "conv_unfolded",
-    )
-    assert (
-        _kernel("fp32", dilation=10, channels_out=32),
-        _kernel("fp32", dilation=7, channels_out=48),
-    ) == ("conv_1d",) * 2
-    assert _kernel("fp32", dilation=13, channels_out=32) == "conv_unfolded"
-    assert (_kernel("fp32", kernel=7, dilation=8), _kernel("fp32", kernel=7, dilation=10)) == (
-        "conv_1d",
-        "conv_unfolded",
-    )
-    assert (_kernel("bf16", dilation=15), _kernel("bf16", dilation=16)) == (
-        "conv_1d",
-        "conv_unfolded",
-    )
-
-
-@pytest.mark.parametrize(
-    ("operator", "dtype", "sizes", "kernel"),
-    [
-        (
-            "grad_weight",
-            "bf16",
-            {"channels_in": 1, "channels_out": 36},
-            "conv_grad_weight_unfolded",
-        ),
-        ("grad_weight", "bf16", {"channels_in": 1}, "conv_grad_weight"),
-        ("grad_weight", "fp32", {"channels_in": 1, "channels_out": 36}, "conv_grad_weight"),
-        ("grad_weight", "fp32", {"groups": 16}, "conv_grad_weight_unfolded"),
-        ("grad_weight", "fp32", {"groups": 8}, "conv_grad_weight"),
-        ("grad_weight", "bf16", {"groups": 8}, "conv_grad_weight_unfolded"),
-        ("grad_weight", "fp32", {"groups": 4}, "conv_grad_weight"),
-        ("grad_input", "fp32", {"groups": 8}, "conv_grad_input"),
-        ("grad_input", "bf16", {"groups": 32}, "conv_grad_input_unfolded"),
-        ("grad_input", "bf16", {"groups": 32, "stride": 2}, "conv_grad_input"),
-        ("grad_input", "bf16", {"groups": 64, "stride": 2}, "conv_grad_input_depthwise_plain"),
-    ],
-)
-def test_the_library_has_no_generated_code_for_gradients_of_partly_filled_blocks(
-    operator, dtype, sizes, kernel
-):
-    """As dispatched by oneDNN 3.12, 64 channels but for those given."""
-    base = {
-        "batch": 4,
-        "channels_in": 64,
-        "channels_out": 64,
-        "side": 28,
-        "kernel": 3,
-        "groups": 1,
-        "stride": 1,
-    }
-    graph = case_graph(
-        [Case("convolution_backward", f"convolution_backward.{operator}", base | sizes, dtype)]
-    )
-    assert str(kernel_names(graph, is_training=False)[0]) == kernel
-
-
 @pytest.mark.parametrize(
     ("operator", "multiply_adds"),
     [("", 1 * 16), (".grad_input", 16 * 16), (".grad_weight", 1 * 16)],
@@ -408,31 +345,6 @@ def test_one_channel_is_filled_to_a_block_where_it_is_written(operator, multiply
         terms[TERMS.index("bytes_beyond_l2")]
         == (graph.read_bytes + graph.write_bytes + graph.weight_bytes)[0] + blocks
     )
-
-
-@pytest.mark.parametrize(
-    ("side", "kernel", "calls"), [(13, 3, 2), (16, 3, 4), (12, 5, 8), (10, 1, 1)]
-)
-def test_a_line_of_a_stepping_gradient_takes_small_products(side, kernel, calls):
-    """Of windows of three, even pixels of a line see one tap and odd ones two; the last of an even
-    number sees one less.
-    """
-    sizes = {
-        "batch": 2,
-        "channels_in": 8,
-        "channels_out": 8,
-        "groups": 8,
-        "stride": 2,
-        "side": side,
-        "kernel": kernel,
-    }
-    graph = case_graph(
-        [Case("convolution_depthwise", "convolution_backward.grad_input", sizes, "bf16")]
-    )
-    context = Context(
-        48.0 * 2**10, 2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25
-    )
-    assert kernel_terms(graph, context)[0, TERMS.index("second_count")] == 2 * 8 * side * calls
 
 
 def _stepwise(operator: str, dtype: str, hidden: int = 1150, batch: int = 4) -> tuple[float, float]:

@@ -63,88 +63,6 @@ def term(name, kind, dims, **columns) -> float:
 
 
 @pytest.mark.parametrize(
-    ("dims", "is_unfolded"),
-    [
-        (image(64, 32, 42, 3, gap=10), False),
-        (image(64, 32, 42, 3, gap=12), True),
-        (image(64, 80, 42, 3, gap=4), False),  # five blocks together leave few registers
-        (image(64, 80, 42, 3, gap=6), True),
-        (image(64, 208, 42, 3, gap=15), False),
-        (image(64, 208, 42, 3, gap=16), True),
-        (image(64, 80, 42, 3, batch=1, gap=28), False),  # a single image has them to itself
-        (image(64, 80, 42, 3, batch=1, gap=30), True),
-        (image(64, 112, 42, 3, batch=1, gap=16), True),
-    ],
-)
-def test_windows_with_gaps_are_unfolded_where_the_padding_exceeds_the_registers(dims, is_unfolded):
-    assert kernel(K.CONV, dims) == ("conv_unfolded" if is_unfolded else "conv")
-
-
-@pytest.mark.parametrize(
-    ("dims", "dtype", "is_unfolded"),
-    [
-        (sequence(16, 32, 400, 14), Dtype.FP32, False),
-        (sequence(16, 32, 400, 15), Dtype.FP32, True),
-        (sequence(1, 32, 400, 15, stride=4), Dtype.FP32, True),
-        (sequence(1, 32, 400, 21), Dtype.BF16, False),
-        (sequence(1, 32, 400, 25), Dtype.BF16, True),
-        (sequence(16, 32, 400, 15), Dtype.BF16, True),
-        (sequence(64, 64, 400, 3, gap=16), Dtype.FP32, False),
-        (sequence(64, 64, 400, 3, gap=32), Dtype.FP32, True),
-        (sequence(64, 64, 400, 3, gap=32), Dtype.BF16, False),
-        (causal(784, 7, 4), Dtype.FP32, False),
-        (causal(784, 7, 8), Dtype.FP32, True),
-        (causal(784, 7, 64), Dtype.BF16, False),
-        (image(64, 64, 24, 3, gap=8), Dtype.FP32, False),
-        (image(64, 64, 24, 3, gap=16), Dtype.FP32, True),
-        (image(64, 64, 24, 3, gap=16), Dtype.BF16, True),
-        (image(10, 32, 20, 3), Dtype.BF16, False),
-        (image(10, 18, 20, 3), Dtype.BF16, True),
-        (image(10, 18, 20, 3), Dtype.FP32, False),
-        (image(24, 18, 20, 3), Dtype.BF16, False),
-    ],
-)
-def test_gradients_of_weights_without_generated_code_are_unfolded(dims, dtype, is_unfolded):
-    expected = "conv_grad_weight_unfolded" if is_unfolded else "conv_grad_weight"
-    assert kernel(K.CONV_BACKWARD_WEIGHT, dims, dtype) == expected
-
-
-@pytest.mark.parametrize(
-    ("dims", "dtype", "is_unfolded"),
-    [
-        (sequence(16, 32, 400, 17), Dtype.FP32, False),
-        (sequence(16, 32, 400, 20), Dtype.FP32, True),
-        (sequence(16, 32, 400, 20, stride=2), Dtype.FP32, False),
-        (sequence(64, 64, 400, 3, gap=4), Dtype.FP32, False),
-        (sequence(64, 64, 400, 3, gap=8), Dtype.FP32, True),
-        (sequence(64, 64, 400, 5, gap=4), Dtype.BF16, False),
-        (sequence(64, 64, 400, 5, gap=8), Dtype.BF16, True),
-        (image(16, 32, 40, 3, gap=16), Dtype.FP32, False),
-        (image(16, 32, 40, 5, gap=16), Dtype.FP32, True),
-        (image(16, 32, 12, 3, gap=16), Dtype.FP32, True),
-        (causal(784, 7, 64), Dtype.FP32, False),
-        (causal(784, 7, 64), Dtype.BF16, False),
-    ],
-)
-def test_gradients_of_images_padded_beyond_the_registers_are_unfolded(dims, dtype, is_unfolded):
-    expected = "conv_grad_input_unfolded" if is_unfolded else "conv_grad_input"
-    assert kernel(K.CONV_BACKWARD_DATA, dims, dtype) == expected
-
-
-def test_unfolded_images_are_copied_for_every_tap_and_multiply_the_weights_again():
-    dims = image(960, 256, 20, 3, batch=3, gap=24)
-    assert term("partial_bytes", K.CONV, dims) == 3 * 960 * 9 * 400 * 4
-    assert term("weight_bytes", K.CONV, dims, weights=1e6) == 3e6
-    assert term("weight_bytes", K.CONV, image(960, 256, 20, 3, batch=3), weights=1e6) == 1e6
-    wide = sequence(1, 128, 32000, 80, batch=8, stride=4)
-    columns = 8 * 80 * 8000 * 2
-    assert (
-        term("partial_bytes", K.CONV_BACKWARD_WEIGHT, wide, dtype=Dtype.BF16, phase=Phase.BACKWARD)
-        == columns
-    )
-
-
-@pytest.mark.parametrize(
     ("inputs", "outputs", "laid"), [(512, 256, 512 * 256 * 16), (517, 256, 0), (512, 218, 0)]
 )
 def test_transposed_convolutions_lay_out_filters_of_whole_blocks(inputs, outputs, laid):
@@ -174,57 +92,6 @@ def test_generated_code_skips_the_taps_of_windows_with_gaps_that_lie_in_the_padd
     ) ** 2  # pixels under the taps of each axis with gaps of 12, and without
     assert terms(12) / terms(1) == pytest.approx(left)
     assert terms(12, kernel=1) == pytest.approx(terms(1, kernel=1))
-    assert terms(24)[0] == 1e6  # unfolded, and multiplied whole
-
-
-def test_lines_shorter_than_their_padding_are_unfolded():
-    """As dispatched by oneDNN 3.12, in both formats."""
-
-    def kernel(side, gap):
-        graph = row(K.CONV, (2, 64, 64, 1, 1, side, side, 1, side, side, 1, 3, 3, 1, gap))
-        return str(kernel_names(graph, is_training=False)[0])
-
-    assert [kernel(14, 14), kernel(14, 15), kernel(20, 20), kernel(20, 21)] == [
-        "conv",
-        "conv_unfolded",
-    ] * 2
-
-
-def test_steps_that_differ_between_axes_pad_no_axis_by_more_than_its_window():
-    spectrogram = (
-        4,
-        1,
-        276,
-        1,
-        1,
-        58,
-        13,
-        1,
-        25,
-        10,
-        1,
-        10,
-        4,
-        2,
-        1,
-    )  # steps of two in time, of one in frequency
-    assert kernel(K.CONV, spectrogram) == "conv"
-
-
-@pytest.mark.parametrize("dtype", [Dtype.FP32, Dtype.BF16])
-def test_gradients_of_depthwise_volumes_are_unfolded(dtype):
-    """As dispatched by oneDNN 3.12, in both formats; forward they have generated code."""
-    volume, plane = (
-        (1, 108, 108, 108, d, 20, 20, d, 20, 20, taps, 3, 3, 1, 1) for d, taps in ((13, 3), (1, 1))
-    )
-    gradients = {
-        K.CONV_BACKWARD_DATA: "conv_grad_input",
-        K.CONV_BACKWARD_WEIGHT: "conv_grad_weight",
-    }
-    for kind, name in gradients.items():
-        assert kernel(kind, volume, dtype) == f"{name}_unfolded"
-        assert kernel(kind, plane, dtype) == f"{name}_depthwise"
-    assert kernel(K.CONV, volume, dtype) == "conv_depthwise_volume"
 
 
 @pytest.mark.parametrize(("height", "share"), [(4, 4 / 11), (2, 2 / 11), (12, 1.0)])
@@ -234,38 +101,11 @@ def test_taps_of_a_window_larger_than_the_image_are_skipped(height, share):
 
 
 @pytest.mark.parametrize("dtype", [Dtype.FP32, Dtype.BF16])
-def test_gradients_of_depthwise_windows_with_gaps_are_unfolded(dtype):
-    """As dispatched by oneDNN 3.12, in both formats; forward they have generated code."""
-    gaps = (1, 64, 64, 64, 1, 28, 28, 1, 28, 28, 1, 3, 3, 1, 2)
-    assert kernel(K.CONV_BACKWARD_DATA, gaps, dtype) == "conv_grad_input_unfolded"
-    assert kernel(K.CONV_BACKWARD_WEIGHT, gaps, dtype) == "conv_grad_weight_unfolded"
-    assert kernel(K.CONV, gaps, dtype) == "conv_depthwise"
-
-
-@pytest.mark.parametrize("dtype", [Dtype.FP32, Dtype.BF16])
 def test_several_filters_for_each_channel_are_groups_without_generated_code(dtype):
-    """As dispatched by oneDNN 3.12: 2, 4 and 8 filters a channel, in both formats and all
-    passes.
-    """
+    """As dispatched by oneDNN 3.12: 2, 4 and 8 filters a channel, in both formats."""
     for filters in (2, 4, 8):
         dims = (2, 32, 32 * filters, 32, 1, 28, 28, 1, 28, 28, 1, 3, 3, 1, 1)
         assert kernel(K.CONV, dims, dtype) == "conv_grouped_plain"
-        assert kernel(K.CONV_BACKWARD_DATA, dims, dtype) == "conv_grad_input_unfolded"
-        assert kernel(K.CONV_BACKWARD_WEIGHT, dims, dtype) == "conv_grad_weight_unfolded"
-
-
-@pytest.mark.parametrize(
-    ("width", "single", "half"),
-    [(4, True, True), (8, False, True), (12, True, True), (16, False, False), (24, False, True)],
-)
-def test_gradients_of_weights_take_groups_of_whole_blocks(width, single, half):
-    """As dispatched by oneDNN 3.12: blocks of eight channels have code in 32 bits, of sixteen in 16
-    bits.
-    """
-    dims = (2, 8 * width, 8 * width, 8, 1, 14, 14, 1, 14, 14, 1, 3, 3, 1, 1)
-    for dtype, is_unfolded in ((Dtype.FP32, single), (Dtype.BF16, half)):
-        found = kernel(K.CONV_BACKWARD_WEIGHT, dims, dtype)
-        assert found == ("conv_grad_weight_unfolded" if is_unfolded else "conv_grad_weight")
 
 
 def test_depthwise_transposed_convolutions_multiply_single_channels_in_fp32():

@@ -22,7 +22,7 @@ from accelsim.cost.cpu.cache_counts import (
     round_share,
     share_beyond,
 )
-from accelsim.cost.cpu.convolutions import block_bytes, conv_counts, is_unfolded, visible_taps
+from accelsim.cost.cpu.convolutions import block_bytes, conv_counts, visible_taps
 from accelsim.cost.cpu.kind_rows import KindRows, rows_of_kind
 from accelsim.cost.cpu.recurrent_memory import workspaces
 from accelsim.cost.cpu.recurrent_steps import (
@@ -197,8 +197,7 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
 
 
 def _passes(graph: OperatorGraph) -> FloatArray:
-    """How often a product goes through its weights, shape (n,): of few rows once a row, of unfolded
-    images once an image.
+    """How often a product goes through its weights, shape (n,): of few rows once a row.
 
     The math library multiplies up to three rows in fp32 one by one: 37 MB take 1.6 ms for one, 4.8
     for three, 2.6 for four (EPYC 9005).
@@ -207,9 +206,6 @@ def _passes(graph: OperatorGraph) -> FloatArray:
     rows = np.flatnonzero((graph.kind == _K.GEMM) & (graph.dtype == Dtype.FP32))
     m, batch = (graph.dimension(name, rows, _K.GEMM) for name in ("m", "batch"))
     passes[rows] = np.where((m <= SINGLE_ROWS) & (batch <= 1), np.maximum(m, 1.0), 1.0)
-    images = rows_of_kind(graph, _K.CONV)
-    count = np.maximum(images["batch"], 1.0)
-    passes[images.index] = np.where(is_unfolded(images), count, 1.0)
     return passes
 
 
@@ -217,9 +213,8 @@ def _partial_bytes(graph: OperatorGraph) -> FloatArray:
     """Bytes of a convolution's images whose channels fill no whole vectors of 16, shape (n,):
     copied into blocks one by one.
 
-    The few channels of a first image are read as they are, and so are images by gradients that the
-    library has no generated code for. Gradients of weights are counted for depthwise convolutions
-    alone. Images that are unfolded count with every tap's copy. Of a GRU's gates what is left of
+    The few channels of a first image are read as they are. Gradients of weights are counted for
+    depthwise convolutions alone. Of a GRU's gates what is left of
     the vectors that a sigmoid takes together.
     """
     found = np.zeros(len(graph))
@@ -245,9 +240,6 @@ def _partial_bytes(graph: OperatorGraph) -> FloatArray:
         )
         if kind == _K.CONV_BACKWARD_WEIGHT:
             copied = np.where((rows["groups"] > 1) & (rows["kernel_w"] <= 3), copied, 0.0)
-        columns = inside * rows["kernel_d"] * rows["kernel_h"] * rows["kernel_w"]
-        columns = columns * rows["out_d"] * rows["out_h"] * rows["out_w"]
-        copied = np.where(is_unfolded(rows), columns, copied)
         found[index] = copied * rows["batch"] * rows.width
     return found
 
