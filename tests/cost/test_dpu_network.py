@@ -17,7 +17,7 @@ from accelsim.cost.fpga.network import (
     join_networks,
     thread_times_s,
 )
-from accelsim.cost.fpga.network_layers import layer_columns, network_flop, pruned_to
+from accelsim.cost.fpga.network_layers import layer_columns, network_flop
 from accelsim.dtype import PRECISIONS
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.families import load_family
@@ -217,17 +217,6 @@ def test_host_work_is_added_to_one_thread_and_hidden_behind_the_cores():
     plain, pixels = (times(columns, task=task) for task in (HostTask.NONE, HostTask.PIXELS))
     assert pixels[0] - plain[0] == pytest.approx(DpuRates().pixels_s * 512 * 1024 * (19 + 3))
     assert pixels[1] == pytest.approx(plain[1])
-
-
-@settings(max_examples=20, deadline=None)
-@given(share=st.floats(0.2, 0.95))
-def test_narrowed_networks_have_the_operations_asked_for(share):
-    whole = layers()
-    pruned = pruned_to(whole, share * network_flop(whole))
-    assert network_flop(pruned) == pytest.approx(
-        share * network_flop(whole), rel=0.15
-    )  # channels go in eights
-    assert times(pruned)[0] < times(whole)[0]
 
 
 def test_rates_and_vectors_are_inverse():

@@ -4,8 +4,9 @@ each family left out.
 One set of rates per overlay holds for all boards, clocks and releases. Other data-centre overlays
 keep the fallback of `tools.scoreboard.dpu_prediction`. With families left out, this model and
 the fallback have median errors of 44 and 29 % on the DPUCAHX8L, 37 and 30 % on the V70's
-DPUCV2DX8G (13 families), 35 and 57 % on eight engines of the DPUCVDX8H, but there 87 and 56 % on
-average. The DPUCADF8H of the U200 and U250 has ten good rows.
+DPUCV2DX8G (13 families). No board of the catalogue has the DPUCVDX8H's four or six engines, and its
+eight are 35 and 57 % off, but 87 and 56 % on average. The DPUCADF8H of the U200 and U250 has ten
+good rows.
 """
 
 from __future__ import annotations
@@ -22,14 +23,11 @@ from tools.scoreboard.dpu_check import DpuRow
 from tools.scoreboard.dpu_fit import family_folds, fit_rates
 from tools.scoreboard.dpu_prediction import DpuRuns, join_known
 
-#: (PP, ICP, OCP) of an engine: 2,048 and 4,096 multiply-adds per cycle (AMD PG367; PG389, 32 AI
-#: engines, also for PG403).
+#: (PP, ICP, OCP) of an engine: 2,048 and 4,096 multiply-adds per cycle (AMD PG367; PG389).
 _PARALLELISM = {
     "DPUCAHX8H": (8.0, 16.0, 16.0),
     "DPUCAHX8H-DWC": (8.0, 16.0, 16.0),
     "DPUCVDX8G": (16.0, 16.0, 16.0),
-    "DPUCVDX8H-4PE": (16.0, 16.0, 16.0),
-    "DPUCVDX8H-6PE": (16.0, 16.0, 16.0),
 }
 #: Clocks that neighbouring releases contradict: the same rates of the same engines stand at these.
 _CLOCK_SLIPS = {("v1.3.2", "Alveo U280", 14): 150e6, ("v1.3.2", "Alveo U50", 10): 247.5e6}
@@ -46,15 +44,10 @@ def engine_of(row: DpuRow) -> str:
     """Overlay whose rates a row takes; empty where it has none of these."""
     if row.core.startswith(("DPUCAHX8H", "DPUv3E")):  # one overlay, renamed
         return "DPUCAHX8H-DWC" if "DWC" in row.core else "DPUCAHX8H"
-    if row.core.startswith("DPUCVDX8H"):
-        name = f"DPUCVDX8H-{row.core_count:g}PE"
-        return name if name in _PARALLELISM else ""
     return "DPUCVDX8G" if row.core.startswith("DPUCVDX8G") else ""
 
 
 def _clock_and_engines(row: DpuRow) -> tuple[float, float]:
-    if row.core.startswith("DPUCVDX8H"):
-        return _AI_ENGINE_HZ, row.core_count
     if engine_of(row) != "DPUCVDX8G":
         slip = _CLOCK_SLIPS.get((row.release, row.board, int(row.core_count)))
         return slip or row.clock_hz, row.core_count

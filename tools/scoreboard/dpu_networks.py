@@ -1,9 +1,9 @@
 """Layers of the networks in published DPU throughput tables, found by the network's name.
 
 `calibration/published/dpu_networks.yaml` says which family writes which network; the row gives the
-input size. A name with a pruning ratio is the whole network narrowed evenly to the row's
-operations, since the pruned channels are not published; so is one with fewer operations than its
-layers', unless its rule says that the table miscounts. A row whose operations are half of the
+input size. The layers of a name with a pruning ratio are not known, since the pruned channels are
+not published; nor those of one with fewer operations than its layers', unless its rule says that
+the table miscounts. A row whose operations are half of the
 layers' gives multiply-adds where the table says operations; `dpu_corrections.csv` lists these.
 """
 
@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 
 from accelsim.catalog.workloads import workload
 from accelsim.cost.fpga.host_tasks import HostTask
-from accelsim.cost.fpga.network_layers import LayerColumns, layer_columns, network_flop, pruned_to
+from accelsim.cost.fpga.network_layers import LayerColumns, layer_columns, network_flop
 from accelsim.dtype import PRECISIONS
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
@@ -44,14 +44,12 @@ class KnownNetwork:
         layers: For one image.
         task: What the host does with the outputs.
         flop: Of the layers.
-        is_pruned: Whether its channels are narrowed evenly to the stated operations.
         gives_multiply_adds: Whether the stated operations are multiply-adds.
     """
 
     layers: LayerColumns
     task: HostTask
     flop: float
-    is_pruned: bool
     gives_multiply_adds: bool
 
 
@@ -96,14 +94,13 @@ def known_network(
     flop = network_flop(layers)
     task = HostTask[rule["task"].upper()] if rule.get("task") else HostTask.NONE
     if operations is None or rule.get("miscounted"):
-        return KnownNetwork(layers, task, flop, is_pruned=False, gives_multiply_adds=False)
+        return KnownNetwork(layers, task, flop, gives_multiply_adds=False)
     share = operations / flop
-    pruned = bool(_RATIO.search(name)) and not _WIDTH_RATIO.search(name) and share < _PRUNED
-    halved = not pruned and _HALF[0] < share < _HALF[1]
-    pruned = pruned or (share < _NARROWER and not halved)
-    return KnownNetwork(
-        pruned_to(layers, operations) if pruned else layers, task, flop, pruned, halved
-    )
+    has_ratio = bool(_RATIO.search(name)) and not _WIDTH_RATIO.search(name)
+    halved = not has_ratio and _HALF[0] < share < _HALF[1]
+    if share < (_PRUNED if has_ratio else _NARROWER) and not halved:
+        return None
+    return KnownNetwork(layers, task, flop, halved)
 
 
 def _graph(rule: Values, height: int, width: int) -> OperatorGraph:

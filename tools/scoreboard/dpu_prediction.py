@@ -240,7 +240,7 @@ def _features(runs: DpuRuns) -> FloatArray:
 
 
 def _operations(row: DpuRow, network: KnownNetwork | None) -> float:
-    if network is None or network.is_pruned:
+    if network is None:
         return row.operations if row.operations > 0 else float("nan")
     return network.flop
 

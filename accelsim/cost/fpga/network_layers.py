@@ -1,16 +1,13 @@
-"""The layers of a network as columns, for one image on a DPU: sizes, windows, traffic; pruned
-networks by narrowing.
+"""The layers of a network as columns, for one image on a DPU: sizes, windows, traffic.
 
 Activations and batch normalisation run inside convolutions; concatenations are written in place,
-which costs whole bursts where pieces are short (`accelsim.cost.fpga.map_slices`). Channels of
-pruned networks are not published: they are taken as scaled down evenly until the network has its
-stated operations.
+which costs whole bursts where pieces are short (`accelsim.cost.fpga.map_slices`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -18,7 +15,7 @@ from numpy.typing import NDArray
 
 from accelsim.cost.fpga.map_slices import burst_ratios, is_concatenation
 from accelsim.frozen import frozen
-from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import IN_PLACE, OperatorKind
 
 _K = OperatorKind
@@ -167,88 +164,3 @@ def network_flop(layers: LayerColumns) -> float:
     pixels = layers.rows * layers.columns
     each = pixels * layers.channels_in * layers.channels_out * layers.window / layers.groups
     return float(2.0 * each[layers.kind <= DEPTHWISE].sum())
-
-
-def pruned_to(layers: LayerColumns, flop: float) -> LayerColumns:
-    """The network with channels scaled down evenly until it has `flop` FLOP: what pruning does on
-    average.
-
-    Estimate: the channels a pruner left are not published.
-
-    In residual bottlenecks only the inner channels shrink, since all blocks of a stage are added to
-    one map.
-
-    Args:
-        layers: The whole network.
-        flop: FLOP of the pruned one; at most the whole network's.
-    """
-    inner = _inner_channels(layers)
-    if network_flop(_scaled_channels(layers, _NARROWEST, *inner)) > flop:
-        inner = _all_channels(layers)
-    low = _NARROWEST
-    high = 1.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        if network_flop(_scaled_channels(layers, middle, *inner)) > flop:
-            high = middle
-        else:
-            low = middle
-    return _scaled_channels(layers, low, *inner)
-
-
-_NARROWEST = 0.02
-#: Share of convolutions with a window below which a network with sums is one of bottlenecks (a
-#: third of a ResNet-50's).
-_BOTTLENECK_WINDOWS = 0.4
-_Mask = BoolArray
-
-
-def _inner_channels(layers: LayerColumns) -> tuple[_Mask, _Mask]:
-    """Whose inputs and whose outputs shrink: those of windows, and of 1x1 convolutions before one,
-    in written order.
-    """
-    matrix = np.flatnonzero(layers.kind <= DEPTHWISE)
-    wide = layers.window[matrix] > 1
-    outputs = wide | np.append(wide[1:], [False])
-    outputs[0] = False
-    inputs = np.append([False], outputs[:-1])
-    masks = np.zeros((2, len(layers.kind)), dtype=bool)
-    masks[0, matrix], masks[1, matrix] = inputs, outputs
-    is_bottleneck = (layers.kind == SUM).any() and wide.mean() < _BOTTLENECK_WINDOWS
-    return (masks[0], masks[1]) if is_bottleneck else _all_channels(layers)
-
-
-def _all_channels(layers: LayerColumns) -> tuple[_Mask, _Mask]:
-    """All channels but those of the image."""
-    inputs = np.arange(len(layers.kind)) > 0
-    return inputs, np.ones(len(layers.kind), dtype=bool)
-
-
-#: Channels a pruner keeps or removes together; not published, chosen among 1, 8 and 16 by the error
-#: on pruned networks.
-_CHANNEL_STEP = 8.0
-
-
-def _rounded(channels: FloatArray) -> FloatArray:
-    """Whole steps of channels; single channels below one step."""
-    rounded: FloatArray = np.maximum(np.round(channels / _CHANNEL_STEP), 1.0) * _CHANNEL_STEP
-    return np.where(channels < _CHANNEL_STEP, np.maximum(np.round(channels), 1.0), rounded)
-
-
-def _scaled_channels(
-    layers: LayerColumns, share: float, inputs: _Mask, outputs: _Mask
-) -> LayerColumns:
-    shaped = layers.kind <= POOL
-    c_in = np.where(inputs & shaped, _rounded(layers.channels_in * share), layers.channels_in)
-    c_out = np.where(outputs & shaped, _rounded(layers.channels_out * share), layers.channels_out)
-    kept = (c_in + c_out) / (layers.channels_in + layers.channels_out)
-    kept = np.where(shaped, kept, np.where(outputs, share, 1.0))
-    return replace(
-        layers,
-        rows=np.where(shaped, layers.rows, layers.rows * kept),
-        channels_in=c_in,
-        channels_out=c_out,
-        groups=np.where(layers.groups > 1, c_in, 1.0),
-        map_bytes=layers.map_bytes * kept,
-        write_bytes=layers.write_bytes * kept,
-    )

@@ -59,8 +59,7 @@ def runs_of(rows):
         ("DPUCAHX8H-DWC", "DPUCAHX8H-DWC"),
         ("DPUCVDX8G_C32B6", "DPUCVDX8G"),
         ("DPUCVDX8G_AIE", "DPUCVDX8G"),
-        ("DPUCVDX8H", "DPUCVDX8H-6PE"),
-        ("DPUCVDX8H-aieMISC", "DPUCVDX8H-6PE"),
+        ("DPUCVDX8H", ""),
         ("DPUCAHX8L", ""),
         ("DPUCADF8H", ""),
         ("DPUCZDX8G_B4096", ""),
@@ -68,11 +67,6 @@ def runs_of(rows):
 )
 def test_overlay_of_a_core(core, overlay):
     assert engine_of(row(core=core, core_count=6)) == overlay
-
-
-def test_eight_engines_of_a_vck5000_are_no_four():
-    assert engine_of(row(core="DPUCVDX8H", core_count=4)) == "DPUCVDX8H-4PE"
-    assert engine_of(row(core="DPUCVDX8H", core_count=8)) == ""
 
 
 def multi_s(*rows):
