@@ -56,7 +56,7 @@ _STARTS = ("start", "evicted")
 _ELEMENTWISE = frozenset({"elementwise", "optimizer", "embedding"})
 _MOVED = np.isin(TERMS, ["read_bytes", "write_bytes", "weight_bytes"])
 #: What the steps of a recurrent layer move.
-_STEPWISE = TERMS.index("third_count")
+_STEPWISE = TERMS.index("rest_count")
 _BEYOND = np.array([term.startswith(("bytes_beyond", "cold")) for term in TERMS])
 #: Share of the bytes moved from which traffic beyond a cache tells its cost.
 _LEAST_SHARE = 0.1

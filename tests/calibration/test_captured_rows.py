@@ -428,7 +428,7 @@ def test_rows_of_a_table_that_no_index_names_are_idle_in_the_update(tied):
     context = Context(
         48.0 * 2**10, 2.0**20, 2.0**25, 0.0, is_training=True, page_fault_bytes=2.0**25
     )
-    assert kernel_terms(graph, context)[-1, TERMS.index("third_count")] == idle
+    assert kernel_terms(graph, context)[-1, TERMS.index("rest_count")] == idle
 
 
 def test_an_update_of_idle_parameters_is_the_same_kernel():

@@ -167,7 +167,6 @@ def test_files_read_back_and_are_found(fitted, tmp_path, monkeypatch):
     "change",
     [
         {"version": 9},
-        {"terms": []},
         {"kernels": [{}]},
         {"kernels": 3},
         {"l2_bytes": "x"},
@@ -339,7 +338,7 @@ def test_one_channel_is_filled_to_a_block_where_it_is_written(operator, multiply
     graph = case_graph([Case("convolution", name, sizes)])
     context = Context(2.0**4, 2.0**4, 2.0**4, 0.0, is_training=False, page_fault_bytes=2.0**25)
     terms = kernel_terms(graph, context)[0]
-    assert terms[TERMS.index("first_count")] == 3 * 36 * 9 * multiply_adds
+    assert terms[TERMS.index("loop_count")] == 3 * 36 * 9 * multiply_adds
     blocks = 0.0 if operator else 15 * 4.0 * 3 * 36
     assert (
         terms[TERMS.index("bytes_beyond_l2")]
@@ -363,7 +362,7 @@ def _stepwise(operator: str, dtype: str, hidden: int = 1150, batch: int = 4) -> 
         graph,
         Context(48.0 * 2**10, 2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25),
     )[0]
-    return terms[TERMS.index("third_count")], terms[TERMS.index("bytes_beyond_l3")]
+    return terms[TERMS.index("rest_count")], terms[TERMS.index("bytes_beyond_l3")]
 
 
 def test_a_fused_lstm_goes_through_both_matrices_each_step_and_backward_through_their_gradients():

@@ -68,16 +68,16 @@ def term(name, kind, dims, **columns) -> float:
 def test_transposed_convolutions_lay_out_filters_of_whole_blocks(inputs, outputs, laid):
     """EPYC 9005, 16 bits: 1.15 ns a weight of 576 to 256 channels, 0.5 of 982 to 346."""
     dims = (3, inputs, outputs, 1, 1, 2, 2, 1, 4, 4, 1, 4, 4, 2, 1)
-    assert term("third_count", K.CONV_TRANSPOSE, dims, dtype=Dtype.BF16) == laid
+    assert term("rest_count", K.CONV_TRANSPOSE, dims, dtype=Dtype.BF16) == laid
 
 
 def test_the_frameworks_own_transposed_convolution_adds_up_columns():
     dims = (1, 32, 48, 1, 1, 3, 3, 1, 6, 6, 1, 2, 2, 2, 1)
     assert kernel(K.CONV_TRANSPOSE, dims) == "conv_transpose_native"
-    assert term("second_count", K.CONV_TRANSPOSE, dims) == 9 * 4 * 48
-    assert term("third_count", K.CONV_TRANSPOSE, dims) == 32 * 48 * 4
+    assert term("inner_count", K.CONV_TRANSPOSE, dims) == 9 * 4 * 48
+    assert term("rest_count", K.CONV_TRANSPOSE, dims) == 32 * 48 * 4
     assert (
-        term("third_count", K.CONV_TRANSPOSE, (*dims[:5], 1, 1, 1, 2, 2, *dims[10:])) == 0
+        term("rest_count", K.CONV_TRANSPOSE, (*dims[:5], 1, 1, 1, 2, 2, *dims[10:])) == 0
     )  # a single pixel
 
 
@@ -85,7 +85,7 @@ def test_generated_code_skips_the_taps_of_windows_with_gaps_that_lie_in_the_padd
     def terms(gap, kernel=3):
         dims = (2, 32, 48, 1, 1, 20, 20, 1, 20, 20, 1, kernel, kernel, 1, gap)
         graph = row(K.CONV, dims, flop=1e6, read=1e3, write=1e3)
-        return kernel_terms(graph, HOT)[0, [TERMS.index("flop"), TERMS.index("first_count")]]
+        return kernel_terms(graph, HOT)[0, [TERMS.index("flop"), TERMS.index("loop_count")]]
 
     left = (
         (20 + 2 * 8) / (20 + 2 * 19)
@@ -110,8 +110,8 @@ def test_several_filters_for_each_channel_are_groups_without_generated_code(dtyp
 
 def test_depthwise_transposed_convolutions_multiply_single_channels_in_fp32():
     dims = (1, 64, 64, 64, 1, 32, 32, 1, 64, 64, 1, 4, 4, 2, 1)
-    assert term("first_count", K.CONV_TRANSPOSE, dims) == 64 * 32**2 * 16 * 16
-    assert term("first_count", K.CONV_TRANSPOSE, dims, dtype=Dtype.BF16) == 64 * 32**2 * 16 * 16**2
+    assert term("loop_count", K.CONV_TRANSPOSE, dims) == 64 * 32**2 * 16 * 16
+    assert term("loop_count", K.CONV_TRANSPOSE, dims, dtype=Dtype.BF16) == 64 * 32**2 * 16 * 16**2
 
 
 @pytest.mark.parametrize("filters", [16, 1024])
@@ -120,4 +120,4 @@ def test_a_small_convolution_copies_a_line_for_each_tap_of_each_channel_whatever
 ):
     dims = (1, 3, filters, 1, 1, 1532, 1, 1, 256, 1, 1, 512, 1, 4, 1)
     assert kernel(K.CONV, dims) == "conv_native"
-    assert term("second_count", K.CONV, dims) == 256 * 3 * 512
+    assert term("inner_count", K.CONV, dims) == 256 * 3 * 512

@@ -24,7 +24,7 @@ HOT = Context(
     is_training=False,
     page_fault_bytes=1e7,
 )
-COUNTS = ("first_count", "second_count", "third_count")
+COUNTS = ("loop_count", "inner_count", "rest_count")
 
 
 def terms_of(kind, dims, context=HOT, **columns) -> dict[str, float]:
@@ -209,7 +209,7 @@ def test_single_rows_wait_for_the_first_page_of_each_row_of_cold_weights(k, page
     graph = replace(
         row(K.GEMM, (1, 1, 600, k), dtype=Dtype.FP32), weight_bytes=np.array([2400.0 * k])
     )
-    third = TERMS.index("third_count")
+    third = TERMS.index("rest_count")
     assert kernel_terms(graph, replace(HOT, reuse_bytes=np.inf))[0, third] == 600 * pages
     assert kernel_terms(graph, HOT)[0, third] == 0
 
@@ -218,8 +218,8 @@ def test_vectors_of_half_width_hold_twice_as_many():
     found = terms_of(K.LAYER_NORM, (10, 100), dtype=Dtype.BF16)
     assert tuple(found[name] for name in COUNTS) == (10, 10 * 4, 10 * 4)
     part = terms_of(K.SOFTMAX, (10, 50), dtype=Dtype.BF16)
-    assert part["third_count"] == 10 * 19  # sixteen, and two one by one
-    assert terms_of(K.REDUCTION, (10, 100, 0), dtype=Dtype.BF16)["third_count"] == 10 * 36
+    assert part["rest_count"] == 10 * 19  # sixteen, and two one by one
+    assert terms_of(K.REDUCTION, (10, 100, 0), dtype=Dtype.BF16)["rest_count"] == 10 * 36
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_rows_of_a_softmax_shorter_than_a_vector_are_taken_one_by_one(
     graph = replace(
         row(K.SOFTMAX, (7, columns), dtype=dtype, phase=phase), name=(name,), variant=None
     )
-    assert kernel_terms(graph, HOT)[0, TERMS.index("third_count")] == 7 * part
+    assert kernel_terms(graph, HOT)[0, TERMS.index("rest_count")] == 7 * part
 
 
 @pytest.mark.parametrize(
@@ -367,9 +367,9 @@ def test_a_mean_in_16_bits_goes_through_a_copy_in_32():
 def test_blocked_attention_computes_half_and_its_diagonal_blocks(q_len, causal, share, block):
     found = terms_of(K.ATTENTION, (2, 4, 4, q_len, 600, 64, 64, causal, 0, 0), flop=1e6)
     assert found["flop"] == pytest.approx(1e6 * share)
-    assert found["first_count"] == pytest.approx(8 * q_len * 600 * share)
-    assert found["second_count"] == 8
-    assert found["third_count"] == 8 * np.ceil(q_len / block) * 2  # 600 keys: two blocks of 512
+    assert found["loop_count"] == pytest.approx(8 * q_len * 600 * share)
+    assert found["inner_count"] == 8
+    assert found["rest_count"] == 8 * np.ceil(q_len / block) * 2  # 600 keys: two blocks of 512
 
 
 # -- kernels
@@ -513,7 +513,7 @@ def test_the_library_skips_planes_of_padding(kind, dims, share):
     )
     assert found["flop"] == pytest.approx(1200.0 * share)
     channels = np.ceil(dims[1] / 16) * 16
-    assert found["first_count"] == pytest.approx(whole * channels**2 * share)
+    assert found["loop_count"] == pytest.approx(whole * channels**2 * share)
 
 
 @pytest.mark.parametrize(
@@ -656,7 +656,7 @@ def test_the_maximum_of_a_sequence_keeps_its_places_in_training_alone(is_trainin
 def test_new_maxima_grow_with_the_logarithm_of_a_window():
     taps = 2**22
     unknown = [
-        terms_of(K.POOLING, (1, 1, taps, taps // k, k))["third_count"] / (taps // k)
+        terms_of(K.POOLING, (1, 1, taps, taps // k, k))["rest_count"] / (taps // k)
         for k in (2, 8, 64)
     ]
     assert unknown == pytest.approx(
@@ -671,7 +671,7 @@ def test_columns_that_a_product_is_filled_to(n, dtype, columns):
     graph = replace(
         row(K.GEMM, (1, 96, n, 10)), dtype=np.array([int(Dtype[dtype.upper()])], dtype=np.int8)
     )
-    assert kernel_terms(graph, HOT)[0, TERMS.index("first_count")] == 96 * columns * 10
+    assert kernel_terms(graph, HOT)[0, TERMS.index("loop_count")] == 96 * columns * 10
 
 
 @pytest.mark.parametrize(
@@ -737,6 +737,4 @@ def test_channels_that_fill_no_vectors_are_copied_one_by_one(
 )
 def test_few_channels_are_filled_in_gradients_alone(kind, channels, dtype, filled):
     graph = row(kind, conv(channels, batch=2, window=(8, 8), outputs=32), dtype=dtype)
-    assert (
-        kernel_terms(graph, HOT)[0, TERMS.index("first_count")] == 2 * 8 * 8 * 8 * 8 * 32 * filled
-    )
+    assert kernel_terms(graph, HOT)[0, TERMS.index("loop_count")] == 2 * 8 * 8 * 8 * 8 * 32 * filled

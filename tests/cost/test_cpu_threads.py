@@ -84,7 +84,7 @@ def test_what_every_thread_does_again():
 
 def test_layers_with_steps_fork_at_every_step_and_start_each_on_one_thread():
     terms = np.zeros((3, len(TERMS)))
-    terms[:, TERMS.index("first_count")] = [7.0, 7.0, 0.0]
+    terms[:, TERMS.index("loop_count")] = [7.0, 7.0, 0.0]
     graph = row(K.COPY, (1,)).take(np.zeros(3, dtype=np.int64))
     names = np.array(["lstm", "copy", "gru"])
     assert shared_work(graph, names, terms).region_count.tolist() == [7, 1, 1]
@@ -92,7 +92,7 @@ def test_layers_with_steps_fork_at_every_step_and_start_each_on_one_thread():
         [name for name, is_fixed in zip(TERMS, fixed_terms(kernel), strict=True) if is_fixed]
         for kernel in ("lstm_train", "copy")
     ]
-    assert names_of == [["start", "first_count", "evicted"], ["start", "evicted"]]
+    assert names_of == [["start", "loop_count", "evicted"], ["start", "evicted"]]
 
 
 def test_regions_are_split_by_rule_or_by_their_time():

@@ -95,14 +95,9 @@ def read_kernels(path: Path) -> FittedKernels:
             number.
     """
     data = read_json(path, max_bytes=_MOST_BYTES)
-    if (
-        data.get("schema") != KERNEL_SCHEMA
-        or data.get("version") != _VERSION
-        or data.get("terms") != list(TERMS)
-    ):
+    if data.get("schema") != KERNEL_SCHEMA or data.get("version") != _VERSION:
         raise ProfileError(
-            str(path),
-            ["schema, version or terms: made by another version of accelsim; calibrate again"],
+            str(path), ["schema or version: made by another version of accelsim; calibrate again"]
         )
     try:
         fits = {_key(entry): _fit(entry) for entry in data["kernels"]}
@@ -153,7 +148,6 @@ def kernels_document(kernels: FittedKernels, origin: Mapping[str, Any]) -> dict[
         "gradient_s": _short(kernels.gradient_s),
         "compiled_call_s": _short(kernels.compiled_call_s),
         "recurrent_call_s": _short(kernels.recurrent_call_s),
-        "terms": list(TERMS),
         "columns": _COLUMNS,
         "kernels": [
             _entry(key, fit) for key, fit in sorted(kernels.fits.items(), key=lambda item: item[0])

@@ -3,8 +3,8 @@
 A kernel's time is modelled as a sum of terms, each a quantity times a coefficient with a unit: a
 start (s), work (s per FLOP), bytes read, written and packed (s per byte), bytes beyond the
 second-level cache, beyond the last-level cache, of weights that are in no cache, of fresh pages, of
-images that fill no whole vectors, up to three counts of the kernel's own loops (rows, taps, steps),
-and what is added where other operators have evicted the inner caches. With non-negative
+images that fill no whole vectors, three counts of the kernel's own loops, and
+what is added where other operators have evicted the inner caches. With non-negative
 coefficients the sum keeps the model's laws: more work, more bytes or a larger working set never
 take less time.
 """
@@ -77,9 +77,9 @@ TERMS = (
     "bytes_beyond_l2",
     "bytes_beyond_l3",
     "fresh_bytes",
-    "first_count",
-    "second_count",
-    "third_count",
+    "loop_count",  # of its main loop: rows, outputs, lookups, steps, multiply-adds of whole tiles
+    "inner_count",  # of the loop inside or beside it: taps, elements, stretches, lines
+    "rest_count",  # of what is done beside the loops: blocks, elements left over, waits
     "evicted",  # 1 where others have overwritten the inner caches
     "partial_bytes",  # of images whose channels fill no whole vectors
     "evicted_bytes",  # weights and results that are not in the inner caches then
@@ -94,7 +94,7 @@ _SCALING = frozenset({"mul", "div"})
 _ADDED_ROWS = frozenset({"index_add"})
 _CONVS = (_K.CONV, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT)
 WORK_TERMS = np.array(
-    [term in {"flop", "first_count", "second_count", "third_count"} for term in TERMS]
+    [term in {"flop", "loop_count", "inner_count", "rest_count"} for term in TERMS]
 )
 MEMORY_TERMS = np.array([term.endswith(("bytes", "_l2", "_l3")) for term in TERMS])
 
@@ -473,7 +473,7 @@ _CACHED_COUNTS: dict[OperatorKind, Callable[[KindRows, Context], Counts]] = {
 
 
 def _counts(rows: KindRows, context: Context) -> Counts:
-    """The three loop counts of rows; zeros where their kind has none."""
+    """Counts of the main loop, of the inner one, and of the rest; zeros where a kind has none."""
     if rows.kind in _CACHED_COUNTS:
         return _CACHED_COUNTS[rows.kind](rows, context)
     return _COUNTS[rows.kind](rows) if rows.kind in _COUNTS else (0.0, 0.0, 0.0)

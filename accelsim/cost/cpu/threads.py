@@ -52,7 +52,7 @@ _INDEXED = frozenset({"index_put", "_index_put_impl", "_unsafe_index_put"})
 #: Copies with rules of their own: piece by piece, resampled, padded.
 _PIECEWISE = frozenset({"cat", "stack"}) | RESAMPLING | MIRROR_PADDING
 _FIXED = np.isin(TERMS, ["start", "evicted"])
-_FIRST = np.array([term == "first_count" for term in TERMS])
+_FIRST = np.array([term == "loop_count" for term in TERMS])
 
 
 @frozen(eq=False)
@@ -115,10 +115,10 @@ def shared_work(graph: OperatorGraph, names: TextArray, terms: FloatArray) -> Sh
         terms: Their quantities, shape (n, len(TERMS)).
     """
     stepwise = _start_with(names, _STEPWISE)
-    regions = np.where(stepwise, np.maximum(terms[:, TERMS.index("first_count")], 1.0), 1.0)
+    regions = np.where(stepwise, np.maximum(terms[:, TERMS.index("loop_count")], 1.0), 1.0)
     weights = terms[:, TERMS.index("weight_bytes")]
     attention = _start_with(names, ("attention",))
-    blocks = np.where(attention, terms[:, TERMS.index("third_count")], 0.0)
+    blocks = np.where(attention, terms[:, TERMS.index("rest_count")], 0.0)
     repeated = np.where(_start_with(names, _PACKING), weights, blocks)
     norms = np.flatnonzero(names == "layer_norm_backward")
     if len(norms):
