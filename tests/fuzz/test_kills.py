@@ -152,12 +152,11 @@ def test_a_killed_client_and_workers_of_dask_lose_nothing(spec, whole, tmp_path,
     distributed = pytest.importorskip("distributed")
     moments, folder, lost = Moments("dask"), 0, 0
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
-    with distributed.LocalCluster(**options, silence_logs=50) as cluster:
-        where = cluster.scheduler_address.replace("tcp://", "dask://")
-        while moments.kills < (20 if _IS_LONG else 1):
-            out = tmp_path / str(folder)
-            cluster.scale(2)  # where a nanny gave up as well
-            cluster.wait_for_workers(2, timeout=60)
+    numbers = []
+    while moments.kills < (20 if _IS_LONG else 1):
+        out = tmp_path / str(folder)
+        with distributed.LocalCluster(**options, silence_logs=50) as cluster:
+            where = cluster.scheduler_address.replace("tcp://", "dask://")
             process = started(spec, out, "--executor", where)
             moments.wait()
             for number in processes_of(cluster)[: moments.runs % 3]:
@@ -165,12 +164,12 @@ def test_a_killed_client_and_workers_of_dask_lose_nothing(spec, whole, tmp_path,
                 lost += 1
             time.sleep(moments.draw.uniform(0.0, 0.5))
             was_killed = killed(process, moments.draw.choice((signal.SIGKILL, signal.SIGTERM)))
-            moments.note(was_killed)
-            check_as_far_as_it_is(out, whole)
-            if not was_killed or not moments.kills % 5:
-                check_to_the_end(spec, out, whole)
-                folder += 1
-        numbers = processes_of(cluster)
+            numbers += processes_of(cluster)
+        moments.note(was_killed)
+        check_as_far_as_it_is(out, whole)
+        if not was_killed or not moments.kills % 5:
+            check_to_the_end(spec, out, whole)
+            folder += 1
     check_to_the_end(spec, tmp_path / str(folder), whole)
     assert not [number for number in numbers if Path(f"/proc/{number}").exists()]
     assert lost or not _IS_LONG
