@@ -7,7 +7,6 @@ import io
 import json
 import random
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,88 +55,92 @@ def document_of(text: str) -> Any:
         return text
 
 
-_SIZES = (0, 1, 2, 3, 8, 64, 1000, 10**6, 10**9, -1)
+_SIZES = (1, 2, 4, 8, 16, 64, 1000)
+_COUNTS = (1, 2, 4)
+#: Values that no option has, or few.
+_EDGES = (0, -1, 1e-9, 1e300, 10**6, 10**9, 10**15, "nan", "x", "", "0s", "1us", "=1", "\u202e")
 _RUN: Mapping[str, Sequence[Any]] = {
-    "--precision": ("fp32", "fp16", "bf16", "fp8", "int8", "nvfp4", "q4_k_m"),
+    "--precision": ("fp16", "bf16", "fp8", "int8", "nvfp4", "q4_k_m"),
     "--execution": ("eager", "graph", "compiled"),
     "--stack": ("vllm", "tensorrt", "llama-cpp"),
-    "--kv": ("fp8", "int8"),
-    "--weight-format": ("int8", "mxfp4"),
     "--host": ("epyc-7763",),
-    "--usd-per-hour": (0, 1e-9, 3.0, 1e9),
+    "--usd-per-hour": (1e-9, 3.0, 1e4),
     "--provider": ("aws", "*", "none"),
     "--region": ("us-*", "eu-*"),
     "--kind": ("spot", "on-demand", "committed-1y"),
     "--discounts": ("aws=10%", "aws=100%"),
     "--tier": ("spec", "fitted", "best"),
     "--format": ("json", "csv", "table", "md", "html"),
-    "--report": ("page.html", "page.json", "none/page.html"),
-    "--out": ("out.json", "out.csv", "out.md", "out.html", "out.x"),
+    "--report": ("page.html",),
+    "--out": ("out.json", "out.csv", "out.md", "out.html"),
 }
-_RATES = (1e-9, 1e-3, 0.5, 5.0, 100.0, 1e5, 0, -1)
-_TIMES = ("0s", "1us", "10ms", "1s", "1h", "500h")
-_LENGTHS = ("0", "1", "64", "uniform:1-900", "lognormal:200:0.8", "exponential:50", "geometric:9")
+_RATES = (1e-3, 0.5, 5.0, 100.0, 1e5)
+_TIMES = ("1ms", "50ms", "1s", "20s", "1h", "500h")
+_LENGTHS = ("1", "64", "uniform:1-900", "lognormal:200:0.8", "exponential:50", "geometric:9")
+_LIMITED = {"--slo-ttft": "1s", "--slo-tpot": "50ms"}
+_APART = {"--prefill-device": "l4", "--prefill-replicas": 2}
 _SERVE = {
-    "--rate": _RATES,
-    "--users": _SIZES,
+    "--kv": ("fp8", "int8"),
+    "--weight-format": ("int8", "mxfp4"),
     "--duration": (0.1, 1, 20),
     "--process": ("poisson", "gamma", "uniform", "diurnal", "burst"),
-    "--cv": (0, 0.1, 2, 30),
+    "--cv": (0.1, 2, 30),
     "--prompt": _LENGTHS,
-    "--output": _LENGTHS,
+    "--output": (*_LENGTHS, "0"),
     "--turns": (1, 2, 5),
     "--seed": _SIZES,
-    "--engine": ("vllm", "sglang", "tensorrt-llm", "static", "vllm@0.6"),
-    "--replicas": (1, 2, 5),
-    "--tp": _SIZES,
-    "--pp": _SIZES,
-    "--ep": _SIZES,
-    "--dp": _SIZES,
-    "--cluster": ("dgx-h100", "gb200-nvl72"),
+    "--engine": ("vllm", "sglang", "tensorrt-llm", {"--engine": "static", "--batch-window": "5ms"}),
+    "--replicas": _COUNTS,
+    "--tp": _COUNTS,
+    "--pp": _COUNTS,
+    "--ep": _COUNTS,
+    "--dp": _COUNTS,
+    "--cluster": ("dgx-superpod-h100", "gb200-nvl72"),
     "--max-batch-tokens": _SIZES,
     "--max-seqs": _SIZES,
-    "--gpu-memory-utilization": (0, 0.1, 0.5, 0.95, 1),
-    "--batch-window": _TIMES,
+    "--gpu-memory-utilization": (0.5, 0.95, 1),
     "--router": ("round-robin", "random", "least-outstanding", "least-kv", "prefix-aware"),
-    "--slo-ttft": _TIMES,
-    "--slo-tpot": _TIMES,
     "--slo-e2e": _TIMES,
-    "--prefill-device": ("l4", "h100-sxm-80gb", "t4"),
-    "--prefill-replicas": (1, 3),
-    "--prefill-tp": (1, 2),
-    "--kv-link": ("infiniband-ndr", "pcie-4.0-x16"),
+    "--prefill-device": (_APART, {**_APART, "--prefill-tp": 2, "--kv-link": "infiniband-ndr"}),
     "--pool": ("device=l4,replicas=2", "device=l4,engine=static", "device=t4,tp=2"),
-    "--autoscale": ("utilisation:0.7", "queue:8:1-4", "queue:1:0-2"),
-    "--provisioning": _TIMES,
+    "--autoscale": ("utilisation:0.7", "queue:8:1-4", {"--autoscale": "queue:1", "--turns": 3}),
+    "--provisioning": tuple(
+        {"--autoscale": "queue:2:1-3", "--provisioning": time} for time in _TIMES
+    ),
     "--storage": ("nvme", "network", "object", "memory"),
     "--failures": _TIMES,
     "--spot": ("6h", "10s:1s", "1h:30s"),
     "--max-outstanding": _SIZES,
-    "--preemption": ("recompute", "swap"),
-    "--host-cache": ("1GB", "64GB", "0GB"),
-    "--speculate": ("4:0.8:llama-3.2-1b", "0:1:llama-3.2-1b"),
-    "--adapters": ("8:32", "0:1"),
-    "--find": ("max-rate", "min-replicas", "cheapest", "limits"),
+    "--preemption": ({"--preemption": "swap", "--host-cache": "64GB"}, "recompute"),
+    "--host-cache": ("1GB", "64GB"),
+    "--speculate": ("4:0.8:llama-3.2-1b", "1:1:llama-3.2-1b"),
+    "--adapters": ("8:32", "1:1"),
+    "--find": tuple(
+        {"--find": what, **_LIMITED} for what in ("max-rate", "min-replicas", "cheapest", "limits")
+    ),
     "--requests-out": ("requests.csv", "requests.parquet"),
     "--trace": ("trace.json",),
 }
+_LONG = {"--tokens": 1e12}
 _TRAIN = {
     "--gpus": _SIZES,
-    "--plan": ("dp=2", "tp=2,pp=2", "dp=4,zero=3", "cp=2,sp=true", "ep=8,etp=2", "pp=4,chunks=2"),
-    "--search": (True,),
+    "--plan": ("dp=2", "tp=2,pp=2", "dp=4,zero=3", "cp=2,sp=1", "ep=8,etp=2", "pp=4,chunks=2"),
+    "--search": ({"--search": True, "--gpus": 8}, {"--search": True, "--plan": "tp=2"}),
     "--global-batch": _SIZES,
-    "--microbatch": _SIZES,
+    "--microbatch": _COUNTS,
     "--recompute": ("none", "selective", "full"),
-    "--schedule": ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe"),
-    "--tokens": (0, 1, 1e9, 1e15),
-    "--samples": (0, 1, 1e9),
-    "--epochs": (0, 0.5, 3),
-    "--epoch-samples": (0, 1, 1e6),
-    "--mtbf": (0, 1e-6, 5, 1e5),
-    "--checkpoint": (0, 1e-3, 60, 1e9),
-    "--conditions": ("pue=1.2", "network_share=0.5", "straggler_fraction=0.1", "evaluation_s=5"),
-    "--deadline": (0, 1, 1e6),
-    "--budget": (0, 1, 1e9),
+    "--schedule": tuple(
+        {"--schedule": name, "--plan": "pp=4,dp=1", "--global-batch": 64}
+        for name in ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe")
+    ),
+    "--tokens": (1, 1e9, 1e15),
+    "--samples": (1, 1e9),
+    "--epochs": ({"--epochs": 3, "--epoch-samples": 1e6},),
+    "--mtbf": ({**_LONG, "--mtbf": 1e5}, {**_LONG, "--mtbf": 1e-6, "--checkpoint": 60}),
+    "--checkpoint": ({**_LONG, "--checkpoint": 1e-3}, {**_LONG, "--checkpoint": 1e9}),
+    "--conditions": ("pue=1.2", "network_share=0.5", "straggler_fraction=0.1", "pue=1,pue=2"),
+    "--deadline": ({**_LONG, "--deadline": 1}, {**_LONG, "--deadline": 1e6}),
+    "--budget": ({**_LONG, "--budget": 1}, {**_LONG, "--budget": 1e9}),
     "--optimizer": ("sgd", "adam", "lamb"),
     "--lora-rank": _SIZES,
     "--seq-len": _SIZES,
@@ -148,11 +151,14 @@ _TRAIN = {
 def _drawn(
     fixed: Mapping[str, Sequence[Any]], table: Mapping[str, Sequence[Any]], draw: random.Random
 ) -> dict[str, Any]:
-    """Words that stand, and up to six options."""
-    names = draw.sample(sorted(table), draw.randint(0, 6))
-    return {name: draw.choice(values) for name, values in fixed.items()} | {
-        name: draw.choice(table[name]) for name in names
-    }
+    """Words that stand, and up to five others; some come together, some at their edges."""
+    found: dict[str, Any] = {}
+    for name in [*fixed, *draw.sample(sorted(table), draw.randint(0, 5))]:
+        value = draw.choice({**table, **fixed}[name])
+        found |= value if isinstance(value, dict) and name[:1] == "-" else {name: value}
+        if name[:1] == "-" and draw.random() < 0.05:
+            found[name] = draw.choice(_EDGES)
+    return found
 
 
 def _words(text: str) -> list[Any]:
@@ -256,8 +262,9 @@ def _sweep(folder: Path, text: str) -> None:
 _TRAINED = {"model": ("gpt2", "llama-3.2-1b", "resnet-50", "dlrm", "mixtral-8x7b")}
 _ON = (
     {"--device": ("h100-sxm-80gb", "t4", "epyc-7763", "tpu-v4")},
-    {"--cluster": ("dgx-h100", "dgx-superpod-b300", "tpu-v4-pod")},
+    {"--cluster": ("dgx-h100", "dgx-superpod-b300", "tpu-v4-pod", "t4-ethernet-16")},
 )
+_LOADS = ({"--rate": _RATES}, {"--rate": _RATES}, {"--users": _SIZES})
 _SERVED = {"model": ("llama-3.2-1b", "llama-3.1-8b", "resnet-50"), "-d": ("l4", "h100-sxm-80gb")}
 
 #: Kinds by name.
@@ -272,7 +279,7 @@ CALLS: Mapping[str, Kind] = {
         {"model": "llama-3.2-1b", "-d": "l4", "--rate": 2},
         json.dumps,
         _serve,
-        partial(_drawn, _SERVED | {"--rate": _RATES}, _RUN | _SERVE),
+        lambda draw: _drawn(_SERVED | draw.choice(_LOADS), _RUN | _SERVE, draw),
     ),
     "plan run": Kind(
         SCENARIO,

@@ -119,7 +119,7 @@ def _text(kind: str, draw: random.Random) -> str:
     """A document drawn at random, damaged; some whole, some with their text spoiled, too."""
     _, write, _, drawn = ALL[kind]
     document = ALL[kind].valid if drawn is None else drawn(draw)
-    if drawn is None or draw.random() < 0.6:
+    if drawn is None or draw.random() < 0.3:
         document = damaged(document, draw)
     text = write(document)
     return spoiled(text, draw) if draw.random() < (0.3 if drawn is None else 0.1) else text
