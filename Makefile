@@ -6,7 +6,11 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS   ?= auto
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test laws fuzz check bench validate examples wheel wheel-check docs format clean help
+# Rooms below training and serving, and what all stand on.
+QUICK := files hardware workloads catalog economics confidence cost simulation calibration estimation \
+  test_arguments.py test_frozen.py test_result.py test_units.py
+
+.PHONY: demo test quick mutants laws fuzz check bench validate examples wheel wheel-check docs format clean help
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -31,6 +35,14 @@ demo: $(VENV)/.core
 ## make test         run the tests (installs torch for CPU and the test tools first)
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
+## make quick        tests of the rooms below training, without torch and without processes (three minutes of one core)
+quick: $(VENV)/.dev
+	QUICK=1 $(BIN)/python -m pytest -n 0 -q -m 'not torch' $(addprefix tests/,$(QUICK))
+
+## make mutants      put 15 small faults each into three modules; their own tests must notice four in five
+mutants: $(VENV)/.dev
+	$(BIN)/python -m tools.mutants
 
 ## make laws         the properties that hold for any input, on 10,000 cases each
 laws: $(VENV)/.dev
@@ -70,11 +82,9 @@ examples: $(VENV)/.dev
 wheel: $(VENV)/.dev
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist .
 
-## make wheel-check  install the wheel into a fresh environment and run the main job from another folder
+## make wheel-check  install the wheel with the lowest dependencies, and under a newer Python; run the main commands from another folder
 wheel-check: wheel
-	rm -rf .make/wheel && $(PYTHON) -m venv .make/wheel
-	.make/wheel/bin/python -m pip install --quiet --disable-pip-version-check dist/accelsim-*.whl
-	cd / && $(CURDIR)/.make/wheel/bin/accelsim demo
+	PYTHON=$(PYTHON) .ci/supported
 
 ## make format       format the code
 format: $(VENV)/.dev

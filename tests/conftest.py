@@ -1,12 +1,13 @@
 """No test reads the folders or variables of whoever runs it, nor does a process that a test starts.
 Each worker has a temporary folder of its own: two calibrations, in tests or by a user, do not
 lock each other out. Properties are checked on 100 cases, or 10,000 (`make laws`), where a test does
-not say otherwise.
+not say otherwise; `make quick` takes 20, and leaves out what needs torch or starts a process.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,11 +27,33 @@ for _name in [name for name in os.environ if name.startswith("ACCELSIM_")]:
 os.environ["HOME"] = _HOME.name
 os.environ |= {name: str(Path(_HOME.name, place)) for name, place in _XDG.items()}
 
+
+def _skip_processes(event: str, _: object) -> None:
+    started = event in {"subprocess.Popen", "os.fork", "os.posix_spawn"}
+    if started and "PYTEST_CURRENT_TEST" in os.environ:
+        pytest.skip("starts a process")
+
+
+class _SkipTorch:
+    """Finds no module; what imports torch is left out."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        if name == "torch":
+            pytest.skip("imports torch", allow_module_level=True)
+
+
+if os.environ.get("QUICK"):
+    sys.addaudithook(_skip_processes)
+    sys.meta_path.insert(0, _SkipTorch)  # type: ignore[arg-type]
+
 settings.register_profile("ci", max_examples=100, deadline=None)
 settings.register_profile(
     "laws", max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+settings.register_profile("quick", max_examples=20, deadline=None)
+_PROFILE = "quick" if os.environ.get("QUICK") else "ci"
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _PROFILE))
 
 
 @pytest.fixture(scope="session", autouse=True)
