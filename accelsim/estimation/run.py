@@ -20,6 +20,7 @@ from accelsim.catalog import workloads as workload_catalog
 from accelsim.catalog.stacks import Stack, StackPath
 from accelsim.cost.fitted import fitted_parameters
 from accelsim.cost.gpu import GpuParameters
+from accelsim.cost.gpu.generation import generation_of
 from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.memory import available_bytes
 from accelsim.cost.registry import HEAPS
@@ -200,7 +201,7 @@ def _own_kernels(run: ResolvedRun) -> Document:
         return {}
     machine = GpuMachine.of(device, GpuParameters.class_wide())
     byte_s, core_s = 1.0 / machine.stream_bytes_per_s, 0.0
-    if device.vendor == "NVIDIA" and own.core_bytes is not None:
+    if generation_of(device).is_reference and own.core_bytes is not None:
         core_s = 1.0 / (machine.sm_count * machine.clock_hz * own.core_bytes)
     weight_s = 2.0 * own.operations_per_weight / machine.vector_flop_per_s
     found: Document = {

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 from gpu_rows import gpu, graph
 
+from accelsim.cost.gpu.generation import generation_of
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.gpu.model import GPU
@@ -55,10 +56,9 @@ BENCH = {
     "product_efficiency": np.ones(len(Dtype)),
     "limit_w": None,
     "has_page_walks": False,
-    "has_flash_attention": True,
     "plain_tiles": ((128, 128),),
-    "batched_tiles": ((128, 128),),
 }
+TRAITS = {"has_flash_attention": True, "batched_tiles": ((128, 128),)}
 ONE_TILE = ((128, 128),)
 #: One tile of 128 x 128 x 256 on one of ten SMs.
 TILE_S = 2 * 128 * 128 * 256 / (1e12 / 10)
@@ -70,7 +70,9 @@ def parameters(changes: Mapping[str, float] | None = None) -> GpuParameters:
 
 def bench(**changes) -> GpuMachine:
     machine = GpuMachine.of(gpu("v100-pcie-32gb"), GpuParameters.class_wide())
-    return replace(machine, **(BENCH | changes))
+    traits = {name: changes.pop(name, value) for name, value in TRAITS.items()}
+    generation = replace(generation_of(changes.get("profile", machine.profile)), **traits)
+    return replace(machine, **(BENCH | changes), generation=generation)
 
 
 def costs(kind, dims, flop, moved, *, machine=None, used=None, phase=Phase.FORWARD) -> RowCosts:

@@ -75,7 +75,7 @@ def test_fused_winograd_takes_blocks_of_32_channels_and_8_x_16_outputs():
 def test_early_boards_cover_small_maps_of_several_images_at_once():
     """A map of 4 x 8 fills a quarter of a block of one image."""
     machines = [GpuMachine.of(gpu(name), BARE) for name in ("p100-pcie-16gb", "v100-sxm2-16gb")]
-    early, later = (set(machine.winograd_covers) for machine in machines)
+    early, later = (set(machine.generation.winograd_covers) for machine in machines)
     assert later < early
     assert all(images * height * width == 128 for images, height, width in early)
 

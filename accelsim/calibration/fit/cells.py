@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from accelsim.cost.gpu import GpuParameters, cost_gpu
+from accelsim.cost.gpu.generation import generation_of
 from accelsim.cost.table import CostTable, Execution
 from accelsim.files.datafile import data_root, read_mapping
 from accelsim.frozen import frozen
@@ -76,7 +77,7 @@ class TimedKernels:
         """Time from a kernel's launch to the closing event that the timer reads: none where HIP
         records the events.
         """
-        is_timed = self.execution is Execution.EAGER and self.profile.vendor == "NVIDIA"
+        is_timed = self.execution is Execution.EAGER and generation_of(self.profile).is_reference
         return parameters.dispatch.trailing_s if is_timed else 0.0
 
     def costs(self, parameters: GpuParameters) -> CostTable:

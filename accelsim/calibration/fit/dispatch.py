@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from accelsim.calibration.fit.cells import Cell
+from accelsim.cost.gpu.generation import generation_of
 from accelsim.files.datafile import data_root, read_mapping
 
 #: The sections `stages` and `issue_times` of ``calibration/class/gpu-fit.yaml``.
@@ -31,7 +32,7 @@ def dispatch_times(
         times: dict[str, list[float]] = {}
         for cell, value in issued:
             if cell.operator in operators["tables"]:
-                prefix = "" if cell.device.vendor == "NVIDIA" else "other_"
+                prefix = "" if generation_of(cell.device).is_reference else "other_"
                 times.setdefault(f"{prefix}{name}", []).append(value)
         found |= {own: float(np.median(values)) for own, values in times.items()}
     return found

@@ -20,6 +20,7 @@ from accelsim.calibration.fit.cells import Cell
 from accelsim.calibration.fit.dispatch import FIT
 from accelsim.calibration.fit.solve import Prior, Solution, solve
 from accelsim.cost.gpu import GpuMachine, GpuParameters
+from accelsim.cost.gpu.generation import generation_of
 from accelsim.cost.gpu.machine import memory_efficiency_name
 from accelsim.cost.table import CostTable
 from accelsim.frozen import frozen
@@ -216,13 +217,13 @@ def determined(stage: Stage, cells: Sequence[Cell]) -> list[str]:
 
 def _shown(cell: Cell) -> set[str]:
     """What the rows of a cell show: the words of `Prior.needs`."""
-    is_nvidia = cell.device.vendor == "NVIDIA"
+    is_reference = generation_of(cell.device).is_reference
     machine = GpuMachine.of(cell.device, GpuParameters.class_wide())
     is_matrix = cell.kind in CONTRACTION_KINDS and machine.uses_matrix_cores[cell.graph.dtype[0]]
     kinds = {OperatorKind(code) for code in cell.graph.kind.tolist()}
     shown = {memory_efficiency_name(cell.device)} | {kind.label for kind in kinds}
-    shown |= {"nvidia" if is_nvidia else "other vendor", "matrix" if is_matrix else "vector"}
-    if cell.is_eager and is_nvidia:
+    shown |= {"nvidia" if is_reference else "other vendor", "matrix" if is_matrix else "vector"}
+    if cell.is_eager and is_reference:
         shown |= {"eager"}
     if is_matrix and cell.kernels.is_m_contiguous is not None:
         shown |= {"layout"}

@@ -96,7 +96,7 @@ def _joined(
     arithmetic_s: FloatArray, scores: FloatArray, machine: GpuMachine, parameters: GpuParameters
 ) -> FloatArray:
     """Time of block products and softmax."""
-    if machine.has_flash_attention:
+    if machine.generation.has_flash_attention:
         rate = machine.vector_flop_per_s * parameters.memory.special_efficiency
         return np.maximum(arithmetic_s, scores * _SOFTMAX_FLOP / rate)
     return arithmetic_s + scores * _EXPOSED_FLOP / machine.vector_flop_per_s

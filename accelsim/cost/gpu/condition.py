@@ -9,13 +9,13 @@ libraries' older tiles, some of which leave most of the board idle.
 
 from __future__ import annotations
 
+from accelsim.cost.gpu.generation import generation_of
 from accelsim.hardware.profile import GpuProfile
 
 OTHER_VENDOR = "other-vendor"
 SLOT_POWERED = "slot-powered"
 EARLY = "early"
 _SLOT_W = 75.0
-_EARLY_ARCHITECTURES = frozenset({"Kepler", "Maxwell", "Pascal"})
 
 
 def board_conditions(device: GpuProfile) -> tuple[str, str]:
@@ -25,9 +25,10 @@ def board_conditions(device: GpuProfile) -> tuple[str, str]:
     Limit of the slot: PCI Express Card Electromechanical Specification, 75 W. Estimate: that boards
     so fed, early ones and other vendors' depart from the rest is this project's finding.
     """
-    if device.vendor != "NVIDIA":
+    generation = generation_of(device)
+    if not generation.is_reference:
         return OTHER_VENDOR, OTHER_VENDOR
     limit = device.power.limit_w
     if limit is not None and limit.value <= _SLOT_W * device.slice_fraction:
         return SLOT_POWERED, ""
-    return (EARLY if device.architecture in _EARLY_ARCHITECTURES else ""), ""
+    return (EARLY if generation.is_early else ""), ""

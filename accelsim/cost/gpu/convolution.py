@@ -19,8 +19,9 @@ import numpy as np
 
 from accelsim.cost.contraction import contraction, window_volume
 from accelsim.cost.gpu.gemm import MOST_QUANTISED, GemmShape, contraction_costs, gemm_compute_s
+from accelsim.cost.gpu.generation import tiles_of
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
-from accelsim.cost.gpu.machine import GpuMachine, reached_flop_per_s, tiles_of
+from accelsim.cost.gpu.machine import GpuMachine, reached_flop_per_s
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.dtype import DTYPE_BYTES, Dtype
 from accelsim.frozen import frozen
@@ -164,7 +165,7 @@ def _direct_s(
 ) -> FloatArray:
     """Direct kernels on the vector lanes; 8-bit integers take dot products of four."""
     lanes = np.full(len(rows), machine.vector_flop_per_s)
-    if machine.profile.vendor == "NVIDIA":
+    if machine.generation.is_reference:
         dots = machine.sm_count * machine.clock_hz * _DOT_OPERATIONS_PER_SM_CLOCK
         lanes[rows.column("dtype") == Dtype.INT8] = max(dots, machine.vector_flop_per_s)
     rate = (
@@ -302,7 +303,9 @@ def _transformed_s(
     shape = GemmShape(
         np.full(len(rows), _UNFUSED.products), m, n, depth, layer.width_bytes, rate, layer.matrix
     )
-    return gemm_compute_s(shape, machine, parameters, split=False, tiles=machine.winograd_tiles)
+    return gemm_compute_s(
+        shape, machine, parameters, split=False, tiles=machine.generation.winograd_tiles
+    )
 
 
 def _fused_s(
@@ -316,7 +319,7 @@ def _fused_s(
         np.ceil(layer.batch / images)
         * np.ceil(rows["out_h"] / height)
         * np.ceil(rows["out_w"] / width)
-        for images, height, width in machine.winograd_covers
+        for images, height, width in machine.generation.winograd_covers
     ]
     blocks = np.ceil(k / _FUSED_CHANNELS) * np.minimum.reduce(covers)
     waves = np.ceil(blocks / machine.sm_count) * machine.sm_count

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from accelsim.cost.gpu.generation import Tiles, tiles_of
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
-from accelsim.cost.gpu.machine import GpuMachine, Tiles, cache_bytes_per_s, join_times, tiles_of
+from accelsim.cost.gpu.machine import GpuMachine, cache_bytes_per_s, join_times
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.dtype import DTYPE_BYTES, Dtype
 from accelsim.frozen import frozen
@@ -154,7 +155,7 @@ def _fastest(
         np.minimum(best, _waves(count, machine, narrow) * step * depth, out=best)
         if split:
             _try_splits(best, shape, count, step, tall * wide, machine, parameters)
-        shares = machine.profile.vendor != "NVIDIA"
+        shares = not machine.generation.is_reference
         if split and (shares or not matrix):
             filled = shape.batch * np.maximum(shape.m / tall, 1.0) * edges[wide][1]
             shared = np.maximum(filled, _waves(shape.batch * edges[wide][1], machine))
@@ -323,7 +324,7 @@ def gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> Ro
     flop = 2.0 * shape.batch * shape.m * shape.n * shape.k
     batched = rows.kind == OperatorKind.BATCHED_GEMM
     if batched:
-        offered = {"tiles": machine.batched_tiles, "matrix_tiles": _BATCHED_MATRIX_TILES}
+        offered = {"tiles": machine.generation.batched_tiles, "matrix_tiles": _BATCHED_MATRIX_TILES}
         compute_s = gemm_compute_s(shape, machine, parameters, split=False, **offered)
         compute_s = np.maximum(
             compute_s / parameters.gemm.batched_ratio, flop / machine.contraction_rate(rows)

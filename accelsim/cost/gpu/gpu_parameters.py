@@ -17,6 +17,7 @@ from typing import Any
 from accelsim.confidence.residual import FamilyResidual, read_families
 from accelsim.cost.class_parameters import entry_problems
 from accelsim.cost.fitted import FittedParameters
+from accelsim.cost.gpu.generation import vendor_generation
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.table import Tier
 from accelsim.errors import InvalidValueError, ProfileError
@@ -395,7 +396,7 @@ class GpuParameters:
         Args:
             vendor: As profiles name it.
         """
-        if vendor == "NVIDIA":
+        if vendor_generation(vendor).is_reference:
             return self
         gemm = replace(
             self.gemm,

@@ -17,6 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from accelsim.cost.gpu.generation import (
+    Generation,
+    Tiles,
+    generation_of,
+    tiles_of,
+    vendor_generation,
+)
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.power import (
     arithmetic_energy_table_j,
@@ -32,63 +39,8 @@ from accelsim.hardware.sourced import Sourced
 from accelsim.workloads.graph import BoolArray, FloatArray
 
 _FORMATS = len(DTYPE_BYTES)
-Tiles = tuple[tuple[int, ...], ...]
-_EARLY = ("Maxwell", "Pascal")
-_WITHOUT_FLASH = (*_EARLY, "Volta", "Turing")
-_EARLY_MEMORY = ("Fermi", "Kepler", *_EARLY)
-
-
-def tiles_of(names: str) -> Tiles:
-    """Tiles (rows, columns) as kernels' names have them: "128x64 64x128"."""
-    return tuple(tuple(map(int, name.split("x"))) for name in names.split())
-
-
-#: Output tiles (rows, columns) of FP32 kernels of other vendors' libraries: both orientations.
-_ALL_TILES = tiles_of("128x128 128x64 64x128 64x64 128x32 32x128 64x32 32x64 32x32")
+#: Output tiles (rows, columns) of implicit-GEMM convolutions.
 _CONVOLUTION_TILES = tiles_of("128x128 128x64 64x128 64x64 128x32 32x128 32x32")
-#: Plain GEMMs of cuBLAS from Ampere on: NeuSight's traces of an A100 show 128x128 in 2 % of rows.
-_SMALLER_TILES = "64x128 64x64 32x128 128x32 32x64 32x32"
-#: Those of cuBLAS and cuDNN by kernel and architecture; "" stands for all others. "plain" and
-#: "batched" GEMMs: NeuSight's traces (cuBLAS 12) show 64x64, 128x32 and 32x128 alone on Pascal, and
-#: one batched tile; public profiles of PyTorch show ampere_sgemm_128x128 for the attention products
-#: of boards from 2020 on, even of 77 tokens and heads 64 wide. "winograd": (Winograd tiles,
-#: channels) of the batched product between the transforms of an unfused one. "cover": outputs
-#: (images, rows, columns) that a block of cuDNN's fused Winograd kernel covers ("winograd_128x128
-#: ... tile148"); the kernels for boards before Volta also take a few rows of several images at
-#: once. "scaled": GEMMs with a scale per block of weights on boards without the data centre's
-#: asynchronous matrix instructions; TensorRT-LLM compiles one kernel for Ada (a block per SM) and
-#: two for the workstation's Blackwell (fp8_blockscale_gemm_kernel.cuh: gemm_dispatch_sm89,
-#: gemm_dispatch_sm120).
-_TILES: Mapping[tuple[str, str], str] = {
-    ("plain", "early"): "64x64 128x32 32x128",
-    ("plain", "Ampere"): _SMALLER_TILES,
-    ("plain", "Ada"): _SMALLER_TILES,
-    ("plain", "Hopper"): _SMALLER_TILES,
-    ("plain", "Blackwell"): _SMALLER_TILES,
-    ("plain", ""): f"128x128 {_SMALLER_TILES}",
-    ("batched", "Maxwell"): "64x128",
-    ("batched", "Pascal"): "64x128",
-    ("batched", "Volta"): "64x128 64x64 32x128 128x32",
-    ("batched", "Turing"): "64x128 64x64 32x128 128x32",
-    ("batched", ""): "128x128",
-    ("winograd", "Maxwell"): "32x128 64x64 128x32",
-    ("winograd", "Pascal"): "32x128 64x64 128x32",
-    ("winograd", "Volta"): "32x128 64x64 128x32",
-    ("winograd", ""): "128x64 64x64 128x32",
-    ("cover", "Maxwell"): "1x8x16 4x4x8 4x2x16",
-    ("cover", "Pascal"): "1x8x16 4x4x8 4x2x16",
-    ("cover", ""): "1x8x16",
-    ("scaled", "Ada"): "32x128",
-    ("scaled", "Blackwell"): "32x128 64x128",
-    ("scaled", ""): "",
-}
-
-
-@lru_cache(maxsize=64)
-def _tiles(kernel: str, architecture: str) -> Tiles:
-    return tiles_of(_TILES.get((kernel, architecture), _TILES[kernel, ""]))
-
-
 #: Bytes the last-level cache gives one SM per clock: GEMM tables of an L40S and an RTX PRO 6000,
 #: whose operands it holds.
 _CACHE_BYTES_PER_SM_CLOCK = 8.0
@@ -135,16 +87,12 @@ class GpuMachine:
             sustained work.
         isolated_power_ratio: Draw of those over the limit.
         plain_tiles: Output tiles (rows, columns) of plain vector kernels.
-        batched_tiles: The same of batched ones.
         scaled_tiles: The same of GEMMs with a scale per block of weights; none for those of other
             matrix-core kernels.
         convolution_tiles: The same of implicit-GEMM convolutions whose operands need no gathering,
             and of weight gradients.
-        winograd_tiles: The same of the product between the transforms of an unfused Winograd
-            convolution.
-        winograd_covers: Outputs (images, rows, columns) of a block of the fused one, by kernel.
         has_page_walks: Whether plain GEMMs slow down with long rows.
-        has_flash_attention: Whether FlashAttention runs on it: from Ampere on (its README).
+        generation: Further traits.
     """
 
     profile: GpuProfile
@@ -171,13 +119,10 @@ class GpuMachine:
     power_window_s: float
     isolated_power_ratio: float
     plain_tiles: Tiles
-    batched_tiles: Tiles
     scaled_tiles: Tiles
     convolution_tiles: Tiles
-    winograd_tiles: Tiles
-    winograd_covers: Tiles
     has_page_walks: bool
-    has_flash_attention: bool
+    generation: Generation
 
     @classmethod
     def of(cls, profile: GpuProfile, parameters: GpuParameters) -> GpuMachine:
@@ -204,9 +149,8 @@ class GpuMachine:
         vector_overhead = parameters.power.vector_energy_overhead * shrink
         overhead = np.where(matrix, parameters.power.matrix_energy_overhead, vector_overhead)
         limit = None if profile.power.limit_w is None else float(profile.power.limit_w.value)
-        is_nvidia = profile.vendor == "NVIDIA"
-        is_limited = profile.architecture in _EARLY and not parameters.is_early_library
-        plain = "early" if is_limited else profile.architecture
+        generation, usual = generation_of(profile), vendor_generation(profile.vendor)
+        is_first = generation.has_page_walks and parameters.is_early_library
         sm_count, clock = float(profile.sm_count.value), float(profile.boost_clock_hz.value)
         return cls(
             profile=profile,
@@ -234,14 +178,11 @@ class GpuMachine:
             burst_power_ratio=parameters.power.burst_ratio,
             power_window_s=parameters.power.window_s if parameters.is_isolated else 0.0,
             isolated_power_ratio=parameters.power.isolated_ratio,
-            plain_tiles=_tiles("plain", plain) if is_nvidia else _ALL_TILES,
-            batched_tiles=_tiles("batched", profile.architecture) if is_nvidia else _ALL_TILES,
-            scaled_tiles=_tiles("scaled", "" if _is_stacked(profile) else profile.architecture),
+            plain_tiles=usual.plain_tiles if is_first else generation.plain_tiles,
+            scaled_tiles=() if _is_stacked(profile) else generation.scaled_tiles,
             convolution_tiles=_CONVOLUTION_TILES,
-            winograd_tiles=_tiles("winograd", profile.architecture),
-            winograd_covers=_tiles("cover", profile.architecture),
-            has_page_walks=is_limited,
-            has_flash_attention=profile.architecture not in _WITHOUT_FLASH,
+            has_page_walks=generation.has_page_walks and not is_first,
+            generation=generation,
         )
 
     def contraction_rate(self, rows: Rows) -> FloatArray:
@@ -364,7 +305,8 @@ def memory_efficiency_name(profile: GpuProfile) -> str:
     the data (an L40S reaches 67 % of its bandwidth where an RTX 6000 Ada, the same chip, reaches 80
     %: FluidX3D's README).
     """
-    if profile.architecture in _EARLY_MEMORY:
+    generation = generation_of(profile)
+    if generation.is_early:
         return "memory.early_efficiency"
     if not _is_stacked(profile):
         return (
@@ -372,7 +314,7 @@ def memory_efficiency_name(profile: GpuProfile) -> str:
             if profile.memory.inline_ecc
             else "memory.plain_gddr_efficiency"
         )
-    return "memory.hbm_efficiency" if profile.vendor == "NVIDIA" else "memory.other_efficiency"
+    return "memory.hbm_efficiency" if generation.is_reference else "memory.other_efficiency"
 
 
 def _is_stacked(profile: GpuProfile) -> bool:
