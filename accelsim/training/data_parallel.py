@@ -12,10 +12,9 @@ import numpy as np
 
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
-from accelsim.training.candidates import Candidates
 from accelsim.training.memory import gradient_width_bytes
 from accelsim.training.setup import TrainingSetup
-from accelsim.training.stages import StageTable
+from accelsim.training.stages import StagedPlans
 from accelsim.workloads.graph import FloatArray, IntArray
 from accelsim.workloads.operator import OperatorKind
 
@@ -65,103 +64,75 @@ def exposed_s(reduce_s: FloatArray, window_s: FloatArray, bucket_count: IntArray
 
 
 def data_parallel(
-    setup: TrainingSetup,
-    plans: Candidates,
-    table: StageTable,
-    row: IntArray,
-    microbatch_count: IntArray,
-    forward_s: FloatArray,
-    backward_s: FloatArray,
+    staged: StagedPlans, forward_s: FloatArray, backward_s: FloatArray
 ) -> DataParallel:
-    """Reductions, gathers and updates of plans of one number of stages.
+    """Reductions, gathers and updates.
 
     Args:
-        setup: Model and devices.
-        plans: k plans.
-        table: Their stages.
-        row: Row of each plan in it, shape (k,).
-        microbatch_count: Microbatches of each, shape (k,).
+        staged: k plans and their stages.
         forward_s: Forward pass of one microbatch on the first stage, shape (k,).
         backward_s: Its backward pass.
     """
-    reduce, gather = _transfers(setup, plans, table, row, microbatch_count)
-    buckets = _bucket_counts(setup, plans, table, row)
-    overlaps = plans["overlap"].astype(bool)
-    last = backward_s / plans["chunks"]
-    of_chunk = reduce / plans["chunks"]  # those of chunks before it are on their way earlier
-    shown = exposed_s(of_chunk, np.where(overlaps, last, 0.0), np.where(overlaps, buckets, 1))
-    shown += exposed_s(gather, np.where(overlaps, forward_s, 0.0), np.where(overlaps, buckets, 1))
-    blocks = table.block_counts[row, 0]
-    by_block = (gather / blocks, reduce / blocks)
-    sharded = plans["zero"] == 3
-    passes = (forward_s / blocks, backward_s / blocks)
-    fsdp = microbatch_count * _fsdp_exposed_s(plans, blocks, *passes, *by_block)
-    each = np.where((plans["zero"] == 2) & (microbatch_count > 1), microbatch_count, 1)
-    shown = np.where(sharded, fsdp, shown * each) + _averaging(setup, plans, table, row)
-    shown += _histograms_s(setup, plans, microbatch_count)
-    update, energy = _updates(setup, plans, table, row)
-    none = np.zeros(len(plans))
+    count = staged.microbatch_count
+    reduce, gather = _transfers(staged)
+    blocks = staged.table.block_counts[staged.row, 0]
+    size = staged.updated[:, 0] * staged.setup.gradient_bytes
+    buckets = np.clip(np.ceil(size / staged["bucket_bytes"]), 1, blocks).astype(np.int64)
+    overlaps = staged["overlap"].astype(bool)
+    hidden_in = np.where(overlaps, buckets, 1)
+    last = backward_s / staged["chunks"]
+    of_chunk = reduce / staged["chunks"]  # those of chunks before it are on their way earlier
+    shown = exposed_s(of_chunk, np.where(overlaps, last, 0.0), hidden_in)
+    shown += exposed_s(gather, np.where(overlaps, forward_s, 0.0), hidden_in)
+    sharded = staged["zero"] == 3
+    moved = (gather / blocks, reduce / blocks)
+    fsdp = count * _fsdp_exposed_s(staged, blocks, forward_s / blocks, backward_s / blocks, *moved)
+    each = np.where((staged["zero"] == 2) & (count > 1), count, 1)
+    shown = np.where(sharded, fsdp, shown * each) + _averaging(staged) + _histograms_s(staged)
+    update, energy = _updates(staged)
     return DataParallel(
-        reduce_s=np.where(sharded, none, reduce),
+        reduce_s=np.where(sharded, 0.0, reduce),
         bucket_count=buckets,
-        gather_s=np.where(sharded, none, gather),
-        block_gather_s=np.where(sharded, by_block[0], none),
-        block_reduce_s=np.where(sharded, by_block[1], none),
+        gather_s=np.where(sharded, 0.0, gather),
+        block_gather_s=np.where(sharded, moved[0], 0.0),
+        block_reduce_s=np.where(sharded, moved[1], 0.0),
         exposed_s=shown,
         update_s=update,
         energy_j=energy,
     )
 
 
-def _transfers(
-    setup: TrainingSetup,
-    plans: Candidates,
-    table: StageTable,
-    row: IntArray,
-    microbatch_count: IntArray,
-) -> tuple[FloatArray, FloatArray]:
+def _transfers(staged: StagedPlans) -> tuple[FloatArray, FloatArray]:
     """Gradients and weights of the first stage: time to reduce and to gather them once."""
-    expert = table["expert_parameters"][row, 0]
-    dense = table["parameters"][row, 0] - expert - table["table_parameters"][row, 0]
-    width = gradient_width_bytes(setup, microbatch_count)
-    weight = setup.run.precision.weight.bytes
-    ranks = plans["dp"] * plans["cp"]
-    spread = np.where(plans["ep"] > 1, plans["ep"] * np.maximum(plans["etp"], 1), plans["tp"])
-    experts = np.maximum(ranks * plans["tp"] // spread, 1)
-    keeps_apart = plans["local_steps"] > 1
-    reduce, gather = np.zeros(len(plans)), np.zeros(len(plans))
-    group = np.where(plans["shard_group"] > 0, plans["shard_group"], ranks)
-    trained = (table["trained_parameters"][row, 0], table["trained_experts"][row, 0])
-    for parameters, updated, size, shared, stride in (
-        (dense, trained[0], ranks, group, plans["tp"]),
-        (expert, trained[1], experts, experts, spread),
+    collective_s, zero = staged.setup.collective_s, staged["zero"]
+    expert, tables = staged.sums("expert_parameters")[:, 0], staged.sums("table_parameters")[:, 0]
+    dense = staged.sums("parameters")[:, 0] - expert - tables
+    width = gradient_width_bytes(staged.setup, staged.microbatch_count)
+    weight = staged.setup.run.precision.weight.bytes
+    ranks, (experts, spread) = staged.data_ranks, staged.expert_ranks
+    reduce, gather = np.zeros(len(staged)), np.zeros(len(staged))
+    for parameters, trained, size, shared, stride in (
+        (dense, "trained_parameters", ranks, staged.state_ranks, staged["tp"]),
+        (expert, "trained_experts", experts, experts, spread),
     ):
         if not parameters.any():
             continue
+        updated = staged.sums(trained)[:, 0]
         payload = updated * width
-        fetched = np.where(plans["zero"] == 3, parameters, updated) * weight
-        whole = setup.collective_s(_K.ALL_REDUCE, payload, size, stride)
-        scattered = setup.collective_s(_K.REDUCE_SCATTER, payload, shared, stride)
+        fetched = np.where(zero == 3, parameters, updated) * weight
+        whole = collective_s(_K.ALL_REDUCE, payload, size, stride)
+        scattered = collective_s(_K.REDUCE_SCATTER, payload, shared, stride)
         across = (payload / shared, size // shared, stride * shared)
-        scattered += setup.collective_s(_K.ALL_REDUCE, *across)
-        gathered = setup.collective_s(_K.ALL_GATHER, fetched, shared, stride)
-        reduce += np.where(keeps_apart, 0.0, np.where(plans["zero"] == 0, whole, scattered))
-        gather += np.where(plans["zero"] == 0, 0.0, gathered)
+        scattered += collective_s(_K.ALL_REDUCE, *across)
+        gathered = collective_s(_K.ALL_GATHER, fetched, shared, stride)
+        reduced = np.where(zero == 0, whole, scattered)
+        reduce += np.where(staged["local_steps"] > 1, 0.0, reduced)
+        gather += np.where(zero == 0, 0.0, gathered)
     return reduce, gather
 
 
-def _bucket_counts(
-    setup: TrainingSetup, plans: Candidates, table: StageTable, row: IntArray
-) -> IntArray:
-    """Buckets of the first stage's gradients, no more than its blocks."""
-    size = _updated(table)[row, 0] * setup.gradient_bytes
-    counts = np.ceil(size / plans["bucket_bytes"])
-    found: IntArray = np.clip(counts, 1, table.block_counts[row, 0]).astype(np.int64)
-    return found
-
-
 def _fsdp_exposed_s(
-    plans: Candidates,
+    staged: StagedPlans,
     blocks: FloatArray,
     forward_s: FloatArray,
     backward_s: FloatArray,
@@ -173,63 +144,48 @@ def _fsdp_exposed_s(
     The first block of each pass waits for its weights, each further one only for what is left of
     its transfers once the block before it has computed.
     """
-    overlaps = plans["overlap"].astype(bool)
+    overlaps = staged["overlap"].astype(bool)
     moved = gather_s + reduce_s
     ahead = np.maximum(gather_s - np.where(overlaps, forward_s, 0.0), 0.0)
     behind = np.maximum(moved - np.where(overlaps, backward_s, 0.0), 0.0)
-    shown: FloatArray = gather_s + reduce_s + gather_s + (blocks - 1) * (ahead + behind)
+    shown: FloatArray = moved + gather_s + (blocks - 1) * (ahead + behind)
     return shown
 
 
-def _averaging(
-    setup: TrainingSetup, plans: Candidates, table: StageTable, row: IntArray
-) -> FloatArray:
+def _averaging(staged: StagedPlans) -> FloatArray:
     """Parameters averaged every so many steps."""
-    apart = plans["local_steps"] > 1
+    apart = staged["local_steps"] > 1
     if not apart.any():
-        return np.zeros(len(plans))
-    tables = table["table_parameters"][row, 0]
-    payload = (_updated(table)[row, 0] + tables) * setup.run.precision.weight.bytes
-    ranks = plans["dp"] * plans["cp"]
-    once = setup.collective_s(_K.ALL_REDUCE, payload, ranks, plans["tp"])
-    return np.where(apart, once / plans["local_steps"], 0.0)
+        return np.zeros(len(staged))
+    parameters = (staged.updated + staged.sums("table_parameters"))[:, 0]
+    payload = parameters * staged.setup.run.precision.weight.bytes
+    once = staged.setup.collective_s(_K.ALL_REDUCE, payload, staged.data_ranks, staged["tp"])
+    return np.where(apart, once / staged["local_steps"], 0.0)
 
 
-def _histograms_s(
-    setup: TrainingSetup, plans: Candidates, microbatch_count: IntArray
-) -> FloatArray:
+def _histograms_s(staged: StagedPlans) -> FloatArray:
     """Histograms of boosted trees, summed over the ranks once for each level (Ke et al. 2017,
     LightGBM: data-parallel trees).
     """
-    levels, level_bytes = setup.histograms
+    levels, level_bytes = staged.setup.histograms
     if not levels:
-        return np.zeros(len(plans))
-    payload = np.full(len(plans), level_bytes)
-    once = setup.collective_s(_K.ALL_REDUCE, payload, plans["dp"], plans["tp"])
-    return levels * microbatch_count * once
+        return np.zeros(len(staged))
+    payload = np.full(len(staged), level_bytes)
+    once = staged.setup.collective_s(_K.ALL_REDUCE, payload, staged["dp"], staged["tp"])
+    return levels * staged.microbatch_count * once
 
 
-def _updated(table: StageTable) -> FloatArray:
-    """Parameters that the optimizer updates in every step: all but tables and frozen weights."""
-    return table["trained_parameters"] + table["trained_experts"]
-
-
-def _updates(
-    setup: TrainingSetup, plans: Candidates, table: StageTable, row: IntArray
-) -> tuple[FloatArray, FloatArray]:
+def _updates(staged: StagedPlans) -> tuple[FloatArray, FloatArray]:
     """Optimizer's step of the largest stage, and its energy on all devices."""
-    ranks = plans["dp"] * plans["cp"]
-    shared = np.where(plans["shard_group"] > 0, plans["shard_group"], ranks)
-    held = _updated(table)
-    share = np.where(plans["zero"] >= 1, shared, 1)
-    most, whole = held.max(axis=1)[row] / share, held.sum(axis=1)[row] / share
-    seconds, joules, fixed = setup.update_per_parameter
+    held = staged.updated / np.where(staged["zero"] >= 1, staged.state_ranks, 1)[:, None]
+    most, whole = held.max(axis=1), held.sum(axis=1)
+    seconds, joules, fixed = staged.setup.update_per_parameter
     update = most * seconds + np.where(most > 0, fixed, 0.0)
-    energy = whole * joules * ranks * plans["tp"]
-    offloaded = plans["optimizer_offload"].astype(bool)
+    energy = whole * joules * staged.data_ranks * staged["tp"]
+    offloaded = staged["optimizer_offload"].astype(bool)
     if not offloaded.any():
         return update, energy
-    on_host = most * _host_seconds(setup)
+    on_host = most * _host_seconds(staged.setup)
     return np.where(offloaded, on_host, update), np.where(offloaded, 0.0, energy)
 
 

@@ -24,7 +24,7 @@ from accelsim.training.schedules.schedule import pipeline_order
 from accelsim.training.schedules.sharded import ShardedRun, ShardedWork, simulate_sharded
 from accelsim.training.score import TIME_PARTS, Scores, StageTimes, score, stage_times
 from accelsim.training.setup import TrainingSetup
-from accelsim.training.stages import StageTable, stage_table
+from accelsim.training.stages import StagedPlans, StageTable, stage_table
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import Phase
 
@@ -108,21 +108,21 @@ def simulate_iteration(
     """
     plans = Candidates.of([plan])
     count = plan.microbatch_count(global_batch)
-    counts, row = np.array([count]), np.zeros(1, dtype=np.int64)
-    units = setup.units(plans)
-    costs = setup.costs()
+    counts, units, costs = np.array([count]), setup.units(plans), setup.costs()
     scores = score(setup, plans, counts, units, costs)
     table = stage_table(costs, units, plans["chunks"], plan.pp, plan.stage_layers)
-    times = stage_times(setup, plans, table, row)
-    first = (times.forward_s[:, 0], times.backward_s[:, 0])
-    data = data_parallel(setup, plans, table, row, counts, *first)
+    staged = StagedPlans(setup, plans, table, np.zeros(1, dtype=np.int64), counts)
+    times = stage_times(staged)
+    data = data_parallel(staged, times.forward_s[:, 0], times.backward_s[:, 0])
     parts = {name: float(column[0]) for name, column in scores.time_s.items()}
     run: PipelineRun | ShardedRun | None = None
     if plan.zero == 3:
-        run = _sharded(setup, plans, costs, data, count, record=record)
+        run = _sharded(staged, costs, int(units[0]), times, data, record=record)
         parts["data"] = _sharded_exposed_s(run, times, count) + _beside(scores, data)
     elif plan.schedule in SIMULATED:
-        chunk_times = _chunk_times(setup, plans, plan, units, costs)
+        one_chunk = np.ones(1, dtype=np.int64)  # each as if it were a stage
+        cut = stage_table(costs, units, one_chunk, plan.pp * plan.chunks, plan.stage_layers)
+        chunk_times = stage_times(replace(staged, table=cut))
         run = _pipeline(plan, count, table, chunk_times, data, times, record=record)
         parts |= _pipeline_parts(plan, run, parts, times, data, count)
     update_s = parts["optimizer"]
@@ -145,15 +145,6 @@ def _settle(parts: dict[str, float], update_s: float) -> None:
         given = min(max(parts[name] - least, 0.0), missing)
         parts[name] -= given
         missing -= given
-
-
-def _chunk_times(
-    setup: TrainingSetup, plans: Candidates, plan: ParallelismPlan, units: Any, costs: Any
-) -> StageTimes:
-    """Times of each chunk as if it were a stage, shape (1, chunks x stages)."""
-    ones = np.ones(1, dtype=np.int64)
-    table = stage_table(costs, units, ones, plan.pp * plan.chunks, plan.stage_layers)
-    return stage_times(setup, plans, table, np.zeros(1, dtype=np.int64))
 
 
 def _pipeline(
@@ -214,40 +205,35 @@ def _window(plan: ParallelismPlan, times: StageTimes, data: DataParallel) -> tup
 
 
 def _sharded(
-    setup: TrainingSetup,
-    plans: Candidates,
-    costs: Any,
+    staged: StagedPlans,
+    costs: BlockCosts,
+    unit: int,
+    times: StageTimes,
     data: DataParallel,
-    count: int,
     *,
     record: bool,
 ) -> ShardedRun:
     """Blocks of one rank, whose transfers share the time of all by their parameters."""
-    blocks = costs.block_count
-    units = setup.units(plans)
-    table = stage_table(costs, units, np.ones(1, dtype=np.int64), 1)
-    times = stage_times(setup, plans, table, np.zeros(1, dtype=np.int64))
-    forward = _spread(costs, units, times.forward_s[0, 0], "forward")
-    backward = _spread(costs, units, times.backward_s[0, 0], "backward")
-    size = costs["parameters"][units[0]]
+    blocks, count = costs.block_count, int(staged.microbatch_count[0])
+    size = costs["parameters"][unit]
     share = size / size.sum() if size.sum() else np.full(blocks, 1.0 / blocks)
     work = ShardedWork(
-        forward_s=forward,
-        backward_s=backward,
+        forward_s=_spread(costs, unit, times.forward_s[0, 0], "forward"),
+        backward_s=_spread(costs, unit, times.backward_s[0, 0], "backward"),
         gather_s=share * data.block_gather_s[0] * blocks,
         reduce_s=share * data.block_reduce_s[0] * blocks,
         update_s=float(data.update_s[0]),
-        overlap=bool(plans["overlap"][0]),
+        overlap=bool(staged["overlap"][0]),
     )
     return simulate_sharded(work, min(count, _SHARDED_MICROBATCHES), record=record)
 
 
-def _spread(costs: Any, units: Any, total_s: float, word: str) -> FloatArray:
+def _spread(costs: BlockCosts, unit: int, total_s: float, way: str) -> FloatArray:
     """A pass's time over its blocks, by what takes longer: their computation or their issue."""
-    parts = [costs[f"{part}_{word}_s"][units[0]] for part in ("compute", "issue")]
-    weight = max(parts, key=np.sum)
-    share: FloatArray = weight / weight.sum() if weight.sum() else np.full_like(weight, 1.0)
-    spread: FloatArray = total_s * share / share.sum()
+    columns = [costs[f"{part}_{way}_s"][unit] for part in ("compute", "issue")]
+    weight = max(columns, key=np.sum)
+    share: FloatArray = weight if weight.any() else np.ones_like(weight)
+    spread: FloatArray = total_s * (share / share.sum())
     return spread
 
 

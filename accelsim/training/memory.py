@@ -16,7 +16,7 @@ import numpy as np
 from accelsim.training.candidates import Candidates, distinct_rows
 from accelsim.training.plan import RECOMPUTE, SCHEDULES
 from accelsim.training.setup import TrainingSetup
-from accelsim.training.stages import StageTable
+from accelsim.training.stages import StagedPlans
 from accelsim.workloads.graph import FloatArray, IntArray
 
 #: What memory goes to; the sum is a rank's.
@@ -85,7 +85,10 @@ def gradient_width_bytes(setup: TrainingSetup, microbatch_count: IntArray) -> Fl
 def in_flight(plans: Candidates, microbatch_count: IntArray, stage_count: int) -> FloatArray:
     """Microbatches whose activations each stage keeps, in whole stages, shape (k, stages).
 
-    `training.schedules.schedule.most_in_flight` says the same of one stage.
+    All of GPipe's; p - s of 1F1B's; ((v - 1) p + 2 (p - s) - 1) / v of the interleaved schedule
+    (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.3); as many as the first stage's p of
+    ZB-H1's, whose weight gradients keep them longer (Qi et al. 2024, arXiv:2401.10241, section
+    2.3).
     """
     stage = np.arange(stage_count)
     total = (microbatch_count * plans["chunks"])[:, None]
@@ -101,139 +104,100 @@ def in_flight(plans: Candidates, microbatch_count: IntArray, stage_count: int) -
     return held
 
 
-def worst_memory(
-    setup: TrainingSetup,
-    plans: Candidates,
-    table: StageTable,
-    row: IntArray,
-    microbatch_count: IntArray,
-) -> dict[str, FloatArray]:
+def worst_memory(staged: StagedPlans) -> dict[str, FloatArray]:
     """Memory of the stage that needs the most, shape (k,) each: "memory_bytes", "worst_stage" and
     "memory." with each name in `MEMORY_PARTS`.
 
     Args:
-        setup: Model and devices.
-        plans: k plans of one number of stages.
-        table: Their stages.
-        row: Row of each plan in it, shape (k,).
-        microbatch_count: Microbatches of each, shape (k,).
+        staged: k plans and their stages.
     """
-    held, fixed = _alike(setup, plans, table, row, microbatch_count)
+    held, fixed = _alike(staged)
     total = np.sum(list(fixed.values()), axis=0)[held]
-    first, waits = _waiting_alike(plans, row, microbatch_count)
-    fragmented = 1.0 / (1.0 - setup.conditions.fragmentation_fraction)
-    saved = _activations(plans.take(first), table, row[first], microbatch_count[first]) * fragmented
+    first, waits = _waiting_alike(staged)
+    fragmented = 1.0 / (1.0 - staged.setup.conditions.fragmentation_fraction)
+    saved = _activations(staged.take(first)) * fragmented
     total += saved[waits]
     worst = total.argmax(axis=1)
     parts = {name: part[held, worst] for name, part in fixed.items()}
     parts["activation_bytes"] = saved[waits, worst]
-    found = {f"memory.{name}": parts[name] for name in MEMORY_PARTS}
-    return found | {"memory_bytes": total[np.arange(len(total)), worst], "worst_stage": worst}
+    columns = {f"memory.{name}": parts[name] for name in MEMORY_PARTS}
+    return columns | {"memory_bytes": total[np.arange(len(total)), worst], "worst_stage": worst}
 
 
-def _alike(
-    setup: TrainingSetup,
-    plans: Candidates,
-    table: StageTable,
-    row: IntArray,
-    microbatch_count: IntArray,
-) -> tuple[IntArray, dict[str, FloatArray]]:
+def _alike(staged: StagedPlans) -> tuple[IntArray, dict[str, FloatArray]]:
     """All but activations of each sort of plans that hold the same, and each plan's sort."""
-    words = ("dp", "zero", "shard_group", "optimizer_offload")
-    _, bucket = np.unique(plans["bucket_bytes"], return_inverse=True)
-    doubled = plans["schedule"] == _DUALPIPE
-    several = microbatch_count > 1
-    first, sort = distinct_rows(row, bucket, doubled, several, *(plans[name] for name in words))
-    own, place = plans.take(first), row[first]
-    fragmented = 1.0 / (1.0 - setup.conditions.fragmentation_fraction)
-    working = table["working_bytes"][place]
+    fields = ("dp", "zero", "shard_group", "optimizer_offload")
+    _, bucket = np.unique(staged["bucket_bytes"], return_inverse=True)
+    doubled = staged["schedule"] == _DUALPIPE
+    several = staged.microbatch_count > 1
+    keys = (staged.row, bucket, doubled, several, *(staged[name] for name in fields))
+    first, sort = distinct_rows(*keys)
+    own, conditions = staged.take(first), staged.setup.conditions
+    working = own.sums("working_bytes")
     return sort, {
-        **_held(setup, own, table, place, microbatch_count[first]),
-        "working_bytes": working * fragmented,
-        "buffer_bytes": _buffers(setup, own, table, place),
-        "reserve_bytes": np.full(working.shape, setup.conditions.reserve_bytes),
+        **_held(own),
+        "working_bytes": working / (1.0 - conditions.fragmentation_fraction),
+        "buffer_bytes": _buffers(own),
+        "reserve_bytes": np.full(working.shape, conditions.reserve_bytes),
     }
 
 
-def _waiting_alike(
-    plans: Candidates, row: IntArray, microbatch_count: IntArray
-) -> tuple[IntArray, IntArray]:
+def _waiting_alike(staged: StagedPlans) -> tuple[IntArray, IntArray]:
     """The first of each sort of plans with the same activations, and each plan's sort."""
-    most = (plans["chunks"] + 1) * plans["pp"]  # GPipe alone keeps more chunks than these
-    total = microbatch_count * plans["chunks"]
-    under_way = np.where(plans["schedule"] == _GPIPE, total, np.minimum(total, most))
-    words = ("schedule", "recompute", "activation_offload")
-    return distinct_rows(row, under_way, *(plans[name] for name in words))
+    most = (staged["chunks"] + 1) * staged["pp"]  # GPipe alone keeps more chunks than these
+    total = staged.microbatch_count * staged["chunks"]
+    under_way = np.where(staged["schedule"] == _GPIPE, total, np.minimum(total, most))
+    fields = ("schedule", "recompute", "activation_offload")
+    return distinct_rows(staged.row, under_way, *(staged[name] for name in fields))
 
 
-def _held(
-    setup: TrainingSetup,
-    plans: Candidates,
-    table: StageTable,
-    row: IntArray,
-    microbatch_count: IntArray,
-) -> dict[str, FloatArray]:
+def _held(staged: StagedPlans) -> dict[str, FloatArray]:
     """Weights, gradients and states: of dense layers, of experts and of tables."""
-    copies = {name: plans[name] for name in ("dp", "cp", "tp")}
-    ranks = copies["dp"] * copies["cp"]
-    states = np.where(plans["shard_group"] > 0, plans["shard_group"], ranks)
-    spread = plans["ep"] * _expert_tp(plans)
-    experts = np.maximum(ranks * copies["tp"] // spread, 1)
-    expert, tables = table["expert_parameters"][row], table["table_parameters"][row]
-    dense = table["parameters"][row] - expert - tables
-    policy = setup.run.precision
+    setup = staged.setup
+    expert, tables = staged.sums("expert_parameters"), staged.sums("table_parameters")
+    dense = staged.sums("parameters") - expert - tables
+    weight_width = setup.run.precision.weight.bytes
     widths: dict[str, Any] = {
-        "weight_bytes": policy.weight.bytes,
-        "gradient_bytes": gradient_width_bytes(setup, microbatch_count)[:, None],
+        "weight_bytes": weight_width,
+        "gradient_bytes": gradient_width_bytes(setup, staged.microbatch_count)[:, None],
         "optimizer_bytes": setup.state_bytes,
     }
-    zero = plans["zero"][:, None]
-    trained = (table["trained_parameters"][row], table["trained_experts"][row])
     parts = [
-        state_bytes(dense, zero, states[:, None], trained_count=trained[0], **widths),
-        state_bytes(expert, zero, experts[:, None], trained_count=trained[1], **widths),
+        state_bytes(count, staged["zero"][:, None], ranks[:, None], trained_count=trained, **widths)
+        for count, ranks, trained in (
+            (dense, staged.state_ranks, staged.sums("trained_parameters")),
+            (expert, staged.expert_ranks[0], staged.sums("trained_experts")),
+        )
     ]
     weight, gradient, optimizer = (sum(pair) for pair in zip(*parts, strict=True))
-    shared_tables = tables / ranks[:, None]  # each rank holds tables of its own
-    on_device = ~plans["optimizer_offload"].astype(bool)[:, None]
-    copies_held = np.where(plans["schedule"] == _DUALPIPE, 2.0, 1.0)[:, None]
+    shared_tables = tables / staged.data_ranks[:, None]  # each rank holds tables of its own
+    on_device = ~staged["optimizer_offload"].astype(bool)[:, None]
+    copies_held = np.where(staged["schedule"] == _DUALPIPE, 2.0, 1.0)[:, None]
     return {
-        "weight_bytes": copies_held * weight + shared_tables * policy.weight.bytes,
+        "weight_bytes": copies_held * weight + shared_tables * weight_width,
         "gradient_bytes": copies_held * gradient,
         "optimizer_bytes": (optimizer + shared_tables * setup.state_bytes) * on_device,
     }
 
 
-def _expert_tp(plans: Candidates) -> IntArray:
-    """Ranks that share an expert's columns; see `Shard.expert_tp`."""
-    alone = plans["ep"] == 1
-    return np.where(plans["etp"] > 0, plans["etp"], np.where(alone, plans["tp"], 1))
-
-
-def _activations(
-    plans: Candidates, table: StageTable, row: IntArray, microbatch_count: IntArray
-) -> FloatArray:
+def _activations(staged: StagedPlans) -> FloatArray:
     """What waits for backward passes; a layer that is computed again is held once more."""
-    stage_count = table.block_counts.shape[1]
-    recompute = plans["recompute"][:, None]
-    saved = table["saved_bytes"][row]
-    selective = saved - table["inner_saved_bytes"][row]
+    table, row, recompute = staged.table, staged.row, staged["recompute"][:, None]
+    saved = staged.sums("saved_bytes")
+    selective = saved - staged.sums("inner_saved_bytes")
     inputs = table.block_counts[row] * table.boundary_bytes[row][:, None]
     kept = np.select([recompute == _FULL, recompute == _SELECTIVE], [inputs, selective], saved)
     again = np.where(recompute == _FULL, table.again_bytes[row], 0.0)
-    waiting = kept * in_flight(plans, microbatch_count, stage_count)
-    on_device = np.where(plans["activation_offload"].astype(bool)[:, None], 0.0, waiting)
+    waiting = kept * in_flight(staged.plans, staged.microbatch_count, saved.shape[1])
+    on_device = np.where(staged["activation_offload"].astype(bool)[:, None], 0.0, waiting)
     return np.where(on_device > 0, on_device + again, table.block_saved_bytes[row])
 
 
-def _buffers(
-    setup: TrainingSetup, plans: Candidates, table: StageTable, row: IntArray
-) -> FloatArray:
+def _buffers(staged: StagedPlans) -> FloatArray:
     """Weights gathered from other ranks, and buckets of gradients on their way."""
-    block = table.layer_parameters[row]
+    setup, block = staged.setup, staged.table.layer_parameters[staged.row]
     width = setup.run.precision.weight.bytes
     gathered = _GATHERED_BLOCKS * block * width + block * setup.gradient_bytes
-    bucket = np.minimum(plans["bucket_bytes"][:, None], table["parameters"][row] * width)
-    ranks = (plans["dp"] * plans["cp"])[:, None]
-    found = np.where(plans["zero"][:, None] == 3, gathered, bucket)
-    return np.where(ranks > 1, found, 0.0)
+    bucket = np.minimum(staged["bucket_bytes"][:, None], staged.sums("parameters") * width)
+    buffers = np.where(staged["zero"][:, None] == 3, gathered, bucket)
+    return np.where(staged.data_ranks[:, None] > 1, buffers, 0.0)

@@ -14,7 +14,6 @@ from typing import Any
 from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.frozen import frozen
-from accelsim.hardware.placement import RankGroup
 from accelsim.plain import Document, Values
 from accelsim.workloads.sharding import Shard, split_evenly
 
@@ -121,22 +120,6 @@ class ParallelismPlan:
             etp=self.etp if self.ep > 1 else None,
             vocabulary=self.vocabulary,
         )
-
-    @property
-    def data_group(self) -> RankGroup:
-        """Ranks that hold copies of the same dense layers."""
-        return RankGroup(self.dp * self.cp, self.tp)
-
-    @property
-    def state_group(self) -> RankGroup:
-        """Ranks that share states of dense layers."""
-        return RankGroup(self.shard_group or self.dp * self.cp, self.tp)
-
-    @property
-    def expert_data_group(self) -> RankGroup:
-        """Ranks that hold copies of the same experts."""
-        spread = self.ep * self.shard.expert_tp
-        return RankGroup(max(self.dp * self.cp * self.tp // spread, 1), spread)
 
     @property
     def pipeline_stride(self) -> int:

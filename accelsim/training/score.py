@@ -15,10 +15,11 @@ from accelsim.frozen import frozen
 from accelsim.training.candidates import Candidates, distinct_rows
 from accelsim.training.data_parallel import DataParallel, data_parallel
 from accelsim.training.layers import BlockCosts
-from accelsim.training.memory import worst_memory
+from accelsim.training.memory import MEMORY_PARTS, worst_memory
 from accelsim.training.plan import RECOMPUTE, SCHEDULES
+from accelsim.training.schedules.bubble import dualpipe_bubble_s, zero_bubble_v_bubble_s
 from accelsim.training.setup import TrainingSetup
-from accelsim.training.stages import StageTable, stage_table
+from accelsim.training.stages import StagedPlans, stage_table
 from accelsim.workloads.graph import FloatArray, IntArray
 from accelsim.workloads.operator import OperatorKind
 
@@ -103,124 +104,95 @@ def score(
         units: Unit of each plan in `costs`, shape (k,).
         costs: Blocks of every unit.
     """
-    count = len(plans)
     whole: dict[str, Any] = {}
     for stages in np.unique(plans["pp"]).tolist():
         same = np.flatnonzero(plans["pp"] == stages)
         codes = units[same] * _LARGEST_CHUNKS + plans["chunks"][same]
         keys, row = np.unique(codes, return_inverse=True)
         table = stage_table(costs, *np.divmod(keys, _LARGEST_CHUNKS), stages, plans.stage_layers)
+        alike = (plans.take(same), table, row.ravel(), microbatch_count[same])
+        staged = StagedPlans(setup, *alike)
         for part in np.array_split(np.arange(len(same)), -(-len(same) * stages // _IN_CACHE)):
-            rows = same[part]
-            columns = _score_stages(
-                setup, plans.take(rows), table, row.ravel()[part], microbatch_count[rows]
-            )
-            for name, column in columns.items():
-                whole.setdefault(name, np.zeros(count))[rows] = column
+            for name, column in _score_stages(staged.take(part)).items():
+                whole.setdefault(name, np.zeros(len(plans)))[same[part]] = column
     times = {name: whole.pop(f"time.{name}") for name in TIME_PARTS}
-    memory = {
-        name.removeprefix("memory."): whole.pop(name)
-        for name in list(whole)
-        if name.startswith("memory.")
-    }
+    memory = {name: whole.pop(f"memory.{name}") for name in MEMORY_PARTS}
     stage = whole["worst_stage"].astype(np.int64)
     return Scores(times, whole["memory_bytes"], stage, memory, whole["energy_j"])
 
 
-def _score_stages(
-    setup: TrainingSetup,
-    plans: Candidates,
-    table: StageTable,
-    row: IntArray,
-    microbatch_count: IntArray,
-) -> dict[str, FloatArray]:
+def _score_stages(staged: StagedPlans) -> dict[str, FloatArray]:
     """Columns of plans with one number of stages."""
-    words = ("recompute", "tensor_overlap", "activation_offload", "dp")
-    first, again = distinct_rows(row, *(plans[name] for name in words))
-    alike = plans.take(first)
-    times = stage_times(setup, alike, table, row[first])
-    shown = (times.forward_s[again, 0], times.backward_s[again, 0])
-    data = data_parallel(setup, plans, table, row, microbatch_count, *shown)
-    pace = {name: column[again] for name, column in _pace(alike, times).items()}
-    columns = _times(setup, plans, pace, data, microbatch_count)
-    memory = worst_memory(setup, plans, table, row, microbatch_count)
-    energy = _energy_j(plans, table, row, microbatch_count)
-    return columns | memory | {"energy_j": energy + data.energy_j}
+    fields = ("recompute", "tensor_overlap", "activation_offload", "dp")
+    first, again = distinct_rows(staged.row, *(staged[name] for name in fields))
+    alike = staged.take(first)
+    times = stage_times(alike)
+    data = data_parallel(staged, times.forward_s[again, 0], times.backward_s[again, 0])
+    pace = {name: column[again] for name, column in _pace(alike.plans, times).items()}
+    energy_j = _energy_j(staged) + data.energy_j
+    return _times(staged, pace, data) | worst_memory(staged) | {"energy_j": energy_j}
 
 
-def stage_times(
-    setup: TrainingSetup, plans: Candidates, table: StageTable, row: IntArray
-) -> StageTimes:
+def stage_times(staged: StagedPlans) -> StageTimes:
     """Times of one microbatch on each stage.
 
     Args:
-        setup: Model and devices.
-        plans: k plans of one number of stages.
-        table: Their stages.
-        row: Row of each plan in it, shape (k,).
+        staged: k plans and their stages.
     """
-    slowest = setup.conditions.slowest_ratio(plans["dp"] * plans["tp"] * plans["cp"])[:, None]
-    forward, issue_f = _direction(plans, table, row, "forward")
-    backward, issue_b = _direction(plans, table, row, "backward")
-    again, inner = plans["recompute"][:, None] == _FULL, plans["recompute"][:, None] == _SELECTIVE
-    for name, seconds in (forward | {"compute": table["again_compute_s"][row]}).items():
+    setup = staged.setup
+    ranks = staged.data_ranks * staged["tp"]
+    slowest = setup.conditions.slowest_ratio(ranks)[:, None]
+    forward, issue_f = _direction(staged, "forward")
+    backward, issue_b = _direction(staged, "backward")
+    again, inner = staged["recompute"][:, None] == _FULL, staged["recompute"][:, None] == _SELECTIVE
+    for name, seconds in (forward | {"compute": staged.sums("again_compute_s")}).items():
         backward[name] = backward[name] + np.where(again, seconds, 0.0)
-    backward["compute"] = backward["compute"] + np.where(inner, table["inner_attention_s"][row], 0)
+    backward["compute"] += np.where(inner, staged.sums("inner_attention_s"), 0)
+    exchange_s = _exchange_s(staged)
     for parts in (forward, backward):
-        parts["expert"] = parts["expert"] + _exchange_s(setup, plans, table, row)
+        parts["expert"] = parts["expert"] + exchange_s
         parts["compute"] = parts["compute"] * slowest
+    issue_b = issue_b + np.where(again, staged.sums("again_issue_s"), 0.0)
     forward_s = np.maximum(sum(forward.values()), issue_f)
-    backward_s = np.maximum(
-        sum(backward.values()), issue_b + np.where(again, table["again_issue_s"][row], 0.0)
-    )
-    offloaded = plans["activation_offload"].astype(bool)[:, None]
-    moved_s = np.where(offloaded, table["saved_bytes"][row] / setup.host_link_bytes_per_s, 0.0)
-    parts = {name: forward[name] + backward[name] for name in forward}
+    backward_s = np.maximum(sum(backward.values()), issue_b)
+    offloaded = staged["activation_offload"].astype(bool)[:, None]
+    moved_s = np.where(offloaded, staged.sums("saved_bytes") / setup.host_link_bytes_per_s, 0.0)
     return StageTimes(
         np.maximum(forward_s, moved_s),
         np.maximum(backward_s, moved_s),
-        np.minimum(table["weight_gradient_s"][row] * slowest, backward_s),
-        parts,
-        _send_s(setup, plans, table, row),
+        np.minimum(staged.sums("weight_gradient_s") * slowest, backward_s),
+        {name: forward[name] + backward[name] for name in forward},
+        _send_s(staged, ranks),
     )
 
 
-def _direction(
-    plans: Candidates, table: StageTable, row: IntArray, word: str
-) -> tuple[dict[str, FloatArray], FloatArray]:
+def _direction(staged: StagedPlans, way: str) -> tuple[dict[str, FloatArray], FloatArray]:
     """Exposed seconds of a pass by part, and the time to issue it."""
-    parts = {name: table[f"{name}_{word}_s"][row] for name in _WORK}
-    ranks, tensor = plans["tp"][:, None], parts["tensor"]
+    parts = {name: staged.sums(f"{name}_{way}_s") for name in _WORK}
+    ranks, tensor = staged["tp"][:, None], parts["tensor"]
     hidden = np.maximum(tensor - parts["compute"], 0.0)
     cut_up = tensor / ranks + hidden * (1.0 - 1.0 / ranks)
-    parts["tensor"] = np.where(plans["tensor_overlap"].astype(bool)[:, None], cut_up, tensor)
-    return parts, table[f"issue_{word}_s"][row]
+    parts["tensor"] = np.where(staged["tensor_overlap"].astype(bool)[:, None], cut_up, tensor)
+    return parts, staged.sums(f"issue_{way}_s")
 
 
-def _exchange_s(
-    setup: TrainingSetup, plans: Candidates, table: StageTable, row: IntArray
-) -> FloatArray:
+def _exchange_s(staged: StagedPlans) -> FloatArray:
     """All-to-all of what embedding tables give, each held by one rank (Naumov et al. 2019,
     arXiv:1906.00091, section 4).
     """
-    payload = table["pooled_bytes"][row]
+    payload = staged.sums("pooled_bytes")
     if not payload.any():
         return np.zeros(payload.shape)
-    ranks = plans["dp"] * plans["cp"]
-    found = setup.collective_s(OperatorKind.ALL_TO_ALL, payload.sum(axis=1), ranks, plans["tp"])
-    return found[:, None]
+    group = (staged.data_ranks, staged["tp"])
+    exchanged = staged.setup.collective_s(OperatorKind.ALL_TO_ALL, payload.sum(axis=1), *group)
+    return exchanged[:, None]
 
 
-def _send_s(
-    setup: TrainingSetup, plans: Candidates, table: StageTable, row: IntArray
-) -> FloatArray:
-    stages = table.block_counts.shape[1]
-    if stages == 1:
-        return np.zeros(len(plans))
-    stride = plans["dp"] * plans["tp"] * plans["cp"]
-    payload = table.boundary_bytes[row]
-    pair = np.full(len(plans), 2)
-    return setup.collective_s(OperatorKind.SEND_RECV, payload, pair, stride)
+def _send_s(staged: StagedPlans, stride: IntArray) -> FloatArray:
+    if staged.table.block_counts.shape[1] == 1:
+        return np.zeros(len(staged))
+    payload, pair = staged.table.boundary_bytes[staged.row], np.full(len(staged), 2)
+    return staged.setup.collective_s(OperatorKind.SEND_RECV, payload, pair, stride)
 
 
 def _pace(plans: Candidates, times: StageTimes) -> dict[str, FloatArray]:
@@ -240,25 +212,21 @@ def _pace(plans: Candidates, times: StageTimes) -> dict[str, FloatArray]:
         "weight": times.weight_s.sum(axis=1) - times.weight_s.max(axis=1),
         "cycle": np.maximum(_longest_cycle_s(times) - most, 0.0),
         "sends": 2.0 * (pair.shape[1] - 1) * times.send_s,
-        "zb-v": _zero_bubble_v_s(times),
-        "dualpipe": _dualpipe_s(times),
+        **_closed_form_bubbles_s(times),
     }
 
 
 def _times(
-    setup: TrainingSetup,
-    plans: Candidates,
-    pace: dict[str, FloatArray],
-    data: DataParallel,
-    microbatch_count: IntArray,
+    staged: StagedPlans, pace: dict[str, FloatArray], data: DataParallel
 ) -> dict[str, FloatArray]:
-    work = {name: microbatch_count * pace[name] for name in _WORK}
-    busy = microbatch_count * pace["pair"]
-    bubble = _bubble_s(plans, pace, microbatch_count)
-    loader = setup.conditions.loader_samples_per_s
-    waits = np.zeros(len(plans))
+    count = staged.microbatch_count
+    work = {name: count * pace[name] for name in _WORK}
+    busy = count * pace["pair"]
+    bubble = _bubble_s(staged.plans, pace, count)
+    loader = staged.setup.conditions.loader_samples_per_s
+    waits = np.zeros(len(staged))
     if loader:
-        local = microbatch_count * plans["microbatch"] / (plans["tp"] * plans["cp"] * plans["pp"])
+        local = count * staged["microbatch"] / (staged["tp"] * staged["cp"] * staged["pp"])
         iteration = busy + bubble + data.exposed_s + data.update_s
         waits = np.maximum(local / loader - iteration, 0.0)
     parts = work | {
@@ -312,39 +280,25 @@ def _longest_cycle_s(times: StageTimes) -> FloatArray:
     return cycle
 
 
-def _means(times: StageTimes) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _closed_form_bubbles_s(times: StageTimes) -> dict[str, FloatArray]:
+    """Bubbles of the schedules that are not simulated, by the stages' means."""
+    stages = times.forward_s.shape[1]
     columns = (times.forward_s, times.backward_s, times.weight_s)
     forward, backward, weight = (column.mean(axis=1) for column in columns)
-    return forward, backward, weight
+    dualpipe = dualpipe_bubble_s(stages, forward + backward, backward, weight)
+    return {
+        "zb-v": zero_bubble_v_bubble_s(stages, forward, backward, weight),
+        "dualpipe": np.maximum(dualpipe, 0.0),
+    }
 
 
-def _zero_bubble_v_s(times: StageTimes) -> FloatArray:
-    from accelsim.training.schedules.bubble import zero_bubble_v_bubble_s
-
-    return np.asarray(zero_bubble_v_bubble_s(times.forward_s.shape[1], *_means(times)))
-
-
-def _dualpipe_s(times: StageTimes) -> FloatArray:
-    from accelsim.training.schedules.bubble import dualpipe_bubble_s
-
-    forward, backward, weight = _means(times)
-    both = forward + backward
-    found = dualpipe_bubble_s(times.forward_s.shape[1], both, backward, weight)
-    return np.maximum(found, 0.0)
-
-
-def _energy_j(
-    plans: Candidates,
-    table: StageTable,
-    row: IntArray,
-    microbatch_count: IntArray,
-) -> FloatArray:
+def _energy_j(staged: StagedPlans) -> FloatArray:
     """Dynamic energy of the passes on all devices."""
     forward, backward, layers = (
-        table[f"{name}_j"].sum(axis=1)[row]
+        staged.sums(f"{name}_j").sum(axis=1)
         for name in ("energy_forward", "energy_backward", "again_energy")
     )
-    again = np.where(plans["recompute"] == _FULL, layers, 0.0)
-    ranks = plans["dp"] * plans["tp"] * plans["cp"]
-    energy: FloatArray = ranks * microbatch_count * (forward + backward + again)
+    again = np.where(staged["recompute"] == _FULL, layers, 0.0)
+    ranks = staged.data_ranks * staged["tp"]
+    energy: FloatArray = ranks * staged.microbatch_count * (forward + backward + again)
     return energy

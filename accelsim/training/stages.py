@@ -7,12 +7,16 @@ a microbatch) and number of chunks. Scoring a plan looks its row up.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accelsim.frozen import frozen
+from accelsim.training.candidates import Candidates
 from accelsim.training.layers import FIELDS, BlockCosts
 from accelsim.training.plan import layers_of_chunks
+from accelsim.training.setup import TrainingSetup
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 
@@ -38,6 +42,68 @@ class StageTable:
 
     def __getitem__(self, name: str) -> FloatArray:
         return self.values[name]
+
+
+@frozen(eq=False)
+class StagedPlans:
+    """k plans of one number of stages, with the sums of their stages.
+
+    Attributes:
+        setup: Model and devices.
+        plans: The plans.
+        table: Stages of all of them.
+        row: Row of each plan in the table, shape (k,).
+        microbatch_count: Microbatches of each, shape (k,).
+    """
+
+    setup: TrainingSetup
+    plans: Candidates
+    table: StageTable
+    row: IntArray
+    microbatch_count: IntArray
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """A field of the plans, shape (k,)."""
+        return self.plans[name]
+
+    def sums(self, name: str) -> FloatArray:
+        """Sums over the layers of each stage, shape (k, stages)."""
+        return self.table[name][self.row]
+
+    def take(self, places: IntArray) -> StagedPlans:
+        """Some of the plans."""
+        plans, rows = self.plans.take(places), self.row[places]
+        return StagedPlans(self.setup, plans, self.table, rows, self.microbatch_count[places])
+
+    @property
+    def updated(self) -> FloatArray:
+        """Parameters that the optimizer updates in every step, of each stage: all but tables and
+        frozen weights.
+        """
+        return self.sums("trained_parameters") + self.sums("trained_experts")
+
+    @property
+    def data_ranks(self) -> IntArray:
+        """Ranks that hold copies of the same dense layers."""
+        ranks: IntArray = self["dp"] * self["cp"]
+        return ranks
+
+    @property
+    def state_ranks(self) -> IntArray:
+        """Of these, the ranks that share states."""
+        return np.where(self["shard_group"] > 0, self["shard_group"], self.data_ranks)
+
+    @property
+    def expert_ranks(self) -> tuple[IntArray, IntArray]:
+        """Ranks that hold copies of the same experts, and devices from one to the next; see
+        `Shard.expert_tp`.
+        """
+        alone = np.where(self["ep"] == 1, self["tp"], 1)
+        spread = self["ep"] * np.where(self["etp"] > 0, self["etp"], alone)
+        return np.maximum(self.data_ranks * self["tp"] // spread, 1), spread
 
 
 def chunk_of_blocks(

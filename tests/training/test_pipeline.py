@@ -6,15 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accelsim.errors import InvalidValueError
-from accelsim.training.schedules.bubble import (
-    dualpipe_bubble_s,
-    interleaved_bubble_s,
-    one_forward_one_backward_bubble_s,
-    zero_bubble_h1_bubble_s,
-    zero_bubble_v_bubble_s,
-)
+from accelsim.training.schedules.bubble import dualpipe_bubble_s, zero_bubble_v_bubble_s
 from accelsim.training.schedules.pipeline import PipelineWork, simulate_pipeline
-from accelsim.training.schedules.schedule import Pass, most_in_flight, pipeline_order
+from accelsim.training.schedules.schedule import Pass, pipeline_order
 from accelsim.training.schedules.sharded import ShardedWork, simulate_sharded
 
 STAGES = st.integers(1, 6)
@@ -40,7 +34,7 @@ def test_gpipe_and_1f1b_take_the_work_and_their_bubble(stages, count, forward, b
     run = simulate_pipeline(
         pipeline_order(schedule, stages, count), work(stages, forward=forward, backward=backward)
     )
-    bubble = one_forward_one_backward_bubble_s(stages, forward, backward)
+    bubble = (stages - 1) * (forward + backward)  # Huang et al. 2019, arXiv:1811.06965
     assert run.makespan_s == pytest.approx(count * (forward + backward) + bubble, rel=1e-9)
 
 
@@ -49,7 +43,8 @@ def test_chunks_divide_the_bubble(stages, rounds, chunks, forward, backward):
     count = rounds * stages
     order = pipeline_order("interleaved", stages, count, chunks)
     run = simulate_pipeline(order, work(stages, chunks, forward, backward))
-    bubble = interleaved_bubble_s(stages, chunks, forward, backward)
+    # Narayanan et al. 2021, arXiv:2104.04473, section 2.2.2
+    bubble = (stages - 1) * (forward + backward) / chunks
     assert run.makespan_s == pytest.approx(count * (forward + backward) + bubble, rel=1e-9)
 
 
@@ -58,26 +53,25 @@ def test_zb_h1_leaves_a_third_of_the_bubble_where_passes_are_alike(stages, more,
     count = 2 * stages + more
     times = work(stages, forward=each, backward=each, weight=each)
     run = simulate_pipeline(pipeline_order("zb-h1", stages, count), times)
-    bubble = zero_bubble_h1_bubble_s(stages, each, 2 * each, each)
+    # Qi et al. 2024, arXiv:2401.10241, section 2: (p - 1)(F + B - 2 W), B with its weight part
+    bubble = (stages - 1) * (each + 2 * each - 2 * each)
     assert run.makespan_s == pytest.approx(3 * count * each + bubble, rel=1e-9)
 
 
 def test_closed_forms_of_zb_v_and_dualpipe():
-    assert zero_bubble_v_bubble_s(8, 1.0, 2.0, 1.0) == pytest.approx(0.0)
-    assert zero_bubble_v_bubble_s(8, 1.0, 3.0, 1.0) > 0
+    forward, backward, weight = np.array([1.0, 1.0]), np.array([2.0, 3.0]), np.array([1.0, 1.0])
+    even, uneven = zero_bubble_v_bubble_s(8, forward, backward, weight)
+    assert even == pytest.approx(0.0)
+    assert uneven > 0
     assert dualpipe_bubble_s(8, 2.5, 2.0, 1.0) == pytest.approx(4.5)  # DeepSeek, DualPipe README
 
 
 @given(STAGES, st.integers(1, 3), st.integers(1, 3), st.sampled_from(["gpipe", "1f1b", "zb-h1"]))
-def test_orders_hold_what_the_closed_form_says_and_run_every_pass_once(
-    stages, rounds, chunks, schedule
-):
+def test_orders_run_every_pass_once(stages, rounds, chunks, schedule):
     if chunks > 1:
         schedule = "interleaved"
     count = rounds * stages
     order = pipeline_order(schedule, stages, count, chunks)
-    most = [most_in_flight(schedule, s, stages, count, chunks) for s in range(stages)]
-    assert order.in_flight().tolist() == most
     kinds = 3 if schedule == "zb-h1" else 2
     for stage in range(stages):
         passes = {*zip(order.kind[stage], order.chunk[stage], order.microbatch[stage], strict=True)}

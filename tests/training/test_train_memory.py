@@ -22,10 +22,10 @@ from accelsim.training.memory import (
     worst_memory,
 )
 from accelsim.training.plan import SCHEDULES, ParallelismPlan
-from accelsim.training.schedules.schedule import most_in_flight
+from accelsim.training.schedules.schedule import pipeline_order
 from accelsim.training.score import score
 from accelsim.training.setup import Conditions
-from accelsim.training.stages import StageTable
+from accelsim.training.stages import StagedPlans, StageTable
 
 #: A GPT of 6 layers, 256 wide, 4 heads, 8,192 tokens, untied learned positions, FP32, AdamW, fused
 #: attention and GELU: second step of torch 2.13 on a CPU, gradients kept since the first, storages
@@ -117,9 +117,8 @@ def test_columns_say_what_the_simulated_schedules_hold(schedule, stages, rounds,
     plans = Candidates.of([ParallelismPlan(pp=stages, schedule=schedule, chunks=chunks)])
     count = rounds * stages
     held = in_flight(plans, np.array([count]), stages)[0] * chunks
-    assert held.tolist() == pytest.approx(
-        [most_in_flight(schedule, stage, stages, count, chunks) for stage in range(stages)]
-    )
+    simulated = pipeline_order(schedule, stages, count, chunks).in_flight()
+    assert held.tolist() == pytest.approx(simulated.tolist())
 
 
 # -- stages by hand: bytes and parameters of two stages
@@ -165,13 +164,8 @@ def mixed_setup(*, has_master=True, gradient=2.0, **conditions):
 def memory(plan, table=None, microbatches=1, setup=None):
     """Parts of the worst stage's ranks, their sum under "all", and the stage."""
     plans = Candidates.of([ParallelismPlan(pp=2, **plan)])
-    found = worst_memory(
-        setup or mixed_setup(),
-        plans,
-        table or stage_columns(),
-        np.array([0]),
-        np.array([microbatches]),
-    )
+    staged = (table or stage_columns(), np.array([0]), np.array([microbatches]))
+    found = worst_memory(StagedPlans(setup or mixed_setup(), plans, *staged))
     parts = {name: float(found[f"memory.{name}"][0]) for name in MEMORY_PARTS}
     assert found["memory_bytes"][0] == pytest.approx(sum(parts.values()), rel=1e-12)
     return parts | {"all": float(found["memory_bytes"][0]), "stage": int(found["worst_stage"][0])}
@@ -312,7 +306,7 @@ def test_fsdp_gathers_the_block_that_runs_and_the_next(gradient):
     )
     plans = Candidates.of([ParallelismPlan(dp=4, zero=3), ParallelismPlan(zero=3)])
     setup, places = mixed_setup(gradient=gradient), np.array([0, 0])
-    found = worst_memory(setup, plans, one, places, np.array([1, 1]))
+    found = worst_memory(StagedPlans(setup, plans, one, places, np.array([1, 1])))
     assert found["memory.buffer_bytes"].tolist() == [2 * 250 * 2 + 250 * gradient, 0]
     assert found["memory.weight_bytes"].tolist() == [2000 / 4, 2000]
     assert found["memory.gradient_bytes"].tolist() == [gradient * 250, gradient * 1000]
@@ -367,11 +361,11 @@ def test_a_plan_takes_alone_what_it_takes_among_others(placed):
     table, setup = stage_columns(**TWO_ROWS), mixed_setup(fragmentation_fraction=0.1)
     plans, rows, counts = zip(*placed, strict=True)
     places, microbatches = np.array(rows), np.array(counts)
-    together = worst_memory(setup, Candidates.of(plans), table, places, microbatches)
+    columns = (table, places, microbatches)
+    together = worst_memory(StagedPlans(setup, Candidates.of(plans), *columns))
     for k, plan in enumerate(plans):
-        alone = worst_memory(
-            setup, Candidates.of([plan]), table, places[k : k + 1], microbatches[k : k + 1]
-        )
+        one = (table, places[k : k + 1], microbatches[k : k + 1])
+        alone = worst_memory(StagedPlans(setup, Candidates.of([plan]), *one))
         for name, column in alone.items():
             assert together[name][k] == pytest.approx(column[0], rel=1e-12), name
 

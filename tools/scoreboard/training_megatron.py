@@ -23,8 +23,8 @@ from accelsim.scoreboard.data_folder import DataFolder, Schema, Table, schema
 from accelsim.scoreboard.metrics import kendall_tau
 from accelsim.scoreboard.scored_rows import ScoredRows
 from accelsim.scoreboard.suite import Batch, register_suite
-from accelsim.training.closed_form import gpt_recompute_flop
 from accelsim.training.plan import ParallelismPlan
+from tools.scoreboard.training_closed_forms import gpt_recompute_flop
 from tools.scoreboard.training_plans import (
     PlannedRow,
     PlannedRun,

@@ -26,11 +26,11 @@ from accelsim.scoreboard.suite import (
     refused_batch,
     register_suite,
 )
-from accelsim.training import closed_form
 from accelsim.training.memory import state_bytes
 from accelsim.training.schedules import bubble
 from accelsim.training.schedules.pipeline import PipelineWork, simulate_pipeline
 from accelsim.training.schedules.schedule import pipeline_order
+from tools.scoreboard import training_closed_forms as closed_form
 from tools.scoreboard.quantity_batches import QUANTITY
 from tools.scoreboard.systolic import EXACT_FRACTION, mismatches
 
@@ -131,10 +131,11 @@ def _bubble_time(name: str, x: Inputs) -> Any:
     backward = x["B"]
     weight = x["W"]
     if name.startswith("bub_1f1b"):
-        return bubble.one_forward_one_backward_bubble_s(stages, x["F"], backward)
+        return closed_form.one_forward_one_backward_bubble_s(stages, x["F"], backward)
     if name.startswith("bub_zb1p"):
-        return bubble.zero_bubble_h1_bubble_s(stages, x["F"], backward, weight)
-    return bubble.dualpipe_bubble_s(stages, x["F&B"], backward, weight)
+        return closed_form.zero_bubble_h1_bubble_s(stages, x["F"], backward, weight)
+    times = (np.array(x[name]) for name in ("F&B", "B", "W"))
+    return bubble.dualpipe_bubble_s(stages, *times)
 
 
 def _zero(name: str, x: Inputs) -> float:

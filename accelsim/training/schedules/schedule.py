@@ -94,25 +94,6 @@ def pipeline_order(
     return PipelineOrder(kind, chunk, microbatch, chunk_count, microbatch_count)
 
 
-def most_in_flight(
-    schedule: str, stage: int, stage_count: int, microbatch_count: int, chunk_count: int = 1
-) -> int:
-    """Chunks of activations that a stage holds at once at the most, in closed form.
-
-    All of GPipe's; p - s of 1F1B's; (v - 1) p + 2 (p - s) - 1 chunks of the interleaved schedule
-    (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.3); as many as the first stage's p of
-    ZB-H1's, whose weight gradients keep them longer (Qi et al. 2024, section 2.3).
-    """
-    total = microbatch_count * chunk_count
-    if schedule == "gpipe":
-        return total
-    if schedule == "zb-h1":
-        return min(total, stage_count)
-    if chunk_count == 1:
-        return min(total, stage_count - stage)
-    return min(total, (chunk_count - 1) * stage_count + 2 * (stage_count - stage) - 1)
-
-
 def _check(schedule: str, stages: int, microbatches: int, chunks: int) -> None:
     if schedule not in SCHEDULES:
         raise InvalidValueError("schedule", schedule, f"one of {', '.join(SCHEDULES)}")

@@ -1,4 +1,4 @@
-"""Published closed forms of training large transformers: parameters, FLOP, activations, days.
+"""Published closed forms of training large transformers: sizes, FLOP, activations, days, bubbles.
 
 h hidden size, l layers, V vocabulary, s sequence length, b microbatch, a heads, t tensor-parallel
 ranks, p stages, v chunks, B global batch. Activations are FP16 with an attention that writes its
@@ -120,3 +120,22 @@ def training_days(*, parameters: float, tokens: float, devices: float, flop_per_
     Narayanan et al. 2021, arXiv:2104.04473, equation 4.
     """
     return 8.0 * tokens * parameters / (devices * flop_per_s) / 86_400.0
+
+
+def one_forward_one_backward_bubble_s(stages: float, forward_s: float, backward_s: float) -> float:
+    """Bubble of GPipe and of 1F1B in one iteration: (p - 1)(F + B).
+
+    Huang et al. 2019, arXiv:1811.06965; Narayanan et al. 2021, arXiv:2104.04473, section 2.2.
+    """
+    return (stages - 1) * (forward_s + backward_s)
+
+
+def zero_bubble_h1_bubble_s(
+    stages: float, forward_s: float, backward_s: float, weight_s: float
+) -> float:
+    """Bubble of ZB-H1 (ZB1P): (p - 1)(F + B - 2 W), B with its weight part, at least 2 p
+    microbatches.
+
+    Qi et al. 2024, arXiv:2401.10241, section 2.
+    """
+    return (stages - 1) * (forward_s + backward_s - 2 * weight_s)
