@@ -36,7 +36,7 @@ _CUT: Final = "…"
 #: A number that is no part of a name or a date.
 _NUMBER: Final = re.compile(r"(?<![\w.-])(-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?)(?![\w-]|\.\d)")
 #: Numbers that lie so near each other say the same.
-_NEAR: Final = 0.05
+_NEAR: Final = 0.1
 #: Frames and rules, whose widths follow the numbers inside.
 _FRAME: Final = str.maketrans(dict.fromkeys("│─╭╮╰╯", " "))
 #: Lines of an output that a page shows where it does not say.
@@ -90,7 +90,7 @@ def unmarked_blocks(text: str) -> list[str]:
 
 def differences(stored: str, printed: str) -> list[str]:
     """What a text that is stored says and one that is printed does not, in words; empty where they
-    agree. Spaces, frames and where lines break say nothing; numbers agree within 5 %, or one in
+    agree. Spaces, frames and where lines break say nothing; numbers agree within 10 %, or one in
     their last digit where they have more than one or are per cents.
 
     Args:
