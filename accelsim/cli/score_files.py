@@ -67,9 +67,11 @@ class ScoreFiles:
             board: A validation's result.
             found: The same as plain data.
         """
+        from accelsim.files.datafile import data_root
         from accelsim.files.output import write_text
         from accelsim.report.formats import csv_blocks
         from accelsim.scoreboard import row_columns, row_names
+        from accelsim.scoreboard.parameters import parameters
 
         if self.rows is not None:
             lines = csv_blocks(row_names(board), row_columns(board))
@@ -78,24 +80,12 @@ class ScoreFiles:
             texts = self._report_texts(board, found)
             for name, text in zip(self._report_names(), texts, strict=True):
                 write_text(self.publish / name, text, force=self.force)
-            self._write_left_out(board)
+            if self.publish.resolve() == data_root() / "calibration":
+                parameters().publish(board)
         if self.plots is not None:
             from accelsim.report.accuracy_pages import write_parity_pages
 
             write_parity_pages(board, self.plots, force=self.force)
-
-    def _write_left_out(self, board: Scoreboard) -> None:
-        """The spreads without each origin, where the report that ships is written anew."""
-        from accelsim.files.datafile import data_root
-        from accelsim.files.output import write_text
-        from accelsim.report.accuracy_file import spreads_text
-        from accelsim.scoreboard.evidence import left_out_spreads
-        from accelsim.scoreboard.left_out import SPREADS_NAME, folder
-
-        place, published = folder(), self.publish
-        if place and published and published.resolve() == data_root() / "calibration":
-            text = spreads_text(left_out_spreads(board)) + "\n"
-            write_text(place / SPREADS_NAME, text, force=self.force)
 
     @staticmethod
     def _report_names() -> tuple[str, ...]:

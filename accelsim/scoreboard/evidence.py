@@ -54,27 +54,16 @@ def evidence_dict(board: Scoreboard) -> Document:
     spreads = {
         place: {
             "rows": len(residual),
-            "log_sigma": _log_sigma(residual),
+            "log_sigma": log_sigma(residual),
             "origins": len(np.unique(origin)),
         }
-        for place, residual, origin in _residuals(board)
+        for place, residual, origin in residuals(board)
     }
     return {"runs": lines, "spreads": spreads}
 
 
-def left_out_spreads(board: Scoreboard) -> Document:
-    """The spreads of `evidence_dict` as they are without the rows of each origin, by place and
-    origin.
-    """
-    return {
-        place: {name: _log_sigma(residual[origin != name]) for name in np.unique(origin).tolist()}
-        for place, residual, origin in _residuals(board)
-        if len(np.unique(origin)) > 1
-    }
-
-
-def _residuals(board: Scoreboard) -> Iterator[tuple[str, FloatArray, TextArray]]:
-    """Residuals and origins by place."""
+def residuals(board: Scoreboard) -> Iterator[tuple[str, FloatArray, TextArray]]:
+    """Residuals of whole-model runs and what each is left out with, by place of the spreads."""
     places: dict[str, list[_Runs]] = {}
     for runs in _runs(board):
         for place in runs.places():
@@ -117,7 +106,8 @@ def _line(runs: _Runs) -> Document:
     }
 
 
-def _log_sigma(residual: FloatArray) -> float:
+def log_sigma(residual: FloatArray) -> float:
+    """Spread of residuals: their 90th percentile over the normal's."""
     return _rounded(np.quantile(np.abs(residual), _COVERED) / Z90)
 
 

@@ -24,9 +24,9 @@ from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.plain import Values
 from accelsim.scoreboard.columns import roofline_s
-from accelsim.scoreboard.left_out import spreads_without, stack_without
 from accelsim.scoreboard.measured_runs import MeasuredRun, RunModel
 from accelsim.scoreboard.names import device_of, workload_of
+from accelsim.scoreboard.parameters import parameters
 
 
 @frozen(eq=False)
@@ -117,7 +117,8 @@ def _run(record: Values, shape: RunShape) -> PublishedRun:
         laid_out = replace(model, layout=record["layout"])
         run = resolve(run.workload, device, replace(options, model=laid_out))
     board = device.whole_name
-    run = replace(run, stack=stack_without(run.stack, board), spreads=spreads_without(board))
+    unseen = parameters()
+    run = replace(run, stack=unseen.stack(run.stack, board), spreads=unseen.spreads(board))
     passes = run_passes(run)
     check_memory(run, passes)
     return PublishedRun(run, passes, record["metric"])

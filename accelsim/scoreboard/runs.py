@@ -19,7 +19,7 @@ from accelsim.estimation.likeness import Setting, setting_of
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.scoreboard.columns import correlated_log_sigma, issued_time_s, roofline_s
-from accelsim.scoreboard.left_out import older_stack_ratio
+from accelsim.scoreboard.parameters import parameters as handed_in
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.model import PassShape, Workload
@@ -85,7 +85,8 @@ def run_time_s(run: ModelRun, device: DeviceProfile, parameters: Any | None) -> 
     graph = run.graph()
     costs = operator_costs(graph, device, run.execution, parameters)
     issued_s = costs.dispatch_s + _casts_s(run, graph, costs)
-    total_s = issued_time_s(costs.time_s, issued_s) * older_stack_ratio(run.stack, device.name)
+    older = handed_in().older_stack_ratio(run.stack, device.name)
+    total_s = issued_time_s(costs.time_s, issued_s) * older
     return total_s, correlated_log_sigma(costs, graph)
 
 

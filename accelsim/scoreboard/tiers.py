@@ -2,7 +2,7 @@
 
 `spec`: one set for the whole class. For an honest score the device's own rows must not have shaped
 it, so the set fitted without the device (or its chip) is used where there is one
-(`accelsim.scoreboard.left_out`). `fitted`: the overlay of the device in
+(`accelsim.scoreboard.parameters`). `fitted`: the overlay of the device in
 ``calibration/fitted/<device>.yaml``, of whichever tier it is. `measured`: the same where its
 surfaces interpolate the device's own kernel tables, and nothing else. `best`: the highest that
 there is.
@@ -21,7 +21,7 @@ from accelsim.cost.table import Tier
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
-from accelsim.scoreboard.left_out import class_set
+from accelsim.scoreboard.parameters import parameters
 
 TierName = Literal["best", "spec", "fitted", "measured"]
 TIERS = get_args(TierName)
@@ -73,7 +73,7 @@ def _spec(device: DeviceProfile) -> Choice:
     if device.device_class != "gpu":
         return Choice("spec", None)
     for chip in chips_of(device):
-        left_out = class_set(chip)
+        left_out = parameters().class_set(chip)
         if left_out is not None:
             return _with_relative(
                 left_out, device, f"class-wide parameters fitted without {chip}", as_fitted=False

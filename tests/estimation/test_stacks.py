@@ -19,7 +19,7 @@ from accelsim.estimation.estimate_many import estimate_many
 from accelsim.estimation.passes import run_passes
 from accelsim.estimation.run import resolve
 from accelsim.estimation.simulate import simulate, simulated
-from accelsim.scoreboard.left_out import stack_without
+from accelsim.scoreboard.parameters import parameters
 from accelsim.workloads.operator import OperatorKind
 
 GPU = {"device": "rtx-3090", "batch": 32, "precision": "fp16"}
@@ -208,7 +208,7 @@ def test_activations_of_llama_cpp_are_of_32_bits():
 
 def test_a_board_is_scored_without_what_it_says_of_others():
     asked = resolve("llama-3.1-8b", "a100-pcie-80gb", **LLAMA_FP16)
-    unseen_stack = stack_without(asked.stack, "a100-pcie-80gb")
+    unseen_stack = parameters().stack(asked.stack, "a100-pcie-80gb")
     seen, unseen = (
         replace(asked, stack=stack).stack_effect.matrix_vector
         for stack in (asked.stack, unseen_stack)

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-import tools.scoreboard
 from accelsim.calibration.overlay import family_line, number
 from accelsim.confidence.residual import FamilyResidual
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.measured_boards import MeasuredBoard
 from accelsim.files.datafile import data_root
+from tools.scoreboard.left_out import DATA
 
 __all__ = [
     "class_file",
@@ -29,7 +29,6 @@ __all__ = [
 ]
 
 _FAMILIES = "families:"
-_SCOREBOARD = Path(tools.scoreboard.__file__).parent / "data"
 _ENTRY = re.compile(r"^(  )([\w.]+)(: \{value: )([^,}]+)(.*)$")
 
 
@@ -54,7 +53,7 @@ def class_file(folder: Path, name: str = "gpu") -> Path | None:
     """A file of class-wide parameters: the folder's, else the one that ships, or the
     scoreboard's; None where there is none.
     """
-    places = (folder, data_root() / "calibration" / "class", _SCOREBOARD)
+    places = (folder, data_root() / "calibration" / "class", DATA)
     return next((path for place in places if (path := place / f"{name}.yaml").is_file()), None)
 
 
@@ -62,7 +61,7 @@ def left_out_folder(out: Path) -> Path:
     """Where what is fitted without a chip or a board goes: to the scoreboard, from data that ship;
     else beside the rest.
     """
-    return _SCOREBOARD if out.is_relative_to(data_root()) else out
+    return DATA if out.is_relative_to(data_root()) else out
 
 
 def left_out_name(chip: str) -> str:

@@ -1,5 +1,5 @@
 """Ratios of older software stacks, from networks timed on several cards; see
-`accelsim.scoreboard.left_out`.
+`tools.scoreboard.left_out`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from accelsim.cost.gpu.gpu_parameters import read_parameters
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.scoreboard.cnn_gpus import load
 from accelsim.scoreboard.data_folder import DataFolder
-from accelsim.scoreboard.left_out import older_stack_ratio
+from accelsim.scoreboard.parameters import parameters as handed_in
 from accelsim.scoreboard.suite import Batch
 from accelsim.scoreboard.tiers import chips_of
 from accelsim.workloads.graph import FloatArray
@@ -42,7 +42,7 @@ def refit_stacks(folder: DataFolder, out: Path) -> Path:
         residual = _log_ratio(batch, _unseen(batch.profile, out))
         for stack in sorted({_stack(label) for label in batch.label.tolist()} - {""}):
             rows = np.array([_stack(label) == stack for label in batch.label.tolist()])
-            known = np.log(older_stack_ratio(stack, batch.profile.name))
+            known = np.log(handed_in().older_stack_ratio(stack, batch.profile.name))
             found.setdefault(stack, {})[batch.profile.name] = float(residual[rows].mean() + known)
     lines = [
         "# How much longer networks take on software of another time than the model says: over all",

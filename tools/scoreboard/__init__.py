@@ -4,12 +4,11 @@
 and the output of ``accelsim validate``.
 """
 
-from pathlib import Path
-
-from accelsim.scoreboard.left_out import hand_in
+from accelsim.scoreboard.parameters import hand_in
 from accelsim.scoreboard.suite import add_modules
+from tools.scoreboard.left_out import LeftOut
 
-hand_in(Path(__file__).parent / "data")
+hand_in(LeftOut())
 
 add_modules(
     f"{__name__}.{module}"

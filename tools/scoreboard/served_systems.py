@@ -19,7 +19,7 @@ from accelsim.estimation.options import RunOptions
 from accelsim.frozen import frozen
 from accelsim.plain import Values
 from accelsim.scoreboard.data_folder import published
-from accelsim.scoreboard.left_out import spreads_without
+from accelsim.scoreboard.parameters import parameters
 from accelsim.serving.deployment import Deployment, PoolPlan, cache_link, simulate
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.loads.requests import RequestColumns, RequestLog
@@ -239,7 +239,7 @@ def _token_times(times: RequestTimes, sigma: float) -> TokenTimes:
 
 def like(served: Served, *, is_split: bool = False) -> ServedRun:
     """What a system's figures are like, those of its model on its engine left out."""
-    run = replace(plan_of(served).run, spreads=spreads_without(served.origin))
+    run = replace(plan_of(served).run, spreads=parameters().spreads(served.origin))
     return ServedRun(run, is_split)
 
 

@@ -28,8 +28,8 @@ from accelsim.estimation.evidence import residual_log_sigma
 from accelsim.frozen import frozen
 from accelsim.plain import Values
 from accelsim.scoreboard.data_folder import DataFolder, Table, published, schema
-from accelsim.scoreboard.left_out import spreads_without
 from accelsim.scoreboard.names import workload_of
+from accelsim.scoreboard.parameters import parameters
 from accelsim.scoreboard.suite import (
     Batch,
     Prediction,
@@ -203,7 +203,9 @@ def _speed_up(row: PlannedRow, small: PlannedRun | str, large: PlannedRun | str)
         return _refused(row, error)
     rates = [run.global_batch / one.iteration_s for run, one in ((small, few), (large, many))]
     setting, origin = speed_up_setting(many), large.workload.name
-    like = residual_log_sigma(str(large.profile.device_class), setting, spreads_without(origin))
+    like = residual_log_sigma(
+        str(large.profile.device_class), setting, parameters().spreads(origin)
+    )
     sigma = max(_RATIO_LOG_SIGMA, like)
     return _Figure(replace(row, run=large), rates[1] / rates[0], sigma, str(setting), origin)
 

@@ -28,8 +28,8 @@ from accelsim.cost.table import Execution, Tier
 from accelsim.dtype import Dtype
 from accelsim.errors import InputError
 from accelsim.files.datafile import read_mapping
-from accelsim.scoreboard import left_out
 from accelsim.scoreboard.columns import conv_graph, gemm_graph, vector_graph
+from accelsim.scoreboard.parameters import parameters
 from accelsim.workloads.operator import OperatorKind
 from tools.refit import refit
 from tools.refit.__main__ import main
@@ -37,6 +37,7 @@ from tools.refit.class_fit import fit_class
 from tools.refit.device_fit import DeviceFit, fit_device
 from tools.refit.files import class_text, write_left_out
 from tools.scoreboard.gpu_operators import KernelPrediction
+from tools.scoreboard.left_out import DATA
 
 CLASS = GpuParameters.class_wide()
 GEMM = next(stage for stage in STAGES if stage.name == "gemm")
@@ -364,9 +365,7 @@ def test_a_left_out_set_is_a_whole_set(tmp_path: Path) -> None:
 
 
 def test_no_card_has_a_part_in_its_own_stack_ratio() -> None:
-    folder = left_out.folder()
-    assert folder is not None
-    entry = read_mapping(folder / "older-stacks.yaml")["stacks"]["torch7 cudnn 5.1"]
+    entry = read_mapping(DATA / "older-stacks.yaml")["stacks"]["torch7 cudnn 5.1"]
     cards = entry["without"]
     logs = {
         card: np.log(entry["value"]) * len(cards) - np.log(ratio) * (len(cards) - 1)
@@ -375,10 +374,10 @@ def test_no_card_has_a_part_in_its_own_stack_ratio() -> None:
     for card, ratio in cards.items():
         others = [value for other, value in logs.items() if other != card]
         assert ratio == pytest.approx(np.exp(np.mean(others)), rel=5e-3)
-        assert left_out.older_stack_ratio("torch7 cudnn 5.1", card) == ratio
-    assert left_out.older_stack_ratio("torch7 cudnn 5.1", "h100-sxm-80gb") == entry["value"]
-    assert left_out.older_stack_ratio("", "gtx-1080") == 1.0
-    assert left_out.older_stack_ratio("another", "gtx-1080") == 1.0
+        assert parameters().older_stack_ratio("torch7 cudnn 5.1", card) == ratio
+    assert parameters().older_stack_ratio("torch7 cudnn 5.1", "h100-sxm-80gb") == entry["value"]
+    assert parameters().older_stack_ratio("", "gtx-1080") == 1.0
+    assert parameters().older_stack_ratio("another", "gtx-1080") == 1.0
 
 
 @pytest.mark.parametrize("converged", [True, False])

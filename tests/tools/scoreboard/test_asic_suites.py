@@ -17,7 +17,7 @@ from accelsim.estimation.passes import run_passes
 from accelsim.estimation.run import resolve
 from accelsim.estimation.simulate import simulated
 from accelsim.scoreboard import row_records, validate
-from accelsim.scoreboard.left_out import spreads_without, stack_without
+from accelsim.scoreboard.parameters import parameters
 from tools.scoreboard.eyeriss import NETWORKS, network_runs
 from tools.scoreboard.tpu_v1 import (
     APPLICATIONS,
@@ -223,7 +223,8 @@ def unseen(model, chip, **shape):
     """A run as one asks for it, with the ratios of other chips."""
     options = RunOptions(shape=RunShape(**shape))
     run = resolve(workload(model), catalog.device(chip), options)
-    run = replace(run, stack=stack_without(run.stack, chip), spreads=spreads_without(chip))
+    others = parameters()
+    run = replace(run, stack=others.stack(run.stack, chip), spreads=others.spreads(chip))
     return simulated(run, run_passes(run), None)
 
 

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-import tools.scoreboard
 from accelsim import catalog
 from accelsim.catalog import stacks
 from accelsim.estimation.evidence import residual_log_sigma, shipped_evidence
 from accelsim.estimation.likeness import Setting
 from accelsim.files.datafile import data_root, read_mapping
-from accelsim.scoreboard import left_out
+from accelsim.scoreboard import parameters as module
+from accelsim.scoreboard.parameters import Parameters, parameters
 from accelsim.scoreboard.tiers import choose
+from tools.scoreboard.left_out import DATA
 
 
 @pytest.fixture
 def as_shipped(monkeypatch):
     """A wheel has no folder of such parameters."""
-    monkeypatch.setattr(left_out, "_folders", [])
+    monkeypatch.setattr(module, "_handed_in", [Parameters()])
 
 
 def test_every_chip_of_the_class_data_has_a_set_without_it():
     names = read_mapping(data_root() / "calibration" / "class" / "gpu-boards.yaml")
-    folder = left_out.folder()
-    assert folder is not None
-    sets = {path.stem.removeprefix("gpu-without-") for path in folder.glob("gpu-without-*")}
+    sets = {path.stem.removeprefix("gpu-without-") for path in DATA.glob("gpu-without-*")}
     assert sets == set(names["left_out_chips"])
     v100 = choose(catalog.device("v100-sxm2-16gb"), "spec")
     assert v100.note == "class-wide parameters fitted without v100"
@@ -35,18 +34,18 @@ def test_stacks_of_measured_boards_differ_without_them():
     for name, board in asked.items():
         whole = stacks.stack(name)
         device_class = catalog.device(board).device_class
-        without = left_out.stack_without(whole, board)
+        without = parameters().stack(whole, board)
         place = (device_class, "inference")
         assert without.ratios(*place) != whole.ratios(*place)
         assert without.log_sigmas(*place) != whole.log_sigmas(*place)
-        assert left_out.stack_without(whole, "epyc-7763") == whole
-    alone = left_out.stack_without(stacks.stack("tflite-edgetpu"), "edge-tpu")
+        assert parameters().stack(whole, "epyc-7763") == whole
+    alone = parameters().stack(stacks.stack("tflite-edgetpu"), "edge-tpu")
     assert alone.ratios("asic", "inference") == {}  # the only chip of its stack
 
 
 def test_spreads_without_a_board_are_of_the_others():
     shipped = shipped_evidence()["spreads"]
-    without = left_out.spreads_without("t4")
+    without = parameters().spreads("t4")
     assert set(without) == {place for place, entry in shipped.items() if entry["origins"] > 1}
     place = "gpu inference fp32 transformer"
     assert without[place]["origins"] == shipped[place]["origins"] - 1
@@ -61,11 +60,6 @@ def test_what_ships_knows_of_no_board_left_out():
     device = catalog.device("v100-sxm2-16gb")
     assert "no set fitted without" in choose(device, "spec").note
     stack = stacks.stack("pytorch")
-    assert left_out.stack_without(stack, device.name) == stack
-    assert left_out.older_stack_ratio("torch7 cudnn 5.1", "gtx-1080") == 1.0
-    shipped = shipped_evidence()["spreads"]
-    assert all(shipped[place] == entry for place, entry in left_out.spreads_without("t4").items())
-
-
-def test_the_folder_lies_beside_the_tools():
-    assert str(left_out.folder()).startswith(next(iter(tools.scoreboard.__path__)))
+    assert parameters().stack(stack, device.name) == stack
+    assert parameters().older_stack_ratio("torch7 cudnn 5.1", "gtx-1080") == 1.0
+    assert parameters().spreads("t4") is None
