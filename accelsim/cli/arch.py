@@ -11,6 +11,7 @@ import typer
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InvalidValueError
+from accelsim.option import argument, option
 
 if TYPE_CHECKING:
     from accelsim.cost.systolic.designs import ArrayDesign
@@ -37,23 +38,33 @@ def _group() -> None:
 @with_output
 def arch_sweep(
     output: ResultWriter,
-    model: str,
-    array: str = "16x16,32x32,64x64,128x128,256x256",
-    dataflow: str = "os,ws,is",
-    sram: str = "1024/1024/512",
-    bandwidth: str | None = None,
-    config: list[Path] | None = None,
-    count: str = "1",
-    clock_mhz: float = 1000.0,
-    batch: int = 1,
-    seq_len: int | None = None,
-    precision: str = "int8",
-    process_nm: float = 7.0,
-    memory: str = "HBM2",
-    pipelined: bool = False,
-    density: float = 1.0,
-    objectives: str | None = None,
-    everything: bool = False,
+    model: str = argument("Workload, or a SCALE-Sim topology (.csv).", "MODEL"),
+    array: str = option(
+        "Array shapes, such as 16x16,32x64.", "16x16,32x32,64x64,128x128,256x256", "RxC,..."
+    ),
+    dataflow: str = option("os, ws, is.", "os,ws,is", "D,..."),
+    sram: str = option(
+        "Scratchpad per operand, or inputs/weights/outputs, in KiB.", "1024/1024/512", "KIB,..."
+    ),
+    bandwidth: str | None = option("Of main memory, in GB/s; 100 if none.", metavar="GB/S,..."),
+    config: list[Path] | None = option(
+        "SCALE-Sim configuration, instead of array to --sram; repeatable.", metavar="FILE"
+    ),
+    count: str = option("Arrays per chip.", "1", "N,..."),
+    clock_mhz: float = option("Array clock.", 1000.0),
+    batch: int = option("Samples per pass.", 1),
+    seq_len: int | None = option("Input tokens per sequence."),
+    precision: str = option("Operands: int8, int16, bf16, fp16 or fp32.", "int8", "NAME"),
+    process_nm: float = option("Node of the chip.", 7.0),
+    memory: str = option("DDR3, DDR4, LPDDR4, GDDR6 or HBM2.", "HBM2", "NAME"),
+    pipelined: bool = option("Folds overlap their fills, as in TPUs.", False),
+    density: float = option(
+        "Non-zero share of structured sparse weights.", 1.0, flags="--weight-density"
+    ),
+    objectives: str | None = option(
+        "Of the Pareto front: latency, energy, area, elements, dram.", metavar="O,..."
+    ),
+    everything: bool = option("Show all designs, not only the best.", False, flags="--all"),
 ) -> None:
     """Latency, energy and area of MODEL on every combination of array, dataflow, scratchpad and
     bandwidth.
@@ -99,7 +110,7 @@ def arch_sweep(
 @with_output
 def arch_peaks(
     output: ResultWriter,
-    devices: list[str] | None = None,
+    devices: list[str] | None = argument("ASICs; all if none.", "DEVICE", None),
 ) -> None:
     """Quoted peaks of ASICs beside those derived from array, count and clock."""
     from accelsim.exploration.peaks import asic_peaks

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InvalidValueError
+from accelsim.option import argument, option
 
 if TYPE_CHECKING:
     from accelsim.capacity.breakeven import BreakevenPoint, DeploymentOption
@@ -27,20 +28,20 @@ _NOTE = (
 @with_output
 def breakeven(
     output: ResultWriter,
-    model: str,
-    reference: str = "a10",
-    fpga: str | None = None,
-    asic: str | None = None,
-    fpga_nre_usd: float = 0.0,
-    asic_nre_usd: float = 0.0,
-    reference_usd: float | None = None,
-    fpga_usd: float | None = None,
-    asic_usd: float | None = None,
-    demand_per_s: float = 1000.0,
-    life_years: float = 3.0,
-    usd_per_kwh: float = 0.10,
-    pue: float = 1.0,
-    batch: int | None = None,
+    model: str = argument("Workload name or file.", "MODEL"),
+    reference: str = option("Device one buys.", "a10", "DEVICE"),
+    fpga: str | None = option("FPGA board.", metavar="DEVICE"),
+    asic: str | None = option("Chip to develop, or like it.", metavar="DEVICE"),
+    fpga_nre_usd: float = option("Development of the FPGA design.", 0.0),
+    asic_nre_usd: float = option("Development of the chip, masks included.", 0.0),
+    reference_usd: float | None = option("Price of the reference; the profile's if left out."),
+    fpga_usd: float | None = option("Price of a board."),
+    asic_usd: float | None = option("Price of one more chip on its board."),
+    demand_per_s: float = option("Inferences per second of one demand.", 1000.0),
+    life_years: float = option("Years of service.", 3.0),
+    usd_per_kwh: float = option("Energy price.", 0.10),
+    pue: float = option("Power usage effectiveness of the site.", 1.0),
+    batch: int | None = option("Samples or sequences per batch."),
 ) -> None:
     """Volumes from which an FPGA design or a chip is cheaper than buying the reference, development
     included.

@@ -15,6 +15,7 @@ from accelsim.cli.options import with_help
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import check_report, command_text
 from accelsim.errors import InputError, InvalidValueError
+from accelsim.option import REQUIRED, option
 from accelsim.plain import Document
 
 if TYPE_CHECKING:
@@ -41,17 +42,21 @@ calibrate = typer.Typer(
 @with_help
 def calibrate_run(
     context: typer.Context,
-    device: str = "cpu",
-    threads: str = "",
-    dtypes: str = "",
-    budget: str = "6m",
-    out: Path | None = None,
-    resume: bool = False,
-    from_run: Path | None = None,
-    name: str = "",
-    despite_noise: bool = False,
-    report: Path | None = None,
-    force: bool = False,
+    device: str = option("cpu or cuda:N.", "cpu", "NAME"),
+    threads: str = option("Thread counts; 1 and all if left out.", "", "N,M"),
+    dtypes: str = option("As fp32,bf16; the fast ones if left out.", "", "NAMES"),
+    budget: str = option("Time to measure: 60s, 6m.", "6m", "TIME"),
+    out: Path | None = option(
+        "Folder for run and overlays; your configuration if left out.", metavar="DIR"
+    ),
+    resume: bool = option("Continue an interrupted run.", False),
+    from_run: Path | None = option(
+        "Fit this run file instead of measuring.", metavar="FILE", flags="--from"
+    ),
+    name: str = option("Device the run describes; needed for another machine's.", "", "DEVICE"),
+    despite_noise: bool = option("Fit although the machine was busy.", False),
+    report: Path | None = option("Also write a page (HTML): figures and data.", metavar="FILE"),
+    force: bool = option("Let --report replace a page.", False),
 ) -> None:
     """Measure this machine's operators and fit its cost model; then: accelsim calibrate check."""
     if context.invoked_subcommand is not None:
@@ -213,11 +218,13 @@ def _write_profile(profile: GpuProfile, folder: Path) -> Path:
 @calibrate.command("server")
 @with_help
 def calibrate_server(
-    benchmark: Path,
-    out: Path = Path("step_times.csv"),
-    max_batch_tokens: int = 8192,
-    force: bool = False,
-    report: Path | None = None,
+    benchmark: Path = option(
+        "JSON of vllm bench serve --save-result --save-detailed.", REQUIRED, "FILE", "--from"
+    ),
+    out: Path = option("CSV of step times to write.", Path("step_times.csv"), "FILE"),
+    max_batch_tokens: int = option("The server's max_num_batched_tokens.", 8192),
+    force: bool = option("Replace an existing file.", False),
+    report: Path | None = option("Also write a page (HTML): figures and data.", metavar="FILE"),
 ) -> None:
     """Step times of a server from its benchmark; then: accelsim serve --step-times FILE."""
     from accelsim.files.output import check_output
@@ -247,11 +254,13 @@ def calibrate_server(
 @calibrate.command("check")
 @with_help
 def calibrate_check(
-    out: Path | None = None,
-    budget: float = 1.0,
-    heap: str = "both",
-    report: Path | None = None,
-    force: bool = False,
+    out: Path | None = option(
+        "Folder for run and overlays; your configuration if left out.", metavar="DIR"
+    ),
+    budget: float = option("Time to spend on each model.", 1.0, flags="--seconds"),
+    heap: str = option("CPU: default, kept (the allocator keeps what is freed) or both.", "both"),
+    report: Path | None = option("Also write a page (HTML): figures and data.", metavar="FILE"),
+    force: bool = option("Let --report replace a page.", False),
 ) -> None:
     """Measure whole models against the frozen predictions; exits with 1 if the machine drifted."""
     from accelsim.calibration import check_run

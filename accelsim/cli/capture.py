@@ -8,18 +8,36 @@ from typing import Any
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InvalidValueError
+from accelsim.option import argument, option
 
 
 @with_output
 def capture(
     output: ResultWriter,
-    target: str,
-    training: bool = False,
-    optimizer: str | None = None,
-    merge_attention: bool = True,
-    precision: str | None = None,
-    name: str | None = None,
-    given: list[str] | None = None,
+    target: str = argument(
+        "pkg.module:factory; the factory returns (module, example inputs). Or FILE.onnx."
+    ),
+    training: bool = option("Capture a training step.", False),
+    optimizer: str | None = option(
+        "Of training: sgd, momentum, adam, adamw or lamb; adamw if none.", metavar="NAME"
+    ),
+    merge_attention: bool = option(
+        "Take attention that the module writes out for the fused kernel; eager PyTorch runs it "
+        "apart.",
+        True,
+        flags="--merge-attention/--no-merge-attention",
+    ),
+    precision: str | None = option(
+        "fp32, tf32, fp16, bf16, int8; quantised weights fp8, mxfp4, nvfp4, w8a8, w8a16, w4a16, "
+        "nf4, q4_k_m ... of llama.cpp; the published or usual one if none.",
+        metavar="NAME",
+    ),
+    name: str | None = option("Name of the workload; the factory's if left out."),
+    given: list[str] | None = option(
+        "Sizes of an input of an ONNX file, name=1x3x224x224; may be repeated.",
+        metavar="NAME=SIZES",
+        flags="--input",
+    ),
 ) -> None:
     """Capture a torch.nn.Module or an ONNX file without reading its weights; --out saves it for
     estimate and compare. A module is imported: its code runs, and Python files of the working

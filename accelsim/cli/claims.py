@@ -7,6 +7,7 @@ import typer
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InvalidValueError
+from accelsim.option import argument, option
 
 claims = typer.Typer(name="claims", help="List and run claims.", no_args_is_help=True)
 
@@ -51,8 +52,8 @@ def list_taxonomy(output: ResultWriter) -> None:
 @with_output
 def run_claims(
     output: ResultWriter,
-    names: list[str] | None = None,
-    all_claims: bool = False,
+    names: list[str] | None = argument("Claims to run.", "ID", None),
+    all_claims: bool = option("Run all claims.", False, flags="--all"),
 ) -> None:
     """Run claims and judge them: reproduced, refuted, conditional or not checkable."""
     from accelsim.claims.run import run_claim

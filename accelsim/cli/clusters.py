@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from accelsim.cli.result_writer import ResultWriter, with_output
+from accelsim.option import argument, option
 
 clusters = typer.Typer(
     name="clusters", help="List and show clusters of devices.", no_args_is_help=True
@@ -15,8 +16,8 @@ clusters = typer.Typer(
 @with_output
 def list_clusters(
     output: ResultWriter,
-    device: str | None = None,
-    nodes: bool = False,
+    device: str | None = option("Only of this device.", metavar="NAME"),
+    nodes: bool = option("Also single nodes, which are clusters of one.", False),
 ) -> None:
     """List all clusters with their tiers of links."""
     from accelsim.catalog.clusters import cluster, cluster_names, node_names
@@ -41,7 +42,7 @@ def list_clusters(
 @with_output
 def show_cluster(
     output: ResultWriter,
-    name: str,
+    name: str = argument("Cluster or node."),
 ) -> None:
     """Show one cluster: its node, its tiers, and every number with its kind and source."""
     from accelsim.catalog.clusters import cluster, cluster_sources

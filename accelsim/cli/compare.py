@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -10,6 +11,8 @@ from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InvalidValueError
+from accelsim.estimation.options import PriceChoice, RunOptions
+from accelsim.option import argument, option, seconds
 from accelsim.plain import Document
 
 if TYPE_CHECKING:
@@ -43,20 +46,33 @@ _MIXED_NOTE = (
 @with_output
 def compare(
     output: ResultWriter,
-    models: list[str],
-    devices: list[str] | None = None,
-    mode: list[str] | None = None,
-    device_file: list[Path] | None = None,
-    batches: str | None = None,
-    slo: str | None = None,
-    budget: float | None = None,
-    *,
-    keywords: Document,
+    run: RunOptions,
+    price: PriceChoice,
+    models: list[str] = argument("Workload names or files.", "MODEL"),
+    devices: list[str] | None = option(
+        "Devices, or the words cpu, gpu, fpga, tpu, asic, all.",
+        metavar="D,D,...",
+        flags="--devices -d",
+    ),
+    mode: list[str] | None = option(
+        "inference, training or both; may be repeated.", metavar="MODE"
+    ),
+    device_file: list[Path] | None = option(
+        "Device profile of yours (YAML or JSON).", metavar="FILE"
+    ),
+    batches: str | None = option("Batches to name the winners of inference at.", metavar="N,N,..."),
+    slo: float | None = option(
+        "Longest time of a batch, as 50ms; a line of the page, and who keeps it.",
+        metavar="TIME",
+        parse=seconds,
+    ),
+    budget: float | None = option(
+        "Most USD per 1,000 samples; a line of the page, and who keeps it.", metavar="USD"
+    ),
 ) -> None:
     """Compare models over devices; the best of each column is marked, and what cannot run says
     why.
     """
-    from accelsim.cli import serve_options as parse
     from accelsim.cli.selection import (
         chosen_batches,
         chosen_devices,
@@ -65,7 +81,7 @@ def compare(
     )
     from accelsim.estimation.compare import compare as compare_runs
 
-    limits = {"slo_s": parse.seconds("slo", slo), "budget_usd": budget}
+    limits = {"slo_s": slo, "budget_usd": budget}
     names, profiles = list(dict.fromkeys(models)), chosen_devices(devices or [], device_file or [])
     modes, sizes = chosen_modes(mode or ["inference"]), chosen_batches(batches or _BATCHES)
     has_winners = "inference" in modes and len(profiles) > 1
@@ -75,18 +91,17 @@ def compare(
     _refuse_devices_among(names)
     winners: list[tuple[BatchWinners, ...]] = []
     with progress_bar("comparing", unit="models", quiet=output.quiet) as told:
-        comparison = compare_runs(names, profiles, modes=modes, **keywords)
+        comparison = compare_runs(names, profiles, run, price, modes=modes)
         if has_winners:
             from accelsim.estimation.batch_winners import batch_winners
 
-            settings = {name: value for name, value in keywords.items() if name != "batch"}
             for place, name in enumerate(names):
                 told(place, len(names), f"{name} by batch")
-                winners.append(batch_winners(name, profiles, sizes, **settings))
+                winners.append(batch_winners(name, profiles, sizes, run, price))
     output.note(groups_note(devices or []))
 
     def operators(rows: Sequence[Document]) -> Operators:
-        return _operators_of_fronts(names, rows, profiles, keywords)
+        return _operators_of_fronts(names, rows, profiles, run)
 
     emit_comparison(output, comparison, winners, profiles, limits, operators)
 
@@ -95,11 +110,10 @@ def _operators_of_fronts(
     models: Sequence[str],
     rows: Sequence[Document],
     profiles: Sequence[DeviceProfile],
-    keywords: Document,
+    run: RunOptions,
 ) -> Operators:
     """Operators of each model and mode on the fastest devices of its front."""
     from accelsim.catalog import workloads as workload_catalog
-    from accelsim.estimation.options import options_and_price
     from accelsim.estimation.simulate import simulate
     from accelsim.report.comparison_page import pareto_front
     from accelsim.report.operators import OperatorRun
@@ -113,7 +127,7 @@ def _operators_of_fronts(
             groups.setdefault((row["workload"], row["mode"]), []).append(row)
     found: Operators = {}
     for (name, mode), own in groups.items():
-        options, _ = options_and_price(None, None, {**keywords, "mode": mode})
+        options = replace(run, mode=mode)
         front = sorted(pareto_front(own), key=lambda row: row["latency_s"])
         found[name, mode] = [
             OperatorRun(

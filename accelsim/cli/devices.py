@@ -10,6 +10,7 @@ import typer
 
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import AccelsimWarning, InputError, UnknownNameError
+from accelsim.option import argument, option
 from accelsim.plain import Document
 
 if TYPE_CHECKING:
@@ -27,8 +28,10 @@ _CHECK_COLUMNS = ("name", "valid", "problem")
 @with_output
 def list_devices(
     output: ResultWriter,
-    device_class: str | None = None,
-    vendor: str | None = None,
+    device_class: str | None = option(
+        "Only cpu, gpu, fpga or asic.", metavar="CLASS", flags="--class"
+    ),
+    vendor: str | None = option("Only this vendor's.", metavar="NAME"),
 ) -> None:
     """List all devices, this machine's own first."""
     from accelsim.catalog import detect_local_devices, is_of_class
@@ -73,7 +76,7 @@ def _readable_devices() -> tuple[list[DeviceProfile], list[str]]:
 @with_output
 def show_device(
     output: ResultWriter,
-    name: str,
+    name: str = argument("Device name, alias, slice, or the path of a profile."),
 ) -> None:
     """Show one device, every number with its kind and source."""
     from accelsim import catalog
@@ -89,7 +92,7 @@ def show_device(
 @with_output
 def validate_devices(
     output: ResultWriter,
-    files: list[Path] | None = None,
+    files: list[Path] | None = argument("Profiles; all known if none.", "[FILE]...", None),
 ) -> None:
     """Validate device profiles; exits with 2 if one is wrong, naming line and field."""
     from accelsim.report.listing import Listing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING
 from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InvalidValueError
-from accelsim.plain import Document
+from accelsim.estimation.options import PriceChoice, RunOptions, run_options
+from accelsim.option import argument, option
 
 if TYPE_CHECKING:
     from accelsim.estimation.batches import BatchCurve
@@ -22,42 +24,54 @@ if TYPE_CHECKING:
 @with_output
 def estimate(
     output: ResultWriter,
-    model: str,
-    device: str | None = None,
-    mode: str = "inference",
-    offer: str | None = None,
-    device_file: Path | None = None,
-    max_batch: bool = False,
-    batches: str | None = None,
-    operators: str = "10",
-    *,
-    keywords: Document,
+    run: RunOptions,
+    price: PriceChoice,
+    model: str = argument(
+        "Workload name, or a file: workload, captured module, ONNX, HF folder or config.json.",
+        "MODEL",
+    ),
+    device: str | None = option(
+        "Device, or a slice: epyc-7763@8vcpu.", metavar="NAME", flags="--device -d"
+    ),
+    mode: str = option("inference or training.", "inference", "MODE"),
+    offer: str | None = option(
+        "Price to use: provider/region/instance[:spot]; else the cheapest.", metavar="ID"
+    ),
+    device_file: Path | None = option(
+        "Device profile of yours, instead of --device.", metavar="FILE"
+    ),
+    max_batch: bool = option("The largest batch that fits.", False),
+    batches: str | None = option("A table of batches, with the knee.", metavar="N,N,..."),
+    operators: str = option("Operators to list, or all.", "10", "N"),
 ) -> None:
     """Estimate the time, energy, memory and cost of one model on one device."""
     from accelsim.estimation.estimate import estimate as estimate_run
 
+    run, price = replace(run, mode=mode), replace(price, offer=offer)
     profile = _profile(device, device_file)
     if max_batch or batches is not None:
-        _check_alone(batches, max_batch=max_batch, batch=keywords["batch"])
+        _check_alone(batches, max_batch=max_batch, batch=run.shape.batch)
     if batches is not None:
         _check_curve(operators)
-        _emit_curve(output, model, profile, batches, {**keywords, "mode": mode, "offer": offer})
+        _emit_curve(output, model, profile, batches, run, price)
         return
+    asked = run
     if max_batch:
-        keywords = keywords | {"batch": _largest(model, profile, {**keywords, "mode": mode})}
-    result = estimate_run(model, profile, mode=mode, offer=offer, **keywords)
+        from accelsim.estimation.batches import largest_batch
+
+        asked = run_options(run, {"batch": largest_batch(model, profile, run)})
+    result = estimate_run(model, profile, asked, price)
     if operators != "10":
-        result = _with_operators(result, model, profile, operators, {**keywords, "mode": mode})
+        result = _with_operators(result, model, profile, operators, asked)
 
     from accelsim.report.tables import estimate_view
 
     scalars = {key: value for key, value in result.figures().items() if key != "operators"}
-    asked = {**keywords, "mode": mode, "offer": offer}
     output.emit(
         result.to_dict(),
         partial(estimate_view, result, profile),
         rows=[scalars],
-        page=lambda: _page(model, result, profile, asked),
+        page=lambda: _page(model, result, profile, asked, price),
         chart=partial(_operator_bars, result),
     )
 
@@ -81,13 +95,14 @@ def _emit_curve(
     model: str,
     profile: DeviceProfile,
     batches: str,
-    keywords: Document,
+    run: RunOptions,
+    price: PriceChoice,
 ) -> None:
     from accelsim.cli.selection import chosen_batches
     from accelsim.estimation.batches import estimate_batches
     from accelsim.report.tables import batches_view
 
-    curve = estimate_batches(model, profile, chosen_batches(batches), **keywords)
+    curve = estimate_batches(model, profile, chosen_batches(batches), run, price)
     rows = [
         {name: value for name, value in e.figures().items() if name != "operators"}
         for e in curve.estimates
@@ -113,30 +128,17 @@ def _batch_bars(curve: BatchCurve) -> Bars:
     return Bars(f"{first.workload} on {first.device}", "throughput, 1/s", names, rates)
 
 
-def _largest(model: str, profile: DeviceProfile, keywords: Document) -> int:
-    from accelsim.estimation.batches import largest_batch
-    from accelsim.estimation.options import PriceKeywords
-
-    paid = PriceKeywords.__annotations__
-    of_run = {name: value for name, value in keywords.items() if name not in paid}
-    return largest_batch(model, profile, **of_run)
-
-
 def _with_operators(
-    result: Estimate, model: str, profile: DeviceProfile, count: str, keywords: Document
+    result: Estimate, model: str, profile: DeviceProfile, count: str, run: RunOptions
 ) -> Estimate:
     """The estimate with as many of its operators as asked for."""
-    from dataclasses import replace
-
-    from accelsim.estimation.options import options_and_price
     from accelsim.estimation.simulate import simulate
 
     if count != "all" and not (count.isascii() and count.isdigit()):
         raise InvalidValueError("--operators", count, "a whole number, or all")
     if not result.fits:
         return result
-    options, _ = options_and_price(None, None, keywords)
-    simulation = simulate(model, profile, options)
+    simulation = simulate(model, profile, run)
     most = None if count == "all" else int(count)
     return replace(result, operators=simulation.largest_operators(most))
 
@@ -158,16 +160,16 @@ def _profile(device: str | None, device_file: Path | None) -> DeviceProfile:
     return profile
 
 
-def _page(model: str, result: Estimate, profile: DeviceProfile, keywords: Document) -> Page:
+def _page(
+    model: str, result: Estimate, profile: DeviceProfile, options: RunOptions, price: PriceChoice
+) -> Page:
     from accelsim.estimation.batches import batch_curve, batch_knee
-    from accelsim.estimation.options import options_and_price
     from accelsim.estimation.simulate import simulate
     from accelsim.exploration.sensitivity.run import run_changes
     from accelsim.report import run_sections
     from accelsim.report.comparison_page import break_even_section
     from accelsim.report.run_page import run_page
 
-    options, price = options_and_price(None, None, keywords)
     if not result.fits:
         return run_page(result, profile, None, command_text())
     simulation = simulate(model, profile, options)

@@ -10,6 +10,7 @@ import typer
 
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InputError, UnknownNameError
+from accelsim.option import argument, option
 from accelsim.plain import Document
 
 if TYPE_CHECKING:
@@ -25,11 +26,13 @@ _PER_DEVICE = ("usd_per_device_hour", "usd_per_unit_hour")
 @with_output
 def list_offers(
     output: ResultWriter,
-    device: str | None = None,
-    provider: str | None = None,
-    region: str | None = None,
-    kind: str | None = None,
-    sort: str | None = None,
+    device: str | None = option("Only this device's.", metavar="NAME", flags="--device -d"),
+    provider: str | None = option("Only this provider's.", metavar="NAME"),
+    region: str | None = option("Only this region's.", metavar="CODE"),
+    kind: str | None = option(
+        "Only with a price of on-demand, spot, committed-1y, committed-3y.", metavar="KIND"
+    ),
+    sort: str | None = option("Column to sort by, such as usd_per_device_hour.", metavar="COLUMN"),
 ) -> None:
     """List offers: prices in USD per hour of an instance, and of one device (or vCPU) in it."""
     from accelsim import catalog
@@ -72,7 +75,10 @@ def _sorted(rows: Sequence[Document], column: str, columns: Sequence[str]) -> li
 @offers.command("import")
 @with_output
 def import_offers(
-    output: ResultWriter, source: str, prices: Path | None = None, as_of: str = ""
+    output: ResultWriter,
+    source: str = argument("CSV file of a price feed, or skypilot:DIR of its catalogue.", "SOURCE"),
+    prices: Path | None = option("Price file to write.", metavar="FILE"),
+    as_of: str = option("Date of prices that the feed gives none of.", "", "DATE"),
 ) -> None:
     """Clean a price feed into a price file of yours, and show what was refused or corrected."""
     from dataclasses import asdict

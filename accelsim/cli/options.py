@@ -1,23 +1,23 @@
-"""Flags and help of the commands' options: a table, whose rows commands take by parameter name.
+"""Flags of the commands, made from what their options say of themselves.
 
-``options.csv`` has a row per parameter of a command's function. Those of ``run`` are the options of
-a run and of its price, the fields of `RunOptions` and `PriceChoice` as `accelsim.estimate` takes
-them; several commands share them, so that their types and defaults stand in the table, too.
+A command's parameter is one flag, a class of options (a flag for each field that is an
+`accelsim.option.option`), or ``Annotated[Document, A, "x"]``: what was given of the fields of such
+a class, by name, without x.
 """
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import Field, fields, is_dataclass
+from functools import wraps
 from inspect import Parameter, Signature, signature
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-_RUN = "run"
-_TYPES = {kind.__name__: kind for kind in (int, float, str, bool)}
+from accelsim.option import REQUIRED, TYPES
+from accelsim.plain import Document
 
 
 def _devices(incomplete: str) -> list[str]:
@@ -50,60 +50,139 @@ _COMPLETIONS: Mapping[str, Callable[[str], list[str]]] = {
 }
 
 
-@cache
-def _table() -> Mapping[tuple[str, str], Mapping[str, str]]:
-    path = Path(__file__).with_name("options.csv")
-    with path.open(encoding="utf-8", newline="") as file:
-        return {(row["command"], row["parameter"]): row for row in csv.DictReader(file)}
-
-
-def described(command: str, parameter: Parameter) -> Parameter:
-    """A parameter with what the command line says of it.
-
-    Args:
-        command: Name of the command's function.
-        parameter: Its parameter, with a row of its own or with that of ``run``; as it is where it
-            has neither.
-    """
-    keyword, table = parameter.replace(kind=Parameter.KEYWORD_ONLY), _table()
-    row = table.get((command, parameter.name)) or table.get((_RUN, parameter.name))
-    if row is None:
-        return keyword
-    make = typer.Option if row["flags"] else typer.Argument
-    about = make(
-        *row["flags"].split(),
-        metavar=row["metavar"] or None,
-        help=row["help"],
-        autocompletion=_COMPLETIONS.get(parameter.name),
-    )
-    return keyword.replace(annotation=Annotated[parameter.annotation, about])
-
-
 def with_help(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command its options' help."""
-    own = signature(command, eval_str=True).parameters.values()
-    return with_options(command, [described(command.__name__, option) for option in own])
-
-
-def with_options(command: Callable[..., None], options: Sequence[Parameter]) -> Callable[..., None]:
-    """Let a command take these options."""
-    command.__annotations__ = {option.name: option.annotation for option in options}
-    command.__signature__ = Signature(options)  # type: ignore[attr-defined]
-    return command
-
-
-def run_parameters() -> list[Parameter]:
-    """Parameters of the options of a run."""
-    return [
-        _run_parameter(name, _TYPES[row["type"]], row["default"])
-        for (command, name), row in _table().items()
-        if command == _RUN
+    """Let a command take flags, of which the options that it asks for are made."""
+    asked = signature(command, eval_str=True).parameters
+    classes = {name: _classes(one.annotation) for name, one in asked.items()}
+    own = [name for name, kinds in classes.items() if not kinds]
+    listed = [
+        flag
+        for name, one in asked.items()
+        for flag in (
+            [_flag(name, one.annotation, one.default) if isinstance(one.default, Field) else one]
+            if name in own
+            else [
+                _flag(_name(entry), _type(kind, entry), entry)
+                for kind, entry in _entries(classes[name])
+                if _name(entry) not in {*own, *getattr(one.annotation, "__metadata__", ())}
+            ]
+        )
     ]
 
+    @wraps(command)
+    def run(**values: Any) -> None:
+        taken: Document = {}
+        others = {name: value for name, value in values.items() if name not in own}
+        for name, one in asked.items():
+            if not isinstance(one.default, Field) and not classes[name]:  # the parser's context
+                taken[name] = values[name]
+            elif not classes[name]:
+                taken[name] = _read(name, one.default, values[name])
+            elif isinstance(one.annotation, type):
+                taken[name] = _made(one.annotation, others)
+            else:
+                taken[name] = _given(classes[name], others)
+        command(**taken)
 
-def _run_parameter(name: str, kind: type, text: str) -> Parameter:
-    """One whose default the text is; None where it is empty."""
-    if kind is bool:
-        return Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=bool)
-    default = kind(text) if text else None
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind | None)
+    listed.sort(key=lambda flag: flag.name not in own)
+    flags = {one.name: one for one in reversed(listed)}  # the first of a name
+    parameters = [one for one in listed if flags[one.name] is one]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return run
+
+
+def _classes(annotation: Any) -> tuple[type, ...]:
+    """Classes of options that a parameter is made of."""
+    if isinstance(annotation, type) and is_dataclass(annotation):
+        return (annotation,)
+    return tuple(one for one in getattr(annotation, "__metadata__", ()) if isinstance(one, type))
+
+
+def _entries(kinds: Iterable[type]) -> Iterator[tuple[type, Field[Any]]]:
+    """Fields that are options, with the class that has them."""
+    for kind in kinds:
+        for entry in fields(kind):
+            if is_dataclass(entry.default_factory):
+                yield from _entries([entry.default_factory])
+            elif entry.metadata:
+                yield kind, entry
+
+
+def _name(entry: Field[Any]) -> str:
+    """Name of the parameter that a field is."""
+    flags = entry.metadata["flags"] or entry.name
+    return str(flags.split()[0].removeprefix("--").replace("-", "_"))
+
+
+def _type(kind: type, entry: Field[Any]) -> Any:
+    """Type of a flag's value; the first that the field may have."""
+    text = str(entry.type)
+    if entry.metadata["parse"]:
+        return str | None
+    first = text.partition(" ")[0]
+    found = TYPES.get(first) or vars(sys.modules[kind.__module__])[first]
+    return found | None if "None" in text else found
+
+
+def _flag(name: str, kind: Any, entry: Field[Any]) -> Parameter:
+    """A parameter that the parser makes a flag or an argument of."""
+    said = entry.metadata
+    flags = f"--{name.replace('_', '-')}" if said["flags"] is None else said["flags"]
+    about = (typer.Option if flags else typer.Argument)(
+        *flags.split(),
+        metavar=said["metavar"],
+        help=said["help"],
+        autocompletion=_COMPLETIONS.get(name),
+    )
+    default, form = entry.default, kind
+    if default is REQUIRED:
+        default = Parameter.empty
+    elif said["parse"]:
+        form = (list[str] if said["repeated"] else str) | None
+        default = ",".join(map(str, default)) or None if isinstance(default, tuple) else None
+    elif kind is bool and "/" not in flags:
+        default = False
+    return Parameter(
+        name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[form, about]
+    )
+
+
+def _read(name: str, entry: Field[Any], value: Any) -> Any:
+    """What a flag's value stands for."""
+    parse, scale = entry.metadata["parse"], entry.metadata["scale"]
+    if value is None:
+        return None
+    if isinstance(value, list) and parse:
+        return tuple(parse(name, one) for one in value)
+    return parse(name, value) if parse else value * scale if scale else value
+
+
+def _value(entry: Field[Any], values: Document) -> Any:
+    """What was given of a field; None for its default, and where an earlier parameter took it."""
+    name = _name(entry)
+    value = values.pop(name, None)
+    if isinstance(value, bool):
+        return not entry.default if value else None
+    return _read(name, entry, value)
+
+
+def _made(kind: type, values: Document) -> Any:
+    """Options of a class."""
+    given: Document = {}
+    for entry in fields(kind):
+        if is_dataclass(entry.default_factory):
+            given[entry.name] = _made(entry.default_factory, values)
+        elif entry.metadata and (value := _value(entry, values)) is not None:
+            given[entry.name] = value
+    return kind(**given)
+
+
+def _given(kinds: Iterable[type], values: Document) -> Document:
+    """What was given of the fields of classes, where it is not their default."""
+    found = {entry: _value(entry, values) for _, entry in _entries(kinds)}
+    return {
+        entry.name: value
+        for entry, value in found.items()
+        if value is not None and value != entry.default
+    }

@@ -9,10 +9,14 @@ import typer
 from accelsim.cli.options import with_help
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
+from accelsim.option import argument, option
 
 
 @with_output
-def plan(output: ResultWriter, scenario: Path) -> None:
+def plan(
+    output: ResultWriter,
+    scenario: Path = argument("Scenario (YAML or JSON); accelsim init writes one.", "FILE"),
+) -> None:
     """Recommend the cheapest fleet that carries a load within its latency, with runner-ups."""
     from accelsim.capacity.plan import plan as recommend
     from accelsim.report.capacity import capacity_view, fleet_rows
@@ -24,8 +28,8 @@ def plan(output: ResultWriter, scenario: Path) -> None:
 
 @with_help
 def init(
-    out: Path,
-    force: bool = False,
+    out: Path = argument("File to write.", "FILE"),
+    force: bool = option("Replace an existing file.", False),
 ) -> None:
     """Write a commented scenario to start from."""
     from accelsim.capacity.scenario import TEMPLATE

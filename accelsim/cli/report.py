@@ -11,6 +11,7 @@ from accelsim.cli.options import with_help
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import check_report, command_text
 from accelsim.errors import InputError
+from accelsim.option import REQUIRED, argument, option
 
 if TYPE_CHECKING:
     from accelsim.report.page import Page
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 @with_help
 def report(
-    results: list[Path],
-    out: Path,
-    force: bool = False,
+    results: list[Path] = argument("Files of --format json, or folders of a sweep.", "RESULT"),
+    out: Path = option("Page to write (HTML).", REQUIRED, "FILE"),
+    force: bool = option("Replace an existing file.", False),
 ) -> None:
     """Write one page from saved results: JSON of any command, or the folder of a sweep."""
     from accelsim.report.page import write_page

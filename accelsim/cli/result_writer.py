@@ -8,17 +8,18 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
-from inspect import signature
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from accelsim.cli import options as opt
+from accelsim.cli.options import with_help
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import check_report, command_text
 from accelsim.errors import InvalidValueError, OutputError
 from accelsim.frozen import frozen
+from accelsim.option import option
 from accelsim.report.formats import OutputFormat
 
 if TYPE_CHECKING:
@@ -37,21 +38,21 @@ _OTHER_FORMATS = frozenset(
 
 @frozen
 class ResultWriter:
-    """Writes one result.
+    """Writes one result."""
 
-    Attributes:
-        output_format: Table, JSON, CSV or Markdown.
-        out: File to write; None writes to standard output.
-        report: Page to write beside the result; None for none.
-        force: Whether an existing file may be replaced.
-        quiet: Whether notes are left out.
-    """
-
-    output_format: OutputFormat = OutputFormat.TABLE
-    out: Path | None = None
-    report: Path | None = None
-    force: bool = False
-    quiet: bool = False
+    output_format: OutputFormat = option(
+        "How the result is written.", OutputFormat.TABLE, flags="--format"
+    )
+    out: Path | None = option(
+        "Write the result to this new file, as its name ends: json, csv, md, html, png, else a "
+        "table.",
+        metavar="FILE",
+    )
+    report: Path | None = option(
+        "Also write a page (HTML): the decision, figures, their data and sources.", metavar="FILE"
+    )
+    force: bool = option("Let --out and --report replace an existing file.", False)
+    quiet: bool = option("Print nothing but the result.", False, flags="--quiet -q")
 
     def check(self) -> None:
         """Refuse a bad output path, or a missing library, before any work is done.
@@ -181,36 +182,26 @@ class ResultWriter:
 
 
 def with_output(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command its options' help, and the options that say where its result goes.
+    """Give a command its flags, and those that say where its result goes.
 
     Args:
-        command: Takes a `ResultWriter` as its first argument, whose path was checked. Its last
-            parameter may be ``keywords``: the options of a run, as `accelsim.estimate` takes them.
+        command: Takes a `ResultWriter` as its first argument, whose path was checked.
 
     Returns:
-        The command with ``--format``, ``--out``, ``--force`` and ``--quiet`` after its own options.
+        The command with ``--format``, ``--out``, ``--force`` and ``--quiet`` after its own flags.
     """
-    _, *own = signature(command, eval_str=True).parameters.values()
-    of_run = opt.run_parameters() if own and own[-1].name == "keywords" else []
-    if of_run:
-        own.pop()
-        of_run = [option for option in of_run if option.name not in {one.name for one in own}]
-    of_writer = signature(ResultWriter, eval_str=True).parameters
 
     @wraps(command)
     def run(**values: Any) -> None:
-        writer = _named_format(ResultWriter(**{name: values.pop(name) for name in of_writer}))
-        writer = _with_page(writer)
+        first, writer = values.popitem()
+        writer = _with_page(_named_format(writer))
         writer.check()
-        if of_run:
-            keywords = {option.name: values.pop(option.name) for option in of_run}
-            keywords["fused_attention"] = not keywords.pop("unfused_attention")
-            values["keywords"] = keywords
-        command(writer, **values)
+        command(**{first: writer}, **values)
 
-    parameters = [opt.described(command.__name__, option) for option in (*own, *of_run)]
-    parameters += [opt.described("output", option) for option in of_writer.values()]
-    return opt.with_options(run, parameters)
+    output, *own = signature(command, eval_str=True).parameters.values()
+    asked = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in (*own, output)]
+    run.__signature__ = Signature(asked)  # type: ignore[attr-defined]
+    return with_help(run)
 
 
 def _named_format(writer: ResultWriter) -> ResultWriter:

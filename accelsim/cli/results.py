@@ -9,6 +9,7 @@ import typer
 
 from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
+from accelsim.option import REQUIRED, argument, option
 from accelsim.plain import Document
 
 if TYPE_CHECKING:
@@ -26,7 +27,11 @@ _NAMED = ("workload", "device", "batch", "precision")
 @results.command("top")
 @with_output
 def top_results(
-    output: ResultWriter, folder: Path, by: str, count: int = 10, where: str = ""
+    output: ResultWriter,
+    folder: Path = argument("Folder of a sweep.", "DIR"),
+    by: str = option("Figure to be small; COLUMN:max to be large.", REQUIRED, "COLUMN"),
+    count: int = option("How many points.", 10, "N", "--count -n"),
+    where: str = option("Only points with these values.", "", "COLUMN=VALUE,..."),
 ) -> None:
     """The best points by one figure."""
     from accelsim.exploration.sweeps.results import points, points_at, top
@@ -37,7 +42,14 @@ def top_results(
 
 @results.command("pareto")
 @with_output
-def pareto_results(output: ResultWriter, folder: Path, objectives: str, where: str = "") -> None:
+def pareto_results(
+    output: ResultWriter,
+    folder: Path = argument("Folder of a sweep.", "DIR"),
+    objectives: str = option(
+        "Figures to be small, two at least; COLUMN:max to be large.", REQUIRED, "COLUMN,..."
+    ),
+    where: str = option("Only points with these values.", "", "COLUMN=VALUE,..."),
+) -> None:
     """The points that no other beats in all objectives at once."""
     from accelsim.exploration.sweeps.results import pareto, points, points_at
     from accelsim.report.sweep_page import drawn_places, pareto_page
@@ -57,12 +69,12 @@ def pareto_results(output: ResultWriter, folder: Path, objectives: str, where: s
 @with_output
 def pivot_results(
     output: ResultWriter,
-    folder: Path,
-    rows: str,
-    columns: str,
-    values: str,
-    how: str = "min",
-    where: str = "",
+    folder: Path = argument("Folder of a sweep.", "DIR"),
+    rows: str = option("Field of the rows.", REQUIRED, "COLUMN"),
+    columns: str = option("Field of the columns.", REQUIRED, "COLUMN"),
+    values: str = option("Figure shown.", REQUIRED, "COLUMN"),
+    how: str = option("Of several points in a cell: min, max, mean, median, count.", "min", "WAY"),
+    where: str = option("Only points with these values.", "", "COLUMN=VALUE,..."),
 ) -> None:
     """A table of one figure by two fields."""
     from accelsim.exploration.sweeps.results import pivot, points
@@ -75,7 +87,12 @@ def pivot_results(
 
 @results.command("diff")
 @with_output
-def diff_results(output: ResultWriter, before: Path, after: Path, tolerance: float = 1e-9) -> None:
+def diff_results(
+    output: ResultWriter,
+    before: Path = argument("Folder of a sweep.", "DIR"),
+    after: Path = argument("Folder of another.", "DIR"),
+    tolerance: float = option("Relative change up to which figures are equal.", 1e-9, "R"),
+) -> None:
     """Figures that two sweeps have different at the same points."""
     from accelsim.exploration.sweeps.results import diff, points
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from accelsim.cli.result_writer import ResultWriter, with_output
+from accelsim.option import argument
 from accelsim.report.formats import OutputFormat
 
 
 @with_output
-def schema(output: ResultWriter, name: str) -> None:
+def schema(
+    output: ResultWriter, name: str = argument("device, workload, scenario or sweep.", "KIND")
+) -> None:
     """Write the JSON Schema of a file: device, workload, scenario or sweep."""
     from dataclasses import replace
 

@@ -3,182 +3,184 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from accelsim.cli.entry import end_if_partial
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InvalidValueError
+from accelsim.estimation.options import PriceChoice, RunOptions
+from accelsim.frozen import frozen
+from accelsim.option import REQUIRED, argument, option, seconds
 from accelsim.plain import Document
+from accelsim.serving.loads.arrivals import Arrivals
+from accelsim.serving.options import PrefillOptions, ServingOptions
+from accelsim.serving.replicas.outages import OutagePolicy
 
 if TYPE_CHECKING:
     from accelsim.cli.progress import Report
     from accelsim.report.page import Page
-    from accelsim.serving.loads.arrivals import Arrivals
     from accelsim.serving.loads.requests import RequestColumns
     from accelsim.serving.result import ServingResult
     from accelsim.serving.steps.fitted_steps import FittedSteps
 
-_SHAPE_KEYWORDS = ("batch", "seq_len", "output_len", "steps")
+_SHAPE = ("batch", "seq_len", "output_len", "steps")
+
+
+def _spot(name: str, text: str) -> OutagePolicy:
+    """Losses of spot replicas as a mean time between them with the notice they get (``6h`` or
+    ``6h:30s``; two minutes where none is given).
+    """
+    between, _, notice = text.partition(":")
+    return OutagePolicy(seconds(name, between), seconds(name, notice or "2min"), is_spot=True)
+
+
+@frozen
+class Asked:
+    """What is asked of a load, and written of it."""
+
+    duration: float | None = option(
+        "Simulated time to draw requests for; instead of --requests.", metavar="SECONDS"
+    )
+    seed: int = option("Of the random numbers.", 0)
+    arrivals: Path | None = option(
+        "Trace of requests: CSV, JSON lines or JSON (Azure, Mooncake, vLLM's benchmark, "
+        "ShareGPT, or arrival_s, prompt_tokens, output_tokens); with --rate at that rate.",
+        metavar="FILE",
+    )
+    find: str | None = option(
+        "max-rate; or for --rate min-replicas, cheapest (ranks and replicas) or limits (batches,"
+        " memory), under the --slo targets.",
+        metavar="WHAT",
+    )
+    step_times: Path | None = option(
+        "Measured steps in place of predicted ones: a CSV of prefill_tokens, "
+        "prefill_context_sum, decode_count, decode_context_sum, s, J (see calibrate server).",
+        metavar="FILE",
+    )
+    requests_out: Path | None = option(
+        "Write a row per request to this CSV or Parquet file.", metavar="FILE"
+    )
+    trace: Path | None = option(
+        "Write the requests as a trace for Perfetto: waiting, prompt, further tokens.",
+        metavar="FILE",
+    )
+    failures: float | None = option(
+        "Mean time between failures of a replica, such as 500h.", metavar="TIME", parse=seconds
+    )
+    spot: OutagePolicy | None = option(
+        "Mean time until a spot replica is taken back, with its notice: 6h or 6h:30s.",
+        metavar="TIME",
+        parse=_spot,
+    )
+
+    def outages(self) -> OutagePolicy | None:
+        """How replicas are lost.
+
+        Raises:
+            InvalidValueError: If two ways are given.
+        """
+        if self.failures is None:
+            return self.spot
+        if self.spot is not None:
+            raise InvalidValueError("spot", self.spot.mean_time_s, "no value beside --failures")
+        return OutagePolicy(self.failures)
 
 
 @with_output
 def serve(
     output_writer: ResultWriter,
-    model: str,
-    device: str,
-    rate: float | None = None,
-    users: int | None = None,
-    requests: int | None = None,
-    duration: float | None = None,
-    process: str = "poisson",
-    cv: float = 2.0,
-    prompt: str | None = None,
-    output: str | None = None,
-    turns: int = 1,
-    seed: int = 0,
-    engine: str | None = None,
-    replicas: int = 1,
-    tp: int = 1,
-    pp: int = 1,
-    ep: int = 1,
-    cluster: str | None = None,
-    max_batch_tokens: int | None = None,
-    max_seqs: int | None = None,
-    memory_fraction: float | None = None,
-    batch_window: str | None = None,
-    router: str = "least-outstanding",
-    slo_ttft: str | None = None,
-    slo_tpot: str | None = None,
-    slo_e2e: str | None = None,
-    arrivals: Path | None = None,
-    find: str | None = None,
-    step_times: Path | None = None,
-    requests_out: Path | None = None,
-    trace: Path | None = None,
-    dp: int = 1,
-    prefill_device: str | None = None,
-    prefill_replicas: int = 1,
-    prefill_tp: int = 1,
-    kv_link: str | None = None,
-    pool: list[str] | None = None,
-    autoscale: str | None = None,
-    provisioning: str | None = None,
-    storage: str = "network",
-    failures: str | None = None,
-    spot: str | None = None,
-    max_outstanding: int | None = None,
-    preemption: str = "recompute",
-    host_cache: str | None = None,
-    speculate: str | None = None,
-    adapters: str | None = None,
-    *,
-    keywords: Document,
+    asked: Asked,
+    load: Annotated[Document, Arrivals],
+    options: ServingOptions,
+    prefill: PrefillOptions,
+    run: RunOptions,
+    price: PriceChoice,
+    model: str = argument("Workload name or file.", "MODEL"),
+    device: str = option("Device of every rank.", REQUIRED, "NAME", "--device -d"),
 ) -> None:
     """Simulate serving a load, request by request: times to tokens, rates, energy and cost."""
-    from accelsim.cli import serve_options as parse
     from accelsim.files.output import check_output
-    from accelsim.serving.loads.arrivals import Arrivals
-    from accelsim.serving.options import ServingOptions, SloTargets
-    from accelsim.serving.serve import serve as serve_load
 
-    slo = SloTargets(
-        parse.seconds("slo_ttft", slo_ttft),
-        parse.seconds("slo_tpot", slo_tpot),
-        parse.seconds("slo_e2e", slo_e2e),
-    )
-    options = ServingOptions(
-        engine=engine,
-        replicas=replicas,
-        tp=tp,
-        pp=pp,
-        ep=ep,
-        cluster=cluster,
-        max_batch_tokens=max_batch_tokens,
-        max_seqs=max_seqs,
-        memory_fraction=memory_fraction,
-        batch_window_s=parse.seconds("batch_window", batch_window),
-        router=router,
-        slo=slo,
-        dp=dp,
-        prefill=parse.prefill(prefill_device, prefill_replicas, prefill_tp, kv_link),
-        pools=tuple(parse.pool(text) for text in pool or ()),
-        autoscale=parse.autoscale(autoscale),
-        provisioning_s=parse.seconds("provisioning", provisioning),
-        storage=storage,
-        outages=parse.outages(failures, spot),
-        max_outstanding=max_outstanding,
-        preemption=preemption,
-        host_cache_bytes=parse.gigabytes("host_cache", host_cache),
-        speculation=parse.speculation(speculate),
-        adapters=parse.adapters(adapters),
-    )
-    for path in filter(None, (requests_out, trace)):
+    if prefill.device is not None:
+        options = replace(options, prefill=prefill)
+    elif prefill != PrefillOptions(replicas=prefill.replicas, tp=prefill.tp):
+        raise InvalidValueError("kv_link", prefill.link, "no value without --prefill-device")
+    options = replace(options, outages=asked.outages())
+    for path in filter(None, (asked.requests_out, asked.trace)):
         check_output(path, force=output_writer.force)
-    run = run_keywords(keywords)
-    steps = None if step_times is None else _measured_steps(step_times, device)
-    if arrivals is not None:
-        _check_alone(arrivals, users=users, duration=duration, find=find)
-        drawn = None if rate is None else Arrivals(rate_per_s=rate, process=process, cv=cv)
-        load: Arrivals | RequestColumns = _trace(output_writer, arrivals, requests, drawn, seed)
-    else:
-        if find == "max-rate" and rate is None and users is None:
-            rate = 1.0  # where the search starts
-        load = Arrivals(
-            rate_per_s=rate,
-            users=users,
-            requests=_count(requests, duration, rate),
-            process=process,
-            cv=cv,
-            turns=turns,
-            **_lengths(model, prompt, output),
-        )
-    if find is not None and isinstance(load, Arrivals):
-        from accelsim.serving.find import find as find_best
-
-        with progress_bar("searching", quiet=output_writer.quiet):
-            found = find_best(find, model, device, load, options, steps=steps, seed=seed, **run)
-        output_writer.note(found.sentence)
-        result = found.result
-    else:
-        total = load.requests if isinstance(load, Arrivals) else len(load)
-        with progress_bar("simulating", unit="requests", quiet=output_writer.quiet) as report:
-            result = serve_load(
-                model,
-                device,
-                load,
-                options,
-                steps=steps,
-                seed=seed,
-                progress=_told(report, total),
-                **run,
-            )
-    if requests_out is not None:
-        from accelsim.files.output import write_frame
-
-        write_frame(requests_out, result.to_requests(), force=output_writer.force)
-        output_writer.wrote(requests_out)
-    if trace is not None:
-        from accelsim.simulation.timeline import write_trace
-
-        write_trace(result.to_timeline(), trace, force=output_writer.force)
-        output_writer.wrote(trace, "; open it at https://ui.perfetto.dev")
-    asked = {"steps": steps, "seed": seed, **run}
+    check_no_sizes(run)
+    steps = None if asked.step_times is None else _measured_steps(asked.step_times, device)
+    requests = _load(output_writer, model, load, asked)
+    beside: Document = {"run": run, "price": price, "steps": steps, "seed": asked.seed}
+    question = (model, device, requests, options)
+    result = _answer(output_writer, question, asked.find, beside)
+    _write_files(output_writer, result, asked)
 
     def page() -> Page:
         from accelsim.exploration.sensitivity.load import load_changes
         from accelsim.report.formats import plain_values
         from accelsim.report.serving_page import serving_page
 
-        changes = []
-        if find is None:
-            changes = load_changes(model, device, load, options, result, **asked)
+        changes = load_changes(*question, result, **beside) if asked.find is None else []
         return serving_page(plain_values(result.to_dict()), command_text(), result, changes)
 
     _emit(output_writer, result, page)
     end_if_partial(result.warnings)
+
+
+def _load(
+    output_writer: ResultWriter, model: str, load: Document, asked: Asked
+) -> Arrivals | RequestColumns:
+    """The load that is asked for: drawn, or that of a trace."""
+    if asked.arrivals is not None:
+        _check_alone(
+            asked.arrivals, users=load.get("users"), duration=asked.duration, find=asked.find
+        )
+        drawn = {name: load[name] for name in ("rate_per_s", "process", "cv") if name in load}
+        rated = Arrivals(**drawn) if "rate_per_s" in load else None
+        return _trace(output_writer, asked.arrivals, load.get("requests"), rated, asked.seed)
+    if asked.find == "max-rate" and not {"rate_per_s", "users"} & load.keys():
+        load = {**load, "rate_per_s": 1.0}  # where the search starts
+    return Arrivals(**_lengths(model) | load | _count(asked.duration, load))
+
+
+def _answer(
+    output_writer: ResultWriter,
+    question: tuple[str, str, Arrivals | RequestColumns, ServingOptions],
+    find: str | None,
+    beside: Document,
+) -> ServingResult:
+    """The load as it is served, or the best way found."""
+    from accelsim.serving.find import find as find_best
+    from accelsim.serving.serve import serve as serve_load
+
+    _, _, load, _ = question
+    if find is not None and isinstance(load, Arrivals):
+        model, device, _, options = question
+        with progress_bar("searching", quiet=output_writer.quiet):
+            found = find_best(find, model, device, load, options, **beside)
+        output_writer.note(found.sentence)
+        return found.result
+    total = load.requests if isinstance(load, Arrivals) else len(load)
+    with progress_bar("simulating", unit="requests", quiet=output_writer.quiet) as report:
+        return serve_load(*question, progress=_told(report, total), **beside)
+
+
+def _write_files(output_writer: ResultWriter, result: ServingResult, asked: Asked) -> None:
+    if asked.requests_out is not None:
+        from accelsim.files.output import write_frame
+
+        write_frame(asked.requests_out, result.to_requests(), force=output_writer.force)
+        output_writer.wrote(asked.requests_out)
+    if asked.trace is not None:
+        from accelsim.simulation.timeline import write_trace
+
+        write_trace(result.to_timeline(), asked.trace, force=output_writer.force)
+        output_writer.wrote(asked.trace, "; open it at https://ui.perfetto.dev")
 
 
 def _told(report: Report, total: int) -> Callable[[int, float], None]:
@@ -252,38 +254,35 @@ def _emit(output_writer: ResultWriter, result: ServingResult, page: Callable[[],
     )
 
 
-def run_keywords(keywords: Document) -> Document:
-    """Options of the run without the sizes, which the load's requests have.
+def check_no_sizes(run: RunOptions) -> None:
+    """Refuse sizes, which the load's requests have.
 
     Raises:
         InvalidValueError: If a size is given.
     """
-    for name in _SHAPE_KEYWORDS:
-        if keywords[name] is not None:
+    for name in _SHAPE:
+        value = getattr(run.shape, name)
+        if value is not None:
             remedy = "Use --prompt and --output for lengths, --max-seqs for the batch."
-            raise InvalidValueError(name, keywords[name], "no value when serving", remedy)
-    return {name: value for name, value in keywords.items() if name not in _SHAPE_KEYWORDS}
+            raise InvalidValueError(name, value, "no value when serving", remedy)
 
 
-def _lengths(model: str, prompt: str | None, output: str | None) -> Document:
-    """Lengths as given; one item and no output for models that generate no tokens."""
+def _lengths(model: str) -> Document:
+    """One item and no output, for models that generate no tokens."""
     from accelsim.catalog import workloads as workload_catalog
 
-    given = {"prompt": prompt, "output": output}
-    found = {name: text for name, text in given.items() if text is not None}
-    if workload_catalog.workload(model).autoregressive:
-        return found
-    return {"prompt": "1", "output": "0"} | found
+    is_language = workload_catalog.workload(model).autoregressive
+    return {} if is_language else {"prompt": "1", "output": "0"}
 
 
-def _count(requests: int | None, duration: float | None, rate: float | None) -> int:
-    """Requests to draw.
+def _count(duration: float | None, load: Document) -> Document:
+    """Requests to draw in a time.
 
     Raises:
         InvalidValueError: If a duration stands beside a number of requests, or without a rate.
     """
     if duration is None:
-        return 1000 if requests is None else requests
-    if requests is not None or rate is None or duration <= 0:
+        return {}
+    if "requests" in load or "rate_per_s" not in load or duration <= 0:
         raise InvalidValueError("duration", duration, "seconds above 0, with --rate alone")
-    return max(1, round(duration * rate))
+    return {"requests": max(1, round(duration * load["rate_per_s"]))}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from accelsim.cli.result_writer import ResultWriter, with_output
+from accelsim.option import argument, option
 
 stacks = typer.Typer(name="stacks", help="List and show software stacks.", no_args_is_help=True)
 
@@ -13,7 +14,7 @@ stacks = typer.Typer(name="stacks", help="List and show software stacks.", no_ar
 @with_output
 def list_stacks(
     output: ResultWriter,
-    device: str | None = None,
+    device: str | None = option("Only those that run on this device.", metavar="NAME"),
 ) -> None:
     """List all stacks with their versions, what they run on, what they fuse and their spread."""
     from accelsim import catalog
@@ -35,7 +36,7 @@ def list_stacks(
 @with_output
 def show_stack(
     output: ResultWriter,
-    name: str,
+    name: str = argument("Stack, or stack@version."),
 ) -> None:
     """Show one stack: its versions, ways to run, layouts, ratios and spreads."""
     from accelsim.catalog.stacks import stack

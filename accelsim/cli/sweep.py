@@ -13,6 +13,7 @@ from accelsim.cli.entry import KEPT, terminable
 from accelsim.cli.options import with_help
 from accelsim.cli.report_file import check_report, command_text
 from accelsim.errors import InvalidValueError
+from accelsim.option import REQUIRED, argument, option, seconds
 
 if TYPE_CHECKING:
     from accelsim.cli.progress import Report
@@ -20,15 +21,21 @@ if TYPE_CHECKING:
 
 @with_help
 def sweep(
-    spec: Path,
-    out: str,
-    workers: int | None = None,
-    executor: str = "local",
-    report: Path | None = None,
-    slo: str | None = None,
-    budget: float | None = None,
-    force: bool = False,
-    quiet: bool = False,
+    spec: Path = argument("Sweep (YAML or JSON).", "SPEC"),
+    out: str = option("Folder of the results; gone on with.", REQUIRED, "DIR"),
+    workers: int | None = option("Processes; as many as CPUs if none."),
+    executor: str = option("local, or dask://HOST:PORT of a cluster.", "local", "WHERE"),
+    report: Path | None = option("Also write a page of the points (HTML).", metavar="FILE"),
+    slo: float | None = option(
+        "Longest time of a batch, as 50ms; a line of the page, and who keeps it.",
+        metavar="TIME",
+        parse=seconds,
+    ),
+    budget: float | None = option(
+        "Most USD per 1,000 samples; a line of the page, and who keeps it.", metavar="USD"
+    ),
+    force: bool = option("Let --report replace a page.", False),
+    quiet: bool = option("Print nothing but the result.", False, flags="--quiet -q"),
 ) -> None:
     """Answer all points of a sweep, kept as Parquet; run again, it goes on where it stopped."""
     from accelsim.cli.progress import progress_bar
@@ -57,15 +64,13 @@ def sweep(
     typer.echo(json_text(result.to_dict()))
 
 
-def _limits(slo: str | None, budget: float | None, report: Path | None) -> dict[str, float]:
+def _limits(slo: float | None, budget: float | None, report: Path | None) -> dict[str, float]:
     """Limits that a page draws as lines.
 
     Raises:
         InvalidValueError: If there is no page to draw them in.
     """
-    from accelsim.cli.serve_options import seconds
-
-    given = {"slo_s": seconds("slo", slo), "budget_usd": budget}
+    given = {"slo_s": slo, "budget_usd": budget}
     limits = {name: most for name, most in given.items() if most is not None}
     if limits and report is None:
         name, value = ("slo", slo) if slo else ("budget", budget)

@@ -5,51 +5,99 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from accelsim.cli.entry import end_if_partial
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InvalidValueError
+from accelsim.estimation.options import PriceChoice, RunOptions
+from accelsim.frozen import frozen
+from accelsim.option import argument, option
+from accelsim.plain import Document
+from accelsim.training.length import RunLength
 
 if TYPE_CHECKING:
-    from accelsim.plain import Document
     from accelsim.report.page import Page
     from accelsim.training.estimate import TrainingEstimate
-    from accelsim.training.length import RunLength
 
 _SECONDS_PER_HOUR = 3600.0
+
+
+@frozen
+class Setup:
+    """Where a model is trained, and at what price."""
+
+    cluster: str | None = option(
+        "Cluster or node; see: accelsim clusters list.", metavar="NAME", flags="--cluster -c"
+    )
+    device: str | None = option(
+        "Device, where no cluster is named.", metavar="NAME", flags="--device -d"
+    )
+    gpus: int | None = option(
+        "Devices; all of the cluster, or one, if left out.", flags="--gpus -n"
+    )
+    global_batch: int | None = option("Samples of an iteration.")
+    offer: str | None = option(
+        "Price to use: provider/region/instance[:spot]; else the cheapest.", metavar="ID"
+    )
+
+
+@frozen
+class PlanWords:
+    """Fields of a plan that are flags of their own."""
+
+    microbatch: int | None = option("Samples that a rank runs together.")
+    recompute: str | None = option(
+        "Activations computed again: none, selective or full.", metavar="HOW"
+    )
+    schedule: str | None = option(
+        "Of a pipeline: gpipe, 1f1b, interleaved, zb-h1, zb-v or dualpipe.", metavar="NAME"
+    )
+
+
+@frozen
+class Limits:
+    """What a run may take."""
+
+    deadline: float | None = option(
+        "Longest time of the whole run; a line of the page, and whether it is kept.",
+        metavar="HOURS",
+    )
+    budget: float | None = option(
+        "Most USD of the whole run; a line of the page, and whether it is kept.", metavar="USD"
+    )
 
 
 @with_output
 def train(
     output: ResultWriter,
-    model: str,
-    cluster: str | None = None,
-    device: str | None = None,
-    gpus: int | None = None,
-    plan: str | None = None,
-    search: bool = False,
-    global_batch: int | None = None,
-    microbatch: int | None = None,
-    recompute: str | None = None,
-    schedule: str | None = None,
-    tokens: float | None = None,
-    samples: float | None = None,
-    epochs: float | None = None,
-    epoch_samples: float | None = None,
-    mtbf: float | None = None,
-    checkpoint: float | None = None,
-    conditions: str = "",
-    trace: Path | None = None,
-    offer: str | None = None,
-    deadline: float | None = None,
-    budget: float | None = None,
-    *,
-    keywords: dict[str, Any],
+    setup: Annotated[Document, Setup],
+    plan_words: Annotated[Document, PlanWords],
+    amounts: Annotated[Document, RunLength],
+    most: Annotated[Document, Limits],
+    run: RunOptions,
+    price: PriceChoice,
+    model: str = argument(
+        "Workload name, or a file: workload, captured module, ONNX, HF folder or config.json.",
+        "MODEL",
+    ),
+    plan: str | None = option(
+        "Fields of the plan: dp, tp, sp, pp, cp, ep, etp, zero, chunks ...; dp takes what is left.",
+        metavar="dp=8,tp=4,...",
+    ),
+    search: bool = option("Find the best plan; fields of --plan stay.", False),
+    conditions: str = option(
+        "What else slows a run: straggler_fraction, loader_samples_per_s, network_share, "
+        "preemption_mtbf_s, evaluation_s ...",
+        "",
+        "pue=1.2,...",
+    ),
+    trace: Path | None = option("Write the iteration as a trace for Perfetto.", metavar="FILE"),
 ) -> None:
     """Estimate training on many devices: one plan, or the best one found."""
     from accelsim.files.output import check_output
@@ -57,41 +105,18 @@ def train(
     from accelsim.training.length import parse_conditions
 
     around, of_length = parse_conditions(conditions)
-    words = _words(
-        plan,
-        microbatch=microbatch,
-        recompute=recompute,
-        schedule=schedule,
-        lora_rank=keywords.pop("lora_rank"),
-    )
-    amounts = {
-        "tokens": tokens,
-        "samples": samples,
-        "epochs": epochs,
-        "epoch_samples": epoch_samples,
-        "mtbf_s": None if mtbf is None else mtbf * _SECONDS_PER_HOUR,
-        "checkpoint_s": checkpoint,
-        **of_length,
-    }
+    training = run.training
+    words = _words(plan, **plan_words, lora_rank=training.lora_rank)
+    run = replace(run, training=replace(training, lora_rank=None))
     if trace is not None:
         check_output(trace, force=output.force)
-    length = _length(amounts | {"deadline": deadline, "budget": budget})
+    length = _length(amounts | of_length, most)
     limits = {
-        "deadline_s": None if deadline is None else deadline * _SECONDS_PER_HOUR,
-        "budget_usd": budget,
+        "deadline_s": most["deadline"] * _SECONDS_PER_HOUR if "deadline" in most else None,
+        "budget_usd": most.get("budget"),
     }
-    ask = partial(
-        estimate_training,
-        model,
-        cluster=cluster,
-        device=device,
-        gpus=gpus,
-        global_batch=global_batch,
-        length=length,
-        conditions=around,
-        offer=offer,
-        **keywords,
-    )
+    price = replace(price, offer=setup.pop("offer", None))
+    ask = partial(estimate_training, model, run, price, length=length, conditions=around, **setup)
     with progress_bar("search", unit="groups", quiet=output.quiet or not search) as report:
         is_kept = trace is not None or output.report is not None
         result = ask(plan=words, search=search, record=is_kept, report=report)
@@ -113,7 +138,7 @@ def train(
         document,
         lambda: training_view(result, asked),
         rows=[row],
-        page=lambda: _page(document, result, ask, (cluster, length), limits),
+        page=lambda: _page(document, result, ask, (setup.get("cluster"), length), limits),
     )
     end_if_partial(result.warnings)
 
@@ -156,26 +181,22 @@ def _words(plan: str | None, **options: Any) -> str:
     return ",".join(words)
 
 
-def _length(amounts: dict[str, float | None]) -> RunLength | None:
+def _length(amounts: Document, most: Document) -> RunLength | None:
     """The length of the run; None where only an iteration is asked.
 
     Raises:
         InvalidValueError: If failures, checkpoints or limits are given without a length, or a limit
             is no number above 0.
     """
-    from accelsim.training.length import RunLength
-
-    if all(amounts[name] is None for name in ("tokens", "samples", "epochs")):
-        for name, amount in amounts.items():
-            if amount is not None:
-                allowed = "no value without --tokens, --samples or --epochs"
-                raise InvalidValueError(name, amount, allowed)
+    if not amounts.keys() & {"tokens", "samples", "epochs"}:
+        for name, amount in (amounts | most).items():
+            allowed = "no value without --tokens, --samples or --epochs"
+            raise InvalidValueError(name, amount, allowed)
         return None
-    for name in ("deadline", "budget"):
-        most = amounts.pop(name)
-        if most is not None and not 0 < most < math.inf:
-            raise InvalidValueError(name, most, "a finite number above 0")
-    return RunLength(**amounts)  # type: ignore[arg-type]
+    for name, limit in most.items():
+        if not 0 < limit < math.inf:
+            raise InvalidValueError(name, limit, "a finite number above 0")
+    return RunLength(**amounts)
 
 
 def _write_trace(timeline: Any, path: Path, output: ResultWriter) -> None:

@@ -14,6 +14,7 @@ from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.cli.score_files import REPORT_NAME, ScoreFiles
 from accelsim.errors import InputError, InvalidValueError, UnknownNameError
+from accelsim.option import argument, option
 from accelsim.plain import Values
 
 if TYPE_CHECKING:
@@ -32,15 +33,29 @@ _NOTE = (
 @with_output
 def validate(
     output: ResultWriter,
-    suites: list[str] | None = None,
-    data: Path | None = None,
-    tier: str = "best",
-    rows: Path | None = None,
-    groups: bool = False,
-    publish: Path | None = None,
-    plots: Path | None = None,
-    check: bool = False,
-    resume: bool = False,
+    suites: list[str] | None = argument(
+        "Suites to score; all that find their tables if none.", "SUITE", None
+    ),
+    data: Path | None = option(
+        "Folder of measured tables; those that ship with accelsim if left out.", metavar="DIR"
+    ),
+    tier: str = option(
+        "Parameters to predict with: best, spec, fitted or measured.", "best", "TIER"
+    ),
+    rows: Path | None = option("Also write every row to this new CSV file.", metavar="FILE"),
+    groups: bool = option("Show every device and operator or model.", False),
+    publish: Path | None = option(
+        "Also write ACCURACY.md, ACCURACY.json and EVIDENCE.json to this folder.", metavar="DIR"
+    ),
+    plots: Path | None = option(
+        "Also draw predicted against measured, as pages in this folder.", metavar="DIR"
+    ),
+    check: bool = option(
+        "Exit with 1 if a figure is worse than the report that ships with accelsim.", False
+    ),
+    resume: bool = option(
+        "Take over the suites that an interrupted run with the same --publish finished.", False
+    ),
 ) -> None:
     """Score predictions on measured tables: errors, ranking, intervals, and the plain roofline
     beside them.
@@ -80,7 +95,7 @@ def validate(
 @with_output
 def accuracy(
     output: ResultWriter,
-    device: str | None = None,
+    device: str | None = option("Only this device.", metavar="NAME", flags="--device -d"),
 ) -> None:
     """Show how accurate this version of accelsim was found to be, per suite or for one device."""
     from accelsim import catalog

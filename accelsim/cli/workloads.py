@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from accelsim.cli.result_writer import ResultWriter, with_output
+from accelsim.option import argument, option
 
 if TYPE_CHECKING:
     from accelsim.workloads.model import Workload
@@ -21,7 +22,7 @@ workloads = typer.Typer(
 @with_output
 def list_workloads(
     output: ResultWriter,
-    task: str | None = None,
+    task: str | None = option("Only this task.", metavar="NAME"),
 ) -> None:
     """List all workloads with their published parameter counts."""
     from accelsim.catalog.workloads import workload, workload_names
@@ -37,8 +38,8 @@ def list_workloads(
 @with_output
 def show_workload(
     output: ResultWriter,
-    name: str,
-    operators: bool = False,
+    name: str = argument("Workload name, alias or file."),
+    operators: bool = option("Also show its layers, by group and kind.", False),
 ) -> None:
     """Show one workload: its size at the default run, and published figures beside ours."""
     from accelsim.catalog.workloads import workload
@@ -53,7 +54,7 @@ def show_workload(
 @with_output
 def validate_workloads(
     output: ResultWriter,
-    files: list[Path] | None = None,
+    files: list[Path] | None = argument("Files; all known if none.", "[FILE]...", None),
 ) -> None:
     """Check workloads against the figures published of them; exits with 2 if one differs."""
     from accelsim.report.workloads import check_figures, checks_table

@@ -15,6 +15,7 @@ from accelsim.economics.price import PriceBook, parse_discounts
 from accelsim.errors import InvalidValueError, OverBudgetError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
+from accelsim.option import option
 
 
 @checked
@@ -25,21 +26,22 @@ class PriceChoice:
     Attributes:
         offer: Offer to use, ``provider/region/instance[:kind]``; the cheapest that matches the
             other fields where None.
-        usd_per_hour: Own price of the device, instead of an offer.
-        provider: Only offers of this provider.
-        region: Only offers of this region.
-        kind: Price kind: on_demand, spot, ...; on_demand where None.
-        discounts: What providers take off their list prices, ``aws=20%,gcp=0.1``.
-        max_usd_per_hour: Most that one device may cost; dearer ones are refused.
     """
 
     offer: str | None = None
-    usd_per_hour: float | None = None
-    provider: str | None = None
-    region: str | None = None
-    kind: str | None = None
-    discounts: str | None = None
-    max_usd_per_hour: float | None = None
+    usd_per_hour: float | None = option("Own price of the device, instead of an offer's.")
+    provider: str | None = option("Only offers of this provider.", metavar="NAME")
+    region: str | None = option(
+        "Only offers of this region, or of a pattern: eu-*.", metavar="NAME"
+    )
+    kind: str | None = option(
+        "Price kind: on-demand, spot, committed-1y, committed-3y; on-demand if none.",
+        metavar="KIND",
+    )
+    discounts: str | None = option(
+        "Discounts of providers on their list prices: aws=20%,gcp=10%.", metavar="P=X,..."
+    )
+    max_usd_per_hour: float | None = option("Most that one device may cost per hour.")
 
 
 class PriceKeywords(TypedDict, total=False):

@@ -14,7 +14,13 @@ from typing import Unpack
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.compare import compare, tied_devices
 from accelsim.estimation.estimate import Estimate
-from accelsim.estimation.options import EstimateKeywords, of_mode, options_and_price
+from accelsim.estimation.options import (
+    EstimateKeywords,
+    PriceChoice,
+    RunOptions,
+    of_mode,
+    options_and_price,
+)
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.workloads.model import Workload
@@ -61,6 +67,8 @@ def batch_winners(
     workload: str | Workload,
     devices: Iterable[str | DeviceProfile],
     batches: Sequence[int] = DEFAULT_BATCHES,
+    options: RunOptions | None = None,
+    price: PriceChoice | None = None,
     **keywords: Unpack[EstimateKeywords],
 ) -> tuple[BatchWinners, ...]:
     """The winners of inference at each batch.
@@ -69,7 +77,9 @@ def batch_winners(
         workload: Name or workload.
         devices: Names or profiles.
         batches: Samples per iteration, in the order wanted.
-        keywords: What else runs and what it costs; batch and mode are set here.
+        options: What runs; batch and mode are set here.
+        price: What it costs.
+        keywords: Fields of either, in place of theirs.
 
     Raises:
         InputError: If a name, batch or setting is wrong.
@@ -77,11 +87,11 @@ def batch_winners(
     if not batches:
         raise InvalidValueError("batches", list(batches), "at least one batch")
     listed = list(devices)
-    options, price = options_and_price(None, None, keywords)
-    options = of_mode(options, "inference")
+    asked, paid = options_and_price(options, price, keywords)
+    asked = of_mode(asked, "inference")
     found = []
     for batch in batches:
-        rows = compare(workload, listed, options, price, batch=batch).rows
+        rows = compare(workload, listed, asked, paid, batch=batch).rows
         done = [row.estimate for row in rows if row.estimate is not None and row.reason is None]
         best = (_best(done, column, sign) for column, sign in _FIGURES)
         name = rows[0].workload if rows else str(workload)

@@ -13,7 +13,14 @@ from typing import Any, Unpack
 
 from accelsim.errors import InputError, InvalidValueError
 from accelsim.estimation.estimate import Estimate, estimate
-from accelsim.estimation.options import EstimateKeywords, PriceChoice, RunOptions, options_and_price
+from accelsim.estimation.options import (
+    EstimateKeywords,
+    PriceChoice,
+    RunKeywords,
+    RunOptions,
+    options_and_price,
+    run_options,
+)
 from accelsim.estimation.passes import run_passes
 from accelsim.estimation.run import ResolvedRun, resolve
 from accelsim.frozen import frozen
@@ -80,7 +87,7 @@ def largest_batch(
     workload: str | Path | Workload,
     device: str | DeviceProfile,
     options: RunOptions | None = None,
-    **keywords: Any,
+    **keywords: Unpack[RunKeywords],
 ) -> int:
     """The largest batch whose memory the device has; 1 where not even that fits.
 
@@ -93,9 +100,9 @@ def largest_batch(
     Raises:
         InputError: If a name or setting is wrong.
     """
-    accumulation = keywords.pop("accumulation", None)
-    run = resolve(workload, device, options, **keywords | {"batch": 1, "accumulation": None})
-    parts = accumulation or 1
+    asked = run_options(options, keywords)
+    run = resolve(workload, device, asked, batch=1, accumulation=None)
+    parts = asked.training.accumulation or 1
     return parts * _largest_part(run, _LARGEST // parts)
 
 

@@ -18,6 +18,7 @@ from accelsim.dtype import Precision
 from accelsim.economics.device_price import PriceChoice, PriceKeywords
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
+from accelsim.option import option
 from accelsim.plain import Values
 from accelsim.workloads.options import ModelOptions
 
@@ -39,42 +40,32 @@ __all__ = [
 @checked
 @frozen
 class RunShape:
-    """Sizes of a run; the workload's own where None.
+    """Sizes of a run; the workload's own where None."""
 
-    Attributes:
-        batch: Samples or sequences per iteration, >= 1.
-        seq_len: Input tokens per sequence.
-        output_len: Tokens generated per sequence; 0 runs one forward pass.
-        image_size: Side of the image, pixels.
-        steps: Denoising steps of an image, of diffusion models.
-    """
-
-    batch: int | None = None
-    seq_len: int | None = None
-    output_len: int | None = None
-    image_size: int | None = None
-    steps: int | None = None
+    batch: int | None = option("Samples or sequences per batch.")
+    seq_len: int | None = option("Input tokens per sequence.")
+    output_len: int | None = option("Tokens generated per sequence; 0 for one forward pass.")
+    image_size: int | None = option("Side of the image, in pixels.")
+    steps: int | None = option("Denoising steps of an image, of diffusion models.")
 
 
 @checked
 @frozen
 class TrainingOptions:
-    """How a model is trained.
+    """How a model is trained."""
 
-    Attributes:
-        optimizer: sgd, momentum, adam, adamw or lamb; adamw where None.
-        accumulation: Parts the batch is split into, one after the other, before the optimizer's
-            step; must divide the batch.
-        recompute: Activation checkpointing: "full" keeps each layer's input and runs the layer
-            again, "selective" what attention without a fused kernel keeps; "none" where None.
-        lora_rank: Rank of adapters that are trained in place of the weights, which stay as they
-            are; all weights are trained where None.
-    """
-
-    optimizer: str | None = None
-    accumulation: int | None = None
-    recompute: str | None = None
-    lora_rank: int | None = None
+    optimizer: str | None = option(
+        "Of training: sgd, momentum, adam, adamw or lamb; adamw if none.", metavar="NAME"
+    )
+    accumulation: int | None = option(
+        "Of training: parts of the batch before the optimizer's step."
+    )
+    recompute: str | None = option(
+        "Of training: activation checkpointing: none, selective or full.", metavar="HOW"
+    )
+    lora_rank: int | None = option(
+        "Of training: rank of adapters that are trained in place of the weights."
+    )
 
 
 @checked
@@ -87,21 +78,23 @@ class RunOptions:
         model: How the model is represented and issued.
         shape: Sizes.
         training: How it is trained; of mode "training".
-        host: Device that runs operators the other cannot, with transfers charged; None refuses
-            them.
-        tier: "best" takes the best parameters the device has, "fitted" insists on its overlay,
-            "spec" takes the class-wide ones.
-        heap: "default", or "kept" where the memory allocator keeps what is freed (jemalloc,
-            tcmalloc, glibc told so) and nothing page-faults; for CPUs with a calibration.
     """
 
     mode: str = "inference"
     model: ModelOptions = field(default_factory=ModelOptions)
     shape: RunShape = field(default_factory=RunShape)
     training: TrainingOptions = field(default_factory=TrainingOptions)
-    host: str | DeviceProfile | None = None
-    tier: str = "best"
-    heap: str = "default"
+    host: str | DeviceProfile | None = option(
+        "Device that runs operators the other cannot; transfers are charged.", metavar="DEVICE"
+    )
+    tier: str = option(
+        "Parameters: best (fitted where there are any), spec or fitted.", "best", "TIER"
+    )
+    heap: str = option(
+        "Memory of a calibrated CPU: default, or kept where the allocator keeps what is freed.",
+        "default",
+        "HOW",
+    )
 
 
 class RunKeywords(TypedDict, total=False):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any
 
 from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
+from accelsim.option import gigabytes, of_parts, of_words, option, seconds
 from accelsim.serving.replicas.autoscaling import ScalingPolicy
 from accelsim.serving.replicas.outages import OutagePolicy
 
@@ -28,15 +29,21 @@ class SloTargets:
     """What counts as served well; None asks for nothing.
 
     Attributes:
-        ttft_s: Longest time to the first token.
-        tpot_s: Longest mean time per further token.
-        e2e_s: Longest time from arrival to the last token.
         attainment_fraction: Share of the requests that must meet all of them.
     """
 
-    ttft_s: float | None = None
-    tpot_s: float | None = None
-    e2e_s: float | None = None
+    ttft_s: float | None = option(
+        "Longest time to the first token: 500ms, 2s.",
+        metavar="TIME",
+        flags="--slo-ttft",
+        parse=seconds,
+    )
+    tpot_s: float | None = option(
+        "Longest mean time per further token.", metavar="TIME", flags="--slo-tpot", parse=seconds
+    )
+    e2e_s: float | None = option(
+        "Longest time to the last token.", metavar="TIME", flags="--slo-e2e", parse=seconds
+    )
     attainment_fraction: float = 0.9
 
     def __post_init__(self) -> None:
@@ -65,19 +72,21 @@ class SloTargets:
 
 @frozen
 class PrefillOptions:
-    """Replicas that compute prompts alone and send the caches to those that generate.
+    """Replicas that compute prompts alone and send the caches to those that generate."""
 
-    Attributes:
-        device: Their device; that of the others where None.
-        replicas: How many.
-        tp: Ranks of each that share heads and columns.
-        link: Link of the catalogue that each rank's part of a cache leaves by.
-    """
-
-    device: str | None = None
-    replicas: int = 1
-    tp: int = 1
-    link: str = "infiniband-ndr"
+    device: str | None = option(
+        "Compute prompts apart on replicas of this device; caches move to the others.",
+        metavar="NAME",
+        flags="--prefill-device",
+    )
+    replicas: int = option("How many of them.", 1, flags="--prefill-replicas")
+    tp: int = option("Ranks of each of them.", 1, flags="--prefill-tp")
+    link: str = option(
+        "Link of the catalogue that caches move over (infiniband-ndr if none).",
+        "infiniband-ndr",
+        "NAME",
+        "--kv-link",
+    )
 
     def __post_init__(self) -> None:
         """Refuse counts out of range.
@@ -176,69 +185,120 @@ class Adapters:
         _check_counts(self, ("count", "rank"))
 
 
+def _pool(name: str, text: str) -> PoolOptions:
+    """A pool as ``device=l4,replicas=4,model=llama-3.2-1b,share=0.3``."""
+    form = "key=value pairs with device, and any of replicas, model, share, tp, engine"
+    parts = (part.partition("=") for part in text.split(","))
+    words = {"share_fraction" if key == "share" else key: word for key, _, word in parts}
+    return of_words(PoolOptions, words, name, text, form)
+
+
 @checked
 @frozen
 class ServingOptions:
     """How a model is served; the engine's own way where None.
 
     Attributes:
-        engine: vllm, sglang, tensorrt-llm or static; ``name@version`` for one that is not the
-            newest. vllm for language models, static for others where None.
-        replicas: Copies of the model.
-        tp: Ranks that share heads and columns.
-        pp: Pipeline stages.
-        ep: Ranks that share the experts.
-        cluster: What joins the ranks; one of the device's nodes where None.
-        max_batch_tokens: Tokens of a step.
-        max_seqs: Sequences, or items of a batch, at once.
-        memory_fraction: The engine's share of the memory (vLLM's gpu_memory_utilization).
         prefix_cache: Whether requests share cached prefixes.
         step_overhead_s: Host time per step.
-        batch_window_s: Of static batches: longest that the first request waits for others.
-        router: Which replica takes a request (`routers.ROUTERS`).
         slo: What counts as served well.
-        dp: Copies of the attention in one replica, each with requests of its own; experts are
-            shared among all of its devices.
-        host_cache_bytes: Host memory of a replica for caches that leave the device: of sequences
-            put back where they are swapped, else of prefixes.
-        preemption: What becomes of the cache of a sequence that is put back: "recompute" or "swap"
-            to the host.
-        speculation: Tokens guessed ahead; None for none.
-        adapters: Low-rank adapters; None for none.
         prefill: Replicas that compute prompts alone; None where all do all.
-        pools: Further replicas.
-        max_outstanding: Requests at every replica from which on more are refused.
-        autoscale: When replicas come and go; None for a fixed number.
-        provisioning_s: Time to get a device; the usual one where None.
-        storage: Where weights are loaded from, in ``calibration/class/cold_start.yaml``.
         outages: How replicas fail or are taken back; None for never.
     """
 
-    engine: str | None = None
-    replicas: int = 1
-    tp: int = 1
-    pp: int = 1
-    ep: int = 1
-    cluster: str | None = None
-    max_batch_tokens: int | None = None
-    max_seqs: int | None = None
-    memory_fraction: float | None = None
+    engine: str | None = option(
+        "vllm, sglang, tensorrt-llm or static; name@version for one that is not the newest.",
+        metavar="NAME",
+    )
+    replicas: int = option("Copies of the model.", 1)
+    tp: int = option("Ranks that share heads and columns.", 1)
+    pp: int = option("Pipeline stages.", 1)
+    ep: int = option("Ranks that share the experts.", 1)
+    cluster: str | None = option(
+        "What joins the ranks; one of the device's nodes if none.", metavar="NAME"
+    )
+    max_batch_tokens: int | None = option("Tokens of a step; the engine's if none.")
+    max_seqs: int | None = option("Sequences, or items of a batch, at once; the engine's if none.")
+    memory_fraction: float | None = option(
+        "The engine's share of the memory.", flags="--gpu-memory-utilization"
+    )
     prefix_cache: bool | None = None
     step_overhead_s: float | None = None
-    batch_window_s: float | None = None
-    router: str = "least-outstanding"
-    slo: SloTargets = SloTargets()
-    dp: int = 1
-    host_cache_bytes: float = 0.0
-    preemption: str = "recompute"
-    speculation: Speculation | None = None
-    adapters: Adapters | None = None
+    batch_window_s: float | None = option(
+        "Of static batches: longest wait for others (5ms).",
+        metavar="TIME",
+        flags="--batch-window",
+        parse=seconds,
+    )
+    router: str = option(
+        "round-robin, random, least-outstanding, least-kv or prefix-aware.",
+        "least-outstanding",
+        "NAME",
+    )
+    slo: SloTargets = field(default_factory=SloTargets)
+    dp: int = option(
+        "Copies of the attention in one replica, each with its own requests; experts are shared "
+        "by all its devices.",
+        1,
+    )
+    host_cache_bytes: float = option(
+        "Host memory of a replica for caches that leave the device, such as 64GB.",
+        0.0,
+        "SIZE",
+        "--host-cache",
+        parse=gigabytes,
+    )
+    preemption: str = option(
+        "Caches of sequences put back: recompute, or swap to --host-cache.", "recompute", "NAME"
+    )
+    speculation: Speculation | None = option(
+        "Tokens guessed ahead, chance that a guess is right, and the model that guesses: "
+        "4:0.8:llama-3.2-1b.",
+        metavar="PARTS",
+        flags="--speculate",
+        parse=of_parts(
+            Speculation,
+            "(?P<tokens>[^:]+):(?P<acceptance_fraction>[^:]+):?(?P<draft>.*)",
+            "TOKENS:ACCEPTANCE or TOKENS:ACCEPTANCE:DRAFT_MODEL, such as 4:0.8:llama-3.2-1b",
+        ),
+    )
+    adapters: Adapters | None = option(
+        "Low-rank adapters in device memory and their rank: 8:32.",
+        metavar="PARTS",
+        parse=of_parts(
+            Adapters, "(?P<count>[^:]+):?(?P<rank>.*)", "NUMBER or NUMBER:RANK, such as 8:32"
+        ),
+    )
     prefill: PrefillOptions | None = None
-    pools: tuple[PoolOptions, ...] = ()
-    max_outstanding: int | None = None
-    autoscale: ScalingPolicy | None = None
-    provisioning_s: float | None = None
-    storage: str = "network"
+    pools: tuple[PoolOptions, ...] = option(
+        "Further replicas, repeatable: device=l4,replicas=4 or, for another model, "
+        "device=l4,model=NAME,share=0.3; tp and engine too.",
+        (),
+        "KEY=VALUE",
+        "--pool",
+        parse=_pool,
+        repeated=True,
+    )
+    max_outstanding: int | None = option("Refuse requests while every replica has so many.")
+    autoscale: ScalingPolicy | None = option(
+        "Replicas that come and go: utilisation:0.7 or queue:8:1-16 (requests per replica, "
+        "fewest-most).",
+        metavar="POLICY",
+        parse=of_parts(
+            ScalingPolicy,
+            "(?P<metric>[^:]+):(?P<target>[^:]+)(:(?P<least>[0-9]+)-(?P<most>[0-9]+))?",
+            "METRIC:TARGET or METRIC:TARGET:FEWEST-MOST, such as queue:8:1-16",
+        ),
+    )
+    provisioning_s: float | None = option(
+        "Time to get a device for a new replica.",
+        metavar="TIME",
+        flags="--provisioning",
+        parse=seconds,
+    )
+    storage: str = option(
+        "Where new replicas load weights from: nvme, network, object or memory.", "network", "NAME"
+    )
     outages: OutagePolicy | None = None
 
     def __post_init__(self) -> None:

@@ -32,6 +32,7 @@ from accelsim.estimation.options import PriceChoice, RunOptions, options_and_pri
 from accelsim.estimation.pareto import pareto_mask
 from accelsim.estimation.run import resolve
 from accelsim.frozen import frozen
+from accelsim.option import integers, option, words
 from accelsim.plain import Document, Values
 from accelsim.result import Metric, Provenance, Result
 from accelsim.serving.engines import engine
@@ -74,25 +75,34 @@ Report = Callable[[float, float | None, str], None]
 
 @frozen
 class SearchSpace:
-    """What is tried.
+    """What is tried."""
 
-    Attributes:
-        devices: Names of devices; every GPU with an offer where empty.
-        precisions: Formats; the model's usual one where empty.
-        tp: Ranks that share heads and columns.
-        pp: Pipeline stages.
-        ep: Ranks that share the experts; 1 and as many as tp where empty, for mixtures.
-        max_seqs: Sequences at once.
-        max_batch_tokens: Tokens of a step.
-    """
-
-    devices: tuple[str, ...] = ()
-    precisions: tuple[str, ...] = ()
-    tp: tuple[int, ...] = (1, 2, 4, 8)
-    pp: tuple[int, ...] = (1,)
-    ep: tuple[int, ...] = ()
-    max_seqs: tuple[int, ...] = _SEQS
-    max_batch_tokens: tuple[int, ...] = _TOKENS
+    devices: tuple[str, ...] = option(
+        "Devices to try; every GPU with an on-demand offer if none.",
+        (),
+        "D,D,...",
+        "--devices -d",
+        words,
+    )
+    precisions: tuple[str, ...] = option(
+        "Formats to try; the model's usual one if none.", (), "P,P,...", parse=words
+    )
+    tp: tuple[int, ...] = option(
+        "Ranks that share heads and columns.", (1, 2, 4, 8), "N,N,...", parse=integers
+    )
+    pp: tuple[int, ...] = option("Pipeline stages.", (1,), "N,N,...", parse=integers)
+    ep: tuple[int, ...] = option(
+        "Ranks that share the experts; of a mixture 1 and tp if none.",
+        (),
+        "N,N,...",
+        parse=integers,
+    )
+    max_seqs: tuple[int, ...] = option(
+        "Limits of sequences at once to try.", _SEQS, "N,N,...", parse=integers
+    )
+    max_batch_tokens: tuple[int, ...] = option(
+        "Limits of tokens of a step to try.", _TOKENS, "N,N,...", parse=integers
+    )
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range.

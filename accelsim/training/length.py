@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.frozen import frozen
+from accelsim.option import option
 from accelsim.plain import Document
 from accelsim.training.setup import Conditions
 
@@ -35,29 +36,28 @@ class RunLength:
     """How long a run is; exactly one of the first four.
 
     Attributes:
-        tokens: Tokens to train on.
-        samples: Samples.
-        epochs: Passes over `epoch_samples`.
         iterations: Iterations.
-        epoch_samples: Samples of an epoch; needed with `epochs`.
-        mtbf_s: Mean time between failures of one device; None for none.
         preemption_mtbf_s: Mean time between preemptions of the whole job, as spot offers have.
-        checkpoint_s: Time from a checkpoint to the next; the best one where None and there are
-            failures, else none are written.
         storage_bytes_per_s: Storage bandwidth for each device.
         checkpoint_is_asynchronous: Whether training goes on while a checkpoint is written.
         restart_s: From a failure to the first new step.
         evaluation_s: Evaluation in the whole run.
     """
 
-    tokens: float | None = None
-    samples: float | None = None
-    epochs: float | None = None
+    tokens: float | None = option("Tokens of the whole run.")
+    samples: float | None = option("Samples of the whole run.")
+    epochs: float | None = option("Epochs of the whole run.")
     iterations: float | None = None
-    epoch_samples: float | None = None
-    mtbf_s: float | None = None
+    epoch_samples: float | None = option("Samples of an epoch.")
+    mtbf_s: float | None = option(
+        "Mean time between failures of one device.", metavar="HOURS", flags="--mtbf", scale=3600.0
+    )
     preemption_mtbf_s: float | None = None
-    checkpoint_s: float | None = None
+    checkpoint_s: float | None = option(
+        "Between two checkpoints; the best if failures are given.",
+        metavar="SECONDS",
+        flags="--checkpoint",
+    )
     storage_bytes_per_s: float = _STORAGE_BYTES_PER_S
     checkpoint_is_asynchronous: bool = False
     restart_s: float = _RESTART_S

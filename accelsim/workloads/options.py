@@ -8,6 +8,7 @@ from accelsim.arguments import checked
 from accelsim.dtype import Precision, StoredFormat, weight_format
 from accelsim.dtype import precision as find_precision
 from accelsim.frozen import frozen
+from accelsim.option import option
 
 
 @checked
@@ -16,32 +17,38 @@ class ModelOptions:
     """How a model is represented and issued.
 
     Attributes:
-        precision: fp64, fp32, tf32, fp16, bf16, int16, int8; quantised weights fp8, mxfp4, nvfp4,
-            w8a8, w8a16, w4a16, nf4, or a format of llama.cpp (q4_k_m ...); the one the model was
-            published in, or else the device's usual one, where None.
-        weight_format: Format of the stored weights alone, such as int4 or mxfp4 beside bf16
-            arithmetic; the precision's where None.
-        kv_format: Format of cached keys and values; the precision's where None.
-        stack: Software that runs it (`accelsim.catalog.stacks`): pytorch, tensorrt, vllm ...; the
-            device's usual one where None.
-        execution: Mode of PyTorch: "eager", "graph", "compiled" (with graphs) or "compiled-calls"
-            (without); eager where None. Other stacks have none.
-        layout: Of convolutions, where the stack lets one choose: "channels_last" or "nchw"; the
-            stack's usual one where None.
         fused_attention: False writes attention scores to memory, as eager code without a fused
             kernel does.
-        sparse_weights: Weights are pruned to the structured sparsity the chip has a rate for;
-            memory is that of dense ones.
     """
 
-    precision: str | Precision | None = None
-    weight_format: str | None = None
-    kv_format: str | None = None
-    stack: str | None = None
-    execution: str | None = None
-    layout: str | None = None
-    fused_attention: bool = True
-    sparse_weights: bool = False
+    precision: str | Precision | None = option(
+        "fp32, tf32, fp16, bf16, int8; quantised weights fp8, mxfp4, nvfp4, w8a8, w8a16, w4a16, "
+        "nf4, q4_k_m ... of llama.cpp; the published or usual one if none.",
+        metavar="NAME",
+    )
+    weight_format: str | None = option(
+        "Format of stored weights alone: int8, mxfp4 ...", metavar="NAME"
+    )
+    kv_format: str | None = option(
+        "Format of cached keys and values: fp8, int8 ...", metavar="NAME", flags="--kv"
+    )
+    stack: str | None = option(
+        "Software that runs it: pytorch, tensorrt, vllm, llama-cpp, openvino ... (accelsim "
+        "stacks list), name@version for another version; the usual if none.",
+        metavar="NAME",
+    )
+    execution: str | None = option("Mode of pytorch: eager, graph or compiled.", metavar="HOW")
+    layout: str | None = option(
+        "Of convolutions under pytorch: channels_last or nchw.", metavar="NAME"
+    )
+    fused_attention: bool = option(
+        "Attention writes its scores to memory, without a fused kernel.",
+        True,
+        flags="--unfused-attention",
+    )
+    sparse_weights: bool = option(
+        "Weights have the structured sparsity the chip has a rate for.", False
+    )
 
     def policy(self, default: Precision) -> Precision:
         """The precision policy with the formats named beside it.

@@ -15,6 +15,7 @@ import numpy as np
 from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
+from accelsim.option import option
 from accelsim.serving.loads.lengths import draw_lengths
 from accelsim.serving.loads.requests import LONGEST_TOKENS, NO_GROUP, RequestColumns
 from accelsim.simulation.randomness import RandomStreams
@@ -39,35 +40,34 @@ class Arrivals:
     """A load.
 
     Attributes:
-        rate_per_s: Requests (of sessions: first turns) per second; None in a closed loop.
-        users: Users of a closed loop; None where requests come by themselves.
-        requests: How many.
-        process: "poisson", "gamma" (gaps with variation `cv`), "uniform" (even gaps), "diurnal" (a
-            Poisson process whose rate swings by `swing_fraction` over `period_s`), or "burst" (all
-            at once).
-        cv: Coefficient of variation of the gaps of "gamma".
         period_s: Period of "diurnal".
         swing_fraction: How far its rate swings about the mean, 0 to 1.
         think_s: Mean of a user's exponential pause.
-        prompt: Lengths of prompts; see `lengths`.
-        output: Lengths of outputs.
-        turns: Turns of a session; each starts with all that was said before.
         prefixes: Distinct system prompts that prompts of single turns start with; 0 for none.
         prefix_tokens: Their length.
         priorities: Classes of priority drawn evenly; 1 for none.
     """
 
-    rate_per_s: float | None = None
-    users: int | None = None
-    requests: int = 1000
-    process: str = "poisson"
-    cv: float = 2.0
+    rate_per_s: float | None = option("Requests per second.", flags="--rate")
+    users: int | None = option(
+        "Users of a closed loop, who send the next request when the last has ended."
+    )
+    requests: int = option("Requests to simulate.", 1000)
+    process: str = option(
+        "How requests come: poisson, gamma, uniform, diurnal or burst.", "poisson", "NAME"
+    )
+    cv: float = option("Of gamma: coefficient of variation of the gaps.", 2.0)
     period_s: float = 86_400.0
     swing_fraction: float = 0.5
     think_s: float = 0.0
-    prompt: str = "lognormal:600:1.0"
-    output: str = "lognormal:160:0.8"
-    turns: int = 1
+    prompt: str = option(
+        "Lengths of prompts: 512, uniform:100-900, lognormal:MEDIAN:SIGMA, exponential:MEAN, "
+        "geometric:MEAN.",
+        "lognormal:600:1.0",
+        "DIST",
+    )
+    output: str = option("Lengths of outputs.", "lognormal:160:0.8", "DIST")
+    turns: int = option("Turns of a session; each starts with all that was said before.", 1)
     prefixes: int = 0
     prefix_tokens: int = 0
     priorities: int = 1

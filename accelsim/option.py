@@ -1,0 +1,134 @@
+"""What an option says of itself: its help, its flags and the form of its text.
+
+A field of a class of options, or a parameter of a command, has an `option` as its default. The
+command line makes its flags from that; the library takes the same fields as keywords.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from accelsim.errors import InvalidValueError
+
+T = TypeVar("T")
+#: Default of an option that must be given.
+REQUIRED: Any = MISSING
+#: Types of values that a text is read as.
+TYPES = {kind.__name__: kind for kind in (int, float, str, bool, Path)}
+_UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+def option(
+    about: str,
+    default: T = None,  # type: ignore[assignment]
+    metavar: str | None = None,
+    flags: str | None = None,
+    parse: Callable[[str, str], Any] | None = None,
+    scale: float | None = None,
+    *,
+    repeated: bool = False,
+) -> T:
+    """A field, or a parameter of a command, that is a flag of the command line.
+
+    Args:
+        about: Its help.
+        default: Value where it is not given; a flag without a value turns True into False.
+        metavar: What stands for the value in the help; its type where None.
+        flags: Flags between blanks; made of the name where None, a positional argument where empty.
+        parse: Makes a value of the flag's name and text; the type does where None.
+        scale: The field's value where the flag's is 1, as 3600 of a time that is given in hours.
+        repeated: Whether the flag may stand several times; the field is a tuple then.
+    """
+    said = {"help": about, "metavar": metavar, "flags": flags, "parse": parse, "scale": scale}
+    made: Any = field(default=default, metadata={**said, "repeated": repeated})
+    return made  # type: ignore[no-any-return]
+
+
+def argument(about: str, metavar: str | None = None, default: T = REQUIRED) -> T:
+    """A parameter of a command that is a positional argument; see `option`."""
+    return option(about, default, metavar, "")
+
+
+def seconds(name: str, text: str) -> float:
+    """A time with its unit: 500ms, 2s.
+
+    Raises:
+        InvalidValueError: If it is none.
+    """
+    digits = text.rstrip("abcdefghijklmnopqrstuvwxyz")
+    try:
+        return float(digits) * _UNITS_S[text[len(digits) :]]
+    except (ValueError, KeyError):
+        allowed = "a time with its unit, such as 500ms or 2s"
+        raise InvalidValueError(name, text, allowed) from None
+
+
+def words(_: str, text: str) -> tuple[str, ...]:
+    """Words between commas."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def integers(name: str, text: str) -> tuple[int, ...]:
+    """Whole numbers between commas.
+
+    Raises:
+        InvalidValueError: If one is none.
+    """
+    try:
+        return tuple(int(word) for word in words(name, text))
+    except ValueError:
+        raise InvalidValueError(name, text, "whole numbers between commas: 1,2,4") from None
+
+
+def gigabytes(name: str, text: str) -> float:
+    """Bytes of a size in gigabytes: 64GB.
+
+    Raises:
+        InvalidValueError: If it is no size.
+    """
+    try:
+        return 1e9 * float(text.upper().removesuffix("GB"))
+    except ValueError:
+        raise InvalidValueError(name, text, "a size in gigabytes, such as 64GB") from None
+
+
+def of_parts(kind: type[T], pattern: str, form: str) -> Callable[[str, str], T]:
+    """What reads options of a class from a text.
+
+    Args:
+        kind: Class of options.
+        pattern: Regular expression with a group for each field.
+        form: What the text should be like, in words.
+    """
+
+    def read(name: str, text: str) -> T:
+        found = re.fullmatch(pattern, text)
+        return of_words(kind, found.groupdict() if found else {}, name, text, form)
+
+    return read
+
+
+def of_words(kind: type[T], parts: Mapping[str, str], name: str, text: str, form: str) -> T:
+    """Options of a class from words; empty ones are left out.
+
+    Args:
+        kind: Class of options.
+        parts: Words by field.
+        name: Flag that the text is of.
+        text: The text that the words are of.
+        form: What it should be like.
+
+    Raises:
+        InvalidValueError: If a word is no value of its field, or a field is missing or none.
+    """
+    types = {one.name: str(one.type).partition(" ")[0] for one in fields(kind)}  # type: ignore[arg-type]
+    try:
+        return kind(**{key: TYPES[types[key]](word) for key, word in parts.items() if word})
+    except InvalidValueError:
+        raise
+    except (KeyError, TypeError, ValueError):
+        raise InvalidValueError(name, text, form) from None
