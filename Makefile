@@ -50,7 +50,7 @@ laws: $(VENV)/.dev
 
 ## make fuzz         damaged inputs of every kind for an hour (SECONDS per kind): used or refused, never another error
 fuzz: $(VENV)/.dev
-	FUZZ_SECONDS=$(or $(SECONDS),90) FUZZ_SEED=$(or $(SEED),1) $(BIN)/python -m pytest -n 0 -q tests/fuzz
+	FUZZ_SECONDS=$(or $(SECONDS),75) FUZZ_SEED=$(or $(SEED),1) $(BIN)/python -m pytest -n 0 -q tests/fuzz
 
 ## make check        lint, types, layer contracts, docs
 check: $(VENV)/.dev
