@@ -161,7 +161,10 @@ def test_scaling_costs_no_decisions_while_steps_last_for_ages(metric, monkeypatc
     assert len(calls) < 200
 
 
-def test_replicas_lost_before_a_request_can_end_are_refused(monkeypatch):
-    monkeypatch.setattr("accelsim.serving.replicas.outages._MOST_LOSSES", 100)
-    with pytest.raises(InvalidValueError, match=r"mean_time_s = 0.001 .*at most 100 replicas"):
+@pytest.mark.parametrize("bound", ["_MOST_LOSSES", "_MOST_RESTARTS"])
+def test_replicas_lost_before_a_request_can_end_are_refused(bound, monkeypatch):
+    for name in ("_MOST_LOSSES", "_MOST_RESTARTS"):
+        most = 5 if name == bound else 10**9
+        monkeypatch.setattr(f"accelsim.serving.replicas.outages.{name}", most)
+    with pytest.raises(InvalidValueError, match=r"mean_time_s = 0.001 .*at most 5 "):
         serve(Arrivals(rate_per_s=5, requests=20), outages=OutagePolicy(0.001))

@@ -19,8 +19,9 @@ from accelsim.serving.replicas.fleet import Fleet
 from accelsim.serving.replicas.pools import Pool, PoolRouter
 from accelsim.serving.schedulers.base import NEVER
 
-#: Most losses in a run: a replica lost before any request can end would be replaced for ever.
-_MOST_LOSSES = 100_000
+#: Most losses in a run, and most restarts of its mean request: a replica lost before any request
+#: can end would be replaced for ever.
+_MOST_LOSSES, _MOST_RESTARTS = 100_000, 100
 
 
 @frozen
@@ -104,11 +105,15 @@ class Outages:
 
     def _lose(self, fleet: Fleet, place: int) -> None:
         self.losses += 1
-        if self.losses > _MOST_LOSSES:
-            allowed = f"long enough that a run loses at most {_MOST_LOSSES:,} replicas"
+        self.restarted_requests += fleet.replicas[place].outstanding
+        hopeless = self.restarted_requests > _MOST_RESTARTS * len(fleet.log)
+        if hopeless or self.losses > _MOST_LOSSES:
+            allowed = (
+                f"long enough that a run loses at most {_MOST_LOSSES:,} replicas, and its mean "
+                f"request starts anew at most {_MOST_RESTARTS} times"
+            )
             remedy = "Give a longer time between losses, or a shorter load."
             raise InvalidValueError("mean_time_s", self._policy.mean_time_s, allowed, remedy)
-        self.restarted_requests += fleet.replicas[place].outstanding
         if self._policy.is_spot:
             fleet.end_pay(place)
         fleet.abandon(place)
