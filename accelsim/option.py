@@ -7,8 +7,8 @@ command line makes its flags from that; the library takes the same fields as key
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, field, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, Field, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +31,7 @@ def option(
     scale: float | None = None,
     *,
     repeated: bool = False,
+    within: tuple[float, float] | None = None,
 ) -> T:
     """A field, or a parameter of a command, that is a flag of the command line.
 
@@ -42,15 +43,74 @@ def option(
         parse: Makes a value of the flag's name and text; the type does where None.
         scale: The field's value where the flag's is 1, as 3600 of a time that is given in hours.
         repeated: Whether the flag may stand several times; the field is a tuple then.
+        within: Least and largest value; see `check_ranges`.
     """
     said = {"help": about, "metavar": metavar, "flags": flags, "parse": parse, "scale": scale}
-    made: Any = field(default=default, metadata={**said, "repeated": repeated})
+    made: Any = field(default=default, metadata={**said, "repeated": repeated, "within": within})
     return made  # type: ignore[no-any-return]
 
 
 def argument(about: str, metavar: str | None = None, default: T = REQUIRED) -> T:
     """A parameter of a command that is a positional argument; see `option`."""
     return option(about, default, metavar, "")
+
+
+def ranged(default: T, within: tuple[float, float]) -> T:
+    """A field that is no flag, with its least and largest value; see `check_ranges`."""
+    made: Any = field(default=default, metadata={"within": within})
+    return made  # type: ignore[no-any-return]
+
+
+def check_ranges(options: Any) -> None:
+    """Refuse a value out of its field's range.
+
+    Raises:
+        InvalidValueError: Naming the field.
+    """
+    for entry in fields(options):
+        value, within = getattr(options, entry.name), entry.metadata.get("within")
+        if within is None or value is None or within[0] <= value <= within[1]:
+            continue
+        low, high = within
+        is_count = str(entry.type).startswith("int")
+        allowed = f"a whole number from {low} to {high:,}" if is_count else f"{low:g} to {high:g}"
+        raise InvalidValueError(entry.name, value, allowed)
+
+
+def described(kinds: Iterable[Any]) -> Iterator[tuple[Any, Field[Any]]]:
+    """Fields that say what they are, of classes of options and of those that they hold.
+
+    Args:
+        kinds: The classes.
+
+    Yields:
+        A class, and its field.
+    """
+    for kind in kinds:
+        for entry in fields(kind):
+            if is_dataclass(entry.default_factory):
+                yield from described([entry.default_factory])
+            elif "help" in entry.metadata:
+                yield kind, entry
+
+
+def read_texts(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords of a class of options, of which texts with parts are read as its flags' are.
+
+    Args:
+        kind: The class.
+        values: Its fields, in values or texts.
+
+    Raises:
+        InvalidValueError: If a text is of another form.
+    """
+    found = dict(values)
+    for entry in fields(kind):
+        text, parse = values.get(entry.name), entry.metadata.get("parse")
+        if parse and isinstance(text, str):
+            value = parse(entry.name, text)
+            found[entry.name] = (value,) if entry.metadata["repeated"] else value
+    return found
 
 
 def seconds(name: str, text: str) -> float:

@@ -6,7 +6,7 @@ import pytest
 
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import PriceChoice, RunKeywords, RunOptions
-from accelsim.option import argument, gigabytes, integers, option, seconds, words
+from accelsim.option import argument, gigabytes, integers, option, read_texts, seconds, words
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.options import (
     Adapters,
@@ -80,6 +80,27 @@ def test_values_with_parts_are_read_once(name, text, value):
 def test_texts_of_another_form_are_refused_by_the_flag_s_name(name, text):
     with pytest.raises(InvalidValueError, match=rf"^{name}\b"):
         parse(name)(name, text)
+
+
+def test_a_sweep_reads_the_same_texts():
+    read = read_texts(ServingOptions, {"autoscale": "queue:8:1-16", "tp": 2, "pools": "device=l4"})
+    assert ServingOptions(**read) == ServingOptions(
+        autoscale=ScalingPolicy("queue", 8.0, 1, 16), tp=2, pools=(PoolOptions("l4"),)
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ServingOptions(tp=0), "tp = 0 .* a whole number from 1 to 100,000"),
+        (lambda: Adapters(0), "count = 0 .* a whole number from 1 to 100,000"),
+        (lambda: Arrivals(rate_per_s=1, cv=1000.0), "cv = 1000.0 .* 0.001 to 100"),
+        (lambda: Arrivals(rate_per_s=1, prefixes=-1), "prefixes = -1 .* from 0 to 100,000,000"),
+    ],
+)
+def test_values_out_of_their_range_are_refused(make, message):
+    with pytest.raises(InvalidValueError, match=message):
+        make()
 
 
 def test_a_default_is_kept_and_an_argument_has_no_flag():

@@ -8,7 +8,7 @@ a class, by name, without x.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accelsim.option import REQUIRED, TYPES
+from accelsim.option import REQUIRED, TYPES, described
 from accelsim.plain import Document
 
 
@@ -63,7 +63,7 @@ def with_help(command: Callable[..., None]) -> Callable[..., None]:
             if name in own
             else [
                 _flag(_name(entry), _type(kind, entry), entry)
-                for kind, entry in _entries(classes[name])
+                for kind, entry in described(classes[name])
                 if _name(entry) not in {*own, *getattr(one.annotation, "__metadata__", ())}
             ]
         )
@@ -97,16 +97,6 @@ def _classes(annotation: Any) -> tuple[type, ...]:
     if isinstance(annotation, type) and is_dataclass(annotation):
         return (annotation,)
     return tuple(one for one in getattr(annotation, "__metadata__", ()) if isinstance(one, type))
-
-
-def _entries(kinds: Iterable[type]) -> Iterator[tuple[type, Field[Any]]]:
-    """Fields that are options, with the class that has them."""
-    for kind in kinds:
-        for entry in fields(kind):
-            if is_dataclass(entry.default_factory):
-                yield from _entries([entry.default_factory])
-            elif entry.metadata:
-                yield kind, entry
 
 
 def _name(entry: Field[Any]) -> str:
@@ -173,14 +163,14 @@ def _made(kind: type, values: Document) -> Any:
     for entry in fields(kind):
         if is_dataclass(entry.default_factory):
             given[entry.name] = _made(entry.default_factory, values)
-        elif entry.metadata and (value := _value(entry, values)) is not None:
+        elif "help" in entry.metadata and (value := _value(entry, values)) is not None:
             given[entry.name] = value
     return kind(**given)
 
 
 def _given(kinds: Iterable[type], values: Document) -> Document:
     """What was given of the fields of classes, where it is not their default."""
-    found = {entry: _value(entry, values) for _, entry in _entries(kinds)}
+    found = {entry: _value(entry, values) for _, entry in described(kinds)}
     return {
         entry.name: value
         for entry, value in found.items()

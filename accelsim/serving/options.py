@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import field, replace
-from typing import Any
 
 from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
-from accelsim.option import gigabytes, of_parts, of_words, option, seconds
+from accelsim.option import (
+    REQUIRED,
+    check_ranges,
+    gigabytes,
+    of_parts,
+    of_words,
+    option,
+    ranged,
+    seconds,
+)
 from accelsim.serving.replicas.autoscaling import ScalingPolicy
 from accelsim.serving.replicas.outages import OutagePolicy
 
-_MOST_REPLICAS = 100_000
-_RANKS = ("replicas", "tp", "pp", "ep", "dp")
-
-
-def _check_counts(options: Any, names: tuple[str, ...]) -> None:
-    for name in names:
-        value = getattr(options, name)
-        if value is not None and not 1 <= value <= _MOST_REPLICAS:
-            raise InvalidValueError(name, value, f"a whole number from 1 to {_MOST_REPLICAS:,}")
+_COUNT = (1, 100_000)
 
 
 @checked
@@ -79,8 +79,8 @@ class PrefillOptions:
         metavar="NAME",
         flags="--prefill-device",
     )
-    replicas: int = option("How many of them.", 1, flags="--prefill-replicas")
-    tp: int = option("Ranks of each of them.", 1, flags="--prefill-tp")
+    replicas: int = option("How many of them.", 1, flags="--prefill-replicas", within=_COUNT)
+    tp: int = option("Ranks of each of them.", 1, flags="--prefill-tp", within=_COUNT)
     link: str = option(
         "Link of the catalogue that caches move over (infiniband-ndr if none).",
         "infiniband-ndr",
@@ -94,7 +94,7 @@ class PrefillOptions:
         Raises:
             InvalidValueError: Naming the field.
         """
-        _check_counts(self, ("replicas", "tp"))
+        check_ranges(self)
 
 
 @frozen
@@ -111,10 +111,10 @@ class PoolOptions:
     """
 
     device: str
-    replicas: int = 1
+    replicas: int = ranged(1, _COUNT)
     model: str | None = None
     share_fraction: float | None = None
-    tp: int = 1
+    tp: int = ranged(1, _COUNT)
     engine: str | None = None
 
     def __post_init__(self) -> None:
@@ -123,7 +123,7 @@ class PoolOptions:
         Raises:
             InvalidValueError: Naming the field.
         """
-        _check_counts(self, ("replicas", "tp"))
+        check_ranges(self)
         share = self.share_fraction
         if share is not None and (self.model is None or not 0 < share < 1):
             allowed = "above 0 and below 1, with a model of the pool's own"
@@ -173,8 +173,8 @@ class Adapters:
         rank: Their rank.
     """
 
-    count: int
-    rank: int = 16
+    count: int = ranged(REQUIRED, _COUNT)
+    rank: int = ranged(16, _COUNT)
 
     def __post_init__(self) -> None:
         """Refuse counts out of range.
@@ -182,7 +182,7 @@ class Adapters:
         Raises:
             InvalidValueError: Naming the field.
         """
-        _check_counts(self, ("count", "rank"))
+        check_ranges(self)
 
 
 def _pool(name: str, text: str) -> PoolOptions:
@@ -210,15 +210,17 @@ class ServingOptions:
         "vllm, sglang, tensorrt-llm or static; name@version for one that is not the newest.",
         metavar="NAME",
     )
-    replicas: int = option("Copies of the model.", 1)
-    tp: int = option("Ranks that share heads and columns.", 1)
-    pp: int = option("Pipeline stages.", 1)
-    ep: int = option("Ranks that share the experts.", 1)
+    replicas: int = option("Copies of the model.", 1, within=_COUNT)
+    tp: int = option("Ranks that share heads and columns.", 1, within=_COUNT)
+    pp: int = option("Pipeline stages.", 1, within=_COUNT)
+    ep: int = option("Ranks that share the experts.", 1, within=_COUNT)
     cluster: str | None = option(
         "What joins the ranks; one of the device's nodes if none.", metavar="NAME"
     )
-    max_batch_tokens: int | None = option("Tokens of a step; the engine's if none.")
-    max_seqs: int | None = option("Sequences, or items of a batch, at once; the engine's if none.")
+    max_batch_tokens: int | None = option("Tokens of a step; the engine's if none.", within=_COUNT)
+    max_seqs: int | None = option(
+        "Sequences, or items of a batch, at once; the engine's if none.", within=_COUNT
+    )
     memory_fraction: float | None = option(
         "The engine's share of the memory.", flags="--gpu-memory-utilization"
     )
@@ -240,6 +242,7 @@ class ServingOptions:
         "Copies of the attention in one replica, each with its own requests; experts are shared "
         "by all its devices.",
         1,
+        within=_COUNT,
     )
     host_cache_bytes: float = option(
         "Host memory of a replica for caches that leave the device, such as 64GB.",
@@ -279,7 +282,9 @@ class ServingOptions:
         parse=_pool,
         repeated=True,
     )
-    max_outstanding: int | None = option("Refuse requests while every replica has so many.")
+    max_outstanding: int | None = option(
+        "Refuse requests while every replica has so many.", within=_COUNT
+    )
     autoscale: ScalingPolicy | None = option(
         "Replicas that come and go: utilisation:0.7 or queue:8:1-16 (requests per replica, "
         "fewest-most).",
@@ -307,7 +312,7 @@ class ServingOptions:
         Raises:
             InvalidValueError: Naming the field.
         """
-        _check_counts(self, (*_RANKS, "max_batch_tokens", "max_seqs", "max_outstanding"))
+        check_ranges(self)
         if self.preemption not in {"recompute", "swap"}:
             raise InvalidValueError("preemption", self.preemption, "recompute or swap")
         if self.preemption == "swap" and not self.host_cache_bytes:

@@ -74,3 +74,13 @@ def test_every_field_of_a_device_says_what_it_means_and_other_units_say_theirs()
     assert {name for _, name in silent} <= {"class", "slice"}
     said = fields["GpuProfile", "boost_clock_mhz"]["description"]
     assert said == "Highest clock, hertz. Here in the unit that this name ends in."
+
+
+def test_fields_of_a_sweep_say_what_the_options_say():
+    fields = json_schema("sweep")["properties"]["fixed"]["properties"]
+    assert fields["seq_len"]["description"] == "Input tokens per sequence."
+    assert (fields["tp"]["minimum"], fields["tp"]["maximum"]) == (1, 100_000)
+    spec = {"name": "a", "of": "serve", "fixed": {"model": "llama-3.1-8b", "tp": 2}}
+    assert validator("sweep").is_valid(spec)
+    spec["fixed"]["tp"] = 0
+    assert not validator("sweep").is_valid(spec)

@@ -14,7 +14,8 @@ from dataclasses import fields
 from typing import Any, Literal
 
 from accelsim.errors import InvalidValueError
-from accelsim.estimation.options import EstimateKeywords
+from accelsim.estimation.options import EstimateKeywords, PriceChoice, RunOptions
+from accelsim.option import read_texts
 from accelsim.plain import Document
 from accelsim.result import Result
 from accelsim.serving.loads.arrivals import Arrivals
@@ -46,6 +47,10 @@ _FIELDS: Mapping[str, frozenset[str]] = {
     "train": _ESTIMATE | _TRAIN | _PLAN | _LENGTH | _CONDITIONS,
     "serve": _ESTIMATE | _LOAD | _SERVING | _TARGETS | {"seed", "intervals"},
 }
+
+
+#: Classes whose options a sweep's fields are.
+OPTIONS = (RunOptions, PriceChoice, RunLength, Arrivals, ServingOptions)
 
 
 def unknown_field(of: SweptFunction, names: Iterable[str]) -> str | None:
@@ -105,12 +110,13 @@ def _serve(point: Document) -> Result:
     from accelsim.serving.serve import serve
 
     targets = _taken(point, _TARGETS)
-    slo = SloTargets(**{name.removeprefix(_SLO): value for name, value in targets.items()})
+    named = {name.removeprefix(_SLO): value for name, value in targets.items()}
+    slo = SloTargets(**read_texts(SloTargets, named))
     model = point.pop("model", "")
     is_language = workload_catalog.workload(model).autoregressive
     lengths = {} if is_language else {"prompt": "1", "output": "0"}
     load = Arrivals(**{**lengths, **_taken(point, _LOAD)})
-    options = ServingOptions(slo=slo, **_taken(point, _SERVING))
+    options = ServingOptions(slo=slo, **read_texts(ServingOptions, _taken(point, _SERVING)))
     return serve(model, point.pop("device", ""), load, options, **point)
 
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from accelsim.dtype import Dtype
 from accelsim.errors import UnknownNameError
+from accelsim.option import described
 from accelsim.plain import Document
 from accelsim.units import SUFFIXES
 
@@ -140,7 +141,11 @@ def _add_units(part: Document) -> None:
 
 
 def _as_file(name: str, schema: Document) -> Document:
-    """The form of the file where it differs from the model's: the class of a device, and slices."""
+    """The form of the file where it differs from the model's: the class of a device, slices, and
+    what options say of the fields of a sweep.
+    """
+    if name == "sweep":
+        schema["properties"]["fixed"]["properties"] = _option_fields()
     if name != "device":
         return schema
     defined = schema["$defs"]
@@ -159,3 +164,15 @@ def _as_file(name: str, schema: Document) -> Document:
         "properties": {"slice": {"type": "object"}},
     }
     return {**schema, "anyOf": [*schema["anyOf"], {"$ref": "#/$defs/Slice"}]}
+
+
+def _option_fields() -> Document:
+    """What options say of themselves, by name."""
+    from accelsim.exploration.sweeps.functions import OPTIONS
+
+    found: Document = {}
+    for _, entry in described(OPTIONS):
+        said = entry.metadata
+        ends = dict(zip(("minimum", "maximum"), said["within"] or (), strict=False))
+        found[entry.name] = {"description": said["help"], **ends}
+    return found

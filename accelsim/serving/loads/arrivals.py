@@ -7,15 +7,13 @@ gaps, all at once, and a closed loop of users who send the next request when the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
-from numbers import Integral, Real
 
 import numpy as np
 
 from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
-from accelsim.option import option
+from accelsim.option import check_ranges, option, ranged
 from accelsim.serving.loads.lengths import draw_lengths
 from accelsim.serving.loads.requests import LONGEST_TOKENS, NO_GROUP, RequestColumns
 from accelsim.simulation.randomness import RandomStreams
@@ -25,13 +23,7 @@ PROCESSES = ("poisson", "gamma", "uniform", "diurnal", "burst")
 _MOST = 100_000_000
 #: Least variation of gaps, and shortest period: the shape of a gamma distribution is 1 / cv^2.
 _LEAST = 1e-3
-#: Kinds of values by the names of fields' types.
-_KINDS = {"float": Real, "int": Integral, "str": str}
-_COUNTS = (
-    *((name, 1, _MOST) for name in ("users", "requests", "turns", "priorities")),
-    ("prefixes", 0, _MOST),
-    ("prefix_tokens", 0, LONGEST_TOKENS),
-)
+_COUNT = (1, _MOST)
 
 
 @checked
@@ -50,16 +42,18 @@ class Arrivals:
 
     rate_per_s: float | None = option("Requests per second.", flags="--rate")
     users: int | None = option(
-        "Users of a closed loop, who send the next request when the last has ended."
+        "Users of a closed loop, who send the next request when the last has ended.", within=_COUNT
     )
-    requests: int = option("Requests to simulate.", 1000)
+    requests: int = option("Requests to simulate.", 1000, within=_COUNT)
     process: str = option(
         "How requests come: poisson, gamma, uniform, diurnal or burst.", "poisson", "NAME"
     )
-    cv: float = option("Of gamma: coefficient of variation of the gaps.", 2.0)
-    period_s: float = 86_400.0
-    swing_fraction: float = 0.5
-    think_s: float = 0.0
+    cv: float = option(
+        "Of gamma: coefficient of variation of the gaps.", 2.0, within=(_LEAST, 100.0)
+    )
+    period_s: float = ranged(86_400.0, (_LEAST, 1e9))
+    swing_fraction: float = ranged(0.5, (0, 1))
+    think_s: float = ranged(0.0, (0, 1e9))
     prompt: str = option(
         "Lengths of prompts: 512, uniform:100-900, lognormal:MEDIAN:SIGMA, exponential:MEAN, "
         "geometric:MEAN.",
@@ -67,10 +61,12 @@ class Arrivals:
         "DIST",
     )
     output: str = option("Lengths of outputs.", "lognormal:160:0.8", "DIST")
-    turns: int = option("Turns of a session; each starts with all that was said before.", 1)
-    prefixes: int = 0
-    prefix_tokens: int = 0
-    priorities: int = 1
+    turns: int = option(
+        "Turns of a session; each starts with all that was said before.", 1, within=_COUNT
+    )
+    prefixes: int = ranged(0, (0, _MOST))
+    prefix_tokens: int = ranged(0, (0, LONGEST_TOKENS))
+    priorities: int = ranged(1, _COUNT)
 
     def __post_init__(self) -> None:
         """Refuse loads that are none.
@@ -78,7 +74,6 @@ class Arrivals:
         Raises:
             InvalidValueError: Naming the field.
         """
-        self._check_types()
         if (self.rate_per_s is None) == (self.users is None):
             allowed = "requests per second, or users"
             allowed += "" if self.rate_per_s is None else ", not both"
@@ -89,28 +84,9 @@ class Arrivals:
         self._check_counts()
         if self.process not in PROCESSES:
             raise InvalidValueError("process", self.process, "one of " + ", ".join(PROCESSES))
-        for name, high in (("cv", 100.0), ("period_s", 1e9), ("think_s", 1e9)):
-            value = getattr(self, name)
-            least = 0.0 if name == "think_s" else _LEAST
-            if not least <= value <= high:
-                raise InvalidValueError(name, value, f"{least:g} to {high:g}")
-        if not 0 <= self.swing_fraction <= 1:
-            raise InvalidValueError("swing_fraction", self.swing_fraction, "0 to 1")
-
-    def _check_types(self) -> None:
-        """Refuse values of another kind, as callers without a type checker pass them."""
-        for field in fields(self):
-            value, wanted = getattr(self, field.name), str(field.type)
-            is_left_out = value is None and "None" in wanted
-            kind = next(kind for name, kind in _KINDS.items() if name in wanted)
-            if not is_left_out and (not isinstance(value, kind) or isinstance(value, bool)):
-                raise InvalidValueError(field.name, value, f"of type {wanted}")
 
     def _check_counts(self) -> None:
-        for name, least, most in _COUNTS:
-            value = getattr(self, name)
-            if value is not None and not least <= value <= most:
-                raise InvalidValueError(name, value, f"a whole number from {least} to {most:,}")
+        check_ranges(self)
         if self.users and self.turns > 1:
             remedy = "Give a rate of sessions, or turns = 1."
             raise InvalidValueError("turns", self.turns, "1 in a closed loop", remedy)
