@@ -8,11 +8,13 @@ from accelsim import catalog
 from accelsim.catalog import stacks
 from accelsim.estimation.evidence import residual_log_sigma, shipped_evidence
 from accelsim.estimation.likeness import Setting
-from accelsim.files.datafile import data_root, read_mapping
+from accelsim.files.datafile import data_root, read_json, read_mapping
+from accelsim.scoreboard import evidence_dict, validate
 from accelsim.scoreboard import parameters as module
 from accelsim.scoreboard.parameters import Parameters, parameters
 from accelsim.scoreboard.tiers import choose
-from tools.scoreboard.left_out import DATA
+from tools.scoreboard import left_out
+from tools.scoreboard.left_out import DATA, spreads_left_out
 
 
 @pytest.fixture
@@ -63,3 +65,17 @@ def test_what_ships_knows_of_no_board_left_out():
     assert parameters().stack(stack, device.name) == stack
     assert parameters().older_stack_ratio("torch7 cudnn 5.1", "gtx-1080") == 1.0
     assert parameters().spreads("t4") is None
+
+
+def test_a_scoreboard_says_its_spreads_without_each_origin(monkeypatch, tmp_path):
+    board = validate(["gpu-models"])
+    spreads = evidence_dict(board)["spreads"]
+    without = spreads_left_out(board)
+    assert set(without) == {place for place, entry in spreads.items() if entry["origins"] > 1}
+    for place, origins in without.items():
+        assert len(origins) == spreads[place]["origins"]
+    place = "gpu inference fp32 transformer"
+    assert max(without[place].values()) >= spreads[place]["log_sigma"]
+    monkeypatch.setattr(left_out, "DATA", tmp_path)
+    parameters().publish(board)
+    assert read_json(tmp_path / "spreads.json") == without
