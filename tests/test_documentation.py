@@ -1,5 +1,6 @@
 """What the documentation shows can be done as shown."""
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -120,3 +121,18 @@ def test_pages_link_to_files_that_exist():
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_page_of_the_api_shows_what_options_say():
+    from types import SimpleNamespace
+
+    path = ROOT / "docs" / "mkdocs" / "hooks.py"
+    spec = importlib.util.spec_from_file_location("hooks", path)
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="api.md"))
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    lines = hooks.on_page_markdown(text, page).splitlines()
+    assert "| `seq_len` | int, optional | Input tokens per sequence. |" in lines
+    assert any(line.startswith("| `tp` |") and "≤ 100000" in line for line in lines)
+    assert set(text.splitlines()) <= set(lines)

@@ -1,7 +1,12 @@
-"""Fills the page of schemas from the models that read the files."""
+"""Fills the page of schemas from the models that read the files, and that of the API with what
+options say of themselves.
+"""
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields, is_dataclass
+from importlib import import_module
 from typing import Any
 
 from accelsim.exploration.sweeps.schema import SCHEMAS, json_schema
@@ -9,10 +14,37 @@ from accelsim.units import SUFFIXES
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Append a table per kind of file and per part of it."""
+    """Append a table per kind of file and per part of it; below a class of options one of them."""
+    if page.file.src_uri == "api.md":
+        return re.sub(r"^::: accelsim\.(\S+)\.(\w+)$", _with_options, markdown, flags=re.MULTILINE)
     if page.file.src_uri != "schemas.md":
         return markdown
     return "\n\n".join([markdown, *(_section(name) for name in SCHEMAS)])
+
+
+def _with_options(found: re.Match[str]) -> str:
+    """A reference to a class, and its fields that say what they are."""
+    made = getattr(import_module(f"accelsim.{found[1]}"), found[2])
+    described = (
+        [one for one in fields(made) if "help" in one.metadata] if is_dataclass(made) else []
+    )
+    if not described:
+        return found[0]
+    rows = [
+        f"| `{one.name}` | {_kind(str(one.type))} | {_words(_said(one.metadata, one.default))} |"
+        for one in described
+    ]
+    return "\n".join([found[0], "", "| option | type | means |", "|---|---|---|", *rows])
+
+
+def _kind(text: str) -> str:
+    return text.replace(" | None", ", optional").replace(" | ", " or ")
+
+
+def _said(about: Any, default: Any) -> dict[str, Any]:
+    """An option as a field of a schema."""
+    ends = dict(zip(("minimum", "maximum"), about["within"] or (), strict=False))
+    return {"description": about["help"], "default": default if default != () else None, **ends}
 
 
 def _section(name: str) -> str:
