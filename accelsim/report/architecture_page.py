@@ -39,31 +39,25 @@ def exploration_page(document: Row, command: str) -> Page:
     points = document["points"]
     done = [point for point in points if not point["refusal"]]
     front = sorted((p for p in done if p["is_pareto"]), key=lambda p: float(p["latency_s"]))
-    sections = [_pareto(done, front)] if done else []
-    sections += [
-        _parts(front, ending, name, title, unit)
-        for ending, name, title, unit in (
-            ("_j", "energy", "Energy of one pass by component", "J"),
-            ("_mm2", "area", "Area by component", "mm2"),
-        )
-        if any(point.get("area_mm2") is not None or ending == "_j" for point in front)
-    ]
-    refused = [point for point in points if point["refusal"]]
-    if refused:
-        rows = cut([(_name(point), str(point["refusal"])) for point in refused])
-        title = "Designs that cannot run it"
-        sections.append(Section("refused", title, DataTable(("design", "why"), rows)))
+    has_area = any(point.get("area_mm2") is not None for point in front)
+    refused = cut([(_name(p), str(p["refusal"])) for p in points if p["refusal"]])
     asked = {name: value for name, value in document.items() if name not in {"points", "area_note"}}
-    sections.append(mapping_section("asked", "What was asked", asked))
+    sections = [
+        _pareto(done, front) if done else None,
+        _parts(front, "_j", "energy", "Energy of one pass by component", "J") if front else None,
+        _parts(front, "_mm2", "area", "Area by component", "mm2") if has_area else None,
+        Section("refused", "Designs that cannot run it", DataTable(("design", "why"), refused)),
+        mapping_section("asked", "What was asked", asked),
+    ]
     goals = ", ".join(document["objectives"])
     first = (
         f"{len(front):,} of {len(points):,} designs for {document['workload']} are beaten by no "
         f"other in {goals}."
     )
     best = tuple(_best(done, words) for words in _BEST if done)
-    note = (document["area_note"],) if document.get("area_note") else ()
     title = f"Designs of matrix arrays for {document['workload']}"
-    return Page(title, (first, *filter(None, best)), tuple(sections), command, note)
+    note = filter(None, [document.get("area_note")])
+    return Page.of(title, (first, *filter(None, best)), sections, command, note)
 
 
 def _name(point: Row) -> str:

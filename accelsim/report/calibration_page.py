@@ -131,9 +131,9 @@ def check_page(document: Values, command: str) -> Page:
     """
     rows = document["results"]
     done = [row for row in rows if row["measured_s"] is not None]
+    skipped = [(_case(row), str(row["skipped"])) for row in rows if row["measured_s"] is None]
     inside = sum(row["low_s"] <= row["measured_s"] <= row["high_s"] for row in done)
     errors = [abs(row["predicted_s"] / row["measured_s"] - 1) for row in done]
-    left = len(rows) - len(done)
     decision = "No model was measured."
     if done:
         decision = (
@@ -141,6 +141,21 @@ def check_page(document: Values, command: str) -> Page:
             f"{percent(float(np.median(errors)))}, {percent(inside / len(done))} in their 90 % "
             "interval."
         )
+    about = {"frozen predictions": document["frozen_hash"]}
+    sections = [
+        _checked_section(done, errors),
+        Section(
+            "skipped",
+            "Models that were not measured",
+            DataTable(("model", "why"), cut(skipped)),
+        ),
+        mapping_section("about", "Where it comes from", about),
+    ]
+    return Page.of("Check of a calibration", (decision,), sections, command)
+
+
+def _checked_section(done: Sequence[Values], errors: Sequence[float]) -> Section:
+    """Models that were measured, beside what was predicted."""
     names = [_case(row) for row in done]
     cells: list[tuple[str | Cell, ...]] = [
         (
@@ -166,14 +181,7 @@ def check_page(document: Values, command: str) -> Page:
     text = "Predictions were frozen before anything was measured; bars are their 90 % intervals."
     table = DataTable(titles, cut(cells))
     drawn = _parity(points, "time of a run, s") if done else None
-    sections = [Section("models", "Predicted against measured", table, text, drawn)]
-    if left:
-        skipped = [(_case(row), str(row["skipped"])) for row in rows if row["measured_s"] is None]
-        table = DataTable(("model", "why"), cut(skipped))
-        sections.append(Section("skipped", "Models that were not measured", table))
-    about = {"frozen predictions": document["frozen_hash"]}
-    sections.append(mapping_section("about", "Where it comes from", about))
-    return Page("Check of a calibration", (decision,), tuple(sections), command)
+    return Section("models", "Predicted against measured", table, text, drawn)
 
 
 def _case(row: Values) -> str:

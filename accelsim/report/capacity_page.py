@@ -22,6 +22,12 @@ from accelsim.report.quantity import amount, percent, usd
 from accelsim.report.result_page import known_devices
 
 _HOURS_PER_MONTH = 730.5
+#: Rows of a plan that are tables as they are, with their headings.
+_PARTS = {
+    "pareto": "Fleets that no other beats in cost, energy and carbon",
+    "sensitivity": "What would change the decision",
+    "placement": "Where the load goes",
+}
 
 
 def capacity_page(document: Values, command: str) -> Page:
@@ -33,29 +39,20 @@ def capacity_page(document: Values, command: str) -> Page:
     """
     best = document["recommended"]
     fleets = [fleet for fleet in (best, *document["alternatives"]) if fleet is not None]
-    sections = [_fleets(document, fleets)] if fleets else []
-    if fleets:
-        sections += _break_even(document, fleets)
-    sections += [
-        rows_section(name, title, [_flat(row) for row in document[part]])
-        for name, title, part in (
-            ("pareto", "Fleets that no other beats in cost, energy and carbon", "pareto"),
-            ("sensitivity", "What would change the decision", "sensitivity"),
-            ("placement", "Where the load goes", "placement"),
-        )
-        if document[part]
+    conflicts = [{"constraint": text} for text in document["conflicts"]]
+    sections = [
+        *([_fleets(document, fleets), *_break_even(document, fleets)] if fleets else []),
+        *(
+            rows_section(name, title, [_flat(row) for row in document[name]])
+            for name, title in _PARTS.items()
+        ),
+        rows_section("conflicts", "Constraints that no fleet keeps together", conflicts),
+        _growth(document["cost_by_month"]) if document["cost_by_month"] else None,
+        mapping_section("scenario", "The scenario", document["inputs"]),
+        *_sources(fleets, document),
     ]
-    if document["conflicts"]:
-        rows = [{"constraint": text} for text in document["conflicts"]]
-        title = "Constraints that no fleet keeps together"
-        sections.append(rows_section("conflicts", title, rows))
-    if document["cost_by_month"]:
-        sections.append(_growth(document["cost_by_month"]))
-    sections.append(mapping_section("scenario", "The scenario", document["inputs"]))
-    sections += _sources(fleets, document)
-    words = (document["reason"],)
     title = f"Fleet for {document['scenario']}"
-    return Page(title, words, tuple(sections), command, tuple(document["warnings"]))
+    return Page.of(title, (document["reason"],), sections, command, document["warnings"])
 
 
 def _words(offers: Sequence[Values]) -> str:

@@ -5,7 +5,7 @@ winners by batch, what cannot run, and where the numbers come from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -86,33 +86,43 @@ def comparison_page(
     profiles = known_devices([row["device"] for row in rows]) if devices is None else devices
     limits = (slo_s, budget_usd)
     most = min(_MOST_POINTS, _MOST_DRAWN // max(len(groups), 1))
-    sections = [_pareto(key, part, i, limits, most) for i, (key, part) in enumerate(groups.items())]
-    for place, (key, runs) in enumerate((operators or {}).items()):
-        title = f"{key[0]}, {key[1]}: roofline of the front"
-        sections.append(roofline_section(runs, name=f"roofline-{place}", title=title))
-        for column in ("kind", "layer"):
-            title = f"{key[0]}, {key[1]}: energy by {column} on the front"
-            sections.append(
-                energy_section(runs, column, name=f"energy-{column}-{place}", title=title)
-            )
-    for place, (key, part) in enumerate(groups.items()):
-        section = _components(part, f"components-{place}", f"{key[0]}, {key[1]}")
-        if section is not None:
-            sections.append(section)
-        section = break_even_section(part, profiles, f"break-even-{place}")
-        if section is not None and key[1] == "inference":
-            sections.append(section)
-    sections += [_by_batch(found, place) for place, found in enumerate(winners)]
-    sections += _offers(groups)
-    measured = accuracy_section(profile.name for profile in profiles)
-    sections += [] if measured is None else [measured]
     done = [row for row in rows if row["reason"] is None and row["latency_s"] is not None]
-    sections += provenance_sections(done, profiles)
-    decision = tuple(_decision(key, part, limits) for key, part in groups.items())
-    warnings = tuple(dict.fromkeys(text for row in done for text in row.get("warnings") or ()))
+    sections = [
+        *(_pareto(key, part, i, limits, most) for i, (key, part) in enumerate(groups.items())),
+        *_front_sections(operators or {}),
+        *_costs(groups, profiles),
+        *(_by_batch(wins, place) for place, wins in enumerate(winners)),
+        *_offers(groups),
+        accuracy_section(profile.name for profile in profiles),
+        *provenance_sections(done, profiles),
+    ]
+    decision = (_decision(key, part, limits) for key, part in groups.items())
+    warnings = (text for row in done for text in row.get("warnings") or ())
     names = ", ".join(dict.fromkeys(row["workload"] for row in rows))
     count = len({row["device"] for row in rows})
-    return Page(f"{names} on {count:,} devices", decision, tuple(sections), command, warnings)
+    return Page.of(f"{names} on {count:,} devices", decision, sections, command, warnings)
+
+
+def _front_sections(
+    operators: Mapping[tuple[str, str], Sequence[OperatorRun]],
+) -> Iterator[Section]:
+    """Roofline and energy of the operators on each front."""
+    for place, ((model, mode), runs) in enumerate(operators.items()):
+        title = f"{model}, {mode}: roofline of the front"
+        yield roofline_section(runs, name=f"roofline-{place}", title=title)
+        for column in ("kind", "layer"):
+            title = f"{model}, {mode}: energy by {column} on the front"
+            yield energy_section(runs, column, name=f"energy-{column}-{place}", title=title)
+
+
+def _costs(
+    groups: Mapping[tuple[str, str], Sequence[Row]], profiles: Sequence[DeviceProfile]
+) -> Iterator[Section | None]:
+    """Energy by component and cost of a load of each model and mode."""
+    for place, ((model, mode), rows) in enumerate(groups.items()):
+        yield _components(rows, f"components-{place}", f"{model}, {mode}")
+        if mode == "inference":
+            yield break_even_section(rows, profiles, f"break-even-{place}")
 
 
 def _named(rows: Sequence[Row]) -> list[Row]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from accelsim.plain import Values
 from accelsim.report.comparison_page import break_even_section
-from accelsim.report.page import Page, Section
+from accelsim.report.page import Page
 from accelsim.report.parts import joules, metrics_section, provenance_sections, shares_section
 from accelsim.report.quantity import amount, duration, number, percent, usd
 from accelsim.report.result_page import known_devices
@@ -28,21 +28,20 @@ def estimate_page(document: Values, command: str) -> Page:
     d = document
     devices = known_devices([d["device"]])
     times = {one["name"]: one["time_s"] for one in d["operators"]}
-    found: list[Section | None] = [
+    names = [d["device"]] if devices else []
+    rate, energy = d["throughput_per_s"], d["energy_per_sample_j"]
+    sections = [
         metrics_section(d["metrics"]),
-        shares_section("operators", "Largest operators", times, duration) if times else None,
+        shares_section("operators", "Largest operators", times, duration),
         shares_section("memory", "Memory by part", d["memory"], _bytes),
+        shares_section("energy", "Energy by component", d["energy_parts_j"] or {}, joules),
+        break_even_section([_row(d)], devices, "cost"),
+        *(offers_section([(name, rate, energy)]) for name in names),
+        accuracy_section(names),
+        *provenance_sections([d], devices),
     ]
-    if d["energy_parts_j"]:
-        found.append(shares_section("energy", "Energy by component", d["energy_parts_j"], joules))
-    found.append(break_even_section([_row(d)], devices, "cost"))
-    if devices:
-        rate, energy = d["throughput_per_s"], d["energy_per_sample_j"]
-        found += [offers_section([(d["device"], rate, energy)]), accuracy_section([d["device"]])]
-    sections = [section for section in found if section is not None]
-    sections += provenance_sections([d], devices)
     title = f"{d['workload']} on {d['device']}"
-    return Page(title, _decision(d), tuple(sections), command, tuple(d["warnings"]))
+    return Page.of(title, _decision(d), sections, command, d["warnings"])
 
 
 def _decision(d: Values) -> tuple[str, ...]:
@@ -68,15 +67,17 @@ def batches_page(document: Values, command: str) -> Page:
         command: Command that makes the page again.
     """
     runs, knee = document["batches"], document["knee"]
-    sections = [knee_section(sorted(runs, key=lambda one: int(one["batch"])), knee)]
-    chosen = next((one for one in runs if one["batch"] == knee), None)
+    by_batch = knee_section(sorted(runs, key=lambda one: int(one["batch"])), knee)
+    chosen = [_row(one) for one in runs if one["batch"] == knee][:1]
     devices = known_devices([one["device"] for one in runs])
-    found = () if chosen is None else (break_even_section([_row(chosen)], devices, "cost"),)
-    sections += [section for section in found if section is not None]
-    sections += provenance_sections(runs[:1], devices)
+    sections = [
+        by_batch,
+        break_even_section(chosen, devices, "cost"),
+        *provenance_sections(runs[:1], devices),
+    ]
     title = f"{runs[0]['workload']} on {runs[0]['device']}, {len(runs)} batches"
-    warnings = dict.fromkeys(text for one in runs for text in one["warnings"])
-    return Page(title, (sections[0].text,), tuple(sections), command, tuple(warnings))
+    warnings = (text for one in runs for text in one["warnings"])
+    return Page.of(title, (by_batch.text,), sections, command, warnings)
 
 
 def _row(one: Values) -> dict[str, Any]:

@@ -103,6 +103,19 @@ class Page:
     command: str
     warnings: tuple[str, ...] = ()
 
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        decision: Iterable[str],
+        sections: Iterable[Section | None],
+        command: str,
+        warnings: Iterable[str] = (),
+    ) -> Page:
+        """A page of the sections that have something to show, each warning once."""
+        shown = [one for one in sections if one and (one.table.rows or one.figure)]
+        return cls(title, tuple(decision), tuple(shown), command, tuple(dict.fromkeys(warnings)))
+
 
 def write_page(page: Page, path: Path, *, force: bool = False) -> None:
     """Write a page as one file.

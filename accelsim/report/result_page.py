@@ -135,9 +135,9 @@ def merged_page(pages: Sequence[tuple[str, Page]], command: str) -> Page:
         for place, (_, page) in enumerate(pages, 1)
         for one in page.sections
     ]
-    decision = tuple(f"{name}: {page.decision[0]}" for name, page in pages)
-    warnings = tuple(dict.fromkeys(text for _, page in pages for text in page.warnings))
-    return Page(f"{len(pages)} results", decision, tuple(sections), command, warnings)
+    decision = (f"{name}: {page.decision[0]}" for name, page in pages)
+    warnings = (text for _, page in pages for text in page.warnings)
+    return Page.of(f"{len(pages)} results", decision, sections, command, warnings)
 
 
 def known_devices(names: Sequence[str]) -> list[DeviceProfile]:
@@ -158,22 +158,23 @@ def _mapping_page(document: Values, command: str) -> Page:
         for name, value in document.items()
         if name not in _ABOUT and not isinstance(value, Mapping | list) and name not in metrics
     }
-    sections = [metrics_section(metrics)] if metrics else []
-    if flat:
-        sections.append(mapping_section("about", "About", flat))
-    sections += [
-        _part(name, value)
-        for name, value in document.items()
-        if name not in _ABOUT and value and isinstance(value, Mapping | list)
-    ]
     devices = known_devices([str(document["device"])]) if "device" in document else []
-    sections += provenance_sections([document], devices)
+    sections = [
+        metrics_section(metrics),
+        mapping_section("about", "About", flat),
+        *(
+            _part(name, value)
+            for name, value in document.items()
+            if name not in _ABOUT and isinstance(value, Mapping | list)
+        ),
+        *provenance_sections([document], devices),
+    ]
     title = _title(document, command)
     figures = {name: one.get("value") for name, one in metrics.items()} or flat
     known = [name for name in figures if figures[name] is not None and name != "name"]
     said = ", ".join(f"{words(name)} {value_text(name, figures[name])}" for name in known[:_SAID])
     decision = (f"{title}: {said}." if said else f"{title}.",)
-    return Page(title, decision, tuple(sections), command, tuple(document.get("warnings") or ()))
+    return Page.of(title, decision, sections, command, document.get("warnings") or ())
 
 
 def _title(document: Values, command: str) -> str:
@@ -198,8 +199,9 @@ def _part(name: str, value: Any) -> Section:
 
 def _rows_page(rows: Sequence[Values], command: str) -> Page:
     """A list of rows as a table."""
-    sections = (rows_section("rows", "Rows", rows),) if rows else ()
-    return Page(_asked(command), (f"{len(rows):,} rows.",), sections, command)
+    return Page.of(
+        _asked(command), (f"{len(rows):,} rows.",), [rows_section("rows", "Rows", rows)], command
+    )
 
 
 def _is_word(part: str) -> bool:

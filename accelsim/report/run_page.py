@@ -67,22 +67,15 @@ def run_page(
             group_section(frame, "layer", "Time and energy by layer"),
             group_section(frame, "bound", "Time and energy by what limits it"),
         ]
-    sections += _components(estimate)
-    sections += further
-    sections += provenance_sections([estimate.to_dict()], [device])
-    title = f"{estimate.workload} on {estimate.device}"
-    return Page(title, _decision(estimate, lines), tuple(sections), command, estimate.warnings)
-
-
-def _components(estimate: Estimate) -> list[Section]:
-    """Memory by part, and energy by part of the device where it is known."""
     figures = estimate.figures()
-    title = "Memory by part"
-    found = [shares_section("memory", title, figures["memory"], _bytes)]
-    if figures["energy_parts_j"]:
-        title = "Energy by component"
-        found.append(shares_section("energy", title, figures["energy_parts_j"], joules))
-    return found
+    sections += [
+        shares_section("memory", "Memory by part", figures["memory"], _bytes),
+        shares_section("energy", "Energy by component", figures["energy_parts_j"] or {}, joules),
+        *further,
+        *provenance_sections([estimate.to_dict()], [device]),
+    ]
+    title = f"{estimate.workload} on {estimate.device}"
+    return Page.of(title, _decision(estimate, lines), sections, command, estimate.warnings)
 
 
 def _decision(e: Estimate, lines: Sequence[tuple[str, str]]) -> tuple[str, ...]:

@@ -53,29 +53,33 @@ def score_page(
     if device is not None:
         return _device_page(rows, command, device)
     suites = [row for row in rows if not row["group"]]
-    sections = [_suites(suites)] if suites else []
-    if board is not None:
-        sections += _parity(board)
-    groups = [row for row in rows if row["group"]]
-    for name in dict.fromkeys(row["suite"] for row in groups):
-        own = [row for row in groups if row["suite"] == name]
-        sections.append(_groups(f"groups-{name}", f"{name} by device and model", own))
+    groups: dict[str, list[Document]] = {}
+    for row in rows:
+        if row["group"]:
+            groups.setdefault(row["suite"], []).append(row)
     refused = [
         {"suite": name, "rows": count, "why": why}
-        for name, found in document["suites"].items()
-        for why, count in found["refused"].items()
+        for name, suite in document["suites"].items()
+        for why, count in suite["refused"].items()
     ]
-    if refused:
-        sections.append(rows_section("refused", "Rows without an answer", refused))
     skipped = [{"suite": name, "why": why} for name, why in document.get("skipped", {}).items()]
-    if skipped:
-        sections.append(rows_section("skipped", "Suites not scored", skipped))
-    asked = sum(found["rows_asked"] for found in document["suites"].values())
-    answered = sum(found["rows_answered"] for found in document["suites"].values())
+    sections = [
+        _suites(suites) if suites else None,
+        *(_parity(board) if board is not None else ()),
+        *(
+            _groups(f"groups-{name}", f"{name} by device and model", own)
+            for name, own in groups.items()
+        ),
+        rows_section("refused", "Rows without an answer", refused),
+        rows_section("skipped", "Suites not scored", skipped),
+    ]
+    asked, answered = (
+        sum(suite[count] for suite in document["suites"].values())
+        for count in ("rows_asked", "rows_answered")
+    )
     count = f"{len(suites)} suite{'s' * (len(suites) != 1)}"
-    decision = [f"{count}, {answered:,} of {asked:,} rows answered."]
-    decision += _said(suites)
-    return Page("Predicted against measured", tuple(decision), tuple(sections), command)
+    decision = [f"{count}, {answered:,} of {asked:,} rows answered.", *_said(suites)]
+    return Page.of("Predicted against measured", decision, sections, command)
 
 
 def _said(suites: Sequence[Values]) -> list[str]:

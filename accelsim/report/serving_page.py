@@ -64,20 +64,16 @@ def serving_page(
         sections += step_sections(result)
     if changes:
         sections.append(_sensitivity(changes))
-    calculator = _calculator(document)
-    if calculator is not None:
-        sections.append(calculator)
-    offers = _offers(document) if devices else None
-    if offers is not None:
-        sections.append(offers)
-    sections += [
+    flat = {**document, "inputs": _flat(document["inputs"])}
+    rest = [
+        _calculator(document),
+        _offers(document) if devices else None,
         mapping_section("replica", "The replica and its memory", document["plan"]),
         metrics_section(document["metrics"]),
+        *provenance_sections([flat], devices),
     ]
-    flat = {**document, "inputs": _flat(document["inputs"])}
-    sections += provenance_sections([flat], devices)
     title = f"{document['workload']} on {document['replicas']} x {document['device']}"
-    return Page(title, _decision(document), tuple(sections), command, tuple(document["warnings"]))
+    return Page.of(title, _decision(document), [*sections, *rest], command, document["warnings"])
 
 
 def _flat(inputs: Values) -> Document:

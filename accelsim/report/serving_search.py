@@ -101,15 +101,17 @@ def search_page(document: Values, command: str) -> Page:
         "the load left them.",
         _picture(front, document["simulated"], document["inputs"].get("slo") or {}),
     )
-    sections = [section, *_costs(document["simulated"])]
-    if document["rejected"]:
-        refused = [{"configurations": n, "why": why} for why, n in document["rejected"].items()]
-        sections.append(rows_section("rejected", "What cannot run", refused))
+    refused = [{"configurations": n, "why": why} for why, n in document["rejected"].items()]
     devices = known_devices([str(row["device"]) for row in front])
     about = {"inputs": document["inputs"], "provenance": document["provenance"], "device": "search"}
-    sections += provenance_sections([about], devices)
+    sections = [
+        section,
+        *_costs(document["simulated"]),
+        rows_section("rejected", "What cannot run", refused),
+        *provenance_sections([about], devices),
+    ]
     title = f"{document['workload']}: {document['considered_count']:,} ways to serve it"
-    return Page(title, (words,), tuple(sections), command, tuple(document["warnings"]))
+    return Page.of(title, (words,), sections, command, document["warnings"])
 
 
 def _simulated_row(row: Values) -> list[str | Cell]:

@@ -79,18 +79,19 @@ def training_page(
     if d.get("pareto"):
         capacity = None if iteration is None else iteration.setup.capacity_bytes
         sections.append(_pareto(d["pareto"], _line_places(d, deadline_s, budget_usd), capacity))
-    if d.get("plans"):
-        sections.append(rows_section("plans", "Best plans, and why the others lose", d["plans"]))
-    if d.get("rejected"):
-        rows = [{"plans": count, "why": why} for why, count in d["rejected"].items()]
-        sections.append(rows_section("rejected", "Plans that cannot run", rows))
-    sections += [one for one in _costs(d) if one is not None]
-    sections += [mapping_section("plan", "The plan", d["plan"]), metrics_section(d["metrics"])]
-    sections += provenance_sections([d], known_devices([d["device"]]))
+    refused = [{"plans": n, "why": why} for why, n in (d.get("rejected") or {}).items()]
+    rest = [
+        rows_section("plans", "Best plans, and why the others lose", d.get("plans") or ()),
+        rows_section("rejected", "Plans that cannot run", refused),
+        *_costs(d),
+        mapping_section("plan", "The plan", d["plan"]),
+        metrics_section(d["metrics"]),
+        *provenance_sections([d], known_devices([d["device"]])),
+    ]
     where = d["cluster"] or d["device"]
     title = f"{d['workload']} on {d['device_count']:,} devices of {where}"
     decision = (*_decision(d), *kept_limits(d, deadline_s, budget_usd))
-    return Page(title, decision, tuple(sections), command, tuple(d["warnings"]))
+    return Page.of(title, decision, [*sections, *rest], command, d["warnings"])
 
 
 def kept_limits(d: Values, deadline_s: float | None, budget_usd: float | None) -> list[str]:
