@@ -22,6 +22,7 @@ from accelsim.cost.table import Execution
 from accelsim.files.datafile import data_root, read_mapping
 from accelsim.hardware.profile import GpuProfile
 from accelsim.simulation.device import simulate_device
+from accelsim.simulation.device_settings import DeviceSettings
 from accelsim.workloads.fusion import fuse_elementwise
 
 #: Spread of ln(true / predicted) that all operators of one model share and no operator measurement
@@ -68,11 +69,13 @@ def predict_gpu(case: CheckCase, profile: GpuProfile, parameters: GpuParameters)
     limit = profile.power.limit_w
     result = simulate_device(
         table,
-        execution=execution,
-        iterations=1,
-        warmup_iterations=2,
-        idle_w=background_power_w(profile),
-        power_limit_w=None if limit is None else limit.value,
+        DeviceSettings(
+            execution=execution,
+            iterations=1,
+            warmup_iterations=2,
+            idle_w=background_power_w(profile),
+            power_limit_w=None if limit is None else limit.value,
+        ),
     )
     spread = math.exp(Z90 * _log_sigma(table.time_s, table.log_sigma, graph.kind, execution))
     time_s = result.steady_state_s

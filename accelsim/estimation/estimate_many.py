@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from accelsim.arguments import checked
 from accelsim.confidence.quantiles import Z90
 from accelsim.confidence.residual import KIND_CORRELATION
-from accelsim.cost.registry import operator_costs, tier_parameters
+from accelsim.cost.registry import operator_costs
 from accelsim.cost.stack import on_stack
 from accelsim.cost.table import CostTable, Tier
 from accelsim.economics.device_price import DevicePrice, device_price
@@ -35,10 +35,11 @@ from accelsim.estimation.options import (
     options_and_price,
 )
 from accelsim.estimation.run import ResolvedRun, resolve
-from accelsim.estimation.schedule import Schedule, device_settings, device_time_s
+from accelsim.estimation.schedule import Schedule, device_settings
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
 from accelsim.plain import Document, Values
+from accelsim.simulation.device_settings import device_time_s
 from accelsim.workloads.graph import FloatArray, IntArray, is_kind
 from accelsim.workloads.lowering import LoweredBatch, ShapeColumns, lower
 from accelsim.workloads.operator import CONTRACTION_KINDS, Phase
@@ -47,7 +48,6 @@ from accelsim.workloads.options import ModelOptions
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Kinds whose FLOP count as the model's.
 #: Columns a question may have.
 SHAPE_COLUMNS = ("batch", "seq_len", "output_len", "image_size")
 #: Figures of the answer, as `Estimate` names them.
@@ -484,8 +484,7 @@ def _pass_figures(run: ResolvedRun, columns: _PassColumns, count: int) -> _PassF
         for part, parameters in _priced_alike(run, lowered):
             rows, is_decode = part.distinct_rows(), columns.name == "decode"
             kernels = operator_costs(rows, run.device, run.execution, parameters)
-            effect = run.stack_effect
-            table = on_stack(kernels, rows, effect, is_decode=is_decode)
+            table = on_stack(kernels, rows, run.stack_effect, is_decode=is_decode)
             _fill(figures, run, part, table, is_decode=is_decode)
     return figures
 
@@ -494,9 +493,7 @@ def _priced_alike(run: ResolvedRun, lowered: LoweredBatch) -> Iterator[tuple[Low
     """Scenarios with the parameters of their costs: a CPU's depend on whether all weights of a
     graph stay in its last cache.
     """
-    parameters = tier_parameters(
-        run.device, run.tier, sparse_weights=run.sparse_weights, heap=run.heap
-    )
+    parameters = run.parameters
     if not isinstance(run.device, CpuProfile):
         yield lowered, parameters
         return
@@ -521,14 +518,13 @@ def _fill(
 ) -> None:
     """Figures of one batch of scenarios from the costs of its distinct rows."""
     at, shape, launches = lowered.scenario, lowered.flop.shape, lowered.repeat_count
-    settings = device_settings(run.device, run.execution, 0.0, is_decode=is_decode)
+    settings = device_settings(run, 1.0, is_decode=is_decode)
     time_s = device_time_s(table, settings).reshape(shape)
-    schedule = Schedule.of(run, lowered, time_s, table.dispatch_s.reshape(shape), settings)
+    schedule = Schedule.of(lowered, time_s, table.dispatch_s.reshape(shape), settings)
     figures.latency_s[at], figures.period_s[at] = schedule.latency_and_period_s()
     rated = table.time_s.reshape(shape)
     dynamic = table.energy_j.reshape(shape) @ launches
-    idle_w = settings["idle_w"]
-    idle_j = np.nan if idle_w is None else idle_w * figures.period_s[at]
+    idle_j = np.nan if settings.idle_w is None else settings.idle_w * figures.period_s[at]
     figures.energy_j[at] = dynamic + idle_j
     is_matrix = is_kind(lowered.kind, CONTRACTION_KINDS)
     figures.flop[at] = lowered.flop @ (launches * is_matrix)

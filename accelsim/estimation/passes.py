@@ -72,8 +72,8 @@ def check_effect(asked: ModelOptions, run: ResolvedRun) -> None:
         allowed = f"no value: {run.workload.name} has no convolutions"
         raise InvalidValueError("layout", asked.layout, allowed, "Leave layout out.")
     if not asked.fused_attention:
-        fused = run_passes(replace(run, fused_attention=True, recompute="none"))
-        if not fused.has(frozenset({OperatorKind.ATTENTION})):
+        whole = run_passes(replace(run, fused_attention=True, recompute="none"))
+        if not whole.has(frozenset({OperatorKind.ATTENTION})):
             allowed = f"true: {run.workload.name} has no attention"
             raise InvalidValueError("fused_attention", False, allowed, "Leave it out.")
 
@@ -226,11 +226,7 @@ def _passes(
     memory: MemoryFootprint,
     lowered: Lowered,
 ) -> RunPasses:
-    fuses = run.stack_path.fuses
-    passes = tuple(
-        Pass(name, g if fuses == "nothing" else _fused(g, epilogues=fuses == "epilogues"), repeats)
-        for name, g, repeats in graphs
-    )
+    passes = tuple(Pass(name, fused(run, graph), repeats) for name, graph, repeats in graphs)
     return RunPasses(
         passes,
         memory,
@@ -239,6 +235,12 @@ def _passes(
         sum(p.graph.total_bytes * p.repeats for p in passes),
         input_bytes(graphs[0][1]),
     )
+
+
+def fused(run: ResolvedRun, graph: OperatorGraph) -> OperatorGraph:
+    """The operators as the run's stack fuses them."""
+    fuses = run.stack_path.fuses
+    return graph if fuses == "nothing" else _fused(graph, epilogues=fuses == "epilogues")
 
 
 def input_bytes(graph: OperatorGraph) -> float:

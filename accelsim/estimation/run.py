@@ -23,7 +23,7 @@ from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.generation import generation_of
 from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.memory import available_bytes
-from accelsim.cost.registry import HEAPS
+from accelsim.cost.registry import HEAPS, tier_parameters
 from accelsim.cost.stack import FamilySpread, MatrixVector, StackEffect
 from accelsim.cost.table import Execution
 from accelsim.dtype import PRECISIONS, Dtype, Precision
@@ -146,6 +146,13 @@ class ResolvedRun:
         return None if time_us is None else time_us * 1e-6
 
     @property
+    def parameters(self) -> Any:
+        """Parameters of the device's class at the run's tier."""
+        return tier_parameters(
+            self.device, self.tier, sparse_weights=self.sparse_weights, heap=self.heap
+        )
+
+    @property
     def available_bytes(self) -> float:
         """Memory the run can allocate on its device."""
         return available_bytes(self.device, self.stack.memory_fraction)
@@ -189,6 +196,26 @@ class ResolvedRun:
             ranks = {group.label: count for group, count in self.shard.ranks.items() if count > 1}
             named |= {"cluster": self.cluster.name, "ranks": ranks}
         return named
+
+
+@frozen(eq=False)
+class RunKey:
+    """A run compared by what prices its rows, for costs that are kept."""
+
+    run: ResolvedRun
+
+    def _key(self) -> tuple[Any, ...]:
+        r = self.run
+        sizes = (r.batch, r.seq_len, r.image_size, r.shard, r.fused_attention, r.tier, r.heap)
+        same = tuple(map(id, (r.workload, r.device, r.cluster, r.host, r.stack)))
+        how = (r.mode, r.layout, r.precision, r.execution, r.sparse_weights)
+        return (r.lora_rank, *same, *sizes, *how)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RunKey) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
 
 
 def _own_kernels(run: ResolvedRun) -> Document:

@@ -19,16 +19,15 @@ from accelsim.cost.table import Bound, CostTable, Execution
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import AsicProfile
 from accelsim.hardware.sourced import value_of
-from accelsim.plain import Values
 from accelsim.simulation.device_settings import (
     DeviceRows,
     DeviceSettings,
     bottleneck,
     check_rows,
     demand_s,
+    device_time_s,
     launch_times_s,
 )
-from accelsim.simulation.device_settings import device_time_s as row_times_s
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -51,49 +50,42 @@ _GRAPH_LAUNCH_S = 2.5e-6
 
 
 def device_settings(
-    device: DeviceProfile, execution: Execution, input_bytes: float, *, is_decode: bool
-) -> dict[str, Any]:
-    """`DeviceSettings` of a pass.
+    run: ResolvedRun, input_bytes: float = 0.0, *, is_decode: bool
+) -> DeviceSettings:
+    """How a run's device runs a pass.
 
     Args:
-        device: The device.
-        execution: How its operators are issued.
+        run: The run.
         input_bytes: Bytes of one batch as it comes from the host.
         is_decode: Whether the host waits for each step's token and copies no input.
     """
+    device, execution = run.device, run.execution
     on_host, is_fpga = device.device_class == "cpu", device.device_class == "fpga"
     is_called = execution is Execution.COMPILED_CALLS
-    link, limit = device.host_link, device.power.limit_w
-    shares_memory = on_host or (is_fpga and link is None)
+    limit = device.power.limit_w
+    shares_memory = on_host or (is_fpga and device.host_link is None)
     launch_s = _GRAPH_LAUNCH_S if device.device_class == "gpu" else None
     if isinstance(device, AsicProfile):
         launch_s = value_of(device.launch_overhead_s, None)
-    link_rate = _DEFAULT_HOST_LINK_BYTES_PER_S if link is None else link.bandwidth_bytes_per_s.value
-    return {
+    return DeviceSettings(
         # the host works beside an overlay
-        "execution": Execution.EAGER if is_fpga or is_called else execution,
-        "graph_launch_s": launch_s,
-        "is_asynchronous": not on_host,
-        "synchronize": is_decode,
-        "input_bytes": 0.0 if shares_memory or is_decode else input_bytes,
-        "host_bandwidth_bytes_per_s": link_rate,
-        "idle_w": background_power_w(device),
-        "power_limit_w": None if limit is None else limit.value,
-    }
+        execution=Execution.EAGER if is_fpga or is_called else execution,
+        graph_launch_s=launch_s,
+        is_asynchronous=not on_host,
+        synchronize=is_decode,
+        input_bytes=0.0 if shares_memory or is_decode else input_bytes,
+        host_bandwidth_bytes_per_s=host_link_bytes_per_s(device),
+        idle_w=background_power_w(device),
+        power_limit_w=None if limit is None else limit.value,
+    )
 
 
-def device_time_s(table: CostTable, settings: Values) -> FloatArray:
-    """Row times under the power limit, which binds row by row, and the gaps of a captured graph.
-
-    Args:
-        table: Costs of n rows.
-        settings: `DeviceSettings` of the pass.
-
-    Returns:
-        Seconds, shape (n,).
+def host_link_bytes_per_s(device: DeviceProfile) -> float:
+    """Bandwidth between a device and its host, one direction; that of the slowest common slot where
+    the profile names none.
     """
-    rows = DeviceRows(table.time_s, table.dispatch_s, table.energy_j)
-    return row_times_s(rows, DeviceSettings(**settings))
+    link = device.host_link
+    return _DEFAULT_HOST_LINK_BYTES_PER_S if link is None else link.bandwidth_bytes_per_s.value
 
 
 @frozen
@@ -117,7 +109,7 @@ class PassResult:
     energy_j: float | None
 
 
-def pass_result(table: CostTable, settings: Values) -> PassResult:
+def pass_result(table: CostTable, settings: DeviceSettings) -> PassResult:
     """What a device takes for a pass.
 
     Args:
@@ -128,17 +120,16 @@ def pass_result(table: CostTable, settings: Values) -> PassResult:
         InvalidValueError: If there are no rows, or a number is not finite.
     """
     rows = DeviceRows(table.time_s, table.dispatch_s, table.energy_j, table.bound)
-    how = DeviceSettings(**settings)
     check_rows(rows)
-    schedule = Schedule.of_pass(rows, how)
+    schedule = Schedule.of_pass(rows, settings)
     latency_s, period_s = (float(times[0]) for times in schedule.latency_and_period_s())
     dynamic_j = float(table.energy_j.sum())
     return PassResult(
         latency_s=latency_s,
         steady_state_s=period_s,
-        bottleneck=bottleneck(rows, how, demand_s(rows, how)),
+        bottleneck=bottleneck(rows, settings, demand_s(rows, settings)),
         dynamic_energy_j=dynamic_j,
-        energy_j=None if how.idle_w is None else dynamic_j + how.idle_w * period_s,
+        energy_j=None if settings.idle_w is None else dynamic_j + settings.idle_w * period_s,
     )
 
 
@@ -169,7 +160,7 @@ class Schedule:
     @classmethod
     def of_pass(cls, rows: DeviceRows, settings: DeviceSettings) -> Schedule:
         """The schedule of one pass, its rows in the order they are launched."""
-        time_s, launch_s = row_times_s(rows, settings), launch_times_s(rows, settings)
+        time_s, launch_s = device_time_s(rows, settings), launch_times_s(rows, settings)
         busy_s, issue_s = time_s.sum(), launch_s.sum()
         if not settings.is_asynchronous:
             issue_s = issued_to_end_s = np.zeros(())  # the host is the device
@@ -192,17 +183,22 @@ class Schedule:
     @classmethod
     def of(
         cls,
-        run: ResolvedRun,
         lowered: LoweredBatch,
         time_s: FloatArray,
         dispatch_s: FloatArray,
-        settings: Values,
+        settings: DeviceSettings,
     ) -> Schedule:
-        """The schedule of one batch of scenarios."""
+        """The schedule of one batch of scenarios.
+
+        Args:
+            lowered: The scenarios.
+            time_s: Device times of their distinct rows, shape (s, d).
+            dispatch_s: Times to issue these, shape (s, d).
+            settings: How the device runs the pass, with an input of 1 byte.
+        """
         busy_s = time_s @ lowered.repeat_count
-        is_captured = settings["execution"] != Execution.EAGER
-        if is_captured:
-            launch_s = settings["graph_launch_s"]
+        if settings.is_captured:
+            launch_s = settings.graph_launch_s
             longest = dispatch_s.max(axis=1)
             issue_s = longest if launch_s is None else np.full(len(busy_s), launch_s)
             issued_to_end_s = issue_s + busy_s
@@ -212,15 +208,14 @@ class Schedule:
             issued = dispatch_s @ before + dispatch_s[:, lowered.order[launch]]
             left_s = time_s @ (lowered.repeat_count[:, None] - before)
             issued_to_end_s = (issued + left_s).max(axis=1)
-        given = _input_bytes(run, lowered, settings)
         return cls(
             launch_count=len(lowered.order),
             busy_s=busy_s,
             issue_s=issue_s,
             issued_to_end_s=issued_to_end_s,
-            copy_s=given / settings["host_bandwidth_bytes_per_s"],
-            is_captured=is_captured,
-            synchronize=settings["synchronize"],
+            copy_s=lowered.input_bytes() * settings.copy_s,
+            is_captured=settings.is_captured,
+            synchronize=settings.synchronize,
             dispatch_s=dispatch_s,
         )
 
@@ -283,10 +278,3 @@ class Schedule:
         named = np.array(["dispatch", "compute", "link"], dtype=object)[stages]
         found: NDArray[Any] = np.where(stages == 1, within, named)
         return found
-
-
-def _input_bytes(run: ResolvedRun, lowered: LoweredBatch, settings: Values) -> FloatArray:
-    """Bytes copied to the device per iteration, shape (s,)."""
-    one = device_settings(run.device, run.execution, 1.0, is_decode=settings["synchronize"])
-    copied: FloatArray = lowered.input_bytes() * one["input_bytes"]
-    return copied

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from accelsim.cost.registry import operator_costs
-from accelsim.cost.table import Bound, CostTable, Execution
+from accelsim.cost.stack import on_stack
+from accelsim.cost.table import Bound, CostTable
 from accelsim.errors import InvalidValueError
-from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
+from accelsim.estimation.run import ResolvedRun
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import COLLECTIVE_KINDS, DIMENSIONS, OperatorKind
 from accelsim.workloads.sharding import ParallelGroup, Shard
@@ -46,40 +47,38 @@ def rank_group(group: ParallelGroup, shard: Shard) -> RankGroup:
     return RankGroup(shard.ranks.get(group, 1), strides[group])
 
 
-def sharded_costs(
-    graph: OperatorGraph,
-    device: DeviceProfile,
-    execution: Execution,
-    parameters: Any | None = None,
-    host: CpuProfile | GpuProfile | None = None,
-    *,
-    shard: Shard,
-    cluster: Cluster | None,
+def run_costs(
+    graph: OperatorGraph, run: ResolvedRun, parameters: Any | None = None, *, is_decode: bool
 ) -> CostTable:
-    """Cost every row of one rank's graph.
+    """Costs of every row of one rank's graph as the run's stack has them; see `sharded_costs`."""
+    kernels = sharded_costs(graph, run, parameters)
+    return on_stack(kernels, graph, run.stack_effect, is_decode=is_decode)
+
+
+def sharded_costs(
+    graph: OperatorGraph, run: ResolvedRun, parameters: Any | None = None
+) -> CostTable:
+    """Cost every row of one rank's graph, before the run's stack.
 
     Args:
         graph: Operators and collectives.
-        device: The rank's device.
-        execution: How operators are issued.
-        parameters: Parameters of the device's class.
-        host: Runs what the device cannot.
-        shard: Ranks of every group.
-        cluster: Prices collectives; may be None where there are none.
+        run: The run on one rank, with its shard and cluster.
+        parameters: Parameters of the device's class; those of the run's tier where None.
 
     Raises:
         InvalidValueError: If there are collectives but no cluster.
         UnsupportedOperatorError: Naming the first row that the device cannot run.
     """
+    known = run.parameters if parameters is None else parameters
     joins = is_kind(graph.kind, COLLECTIVE_KINDS)
-    if not joins.any():
-        return operator_costs(graph, device, execution, parameters, host=host)
-    if cluster is None:
+    computed = graph.take(~joins) if joins.any() else graph
+    if computed is not graph and run.cluster is None:
         remedy = "See: accelsim clusters list."
         raise InvalidValueError("cluster", None, "the cluster that joins the ranks", remedy)
-    table = operator_costs(graph.take(~joins), device, execution, parameters, host=host)
-    places = np.flatnonzero(joins)
-    return _joined(table, graph, places, shard, cluster)
+    table = operator_costs(computed, run.device, run.execution, known, host=run.host)
+    if run.cluster is None or computed is graph:
+        return table
+    return _joined(table, graph, np.flatnonzero(joins), run.shard, run.cluster)
 
 
 def _joined(

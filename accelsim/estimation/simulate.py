@@ -22,17 +22,15 @@ from accelsim.arguments import checked
 from accelsim.confidence.quantiles import Z90
 from accelsim.confidence.residual import run_log_sigma
 from accelsim.cost.memory import MemoryFootprint
-from accelsim.cost.registry import tier_parameters
-from accelsim.cost.stack import StackEffect, on_stack
-from accelsim.cost.table import Bound, CostTable, Execution, Tier
+from accelsim.cost.table import Bound, CostTable, Tier
 from accelsim.errors import DoesNotFitError
 from accelsim.estimation.evidence import has_own_spread, residual_log_sigma
 from accelsim.estimation.likeness import Setting, setting_of
 from accelsim.estimation.options import RunKeywords, RunOptions
 from accelsim.estimation.passes import Pass, RunPasses, run_passes
-from accelsim.estimation.run import ResolvedRun, resolve
+from accelsim.estimation.run import ResolvedRun, RunKey, resolve
 from accelsim.estimation.schedule import PassResult, device_settings, pass_result
-from accelsim.estimation.sharded_costs import sharded_costs
+from accelsim.estimation.sharded_costs import run_costs
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.plain import Document
@@ -381,9 +379,7 @@ def simulated(run: ResolvedRun, passes: RunPasses, parameters: Any | None = None
         parameters: Of the device's class, in place of those of the run's tier.
     """
     if parameters is None:
-        parameters = tier_parameters(
-            run.device, run.tier, sparse_weights=run.sparse_weights, heap=run.heap
-        )
+        parameters = run.parameters
     return Simulation(
         run=run,
         passes=tuple(_simulated_pass(run, passes, p, parameters) for p in passes.passes),
@@ -397,12 +393,10 @@ def simulated(run: ResolvedRun, passes: RunPasses, parameters: Any | None = None
 
 
 def _simulated_pass(
-    run: ResolvedRun, passes: RunPasses, run_pass: Pass, parameters: Any | None
+    run: ResolvedRun, passes: RunPasses, run_pass: Pass, parameters: Any
 ) -> SimulatedPass:
-    same = (_Same(run.device), _Same(parameters), _Same(run.host), _Same(run.cluster))
-    is_decode, effect = run_pass.name == "decode", run.stack_effect
-    how = (run.shard, run.execution, effect, passes.input_bytes)
-    table, result = _costs_and_result(run_pass.graph, *same, *how, is_decode=is_decode)
+    is_decode, given = run_pass.name == "decode", (_Same(parameters), passes.input_bytes)
+    table, result = _costs_and_result(run_pass.graph, RunKey(run), *given, is_decode=is_decode)
     return SimulatedPass(
         run_pass.name, run_pass.repeats, run_pass.graph, table, result, passes.input_bytes
     )
@@ -423,26 +417,13 @@ class _Same:
 
 @lru_cache(maxsize=64)
 def _costs_and_result(
-    graph: OperatorGraph,
-    device_key: _Same,
-    parameters: _Same,
-    host: _Same,
-    cluster: _Same,
-    shard: Shard,
-    execution: Execution,
-    effect: StackEffect,
-    input_bytes: float,
-    *,
-    is_decode: bool,
+    graph: OperatorGraph, key: RunKey, parameters: _Same, input_bytes: float, *, is_decode: bool
 ) -> tuple[CostTable, PassResult]:
     """Costs and simulation of one pass; the same graph on the same device again (a sweep over
     prices) is looked up.
     """
-    device = device_key.value
-    priced = (device, execution, parameters.value, host.value)
-    kernels = sharded_costs(graph, *priced, shard=shard, cluster=cluster.value)
-    table = on_stack(kernels, graph, effect, is_decode=is_decode)
-    settings = device_settings(device, execution, input_bytes, is_decode=is_decode)
+    table = run_costs(graph, key.run, parameters.value, is_decode=is_decode)
+    settings = device_settings(key.run, input_bytes, is_decode=is_decode)
     return table, pass_result(table, settings)
 
 
@@ -451,13 +432,9 @@ def _one_iteration(run: ResolvedRun, simulated_pass: SimulatedPass) -> Timeline:
     from accelsim.simulation.device import simulate_device
 
     p = simulated_pass
-    settings = device_settings(
-        run.device, run.execution, p.input_bytes, is_decode=p.name == "decode"
-    )
-    result = simulate_device(
-        p.table, names=p.graph.name, iterations=1, warmup_iterations=1, **settings
-    )
-    line = result.timeline
+    settings = device_settings(run, p.input_bytes, is_decode=p.name == "decode")
+    once = replace(settings, iterations=1, warmup_iterations=1)
+    line = simulate_device(p.table, once, p.graph.name).timeline
     iterations = int((line.resource == line.code_of("compute")).sum()) // len(p.graph)
     order = np.lexsort((line.end_s, line.start_s, line.resource))
     count = np.bincount(line.resource, minlength=len(line.resources))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -74,20 +74,17 @@ class _Iteration(NamedTuple):
 
 
 def simulate_device(
-    table: CostTable, *, names: tuple[str, ...] | None = None, **settings: Any
+    table: CostTable, settings: DeviceSettings, names: tuple[str, ...] | None = None
 ) -> SimulationResult:
     """Simulate iterations of a costed graph on one device.
 
     Args:
         table: Costs of the graph's rows, costed for the same execution mode.
+        settings: How the device runs them.
         names: Their names; numbers where None.
-        settings: Fields of `DeviceSettings`.
-
-    Raises:
-        InvalidValueError: If a setting is out of range.
     """
     rows = DeviceRows(table.time_s, table.dispatch_s, table.energy_j, table.bound, names)
-    return simulate_rows(rows, DeviceSettings(**settings))
+    return simulate_rows(rows, settings)
 
 
 def simulate_rows(rows: DeviceRows, settings: DeviceSettings) -> SimulationResult:

@@ -8,7 +8,7 @@ from dataclasses import fields
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.cost.table import Bound, Execution
+from accelsim.cost.table import Bound, CostTable, Execution
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray
@@ -146,7 +146,7 @@ def launch_times_s(rows: DeviceRows, settings: DeviceSettings) -> FloatArray:
     return np.array([float(rows.dispatch_s.max()) if launch_s is None else launch_s])
 
 
-def device_time_s(rows: DeviceRows, settings: DeviceSettings) -> FloatArray:
+def device_time_s(rows: DeviceRows | CostTable, settings: DeviceSettings) -> FloatArray:
     """Row times with the power limit, node gaps and, where the host is the device, dispatch."""
     time_s, energy_j = rows.time_s, rows.energy_j
     idle_w, limit_w = settings.idle_w, settings.power_limit_w

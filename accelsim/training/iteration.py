@@ -282,6 +282,5 @@ def _period_s(run: ResolvedRun, one: SimulatedPass, share: float) -> tuple[float
     is_update = one.graph.phase == int(Phase.OPTIMIZER)
     part = np.where(is_update, share, 1.0)
     costs = replace(one.table, time_s=part * one.table.time_s, energy_j=part * one.table.energy_j)
-    settings = device_settings(run.device, run.execution, one.input_bytes, is_decode=False)
-    result = pass_result(costs, settings)
+    result = pass_result(costs, device_settings(run, one.input_bytes, is_decode=False))
     return min(result.steady_state_s, result.latency_s), float(costs.time_s[is_update].sum())

@@ -9,22 +9,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from accelsim.cost.registry import tier_parameters
-from accelsim.cost.stack import on_stack
 from accelsim.cost.table import CostTable, Tier
 from accelsim.dtype import DTYPE_BYTES
 from accelsim.estimation.likeness import Setting, setting_of
-from accelsim.estimation.passes import TrainingStep, training_step
-from accelsim.estimation.run import ResolvedRun
-from accelsim.estimation.schedule import device_settings, device_time_s
-from accelsim.estimation.sharded_costs import sharded_costs
+from accelsim.estimation.passes import TrainingStep, fused, training_step
+from accelsim.estimation.run import ResolvedRun, RunKey
+from accelsim.estimation.schedule import device_settings
+from accelsim.estimation.sharded_costs import run_costs
 from accelsim.frozen import frozen
+from accelsim.simulation.device_settings import device_time_s
 from accelsim.workloads.adapters import is_adapter
-from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import (
     COLLECTIVE_KINDS,
@@ -133,13 +131,12 @@ def block_costs(runs: tuple[ResolvedRun, ...]) -> BlockCosts:
         InvalidValueError: If a shard does not divide the model.
         UnsupportedOperatorError: If the device cannot run a row.
     """
-    found = [_unit(run) for run in runs]
-    names = FIELDS
-    values = {name: np.stack([unit.values[name] for unit in found]) for name in names}
-    tied = np.array([unit.tied for unit in found])
+    units = [_unit(RunKey(run)) for run in runs]
+    values = {name: np.stack([unit.values[name] for unit in units]) for name in FIELDS}
+    tied = np.array([unit.tied for unit in units])
     trained = np.array([run.lora_rank is None for run in runs]) * tied
-    rows = tuple(unit.rows for unit in found)
-    return BlockCosts(values, found[0].layer_count, rows, tied, trained)
+    rows = tuple(unit.rows for unit in units)
+    return BlockCosts(values, units[0].layer_count, rows, tied, trained)
 
 
 @frozen(eq=False)
@@ -151,34 +148,8 @@ class _Unit:
 
 
 @lru_cache(maxsize=1024)
-def _unit_cached(run: _RunKey) -> _Unit:
-    return _priced(run.run)
-
-
-@frozen(eq=False)
-class _RunKey:
-    """A run compared by what prices its microbatch."""
-
-    run: ResolvedRun
-
-    def _key(self) -> tuple[Any, ...]:
-        r = self.run
-        sizes = (r.batch, r.seq_len, r.image_size, r.shard, r.fused_attention, r.tier, r.heap)
-        same = tuple(map(id, (r.workload, r.device, r.cluster, r.host, r.stack)))
-        return (r.lora_rank, *same, *sizes, r.layout, r.precision, r.execution)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _RunKey) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-
-def _unit(run: ResolvedRun) -> _Unit:
-    return _unit_cached(_RunKey(run))
-
-
-def _priced(run: ResolvedRun) -> _Unit:
+def _unit(key: RunKey) -> _Unit:
+    run = key.run
     step = training_step(run)
     passes = _both_passes(step, run)
     blocks = _Blocks.of(step.forward, passes, run)
@@ -197,15 +168,14 @@ def _priced(run: ResolvedRun) -> _Unit:
     tied = _tied(values, step, run)
     mode = "training" if run.cluster is None else "parallel-training"
     setting = setting_of(mode, run.precision, step.forward)
-    spreads = _spreads(graph, table, blocks, setting, _relatives(run))
+    relatives: tuple[str, ...] = getattr(run.parameters, "relatives", ())
+    spreads = _spreads(graph, table, blocks, setting, relatives)
     return _Unit(values, blocks.layer_count, spreads, tied)
 
 
 def _both_passes(step: TrainingStep, run: ResolvedRun) -> OperatorGraph:
     """Forward and backward rows as the stack fuses them."""
-    fuses, rows = run.stack_path.fuses, step.rows
-    if fuses != "nothing":
-        rows = fuse_elementwise(rows, epilogues=fuses == "epilogues")
+    rows = fused(run, step.rows)
     return rows.take(rows.phase != int(Phase.OPTIMIZER))
 
 
@@ -227,23 +197,9 @@ def _of_layers(sums: FloatArray, layer_count: int) -> FloatArray:
     return kept
 
 
-def _parameters_of(run: ResolvedRun) -> Any:
-    return tier_parameters(run.device, run.tier, sparse_weights=run.sparse_weights, heap=run.heap)
-
-
-def _relatives(run: ResolvedRun) -> tuple[str, ...]:
-    """Boards whose kernel surfaces stand for the device's own."""
-    found: tuple[str, ...] = getattr(_parameters_of(run), "relatives", ())
-    return found
-
-
 def _table(graph: OperatorGraph, run: ResolvedRun) -> CostTable:
-    parameters = _parameters_of(run)
-    where: dict[str, Any] = {"shard": run.shard, "cluster": run.cluster}
-    kernels = sharded_costs(graph, run.device, run.execution, parameters, run.host, **where)
-    table = on_stack(kernels, graph, run.stack_effect, is_decode=False)
-    settings = device_settings(run.device, run.execution, 0.0, is_decode=False)
-    return replace(table, time_s=device_time_s(table, settings))
+    table = run_costs(graph, run, is_decode=False)
+    return replace(table, time_s=device_time_s(table, device_settings(run, is_decode=False)))
 
 
 def _columns(graph: OperatorGraph, table: CostTable, run: ResolvedRun) -> dict[str, FloatArray]:

@@ -11,13 +11,11 @@ import numpy as np
 
 from accelsim import catalog
 from accelsim.arguments import checked
-from accelsim.cost.registry import tier_parameters
-from accelsim.cost.stack import on_stack
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.passes import training_step
 from accelsim.estimation.run import ResolvedRun
-from accelsim.estimation.schedule import device_settings
-from accelsim.estimation.sharded_costs import sharded_costs
+from accelsim.estimation.schedule import device_settings, host_link_bytes_per_s
+from accelsim.estimation.sharded_costs import run_costs
 from accelsim.frozen import frozen
 from accelsim.hardware.placement import RankGroup
 from accelsim.plain import Document
@@ -25,7 +23,7 @@ from accelsim.training.candidates import Candidates
 from accelsim.training.layers import BlockCosts, block_costs
 from accelsim.workloads.graph import FloatArray, IntArray
 from accelsim.workloads.operator import OperatorKind
-from accelsim.workloads.sharding import WHOLE, Shard
+from accelsim.workloads.sharding import Shard
 from accelsim.workloads.training import optimizer_graph
 
 if TYPE_CHECKING:
@@ -140,15 +138,12 @@ class TrainingSetup:
     @cached_property
     def host_link_bytes_per_s(self) -> float:
         """Bandwidth between a device and its host, one direction."""
-        settings = device_settings(self.run.device, self.run.execution, 0.0, is_decode=False)
-        return float(settings["host_bandwidth_bytes_per_s"])
+        return host_link_bytes_per_s(self.run.device)
 
     @cached_property
     def idle_w(self) -> float | None:
         """Power of one device that does not depend on what it computes; None where unknown."""
-        settings = device_settings(self.run.device, self.run.execution, 0.0, is_decode=False)
-        found: float | None = settings["idle_w"]
-        return found
+        return device_settings(self.run, is_decode=False).idle_w
 
     @cached_property
     def host_w(self) -> float | None:
@@ -206,10 +201,7 @@ class TrainingSetup:
         run = self.run
         tensors = max(parameter_count // _TENSOR_PARAMETERS, 1)
         graph = optimizer_graph(parameter_count, tensors, run.precision, run.optimizer)
-        parameters = tier_parameters(run.device, run.tier)
-        where: Document = {"shard": WHOLE, "cluster": None}
-        kernels = sharded_costs(graph, run.device, run.execution, parameters, run.host, **where)
-        table = on_stack(kernels, graph, run.stack_effect, is_decode=False)
+        table = run_costs(graph, run, is_decode=False)
         return table.total_time_s, table.total_energy_j
 
     def units(self, candidates: Candidates) -> IntArray:

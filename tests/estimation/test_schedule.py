@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from accelsim.cost.table import Execution
 from accelsim.estimation.schedule import pass_result
 from accelsim.simulation.device import simulate_device
+from accelsim.simulation.device_settings import DeviceSettings
 
 TIMES = st.floats(0, 1, allow_subnormal=False)
 
@@ -44,8 +45,8 @@ def test_a_pass_takes_in_closed_form_what_it_takes_simulated(run: tuple[Any, dic
     table, settings = run
     if not settings["is_asynchronous"]:
         settings = {**settings, "input_bytes": 0.0}  # the host is the device
-    simulated = simulate_device(table, iterations=1, warmup_iterations=2, **settings)
-    quick = pass_result(table, settings)
+    how = DeviceSettings(iterations=1, warmup_iterations=2, **settings)
+    simulated, quick = simulate_device(table, how), pass_result(table, how)
     assert quick.latency_s == pytest.approx(simulated.latency_s, rel=1e-9)
     assert quick.steady_state_s == pytest.approx(simulated.steady_state_s, rel=1e-9)
     assert quick.dynamic_energy_j == simulated.dynamic_energy_j

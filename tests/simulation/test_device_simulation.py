@@ -227,7 +227,7 @@ def cost_table(count):
 
 def test_cost_table_goes_in_as_it_is():
     table = cost_table(20)
-    result = simulate_device(table, idle_w=1.0, execution=Execution.GRAPH)
+    result = simulate_device(table, DeviceSettings(idle_w=1.0, execution=Execution.GRAPH))
     assert result.bottleneck == "memory"
     assert result.dynamic_energy_j == pytest.approx(table.total_energy_j)
     assert result.latency_s == pytest.approx(
@@ -236,12 +236,8 @@ def test_cost_table_goes_in_as_it_is():
 
 
 def test_same_input_same_bits():
-    first, second = (
-        simulate_device(
-            cost_table(200), idle_w=3.0, input_bytes=0.5, host_bandwidth_bytes_per_s=1.0
-        )
-        for _ in range(2)
-    )
+    settings = DeviceSettings(idle_w=3.0, input_bytes=0.5, host_bandwidth_bytes_per_s=1.0)
+    first, second = (simulate_device(cost_table(200), settings) for _ in range(2))
     assert first.timeline.start_s.tobytes() == second.timeline.start_s.tobytes()
     assert first.steady_state_s == second.steady_state_s
 

@@ -19,11 +19,12 @@ import numpy as np
 from accelsim.confidence.residual import run_log_sigma
 from accelsim.cost.collective import direct_all_reduce_s
 from accelsim.cost.memory import inference_footprint
-from accelsim.cost.registry import operator_costs, tier_parameters
+from accelsim.cost.registry import operator_costs
 from accelsim.cost.stack import on_stack
-from accelsim.cost.table import CostTable, Execution
+from accelsim.cost.table import CostTable
+from accelsim.estimation.passes import fused
 from accelsim.estimation.run import ResolvedRun
-from accelsim.estimation.schedule import device_settings, device_time_s
+from accelsim.estimation.schedule import device_settings
 from accelsim.estimation.sharded_costs import rank_group, sharded_costs
 from accelsim.frozen import frozen
 from accelsim.hardware.placement import place as placement_of
@@ -32,7 +33,7 @@ from accelsim.serving.adapters import adapter_bytes, adapter_rows
 from accelsim.serving.options import Adapters
 from accelsim.serving.steps.combined_steps import PipelinedSteps
 from accelsim.serving.steps.step_times import Curve, Surface, TabulatedSteps
-from accelsim.workloads.fusion import fuse_elementwise
+from accelsim.simulation.device_settings import DeviceSettings, device_time_s
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, concatenate, is_kind
 from accelsim.workloads.growth import Lowered
 from accelsim.workloads.lowering import LoweredBatch, ShapeColumns, lower
@@ -139,8 +140,8 @@ def step_tables(
     sequences = _up_to((1, 2, 4, 8, 16, 32, 64, 128, 256, 512), max_seqs, 2)
     contexts = _up_to(_CONTEXTS, max(context - 1, 17), 2)
     decode = _surface(run, pricing, stages, sequences, contexts, Phase.DECODE)
-    launch_s = pricing.settings["graph_launch_s"] if pricing.is_captured else None
-    idle_w = pricing.settings["idle_w"]
+    launch_s = pricing.settings.graph_launch_s if pricing.settings.is_captured else None
+    idle_w = pricing.settings.idle_w
     ranks = math.prod((run.shard.tp, run.shard.cp)) * stages
     tables = TabulatedSteps(
         **curves,
@@ -210,25 +211,15 @@ class _Pricing:
 
     run: ResolvedRun
     parameters: Any
-    settings: dict[str, Any]
+    settings: DeviceSettings
 
     @classmethod
     def of(cls, run: ResolvedRun) -> _Pricing:
-        parameters = tier_parameters(
-            run.device, run.tier, sparse_weights=run.sparse_weights, heap=run.heap
-        )
-        return cls(run, parameters, device_settings(run.device, run.execution, 0.0, is_decode=True))
-
-    @property
-    def is_captured(self) -> bool:
-        """Whether one launch issues a whole step."""
-        return bool(self.settings["execution"] != Execution.EAGER)
+        return cls(run, run.parameters, device_settings(run, is_decode=True))
 
     def graph(self, graph: OperatorGraph, shard: Shard) -> CostTable:
         """Costs of one rank's rows, before its stack."""
-        run = self.run
-        priced = (run.device, run.execution, self.parameters, run.host)
-        table = sharded_costs(graph, *priced, shard=shard, cluster=run.cluster)
+        table = sharded_costs(graph, replace(self.run, shard=shard), self.parameters)
         return self._with_own_all_reduce(table, graph, shard)
 
     def _with_own_all_reduce(
@@ -259,7 +250,7 @@ class _Pricing:
     def times(self, table: CostTable, first: Sequence[int] = (0,)) -> FloatArray:
         """Device times of rows; where the host issues them one by one, no less than that takes."""
         times = device_time_s(table, self.settings)
-        if self.is_captured or not self.settings["is_asynchronous"]:
+        if self.settings.is_captured or not self.settings.is_asynchronous:
             return times
         issue_s, run_s = (np.add.reduceat(column, first) for column in (table.dispatch_s, times))
         slowdown = np.maximum(1.0, issue_s / np.maximum(run_s, 1e-12))
@@ -274,7 +265,7 @@ class _Pricing:
             first: First row of each pass.
         """
         times = self.times(table, first)
-        joules = table.energy_j + (self.settings["idle_w"] or 0.0) * times
+        joules = table.energy_j + (self.settings.idle_w or 0.0) * times
         return np.stack([times, joules], axis=1)
 
 
@@ -282,11 +273,7 @@ def _lowered(run: ResolvedRun, shape: PassShape, phase: Phase, shard: Shard) -> 
     lowered = run.workload.lower(
         shape, run.precision, phase, fused_attention=run.fused_attention, shard=shard
     )
-    fuses = run.stack_path.fuses
-    if fuses == "nothing":
-        return lowered
-    fused = fuse_elementwise(lowered.graph, epilogues=fuses == "epilogues")
-    return replace(lowered, graph=fused)
+    return replace(lowered, graph=fused(run, lowered.graph))
 
 
 def _curves(
