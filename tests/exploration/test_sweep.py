@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import tracemalloc
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
@@ -504,3 +505,38 @@ def test_workers_are_not_waited_for_where_a_sweep_ends_in_an_error():
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert isinstance(running[0].exception(), BrokenProcessPool)
+
+
+@pytest.mark.parametrize("method", ["grid", "random"])
+def test_points_of_a_large_sweep_take_few_bytes_before_the_first_answer(method):
+    sizes = {"batch": [*range(1, 501)], "seq_len": [*range(1, 601)]}
+    ranges = {name: {"low": 1, "high": len(values)} for name, values in sizes.items()}
+    content = {"name": "large", "method": method, "vary": sizes if method == "grid" else ranges}
+    spec = load_sweep(content if method == "grid" else {**content, "points": 300_000})
+    tracemalloc.start()
+    todo = run._Todo.of(spec, [])
+    first = next(todo.batches(lambda: 1, {}))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert 1000 < len(first.keys) <= 1024
+    assert todo.count == (300_000 if method == "grid" else pytest.approx(190_000, rel=0.01))
+    assert peak < 100 * spec.count
+
+
+def test_draws_keep_whole_numbers_of_any_size_and_sign():
+    for low, high in ((-(2**40), 2**40), (2**40, 2**53), (-5, 5)):
+        spec = load_sweep(
+            {
+                "name": "wide",
+                "method": "random",
+                "points": 20,
+                "vary": {"batch": {"low": low, "high": high}},
+            }
+        )
+        drawn = [
+            int(batch)
+            for group in point_groups(spec)
+            for batch in group.sizes.get("batch", [group.fields.get("batch")])
+        ]
+        assert all(low <= batch <= high for batch in drawn)
+        assert max(abs(batch) for batch in drawn) > high / 2

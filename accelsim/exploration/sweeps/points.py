@@ -9,9 +9,10 @@ Latin hypercubes of McKay, Beckman & Conover 1979) or independent.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,9 @@ from accelsim.workloads.graph import FloatArray, IntArray
 
 #: Length of the hash that a point is known by.
 KEY_BYTES = 16
+#: Points of one group that are answered together. Sums of floating-point numbers depend on it in
+#: their last digit, so that it depends on nothing but the sweep.
+CELL = 1024
 #: Larger sizes are no sizes; `estimate` says so at their point.
 _LARGEST = 2**62
 
@@ -68,14 +72,18 @@ class PointGroup:
 
     def point_keys(self) -> list[bytes]:
         """Hash of each point."""
+        keys: list[bytes] = self.key_numbers().view(f"V{KEY_BYTES}")[:, 0].tolist()
+        return keys
+
+    def key_numbers(self) -> NDArray[np.uint64]:
+        """Hash of each point as two numbers, shape (n, 2)."""
         shared = {name: self.fields[name] for name in sorted(self.fields)}
         words = json.dumps([self.of, shared, list(self.sizes)]).encode()
         head = np.frombuffer(blake2b(words, digest_size=KEY_BYTES).digest(), dtype="<u8")
         mixed = np.repeat(head[None], self.count, axis=0)
         for column in self.sizes.values():
             mixed = _mixed(mixed + column[:, None].astype(np.uint64))
-        keys: list[bytes] = mixed.astype("<u8").view(f"V{KEY_BYTES}")[:, 0].tolist()
-        return keys
+        return mixed.astype("<u8", copy=False)
 
     def take(self, places: IntArray) -> PointGroup:
         """Some of its points."""
@@ -98,7 +106,7 @@ def _is_size(value: object) -> bool:
 
 
 def point_groups(spec: SweepSpec) -> Iterator[PointGroup]:
-    """The points of a sweep; those of one model follow each other.
+    """The points of a sweep, at most `CELL` at once; those of one model follow each other.
 
     Args:
         spec: The sweep.
@@ -120,11 +128,22 @@ def _grid(spec: SweepSpec) -> Iterator[PointGroup]:
         if spec.of == "estimate" and name in SHAPE_COLUMNS and all(map(_is_size, lists[name]))
     ]
     narrow = sorted(lists.keys() - set(wide), key=lambda name: (name != "model", name))
-    mesh = np.meshgrid(*(np.array(lists[name]) for name in wide), indexing="ij")
-    sizes = {name: column.ravel() for name, column in zip(wide, mesh, strict=True)}
+    columns = [np.array(lists[name]) for name in wide]
+    shape = tuple(map(len, columns))
     for values in product(*(lists[name] for name in narrow)):
         fields = {**spec.fixed, **dict(zip(narrow, values, strict=True))}
-        yield PointGroup.of_point(spec.of, fields, sizes)
+        for places in _cells(0, math.prod(shape)):
+            indices = np.unravel_index(np.arange(*places), shape) if shape else ()
+            sizes = {
+                name: column[index]
+                for name, column, index in zip(wide, columns, indices, strict=True)
+            }
+            yield PointGroup.of_point(spec.of, fields, sizes)
+
+
+def _cells(first: int, end: int) -> Iterator[tuple[int, int]]:
+    """Ends of the cells of points that lie from `first` to `end`."""
+    return ((at, min(at + CELL, end)) for at in range(first, end, CELL))
 
 
 def _drawn(spec: SweepSpec) -> Iterator[PointGroup]:
@@ -135,9 +154,9 @@ def _drawn(spec: SweepSpec) -> Iterator[PointGroup]:
     }
     wide = [name for name in names if spec.of == "estimate" and _are_sizes(name, spec.vary[name])]
     narrow = [name for name in names if name not in wide]
-    group = _alike([columns[name] for name in narrow], spec.count)
-    order = np.argsort(group, kind="stable")
-    for places in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
+    order, starts = _alike([columns[name] for name in narrow], spec.count)
+    for first, end in (cell for ends in pairwise(starts) for cell in _cells(*ends)):
+        places = order[first:end]
         shared = {name: _scalar(spec.vary[name], columns[name][places[0]]) for name in narrow}
         sizes = {name: _numbers(spec.vary[name], columns[name][places]) for name in wide}
         yield PointGroup.of_point(spec.of, {**spec.fixed, **shared}, sizes)
@@ -163,12 +182,16 @@ def _unit_draws(spec: SweepSpec, names: list[str]) -> Iterator[FloatArray]:
 def _placed(values: Range | list[Scalar], unit: FloatArray) -> Any:
     """What numbers from 0 to 1 stand for: values of a range, or places in a list."""
     if isinstance(values, list):
-        return np.minimum((unit * len(values)).astype(np.int64), len(values) - 1)
+        places = np.minimum((unit * len(values)).astype(np.int64), len(values) - 1)
+        return places.astype(np.min_scalar_type(len(values)))
     is_log = values.scale == "log"
     low, high = (np.log(end) if is_log else float(end) for end in (values.low, values.high))
     drawn = low + unit * (high - low)
     drawn = np.clip(np.exp(drawn) if is_log else drawn, values.low, values.high)
-    return np.rint(drawn).astype(np.int64) if values.is_whole else drawn
+    if not values.is_whole:
+        return drawn
+    is_short = values.low >= -(2**31) and values.high < 2**31
+    return np.rint(drawn).astype(np.int32 if is_short else np.int64)
 
 
 def _are_sizes(name: str, values: Range | list[Scalar]) -> bool:
@@ -180,19 +203,23 @@ def _are_sizes(name: str, values: Range | list[Scalar]) -> bool:
     return values.is_whole and values.low >= 0
 
 
-def _alike(columns: list[Any], count: int) -> IntArray:
-    """A number for each point, equal where all columns are."""
-    group = np.zeros(count, dtype=np.int64)
+def _alike(columns: list[Any], count: int) -> tuple[IntArray, list[int]]:
+    """Points in an order that has those together whose columns are equal, and where each such
+    group starts, with the end of the last.
+    """
+    group = np.zeros(count, dtype=np.int32)
     for column in columns:
         found = np.unique(column, return_inverse=True)[1]
-        group = np.unique(group * (int(found.max()) + 1) + found, return_inverse=True)[1]
-    return group
+        pairs = group * (int(found.max()) + 1) + found
+        group = np.unique(pairs, return_inverse=True)[1].astype(np.int32)
+    order = np.argsort(group, kind="stable")
+    return order, np.flatnonzero(np.diff(group[order], prepend=-1, append=-1)).tolist()
 
 
 def _numbers(values: Range | list[Scalar], drawn: Any) -> IntArray:
     """Sizes of what was drawn."""
     numbers: IntArray = drawn if isinstance(values, Range) else np.array(values)[drawn]
-    return numbers
+    return numbers.astype(np.int64)
 
 
 def _scalar(values: Range | list[Scalar], drawn: Any) -> Scalar:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from hashlib import blake2b
 from pathlib import Path
@@ -20,21 +20,19 @@ from accelsim.errors import InvalidValueError, OutputError
 from accelsim.exploration.sweeps.batch import Batch, Part, asked_columns, compute
 from accelsim.exploration.sweeps.content import content_hashes
 from accelsim.exploration.sweeps.executors import LOCAL, LOST, Workers, worker_pool
-from accelsim.exploration.sweeps.points import PointGroup, point_groups
+from accelsim.exploration.sweeps.points import CELL, KEY_BYTES, PointGroup, point_groups
 from accelsim.exploration.sweeps.results import points
 from accelsim.exploration.sweeps.spec import SweepSpec, load_sweep
 from accelsim.exploration.sweeps.store import SweepStore, arrow
 from accelsim.frozen import frozen
+from accelsim.workloads.graph import BoolArray
 
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Points of one group that are answered together. Sums of floating-point numbers depend on it in
-#: their last digit, so that it depends on nothing but the sweep.
-_CELL = 1024
 #: Most points of a batch; and the time that one should take, so that handing it over and writing
 #: it, some ten milliseconds, is a few per cent, and a kill loses little.
-_MOST = 16 * _CELL
+_MOST = 16 * CELL
 _BATCH_S = 2.0
 #: How often a batch is given to a worker before the sweep ends.
 _TRIES = 3
@@ -132,75 +130,64 @@ def sweep(
     return SweepResult(store.folder, total, todo.count, errors, wall)
 
 
-class _Before:
-    """Points that were finished, or asked for, before others.
-
-    Attributes:
-        found: Finished points that are asked for.
-    """
-
-    def __init__(self, finished: set[bytes]) -> None:
-        self._finished, self._seen = finished, set[bytes]()
-        self.found = set[bytes]()
-
-    def new_places(self, keys: Sequence[bytes], places: Iterable[int]) -> list[int]:
-        """Places of the keys that come for the first time and are not finished."""
-        new = []
-        for place in places:
-            key = keys[place]
-            if key in self._finished:
-                self.found.add(key)
-            elif key not in self._seen:
-                self._seen.add(key)
-                new.append(place)
-        return new
-
-
 @frozen(eq=False)
 class _Todo:
     """Distinct points that are not finished.
 
     Attributes:
-        cells: Them, points of one group that are answered together.
-        keys: Their keys, by cell.
+        spec: The sweep.
+        is_new: Which of its points come for the first time and are not finished, shape (points,).
         finished_count: Distinct points that were finished before.
     """
 
-    cells: Sequence[PointGroup]
-    keys: Sequence[Sequence[bytes]]
+    spec: SweepSpec
+    is_new: BoolArray
     finished_count: int
 
     @classmethod
-    def of(cls, spec: SweepSpec, finished: set[bytes]) -> _Todo:
+    def of(cls, spec: SweepSpec, finished: Sequence[bytes]) -> _Todo:
         """The points of a sweep without those finished and those asked before.
 
         Args:
             spec: The sweep.
-            finished: Keys in the folder.
+            finished: Keys in the folder, those of a part in one.
         """
-        cells, keys = [], []
-        before = _Before(finished)
+        known = sum(map(len, finished)) // KEY_BYTES
+        keys = np.empty((known + spec.count, 2), dtype="<u8")
+        keys[:known].reshape(-1)[:] = np.frombuffer(b"".join(finished), dtype="<u8")
+        at = known
         for group in point_groups(spec):
-            own = group.point_keys()
-            for first in range(0, group.count, _CELL):
-                new = before.new_places(own, range(first, min(first + _CELL, group.count)))
-                if new:
-                    cells.append(group.take(np.array(new)))
-                    keys.append([own[place] for place in new])
-        return cls(cells, keys, len(before.found))
+            keys[at : at + group.count] = group.key_numbers()
+            at += group.count
+        order = np.lexsort(keys.T)  # equal keys stay in order
+        is_start = np.zeros(len(order) + 1, dtype=bool)
+        is_start[[0, -1]] = True
+        for column in keys.T:
+            ordered = column[order]
+            is_start[1:-1] |= ordered[1:] != ordered[:-1]
+        is_first = np.zeros(len(order), dtype=bool)
+        is_first[order[is_start[:-1]]] = True
+        distinct = int(np.count_nonzero(order[is_start[1:]] >= known))
+        is_new = is_first[known:]
+        return cls(spec, is_new, distinct - int(np.count_nonzero(is_new)))
 
     @property
     def count(self) -> int:
         """Points."""
-        return sum(map(len, self.keys))
+        return int(np.count_nonzero(self.is_new))
 
     def batches(self, size: Callable[[], int], asked: Mapping[str, bool]) -> Iterator[Batch]:
         """All cells in order, in batches of at least `size()` points."""
         cells: list[PointGroup] = []
         keys: list[bytes] = []
-        for cell, own in zip(self.cells, self.keys, strict=True):
-            cells.append(cell)
-            keys += own
+        first = 0
+        for group in point_groups(self.spec):
+            new = np.flatnonzero(self.is_new[first : first + group.count])
+            first += group.count
+            if not len(new):
+                continue
+            cells.append(group.take(new))
+            keys += cells[-1].point_keys()
             if len(keys) >= size():
                 yield _batch(cells, keys, asked)
                 cells, keys = [], []

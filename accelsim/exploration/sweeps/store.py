@@ -18,7 +18,6 @@ from typing import Self
 
 import accelsim
 from accelsim.errors import MissingDependencyError, OutputError
-from accelsim.exploration.sweeps.points import KEY_BYTES
 
 #: Folder of the dataset in that of the sweep.
 PARTS = "parts"
@@ -137,18 +136,18 @@ class SweepStore:
         with _usable(self.folder), self._index:
             self._index.executemany("insert or ignore into about values (?, ?)", hashes.items())
 
-    def finished(self) -> set[bytes]:
-        """Keys of the points whose part is whole; what is left of other parts is taken out.
+    def finished(self) -> list[bytes]:
+        """Keys of the points whose part is whole, those of a part in one; what is left of other
+        parts is taken out.
 
         Raises:
             OutputError: If the index is damaged, or a part cannot be taken out.
         """
-        keys, broken = set[bytes](), []
+        keys, broken = list[bytes](), []
         with _usable(self.folder):
             for place, written, points in _indexed(self._index, self.folder):
                 if _hash_of(place, points) == written:
-                    starts = range(0, len(points), KEY_BYTES)
-                    keys.update(points[at : at + KEY_BYTES] for at in starts)
+                    keys.append(points)
                 else:
                     broken.append(place)
             for place in broken:
