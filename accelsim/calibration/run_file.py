@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 from accelsim.calibration.measured_rows import MeasuredRow, is_size
 from accelsim.calibration.measurement.case import CASE_VERSION, Case
 from accelsim.errors import InvalidValueError, OutputError, ProfileError
-from accelsim.files.datafile import user_folder
-from accelsim.files.plainfile import MOST_VALUES, open_plain
+from accelsim.files.plainfile import MOST_VALUES, open_plain, user_folder
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
 

@@ -27,9 +27,9 @@ from accelsim.files.datafile import (
     file_stamp,
     name_key,
     read_mapping,
-    user_folder,
     validated,
 )
+from accelsim.files.plainfile import user_folder
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, parse_device
 from accelsim.plain import Document, Values

@@ -21,7 +21,8 @@ from accelsim.cost.shape_surface import Surface
 from accelsim.cost.surface_file import SurfaceFile
 from accelsim.cost.table import Tier
 from accelsim.errors import ProfileError
-from accelsim.files.datafile import FileStamp, data_root, file_stamp, read_mapping, user_folder
+from accelsim.files.datafile import FileStamp, data_root, file_stamp, read_mapping
+from accelsim.files.plainfile import user_folder
 from accelsim.frozen import frozen
 
 E = TypeVar("E")

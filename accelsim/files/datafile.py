@@ -75,15 +75,6 @@ def data_root() -> Path:
     raise ProfileError(str(package), ["the data folders are missing; install accelsim again"])
 
 
-def user_folder() -> Path:
-    """Folder of the user's own ``devices/`` and ``calibration/``, whether or not it is there (XDG
-    Base Directory Specification).
-    """
-    configured = os.environ.get("XDG_CONFIG_HOME")
-    config = Path(configured) if configured else Path(os.path.expanduser("~")) / ".config"  # noqa: PTH111
-    return config / "accelsim"
-
-
 def file_stamp(path: Path) -> FileStamp | None:
     """Modification time in ns, size and inode, part of the key of whatever is kept of a file, so
     that a file that was changed or replaced is read anew; None where there is no such file.

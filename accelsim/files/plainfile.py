@@ -23,6 +23,15 @@ MOST_VALUES = 4_000_000
 _LONGEST_LINE = 1_000_000
 
 
+def user_folder() -> Path:
+    """Folder of the user's own ``devices/`` and ``calibration/``, whether or not it is there (XDG
+    Base Directory Specification).
+    """
+    configured = os.environ.get("XDG_CONFIG_HOME")
+    config = Path(configured) if configured else Path(os.path.expanduser("~")) / ".config"  # noqa: PTH111
+    return config / "accelsim"
+
+
 def open_plain(path: Path) -> BinaryIO:
     """A plain file, open for reading.
 
