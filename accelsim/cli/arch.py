@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import typer
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import frozen
 from accelsim.option import argument, option
 
 if TYPE_CHECKING:
@@ -34,69 +36,78 @@ def _group() -> None:
     """Explore designs of matrix arrays (systolic ASICs)."""
 
 
+@frozen
+class Grid:
+    """Designs: every combination."""
+
+    array: str = option(
+        "Array shapes, such as 16x16,32x64.", "16x16,32x32,64x64,128x128,256x256", "RxC,..."
+    )
+    dataflow: str = option("os, ws, is.", "os,ws,is", "D,...")
+    sram: str = option(
+        "Scratchpad per operand, or inputs/weights/outputs, in KiB.", "1024/1024/512", "KIB,..."
+    )
+    bandwidth: str | None = option("Of main memory, in GB/s; 100 if none.", metavar="GB/S,...")
+    count: str = option("Arrays per chip.", "1", "N,...")
+    clock_hz: float = option("Array clock.", 1e9, flags="--clock-mhz", scale=1e6)
+    pipelined: bool = option("Folds overlap their fills, as in TPUs.", False)
+    density: float = option(
+        "Non-zero share of structured sparse weights.", 1.0, flags="--weight-density"
+    )
+
+    def designs(self) -> Sequence[ArrayDesign]:
+        """All of them."""
+        from accelsim.exploration.architecture import dataflow_named, design_grid
+
+        return design_grid(
+            [_pair(item) for item in _items("--array", self.array)],
+            [dataflow_named(item) for item in _items("--dataflow", self.dataflow)],
+            [_srams(item) for item in _items("--sram", self.sram)],
+            _rates(self.bandwidth or "100"),
+            counts=[_whole("--count", item) for item in _items("--count", self.count)],
+            clock_hz=self.clock_hz,
+            pipelined=self.pipelined,
+            weight_density_fraction=self.density,
+        )
+
+
+@frozen
+class Answer:
+    """What every design is asked."""
+
+    batch: int = option("Samples per pass.", 1)
+    seq_len: int | None = option("Input tokens per sequence.")
+    precision: str = option("Operands: int8, int16, bf16, fp16 or fp32.", "int8", "NAME")
+    process_nm: float = option("Node of the chip.", 7.0)
+    memory: str = option("DDR3, DDR4, LPDDR4, GDDR6 or HBM2.", "HBM2", "NAME")
+    objectives: list[str] | None = option(
+        "Of the Pareto front: latency, energy, area, elements, dram.",
+        metavar="O,...",
+        parse=lambda name, text: _items(f"--{name}", text),
+    )
+
+
 @arch.command("sweep")
 @with_output
 def arch_sweep(
     output: ResultWriter,
+    grid: Grid,
+    asked: Answer,
     model: str = argument("Workload, or a SCALE-Sim topology (.csv).", "MODEL"),
-    array: str = option(
-        "Array shapes, such as 16x16,32x64.", "16x16,32x32,64x64,128x128,256x256", "RxC,..."
-    ),
-    dataflow: str = option("os, ws, is.", "os,ws,is", "D,..."),
-    sram: str = option(
-        "Scratchpad per operand, or inputs/weights/outputs, in KiB.", "1024/1024/512", "KIB,..."
-    ),
-    bandwidth: str | None = option("Of main memory, in GB/s; 100 if none.", metavar="GB/S,..."),
     config: list[Path] | None = option(
         "SCALE-Sim configuration, instead of array to --sram; repeatable.", metavar="FILE"
-    ),
-    count: str = option("Arrays per chip.", "1", "N,..."),
-    clock_mhz: float = option("Array clock.", 1000.0),
-    batch: int = option("Samples per pass.", 1),
-    seq_len: int | None = option("Input tokens per sequence."),
-    precision: str = option("Operands: int8, int16, bf16, fp16 or fp32.", "int8", "NAME"),
-    process_nm: float = option("Node of the chip.", 7.0),
-    memory: str = option("DDR3, DDR4, LPDDR4, GDDR6 or HBM2.", "HBM2", "NAME"),
-    pipelined: bool = option("Folds overlap their fills, as in TPUs.", False),
-    density: float = option(
-        "Non-zero share of structured sparse weights.", 1.0, flags="--weight-density"
-    ),
-    objectives: str | None = option(
-        "Of the Pareto front: latency, energy, area, elements, dram.", metavar="O,..."
     ),
     everything: bool = option("Show all designs, not only the best.", False, flags="--all"),
 ) -> None:
     """Latency, energy and area of MODEL on every combination of array, dataflow, scratchpad and
     bandwidth.
     """
-    from accelsim.exploration.architecture import dataflow_named, design_grid, sweep_architectures
+    from accelsim.exploration.architecture import sweep_architectures
 
-    clock_hz = clock_mhz * 1e6
-    designs: Sequence[ArrayDesign]
-    if config:
-        designs = _configured(config, precision, clock_hz, bandwidth)
-    else:
-        designs = design_grid(
-            [_pair(item) for item in _items("--array", array)],
-            [dataflow_named(item) for item in _items("--dataflow", dataflow)],
-            [_srams(item) for item in _items("--sram", sram)],
-            _rates(bandwidth or "100"),
-            counts=[_whole("--count", item) for item in _items("--count", count)],
-            clock_hz=clock_hz,
-            pipelined=pipelined,
-            weight_density_fraction=density,
-        )
+    designs = _configured(config, asked.precision, grid) if config else grid.designs()
     with progress_bar(f"{len(designs):,} designs", quiet=output.quiet):
-        found = sweep_architectures(
-            _model(model, precision),
-            designs,
-            batch=batch,
-            precision=precision,
-            seq_len=seq_len,
-            process_nm=process_nm,
-            memory=memory,
-            objectives=None if objectives is None else _items("--objectives", objectives),
-        )
+        said = {entry.name: getattr(asked, entry.name) for entry in fields(asked)}
+        found = sweep_architectures(_model(model, asked.precision), designs, **said)
     from accelsim.report.architecture import sweep_view
 
     data = found.to_dict()
@@ -129,19 +140,17 @@ def _model(name: str, precision: str) -> Any:
     return read_scalesim_topology(name, precision=precision)
 
 
-def _configured(
-    files: Sequence[Path], precision: str, clock_hz: float, bandwidth: str | None
-) -> list[ArrayDesign]:
+def _configured(files: Sequence[Path], precision: str, grid: Grid) -> list[ArrayDesign]:
     """Designs of SCALE-Sim configurations, with their own bandwidth unless one is given."""
     from accelsim.dtype import precision as find_precision
     from accelsim.exploration.architecture import design_of_config
     from accelsim.hardware.scalesim import read_scalesim_config
 
-    rates = _rates(bandwidth) if bandwidth else [None]
+    rates = _rates(grid.bandwidth) if grid.bandwidth else [None]
     dtype = find_precision(precision).compute
     configs = [read_scalesim_config(file) for file in files]
     return [
-        design_of_config(config, dtype, clock_hz=clock_hz, bandwidth_bytes_per_s=rate)
+        design_of_config(config, dtype, clock_hz=grid.clock_hz, bandwidth_bytes_per_s=rate)
         for config in configs
         for rate in rates
     ]

@@ -4,11 +4,13 @@ against a GPU.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import frozen
 from accelsim.option import argument, option
+from accelsim.plain import Document
 
 if TYPE_CHECKING:
     from accelsim.capacity.breakeven import BreakevenPoint, DeploymentOption
@@ -25,22 +27,36 @@ _NOTE = (
 )
 
 
+@frozen
+class Rivals:
+    """What is bought, and what is developed instead."""
+
+    reference: str = option("Device one buys.", "a10", "DEVICE")
+    fpga: str | None = option("FPGA board.", metavar="DEVICE")
+    asic: str | None = option("Chip to develop, or like it.", metavar="DEVICE")
+    fpga_nre_usd: float = option("Development of the FPGA design.", 0.0)
+    asic_nre_usd: float = option("Development of the chip, masks included.", 0.0)
+    reference_usd: float | None = option("Price of the reference; the profile's if left out.")
+    fpga_usd: float | None = option("Price of a board.")
+    asic_usd: float | None = option("Price of one more chip on its board.")
+
+
+@frozen
+class Demand:
+    """What is asked of them, and where."""
+
+    demand_per_s: float = option("Inferences per second of one demand.", 1000.0)
+    life_years: float = option("Years of service.", 3.0)
+    electricity_usd_per_kwh: float = option("Energy price.", 0.10, flags="--usd-per-kwh")
+    pue: float = option("Power usage effectiveness of the site.", 1.0)
+
+
 @with_output
 def breakeven(
     output: ResultWriter,
+    rivals: Rivals,
+    demand: Annotated[Document, Demand],
     model: str = argument("Workload name or file.", "MODEL"),
-    reference: str = option("Device one buys.", "a10", "DEVICE"),
-    fpga: str | None = option("FPGA board.", metavar="DEVICE"),
-    asic: str | None = option("Chip to develop, or like it.", metavar="DEVICE"),
-    fpga_nre_usd: float = option("Development of the FPGA design.", 0.0),
-    asic_nre_usd: float = option("Development of the chip, masks included.", 0.0),
-    reference_usd: float | None = option("Price of the reference; the profile's if left out."),
-    fpga_usd: float | None = option("Price of a board."),
-    asic_usd: float | None = option("Price of one more chip on its board."),
-    demand_per_s: float = option("Inferences per second of one demand.", 1000.0),
-    life_years: float = option("Years of service.", 3.0),
-    usd_per_kwh: float = option("Energy price.", 0.10),
-    pue: float = option("Power usage effectiveness of the site.", 1.0),
     batch: int | None = option("Samples or sequences per batch."),
 ) -> None:
     """Volumes from which an FPGA design or a chip is cheaper than buying the reference, development
@@ -48,26 +64,19 @@ def breakeven(
     """
     from accelsim.capacity.breakeven import breakeven as points_of
 
-    base = _option(model, reference, reference_usd, 0.0, batch, "--reference-usd")
-    _check_class("--fpga", fpga, "fpga")
-    _check_class("--asic", asic, "asic")
+    base = _option(model, rivals.reference, rivals.reference_usd, 0.0, batch, "--reference-usd")
+    _check_class("--fpga", rivals.fpga, "fpga")
+    _check_class("--asic", rivals.asic, "asic")
     asked = (
-        (fpga, fpga_usd, fpga_nre_usd, "--fpga-usd"),
-        (asic, asic_usd, asic_nre_usd, "--asic-usd"),
+        (rivals.fpga, rivals.fpga_usd, rivals.fpga_nre_usd, "--fpga-usd"),
+        (rivals.asic, rivals.asic_usd, rivals.asic_nre_usd, "--asic-usd"),
     )
     choices = [
         _option(model, name, usd, nre, batch, flag)
         for name, usd, nre, flag in asked
         if name is not None
     ]
-    points = points_of(
-        base,
-        choices,
-        demand_per_s=demand_per_s,
-        life_years=life_years,
-        electricity_usd_per_kwh=usd_per_kwh,
-        pue=pue,
-    )
+    points = points_of(base, choices, **demand)
     rows = [point.to_dict() for point in points]
     output.emit(rows, lambda: _view(points), columns=_COLUMNS, note=_NOTE)
 

@@ -133,6 +133,8 @@ def _flag(name: str, kind: Any, entry: Field[Any]) -> Parameter:
         default = ",".join(map(str, default)) or None if isinstance(default, tuple) else None
     elif kind is bool and "/" not in flags:
         default = False
+    elif said["scale"] and default is not None:
+        default /= said["scale"]
     return Parameter(
         name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[form, about]
     )

@@ -20,6 +20,7 @@ from accelsim.frozen import frozen
 from accelsim.option import argument, option
 from accelsim.plain import Document
 from accelsim.training.length import RunLength
+from accelsim.training.setup import TrainingPlace
 
 if TYPE_CHECKING:
     from accelsim.report.page import Page
@@ -29,28 +30,14 @@ _SECONDS_PER_HOUR = 3600.0
 
 
 @frozen
-class Setup:
-    """Where a model is trained, and at what price."""
-
-    cluster: str | None = option(
-        "Cluster or node; see: accelsim clusters list.", metavar="NAME", flags="--cluster -c"
-    )
-    device: str | None = option(
-        "Device, where no cluster is named.", metavar="NAME", flags="--device -d"
-    )
-    gpus: int | None = option(
-        "Devices; all of the cluster, or one, if left out.", flags="--gpus -n"
-    )
-    global_batch: int | None = option("Samples of an iteration.")
-    offer: str | None = option(
-        "Price to use: provider/region/instance[:spot]; else the cheapest.", metavar="ID"
-    )
-
-
-@frozen
 class PlanWords:
-    """Fields of a plan that are flags of their own."""
+    """How the work is divided."""
 
+    plan: str | None = option(
+        "Fields of the plan: dp, tp, sp, pp, cp, ep, etp, zero, chunks ...; dp takes what is left.",
+        metavar="dp=8,tp=4,...",
+    )
+    search: bool = option("Find the best plan; fields of --plan stay.", False)
     microbatch: int | None = option("Samples that a rank runs together.")
     recompute: str | None = option(
         "Activations computed again: none, selective or full.", metavar="HOW"
@@ -76,7 +63,7 @@ class Limits:
 @with_output
 def train(
     output: ResultWriter,
-    setup: Annotated[Document, Setup],
+    place: Annotated[Document, TrainingPlace],
     plan_words: Annotated[Document, PlanWords],
     amounts: Annotated[Document, RunLength],
     most: Annotated[Document, Limits],
@@ -86,16 +73,14 @@ def train(
         "Workload name, or a file: workload, captured module, ONNX, HF folder or config.json.",
         "MODEL",
     ),
-    plan: str | None = option(
-        "Fields of the plan: dp, tp, sp, pp, cp, ep, etp, zero, chunks ...; dp takes what is left.",
-        metavar="dp=8,tp=4,...",
-    ),
-    search: bool = option("Find the best plan; fields of --plan stay.", False),
     conditions: str = option(
         "What else slows a run: straggler_fraction, loader_samples_per_s, network_share, "
         "preemption_mtbf_s, evaluation_s ...",
         "",
         "pue=1.2,...",
+    ),
+    offer: str | None = option(
+        "Price to use: provider/region/instance[:spot]; else the cheapest.", metavar="ID"
     ),
     trace: Path | None = option("Write the iteration as a trace for Perfetto.", metavar="FILE"),
 ) -> None:
@@ -106,7 +91,8 @@ def train(
 
     around, of_length = parse_conditions(conditions)
     training = run.training
-    words = _words(plan, **plan_words, lora_rank=training.lora_rank)
+    search = plan_words.pop("search", False)
+    words = _words(plan_words.pop("plan", None), **plan_words, lora_rank=training.lora_rank)
     run = replace(run, training=replace(training, lora_rank=None))
     if trace is not None:
         check_output(trace, force=output.force)
@@ -115,8 +101,8 @@ def train(
         "deadline_s": most["deadline"] * _SECONDS_PER_HOUR if "deadline" in most else None,
         "budget_usd": most.get("budget"),
     }
-    price = replace(price, offer=setup.pop("offer", None))
-    ask = partial(estimate_training, model, run, price, length=length, conditions=around, **setup)
+    price = replace(price, offer=offer)
+    ask = partial(estimate_training, model, run, price, length=length, conditions=around, **place)
     with progress_bar("search", unit="groups", quiet=output.quiet or not search) as report:
         is_kept = trace is not None or output.report is not None
         result = ask(plan=words, search=search, record=is_kept, report=report)
@@ -138,7 +124,7 @@ def train(
         document,
         lambda: training_view(result, asked),
         rows=[row],
-        page=lambda: _page(document, result, ask, (setup.get("cluster"), length), limits),
+        page=lambda: _page(document, result, ask, (place.get("cluster"), length), limits),
     )
     end_if_partial(result.warnings)
 

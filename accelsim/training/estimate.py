@@ -37,12 +37,11 @@ from accelsim.training.length import (
 from accelsim.training.plan import (
     ParallelismPlan,
     check_model,
-    is_count,
     parse_plan,
     plan_on,
 )
 from accelsim.training.score import TIME_PARTS
-from accelsim.training.setup import Conditions, TrainingSetup
+from accelsim.training.setup import Conditions, TrainingPlace, TrainingSetup
 from accelsim.training.trust import (
     iteration_evidence,
     iteration_log_sigma,
@@ -235,12 +234,8 @@ def train(
     options: RunOptions | None = None,
     price: PriceChoice | None = None,
     *,
-    cluster: str | Cluster | None = None,
-    device: str | DeviceProfile | None = None,
-    gpus: int | None = None,
     plan: ParallelismPlan | str | None = None,
     search: bool = False,
-    global_batch: int | None = None,
     length: RunLength | None = None,
     conditions: Conditions | None = None,
     check_memory: bool = True,
@@ -254,36 +249,27 @@ def train(
         workload: Name, path of a workload file, or a `Workload`.
         options: What runs; defaults where None.
         price: Which price; the cheapest on-demand offer where None.
-        cluster: Cluster of the catalogue or of one's own; a node is one of its own size.
-        device: Device without a cluster; several take a node of the catalogue that has it.
-        gpus: Devices; the cluster's, or 1, where None.
         plan: Plan, or words such as "tp=4,pp=2"; a dp that is not given takes the devices left.
         search: Look for the best plan; fields that `plan` names stay.
-        global_batch: Samples of an iteration; one microbatch a data-parallel rank where None.
         length: How long the run is, with failures and checkpoints; None for one iteration.
         conditions: Stragglers, data loading, shared networks, reserves.
         check_memory: Whether a plan that does not fit is an error; else `fits` says so.
         record: Whether to keep the timeline.
         report: Called with plans done, plans in all and a label while a search goes on.
-        keywords: Fields of `RunOptions`, of the options it holds and of `PriceChoice`.
+        keywords: Fields of `TrainingPlace`, of `RunOptions`, of the options it holds and of
+            `PriceChoice`.
 
     Raises:
         DoesNotFitError: If the plan needs more memory than a device has: bytes short, rank, and the
             nearest plan that fits.
         InputError: If a name, size or choice is wrong; its subclasses say which.
     """
+    where = {one.name: keywords.pop(one.name, None) for one in fields(TrainingPlace)}
+    place = TrainingPlace(**where)
     asked, paid = options_and_price(options, price, keywords)
     chosen = run_options(asked, {"mode": "training"})
-    setup = training_setup(
-        workload,
-        chosen,
-        cluster=cluster,
-        device=device,
-        gpus=gpus,
-        global_batch=global_batch,
-        conditions=conditions,
-    )
-    if global_batch is None and chosen.shape.batch is None:
+    setup = training_setup(workload, chosen, place, conditions)
+    if place.global_batch is None and chosen.shape.batch is None:
         batch = _least_batch(plan, setup.device_count)
         setup = replace(setup, run=replace(setup.run, batch=batch))
     check_effect(chosen.model, setup.run)
@@ -338,8 +324,6 @@ class _Place:
 def _place(
     cluster: str | Cluster | None, device: str | DeviceProfile | None, gpus: int | None
 ) -> _Place:
-    if gpus is not None and not is_count(gpus):
-        raise InvalidValueError("gpus", gpus, "an integer >= 1")
     if cluster is not None:
         found = cluster_catalog.cluster(cluster) if isinstance(cluster, str) else cluster
         profile = catalog.device(found.device_name)
@@ -371,11 +355,7 @@ def _node_cluster(device: DeviceProfile, count: int) -> Cluster:
 def training_setup(
     workload: str | Path | Workload,
     options: RunOptions,
-    *,
-    cluster: str | Cluster | None = None,
-    device: str | DeviceProfile | None = None,
-    gpus: int | None = None,
-    global_batch: int | None = None,
+    where: TrainingPlace,
     conditions: Conditions | None = None,
 ) -> TrainingSetup:
     """Look up and check what all plans of a training run share; see `train`.
@@ -383,11 +363,9 @@ def training_setup(
     Raises:
         InputError: If a name, size or choice is wrong; its subclasses say which.
     """
-    place = _place(cluster, device, gpus)
-    if global_batch is not None and not is_count(global_batch):
-        raise InvalidValueError("global_batch", global_batch, "an integer >= 1")
+    place = _place(where.cluster, where.device, where.gpus)
     _check_planned(options)
-    batch = options.shape.batch if global_batch is None else global_batch
+    batch = options.shape.batch if where.global_batch is None else where.global_batch
     run = resolve(workload, place.device, run_options(options, {"batch": batch}))
     around = conditions or Conditions()
     found = place.cluster

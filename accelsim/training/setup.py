@@ -18,6 +18,7 @@ from accelsim.estimation.schedule import device_settings, host_link_bytes_per_s
 from accelsim.estimation.sharded_costs import run_costs
 from accelsim.frozen import frozen
 from accelsim.hardware.placement import RankGroup
+from accelsim.option import option
 from accelsim.plain import Document
 from accelsim.training.candidates import Candidates
 from accelsim.training.layers import BlockCosts, block_costs
@@ -28,6 +29,7 @@ from accelsim.workloads.training import optimizer_graph
 
 if TYPE_CHECKING:
     from accelsim.hardware.cluster import Cluster
+    from accelsim.hardware.profile import DeviceProfile
 
 #: Fields of a plan that decide how one rank runs a microbatch.
 _UNIT_FIELDS = ("tp", "cp", "ep", "etp", "sp", "vocabulary", "microbatch", "lora_rank")
@@ -40,6 +42,38 @@ _LARGEST_STRIDE = 2**32
 _OPTIMIZER_PROBE = 10_000_000
 #: A tensor of a model has about so many parameters: an estimate, for launches of the update.
 _TENSOR_PARAMETERS = 4_000_000
+
+
+@checked
+@frozen
+class TrainingPlace:
+    """Where a model is trained, and how much of it at a time; the library takes profiles too.
+
+    One microbatch of each data-parallel rank is a batch where None; several devices without a
+    cluster take a node of the catalogue that has them.
+    """
+
+    cluster: str | Cluster | None = option(
+        "Cluster or node; see: accelsim clusters list.", metavar="NAME", flags="--cluster -c"
+    )
+    device: str | DeviceProfile | None = option(
+        "Device, where no cluster is named.", metavar="NAME", flags="--device -d"
+    )
+    gpus: int | None = option(
+        "Devices; all of the cluster, or one, if left out.", flags="--gpus -n"
+    )
+    global_batch: int | None = option("Samples of an iteration.")
+
+    def __post_init__(self) -> None:
+        """Refuse counts below one.
+
+        Raises:
+            InvalidValueError: Naming the field.
+        """
+        for name in ("gpus", "global_batch"):
+            count = getattr(self, name)
+            if count is not None and count < 1:
+                raise InvalidValueError(name, count, "an integer >= 1")
 
 
 @checked

@@ -24,7 +24,7 @@ from accelsim.training.memory import (
 from accelsim.training.plan import SCHEDULES, ParallelismPlan
 from accelsim.training.schedules.schedule import pipeline_order
 from accelsim.training.score import score
-from accelsim.training.setup import Conditions
+from accelsim.training.setup import Conditions, TrainingPlace
 from accelsim.training.stages import StagedPlans, StageTable
 
 #: A GPT of 6 layers, 256 wide, 4 heads, 8,192 tokens, untied learned positions, FP32, AdamW, fused
@@ -392,9 +392,7 @@ def plans_of_64(draw):
 GPT2 = training_setup(
     "gpt2",
     run_options(RunOptions(), {"mode": "training", "seq_len": 256}),
-    cluster="dgx-superpod-h100",
-    gpus=64,
-    global_batch=512,
+    TrainingPlace("dgx-superpod-h100", gpus=64, global_batch=512),
 )
 
 
