@@ -13,6 +13,7 @@ import accelsim
 from accelsim.dtype import Dtype, precision
 from accelsim.errors import AccelsimError, ProfileError, UnknownNameError
 from accelsim.result import Result
+from accelsim.training.setup import TrainingPlace
 from accelsim.workloads.model import PassShape
 
 #: What functions return: no one else makes one.
@@ -103,6 +104,8 @@ def _places(name):
     found = [one.name for one in listed if one.kind is not one.VAR_KEYWORD]
     if name == "estimate":
         found += accelsim.estimation.options.EstimateKeywords.__annotations__
+    if name == "train":
+        found += TrainingPlace.__dataclass_fields__
     return found
 
 
