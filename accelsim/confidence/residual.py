@@ -160,7 +160,30 @@ def run_log_sigma(
     log_sigma: FloatArray,
     shared_log_sigma: FloatArray | None,
 ) -> float:
-    """Standard deviation of ln(true / predicted) of the sum of rows.
+    """Standard deviation of ln(true / predicted) of the sum of rows; see `run_log_sigmas`.
+
+    Args:
+        kind: Operator kinds, shape (n,).
+        time_s: Times of all repeats of each row, shape (n,).
+        log_sigma: Spread of each row.
+        shared_log_sigma: Part that rows of one kind share; all of it where None.
+    """
+    if not time_s.any():
+        return 0.0
+    shared = log_sigma if shared_log_sigma is None else shared_log_sigma
+    one, once = np.zeros(len(kind), dtype=np.int64), np.ones(len(kind))
+    return float(run_log_sigmas(one, kind, time_s, once, log_sigma, shared)[0])
+
+
+def run_log_sigmas(
+    run: IntArray,
+    kind: NDArray[np.integer[Any]],
+    time_s: FloatArray,
+    launches: FloatArray,
+    log_sigma: FloatArray,
+    shared_log_sigma: FloatArray,
+) -> FloatArray:
+    """Standard deviation of ln(true / predicted) of the sum of the rows of each of r runs.
 
     What a kind's rows share adds linearly; what two kinds share has the correlation
     `KIND_CORRELATION`. What each shape has of its own adds in quadrature over the distinct shapes
@@ -170,25 +193,29 @@ def run_log_sigma(
     uncertainty in measurement", section 5.2). Estimate: `KIND_CORRELATION`.
 
     Args:
+        run: The run of each row, from 0, shape (n,).
         kind: Operator kinds, shape (n,).
-        time_s: Times of all repeats of each row, shape (n,).
+        time_s: Time of each row, shape (n,).
+        launches: How often it runs, shape (n,).
         log_sigma: Spread of each row.
-        shared_log_sigma: Part that rows of one kind share; all of it where None.
+        shared_log_sigma: Part that rows of one kind share.
+
+    Returns:
+        Shape (r,).
     """
-    total = float(time_s.sum())
-    if not total:
-        return 0.0
-    shared = log_sigma if shared_log_sigma is None else shared_log_sigma
-    by_kind = np.bincount(kind, weights=time_s * shared) / total
-    variance = (1.0 - KIND_CORRELATION) * float(by_kind @ by_kind) + KIND_CORRELATION * float(
-        by_kind.sum()
-    ) ** 2
-    own = np.sqrt(np.maximum(log_sigma**2 - shared**2, 0.0))
-    order = np.lexsort((time_s, kind))
-    changes = (np.diff(kind[order]) != 0) | (np.diff(time_s[order]) != 0)
-    starts = np.concatenate([np.zeros(1, dtype=np.int64), np.flatnonzero(changes) + 1])
-    by_shape = np.add.reduceat((time_s * own)[order], starts) / total
-    return float(np.sqrt(variance + by_shape @ by_shape))
+    count, kinds = int(run.max()) + 1, int(kind.max()) + 1
+    weight = time_s * launches / np.bincount(run, time_s * launches, count)[run]
+    shared = np.bincount(run * kinds + kind, weight * shared_log_sigma, count * kinds)
+    by_kind = shared.reshape(count, kinds)
+    variance = (1.0 - KIND_CORRELATION) * (by_kind**2).sum(axis=1)
+    variance += KIND_CORRELATION * by_kind.sum(axis=1) ** 2
+    own = np.sqrt(np.maximum(log_sigma**2 - shared_log_sigma**2, 0.0))
+    order = np.lexsort((time_s, kind, run))
+    changes = np.any([np.diff(key[order]) != 0 for key in (run, kind, time_s)], axis=0)
+    starts = np.concatenate([[0], np.flatnonzero(changes) + 1])
+    by_shape = np.add.reduceat((weight * own)[order], starts)
+    variance += np.bincount(run[order][starts], by_shape**2, count)
+    return np.asarray(np.sqrt(variance))
 
 
 def group_of(kind: int) -> str:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from accelsim.arguments import checked
 from accelsim.confidence.quantiles import Z90
-from accelsim.confidence.residual import KIND_CORRELATION
+from accelsim.confidence.residual import run_log_sigmas
 from accelsim.cost.registry import operator_costs
 from accelsim.cost.stack import on_stack
 from accelsim.cost.table import CostTable, Tier
@@ -387,9 +387,7 @@ def _figures(
     latency = _weighted(done, repeats, "latency_s")
     period = np.minimum(_weighted(done, repeats, "period_s"), latency)
     energy = _weighted(done, repeats, "energy_j")
-    sigma = np.maximum(
-        _log_sigma(done, repeats, len(batch)), _alike_log_sigma(run, passes[0], done)
-    )
+    sigma = np.maximum(_log_sigma(done, repeats), _alike_log_sigma(run, passes[0], done))
     spread = np.exp(Z90 * sigma)
     rate = batch / period
     figures: dict[str, NDArray[Any]] = {
@@ -557,9 +555,7 @@ def _longest_bound(passes: Sequence[_PassFigures], repeats: Sequence[FloatArray]
     return found
 
 
-def _log_sigma(
-    passes: Sequence[_PassFigures], repeats: Sequence[FloatArray], count: int
-) -> FloatArray:
+def _log_sigma(passes: Sequence[_PassFigures], repeats: Sequence[FloatArray]) -> FloatArray:
     """Spread of ln(true / predicted) of each scenario; see `Simulation.log_sigma` and
     `accelsim.confidence.residual.run_log_sigma`.
     """
@@ -569,24 +565,6 @@ def _log_sigma(
         rows[2] = rows[2] * often[rows[0]]
         for kept, column in zip(columns, rows, strict=True):
             kept.append(column)
-    scenario, kind, time_s, launches, log_sigma, shared = map(np.concatenate, columns)
-    total = np.bincount(scenario, time_s * launches, count)
-    kinds = int(kind.max()) + 1
-    keys = scenario * kinds + kind
-    weighted = np.bincount(keys, time_s * launches * shared, count * kinds)
-    by_kind = weighted.reshape(count, kinds) / total[:, None]
-    variance = (1.0 - KIND_CORRELATION) * (by_kind**2).sum(axis=1)
-    variance += KIND_CORRELATION * by_kind.sum(axis=1) ** 2
-    own = np.sqrt(np.maximum(log_sigma**2 - shared**2, 0.0))
-    order = np.lexsort((time_s, kind, scenario))
-    changes = np.zeros(len(order), dtype=bool)
-    for column in (scenario, kind, time_s):
-        changes[1:] |= np.diff(column[order]) != 0
-    changes[0] = True
-    starts = np.flatnonzero(changes)
-    by_shape = np.add.reduceat((time_s * launches * own)[order], starts)
-    by_shape /= total[scenario[order][starts]]
-    variance += np.bincount(scenario[order][starts], by_shape**2, count)
+    rows_log_sigma = run_log_sigmas(*map(np.concatenate, columns))
     context = _weighted(passes, repeats, "context_s") / _weighted(passes, repeats, "device_s")
-    sigma: FloatArray = np.hypot(np.sqrt(variance), context)
-    return sigma
+    return np.asarray(np.hypot(rows_log_sigma, context))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -248,7 +249,7 @@ def simulate(
     prompts = log.of_prompts() if plan.options.prefill is not None else log
     full = [pool.full_batch(log.asked) for pool in plan.pools]
     pools = [
-        Pool(_maker(pool, prompts if pool.part == "prompts" else log, work.requests_per_s))
+        Pool(partial(_replica, pool, prompts if pool.part == "prompts" else log, work))
         for pool, work in zip(plan.pools, full, strict=True)
     ]
     replicas: list[Scheduler] = []
@@ -330,18 +331,14 @@ def _controlled(
     return SimulatedFleet(fleet, pools, scalers, outages, transfers)
 
 
-def _maker(pool: PoolPlan, log: RequestLog, speed: float) -> Callable[[], Scheduler]:
-    """Makes replicas of a pool."""
-
-    def make() -> Scheduler:
-        replica = _replica(pool, log)
-        replica.speed = speed
-        return replica
-
-    return make
+def _replica(pool: PoolPlan, log: RequestLog, full: FullBatch) -> Scheduler:
+    """A replica of a pool, as fast beside others as its full batches are."""
+    replica = _scheduler(pool, log)
+    replica.speed = full.requests_per_s
+    return replica
 
 
-def _replica(pool: PoolPlan, log: RequestLog) -> Scheduler:
+def _scheduler(pool: PoolPlan, log: RequestLog) -> Scheduler:
     plan = pool.plan
     priority = log.asked.priority
     queue = None if priority is None else PriorityQueue(priority.tolist())

@@ -25,6 +25,9 @@ from accelsim.serving.memory_capacity import FullBatch
 from accelsim.serving.result import ServingResult
 from accelsim.serving.schedulers.base import Scheduler
 
+#: Times of requests whose distributions are told.
+_TIMES = ("ttft_s", "tpot_s", "e2e_s", "queue_s")
+
 
 @frozen(eq=False)
 class _PoolFigures:
@@ -109,6 +112,7 @@ def result_of(
     offered = max(one.work_s * duration_s / (span_s * max(one.paid_s, 1e-12)) for one in pools)
     saturated, notes = trust(times, offered, is_closed=is_closed)
     notes = [*_skips(done), *notes]
+    distributions: Document = {name: distribution(getattr(times, name)) for name in _TIMES}
     replicas = fleet.replicas
     return ServingResult(
         workload=first.plan.run.workload.name,
@@ -123,11 +127,8 @@ def result_of(
         output_tokens_per_s=tokens / duration_s,
         goodput_requests_per_s=None if met is None else met / duration_s,
         slo_attainment_fraction=None if met is None else met / max(came, 1),
-        ttft_s=distribution(times.ttft_s),
-        tpot_s=distribution(times.tpot_s),
+        **distributions,
         itl_s=gap_distribution(replicas),
-        e2e_s=distribution(times.e2e_s),
-        queue_s=distribution(times.queue_s),
         kv_occupancy_fraction=occupancy(replicas),
         utilisation_fraction=_mean_use(pools),
         preemptions=sum(replica.tally.preemption_count for replica in replicas),
@@ -203,10 +204,9 @@ def _energy(pools: list[_PoolFigures], duration_s: float, count: int) -> Documen
     names = ("energy_j", "energy_j_per_token", "average_power_w", "peak_power_w")
     energies = [one.energy_j for one in pools]
     peaks = [one.peak_power_w for one in pools]
-    known = [energy for energy in energies if energy is not None]
-    if len(known) < len(energies):
+    if None in energies:
         return dict.fromkeys(names)
-    energy, peak = sum(known), sum(peak for peak in peaks if peak is not None)
+    energy, peak = (sum(filter(None, figures)) for figures in (energies, peaks))
     values = (energy, energy / count if count else None, energy / duration_s, peak)
     return dict(zip(names, values, strict=True))
 
@@ -220,13 +220,13 @@ def _cost(pools: list[_PoolFigures], tokens: int, requests: int) -> Document:
         "offer": " + ".join(offers) or None,
     }
     paid = [one.cost_usd for one in pools]
-    known = [usd for usd in paid if usd is not None]
-    if len(known) < len(paid):
+    if None in paid:
         return cost
+    usd = sum(filter(None, paid))
     if tokens:
-        cost["cost_usd_per_million_tokens"] = 1e6 * sum(known) / tokens
+        cost["cost_usd_per_million_tokens"] = 1e6 * usd / tokens
     if requests:
-        cost["cost_usd_per_1000_requests"] = 1e3 * sum(known) / requests
+        cost["cost_usd_per_1000_requests"] = 1e3 * usd / requests
     return cost
 
 

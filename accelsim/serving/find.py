@@ -12,6 +12,8 @@ found comes with the share of requests that met the targets and its Wilson inter
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -152,47 +154,40 @@ def find(
     if arrivals.process == "burst":
         raise InvalidValueError("process", "burst", "arrivals that have a rate")
     chosen, paid = options_and_price(run, price, keywords)
-    asked = _Asked(workload, device, chosen, paid, arrivals, seed, steps)
+    columns = arrivals.columns(RandomStreams(seed))
+    longest = int((columns.prompt_tokens + columns.output_tokens).max())
+
+    def layout(options: ServingOptions) -> _Search:
+        plan = replica_plan(workload, device, chosen, options, max_context=longest, steps=steps)
+        cost = device_price(plan.run.device, paid)
+        return _Search(plan, arrivals, cost, seed, LoadShape.of(columns))
+
     if question == "cheapest":
         if steps is not None:
             remedy = "Ask for min-replicas."
             raise InvalidValueError("find", question, "no question about other ranks", remedy)
-        return _cheapest(asked, options)
-    search = asked.search(options)
+        return _cheapest(layout, options, device)
+    search = layout(options)
     if question == "max-rate":
         return search.max_rate()
-    if question == "limits":
-        return search.limits()
-    return search.min_replicas()
+    return search.limits() if question == "limits" else search.min_replicas()
 
 
-@frozen
-class _Asked:
-    """What is asked of every layout."""
-
-    workload: Any
-    device: Any
-    run: RunOptions
-    price: PriceChoice | None
-    arrivals: Arrivals
-    seed: int
-    steps: StepTimes | None
-
-    def search(self, options: ServingOptions) -> _Search:
-        """Simulations of one layout."""
-        columns = self.arrivals.columns(RandomStreams(self.seed))
-        longest = int((columns.prompt_tokens + columns.output_tokens).max())
-        asked = self.workload, self.device, self.run, options
-        plan = replica_plan(*asked, max_context=longest, steps=self.steps)
-        cost = device_price(plan.run.device, self.price)
-        return _Search(plan, self.arrivals, cost, self.seed, LoadShape.of(columns))
-
-
-def _cheapest(asked: _Asked, options: ServingOptions) -> Found:
+def _cheapest(
+    layout: Callable[[ServingOptions], _Search],
+    options: ServingOptions,
+    device: str | DeviceProfile,
+) -> Found:
     """The cheapest of all layouts with as many replicas as each needs."""
-    searches = [search for tp in _RANKS if (search := _layout(asked, options, tp)) is not None]
+    searches = []
+    for tp in _RANKS:
+        with suppress(DoesNotFitError, InvalidValueError, UnsupportedOperatorError):
+            searches.append(layout(replace(options, tp=tp, ep=tp if options.ep > 1 else 1)))
     if not searches:
-        asked.search(options)  # says why
+        layout(options)  # says why
+    if searches[0].price.usd_per_hour is None:
+        remedy = "Give --usd-per-hour."
+        raise InvalidValueError("device", device, "a device with an offer", remedy)
     searches.sort(key=lambda search: search.bound_usd_per_hour)
     bound, best, count = searches[0].bound_usd_per_hour, None, 0
     for search in searches:
@@ -210,27 +205,9 @@ def _cheapest(asked: _Asked, options: ServingOptions) -> Found:
     return replace(best[1], question="cheapest", value=best[0], bound=bound, simulations=count)
 
 
-def _layout(asked: _Asked, options: ServingOptions, tp: int) -> _Search | None:
-    """A layout's search; None where it does not fit or no node joins its ranks."""
-    try:
-        search = asked.search(replace(options, tp=tp, ep=tp if options.ep > 1 else 1))
-    except (DoesNotFitError, InvalidValueError, UnsupportedOperatorError):
-        return None
-    if search.price.usd_per_hour is None:
-        remedy = "Give --usd-per-hour."
-        raise InvalidValueError("device", asked.device, "a device with an offer", remedy)
-    return search
-
-
-@frozen
-class _Limits:
-    """What was simulated under limits: the share of requests that met the targets."""
-
-    share: float
-    max_seqs: int
-    max_batch_tokens: int
-    fraction: float
-    result: ServingResult
+def _share(result: ServingResult) -> float:
+    """Share of the requests that met the targets."""
+    return result.slo_attainment_fraction or 0.0
 
 
 class _Search:
@@ -277,8 +254,8 @@ class _Search:
 
     def is_good(self, result: ServingResult) -> bool:
         """Whether the load is served and enough requests meet the targets."""
-        share = result.slo_attainment_fraction or 0.0
-        return share >= self.plan.options.slo.attainment_fraction and not result.saturated
+        enough = self.plan.options.slo.attainment_fraction
+        return _share(result) >= enough and not result.saturated
 
     def max_rate(self) -> Found:
         """Halve the rates between one that is served well and the bound."""
@@ -326,39 +303,39 @@ class _Search:
 
     def limits(self) -> Found:
         """The limits under which most requests meet the targets, and the least memory for them."""
-        best = max((self._sequences(tokens) for tokens in _TOKENS), key=lambda found: found.share)
-        low, high = 0.0, best.fraction
+        usual = self.plan.options.memory_fraction or self.plan.engine.memory_fraction
+        best = max((self._sequences(tokens, usual) for tokens in _TOKENS), key=_share)
+        low, high = 0.0, usual
         while high - low > _SHARE_STEP:
             middle = 0.5 * (low + high)
             try:
-                smaller = self._under(best.max_seqs, best.max_batch_tokens, middle)
+                limits = best.plan["max_seqs"], best.plan["max_batch_tokens"]
+                smaller = self._under(*limits, middle)
             except DoesNotFitError:
                 low = middle
                 continue
-            if smaller.share >= best.share:
+            if _share(smaller) >= _share(best):
                 high, best = middle, smaller
             else:
                 low = middle
-        return self._found("limits", best.share, 1.0, best.result)
+        return self._found("limits", _share(best), 1.0, best)
 
-    def _sequences(self, tokens: int) -> _Limits:
+    def _sequences(self, tokens: int, fraction: float) -> ServingResult:
         """The best limit of sequences beside one of tokens; of those that are equally good, the
         smallest.
         """
-        options, engine = self.plan.options, self.plan.engine
-        fraction = options.memory_fraction or engine.memory_fraction
         counts = [count for count in _SEQS if count <= tokens]
         tried = lru_cache(lambda place: self._under(counts[place], tokens, fraction))
         low, high = 0, len(counts) - 1
         while high - low > 2:
             first, second = low + (high - low) // 3, high - (high - low) // 3
-            if tried(first).share >= tried(second).share > 0.0:
+            if _share(tried(first)) >= _share(tried(second)) > 0.0:
                 high = second
             else:
                 low = first
-        return max((tried(place) for place in range(low, high + 1)), key=lambda one: one.share)
+        return max(map(tried, range(low, high + 1)), key=_share)
 
-    def _under(self, max_seqs: int, max_batch_tokens: int, fraction: float) -> _Limits:
+    def _under(self, max_seqs: int, max_batch_tokens: int, fraction: float) -> ServingResult:
         """The load under limits.
 
         Raises:
@@ -370,12 +347,10 @@ class _Search:
         under = replace(
             plan, options=options, max_seqs=max_seqs, max_batch_tokens=max_batch_tokens, **parts
         )
-        result = self.simulate(self.rate_per_s, options.replicas, under)
-        share = result.slo_attainment_fraction or 0.0
-        return _Limits(share, max_seqs, max_batch_tokens, fraction, result)
+        return self.simulate(self.rate_per_s, options.replicas, under)
 
     def _refuse(self, result: ServingResult) -> NoReturn:
-        share = 100 * (result.slo_attainment_fraction or 0.0)
+        share = 100 * _share(result)
         first, further = result.ttft_s["p50"], result.tpot_s["p50"]
         times = ", ".join(
             f"{name} {value:.3g} s" for name, value in (("TTFT", first), ("TPOT", further)) if value
@@ -385,7 +360,7 @@ class _Search:
         raise InvalidValueError("slo", asked, allowed, "Choose a faster device.")
 
     def _found(self, question: str, value: float, bound: float, best: ServingResult) -> Found:
-        low, high = _wilson(best.slo_attainment_fraction or 0.0, best.requests)
+        low, high = _wilson(_share(best), best.requests)
         return Found(question, value, bound, low, high, self.count, best)
 
 

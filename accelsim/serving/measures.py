@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from itertools import pairwise
 from typing import Any
 
@@ -49,14 +50,7 @@ class RequestTimes:
         if not np.isfinite(finish_s).all() or (np.diff(arrival_s) < 0).any():
             done = np.flatnonzero(np.isfinite(finish_s))
             places = done[np.argsort(arrival_s[done], kind="stable")]
-        return cls(
-            arrival_s[places],
-            log.column("scheduled_s")[places],
-            log.column("first_token_s")[places],
-            finish_s[places],
-            log.column("output_tokens")[places],
-            log.column("prompt_tokens")[places],
-        )
+        return cls(*(log.column(field.name)[places] for field in fields(cls)))
 
     @property
     def ttft_s(self) -> FloatArray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from accelsim.catalog.stacks import stack
@@ -19,6 +18,7 @@ from accelsim.serving.schedulers.limits import BatchLimits
 from accelsim.serving.steps.combined_steps import SpeculativeSteps
 from accelsim.serving.steps.step_tables import (
     ReplicaMemory,
+    StepLimits,
     most_positions,
     replica_memory,
     step_tables,
@@ -202,8 +202,8 @@ def replica_plan(
         draft = _draft(run, run_options, options, one)
         parts = memory_of(run, one, options, max_tokens, draft)
         if steps is None:
-            size = _Size(max_tokens, max_seqs, max_context)
-            steps = _steps(run, draft, options, size, overhead_s)
+            limits = StepLimits(max_tokens, max_seqs, max_context)
+            steps = _steps(run, draft, options, limits, overhead_s)
     elif steps is None:
         from accelsim.serving.steps.batch_tables import batch_tables
 
@@ -228,37 +228,22 @@ def _overhead_s(one: Engine, options: ServingOptions) -> float:
     return one.step_overhead_s.value if given is None else given
 
 
-@frozen
-class _Size:
-    """Limits of the steps that are tabulated."""
-
-    max_tokens: int
-    max_seqs: int
-    max_context: int
-
-
 def _steps(
     run: ResolvedRun,
     draft: ResolvedRun | None,
     options: ServingOptions,
-    size: _Size,
+    limits: StepLimits,
     overhead_s: float,
 ) -> StepTimes:
     """Step times of a model that generates."""
-    tables = partial(
-        step_tables,
-        max_tokens=size.max_tokens,
-        max_seqs=size.max_seqs,
-        max_context=size.max_context,
-        stages=options.pp,
-        copies=options.dp,
-    )
+    steps = step_tables(run, options, limits, overhead_s)
     guessed = options.speculation
-    checked = 1 if guessed is None else guessed.tokens + 1
-    steps = tables(run, overhead_s=overhead_s, checked=checked, adapters=options.adapters)
     if guessed is None:
         return steps
-    guesses = None if draft is None else tables(draft, overhead_s=0.0)
+    guesses = None
+    if draft is not None:
+        plain = replace(options, speculation=None, adapters=None)
+        guesses = step_tables(draft, plain, limits, 0.0)
     return SpeculativeSteps(steps, guessed.tokens_per_step, guessed.tokens, guesses)
 
 

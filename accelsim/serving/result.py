@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from accelsim.estimation.run import ResolvedRun
     from accelsim.serving.loads.requests import RequestLog
     from accelsim.simulation.timeline import StepFunction, Timeline
-    from accelsim.workloads.graph import IntArray
+    from accelsim.workloads.graph import FloatArray, IntArray
 
 #: Percentiles of a result's distributions.
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
@@ -174,7 +174,7 @@ class ServingResult(Result):
         Raises:
             ValueError: If the result was made without its requests.
         """
-        from accelsim.simulation.timeline import StepFunction, Timeline
+        from accelsim.simulation.timeline import Timeline
 
         if self.log is None:
             raise ValueError("this result was made without its requests")
@@ -187,9 +187,6 @@ class ServingResult(Result):
         names = [
             f"replica {n}: {one}" for n in range(replica.max(initial=0) + 1) for one in _STAGES
         ]
-        moments = np.concatenate([times[0], times[-1]])
-        change = np.repeat([1.0, -1.0], count)
-        order = np.argsort(moments, kind="stable")
         return Timeline(
             resource=resource.astype(np.int32),
             name=np.tile(np.arange(count), len(_STAGES)).astype(np.int32),
@@ -201,10 +198,7 @@ class ServingResult(Result):
             capacities=(count,) * len(names),
             names=tuple(f"request {request}" for request in done.tolist()),
             categories=_STAGES,
-            counters={
-                "requests_inside": StepFunction(moments[order], np.cumsum(change[order])),
-                **self.curves,
-            },
+            counters={"requests_inside": _counts(times[0], times[-1]), **self.curves},
         )
 
     def stage_counts(self) -> dict[str, StepFunction]:
@@ -213,17 +207,9 @@ class ServingResult(Result):
         Raises:
             ValueError: If the result was made without its requests.
         """
-        from accelsim.simulation.timeline import StepFunction
-
         lines = self.to_timeline()
-        found = {}
-        for code, name in enumerate(lines.categories):
-            rows = lines.category == code
-            moments = np.concatenate([lines.start_s[rows], lines.end_s[rows]])
-            change = np.repeat([1.0, -1.0], int(rows.sum()))
-            order = np.argsort(moments, kind="stable")
-            found[name] = StepFunction(moments[order], np.cumsum(change[order]))
-        return found
+        stages = {name: lines.select(category=name) for name in lines.categories}
+        return {name: _counts(rows.start_s, rows.end_s) for name, rows in stages.items()}
 
     def _replicas(self) -> IntArray:
         """Place of the replica of each stage of the requests, shape (stages, n)."""
@@ -235,3 +221,11 @@ class ServingResult(Result):
         if log.prompt_replica:
             prompt[list(log.prompt_replica)] = list(log.prompt_replica.values())
         return np.stack([prompt, prompt, last])
+
+
+def _counts(start_s: FloatArray, end_s: FloatArray) -> StepFunction:
+    """How many of some spans of time there are at a time."""
+    from accelsim.simulation.timeline import accumulate
+
+    change = np.repeat([1.0, -1.0], len(start_s))
+    return accumulate(np.concatenate([start_s, end_s]), change)

@@ -38,8 +38,9 @@ from accelsim.result import Metric, Provenance, Result
 from accelsim.serving.engines import engine
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.memory_capacity import LoadShape
-from accelsim.serving.operating_points import Layout, OperatingPoints, operating_points
+from accelsim.serving.operating_points import operating_points
 from accelsim.serving.options import ServingOptions, SloTargets
+from accelsim.serving.plan import deployed_run
 from accelsim.serving.result import ServingResult
 from accelsim.serving.serve import described, serve
 from accelsim.simulation.randomness import RandomStreams
@@ -264,7 +265,7 @@ class _Grid:
         self.space, self.run, self.price = space, run, price
         self.rejected: Counter[str] = Counter()
         self.engine_name = options.engine or "vllm"
-        self.parts: list[Document] = []
+        self.layouts: list[Document] = []
         self.workload_name = ""
 
     @property
@@ -313,39 +314,29 @@ class _Grid:
         if paid.usd_per_hour is None:
             self.rejected[_UNPRICED] += len(self.limits[0])
             return
-        layout = Layout(resolved, run_options, engine(self.engine_name), options)
-        points = operating_points(layout, load, *self.limits)
-        words = {
-            "device": resolved.device.name,
-            "precision": resolved.precision.name,
-            "tp": options.tp,
-            "pp": options.pp,
-            "ep": options.ep,
-        }
-        self.parts.append(words | self._figures(points, load, options, paid.usd_per_hour))
-
-    def _figures(
-        self, points: OperatingPoints, load: LoadShape, options: ServingOptions, usd: float
-    ) -> Document:
-        """Columns of one layout: a replica's, and the cost of as many as the rate needs."""
-        output, rate = max(load.output_tokens, 1.0), self.arrivals.rate_per_s
-        replicas, served = np.ones(len(points.max_seqs)), points.requests_per_s
-        if rate is not None:
-            replicas = np.ceil(rate / served)
-            served = np.full(len(replicas), rate)
-        per_s = usd * options.devices_per_replica / SECONDS_PER_HOUR
-        return {
-            "max_seqs": points.max_seqs,
-            "max_batch_tokens": points.max_batch_tokens,
-            "sequences": points.sequences,
-            "replicas": replicas,
-            "tpot_s": points.tpot_s,
-            "ttft_s": points.ttft_s,
-            "stall_s": points.stall_s,
-            "tokens_per_s": served * output,
-            "cost_usd_per_million_tokens": 1e6 * per_s * replicas / (served * output),
-            "energy_j_per_token": points.energy_j_per_token,
-        }
+        own = engine(self.engine_name)
+        run = deployed_run(resolved, run_options, options, own)
+        points = operating_points(run, own, options, load, self.limits)
+        served, energy_j = points.pop("requests_per_s"), points.pop("energy_j_per_token")
+        replicas, rate = np.ones(len(served)), self.arrivals.rate_per_s
+        if rate is not None:  # as many as it needs
+            replicas, served = np.ceil(rate / served), np.full(len(served), rate)
+        tokens_per_s = served * max(load.output_tokens, 1.0)
+        usd_per_s = paid.usd_per_hour * options.devices_per_replica / SECONDS_PER_HOUR
+        self.layouts.append(
+            {
+                "device": resolved.device.name,
+                "precision": resolved.precision.name,
+                **{name: getattr(options, name) for name in ("tp", "pp", "ep")},
+                **dict(zip(("max_seqs", "max_batch_tokens"), self.limits, strict=True)),
+                "sequences": points.pop("sequences"),
+                "replicas": replicas,
+                **points,
+                "tokens_per_s": tokens_per_s,
+                "cost_usd_per_million_tokens": 1e6 * usd_per_s * replicas / tokens_per_s,
+                "energy_j_per_token": energy_j,
+            }
+        )
 
     def columns(self) -> Document:
         """All configurations.
@@ -353,13 +344,13 @@ class _Grid:
         Raises:
             InvalidValueError: If nothing runs.
         """
-        if not self.parts:
+        if not self.layouts:
             reasons = "; ".join(reason for reason, _ in self.rejected.most_common(3))
             raise InvalidValueError("devices", self.space.devices, f"what can run it: {reasons}")
         count = len(self.limits[0])
         return {
-            name: np.concatenate([np.broadcast_to(part[name], (count,)) for part in self.parts])
-            for name in self.parts[0]
+            name: np.concatenate([np.broadcast_to(row[name], (count,)) for row in self.layouts])
+            for name in self.layouts[0]
         }
 
     def simulate(self, layouts: Sequence[Sequence[Values]], seed: int) -> list[Document]:

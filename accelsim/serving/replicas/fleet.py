@@ -29,19 +29,6 @@ class ArrivalQueue:
         next_s: Time of the next arrival; `NEVER` where there is none yet.
     """
 
-    __slots__ = (
-        "_arrival_s",
-        "_first_count",
-        "_first_s",
-        "_followers",
-        "_is_closed",
-        "_later",
-        "_log",
-        "_next",
-        "_place",
-        "next_s",
-    )
-
     def __init__(self, log: RequestLog, user_count: int = 0) -> None:
         asked = log.asked
         self._log = log
@@ -214,7 +201,7 @@ class Fleet:
 
     def dispatch(self, request: int) -> None:
         """Give a request to the replica that the router chooses; it waits while there is none."""
-        place = self.router.choose(request, self.replicas)
+        place = self.router(request, self.replicas)
         if place is None:
             self._parked.append(request)
             return

@@ -101,7 +101,7 @@ class PoolRouter:
         """The request's prompt is done, and its cache where its further tokens are generated."""
         self._is_further.add(request)
 
-    def choose(self, request: int, replicas: Sequence[Scheduler]) -> int | None:  # noqa: ARG002
+    def __call__(self, request: int, _replicas: Sequence[Scheduler]) -> int | None:
         """Place of a replica; see `Router`."""
         model = 0 if self._model is None else self._model[request]
         route: Route | None = self._routes[model]
@@ -117,4 +117,4 @@ class PoolRouter:
             most = route.max_outstanding
             self._log.rejected[request] = f"not admitted: {most} requests at every replica"
             return REFUSED
-        return route.places[route.router.choose(request, route.replicas)]
+        return route.places[route.router(request, route.replicas)]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -16,79 +15,62 @@ ROUTERS = ("round-robin", "random", "least-outstanding", "least-kv", "prefix-awa
 _IMBALANCE = 8
 
 
-class Router(Protocol):
-    """Chooses replicas."""
-
-    def choose(self, request: int, replicas: Sequence[Scheduler]) -> int | None:
-        """Place of the replica that takes a request; None where there is none to take it yet, below
-        0 where it is refused.
-        """
+#: Place of the replica that takes a request; None where there is none to take it yet, below 0 where
+#: it is refused.
+Router = Callable[[int, Sequence[Scheduler]], int | None]
+#: The same among replicas all of which may take a request.
+PlainRouter = Callable[[int, Sequence[Scheduler]], int]
 
 
-class _RoundRobin:
-    def __init__(self) -> None:
-        self._next = -1
+def _round_robin() -> PlainRouter:
+    last = -1
 
-    def choose(self, request: int, replicas: Sequence[Scheduler]) -> int:  # noqa: ARG002
-        self._next = (self._next + 1) % len(replicas)
-        return self._next
+    def choose(_request: int, replicas: Sequence[Scheduler]) -> int:
+        nonlocal last
+        last = (last + 1) % len(replicas)
+        return last
 
-
-class _Random:
-    def __init__(self, generator: np.random.Generator) -> None:
-        self._generator = generator
-        self._draws: list[float] = []
-
-    def choose(self, request: int, replicas: Sequence[Scheduler]) -> int:  # noqa: ARG002
-        if not self._draws:
-            self._draws = self._generator.random(4096).tolist()
-        return int(self._draws.pop() * len(replicas))
+    return choose
 
 
-def _least_outstanding(replicas: Sequence[Scheduler]) -> int:
+def _random(generator: np.random.Generator) -> PlainRouter:
+    draws: list[float] = []
+
+    def choose(_request: int, replicas: Sequence[Scheduler]) -> int:
+        if not draws:
+            draws.extend(generator.random(4096).tolist())
+        return int(draws.pop() * len(replicas))
+
+    return choose
+
+
+def _least_outstanding(_request: int, replicas: Sequence[Scheduler]) -> int:
     loads = [(replica.outstanding + 1) / replica.speed for replica in replicas]
     return loads.index(min(loads))
 
 
-class _LeastOutstanding:
-    def choose(self, request: int, replicas: Sequence[Scheduler]) -> int:  # noqa: ARG002
-        return _least_outstanding(replicas)
+def _least_cache(_request: int, replicas: Sequence[Scheduler]) -> int:
+    loads = [(replica.used_blocks, replica.outstanding) for replica in replicas]
+    return loads.index(min(loads))
 
 
-class _LeastCache:
-    def choose(self, request: int, replicas: Sequence[Scheduler]) -> int:  # noqa: ARG002
-        loads = [(replica.used_blocks, replica.outstanding) for replica in replicas]
-        return loads.index(min(loads))
-
-
-class _PrefixAware:
+def _prefix_aware(log: RequestLog) -> PlainRouter:
     """The replica that served a prefix last, unless it has far more to do than the least loaded."""
+    groups = log.asked.prefix_group
+    homes: dict[int, Scheduler] = {}
 
-    def __init__(self, log: RequestLog) -> None:
-        self._group = log.asked.prefix_group
-        self._home: dict[int, Scheduler] = {}
-
-    def choose(self, request: int, replicas: Sequence[Scheduler]) -> int:
-        least = _least_outstanding(replicas)
-        group = NO_GROUP if self._group is None else int(self._group[request])
+    def choose(request: int, replicas: Sequence[Scheduler]) -> int:
+        least = _least_outstanding(request, replicas)
+        group = NO_GROUP if groups is None else int(groups[request])
         if group == NO_GROUP:
             return least
-        home = self._home.get(group)
-        if (
-            home is None
-            or home not in replicas
-            or home.outstanding > replicas[least].outstanding + _IMBALANCE
-        ):
-            home = replicas[least]
-        self._home[group] = home
+        home = homes.get(group)
+        most = replicas[least].outstanding + _IMBALANCE
+        if home is None or home not in replicas or home.outstanding > most:
+            home = homes[group] = replicas[least]
         return replicas.index(home)
 
-
-class PlainRouter(Protocol):
-    """Chooses among replicas all of which may take a request."""
-
-    def choose(self, request: int, replicas: Sequence[Scheduler]) -> int:
-        """Place of the replica that takes a request."""
+    return choose
 
 
 def router(name: str, log: RequestLog, generator: np.random.Generator) -> PlainRouter:
@@ -102,15 +84,12 @@ def router(name: str, log: RequestLog, generator: np.random.Generator) -> PlainR
     Raises:
         InvalidValueError: If there is none of that name.
     """
-    if name == "prefix-aware":
-        return _PrefixAware(log)
-    if name == "random":
-        return _Random(generator)
-    plain: dict[str, type[PlainRouter]] = {
-        "round-robin": _RoundRobin,
-        "least-outstanding": _LeastOutstanding,
-        "least-kv": _LeastCache,
-    }
-    if name not in plain:
+    if name not in ROUTERS:
         raise InvalidValueError("router", name, "one of " + ", ".join(ROUTERS))
-    return plain[name]()
+    if name == "round-robin":
+        return _round_robin()
+    if name == "random":
+        return _random(generator)
+    if name == "prefix-aware":
+        return _prefix_aware(log)
+    return _least_cache if name == "least-kv" else _least_outstanding

@@ -64,17 +64,6 @@ class Scheduler(ABC):
         ended_count: Requests that ended, where the fleet counts them.
     """
 
-    __slots__ = (
-        "capacity_blocks",
-        "ended_count",
-        "log",
-        "outstanding",
-        "ready_s",
-        "speed",
-        "tally",
-        "waiting",
-    )
-
     def __init__(self, log: RequestLog, queue: WaitingQueue | None = None) -> None:
         self.log = log
         self.capacity_blocks, self.speed = 0, 1.0

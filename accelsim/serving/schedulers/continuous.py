@@ -32,23 +32,6 @@ class ContinuousBatching(PagedBatch):
             which another replica has computed.
     """
 
-    __slots__ = (
-        "_chunks",
-        "_ended",
-        "_joules",
-        "_max_seqs",
-        "_max_tokens",
-        "_mixed",
-        "_more_blocks",
-        "_note",
-        "_parts",
-        "_seconds",
-        "_stall_s",
-        "_start_s",
-        "_step_count",
-        "steps",
-    )
-
     def __init__(
         self,
         log: RequestLog,

@@ -42,31 +42,6 @@ class PagedBatch(Scheduler):
             which another replica has computed.
     """
 
-    __slots__ = (
-        "_blocks",
-        "_by_part",
-        "_context",
-        "_counter",
-        "_due",
-        "_ends",
-        "_free",
-        "_left",
-        "_most_tokens",
-        "_move_s",
-        "_outside",
-        "_partial",
-        "_promised",
-        "_promises",
-        "_running",
-        "_shared",
-        "_size",
-        "_swapped",
-        "_watermark",
-        "cache",
-        "comes_cached",
-        "limits",
-    )
-
     def __init__(
         self,
         log: RequestLog,

@@ -23,8 +23,6 @@ class WindowBatching(Scheduler):
         queue: Where requests wait; first come, first served where None.
     """
 
-    __slots__ = ("_batch", "_is_running", "max_seqs", "steps", "window_s")
-
     def __init__(
         self,
         log: RequestLog,

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
-from typing import Literal
+from functools import cache
 
 from accelsim.estimation.passes import run_passes
-from accelsim.estimation.run import ResolvedRun
 from accelsim.estimation.simulate import simulated
 from accelsim.frozen import frozen
 from accelsim.serving.deployment import Deployment
 from accelsim.serving.plan import ReplicaPlan
 from accelsim.serving.steps.combined_steps import StepsAround
+from accelsim.serving.steps.step_times import StepBatch
 
 #: Requests of a load whose steps are priced one by one: each asks for a few passes, and a pass
 #: takes about 20 ms to price. Estimate: ten requests then take less than a second.
@@ -39,18 +38,11 @@ class AloneSteps(StepsAround):
     prompt: Callable[[int], tuple[float, float]]
     further: Callable[[int, int], tuple[float, float]]
 
-    def step(
-        self,
-        prefill_tokens: int,
-        prefill_context_sum: float,
-        decode_count: int,
-        decode_context_sum: float,
-    ) -> tuple[float, float]:
+    def step(self, *batch: *StepBatch) -> tuple[float, float]:
         """One step; see `StepTimes`."""
-        is_whole = 2 * prefill_context_sum == prefill_tokens * (prefill_tokens + 1)
-        if prefill_tokens and not decode_count and is_whole:
-            return self.prompt(prefill_tokens)
-        batch = prefill_tokens, prefill_context_sum, decode_count, decode_context_sum
+        tokens, keys, sequences, _ = batch
+        if tokens and not sequences and 2 * keys == tokens * (tokens + 1):
+            return self.prompt(tokens)
         return self.inner.step(*batch)
 
     def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
@@ -80,26 +72,16 @@ def _alone(plan: ReplicaPlan) -> ReplicaPlan:
     beside = options.speculation is not None or options.adapters is not None
     if not plan.is_continuous or beside or options.devices_per_replica > 1:
         return plan
-    price = partial(_price, plan.run, plan.step_overhead_s, plan.steps.idle_w or 0.0)
-    prompt = cache(lambda tokens: price("prompt", tokens, 1))
-    further = cache(lambda cached, steps: price("further", cached, steps + 1))
+    prompt = cache(lambda tokens: _price(plan, slice(0, 1), tokens, 1))
+    further = cache(lambda cached, steps: _price(plan, slice(1, None), cached, steps + 1))
     return replace(plan, steps=AloneSteps(plan.steps, prompt, further))
 
 
-def _price(
-    run: ResolvedRun,
-    overhead_s: float,
-    idle_w: float,
-    part: Literal["prompt", "further"],
-    prompt: int,
-    output: int,
-) -> tuple[float, float]:
-    """Seconds and joules of one part of a request alone, the host's time per step included."""
-    asked = replace(run, batch=1, seq_len=prompt, output_len=output)
-    passes = run_passes(asked)
-    wanted = slice(0, 1) if part == "prompt" else slice(1, None)
-    done = simulated(asked, replace(passes, passes=passes.passes[wanted])).passes
-    steps = sum(one.repeats for one in done)
-    seconds = sum(one.repeats * one.result.latency_s for one in done) + steps * overhead_s
-    joules = sum(one.repeats * one.result.dynamic_energy_j for one in done)
-    return seconds, joules + idle_w * seconds
+def _price(plan: ReplicaPlan, part: slice, prompt: int, output: int) -> tuple[float, float]:
+    """Seconds and joules of some passes of a request alone, the host's time per step included."""
+    run = replace(plan.run, batch=1, seq_len=prompt, output_len=output)
+    passes = run_passes(run)
+    done = simulated(run, replace(passes, passes=passes.passes[part])).passes
+    seconds = sum(p.repeats * (p.result.latency_s + plan.step_overhead_s) for p in done)
+    joules = sum(p.repeats * p.result.dynamic_energy_j for p in done)
+    return seconds, joules + (plan.steps.idle_w or 0.0) * seconds

@@ -7,7 +7,7 @@ them takes the time that one of them takes through all stages.
 from __future__ import annotations
 
 from accelsim.frozen import frozen
-from accelsim.serving.steps.step_times import StepTimes
+from accelsim.serving.steps.step_times import StepBatch, StepTimes
 
 
 @frozen
@@ -46,15 +46,8 @@ class ScaledSteps(StepsAround):
 
     ratio: float
 
-    def step(
-        self,
-        prefill_tokens: int,
-        prefill_context_sum: float,
-        decode_count: int,
-        decode_context_sum: float,
-    ) -> tuple[float, float]:
+    def step(self, *batch: *StepBatch) -> tuple[float, float]:
         """One step; see `StepTimes`."""
-        batch = prefill_tokens, prefill_context_sum, decode_count, decode_context_sum
         seconds, joules = self.inner.step(*batch)
         return seconds * self.ratio, joules * self.ratio
 
@@ -80,20 +73,14 @@ class PipelinedSteps(StepsAround):
     stages: int
     budget: int
 
-    def step(
-        self,
-        prefill_tokens: int,
-        prefill_context_sum: float,
-        decode_count: int,
-        decode_context_sum: float,
-    ) -> tuple[float, float]:
+    def step(self, *batch: *StepBatch) -> tuple[float, float]:
         """A round of all batches: the time of one of them through all stages."""
-        n = self.stages
-        tokens, count = min(prefill_tokens, self.budget), -(-decode_count // n)
-        keys = prefill_context_sum * tokens / prefill_tokens if prefill_tokens else 0.0
-        cached = decode_context_sum * count / decode_count if decode_count else 0.0
+        prefill_tokens, prefill_keys, sequences, decode_keys = batch
+        tokens, count = min(prefill_tokens, self.budget), -(-sequences // self.stages)
+        keys = prefill_keys * tokens / prefill_tokens if prefill_tokens else 0.0
+        cached = decode_keys * count / sequences if sequences else 0.0
         seconds, joules = self.inner.step(tokens, keys, count, cached)
-        batches = float(min(n, decode_count))
+        batches = float(min(self.stages, sequences))
         if not tokens:
             return seconds, joules * batches
         with_prompts = prefill_tokens / tokens
@@ -127,31 +114,29 @@ class SpeculativeSteps(StepsAround):
     guesses: int
     draft: StepTimes | None = None
 
-    def step(
-        self,
-        prefill_tokens: int,
-        prefill_context_sum: float,
-        decode_count: int,
-        decode_context_sum: float,
-    ) -> tuple[float, float]:
+    def step(self, *batch: *StepBatch) -> tuple[float, float]:
         """One step; see `StepTimes`."""
-        share = self.kept if decode_count else 1.0
-        tokens, keys = round(prefill_tokens * share), prefill_context_sum * share
-        seconds, joules = self.inner.step(tokens, keys, decode_count, decode_context_sum)
-        if self.draft is not None:
-            prompts = self.draft.step(tokens, keys, 0, 0) if tokens else (0.0, 0.0)
+        prefill_tokens, prefill_keys, sequences, cached = batch
+        share = self.kept if sequences else 1.0
+        tokens, keys = round(prefill_tokens * share), prefill_keys * share
+        seconds, joules = self.inner.step(tokens, keys, sequences, cached)
+        if self.draft is not None and tokens:
+            prompts = self.draft.step(tokens, keys, 0, 0)
             seconds, joules = seconds + prompts[0], joules + prompts[1]
-            if decode_count:
-                each = self.draft.decode_run(decode_count, decode_context_sum, 1)
-                seconds += self.guesses * each[0]
-                joules += self.guesses * each[1]
+        if sequences:
+            guesses = self._guesses(sequences, cached, 1)
+            seconds, joules = seconds + guesses[0], joules + guesses[1]
         return seconds / share, joules / share
 
     def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
         """Steps of the same sequences; see `StepTimes`."""
         seconds, joules = self.inner.decode_run(count, context, n)
-        if self.draft is not None:
-            each = self.draft.decode_run(count, context, n)
-            seconds += self.guesses * each[0]
-            joules += self.guesses * each[1]
-        return seconds / self.kept, joules / self.kept
+        guesses = self._guesses(count, context, n)
+        return (seconds + guesses[0]) / self.kept, (joules + guesses[1]) / self.kept
+
+    def _guesses(self, count: int, context: float, n: int) -> tuple[float, float]:
+        """What the draft's steps before `n` engine steps take."""
+        if self.draft is None:
+            return 0.0, 0.0
+        seconds, joules = self.draft.decode_run(count, context, n)
+        return self.guesses * seconds, self.guesses * joules

@@ -17,6 +17,7 @@ import numpy as np
 
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
+from accelsim.serving.steps.step_times import StepBatch
 from accelsim.workloads.graph import FloatArray
 
 #: Numbers of tokens at which the pieces may bend.
@@ -115,15 +116,8 @@ class FittedSteps:
     common_fraction: float = 0.0
     _known: dict[int, tuple[float, float]] = field(init=False, repr=False, default_factory=dict)
 
-    def step(
-        self,
-        prefill_tokens: int,
-        prefill_context_sum: float,
-        decode_count: int,
-        decode_context_sum: float,
-    ) -> tuple[float, float]:
+    def step(self, *batch: *StepBatch) -> tuple[float, float]:
         """One step: seconds and joules; see `StepTimes`."""
-        batch = prefill_tokens, prefill_context_sum, decode_count, decode_context_sum
         joules = 0.0 if self.joules is None else self.joules.value(*batch)
         return self.seconds.value(*batch), joules
 

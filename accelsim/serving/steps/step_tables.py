@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
@@ -30,11 +30,18 @@ from accelsim.frozen import frozen
 from accelsim.hardware.placement import place as placement_of
 from accelsim.hardware.profile import AsicProfile
 from accelsim.serving.adapters import adapter_bytes, adapter_rows
-from accelsim.serving.options import Adapters
+from accelsim.serving.options import Adapters, ServingOptions
 from accelsim.serving.steps.combined_steps import PipelinedSteps
 from accelsim.serving.steps.step_times import Curve, Surface, TabulatedSteps
 from accelsim.simulation.device_settings import DeviceSettings, device_time_s
-from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, concatenate, is_kind
+from accelsim.workloads.graph import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    OperatorGraph,
+    concatenate,
+    is_kind,
+)
 from accelsim.workloads.growth import Lowered
 from accelsim.workloads.lowering import LoweredBatch, ShapeColumns, lower
 from accelsim.workloads.model import PassShape
@@ -89,7 +96,7 @@ def replica_memory(
     length = min(max_tokens, most_positions(run) or max_tokens)
     shape = PassShape(batch=max(1, max_tokens // length), seq_len=length)
     largest = ReplicaMemory(0.0, 0.0, 0.0)
-    for shard in _stages(run.shard, stages):
+    for shard in stages_of(run, stages):
         lowered = _lowered(run, shape, Phase.PREFILL, shard)
         parts = inference_footprint(lowered.graph, lowered.parameter_bytes)
         weights = parts.weight_bytes
@@ -102,81 +109,77 @@ def replica_memory(
     return largest
 
 
-def step_tables(
-    run: ResolvedRun,
-    *,
-    max_tokens: int,
-    max_seqs: int,
-    max_context: int,
-    overhead_s: float,
-    stages: int = 1,
-    copies: int = 1,
-    checked: int = 1,
-    adapters: Adapters | None = None,
-) -> TabulatedSteps | PipelinedSteps:
-    """Step times of a language model on one replica.
+@frozen
+class StepLimits:
+    """Limits of the steps that are tabulated.
 
-    Args:
-        run: The model on one rank, with its shard and cluster.
+    Attributes:
         max_tokens: Tokens of a full step.
         max_seqs: Sequences at once.
         max_context: Longest sequence.
+    """
+
+    max_tokens: int
+    max_seqs: int
+    max_context: int
+
+
+def step_tables(
+    run: ResolvedRun, options: ServingOptions, limits: StepLimits, overhead_s: float
+) -> TabulatedSteps | PipelinedSteps:
+    """Step times of a language model on one replica; with speculation, of steps that check what was
+    guessed.
+
+    Args:
+        run: The model on one rank, with its shard and cluster.
+        options: Ranks, adapters and speculation.
+        limits: What steps may hold.
         overhead_s: Host time per step.
-        stages: Pipeline stages.
-        copies: Copies of the attention that share experts.
-        checked: Tokens of a sequence that a step without speculation would be one of.
-        adapters: Adapters beside the weights.
 
     Raises:
         UnsupportedOperatorError: If the device cannot run an operator.
     """
-    pricing = _Pricing.of(run)
+    pricing = _Pricing(run, run.parameters, device_settings(run, is_decode=True), options)
+    checked = 1 if options.speculation is None else options.speculation.tokens + 1
     longest = most_positions(run)
-    context = min(max_context, longest) if longest else max_context
-    curves, spread = _curves(run, pricing, max_tokens, max_seqs * checked, stages, adapters)
-    tokens = _up_to((1, 16, 64, 128, 256, 512, 1024, 2048, 4096), min(max_tokens, context), 2)
-    cached = _up_to(_CACHED, context, 4)
-    prefill = _surface(run, pricing, stages, tokens, cached, Phase.PREFILL)
-    sequences = _up_to((1, 2, 4, 8, 16, 32, 64, 128, 256, 512), max_seqs, 2)
+    context = min(limits.max_context, longest) if longest else limits.max_context
+    curves, spread = _curves(pricing, limits.max_tokens, limits.max_seqs * checked)
+    most_tokens = min(limits.max_tokens, context)
+    tokens = _up_to((1, 16, 64, 128, 256, 512, 1024, 2048, 4096), most_tokens, 2)
+    prefill = _surface(pricing, tokens, _up_to(_CACHED, context, 4), Phase.PREFILL)
+    sequences = _up_to((1, 2, 4, 8, 16, 32, 64, 128, 256, 512), limits.max_seqs, 2)
     contexts = _up_to(_CONTEXTS, max(context - 1, 17), 2)
-    decode = _surface(run, pricing, stages, sequences, contexts, Phase.DECODE)
-    launch_s = pricing.settings.graph_launch_s if pricing.settings.is_captured else None
-    idle_w = pricing.settings.idle_w
-    ranks = math.prod((run.shard.tp, run.shard.cp)) * stages
+    decode = _surface(pricing, sequences, contexts, Phase.DECODE)
+    settings, stages = pricing.settings, options.pp
+    launch_s = settings.graph_launch_s if settings.is_captured else None
+    devices = pricing.ranks * stages * options.dp
     tables = TabulatedSteps(
         **curves,
         prefill=prefill,
         decode=decode,
         overhead_s=overhead_s + (launch_s or 0.0) * stages,
-        idle_w=None if idle_w is None else idle_w * ranks * copies,
+        idle_w=None if settings.idle_w is None else settings.idle_w * devices,
         log_sigma=spread[0],
         common_fraction=spread[1],
         checked=checked,
     )
-    batches = stages * copies
-    return tables if batches == 1 else PipelinedSteps(tables, batches, max_tokens)
+    batches = stages * options.dp
+    return tables if batches == 1 else PipelinedSteps(tables, batches, limits.max_tokens)
 
 
-def pass_costs(run: ResolvedRun, shapes: ShapeColumns, phase: Phase, stages: int) -> FloatArray:
+def pass_costs(
+    run: ResolvedRun, options: ServingOptions, shapes: ShapeColumns, phase: Phase
+) -> FloatArray:
     """Seconds and joules of whole passes, logits included, of all stages and ranks, shape (n, 2).
 
     Args:
         run: The model on one rank, with its shard and cluster.
+        options: Pipeline stages.
         shapes: Sizes of n passes.
         phase: Prefill or decoding.
-        stages: Pipeline stages.
     """
-    pricing = _Pricing.of(run)
-    model = ModelOptions(precision=run.precision, fused_attention=run.fused_attention)
-    found = np.zeros((len(shapes), 2))
-    for shard in _stages(run.shard, stages):
-        for lowered in lower(run.workload, model, shapes, shard, phase=phase):
-            graph = lowered.distinct_rows()
-            table = pricing.on_stack(pricing.graph(graph, shard), graph, phase)
-            each = pricing.costs(table).reshape(len(lowered.scenario), -1, 2)
-            found[lowered.scenario] += np.einsum("srk,r->sk", each, lowered.repeat_count)
-    found[:, 1] *= run.shard.tp * run.shard.cp
-    return found
+    pricing = _Pricing(run, run.parameters, device_settings(run, is_decode=True), options)
+    return pricing.sums(shapes, phase, pricing.pass_costs)
 
 
 def most_positions(run: ResolvedRun) -> int:
@@ -200,9 +203,10 @@ def _up_to(points: tuple[int, ...], last: int, ratio: int) -> list[int]:
     return [*found, last] if last > found[-1] else [*found, found[-1] + 1]
 
 
-def _stages(shard: Shard, count: int) -> Iterator[Shard]:
+def stages_of(run: ResolvedRun, count: int) -> Iterator[Shard]:
+    """The run's shard in each of so many pipeline stages."""
     for index in range(count):
-        yield replace(shard, stage=Stage(index, count))
+        yield replace(run.shard, stage=Stage(index, count))
 
 
 @frozen
@@ -212,10 +216,64 @@ class _Pricing:
     run: ResolvedRun
     parameters: Any
     settings: DeviceSettings
+    options: ServingOptions
 
-    @classmethod
-    def of(cls, run: ResolvedRun) -> _Pricing:
-        return cls(run, run.parameters, device_settings(run, is_decode=True))
+    @property
+    def ranks(self) -> int:
+        """Ranks of a stage that compute alike."""
+        return self.run.shard.tp * self.run.shard.cp
+
+    @property
+    def shards(self) -> Iterator[Shard]:
+        """Part of the model that a rank of each stage holds."""
+        return stages_of(self.run, self.options.pp)
+
+    def sums(
+        self,
+        shapes: ShapeColumns,
+        phase: Phase,
+        costs: Callable[[LoweredBatch, Shard], FloatArray],
+    ) -> FloatArray:
+        """Seconds of all stages, and joules of all ranks, of n scenarios, shape (n, 2).
+
+        Args:
+            shapes: Sizes of the scenarios.
+            phase: Prefill or decoding.
+            costs: Seconds and joules of a batch of s scenarios on one rank, shape (s, 2).
+        """
+        run, totals = self.run, np.zeros((len(shapes), 2))
+        model = ModelOptions(precision=run.precision, fused_attention=run.fused_attention)
+        for shard in self.shards:
+            for lowered in lower(run.workload, model, shapes, shard, phase=phase):
+                totals[lowered.scenario] += costs(lowered, shard)
+        totals[:, 1] *= self.ranks
+        return totals
+
+    def pass_costs(self, lowered: LoweredBatch, shard: Shard) -> FloatArray:
+        """Costs of whole passes."""
+        graph = lowered.distinct_rows()
+        return self.summed(lowered, graph, self.graph(graph, shard), lowered.repeat_count)
+
+    def attention_costs(self, lowered: LoweredBatch, _shard: Shard) -> FloatArray:
+        """Costs of attention alone."""
+        rows = np.flatnonzero(lowered.kind == _ATTENTION)
+        scenarios = len(lowered.scenario)
+        if not len(rows):
+            return np.zeros((scenarios, 2))
+        places = (np.arange(scenarios)[:, None] * len(lowered.kind) + rows).ravel()
+        graph = lowered.distinct_rows().take(places)
+        run = self.run
+        table = operator_costs(graph, run.device, run.execution, self.parameters)
+        return self.summed(lowered, graph, table, lowered.repeat_count[rows])
+
+    def summed(
+        self, lowered: LoweredBatch, graph: OperatorGraph, table: CostTable, launches: IntArray
+    ) -> FloatArray:
+        """Costs of each scenario from those of its distinct rows and how often each is launched."""
+        each = self.costs(self.on_stack(table, graph, lowered.phase))
+        each = each.reshape(len(lowered.scenario), -1, 2)
+        sums: FloatArray = np.einsum("srk,r->sk", each, launches)
+        return sums
 
     def graph(self, graph: OperatorGraph, shard: Shard) -> CostTable:
         """Costs of one rank's rows, before its stack."""
@@ -243,9 +301,7 @@ class _Pricing:
 
     def on_stack(self, table: CostTable, graph: OperatorGraph, phase: Phase) -> CostTable:
         """Costs as the run's stack has them."""
-        is_decode = phase is Phase.DECODE
-        effect = self.run.stack_effect
-        return on_stack(table, graph, effect, is_decode=is_decode)
+        return on_stack(table, graph, self.run.stack_effect, is_decode=phase is Phase.DECODE)
 
     def times(self, table: CostTable, first: Sequence[int] = (0,)) -> FloatArray:
         """Device times of rows; where the host issues them one by one, no less than that takes."""
@@ -277,12 +333,7 @@ def _lowered(run: ResolvedRun, shape: PassShape, phase: Phase, shard: Shard) -> 
 
 
 def _curves(
-    run: ResolvedRun,
-    pricing: _Pricing,
-    max_tokens: int,
-    max_seqs: int,
-    stages: int,
-    adapters: Adapters | None,
+    pricing: _Pricing, max_tokens: int, max_seqs: int
 ) -> tuple[dict[str, Curve], tuple[float, float]]:
     """Layers over tokens, logits over sequences, and the spread of a step in the middle.
 
@@ -292,42 +343,31 @@ def _curves(
     points = sorted({*_up_to(_TOKENS, max(max_tokens, max_seqs), 2), max_seqs})
     costs = {name: np.zeros((len(points), 2)) for name in ("layers", "decode_layers", "logits")}
     # What an ASIC keeps on the chip depends on the whole graph: there a pass is priced by itself.
-    is_alone = isinstance(run.device, AsicProfile)
+    is_alone = isinstance(pricing.run.device, AsicProfile)
     together = [[point] for point in points] if is_alone else [points]
-    for shard in _stages(run.shard, stages):
-        found = [_stage_costs(run, pricing, some, max_seqs, shard, adapters) for some in together]
-        for name in costs:
-            costs[name] += np.concatenate([one[name] for one, _ in found])
-        spread = found[bisect_right(points, _MIDDLE) - 1 if is_alone else 0][1]
+    for shard in pricing.shards:
+        priced = [_stage_costs(pricing, some, max_seqs, shard) for some in together]
+        for name, column in costs.items():
+            np.add(column, np.concatenate([of[name] for of, _ in priced]), out=column)
+        spread = priced[bisect_right(points, _MIDDLE) - 1 if is_alone else 0][1]
     at = np.array(points)
     few = at <= max_seqs
-    ranks = run.shard.tp * run.shard.cp
-    curves = {"layers": Curve(at, costs["layers"][:, 0], costs["layers"][:, 1] * ranks)}
-    for name in ("decode_layers", "logits"):
-        curves[name] = Curve(at[few], costs[name][few, 0], costs[name][few, 1] * ranks)
+    curves = {}
+    for name, column in costs.items():
+        kept = few | (name == "layers")
+        seconds, joules = column[kept].T
+        curves[name] = Curve(at[kept], seconds, joules * pricing.ranks)
     return curves, spread
 
 
 def _stage_costs(
-    run: ResolvedRun,
-    pricing: _Pricing,
-    points: list[int],
-    max_seqs: int,
-    shard: Shard,
-    adapters: Adapters | None,
+    pricing: _Pricing, points: list[int], max_seqs: int, shard: Shard
 ) -> tuple[dict[str, FloatArray], tuple[float, float]]:
     """Seconds and joules of a stage at each number of tokens, all of them priced at once, and the
     spread of the pass in the middle.
     """
-    graphs = [
-        _lowered(
-            run,
-            _shape_of(run, tokens, is_decode=tokens <= max_seqs),
-            Phase.DECODE if tokens <= max_seqs else Phase.PREFILL,
-            shard,
-        ).graph
-        for tokens in points
-    ]
+    adapters = pricing.options.adapters
+    graphs = [_step_graph(pricing.run, tokens, max_seqs, shard) for tokens in points]
     first, graph = _first_rows(graphs), concatenate(graphs)
     parts = [_parts(one, shard) for one in graphs]
     is_layer, is_head = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -359,11 +399,16 @@ def _first_rows(graphs: Sequence[OperatorGraph]) -> list[int]:
     return [0, *accumulate(len(graph) for graph in graphs[:-1])]
 
 
-def _shape_of(run: ResolvedRun, tokens: int, *, is_decode: bool) -> PassShape:
-    if is_decode:
-        return PassShape(batch=tokens, seq_len=1, context_len=1, source_len=run.seq_len)
+def _step_graph(run: ResolvedRun, tokens: int, max_seqs: int, shard: Shard) -> OperatorGraph:
+    """Rows of a step of so many tokens: of one each of sequences, or of prompts where those are
+    fewer.
+    """
+    if tokens <= max_seqs:
+        shape = PassShape(batch=tokens, seq_len=1, context_len=1, source_len=run.seq_len)
+        return _lowered(run, shape, Phase.DECODE, shard).graph
     length = min(tokens, most_positions(run) or tokens)
-    return PassShape(batch=-(-tokens // length), seq_len=length)
+    shape = PassShape(batch=-(-tokens // length), seq_len=length)
+    return _lowered(run, shape, Phase.PREFILL, shard).graph
 
 
 def _parts(graph: OperatorGraph, shard: Shard) -> tuple[BoolArray, BoolArray]:
@@ -394,15 +439,9 @@ def _spread(graph: OperatorGraph, table: CostTable, rows: slice) -> tuple[float,
     return math.sqrt(variance), min(1.0, (common**2 + context**2) / variance)
 
 
-def _surface(
-    run: ResolvedRun,
-    pricing: _Pricing,
-    stages: int,
-    counts: list[int],
-    cached: list[int],
-    phase: Phase,
-) -> Surface:
+def _surface(pricing: _Pricing, counts: list[int], cached: list[int], phase: Phase) -> Surface:
     """Attention over tokens (or sequences) and what is cached, of all stages."""
+    run = pricing.run
     count, context = (axis.ravel() for axis in np.meshgrid(counts, cached, indexing="ij"))
     sizes = {"batch": count, "seq_len": 1} if phase is Phase.DECODE else {"seq_len": count}
     if longest := most_positions(run):  # no sequence is longer: what would be is read as that
@@ -410,35 +449,6 @@ def _surface(
     said = getattr(run.workload.parameters, "target_positions", longest or context.max() + 1)
     own = np.minimum(context, said - 1)  # of a decoder beside an encoder
     shapes = ShapeColumns.of(context_len=own, source_len=context, **sizes)
-    model = ModelOptions(precision=run.precision, fused_attention=run.fused_attention)
-    seconds, joules = np.zeros(len(count)), np.zeros(len(count))
-    for shard in _stages(run.shard, stages):
-        for lowered in lower(run.workload, model, shapes, shard, phase=phase):
-            added = _attention(lowered, pricing)
-            seconds[lowered.scenario] += added[0]
-            joules[lowered.scenario] += added[1]
-    joules *= run.shard.tp * run.shard.cp
-    grid = (len(counts), len(cached))
-    return Surface(
-        np.array(counts),
-        np.array(cached, dtype=np.float64),
-        seconds.reshape(grid),
-        joules.reshape(grid),
-    )
-
-
-def _attention(lowered: LoweredBatch, pricing: _Pricing) -> tuple[FloatArray, FloatArray]:
-    """Time and energy of a batch of scenarios' attention rows."""
-    rows = np.flatnonzero(lowered.kind == _ATTENTION)
-    scenarios = len(lowered.scenario)
-    if not len(rows):
-        return np.zeros(scenarios), np.zeros(scenarios)
-    places = (np.arange(scenarios)[:, None] * len(lowered.kind) + rows).ravel()
-    graph = lowered.distinct_rows().take(places)
-    run = pricing.run
-    table = operator_costs(graph, run.device, run.execution, pricing.parameters)
-    table = pricing.on_stack(table, graph, lowered.phase)
-    launches = lowered.repeat_count[rows]
-    each = pricing.costs(table).reshape(scenarios, len(rows), 2)
-    seconds, joules = np.einsum("srk,r->ks", each, launches)
-    return seconds, joules
+    costs = pricing.sums(shapes, phase, pricing.attention_costs)
+    seconds, joules = costs.T.reshape(2, len(counts), len(cached))
+    return Surface(np.array(counts), np.array(cached, dtype=np.float64), seconds, joules)

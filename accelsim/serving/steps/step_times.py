@@ -29,6 +29,11 @@ _CELL_TOKENS = 16
 _TOGETHER = 64
 
 
+#: Tokens of prompts that a step computes, the sum over them of the keys each attends to, itself
+#: included, sequences that get one further token, and the sum over these of the cached tokens.
+StepBatch = tuple[int, float, int, float]
+
+
 class StepTimes(Protocol):
     """Times and energies of steps on one replica.
 
@@ -56,6 +61,7 @@ class StepTimes(Protocol):
         prefill_context_sum: float,
         decode_count: int,
         decode_context_sum: float,
+        /,
     ) -> tuple[float, float]:
         """One step: seconds and joules.
 
