@@ -22,6 +22,7 @@ from accelsim.option import option
 from accelsim.plain import Document
 from accelsim.training.candidates import Candidates
 from accelsim.training.layers import BlockCosts, block_costs
+from accelsim.training.plan import is_count
 from accelsim.workloads.graph import FloatArray, IntArray
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.sharding import Shard
@@ -72,7 +73,7 @@ class TrainingPlace:
         """
         for name in ("gpus", "global_batch"):
             count = getattr(self, name)
-            if count is not None and count < 1:
+            if count is not None and not is_count(count):
                 raise InvalidValueError(name, count, "an integer >= 1")
 
 
