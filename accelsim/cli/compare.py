@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from accelsim.cli.progress import progress_bar
-from accelsim.cli.report_file import command_text
+from accelsim.cli.report_file import PageLimits, command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import PriceChoice, RunOptions
-from accelsim.option import argument, option, seconds
+from accelsim.option import argument, option
 from accelsim.plain import Document
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def compare(
     output: ResultWriter,
     run: RunOptions,
     price: PriceChoice,
+    limits: Annotated[Document, PageLimits],
     models: list[str] = argument("Workload names or files.", "MODEL"),
     devices: list[str] | None = option(
         "Devices, or the words cpu, gpu, fpga, tpu, asic, all.",
@@ -61,14 +62,6 @@ def compare(
         "Device profile of yours (YAML or JSON).", metavar="FILE"
     ),
     batches: str | None = option("Batches to name the winners of inference at.", metavar="N,N,..."),
-    slo: float | None = option(
-        "Longest time of a batch, as 50ms; a line of the page, and who keeps it.",
-        metavar="TIME",
-        parse=seconds,
-    ),
-    budget: float | None = option(
-        "Most USD per 1,000 samples; a line of the page, and who keeps it.", metavar="USD"
-    ),
 ) -> None:
     """Compare models over devices; the best of each column is marked, and what cannot run says
     why.
@@ -81,7 +74,6 @@ def compare(
     )
     from accelsim.estimation.compare import compare as compare_runs
 
-    limits = {"slo_s": slo, "budget_usd": budget}
     names, profiles = list(dict.fromkeys(models)), chosen_devices(devices or [], device_file or [])
     modes, sizes = chosen_modes(mode or ["inference"]), chosen_batches(batches or _BATCHES)
     has_winners = "inference" in modes and len(profiles) > 1

@@ -8,7 +8,7 @@ a class, by name, without x.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import Field, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -52,44 +52,43 @@ _COMPLETIONS: Mapping[str, Callable[[str], list[str]]] = {
 
 def with_help(command: Callable[..., None]) -> Callable[..., None]:
     """Let a command take flags, of which the options that it asks for are made."""
-    asked = signature(command, eval_str=True).parameters
-    classes = {name: _classes(one.annotation) for name, one in asked.items()}
-    own = [name for name, kinds in classes.items() if not kinds]
-    listed = [
-        flag
-        for name, one in asked.items()
-        for flag in (
-            [_flag(name, one.annotation, one.default) if isinstance(one.default, Field) else one]
-            if name in own
-            else [
-                _flag(_name(entry), _type(kind, entry), entry)
-                for kind, entry in described(classes[name])
-                if _name(entry) not in {*own, *getattr(one.annotation, "__metadata__", ())}
-            ]
-        )
-    ]
+    asked = list(signature(command, eval_str=True).parameters.values())
+    own = {one.name for one in asked if not _classes(one.annotation)}
+    flags: dict[str, Parameter] = {}
+    for flag in sorted(_flags(asked, own), key=lambda flag: flag.name not in own):
+        flags.setdefault(flag.name, flag)
 
     @wraps(command)
     def run(**values: Any) -> None:
-        taken: Document = {}
-        others = {name: value for name, value in values.items() if name not in own}
-        for name, one in asked.items():
-            if not isinstance(one.default, Field) and not classes[name]:  # the parser's context
-                taken[name] = values[name]
-            elif not classes[name]:
-                taken[name] = _read(name, one.default, values[name])
-            elif isinstance(one.annotation, type):
-                taken[name] = _made(one.annotation, others)
-            else:
-                taken[name] = _given(classes[name], others)
-        command(**taken)
+        shared = {name: value for name, value in values.items() if name not in own}
+        command(**{one.name: _taken(one, values, shared) for one in asked})
 
-    listed.sort(key=lambda flag: flag.name not in own)
-    flags = {one.name: one for one in reversed(listed)}  # the first of a name
-    parameters = [one for one in listed if flags[one.name] is one]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
-    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {name: one.annotation for name, one in flags.items()}
+    run.__signature__ = Signature(list(flags.values()))  # type: ignore[attr-defined]
     return run
+
+
+def _flags(asked: Iterable[Parameter], own: set[str]) -> Iterator[Parameter]:
+    """Flags of a command's parameters; a name of its own stands for that of a class."""
+    for one in asked:
+        if isinstance(one.default, Field):
+            yield _flag(one.name, one.annotation, one.default)
+        elif one.name in own:  # the parser's context
+            yield one
+        left_out = {*own, *getattr(one.annotation, "__metadata__", ())}
+        for kind, entry in described(_classes(one.annotation)):
+            if _name(entry) not in left_out:
+                yield _flag(_name(entry), _type(kind, entry), entry)
+
+
+def _taken(one: Parameter, values: Document, shared: Document) -> Any:
+    """What a command's parameter is, made of the flags' values; classes take theirs away."""
+    kinds = _classes(one.annotation)
+    if kinds:
+        is_one = isinstance(one.annotation, type)
+        return _made(kinds[0], shared) if is_one else _given(kinds, shared)
+    value = values[one.name]
+    return _read(one.name, one.default, value) if isinstance(one.default, Field) else value
 
 
 def _classes(annotation: Any) -> tuple[type, ...]:

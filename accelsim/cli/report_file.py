@@ -7,10 +7,29 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from accelsim.errors import InvalidValueError, MissingDependencyError
+from accelsim.frozen import frozen
+from accelsim.option import option, seconds
 
 _NEEDED = ("jinja2", "plotly")
 #: Endings of a page's name; one without an ending, as a device's, is none of another format.
 _ENDINGS = {".html", ".htm", ""}
+
+
+@frozen
+class PageLimits:
+    """What the page of a comparison draws as lines."""
+
+    slo_s: float | None = option(
+        "Longest time of a batch, as 50ms; a line of the page, and who keeps it.",
+        metavar="TIME",
+        flags="--slo",
+        parse=seconds,
+    )
+    budget_usd: float | None = option(
+        "Most USD per 1,000 samples; a line of the page, and who keeps it.",
+        metavar="USD",
+        flags="--budget",
+    )
 
 
 def check_report(path: Path | None, out: Path | None = None, *, force: bool = False) -> None:

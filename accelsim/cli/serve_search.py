@@ -24,6 +24,9 @@ def serve_search(
     run: RunOptions,
     price: PriceChoice,
     model: str = argument("Workload name or file.", "MODEL"),
+    rate: float | None = option(
+        "Requests per second that the replicas serve together; full batches of one replica if none."
+    ),
     engine: str | None = option(
         "vllm, sglang or tensorrt-llm; name@version for one that is not the newest.", metavar="NAME"
     ),
@@ -35,7 +38,7 @@ def serve_search(
     from accelsim.serving.search import search
 
     check_no_sizes(run)
-    arrivals = Arrivals(**load, users=None if "rate_per_s" in load else 1)
+    arrivals = Arrivals(**load, rate_per_s=rate, users=None if rate is not None else 1)
     options = ServingOptions(engine=engine, slo=slo)
     with progress_bar("scoring", unit="layouts", quiet=output_writer.quiet) as told:
         result = search(

@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from accelsim.cli.entry import KEPT, terminable
 from accelsim.cli.options import with_help
-from accelsim.cli.report_file import check_report, command_text
+from accelsim.cli.report_file import PageLimits, check_report, command_text
 from accelsim.errors import InvalidValueError
-from accelsim.option import REQUIRED, argument, option, seconds
+from accelsim.option import REQUIRED, argument, option
+from accelsim.plain import Document
 
 if TYPE_CHECKING:
     from accelsim.cli.progress import Report
@@ -21,19 +22,12 @@ if TYPE_CHECKING:
 
 @with_help
 def sweep(
+    limits: Annotated[Document, PageLimits],
     spec: Path = argument("Sweep (YAML or JSON).", "SPEC"),
     out: str = option("Folder of the results; gone on with.", REQUIRED, "DIR"),
     workers: int | None = option("Processes; as many as CPUs if none."),
     executor: str = option("local, or dask://HOST:PORT of a cluster.", "local", "WHERE"),
     report: Path | None = option("Also write a page of the points (HTML).", metavar="FILE"),
-    slo: float | None = option(
-        "Longest time of a batch, as 50ms; a line of the page, and who keeps it.",
-        metavar="TIME",
-        parse=seconds,
-    ),
-    budget: float | None = option(
-        "Most USD per 1,000 samples; a line of the page, and who keeps it.", metavar="USD"
-    ),
     force: bool = option("Let --report replace a page.", False),
     quiet: bool = option("Print nothing but the result.", False, flags="--quiet -q"),
 ) -> None:
@@ -43,7 +37,9 @@ def sweep(
     from accelsim.result import json_text
 
     check_report(report, force=force)
-    limits = _limits(slo, budget, report)
+    if limits and report is None:
+        name, value = next(iter(limits.items()))
+        raise InvalidValueError(name.partition("_")[0], value, "no value without --report")
     KEPT.set(lambda: f"{out} keeps the points that are finished; the same command goes on")
     with terminable(), progress_bar("sweep", unit="points", quiet=quiet) as told:
         result = run_sweep(
@@ -62,20 +58,6 @@ def sweep(
             page = result_page(read_result(Path(out)), command_text(), limits)
             write_page(page, report, force=force)
     typer.echo(json_text(result.to_dict()))
-
-
-def _limits(slo: float | None, budget: float | None, report: Path | None) -> dict[str, float]:
-    """Limits that a page draws as lines.
-
-    Raises:
-        InvalidValueError: If there is no page to draw them in.
-    """
-    given = {"slo_s": slo, "budget_usd": budget}
-    limits = {name: most for name, most in given.items() if most is not None}
-    if limits and report is None:
-        name, value = ("slo", slo) if slo else ("budget", budget)
-        raise InvalidValueError(name, value, "no value without --report")
-    return limits
 
 
 def _with_rate(report: Report) -> Callable[[int, int], None]:
