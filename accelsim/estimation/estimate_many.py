@@ -17,17 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.arguments import checked
-from accelsim.confidence.quantiles import Z90
-from accelsim.confidence.residual import run_log_sigmas
-from accelsim.cost.registry import operator_costs
-from accelsim.cost.stack import on_stack
-from accelsim.cost.table import CostTable, Tier
 from accelsim.economics.device_price import DevicePrice, device_price
 from accelsim.economics.result import usd_per_1000_inferences, usd_per_million_tokens
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
 from accelsim.estimation.estimate import estimate
-from accelsim.estimation.evidence import has_own_spread, residual_log_sigma
-from accelsim.estimation.likeness import Setting, model_kinds
 from accelsim.estimation.options import (
     EstimateKeywords,
     PriceChoice,
@@ -35,15 +28,11 @@ from accelsim.estimation.options import (
     options_and_price,
 )
 from accelsim.estimation.run import ResolvedRun, resolve
-from accelsim.estimation.schedule import Schedule, device_settings
+from accelsim.estimation.scenario_figures import scenario_figures
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
 from accelsim.plain import Document, Values
-from accelsim.simulation.device_settings import device_time_s
-from accelsim.workloads.graph import FloatArray, IntArray, is_kind
-from accelsim.workloads.lowering import LoweredBatch, ShapeColumns, lower
-from accelsim.workloads.operator import CONTRACTION_KINDS, Phase
-from accelsim.workloads.options import ModelOptions
+from accelsim.workloads.graph import FloatArray, IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -288,22 +277,12 @@ def _short(missing_bytes: float) -> str:
     return f"does not fit: {missing_bytes / 1e9:,.1f} GB short"
 
 
-@frozen(eq=False)
-class _PassColumns:
-    """One pass in every scenario of a chunk: how often it runs, and its lowered batches."""
-
-    name: str
-    repeats: FloatArray
-    batches: tuple[LoweredBatch, ...]
-
-
 def _answer_chunk(
     answer: dict[str, NDArray[Any]], runs: IntArray, run: ResolvedRun, price: DevicePrice
 ) -> None:
     sizes = {name: answer[name][runs] for name in SHAPE_COLUMNS}
     try:
-        passes = _pass_columns(run, sizes)
-        figures = _figures(run, sizes, passes)
+        figures = scenario_figures(run, sizes)
     except UnsupportedOperatorError as error:
         answer["reason"][runs] = str(error)
         return
@@ -335,236 +314,3 @@ def _add_prices(answer: dict[str, NDArray[Any]], runs: IntArray, price: DevicePr
         known = runs[answer[rate_name][runs] > 0]  # NaN where there is no rate
         rate = answer[rate_name][known]
         answer[name][known] = cost(np.full(len(known), price.usd_per_hour), rate)
-
-
-def _pass_columns(run: ResolvedRun, sizes: Mapping[str, IntArray]) -> list[_PassColumns]:
-    """The passes of all scenarios, which generate tokens or do not."""
-    batch, prompt, tokens = sizes["batch"], sizes["seq_len"], sizes["output_len"]
-    target_len = run.workload.default.target_len
-    always: Document = {"batch": batch, "image_size": sizes["image_size"]}
-    always["target_len"] = target_len
-    if not tokens[0]:
-        shapes = ShapeColumns.of(**always, seq_len=prompt)
-        return [_PassColumns("forward", np.ones(len(batch)), _lower(run, shapes, Phase.FORWARD))]
-    shapes = ShapeColumns.of(**always, seq_len=prompt)
-    passes = [_PassColumns("prefill", np.ones(len(batch)), _lower(run, shapes, Phase.PREFILL))]
-    first = np.ones_like(prompt) if target_len else prompt
-    for context, repeats in zip(*_decode_columns(first, tokens - 1), strict=True):
-        step = ShapeColumns.of(**always, seq_len=1, context_len=context, source_len=prompt)
-        passes.append(_PassColumns("decode", repeats, _lower(run, step, Phase.DECODE)))
-    return passes
-
-
-def _decode_columns(first: IntArray, steps: IntArray) -> tuple[list[IntArray], list[FloatArray]]:
-    """Contexts of the first, middle and last step, and how many steps each stands for; see
-    `accelsim.estimation.passes.decode_contexts`. One that stands for none has a context of 1, which
-    every model can hold.
-    """
-    last = np.maximum(first + steps - 1, first)
-    is_long, is_any, is_pair = steps > 2, steps > 0, steps == 2
-    ends = np.where(is_long, steps / 6, 0.0)
-    repeats = [
-        np.where(is_long, ends, 1.0 * is_any),
-        np.where(is_long, 4 * steps / 6, 0.0),
-        np.where(is_long, ends, 1.0 * is_pair),
-    ]
-    contexts = (first, (first + last) // 2, last)
-    return [np.where(n > 0, c, 1) for c, n in zip(contexts, repeats, strict=True)], repeats
-
-
-def _lower(run: ResolvedRun, shapes: ShapeColumns, phase: Phase) -> tuple[LoweredBatch, ...]:
-    model = ModelOptions(precision=run.precision, fused_attention=run.fused_attention)
-    return lower(run.workload, model, shapes, phase=phase)
-
-
-def _figures(
-    run: ResolvedRun, sizes: Mapping[str, IntArray], passes: Sequence[_PassColumns]
-) -> dict[str, NDArray[Any]]:
-    """Figures of every scenario, whether it fits or not; see `Simulation` and `Estimate`."""
-    batch, tokens = sizes["batch"], sizes["output_len"]
-    done = [_pass_figures(run, p, len(batch)) for p in passes]
-    repeats = [p.repeats for p in passes]
-    latency = _weighted(done, repeats, "latency_s")
-    period = np.minimum(_weighted(done, repeats, "period_s"), latency)
-    energy = _weighted(done, repeats, "energy_j")
-    sigma = np.maximum(_log_sigma(done, repeats), _alike_log_sigma(run, passes[0], done))
-    spread = np.exp(Z90 * sigma)
-    rate = batch / period
-    figures: dict[str, NDArray[Any]] = {
-        "latency_s": latency,
-        "latency_low_s": latency / spread,
-        "latency_high_s": latency * spread,
-        "throughput_per_s": rate,
-        "energy_j": energy,
-        "average_power_w": energy / period,
-        "energy_per_sample_j": energy / batch,
-        "memory_bytes": _memory_bytes(sizes, passes[0]),
-        "flop": _weighted(done, repeats, "flop"),
-        "bytes": _weighted(done, repeats, "bytes"),
-        "tier": done[0].tier,
-        "bound": _longest_bound(done, repeats),
-    }
-    if tokens[0]:
-        steps = sum(repeats[1:])
-        stepped = _weighted(done[1:], repeats[1:], "latency_s")
-        unknown = np.full(len(batch), np.nan)
-        figures["time_to_first_token_s"] = done[0].latency_s
-        figures["time_per_output_token_s"] = np.divide(
-            stepped, steps, out=unknown, where=np.asarray(steps) > 0
-        )
-        figures["tokens_per_s"] = rate * tokens
-    return figures
-
-
-def _alike_log_sigma(
-    run: ResolvedRun, first: _PassColumns, done: Sequence[_PassFigures]
-) -> FloatArray:
-    """Spread of measured runs like each; see `Simulation.log_sigma`."""
-    sigma = np.zeros(len(first.repeats))
-    if has_own_spread(run.device, Tier(done[0].tier[0])):
-        return sigma
-    for lowered in first.batches:
-        flop, generates = lowered.flop * lowered.repeat_count, first.name == "prefill"
-        kinds = model_kinds(lowered.kind, flop, generates=generates)
-        for model in np.unique(kinds).tolist():
-            setting = Setting.of(run.mode, run.precision, model)
-            alike = residual_log_sigma(str(run.device.device_class), setting)
-            sigma[lowered.scenario[kinds == model]] = alike
-    return sigma
-
-
-def _weighted(
-    passes: Sequence[_PassFigures], repeats: Sequence[FloatArray], name: str
-) -> FloatArray:
-    """Sum of a figure over passes, each as often as it runs."""
-    parts = [getattr(p, name) * count for p, count in zip(passes, repeats, strict=True)]
-    total: FloatArray = np.sum(parts, axis=0)
-    return total
-
-
-def _memory_bytes(sizes: Mapping[str, IntArray], first: _PassColumns) -> FloatArray:
-    """Weights, live activations and cache; see `accelsim.cost.memory.inference_footprint`."""
-    memory = np.empty(len(sizes["batch"]))
-    for lowered in first.batches:
-        cached = sizes["batch"] * (sizes["seq_len"] + sizes["output_len"])
-        cache = lowered.kv_bytes_per_token * cached[lowered.scenario] * bool(sizes["output_len"][0])
-        memory[lowered.scenario] = lowered.parameter_bytes + lowered.peak_live_bytes() + cache
-    return memory
-
-
-class _PassFigures:
-    """What one pass takes in each scenario, shape (s,), and its rows for the interval.
-
-    Attributes:
-        latency_s: One run alone.
-        period_s: Time per run, back to back.
-        energy_j: Energy per run in steady state; NaN where unknown.
-        flop: Model FLOP.
-        bytes: Bytes moved.
-        context_s: Time weighted with the spread that all rows share.
-        device_s: Time of all rows.
-        bound: What limits it.
-        tier: Where the parameters come from.
-        rows: Scenario, kind, time, launches, spread and shared spread of each distinct row.
-    """
-
-    def __init__(self, count: int) -> None:
-        self.latency_s, self.period_s, self.energy_j = (np.empty(count) for _ in range(3))
-        self.flop, self.bytes = np.empty(count), np.empty(count)
-        self.context_s, self.device_s = np.empty(count), np.empty(count)
-        self.bound, self.tier = (np.empty(count, dtype=object) for _ in range(2))
-        self.rows: tuple[list[NDArray[Any]], ...] = tuple([] for _ in range(6))
-
-
-def _pass_figures(run: ResolvedRun, columns: _PassColumns, count: int) -> _PassFigures:
-    figures = _PassFigures(count)
-    for lowered in columns.batches:
-        for part, parameters in _priced_alike(run, lowered):
-            rows, is_decode = part.distinct_rows(), columns.name == "decode"
-            kernels = operator_costs(rows, run.device, run.execution, parameters)
-            table = on_stack(kernels, rows, run.stack_effect, is_decode=is_decode)
-            _fill(figures, run, part, table, is_decode=is_decode)
-    return figures
-
-
-def _priced_alike(run: ResolvedRun, lowered: LoweredBatch) -> Iterator[tuple[LoweredBatch, Any]]:
-    """Scenarios with the parameters of their costs: a CPU's depend on whether all weights of a
-    graph stay in its last cache.
-    """
-    parameters = run.parameters
-    if not isinstance(run.device, CpuProfile):
-        yield lowered, parameters
-        return
-    from accelsim.cost.cpu import cpu_parameters
-    from accelsim.cost.cpu.machine import cpu_machine
-
-    values = parameters or cpu_parameters()
-    capacity = cpu_machine(lowered.distinct_rows(), run.device, run.execution, values)
-    last = capacity.level_capacity_bytes[-1] if len(capacity.level_capacity_bytes) else 0.0
-    is_cold = lowered.weight_bytes @ lowered.repeat_count > last
-    for cold in np.unique(is_cold).tolist():
-        yield lowered.take(is_cold == cold), replace(values, weights_cold=bool(cold))
-
-
-def _fill(
-    figures: _PassFigures,
-    run: ResolvedRun,
-    lowered: LoweredBatch,
-    table: CostTable,
-    *,
-    is_decode: bool,
-) -> None:
-    """Figures of one batch of scenarios from the costs of its distinct rows."""
-    at, shape, launches = lowered.scenario, lowered.flop.shape, lowered.repeat_count
-    settings = device_settings(run, 1.0, is_decode=is_decode)
-    time_s = device_time_s(table, settings).reshape(shape)
-    schedule = Schedule.of(lowered, time_s, table.dispatch_s.reshape(shape), settings)
-    figures.latency_s[at], figures.period_s[at] = schedule.latency_and_period_s()
-    rated = table.time_s.reshape(shape)
-    dynamic = table.energy_j.reshape(shape) @ launches
-    idle_j = np.nan if settings.idle_w is None else settings.idle_w * figures.period_s[at]
-    figures.energy_j[at] = dynamic + idle_j
-    is_matrix = is_kind(lowered.kind, CONTRACTION_KINDS)
-    figures.flop[at] = lowered.flop @ (launches * is_matrix)
-    moved = lowered.read_bytes + lowered.weight_bytes + lowered.write_bytes
-    figures.bytes[at] = moved @ launches
-    figures.bound[at] = schedule.bound(rated, table.bound.reshape(shape), launches)
-    figures.tier[at] = table.tier.value
-    figures.device_s[at] = rated @ launches
-    shared_s = np.asarray(table.time_s * table.context_log_sigma)
-    figures.context_s[at] = shared_s.reshape(shape) @ launches
-    shared = table.log_sigma if table.shared_log_sigma is None else table.shared_log_sigma
-    columns: tuple[NDArray[Any], ...] = (
-        np.repeat(at, shape[1]),
-        np.tile(lowered.kind, shape[0]),
-        table.time_s,
-        np.tile(launches, shape[0]),
-        table.log_sigma,
-        shared,
-    )
-    for kept, column in zip(figures.rows, columns, strict=True):
-        kept.append(column)
-
-
-def _longest_bound(passes: Sequence[_PassFigures], repeats: Sequence[FloatArray]) -> NDArray[Any]:
-    """Bound of the pass that takes the most time."""
-    times = [p.latency_s * count for p, count in zip(passes, repeats, strict=True)]
-    longest = np.stack(times).argmax(axis=0)
-    bounds = np.stack([p.bound for p in passes])
-    found: NDArray[Any] = bounds[longest, np.arange(bounds.shape[1])]
-    return found
-
-
-def _log_sigma(passes: Sequence[_PassFigures], repeats: Sequence[FloatArray]) -> FloatArray:
-    """Spread of ln(true / predicted) of each scenario; see `Simulation.log_sigma` and
-    `accelsim.confidence.residual.run_log_sigma`.
-    """
-    columns: list[list[NDArray[Any]]] = [[] for _ in range(6)]
-    for p, often in zip(passes, repeats, strict=True):
-        rows = [np.concatenate(column) for column in p.rows]
-        rows[2] = rows[2] * often[rows[0]]
-        for kept, column in zip(columns, rows, strict=True):
-            kept.append(column)
-    rows_log_sigma = run_log_sigmas(*map(np.concatenate, columns))
-    context = _weighted(passes, repeats, "context_s") / _weighted(passes, repeats, "device_s")
-    return np.asarray(np.hypot(rows_log_sigma, context))

@@ -15,20 +15,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, get_args
 
 from accelsim import __version__, catalog
-from accelsim.catalog import stacks as stack_catalog
 from accelsim.catalog import workloads as workload_catalog
 from accelsim.catalog.stacks import Stack, StackPath
 from accelsim.cost.fitted import fitted_parameters
-from accelsim.cost.gpu import GpuParameters
-from accelsim.cost.gpu.generation import generation_of
-from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.memory import available_bytes
 from accelsim.cost.registry import HEAPS, tier_parameters
-from accelsim.cost.stack import FamilySpread, MatrixVector, StackEffect
+from accelsim.cost.stack import FamilySpread, StackEffect
 from accelsim.cost.table import Execution
 from accelsim.dtype import PRECISIONS, Dtype, Precision
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.estimation.options import RunKeywords, RunOptions, run_options
+from accelsim.estimation.stack_choice import (
+    choose_execution,
+    choose_layout,
+    choose_stack,
+    own_kernels,
+    stack_path,
+)
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceProfile, GpuProfile
 from accelsim.plain import Document, Values
@@ -122,7 +125,7 @@ class ResolvedRun:
     @property
     def stack_path(self) -> StackPath:
         """How the stack runs it."""
-        return _path(self.stack, self.execution)
+        return stack_path(self.stack, self.execution)
 
     @property
     def stack_effect(self) -> StackEffect:
@@ -136,7 +139,7 @@ class ResolvedRun:
             library_call_s=self.library_call_s,
             spread=FamilySpread(**self.stack.log_sigmas(*asked)),
             of_arithmetic=asked[0] == "asic",
-            **_own_kernels(self),
+            **own_kernels(self.stack, self.device),
         )
 
     @property
@@ -218,30 +221,6 @@ class RunKey:
         return hash(self._key())
 
 
-def _own_kernels(run: ResolvedRun) -> Document:
-    """Fields of `StackEffect` for a stack that brings kernels of its own to a GPU.
-
-    A lane's multiply-add is two operations of the stated vector rate.
-    """
-    device, own = run.device, run.stack.own_kernels
-    if own is None or not isinstance(device, GpuProfile):
-        return {}
-    machine = GpuMachine.of(device, GpuParameters.class_wide())
-    byte_s, core_s = 1.0 / machine.stream_bytes_per_s, 0.0
-    if generation_of(device).is_reference and own.core_bytes is not None:
-        core_s = 1.0 / (machine.sm_count * machine.clock_hz * own.core_bytes)
-    weight_s = 2.0 * own.operations_per_weight / machine.vector_flop_per_s
-    found: Document = {
-        "matrix_vector": MatrixVector(own.rows, weight_s, byte_s, max(byte_s, core_s)),
-        "wide_byte_s": byte_s * own.activations_in_32_bits,
-    }
-    sums = device.matrix_fp32_accumulate_flop_per_s.get(Dtype.FP16)
-    whole = device.matrix_flop_per_s.get(Dtype.FP16)
-    if own.sums_in_16_bits and sums is not None and whole is not None:
-        found["sums_ratio"] = sums.value / whole.value
-    return found
-
-
 def device_parts(device: DeviceProfile) -> Document:
     """What a device's figures are made with, for `Provenance`: its profile and its overlay."""
     parts: Document = {"device": device}
@@ -294,8 +273,8 @@ def resolve(
     shape = chosen.shape
     batch = _size("batch", shape.batch, model.default.batch, 1)
     policy = _precision(chosen.model, model, profile, mode)
-    stack = _stack(chosen.model.stack, profile, mode, model, policy)
-    execution = _execution(chosen.model, stack, profile)
+    stack = choose_stack(chosen.model.stack, profile, mode, model, policy)
+    execution = choose_execution(chosen.model, stack, profile)
     return ResolvedRun(
         workload=model,
         device=profile,
@@ -317,7 +296,7 @@ def resolve(
         tier=chosen.tier,
         sparse_weights=chosen.model.sparse_weights,
         heap=_choice("heap", chosen.heap, HEAPS),
-        layout=_layout(chosen.model.layout, stack, execution),
+        layout=choose_layout(chosen.model.layout, stack, execution),
     )
 
 
@@ -508,68 +487,3 @@ def _output_len(value: int | None, workload: Workload) -> int:
             "Leave output_len out.",
         )
     return _size("output_len", value, workload.output_len if workload.autoregressive else 0, 0)
-
-
-def _stack(
-    name: str | None, device: DeviceProfile, mode: Mode, workload: Workload, policy: Precision
-) -> Stack:
-    """The stack asked for, or the usual one, if it can run the model so on the device."""
-    usual = stack_catalog.default_stack
-    found = usual(device, policy) if name is None else stack_catalog.stack(name)
-    if not found.runs(device):
-        names = [n for n in stack_catalog.stack_names() if stack_catalog.stack(n).runs(device)]
-        remedy = f"Stacks of this device: {', '.join(names)}."
-        reason = f"{found.title} does not run on it"
-        raise UnsupportedOperatorError(device.name, f"stack {found.name}", reason, remedy)
-    if mode not in found.modes:
-        reason = f"stack {found.name} runs {' and '.join(found.modes)} alone"
-        remedy = "Leave stack out, or choose pytorch."
-        raise UnsupportedOperatorError(device.name, mode, reason, remedy)
-    if found.generation_only and not workload.autoregressive:
-        allowed = f"a stack that runs {workload.name}: {found.name} runs language models that "
-        remedy = "Choose another stack or precision."
-        raise InvalidValueError("stack", found.name, f"{allowed}generate tokens", remedy)
-    if lacking := found.lacking(policy):
-        reason = f"stack {found.label} has no {lacking}"
-        remedy = "Choose another version, stack or precision."
-        raise UnsupportedOperatorError(device.name, lacking, reason, remedy)
-    return found
-
-
-def _execution(options: ModelOptions, stack: Stack, device: DeviceProfile) -> Execution:
-    """How the stack issues operators, in the mode asked for where it has modes."""
-    value, usual = options.execution, next(iter(stack.paths.values()))
-    if value is None:
-        return Execution(usual.launch)
-    if value not in list(Execution):
-        raise InvalidValueError("execution", value, "one of " + ", ".join(Execution))
-    if value == Execution.COMPILED_CALLS and not isinstance(device, GpuProfile):
-        value = Execution.COMPILED  # calls take their time on GPUs alone
-    if value in stack.paths:
-        return Execution(stack.paths[value].launch)
-    if value in stack.version.lacks_paths:
-        allowed = f"one of {', '.join(stack.paths)}: {stack.label} has no {value} mode"
-        raise InvalidValueError("execution", value, allowed, "Choose a newer version.")
-    if options.stack is not None:
-        allowed = f"no value: it is a mode of pytorch, and {stack.name} has one way to run"
-        raise InvalidValueError("execution", value, allowed, "Leave execution out.")
-    if value == Execution.COMPILED:  # asked of every device of a comparison
-        return Execution(usual.launch)
-    reason = f"that is a mode of pytorch; its usual stack is {stack.name}"
-    raise UnsupportedOperatorError(device.name, f"{value} execution", reason, "Leave it out.")
-
-
-def _path(stack: Stack, execution: Execution) -> StackPath:
-    return stack.paths.get(execution.value) or next(iter(stack.paths.values()))
-
-
-def _layout(name: str | None, stack: Stack, execution: Execution) -> str:
-    """The layout asked for, or the stack's usual one; empty where the stack chooses."""
-    layouts = {} if _path(stack, execution).lays_out else stack.layouts
-    if name is None:
-        return next(iter(layouts), "")
-    if not layouts:
-        who = f"{stack.name} {execution.value}" if stack.layouts else stack.name
-        allowed = f"no value: {who} chooses the layout itself"
-        raise InvalidValueError("layout", name, allowed, "Leave layout out.")
-    return _choice("layout", name, list(layouts))

@@ -64,6 +64,12 @@ class Candidates:
         columns = {name: axis.ravel() for name, axis in zip(codes, axes, strict=True)}
         return cls(columns, base.stage_layers)
 
+    @classmethod
+    def joined(cls, parts: Sequence[Candidates]) -> Candidates:
+        """All plans of some, which share their stages' layers."""
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in _COLUMNS}
+        return cls(columns, parts[0].stage_layers)
+
     def take(self, rows: NDArray[Any]) -> Candidates:
         """Some of the plans, by place or mask."""
         columns = {name: column[rows] for name, column in self.columns.items()}

@@ -312,18 +312,10 @@ def _chosen(plan: ParallelismPlan | str | None, setup: TrainingSetup) -> Paralle
     return plan_on(setup.device_count, parse_plan(plan or ""))
 
 
-@frozen
-class _Place:
-    """Where a run is."""
-
-    device: DeviceProfile
-    cluster: Cluster | None
-    device_count: int
-
-
-def _place(
+def _devices(
     cluster: str | Cluster | None, device: str | DeviceProfile | None, gpus: int | None
-) -> _Place:
+) -> tuple[DeviceProfile, Cluster | None, int]:
+    """The device, what joins several of it, and how many there are."""
     if cluster is not None:
         found = cluster_catalog.cluster(cluster) if isinstance(cluster, str) else cluster
         profile = catalog.device(found.device_name)
@@ -332,13 +324,13 @@ def _place(
             allowed = f"{profile.name}, the device of {found.name}"
             raise InvalidValueError("device", named.name, allowed, "Leave device out.")
         count = found.device_count if gpus is None else gpus
-        return _Place(named or profile, found.with_devices(count), count)
+        return named or profile, found.with_devices(count), count
     if device is None:
         remedy = "See: accelsim clusters list, accelsim devices list."
         raise InvalidValueError("cluster", None, "a cluster or a device", remedy)
     profile = catalog.device(device) if isinstance(device, str) else device
     count = gpus or 1
-    return _Place(profile, None if count == 1 else _node_cluster(profile, count), count)
+    return profile, None if count == 1 else _node_cluster(profile, count), count
 
 
 def _node_cluster(device: DeviceProfile, count: int) -> Cluster:
@@ -363,15 +355,14 @@ def training_setup(
     Raises:
         InputError: If a name, size or choice is wrong; its subclasses say which.
     """
-    place = _place(where.cluster, where.device, where.gpus)
+    profile, joined, device_count = _devices(where.cluster, where.device, where.gpus)
     _check_planned(options)
     batch = options.shape.batch if where.global_batch is None else where.global_batch
-    run = resolve(workload, place.device, run_options(options, {"batch": batch}))
+    run = resolve(workload, profile, run_options(options, {"batch": batch}))
     around = conditions or Conditions()
-    found = place.cluster
-    if found is not None:
-        found = found.with_contention(1.0 / around.network_share)
-    return TrainingSetup(run, found, place.device_count, around)
+    if joined is not None:
+        joined = joined.with_contention(1.0 / around.network_share)
+    return TrainingSetup(run, joined, device_count, around)
 
 
 def _check_planned(options: RunOptions) -> None:
@@ -467,9 +458,8 @@ def _inputs(setup: TrainingSetup, plan: ParallelismPlan) -> Document:
 
 
 def _mfu(setup: TrainingSetup, flop_per_s: float) -> float | None:
-    peak = setup.run.device.peak_flop_per_s.get(setup.run.precision.compute)
-    if peak is None:
-        peak = setup.run.device.peak_flop_per_s.get(Dtype.FP32)
+    peaks = setup.run.device.peak_flop_per_s
+    peak = peaks.get(setup.run.precision.compute) or peaks.get(Dtype.FP32)
     return None if not peak else flop_per_s / peak
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from accelsim.errors import DoesNotFitError, InvalidValueError
+from accelsim.estimation.pareto import pareto_mask
 from accelsim.frozen import frozen
 from accelsim.training.candidates import Candidates
 from accelsim.training.iteration import simulate_iteration
@@ -124,11 +125,10 @@ def search_plans(
         if not is_complete:
             raise KeyboardInterrupt
         raise _nothing_divides(setup, rejected)
-    fitting = [(part, np.flatnonzero(_fits(setup, part))) for part in found]
-    rejected[_MEMORY] += sum(len(part.plans) - len(rows) for part, rows in fitting)
-    if not any(len(rows) for _, rows in fitting):
+    whole = _fitting(setup, found)
+    rejected[_MEMORY] += sum(len(part.plans) for part in found) - len(whole.plans)
+    if not len(whole.plans):
         raise _nothing_fits(setup, found)
-    whole = _joined(fitting)
     best, shown = _simulated_best(setup, whole, usd_per_hour)
     return Search(
         best=best,
@@ -324,29 +324,24 @@ def _fits(setup: TrainingSetup, part: Scored) -> BoolArray:
 
 @frozen(eq=False)
 class _Fitting:
-    """Plans that fit, of all groups, as columns."""
+    """Plans that fit, of all groups, with their times, memory and energy, shape (k,) each."""
 
-    parts: list[tuple[Scored, IntArray]]
-    part: IntArray
-    row: IntArray
+    plans: Candidates
     iteration_s: FloatArray
     memory_bytes: FloatArray
     energy_j: FloatArray
 
-    def plan(self, place: int) -> ParallelismPlan:
-        """One of them."""
-        scored = self.parts[int(self.part[place])][0]
-        return scored.plans.plan(int(self.row[place]))
 
-
-def _joined(fitting: list[tuple[Scored, IntArray]]) -> _Fitting:
-    place = [np.full(len(rows), number) for number, (_, rows) in enumerate(fitting)]
-    columns = [
-        np.concatenate([getattr(part.scores, name)[rows] for part, rows in fitting])
+def _fitting(setup: TrainingSetup, scored: Sequence[Scored]) -> _Fitting:
+    fits = [_fits(setup, part) for part in scored]
+    columns = (
+        np.concatenate(
+            [getattr(part.scores, name)[f] for part, f in zip(scored, fits, strict=True)]
+        )
         for name in ("iteration_s", "memory_bytes", "energy_j")
-    ]
-    rows = np.concatenate([rows for _, rows in fitting])
-    return _Fitting(fitting, np.concatenate(place), rows, *columns)
+    )
+    plans = [part.plans.take(f) for part, f in zip(scored, fits, strict=True)]
+    return _Fitting(Candidates.joined(plans), *columns)
 
 
 def _simulated_best(
@@ -356,7 +351,8 @@ def _simulated_best(
     first = np.argsort(whole.iteration_s, kind="stable")[:_SIMULATED]
     limit = whole.iteration_s[first[0]] * _WORTH_SIMULATING
     first = first[whole.iteration_s[first] <= limit]
-    runs = [simulate_iteration(setup, whole.plan(int(place)), setup.run.batch) for place in first]
+    plans = [whole.plans.plan(place) for place in first.tolist()]
+    runs = [simulate_iteration(setup, plan, setup.run.batch) for plan in plans]
     order = sorted(range(len(runs)), key=lambda number: runs[number].iteration_s)
     best = runs[order[0]]
     shown = []
@@ -379,11 +375,11 @@ def _row(
     price = None if usd_per_hour is None else usd_per_hour * setup.device_count / 3600.0
     return {
         "plan": str(plan),
-        "iteration_s": float(iteration_s),
-        "samples_per_s": setup.run.batch / float(iteration_s),
-        "memory_bytes": float(memory_bytes),
-        "energy_j": setup.energy_j(float(dynamic_j), float(iteration_s)),
-        "cost_usd": None if price is None else price * float(iteration_s),
+        "iteration_s": iteration_s,
+        "samples_per_s": setup.run.batch / iteration_s,
+        "memory_bytes": memory_bytes,
+        "energy_j": setup.energy_j(dynamic_j, iteration_s),
+        "cost_usd": None if price is None else price * iteration_s,
     }
 
 
@@ -402,26 +398,15 @@ def _pareto(
     """Plans that no other beats in time, memory and energy together."""
     energy = setup.energy_j(whole.energy_j, whole.iteration_s)
     known = whole.energy_j if energy is None else energy
-    figures = np.stack([whole.iteration_s, whole.memory_bytes, known], axis=1)
-    order = np.lexsort(figures.T[::-1])
-    kept: list[int] = []
-    front = np.empty((0, 3))
-    for place in order.tolist():
-        if not (front <= figures[place]).all(axis=1).any():
-            kept.append(place)
-            front = np.concatenate([front, figures[place : place + 1]])
-    rows = []
-    for place in kept:
-        row = _row(
-            setup,
-            whole.plan(place),
-            whole.iteration_s[place],
-            whole.memory_bytes[place],
-            whole.energy_j[place],
-            usd_per_hour,
-        )
-        rows.append(row)
-    return tuple(rows)
+    goals = np.stack([whole.iteration_s, whole.memory_bytes, known], axis=1)
+    distinct, first = np.unique(goals, axis=0, return_index=True)
+    places = first[pareto_mask(distinct)].tolist()
+    columns = (whole.iteration_s, whole.memory_bytes, whole.energy_j)
+    figures = zip(places, *(column[places].tolist() for column in columns), strict=True)
+    return tuple(
+        _row(setup, whole.plans.plan(place), time_s, memory_bytes, dynamic_j, usd_per_hour)
+        for place, time_s, memory_bytes, dynamic_j in figures
+    )
 
 
 def _nothing_divides(setup: TrainingSetup, rejected: Mapping[str, int]) -> InvalidValueError:

@@ -1,0 +1,125 @@
+"""Which software runs a model on a device, how it issues operators, and the layout of convolutions:
+what the caller asks for where that exists, else what is usual.
+"""
+
+from __future__ import annotations
+
+from accelsim.catalog import stacks as stack_catalog
+from accelsim.catalog.stacks import Stack, StackPath
+from accelsim.cost.gpu import GpuParameters
+from accelsim.cost.gpu.generation import generation_of
+from accelsim.cost.gpu.machine import GpuMachine
+from accelsim.cost.stack import MatrixVector
+from accelsim.cost.table import Execution
+from accelsim.dtype import Dtype, Precision
+from accelsim.errors import InvalidValueError, UnsupportedOperatorError
+from accelsim.hardware.profile import DeviceProfile, GpuProfile
+from accelsim.plain import Document
+from accelsim.workloads.model import Workload
+from accelsim.workloads.options import ModelOptions
+
+
+def choose_stack(
+    name: str | None, device: DeviceProfile, mode: str, workload: Workload, policy: Precision
+) -> Stack:
+    """The stack asked for, or the usual one, if it can run the model so on the device.
+
+    Raises:
+        InvalidValueError: If it runs language models alone, and the model is none.
+        UnsupportedOperatorError: If it cannot run on the device, in the mode or in the format.
+    """
+    usual = stack_catalog.default_stack
+    found = usual(device, policy) if name is None else stack_catalog.stack(name)
+    if not found.runs(device):
+        names = [n for n in stack_catalog.stack_names() if stack_catalog.stack(n).runs(device)]
+        remedy = f"Stacks of this device: {', '.join(names)}."
+        reason = f"{found.title} does not run on it"
+        raise UnsupportedOperatorError(device.name, f"stack {found.name}", reason, remedy)
+    if mode not in found.modes:
+        reason = f"stack {found.name} runs {' and '.join(found.modes)} alone"
+        remedy = "Leave stack out, or choose pytorch."
+        raise UnsupportedOperatorError(device.name, mode, reason, remedy)
+    if found.generation_only and not workload.autoregressive:
+        allowed = f"a stack that runs {workload.name}: {found.name} runs language models that "
+        remedy = "Choose another stack or precision."
+        raise InvalidValueError("stack", found.name, f"{allowed}generate tokens", remedy)
+    if lacking := found.lacking(policy):
+        reason = f"stack {found.label} has no {lacking}"
+        remedy = "Choose another version, stack or precision."
+        raise UnsupportedOperatorError(device.name, lacking, reason, remedy)
+    return found
+
+
+def choose_execution(options: ModelOptions, stack: Stack, device: DeviceProfile) -> Execution:
+    """How the stack issues operators, in the mode asked for where it has modes.
+
+    Raises:
+        InvalidValueError: If there is no such mode.
+        UnsupportedOperatorError: If it is one of PyTorch and the device's stack is another.
+    """
+    value, usual = options.execution, next(iter(stack.paths.values()))
+    if value is None:
+        return Execution(usual.launch)
+    if value not in list(Execution):
+        raise InvalidValueError("execution", value, "one of " + ", ".join(Execution))
+    if value == Execution.COMPILED_CALLS and not isinstance(device, GpuProfile):
+        value = Execution.COMPILED  # calls take their time on GPUs alone
+    if value in stack.paths:
+        return Execution(stack.paths[value].launch)
+    if value in stack.version.lacks_paths:
+        allowed = f"one of {', '.join(stack.paths)}: {stack.label} has no {value} mode"
+        raise InvalidValueError("execution", value, allowed, "Choose a newer version.")
+    if options.stack is not None:
+        allowed = f"no value: it is a mode of pytorch, and {stack.name} has one way to run"
+        raise InvalidValueError("execution", value, allowed, "Leave execution out.")
+    if value == Execution.COMPILED:  # asked of every device of a comparison
+        return Execution(usual.launch)
+    reason = f"that is a mode of pytorch; its usual stack is {stack.name}"
+    raise UnsupportedOperatorError(device.name, f"{value} execution", reason, "Leave it out.")
+
+
+def stack_path(stack: Stack, execution: Execution) -> StackPath:
+    """How a stack runs what is issued so."""
+    return stack.paths.get(execution.value) or next(iter(stack.paths.values()))
+
+
+def choose_layout(name: str | None, stack: Stack, execution: Execution) -> str:
+    """The layout asked for, or the stack's usual one; empty where the stack chooses.
+
+    Raises:
+        InvalidValueError: If the stack has no such layout, or chooses itself.
+    """
+    layouts = {} if stack_path(stack, execution).lays_out else stack.layouts
+    if name is None:
+        return next(iter(layouts), "")
+    if not layouts:
+        who = f"{stack.name} {execution.value}" if stack.layouts else stack.name
+        allowed = f"no value: {who} chooses the layout itself"
+        raise InvalidValueError("layout", name, allowed, "Leave layout out.")
+    if name not in layouts:
+        raise InvalidValueError("layout", name, "one of " + ", ".join(layouts))
+    return name
+
+
+def own_kernels(stack: Stack, device: DeviceProfile) -> Document:
+    """Fields of `StackEffect` for a stack that brings kernels of its own to a GPU.
+
+    A lane's multiply-add is two operations of the stated vector rate.
+    """
+    own = stack.own_kernels
+    if own is None or not isinstance(device, GpuProfile):
+        return {}
+    machine = GpuMachine.of(device, GpuParameters.class_wide())
+    byte_s, core_s = 1.0 / machine.stream_bytes_per_s, 0.0
+    if generation_of(device).is_reference and own.core_bytes is not None:
+        core_s = 1.0 / (machine.sm_count * machine.clock_hz * own.core_bytes)
+    weight_s = 2.0 * own.operations_per_weight / machine.vector_flop_per_s
+    found: Document = {
+        "matrix_vector": MatrixVector(own.rows, weight_s, byte_s, max(byte_s, core_s)),
+        "wide_byte_s": byte_s * own.activations_in_32_bits,
+    }
+    sums = device.matrix_fp32_accumulate_flop_per_s.get(Dtype.FP16)
+    whole = device.matrix_flop_per_s.get(Dtype.FP16)
+    if own.sums_in_16_bits and sums is not None and whole is not None:
+        found["sums_ratio"] = sums.value / whole.value
+    return found
