@@ -67,7 +67,7 @@ bench: $(VENV)/.dev
 
 ## make validate     score predictions on the tables that ship, and on those of DATA=folder; fails if worse than reported
 validate: $(VENV)/.dev
-	$(BIN)/accelsim validate --check
+	$(BIN)/python -m tools.scoreboard --check
 	$(if $(DATA),$(BIN)/python -m tools.scoreboard --check --data $(DATA))
 
 ## make docs         build the documentation into site/
