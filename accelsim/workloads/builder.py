@@ -50,24 +50,25 @@ class GraphBuilder(RowWriter):
         bias: bool = True,
         name: str = "linear",
         tied: bool = False,
+        at: str = "",
     ) -> Tensor:
         """x (..., k) times a weight (k, n). `tied` weights are read but not counted again."""
-        x = self.cast(x, self.precision.activation)
-        k, m = x.shape[-1], prod(x.shape[:-1])
-        weights = k * out_features + (out_features if bias else 0)
-        if not tied:
-            self.parameters(weights, 1 + bias, of_product=True)
-        return self.operator(
-            _K.GEMM,
-            (1, m, out_features, k),
-            [x],
-            (*x.shape[:-1], out_features),
-            name=name,
-            flop=2.0 * m * out_features * k,
-            weights=weights,
-            saves=[x],
-            dtype=self.precision.compute,
-        )
+        k = x.shape[-1]
+        weights = (k + bias) * out_features
+        with self.scope(at):
+            x = self.cast(x, self.precision.activation)
+            if not tied:
+                self.parameters(weights, 1 + bias, of_product=True)
+            return self.operator(
+                _K.GEMM,
+                (1, prod(x.shape[:-1]), out_features, k),
+                [x],
+                (*x.shape[:-1], out_features),
+                name=name,
+                weights=weights,
+                saves=[x],
+                dtype=self.precision.compute,
+            )
 
     def grouped_linear(
         self,
@@ -84,7 +85,7 @@ class GraphBuilder(RowWriter):
         """
         x = self.cast(x, self.precision.activation)
         m, k = x.shape
-        each = k * out_features + (out_features if bias else 0)
+        each = (k + bias) * out_features
         self.parameters(groups * each, 1 + bias, of_product=True)
         return self.operator(
             _K.GROUPED_GEMM,
@@ -92,7 +93,6 @@ class GraphBuilder(RowWriter):
             [x],
             (m, out_features),
             name=name,
-            flop=2.0 * m * out_features * k,
             weights=active * each,
             saves=[x],
             dtype=self.precision.compute,
@@ -108,10 +108,8 @@ class GraphBuilder(RowWriter):
             [a, b],
             (*a.shape[:-1], n),
             name=name,
-            flop=2.0 * batch * m * n * k,
-            read_bytes=a.bytes
-            if a.storage == b.storage
-            else None,  # a product with itself reads once
+            # A product with itself reads once.
+            read_bytes=a.bytes if a.storage == b.storage else None,
             saves=[a, b],
             dtype=self.attention_dtype,
         )
@@ -128,48 +126,34 @@ class GraphBuilder(RowWriter):
         dilation: int = 1,
         bias: bool = False,
         transposed: bool = False,
-        name: str = "conv",
+        at: str = "",
     ) -> Tensor:
         """1-, 2- or 3-D convolution of x (n, c, spatial...); padding None means "same" at stride
         1.
         """
         rank = len(x.shape) - 2
         window, step = per_axis(kernel, rank), per_axis(stride, rank)
-        pad = (
-            tuple(dilation * (w - 1) // 2 for w in window)
-            if padding is None
-            else per_axis(padding, rank)
-        )
+        same = tuple(dilation * (w - 1) // 2 for w in window)
+        pad = same if padding is None else per_axis(padding, rank)
         out = tuple(
             transposed_size(i, w, s, p) if transposed else window_outputs(i, w, s, p, dilation)
             for i, w, s, p in zip(x.shape[2:], window, step, pad, strict=True)
         )
-        c_in, volume = x.shape[1], prod(window)
-        weights = channels * c_in // groups * volume + (channels if bias else 0)
-        self.parameters(weights, 1 + bias, of_product=True)
-        positions = prod(x.shape[2:]) if transposed else prod(out)
-        dims = (
-            x.shape[0],
-            c_in,
-            channels,
-            groups,
-            *three_axes(x.shape[2:]),
-            *three_axes(out),
-            *three_axes(window),
-            max(step),
-            dilation,
-        )
-        return self.operator(
-            _K.CONV_TRANSPOSE if transposed else _K.CONV,
-            dims,
-            [x],
-            (x.shape[0], channels, *out),
-            name=name,
-            flop=2.0 * x.shape[0] * positions * channels * c_in // groups * volume,
-            weights=weights,
-            saves=[x],
-            dtype=self.precision.compute,
-        )
+        batch, c_in, *image = x.shape
+        weights = channels * c_in // groups * prod(window) + (channels if bias else 0)
+        sizes = (*three_axes(image), *three_axes(out), *three_axes(window))
+        with self.scope(at):
+            self.parameters(weights, 1 + bias, of_product=True)
+            return self.operator(
+                _K.CONV_TRANSPOSE if transposed else _K.CONV,
+                (batch, c_in, channels, groups, *sizes, max(step), dilation),
+                [x],
+                (batch, channels, *out),
+                name="conv",
+                weights=weights,
+                saves=[x],
+                dtype=self.precision.compute,
+            )
 
     def attention(
         self,
@@ -186,7 +170,6 @@ class GraphBuilder(RowWriter):
         masked: bool = False,
         scaled: str = "scores",
         dropout: bool = False,
-        name: str = "attention",
     ) -> Tensor:
         """softmax(q k^T) v with q (batch, heads, q_len, head_dim), k and v (batch, kv_heads,
         new_len, dim).
@@ -207,7 +190,6 @@ class GraphBuilder(RowWriter):
                 neither.
             dropout: Whether the decomposed form drops probabilities in training; fused kernels
                 draw their own numbers and keep none.
-            name: Operator name.
         """
         batch, heads, q_len, head_dim = q.shape
         kv_heads, value_dim, kv_len = k.shape[1], v.shape[3], k.shape[2] + context_len
@@ -218,30 +200,17 @@ class GraphBuilder(RowWriter):
         if not self.fused_attention:
             adds = masked or causal or bias is not None
             return self._decomposed_attention(
-                q, k, v, kv_len, masked=adds, scaled=scaled, dropout=dropout, name=name
+                q, k, v, kv_len, masked=adds, scaled=scaled, dropout=dropout
             )
         seen = min(kv_len, window + q_len - 1) if window else kv_len
-        per_query = min(kv_len, window) if window else kv_len
-        read = q.bytes + batch * seen * row_width * kv_width + (bias.bytes if bias else 0.0)
+        heads_and_lengths = (batch, heads, kv_heads, q_len, kv_len)
         return self.operator(
             _K.ATTENTION,
-            (
-                batch,
-                heads,
-                kv_heads,
-                q_len,
-                kv_len,
-                head_dim,
-                value_dim,
-                int(causal),
-                window,
-                latent,
-            ),
+            (*heads_and_lengths, head_dim, value_dim, int(causal), window, latent),
             [q, k, v, bias] if bias else [q, k, v],
             (batch, heads, q_len, value_dim),
-            name=name,
-            flop=2.0 * batch * heads * q_len * per_query * (head_dim + value_dim),
-            read_bytes=read,
+            name="attention",
+            read_bytes=q.bytes + batch * seen * row_width * kv_width + (bias.bytes if bias else 0),
             saves=[q, k, v],
             save_output=True,
             extra_saved_bytes=4.0 * batch * heads * q_len,
@@ -258,31 +227,29 @@ class GraphBuilder(RowWriter):
         masked: bool,
         scaled: str,
         dropout: bool,
-        name: str,
     ) -> Tensor:
         """Scores, softmax and context as rows of their own, their result copied back to token
         order.
         """
         batch, heads, q_len, head_dim = q.shape
         if scaled == "query":
-            q = self.elementwise(q, name=f"{name}.scale")
+            q = self.elementwise(q, name="attention.scale")
         if k.shape[1] == 1:  # one key-value head: the query heads are rows of one product
             q = self.view(q, batch, 1, heads * q_len, head_dim)
-        keys, values = (self._full_heads(x, q.shape[1], kv_len, name) for x in (k, v))
+        keys, values = (self._full_heads(x, q.shape[1], kv_len) for x in (k, v))
         keys = self.part(keys, batch, q.shape[1], head_dim, kv_len)
-        scores = self.matmul(q, keys, name=f"{name}.scores")
+        scores = self.matmul(q, keys, name="attention.scores")
         if scaled == "scores":
-            scores = self.elementwise(scores, name=f"{name}.scale")
+            scores = self.elementwise(scores, name="attention.scale")
         if masked:
-            scores = self.elementwise(scores, name=f"{name}.mask")
-        weights = self.softmax(scores, name=f"{name}.softmax")
+            scores = self.elementwise(scores, name="attention.mask")
+        weights = self.softmax(scores, name="attention.softmax")
         weights = self.dropout(weights) if dropout else weights
-        context = self.matmul(weights, values, name=f"{name}.context")
-        return self.copy(
-            context, shape=(batch, heads, q_len, v.shape[3]), name=f"{name}.merge_heads"
-        )
+        context = self.matmul(weights, values, name="attention.context")
+        shape = (batch, heads, q_len, v.shape[3])
+        return self.copy(context, shape=shape, name="attention.merge_heads")
 
-    def _full_heads(self, x: Tensor, heads: int, length: int, name: str) -> Tensor:
+    def _full_heads(self, x: Tensor, heads: int, length: int) -> Tensor:
         """Keys or values of every query head over new and cached tokens; grouped heads are repeated
         in memory.
         """
@@ -290,7 +257,7 @@ class GraphBuilder(RowWriter):
         whole = self.part(x, batch, kv_heads, length, width)
         if kv_heads == heads:
             return whole
-        return self.copy(whole, shape=(batch, heads, length, width), name=f"{name}.repeat_heads")
+        return self.copy(whole, shape=(batch, heads, length, width), name="attention.repeat_heads")
 
     # -- memory-bound operators
 
@@ -305,29 +272,25 @@ class GraphBuilder(RowWriter):
     ) -> Tensor:
         """One output element per element of the first input (or of `shape`)."""
         out = tuple(inputs[0].shape if shape is None else shape)
-        elements = prod(out)
         return self.operator(
             _K.ELEMENTWISE,
-            (elements, len(inputs), flop_per_element),
+            (prod(out), len(inputs), flop_per_element),
             inputs,
             out,
             name=name,
-            flop=1.0 * flop_per_element * elements,
             saves=saves,
             save_output=save_output,
         )
 
-    def activation(self, x: Tensor, function: str = "relu") -> Tensor:
+    def activation(self, x: Tensor, function: str = "relu", *, at: str = "") -> Tensor:
         """A named activation."""
         by_output = function in _SAVES_OUTPUT
         flop = POINTWISE_FLOP.get(function, 1)
-        return self.elementwise(
-            x,
-            name=function,
-            flop_per_element=flop,
-            saves=() if by_output else [x],
-            save_output=by_output,
-        )
+        saves = () if by_output else [x]
+        with self.scope(at):
+            return self.elementwise(
+                x, name=function, flop_per_element=flop, saves=saves, save_output=by_output
+            )
 
     def dropout(self, x: Tensor) -> Tensor:
         """Dropout, which runs in training alone: beside the output it writes a mask of a byte per
@@ -342,7 +305,6 @@ class GraphBuilder(RowWriter):
             [x],
             x.shape,
             name=DROPOUT,
-            flop=1.0 * POINTWISE_FLOP["native_dropout"] * x.elements,
             read_bytes=x.bytes + mask_bytes,
             extra_saved_bytes=mask_bytes,
         )
@@ -356,57 +318,59 @@ class GraphBuilder(RowWriter):
         return self.elementwise(a, b, name=name, saves=[a, b])
 
     def _norm(
-        self, kind: OperatorKind, x: Tensor, rows: int, columns: int, parameters: int, flop: int
+        self, kind: OperatorKind, x: Tensor, rows: int, parameters: int, tensors: int, at: str
     ) -> Tensor:
-        self.parameters(parameters, max(1, parameters // max(columns, 1)))
-        full = kind != _K.RMS_NORM and self.is_mixed
-        x = self.cast(x, Dtype.FP32) if full else x
-        return self.operator(
-            kind,
-            (rows, columns),
-            [x],
-            x.shape,
-            name=kind.label,
-            flop=1.0 * flop * x.elements,
-            weights=parameters,
-            saves=[x],
-            extra_saved_bytes=8.0 * rows,
-            dtype=Dtype.FP32 if full else None,
-            output_dtype=Dtype.FP32 if full else None,
-        )
+        full = Dtype.FP32 if kind != _K.RMS_NORM and self.is_mixed else None
+        with self.scope(at):
+            self.parameters(parameters, tensors)
+            x = self.cast(x, full) if full else x
+            return self.operator(
+                kind,
+                (rows, x.elements // rows),
+                [x],
+                x.shape,
+                name=kind.label,
+                weights=parameters,
+                saves=[x],
+                extra_saved_bytes=8.0 * rows,
+                dtype=full,
+                output_dtype=full,
+            )
 
-    def layer_norm(self, x: Tensor, *, bias: bool = True) -> Tensor:
+    def layer_norm(self, x: Tensor, *, bias: bool = True, at: str = "") -> Tensor:
         """Normalise the last axis."""
         width = x.shape[-1]
-        return self._norm(_K.LAYER_NORM, x, x.elements // width, width, width * (1 + bias), 8)
+        rows = x.elements // width
+        return self._norm(_K.LAYER_NORM, x, rows, width * (1 + bias), 1 + bias, at)
 
-    def rms_norm(self, x: Tensor) -> Tensor:
+    def rms_norm(self, x: Tensor, *, at: str = "") -> Tensor:
         """Scale the last axis to unit root mean square."""
         width = x.shape[-1]
-        return self._norm(_K.RMS_NORM, x, x.elements // width, width, width, 4)
+        return self._norm(_K.RMS_NORM, x, x.elements // width, width, 1, at)
 
-    def batch_norm(self, x: Tensor) -> Tensor:
+    def batch_norm(self, x: Tensor, *, at: str = "") -> Tensor:
         """Normalise each channel of x (n, c, ...) with running (inference) or batch (training)
         statistics.
         """
         channels = x.shape[1]
-        self.parameters(2 * channels, 2)
-        return self.operator(
-            _K.BATCH_NORM,
-            (x.elements // channels, channels),
-            [x],
-            x.shape,
-            name="batch_norm",
-            flop=4.0 * x.elements,
-            weights=4 * channels,
-            saves=[x],
-            extra_saved_bytes=8.0 * channels,
-        )
+        with self.scope(at):
+            self.parameters(2 * channels, 2)
+            return self.operator(
+                _K.BATCH_NORM,
+                (x.elements // channels, channels),
+                [x],
+                x.shape,
+                name="batch_norm",
+                weights=4 * channels,
+                saves=[x],
+                extra_saved_bytes=8.0 * channels,
+            )
 
-    def group_norm(self, x: Tensor, groups: int) -> Tensor:
+    def group_norm(self, x: Tensor, groups: int, *, at: str = "") -> Tensor:
         """Normalise groups of channels of x (n, c, ...); groups = channels is instance norm."""
-        rows = x.shape[0] * groups
-        return self._norm(_K.GROUP_NORM, x, rows, x.elements // rows, 2 * x.shape[1], 8)
+        rows, channels = x.shape[0] * groups, x.shape[1]
+        tensors = max(1, 2 * channels // max(x.elements // rows, 1))
+        return self._norm(_K.GROUP_NORM, x, rows, 2 * channels, tensors, at)
 
     def softmax(self, x: Tensor, *, name: str = "softmax") -> Tensor:
         """Softmax over the last axis; in mixed precision one kernel reads 16 bits and writes FP32
@@ -420,7 +384,6 @@ class GraphBuilder(RowWriter):
             [x],
             x.shape,
             name=name,
-            flop=6.0 * x.elements,
             save_output=True,
             dtype=full,
             output_dtype=full,
@@ -430,7 +393,7 @@ class GraphBuilder(RowWriter):
         """Reduce x to `shape`."""
         rows = max(prod(shape), 1)
         dims = (rows, x.elements // rows)
-        return self.operator(_K.REDUCTION, dims, [x], shape, name=name, flop=1.0 * x.elements)
+        return self.operator(_K.REDUCTION, dims, [x], shape, name=name)
 
     def pool(
         self,
@@ -441,6 +404,7 @@ class GraphBuilder(RowWriter):
         padding: int | Sequence[int] = 0,
         mode: str = "max",
         ceil: bool = False,
+        at: str = "",
     ) -> Tensor:
         """Max or average pooling of x (n, c, spatial...)."""
         rank = len(x.shape) - 2
@@ -454,12 +418,14 @@ class GraphBuilder(RowWriter):
             raise InvalidValueError(
                 "input size", x.shape[2:], f"at least the pooling window {window}"
             )
-        return self._pool(x, out, prod(window), mode)
+        with self.scope(at):
+            return self._pool(x, out, prod(window), mode)
 
-    def global_pool(self, x: Tensor, size: int = 1) -> Tensor:
+    def global_pool(self, x: Tensor, size: int = 1, *, at: str = "") -> Tensor:
         """Adaptive average pooling to size x size (x ...)."""
         out = (size,) * (len(x.shape) - 2)
-        return self._pool(x, out, max(1, prod(x.shape[2:]) // prod(out)), "avg")
+        with self.scope(at):
+            return self._pool(x, out, max(1, prod(x.shape[2:]) // prod(out)), "avg")
 
     def _pool(self, x: Tensor, out: tuple[int, ...], volume: int, mode: str) -> Tensor:
         batch, channels = x.shape[:2]
@@ -470,39 +436,29 @@ class GraphBuilder(RowWriter):
             [x],
             (batch, channels, *out),
             name=f"{mode}_pool",
-            flop=1.0 * outputs * volume,
             saves=[x] if mode == "max" else [],
             extra_saved_bytes=8.0 * outputs if mode == "max" else 0.0,  # int64 indices
         )
 
     def embedding(
-        self,
-        ids: Tensor,
-        table_rows: int,
-        width: int,
-        *,
-        name: str = "embedding",
-        tied: bool = False,
+        self, ids: Tensor, table_rows: int, width: int, *, tied: bool = False, at: str = ""
     ) -> Tensor:
         """Gather one row of a (table_rows, width) table per id."""
-        if not tied:
-            self.parameters(table_rows * width)
         lookups = ids.elements
-        moved = lookups * width * self.precision.activation.bytes
-        return self.operator(
-            _K.EMBEDDING,
-            (lookups, width, table_rows),
-            [ids],
-            (*ids.shape, width),
-            name=name,
-            flop=0.0,
-            read_bytes=ids.bytes + moved,
-            extra_saved_bytes=ids.bytes,
-        )
+        with self.scope(at):
+            if not tied:
+                self.parameters(table_rows * width)
+            return self.operator(
+                _K.EMBEDDING,
+                (lookups, width, table_rows),
+                [ids],
+                (*ids.shape, width),
+                name="embedding",
+                read_bytes=ids.bytes + lookups * width * self.precision.activation.bytes,
+                extra_saved_bytes=ids.bytes,
+            )
 
-    def embedding_bag(
-        self, bags: int, pooling: int, table_rows: int, width: int, *, name: str = "embedding_bag"
-    ) -> Tensor:
+    def embedding_bag(self, bags: int, pooling: int, table_rows: int, width: int) -> Tensor:
         """Sum `pooling` gathered rows into each of `bags` outputs."""
         self.parameters(table_rows * width)
         lookups = bags * pooling
@@ -512,8 +468,7 @@ class GraphBuilder(RowWriter):
             (lookups, width, table_rows, bags),
             [],
             (bags, width),
-            name=name,
-            flop=1.0 * lookups * width,
+            name="embedding_bag",
             read_bytes=ids_bytes + lookups * width * self.precision.activation.bytes,
             extra_saved_bytes=ids_bytes,
         )
@@ -525,7 +480,7 @@ class GraphBuilder(RowWriter):
         repetition.
         """
         out = tuple(inputs[0].shape if shape is None else shape)
-        return self.operator(_K.COPY, (prod(out),), inputs, out, name=name, flop=0.0)
+        return self.operator(_K.COPY, (prod(out),), inputs, out, name=name)
 
     def concat(self, inputs: Sequence[Tensor], axis: int = 1) -> Tensor:
         """Concatenate along one axis."""
@@ -541,9 +496,8 @@ class GraphBuilder(RowWriter):
 
     def upsample(self, x: Tensor, factor: int = 2) -> Tensor:
         """Nearest-neighbour upsampling of x (n, c, spatial...)."""
-        return self.copy(
-            x, shape=(*x.shape[:2], *(factor * s for s in x.shape[2:])), name="upsample"
-        )
+        sides = (factor * side for side in x.shape[2:])
+        return self.copy(x, shape=(*x.shape[:2], *sides), name="upsample")
 
     # -- sequences, experts, trees
 
@@ -555,33 +509,31 @@ class GraphBuilder(RowWriter):
         cell: str = "lstm",
         bidirectional: bool = False,
         bias_sets: int = 2,
+        at: str = "",
     ) -> Tensor:
         """One recurrent layer over x (batch, steps, input): "rnn", "lstm" or "gru"; `bias_sets` as
         in cuDNN (2).
         """
-        kind = {"rnn": _K.RNN, "lstm": _K.LSTM, "gru": _K.GRU}[cell]
-        gates = RECURRENT_GATES[kind]
+        kind = _K[cell.upper()]
+        gates, directions = RECURRENT_GATES[kind], 1 + bidirectional
         batch, steps, width = x.shape
-        directions = 2 if bidirectional else 1
-        matrix = gates * hidden * (width + hidden)
-        weights = directions * (matrix + gates * hidden * bias_sets)
-        self.parameters(weights, directions * (2 + bias_sets), of_product=True)
-        reserve = (
-            directions * batch * steps * hidden * (gates + 1) * self.precision.activation.bytes
-        )
-        return self.operator(
-            kind,
-            (batch, steps, width, hidden, directions),
-            [x],
-            (batch, steps, directions * hidden),
-            name=cell,
-            flop=2.0 * directions * batch * steps * matrix,
-            weights=weights,
-            saves=[x],
-            save_output=True,
-            extra_saved_bytes=reserve,
-            dtype=self.precision.compute,
-        )
+        weights = directions * gates * hidden * (width + hidden + bias_sets)
+        outputs = batch * steps * directions * hidden
+        with self.scope(at):
+            self.parameters(weights, directions * (2 + bias_sets), of_product=True)
+            return self.operator(
+                kind,
+                (batch, steps, width, hidden, directions),
+                [x],
+                (batch, steps, directions * hidden),
+                name=cell,
+                weights=weights,
+                saves=[x],
+                save_output=True,
+                # Gates and cell state of every step.
+                extra_saved_bytes=outputs * (gates + 1) * self.precision.activation.bytes,
+                dtype=self.precision.compute,
+            )
 
     def moe_routing(self, logits: Tensor, top_k: int) -> Tensor:
         """Softmax over experts, top-k choice and the permutation of tokens; logits (tokens,
@@ -594,7 +546,6 @@ class GraphBuilder(RowWriter):
             [logits],
             (tokens, top_k),
             name="moe_routing",
-            flop=8.0 * tokens * experts,
             save_output=True,
         )
 
@@ -607,6 +558,5 @@ class GraphBuilder(RowWriter):
             [x],
             (rows, 1),
             name="tree_ensemble",
-            flop=1.0 * rows * trees * (depth + 1),
             read_bytes=x.bytes + 8.0 * trees * 2 ** (depth + 1),
         )

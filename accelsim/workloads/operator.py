@@ -9,8 +9,9 @@ windowed kernel really executes is worked out by the cost models from the dimens
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from math import prod
 
 #: Ending of the name of a captured operator that overwrites what it reads, or adds rows to what is
 #: there.
@@ -140,3 +141,61 @@ TRANSFER_KINDS = frozenset({_K.HOST_TO_DEVICE, _K.DEVICE_TO_HOST})
 COLLECTIVE_KINDS = frozenset(
     {_K.ALL_REDUCE, _K.ALL_GATHER, _K.REDUCE_SCATTER, _K.ALL_TO_ALL, _K.BROADCAST, _K.SEND_RECV}
 )
+
+
+def _convolution_flop(dims: Sequence[int], positions: Sequence[int]) -> float:
+    batch, c_in, c_out, groups, *_ = dims
+    return 2.0 * batch * prod(positions) * c_out * c_in // groups * prod(dims[10:13])
+
+
+def _attention_flop(dims: Sequence[int]) -> float:
+    batch, heads, _, q_len, kv_len, head_dim, value_dim, _, window, _ = dims
+    keys = min(kv_len, window) if window else kv_len
+    return 2.0 * batch * heads * q_len * keys * (head_dim + value_dim)
+
+
+def _per_element(flop: float) -> Callable[[Sequence[int]], float]:
+    """So many per element of rows x columns, tokens x experts, or rows that are looked up."""
+    return lambda dims: flop * dims[0] * dims[1]
+
+
+def _recurrent_flop(gates: int) -> Callable[[Sequence[int]], float]:
+    """One product with input and state per gate."""
+    return lambda dims: 2.0 * prod(dims[:2]) * gates * prod(dims[3:5]) * (dims[2] + dims[3])
+
+
+_FLOP: Mapping[OperatorKind, Callable[[Sequence[int]], float]] = {
+    _K.GEMM: lambda dims: 2.0 * prod(dims),
+    _K.BATCHED_GEMM: lambda dims: 2.0 * prod(dims),
+    _K.GROUPED_GEMM: lambda dims: 2.0 * prod(dims[1:]),
+    _K.CONV: lambda dims: _convolution_flop(dims, dims[7:10]),
+    _K.CONV_TRANSPOSE: lambda dims: _convolution_flop(dims, dims[4:7]),
+    _K.ATTENTION: _attention_flop,
+    _K.LAYER_NORM: _per_element(8.0),
+    _K.RMS_NORM: _per_element(4.0),
+    _K.BATCH_NORM: _per_element(4.0),
+    _K.GROUP_NORM: _per_element(8.0),
+    _K.SOFTMAX: _per_element(6.0),
+    _K.ELEMENTWISE: lambda dims: 1.0 * dims[0] * dims[2],
+    _K.REDUCTION: _per_element(1.0),
+    _K.POOLING: lambda dims: 1.0 * dims[0] * dims[1] * dims[3] * dims[4],
+    _K.EMBEDDING_BAG: _per_element(1.0),
+    _K.MOE_ROUTING: _per_element(8.0),
+    _K.TREE_ENSEMBLE: lambda dims: 1.0 * dims[0] * dims[2] * (dims[3] + 1),
+} | {kind: _recurrent_flop(gates) for kind, gates in RECURRENT_GATES.items()}
+
+
+def row_flop(kind: OperatorKind, dims: Sequence[int]) -> float:
+    """FLOP of a forward row, a multiply-add as 2 (the conventions of torch.utils.flop_counter).
+
+    A convolution takes channels_in / groups x window multiply-adds for each output position and
+    channel, a transposed one for each input position; attention the whole rectangle of queries and
+    keys, or of the window. What norms, softmax and routing take per element is an estimate: the
+    arithmetic of the usual kernels.
+
+    Args:
+        kind: Kind; those without arithmetic of their own have 0.
+        dims: Dimensions in the order of ``DIMENSIONS[kind]``.
+    """
+    formula = _FLOP.get(kind)
+    return 0.0 if formula is None else formula(dims)

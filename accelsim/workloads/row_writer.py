@@ -24,6 +24,7 @@ from accelsim.workloads.operator import (
     PRODUCT_KINDS,
     OperatorKind,
     Phase,
+    row_flop,
 )
 from accelsim.workloads.sharding import WHOLE, ParallelGroup, Shard
 
@@ -86,10 +87,12 @@ class _Scope(NamedTuple):
     name: str
 
     def __enter__(self) -> None:
-        self.names.append(self.name)
+        if self.name:
+            self.names.append(self.name)
 
     def __exit__(self, *_: object) -> None:
-        self.names.pop()
+        if self.name:
+            self.names.pop()
 
 
 class RowWriter:
@@ -138,7 +141,7 @@ class RowWriter:
         self.attention_dtype = precision.activation if mixed else precision.compute
 
     def scope(self, name: str | int) -> _Scope:
-        """Prefix the module path of the rows inside with `name`."""
+        """Extend the module path of the rows inside by `name`, if it is not empty."""
         return _Scope(self._scope, str(name))
 
     def input(self, *shape: int, dtype: StoredFormat | None = None) -> Tensor:
@@ -205,7 +208,6 @@ class RowWriter:
         output_shape: Sequence[int],
         *,
         name: str,
-        flop: float,
         weights: int = 0,
         read_bytes: float | None = None,
         saves: Sequence[Tensor] = (),
@@ -222,7 +224,6 @@ class RowWriter:
             inputs: Tensors read.
             output_shape: Shape written.
             name: Operator name.
-            flop: FLOP of the row.
             weights: Number of parameter elements read.
             read_bytes: Activation bytes read, if not the sum of the inputs.
             saves: Tensors the backward pass needs.
@@ -245,7 +246,16 @@ class RowWriter:
             code = dtype
         weight_bytes = weights * self._stored(path, is_product=kind in PRODUCT_KINDS).bytes
         self._rows.append(
-            (int(kind), tuple(dims), int(code), flop, read, output.bytes, weight_bytes, saved)
+            (
+                int(kind),
+                tuple(dims),
+                int(code),
+                row_flop(kind, dims),
+                read,
+                output.bytes,
+                weight_bytes,
+                saved,
+            )
         )
         self._names.append(name)
         self._paths.append(path)
@@ -274,7 +284,6 @@ class RowWriter:
             [x],
             x.shape,
             name="cast",
-            flop=0.0,
             dtype=dtype,
             output_dtype=dtype,
         )
@@ -305,7 +314,6 @@ class RowWriter:
             [x],
             shape,
             name=f"{group.label}.{kind.label}",
-            flop=0.0,
         )
 
     def repeated(

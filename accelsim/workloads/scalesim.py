@@ -137,7 +137,6 @@ def _conv(builder: GraphBuilder, layer: str, sides: list[int]) -> str:
             [builder.input(1, channels, height, width)],
             (1, outputs, *out),
             name=layer,
-            flop=2.0 * out[0] * out[1] * weights,
             weights=weights,
             dtype=builder.precision.compute,
         )

@@ -115,7 +115,6 @@ def _append(b: GraphBuilder, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         [k, v],
         (elements,),
         name="kv_cache.append",
-        flop=0.0,
         output_dtype=b.precision.kv_cache,
     )
     return b.part(cached, *k.shape), b.part(cached, *v.shape)
@@ -135,23 +134,18 @@ def _project(
     query = a.heads * a.head_dim
     each = a.kv_heads * a.head_dim
     if a.fused_qkv:
-        with b.scope(names.fused_qkv):
-            fused = b.linear(x, query + 2 * each, bias=a.bias)
+        fused = b.linear(x, query + 2 * each, bias=a.bias, at=names.fused_qkv)
         q, k, v = b.split(fused, (query, each, each))
         return q, k, v
-    with b.scope(names.query):
-        q = b.linear(x, query * (1 + a.gated), bias=a.bias)
-    with b.scope(names.key):
-        k = b.linear(x, each, bias=a.key_bias)
-    with b.scope(names.value):
-        v = b.linear(x, each, bias=a.bias)
+    q = b.linear(x, query * (1 + a.gated), bias=a.bias, at=names.query)
+    k = b.linear(x, each, bias=a.key_bias, at=names.key)
+    v = b.linear(x, each, bias=a.bias, at=names.value)
     return q, k, v
 
 
 def _output(b: GraphBuilder, attended: Tensor, width: int, path: str, *, bias: bool) -> Tensor:
     batch, heads, length, value_dim = attended.shape
-    with b.scope(path):
-        return b.linear(b.view(attended, batch, length, heads * value_dim), width, bias=bias)
+    return b.linear(b.view(attended, batch, length, heads * value_dim), width, bias=bias, at=path)
 
 
 def _held_heads(b: GraphBuilder, a: MultiHeadAttention) -> MultiHeadAttention:
@@ -209,10 +203,8 @@ def _with_context(b: GraphBuilder, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor
 
 def _norms(b: GraphBuilder, q: Tensor, k: Tensor, names: LayerNames) -> tuple[Tensor, Tensor]:
     """Queries and keys normalised over their last axis."""
-    with b.scope(names.query_norm):
-        q = b.rms_norm(q)
-    with b.scope(names.key_norm):
-        k = b.rms_norm(k)
+    q = b.rms_norm(q, at=names.query_norm)
+    k = b.rms_norm(k, at=names.key_norm)
     return q, k
 
 
@@ -302,10 +294,8 @@ def cross_attention(
             for _ in range(2)
         )
     else:
-        with b.scope(names.cross_key):
-            k = _heads(b, b.linear(memory, inner, bias=a.key_bias), a.heads)
-        with b.scope(names.cross_value):
-            v = _heads(b, b.linear(memory, inner, bias=a.bias), a.heads)
+        k = _heads(b, b.linear(memory, inner, bias=a.key_bias, at=names.cross_key), a.heads)
+        v = _heads(b, b.linear(memory, inner, bias=a.bias, at=names.cross_value), a.heads)
     with b.scope(names.cross_attention):
         attended = b.attention(q, k, v, masked=a.masked, scaled=a.scaled, dropout=a.dropout)
     return leave_split(b, _output(b, attended, width, names.cross_output, bias=a.output_bias))
@@ -339,14 +329,10 @@ def latent_attention(
 def _latent_query(b: GraphBuilder, x: Tensor, a: LatentAttention, names: LayerNames) -> Tensor:
     width = a.heads * (a.nope_dim + a.rope_dim)
     if not a.query_rank:
-        with b.scope(names.query):
-            return _heads(b, b.linear(x, width, bias=False), a.heads)
-    with b.scope(names.query_down):
-        down = b.linear(x, a.query_rank, bias=False)
-    with b.scope(names.query_down_norm):
-        down = b.rms_norm(down)
-    with b.scope(names.query_up):
-        return _heads(b, b.linear(down, width, bias=False), a.heads)
+        return _heads(b, b.linear(x, width, bias=False, at=names.query), a.heads)
+    down = b.linear(x, a.query_rank, bias=False, at=names.query_down)
+    down = b.rms_norm(down, at=names.query_down_norm)
+    return _heads(b, b.linear(down, width, bias=False, at=names.query_up), a.heads)
 
 
 def _compress(
@@ -355,11 +341,9 @@ def _compress(
     """The cached pair: normalised latent (batch, len, rank) and one unrotated key (batch, 1, len,
     rope).
     """
-    with b.scope(names.latent_down):
-        both = b.linear(x, a.cache_width, bias=False)
+    both = b.linear(x, a.cache_width, bias=False, at=names.latent_down)
     latent, key_rope = b.split(both, (a.latent_rank, a.rope_dim))
-    with b.scope(names.latent_norm):
-        latent = b.rms_norm(latent)
+    latent = b.rms_norm(latent, at=names.latent_norm)
     return latent, _heads(b, key_rope, 1)
 
 
@@ -423,7 +407,6 @@ def _per_head(b: GraphBuilder, x: Tensor, width: int, name: str) -> Tensor:
         [x],
         (batch, heads, length, width),
         name=name,
-        flop=2.0 * heads * rows * width * k,
         weights=heads * k * width,
         saves=[x],
         dtype=b.precision.compute,

@@ -62,8 +62,7 @@ def write_convnext(b: GraphBuilder, p: ConvNextParameters, shape: PassShape) -> 
                     x = _block(b, x, p.activation)
     pooled = b.view(b.global_pool(x), shape.batch, p.widths[-1])
     pooled = normalise(b, pooled, "layer_norm", "convnext.layernorm")
-    with b.scope("classifier"):
-        b.linear(pooled, p.classes)
+    b.linear(pooled, p.classes, at="classifier")
 
 
 def _patches(b: GraphBuilder, x: Tensor, width: int, size: int) -> Tensor:
@@ -79,13 +78,11 @@ def _norm(b: GraphBuilder, x: Tensor, path: str) -> Tensor:
 
 def _block(b: GraphBuilder, x: Tensor, activation: str) -> Tensor:
     batch, channels, *pixels = x.shape
-    with b.scope("dwconv"):
-        y = b.conv(x, channels, _KERNEL, padding=_KERNEL // 2, groups=channels, bias=True)
+    y = b.conv(x, channels, _KERNEL, padding=_KERNEL // 2, groups=channels, bias=True, at="dwconv")
     y = b.view(_norm(b, y, "layernorm"), batch, pixels[0] * pixels[1], channels)
     with b.scope("pwconv1"):
         y = b.activation(b.linear(y, _EXPANSION * channels), activation)
-    with b.scope("pwconv2"):
-        y = b.linear(y, channels)
+    y = b.linear(y, channels, at="pwconv2")
     b.parameters(channels)
     scaled = b.elementwise(y, name="layer_scale")
     return b.add(x, b.view(scaled, *x.shape))

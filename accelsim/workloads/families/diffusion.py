@@ -103,8 +103,7 @@ def _time_embedding(b: GraphBuilder, p: LatentDiffusionParameters, batch: int) -
 def _two_layers(b: GraphBuilder, x: Tensor, width: int, name: str) -> Tensor:
     with b.scope(f"{name}.linear_1"):
         x = b.activation(b.linear(x, width), "silu")
-    with b.scope(f"{name}.linear_2"):
-        return b.linear(x, width)
+    return b.linear(x, width, at=f"{name}.linear_2")
 
 
 def _down_level(w: _Writer, x: Tensor, level: int, skips: list[Tensor]) -> Tensor:
@@ -113,8 +112,7 @@ def _down_level(w: _Writer, x: Tensor, level: int, skips: list[Tensor]) -> Tenso
         x = _attend(w, x, level, index)
         skips.append(x)
     if level + 1 < len(w.p.channels):
-        with w.b.scope("downsamplers.0.conv"):
-            x = w.b.conv(x, x.shape[1], 3, stride=2, padding=1, bias=True)
+        x = w.b.conv(x, x.shape[1], 3, stride=2, padding=1, bias=True, at="downsamplers.0.conv")
         skips.append(x)
     return x
 
@@ -149,15 +147,12 @@ def _attend(w: _Writer, x: Tensor, level: int, index: int) -> Tensor:
 
 
 def _conv(b: GraphBuilder, x: Tensor, name: str, channels: int, kernel: int = 3) -> Tensor:
-    with b.scope(name):
-        return b.conv(x, channels, kernel, bias=True)
+    return b.conv(x, channels, kernel, bias=True, at=name)
 
 
 def _norm_act(b: GraphBuilder, x: Tensor, norm: str, activation: str = "nonlinearity") -> Tensor:
-    with b.scope(norm):
-        x = b.group_norm(x, _GROUPS)
-    with b.scope(activation):
-        return b.activation(x, "silu")
+    x = b.group_norm(x, _GROUPS, at=norm)
+    return b.activation(x, "silu", at=activation)
 
 
 def _resnet(b: GraphBuilder, x: Tensor, channels: int, time: Tensor | None, name: str) -> Tensor:
@@ -166,8 +161,7 @@ def _resnet(b: GraphBuilder, x: Tensor, channels: int, time: Tensor | None, name
         y = _norm_act(b, x, "norm1")
         y = _conv(b, y, "conv1", channels)
         if time is not None:
-            with b.scope("time_emb_proj"):
-                shift = b.linear(time, channels)
+            shift = b.linear(time, channels, at="time_emb_proj")
             y = b.elementwise(y, shift, name="add")
         y = _norm_act(b, y, "norm2")
         y = _conv(b, y, "conv2", channels)
@@ -182,8 +176,7 @@ def _transformer(w: _Writer, x: Tensor, layers: int, heads: int, name: str) -> T
     residual = x
     batch, channels, height, width = x.shape
     with b.scope(name):
-        with b.scope("norm"):
-            x = b.group_norm(x, _GROUPS)
+        x = b.group_norm(x, _GROUPS, at="norm")
         x = _projection(w, x, "proj_in")
         x = b.copy(x, shape=(batch, height * width, channels), name="channels_last")
         for layer in range(layers):
@@ -205,12 +198,10 @@ def _projection(w: _Writer, x: Tensor, name: str) -> Tensor:
 def _transformer_block(w: _Writer, x: Tensor, heads: int) -> Tensor:
     b = w.b
     for index, context in ((1, None), (2, w.context)):
-        with b.scope(f"norm{index}"):
-            y = b.layer_norm(x)
+        y = b.layer_norm(x, at=f"norm{index}")
         with b.scope(f"attn{index}"):
             x = b.add(_attention(b, y, y if context is None else context, heads), x)
-    with b.scope("norm3"):
-        y = b.layer_norm(x)
+    y = b.layer_norm(x, at="norm3")
     with b.scope("ff.net"):
         y = _gated_feed_forward(b, y)
     return b.add(y, x)
@@ -222,23 +213,19 @@ def _attention(
     batch, positions, channels = x.shape
     projected = []
     for name, source in (("to_q", x), ("to_k", context), ("to_v", context)):
-        with b.scope(name):
-            y = b.linear(source, channels, bias=bias)
+        y = b.linear(source, channels, bias=bias, at=name)
         projected.append(b.view(y, batch, heads, source.shape[1], channels // heads))
     y = b.attention(*projected)
-    with b.scope("to_out.0"):
-        return b.linear(b.view(y, batch, positions, channels), channels)
+    return b.linear(b.view(y, batch, positions, channels), channels, at="to_out.0")
 
 
 def _gated_feed_forward(b: GraphBuilder, x: Tensor) -> Tensor:
     """GEGLU: half of the projection gates the other half."""
     width = x.shape[-1]
-    with b.scope("0.proj"):
-        both = b.linear(x, 8 * width)
+    both = b.linear(x, 8 * width, at="0.proj")
     half = b.part(both, *x.shape[:-1], 4 * width)
     x = b.elementwise(half, half, name="geglu", flop_per_element=9, saves=[both])
-    with b.scope("2"):
-        return b.linear(x, width)
+    return b.linear(x, width, at="2")
 
 
 class LatentDecoderParameters(FamilyParameters):
@@ -278,8 +265,7 @@ def _decoder_middle(b: GraphBuilder, x: Tensor) -> Tensor:
     x = _resnet(b, x, channels, None, "resnets.0")
     batch, _, height, width = x.shape
     with b.scope("attentions.0"):
-        with b.scope("group_norm"):
-            y = b.group_norm(x, _GROUPS)
+        y = b.group_norm(x, _GROUPS, at="group_norm")
         rows = b.copy(y, shape=(batch, height * width, channels), name="channels_last")
         y = _attention(b, rows, rows, 1, bias=True)
         x = b.add(b.copy(y, shape=x.shape, name="channels_first"), x)

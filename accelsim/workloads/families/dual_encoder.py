@@ -132,8 +132,9 @@ def _text(b: GraphBuilder, p: DualEncoderParameters, batch: int, length: int) ->
     is_clip = p.kind == "clip"
     width = tower.hidden_size
     with b.scope("text_model"):
-        with b.scope("embeddings.token_embedding"):
-            x = b.embedding(token_ids(b, batch, length), tower.vocab_size, width)
+        x = b.embedding(
+            token_ids(b, batch, length), tower.vocab_size, width, at="embeddings.token_embedding"
+        )
         with b.scope("embeddings.position_embedding"):
             x = b.add(x, b.embedding(token_ids(b, 1, length), tower.max_positions, width))
         layers = [_layer(tower, causal=is_clip)] * tower.layers
@@ -142,13 +143,11 @@ def _text(b: GraphBuilder, p: DualEncoderParameters, batch: int, length: int) ->
     x = b.part(x, batch, width)
     if is_clip:
         return _projected(b, x, "text_projection", p.projection_size)
-    with b.scope("text_model.head"):
-        return b.linear(x, p.image.hidden_size)
+    return b.linear(x, p.image.hidden_size, at="text_model.head")
 
 
 def _projected(b: GraphBuilder, x: Tensor, path: str, width: int) -> Tensor:
-    with b.scope(path):
-        return b.linear(x, width, bias=False)
+    return b.linear(x, width, bias=False, at=path)
 
 
 def _layer(p: StackParameters, *, causal: bool = False) -> TransformerLayer:

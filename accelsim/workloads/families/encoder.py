@@ -132,8 +132,7 @@ def write_encoder(b: GraphBuilder, p: EncoderParameters, shape: PassShape) -> No
 
 def _embed_tokens(b: GraphBuilder, p: EncoderParameters, batch: int, length: int) -> Tensor:
     width = p.embedding_size or p.hidden_size
-    with b.scope("word_embeddings"):
-        x = b.embedding(token_ids(b, batch, length), p.vocab_size, width)
+    x = b.embedding(token_ids(b, batch, length), p.vocab_size, width, at="word_embeddings")
     if p.type_vocab_size:
         with b.scope("token_type_embeddings"):
             x = b.add(x, b.embedding(token_ids(b, batch, length), p.type_vocab_size, width))
@@ -143,28 +142,22 @@ def _embed_tokens(b: GraphBuilder, p: EncoderParameters, batch: int, length: int
     x = b.dropout(normalise(b, x, "layer_norm", "LayerNorm"))
     if width == p.hidden_size:
         return x
-    with b.scope("projection"):
-        return b.linear(x, p.hidden_size)
+    return b.linear(x, p.hidden_size, at="projection")
 
 
 def _write_head(b: GraphBuilder, p: EncoderParameters, x: Tensor, prefix: str) -> None:
     batch, _, width = x.shape
     if p.head in {"pooler", "pretraining", "classification"}:
-        with b.scope(f"{prefix}.pooler.dense"):
-            pooled = b.linear(b.part(x, batch, width), width)
-        with b.scope(f"{prefix}.pooler.activation"):
-            pooled = b.activation(pooled, "tanh")
+        pooled = b.linear(b.part(x, batch, width), width, at=f"{prefix}.pooler.dense")
+        pooled = b.activation(pooled, "tanh", at=f"{prefix}.pooler.activation")
         if p.head == "classification":
-            with b.scope("classifier"):
-                b.linear(pooled, p.labels)
+            b.linear(pooled, p.labels, at="classifier")
         if p.head == "pretraining":
-            with b.scope("cls.seq_relationship"):
-                b.linear(pooled, 2)
+            b.linear(pooled, 2, at="cls.seq_relationship")
     if p.head in {"masked_lm", "pretraining"}:
         _masked_lm(b, p, x)
     if p.head == "token_classification":
-        with b.scope("classifier"):
-            b.linear(x, p.labels)
+        b.linear(x, p.labels, at="classifier")
 
 
 def _masked_lm(b: GraphBuilder, p: EncoderParameters, x: Tensor) -> None:
@@ -202,18 +195,22 @@ def write_vision_transformer(
         layer = encoder_layer(p, "vit", norm_first=True)
         x = transformer_layers(b, x, [layer] * p.layers, "encoder.layer")
         x = normalise(b, x, "layer_norm", "layernorm")
-    with b.scope("classifier"):
-        b.linear(b.part(x, shape.batch, p.hidden_size), p.classes)
+    b.linear(b.part(x, shape.batch, p.hidden_size), p.classes, at="classifier")
 
 
 def _embed_patches(
     b: GraphBuilder, p: VisionTransformerParameters, batch: int, side: int
 ) -> Tensor:
     image = b.input(batch, p.image_channels, side, side)
-    with b.scope("patch_embeddings.projection"):
-        patches = b.conv(
-            image, p.hidden_size, p.patch_size, stride=p.patch_size, padding=0, bias=True
-        )
+    patches = b.conv(
+        image,
+        p.hidden_size,
+        p.patch_size,
+        stride=p.patch_size,
+        padding=0,
+        bias=True,
+        at="patch_embeddings.projection",
+    )
     count = (side // p.patch_size) ** 2
     tokens = b.view(patches, batch, count, p.hidden_size)
     b.parameters(p.hidden_size)  # class token

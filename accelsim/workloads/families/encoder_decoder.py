@@ -187,8 +187,9 @@ def _finish(b: GraphBuilder, p: EncoderDecoderParameters, x: Tensor) -> Tensor:
 
 
 def _embed(b: GraphBuilder, p: EncoderDecoderParameters, batch: int, length: int) -> Tensor:
-    with b.scope("embed_tokens"):
-        x = b.embedding(token_ids(b, batch, length), p.vocab_size, p.hidden_size, tied=True)
+    x = b.embedding(
+        token_ids(b, batch, length), p.vocab_size, p.hidden_size, tied=True, at="embed_tokens"
+    )
     if p.positions == "learned":
         with b.scope("embed_positions"):
             rows = p.max_positions + p.position_offset
@@ -204,8 +205,12 @@ def _relative_bias(
     """Scores by distance bucket, looked up once in the first layer and added in all."""
     if p.positions != "relative":
         return None
-    with b.scope(f"{_stack(p)}.0.layer.0.SelfAttention.relative_attention_bias"):
-        return b.embedding(token_ids(b, queries, keys), p.relative_buckets, p.heads)
+    return b.embedding(
+        token_ids(b, queries, keys),
+        p.relative_buckets,
+        p.heads,
+        at=f"{_stack(p)}.0.layer.0.SelfAttention.relative_attention_bias",
+    )
 
 
 def _layer(p: EncoderDecoderParameters, *, decoder: bool) -> TransformerLayer:

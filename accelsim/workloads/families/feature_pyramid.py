@@ -50,8 +50,7 @@ def _pyramid(b: GraphBuilder, stages: Sequence[Tensor], channels: int) -> list[T
     levels: list[Tensor] = []
     above: Tensor | None = None
     for index in reversed(range(len(stages))):
-        with b.scope(f"inner_blocks.{index}.0"):
-            lateral = b.conv(stages[index], channels, 1, bias=True)
+        lateral = b.conv(stages[index], channels, 1, bias=True, at=f"inner_blocks.{index}.0")
         if above is not None:
             lateral = b.add(lateral, b.copy(above, shape=lateral.shape, name="upsample"))
         above = lateral
@@ -77,11 +76,8 @@ def _head(
     """One head on one level; its weights are counted on the first level only."""
     before = (b.parameter_count, b.parameter_tensor_count, b.parameter_bytes)
     for index in range(p.head_depth):
-        with b.scope(f"{scope}.conv.{index}.0"):
-            x = b.conv(x, p.pyramid_channels, 3, bias=True)
-        with b.scope(f"{scope}.conv.{index}.1"):
-            x = b.activation(x)
-    with b.scope(f"{scope}.{output}"):
-        b.conv(x, p.anchors * width, 3, bias=True)
+        x = b.conv(x, p.pyramid_channels, 3, bias=True, at=f"{scope}.conv.{index}.0")
+        x = b.activation(x, at=f"{scope}.conv.{index}.1")
+    b.conv(x, p.anchors * width, 3, bias=True, at=f"{scope}.{output}")
     if shared:
         b.parameter_count, b.parameter_tensor_count, b.parameter_bytes = before

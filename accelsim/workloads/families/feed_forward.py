@@ -113,13 +113,11 @@ def _expert(b: GraphBuilder, tokens: Tensor, f: FeedForward, names: LayerNames) 
     ranks = b.shard.tp if b.shard.experts_in_tensor_group else b.shard.expert_tp
     size = split_evenly("etp", ranks, f.intermediate_size, "columns of the shared experts")
     hidden = _gated(b, tokens, replace(f, intermediate_size=size), names)
-    with b.scope(names.down):
-        return b.linear(hidden, tokens.shape[-1], bias=f.bias)
+    return b.linear(hidden, tokens.shape[-1], bias=f.bias, at=names.down)
 
 
 def _plain(b: GraphBuilder, x: Tensor, f: FeedForward, names: LayerNames) -> Tensor:
-    with b.scope(names.up):
-        hidden = b.linear(x, f.intermediate_size, bias=f.bias)
+    hidden = b.linear(x, f.intermediate_size, bias=f.bias, at=names.up)
     with b.scope(names.feed_forward):
         return activate(b, hidden, f.activation)
 
@@ -127,13 +125,10 @@ def _plain(b: GraphBuilder, x: Tensor, f: FeedForward, names: LayerNames) -> Ten
 def _gated(b: GraphBuilder, x: Tensor, f: FeedForward, names: LayerNames) -> Tensor:
     size = f.intermediate_size
     if f.fused_gate_up:
-        with b.scope(names.fused_gate_up):
-            gate, up = b.split(b.linear(x, 2 * size, bias=f.bias), (size, size))
+        gate, up = b.split(b.linear(x, 2 * size, bias=f.bias, at=names.fused_gate_up), (size, size))
     else:
-        with b.scope(names.gate):
-            gate = b.linear(x, size, bias=f.bias)
-        with b.scope(names.up):
-            up = b.linear(x, size, bias=f.bias)
+        gate = b.linear(x, size, bias=f.bias, at=names.gate)
+        up = b.linear(x, size, bias=f.bias, at=names.up)
     with b.scope(names.feed_forward):
         return b.multiply(activate(b, gate, f.activation), up)
 

@@ -194,8 +194,7 @@ def chain(
             x = layer(
                 b, x, place, step.channels(x), step.window, norm=False, activation="", **step.sizes
             )
-            with b.scope(f"{name}{joint}{index}"):
-                x = b.activation(x)
+            x = b.activation(x, at=f"{name}{joint}{index}")
             index += 1
             continue
         own = options | step.sizes
@@ -254,7 +253,6 @@ def _scaled_norm(b: GraphBuilder, x: Tensor, step: LayerStep) -> Tensor:
         [x],
         x.shape,
         name="l2_norm",
-        flop=4.0 * x.elements,
         weights=channels,
         saves=[x],
     )

@@ -109,11 +109,9 @@ def _layer(b: GraphBuilder, x: Tensor, layer: Layer, section: str, index: Iterat
     with b.scope(f"{prefix}{next(index)}"):
         x = _body(b, x, layer)
     if layer.norm:
-        with b.scope(f"{prefix}{next(index)}"):
-            x = b.batch_norm(x)
+        x = b.batch_norm(x, at=f"{prefix}{next(index)}")
     if layer.activation:
-        with b.scope(f"{prefix}{next(index)}"):
-            x = b.activation(x, layer.activation)
+        x = b.activation(x, layer.activation, at=f"{prefix}{next(index)}")
     return x
 
 
@@ -154,7 +152,6 @@ def _unit_bias(b: GraphBuilder, x: Tensor) -> Tensor:
         [x],
         x.shape,
         name="bias",
-        flop=1.0 * x.elements,
         weights=count,
     )
 

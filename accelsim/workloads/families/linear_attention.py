@@ -126,8 +126,7 @@ def lightning(b: GraphBuilder, x: Tensor, a: Lightning) -> Tensor:
     y = b.view(
         _scan(b, projected, sizes, _LIGHTNING_CHUNK, has_delta_rule=False), batch, length, inner
     )
-    with b.scope("self_attn.norm"):
-        y = b.rms_norm(y)
+    y = b.rms_norm(y, at="self_attn.norm")
     gate = b.activation(_linear(b, x, "self_attn.output_gate", inner), "sigmoid")
     return leave_split(b, _linear(b, b.multiply(y, gate), "self_attn.out_proj", width))
 
@@ -145,14 +144,12 @@ def state_space(b: GraphBuilder, x: Tensor, a: StateSpace) -> Tensor:
     y = _scan(b, convolved, sizes, _STATE_SPACE_CHUNK, has_delta_rule=False)
     flat = b.view(y, batch, length, inner)
     gated = b.multiply(flat, b.activation(b.part(projected, *flat.shape), "silu"))
-    with b.scope("mixer.norm"):
-        gated = b.rms_norm(gated)
+    gated = b.rms_norm(gated, at="mixer.norm")
     return _linear(b, gated, "mixer.out_proj", width, bias=a.bias)
 
 
 def _linear(b: GraphBuilder, x: Tensor, path: str, out: int, *, bias: bool = False) -> Tensor:
-    with b.scope(path):
-        return b.linear(x, out, bias=bias)
+    return b.linear(x, out, bias=bias, at=path)
 
 
 def _convolution(

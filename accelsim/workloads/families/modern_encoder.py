@@ -50,8 +50,9 @@ def write_modern_encoder(b: GraphBuilder, p: ModernEncoderParameters, shape: Pas
     batch = shape.batch
     length = new_token_count(b, shape)
     with b.scope("model.embeddings"):
-        with b.scope("tok_embeddings"):
-            x = b.embedding(token_ids(b, batch, length), p.vocab_size, p.hidden_size)
+        x = b.embedding(
+            token_ids(b, batch, length), p.vocab_size, p.hidden_size, at="tok_embeddings"
+        )
         x = normalise(b, x, "layer_norm", "norm", bias=False)
     layers = [_layer(p, index) for index in range(p.layers)]
     x = transformer_layers(b, x, layers, "model.layers")
@@ -67,8 +68,12 @@ def write_modern_encoder(b: GraphBuilder, p: ModernEncoderParameters, shape: Pas
     is_masked = p.head == "masked_lm"
     if is_masked:
         b.parameters(p.vocab_size)  # its bias; the matrix is the embedding table
-    with b.scope("decoder" if is_masked else "classifier"):
-        b.linear(x, p.vocab_size if is_masked else p.labels, tied=is_masked)
+    b.linear(
+        x,
+        p.vocab_size if is_masked else p.labels,
+        tied=is_masked,
+        at="decoder" if is_masked else "classifier",
+    )
 
 
 def _layer(p: ModernEncoderParameters, index: int) -> TransformerLayer:

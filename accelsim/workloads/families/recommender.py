@@ -96,12 +96,10 @@ def _mlp(
 ) -> Tensor:
     """Linear layers with ReLU between; `last` follows the final one."""
     for index, width in enumerate(widths):
-        with b.scope(f"{name}.{2 * index}"):
-            x = b.linear(x, width)
+        x = b.linear(x, width, at=f"{name}.{2 * index}")
         activation = "relu" if index + 1 < len(widths) else last
         if activation:
-            with b.scope(f"{name}.{2 * index + 1}"):
-                x = b.activation(x, activation)
+            x = b.activation(x, activation, at=f"{name}.{2 * index + 1}")
     return x
 
 
@@ -145,5 +143,4 @@ def write_collaborative_filtering(
 
 
 def _lookup(b: GraphBuilder, ids: Tensor, rows: int, width: int, name: str) -> Tensor:
-    with b.scope(name):
-        return b.embedding(ids, rows, width)
+    return b.embedding(ids, rows, width, at=name)

@@ -62,21 +62,19 @@ def write_recurrent(b: GraphBuilder, p: RecurrentParameters, shape: PassShape) -
     if p.embedding is None:
         x = b.input(shape.batch, steps, p.vocabulary)
     else:
-        with b.scope("embedding"):
-            x = b.embedding(b.input(shape.batch, steps), p.vocabulary, p.embedding)
+        x = b.embedding(b.input(shape.batch, steps), p.vocabulary, p.embedding, at="embedding")
     for index, layer in enumerate(p.layers):
-        with b.scope(f"layers.{index}"):
-            x = b.recurrent(
-                x,
-                layer.hidden,
-                cell=layer.cell,
-                bidirectional=layer.bidirectional,
-                bias_sets=p.bias_sets,
-            )
+        x = b.recurrent(
+            x,
+            layer.hidden,
+            cell=layer.cell,
+            bidirectional=layer.bidirectional,
+            bias_sets=p.bias_sets,
+            at=f"layers.{index}",
+        )
     if p.output_at == "last":
         x = b.part(x, shape.batch, x.shape[-1])
-    with b.scope("output"):
-        b.linear(x, p.outputs)
+    b.linear(x, p.outputs, at="output")
 
 
 class TranslatorParameters(FamilyParameters):
@@ -102,31 +100,27 @@ def write_translator(b: GraphBuilder, p: TranslatorParameters, shape: PassShape)
     """Encode the source, decode the target with attention, classify each step."""
     source = shape.seq_len or p.steps
     target = shape.target_len or source
-    with b.scope("encoder.embedder"):
-        x = b.embedding(b.input(shape.batch, source), p.vocabulary, p.hidden)
+    x = b.embedding(b.input(shape.batch, source), p.vocabulary, p.hidden, at="encoder.embedder")
     with b.scope("encoder.rnn_layers"):
         memory = _encode(b, x, p)
-    with b.scope("decoder.embedder"):
-        x = b.embedding(b.input(shape.batch, target), p.vocabulary, p.hidden, tied=True)
+    x = b.embedding(
+        b.input(shape.batch, target), p.vocabulary, p.hidden, tied=True, at="decoder.embedder"
+    )
     with b.scope("decoder"):
         x = _decode(b, x, memory, p)
-    with b.scope("decoder.classifier"):
-        b.linear(x, p.vocabulary)
+    b.linear(x, p.vocabulary, at="decoder.classifier")
 
 
 def _encode(b: GraphBuilder, x: Tensor, p: TranslatorParameters) -> Tensor:
-    with b.scope("0"):
-        x = b.recurrent(x, p.hidden, bidirectional=True)
+    x = b.recurrent(x, p.hidden, bidirectional=True, at="0")
     for index in range(1, p.encoder_layers):
-        with b.scope(str(index)):
-            y = b.recurrent(x, p.hidden)
+        y = b.recurrent(x, p.hidden, at=str(index))
         x = b.add(y, x) if index > 1 else y  # residual where the widths agree
     return x
 
 
 def _decode(b: GraphBuilder, x: Tensor, memory: Tensor, p: TranslatorParameters) -> Tensor:
-    with b.scope("att_rnn.rnn"):
-        x = b.recurrent(x, p.hidden)
+    x = b.recurrent(x, p.hidden, at="att_rnn.rnn")
     with b.scope("att_rnn.attn"):
         context = _additive_attention(b, x, memory)
     for index in range(p.decoder_layers - 1):
@@ -140,10 +134,8 @@ def _additive_attention(b: GraphBuilder, query: Tensor, memory: Tensor) -> Tenso
     """Scores v . tanh(Wq q + Wk k + bias), normalised v (Bahdanau et al. 2015, Wu et al. 2016)."""
     batch, q_len, width = query.shape
     k_len = memory.shape[1]
-    with b.scope("linear_q"):
-        q = b.linear(query, width, bias=False)
-    with b.scope("linear_k"):
-        k = b.linear(memory, width, bias=False)
+    q = b.linear(query, width, bias=False, at="linear_q")
+    k = b.linear(memory, width, bias=False, at="linear_k")
     b.parameters(2 * width + 1, 3)  # v, its scale and the bias
     pairs = b.elementwise(
         q, k, name="tanh", flop_per_element=8, save_output=True, shape=(batch, q_len, k_len, width)
@@ -154,7 +146,6 @@ def _additive_attention(b: GraphBuilder, query: Tensor, memory: Tensor) -> Tenso
         [pairs],
         (batch, q_len, k_len),
         name="scores",
-        flop=2.0 * pairs.elements,
         weights=width,
         dtype=b.precision.compute,
     )
@@ -203,21 +194,18 @@ def write_speech_transducer(
     groups = frames // p.stacking
     x = b.copy(x, shape=(shape.batch, groups, p.stacking * p.encoder_hidden), name="stack_time")
     x = _stack(b, x, p.encoder_hidden, p.layers_after_stacking, "encoder.post_rnn")
-    with b.scope("prediction.embed"):
-        y = b.embedding(b.input(shape.batch, symbols), p.vocabulary - 1, p.prediction_hidden)
+    y = b.embedding(
+        b.input(shape.batch, symbols), p.vocabulary - 1, p.prediction_hidden, at="prediction.embed"
+    )
     y = _stack(b, y, p.prediction_hidden, p.prediction_layers, "prediction.dec_rnn")
     width = p.encoder_hidden + p.prediction_hidden
     joined = b.copy(x, y, shape=(shape.batch, groups, symbols, width), name="join")
-    with b.scope("joint_net.0"):
-        joined = b.linear(joined, p.joint_hidden)
-    with b.scope("joint_net.1"):
-        joined = b.activation(joined)
-    with b.scope("joint_net.3"):
-        b.linear(joined, p.vocabulary)
+    joined = b.linear(joined, p.joint_hidden, at="joint_net.0")
+    joined = b.activation(joined, at="joint_net.1")
+    b.linear(joined, p.vocabulary, at="joint_net.3")
 
 
 def _stack(b: GraphBuilder, x: Tensor, hidden: int, layers: int, name: str) -> Tensor:
     for index in range(layers):
-        with b.scope(f"{name}.{index}"):
-            x = b.recurrent(x, hidden)
+        x = b.recurrent(x, hidden, at=f"{name}.{index}")
     return x

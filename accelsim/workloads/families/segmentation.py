@@ -45,8 +45,7 @@ def write_unet(b: GraphBuilder, p: UnetParameters, shape: PassShape) -> None:
     skips: list[Tensor] = []
     for level in range(p.levels):
         if level:
-            with b.scope(f"down{level}.pool"):
-                x = b.pool(x, 2)
+            x = b.pool(x, 2, at=f"down{level}.pool")
         channels = p.base_channels << level
         first = channels // 2 if p.widen_before_pool else channels
         x = _double_conv(b, x, p, (first, channels), f"down{level}")
@@ -60,8 +59,7 @@ def write_unet(b: GraphBuilder, p: UnetParameters, shape: PassShape) -> None:
             skips[level], x.shape[0], channels, *x.shape[2:]
         )  # cropped where convolutions are unpadded
         x = _double_conv(b, b.concat([skip, x]), p, (channels, channels), f"up{level}")
-    with b.scope("classify"):
-        b.conv(x, p.classes, 1, bias=True)
+    b.conv(x, p.classes, 1, bias=True, at="classify")
 
 
 def _double_conv(

@@ -80,8 +80,7 @@ def write_whisper(b: GraphBuilder, p: WhisperParameters, shape: PassShape) -> No
         layers = [_whisper_layer(p, decoder=True)] * p.decoder_layers
         x = transformer_layers(b, x, layers, "layers", context_len=cached, memory=memory)
         x = normalise(b, x, "layer_norm", "layer_norm")
-    with b.scope("proj_out"):
-        b.linear(x, p.vocab_size, bias=False, tied=True)
+    b.linear(x, p.vocab_size, bias=False, tied=True, at="proj_out")
 
 
 def _encode_audio(b: GraphBuilder, p: WhisperParameters, batch: int, length: int) -> Tensor:
@@ -105,8 +104,7 @@ def _encode_audio(b: GraphBuilder, p: WhisperParameters, batch: int, length: int
 
 
 def _embed_targets(b: GraphBuilder, p: WhisperParameters, batch: int, length: int) -> Tensor:
-    with b.scope("embed_tokens"):
-        x = b.embedding(token_ids(b, batch, length), p.vocab_size, p.hidden_size)
+    x = b.embedding(token_ids(b, batch, length), p.vocab_size, p.hidden_size, at="embed_tokens")
     with b.scope("embed_positions"):
         return b.add(x, b.embedding(token_ids(b, 1, length), p.target_positions, p.hidden_size))
 
@@ -169,14 +167,12 @@ def write_wav2vec2(b: GraphBuilder, p: Wav2Vec2Parameters, shape: PassShape) -> 
         x = _extract_features(b, p, b.input(shape.batch, 1, samples))
         with b.scope("feature_projection"):
             x = normalise(b, x, "layer_norm", "layer_norm")
-            with b.scope("projection"):
-                x = b.linear(x, p.hidden_size)
+            x = b.linear(x, p.hidden_size, at="projection")
         b.parameters(p.hidden_size)  # embedding of masked frames
         with b.scope("encoder"):
             x = _contextualise(b, p, x)
     if p.vocab_size:
-        with b.scope("lm_head"):
-            b.linear(x, p.vocab_size)
+        b.linear(x, p.vocab_size, at="lm_head")
 
 
 def _extract_features(b: GraphBuilder, p: Wav2Vec2Parameters, x: Tensor) -> Tensor:
@@ -184,14 +180,12 @@ def _extract_features(b: GraphBuilder, p: Wav2Vec2Parameters, x: Tensor) -> Tens
     sizes = zip(p.conv_channels, p.conv_kernels, p.conv_strides, strict=True)
     for index, (channels, kernel, stride) in enumerate(sizes):
         with b.scope(f"feature_extractor.conv_layers.{index}"):
-            with b.scope("conv"):
-                x = b.conv(x, channels, kernel, stride=stride, padding=0, bias=p.conv_bias)
+            x = b.conv(x, channels, kernel, stride=stride, padding=0, bias=p.conv_bias, at="conv")
             if p.conv_norm == "layer":
                 frames = b.view(x, x.shape[0], x.shape[2], channels)
                 x = b.view(normalise(b, frames, "layer_norm", "layer_norm"), *x.shape)
             elif index == 0:
-                with b.scope("layer_norm"):
-                    x = b.group_norm(x, channels)
+                x = b.group_norm(x, channels, at="layer_norm")
             x = b.activation(x, "gelu")
     return b.view(x, x.shape[0], x.shape[2], x.shape[1])
 

@@ -57,8 +57,9 @@ class StateSpaceParameters(FamilyParameters):
 def write_state_space(b: GraphBuilder, p: StateSpaceParameters, shape: PassShape) -> None:
     """Write a Mamba-2 model; DECODE updates states, whose size no context changes."""
     length = new_token_count(b, shape)
-    with b.scope("backbone.embeddings"):
-        x = b.embedding(token_ids(b, shape.batch, length), p.vocab_size, p.hidden_size)
+    x = b.embedding(
+        token_ids(b, shape.batch, length), p.vocab_size, p.hidden_size, at="backbone.embeddings"
+    )
     sizes = ("heads", "head_dim", "state_size", "groups", "kernel", "bias", "conv_bias")
     mixer = StateSpace(**{name: getattr(p, name) for name in sizes})
     places = [f"backbone.layers.{index}" for index in range(p.layers)]
@@ -66,8 +67,7 @@ def write_state_space(b: GraphBuilder, p: StateSpaceParameters, shape: PassShape
     x = normalise(b, x, "rms_norm", "backbone.norm_f")
     if b.phase is Phase.PREFILL:
         x = b.part(x, shape.batch, 1, p.hidden_size)
-    with b.scope("lm_head"):
-        b.linear(x, p.vocab_size, bias=False, tied=p.tied_embeddings)
+    b.linear(x, p.vocab_size, bias=False, tied=p.tied_embeddings, at="lm_head")
 
 
 def _layer(b: GraphBuilder, x: Tensor, mixer: StateSpace) -> Tensor:

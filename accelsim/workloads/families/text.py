@@ -36,8 +36,7 @@ class TextCnnParameters(FamilyParameters):
 def write_text_cnn(b: GraphBuilder, p: TextCnnParameters, shape: PassShape) -> None:
     """Embedding, windows side by side, maximum over time, classifier."""
     words = shape.seq_len or p.words
-    with b.scope("embedding"):
-        x = b.embedding(b.input(shape.batch, words), p.vocabulary, p.embedding)
+    x = b.embedding(b.input(shape.batch, words), p.vocabulary, p.embedding, at="embedding")
     x = b.copy(x, shape=(shape.batch, p.embedding, words), name="channels_first")
     pooled = []
     for window in p.windows:
@@ -68,9 +67,7 @@ class MeanEmbeddingParameters(FamilyParameters):
 def write_mean_embedding(b: GraphBuilder, p: MeanEmbeddingParameters, shape: PassShape) -> None:
     """Embedding, mean, classifier."""
     words = shape.seq_len or p.words
-    with b.scope("embedding"):
-        x = b.embedding(b.input(shape.batch, words), p.vocabulary, p.embedding)
+    x = b.embedding(b.input(shape.batch, words), p.vocabulary, p.embedding, at="embedding")
     with b.scope("mean"):
         x = b.reduce(x, shape.batch, p.embedding)
-    with b.scope("classifier"):
-        b.linear(x, p.classes)
+    b.linear(x, p.classes, at="classifier")

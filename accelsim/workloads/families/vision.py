@@ -52,27 +52,29 @@ def conv_norm(
         activation: Activation; "" for none.
         names: Module names of the three, under the current scope.
     """
-    with b.scope(names[0]):
-        x = b.conv(
-            x, channels, kernel, stride=stride, padding=padding, groups=groups, dilation=dilation
-        )
-    with b.scope(names[1]):
-        x = b.batch_norm(x)
+    x = b.conv(
+        x,
+        channels,
+        kernel,
+        stride=stride,
+        padding=padding,
+        groups=groups,
+        dilation=dilation,
+        at=names[0],
+    )
+    x = b.batch_norm(x, at=names[1])
     if not activation:
         return x
-    with b.scope(names[2]):
-        return b.activation(x, activation)
+    return b.activation(x, activation, at=names[2])
 
 
 def classify(
     b: GraphBuilder, x: Tensor, classes: int, *, pool: str = "avgpool", name: str = "fc"
 ) -> Tensor:
     """Global average pooling and a linear classifier."""
-    with b.scope(pool):
-        x = b.global_pool(x)
+    x = b.global_pool(x, at=pool)
     x = b.view(x, x.shape[0], x.shape[1])
-    with b.scope(name):
-        return b.linear(x, classes)
+    return b.linear(x, classes, at=name)
 
 
 class ResNetParameters(ImageParameters):
@@ -101,8 +103,7 @@ def write_resnet(b: GraphBuilder, p: ResNetParameters, shape: PassShape) -> None
 def residual_stages(b: GraphBuilder, x: Tensor, p: ResNetParameters) -> list[Tensor]:
     """The stem and the stages of a residual network; returns each stage's output."""
     x = conv_norm(b, x, 64, 7, stride=2, names=("conv1", "bn1", "relu"))
-    with b.scope("maxpool"):
-        x = b.pool(x, 3, stride=2, padding=1)
+    x = b.pool(x, 3, stride=2, padding=1, at="maxpool")
     outputs = []
     for stage, depth in enumerate(p.depths):
         for index in range(depth):
@@ -126,8 +127,7 @@ def _residual_block(
         with b.scope("downsample"):
             x = conv_norm(b, x, out_channels, 1, stride=stride, activation="")
     x = b.add(branch, x)
-    with b.scope("relu"):
-        return b.activation(x)
+    return b.activation(x, at="relu")
 
 
 def _basic(b: GraphBuilder, x: Tensor, planes: int, stride: int) -> Tensor:
@@ -166,27 +166,22 @@ def write_densenet(b: GraphBuilder, p: DenseNetParameters, shape: PassShape) -> 
     x = image_input(b, p, shape)
     with b.scope("features"):
         x = conv_norm(b, x, p.initial_channels, 7, stride=2, names=("conv0", "norm0", "relu0"))
-        with b.scope("pool0"):
-            x = b.pool(x, 3, stride=2, padding=1)
+        x = b.pool(x, 3, stride=2, padding=1, at="pool0")
         for block, depth in enumerate(p.depths, start=1):
             with b.scope(f"denseblock{block}"):
                 x = _dense_block(b, x, p, depth)
             if block < len(p.depths):
                 with b.scope(f"transition{block}"):
                     x = _transition(b, x)
-        with b.scope("norm5"):
-            x = b.batch_norm(x)
+        x = b.batch_norm(x, at="norm5")
     classify(b, b.activation(x), p.classes, pool="", name="classifier")
 
 
 def _norm_conv(b: GraphBuilder, x: Tensor, channels: int, kernel: int, suffix: str) -> Tensor:
     """Batch normalisation, ReLU, convolution: the order of a pre-activation network."""
-    with b.scope(f"norm{suffix}"):
-        x = b.batch_norm(x)
-    with b.scope(f"relu{suffix}"):
-        x = b.activation(x)
-    with b.scope(f"conv{suffix}"):
-        return b.conv(x, channels, kernel)
+    x = b.batch_norm(x, at=f"norm{suffix}")
+    x = b.activation(x, at=f"relu{suffix}")
+    return b.conv(x, channels, kernel, at=f"conv{suffix}")
 
 
 def _dense_block(b: GraphBuilder, x: Tensor, p: DenseNetParameters, depth: int) -> Tensor:
@@ -201,5 +196,4 @@ def _dense_block(b: GraphBuilder, x: Tensor, p: DenseNetParameters, depth: int) 
 
 def _transition(b: GraphBuilder, x: Tensor) -> Tensor:
     x = _norm_conv(b, x, x.shape[1] // 2, 1, "")
-    with b.scope("pool"):
-        return b.pool(x, 2, mode="avg")
+    return b.pool(x, 2, mode="avg", at="pool")

@@ -50,12 +50,12 @@ def write_volumetric_unet(b: GraphBuilder, p: VolumetricUnetParameters, shape: P
     for level in reversed(range(len(p.channels) - 1)):
         width = p.channels[level]
         with b.scope(f"up{level}"):
-            with b.scope("upsample_conv"):
-                x = b.conv(x, width, 2, stride=2, padding=0, bias=True, transposed=True)
+            x = b.conv(
+                x, width, 2, stride=2, padding=0, bias=True, transposed=True, at="upsample_conv"
+            )
             x = b.concat([x, skips[level]])
             x = _conv(b, _conv(b, x, width, "conv1"), width, "conv2")
-    with b.scope("output"):
-        b.conv(x, p.classes, 1, bias=True)
+    b.conv(x, p.classes, 1, bias=True, at="output")
 
 
 def _conv(b: GraphBuilder, x: Tensor, channels: int, name: str, *, stride: int = 1) -> Tensor:
