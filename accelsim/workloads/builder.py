@@ -126,6 +126,7 @@ class GraphBuilder(RowWriter):
         dilation: int = 1,
         bias: bool = False,
         transposed: bool = False,
+        name: str = "conv",
         at: str = "",
     ) -> Tensor:
         """1-, 2- or 3-D convolution of x (n, c, spatial...); padding None means "same" at stride
@@ -149,7 +150,7 @@ class GraphBuilder(RowWriter):
                 (batch, c_in, channels, groups, *sizes, max(step), dilation),
                 [x],
                 (batch, channels, *out),
-                name="conv",
+                name=name,
                 weights=weights,
                 saves=[x],
                 dtype=self.precision.compute,
@@ -441,7 +442,14 @@ class GraphBuilder(RowWriter):
         )
 
     def embedding(
-        self, ids: Tensor, table_rows: int, width: int, *, tied: bool = False, at: str = ""
+        self,
+        ids: Tensor,
+        table_rows: int,
+        width: int,
+        *,
+        name: str = "embedding",
+        tied: bool = False,
+        at: str = "",
     ) -> Tensor:
         """Gather one row of a (table_rows, width) table per id."""
         lookups = ids.elements
@@ -453,12 +461,14 @@ class GraphBuilder(RowWriter):
                 (lookups, width, table_rows),
                 [ids],
                 (*ids.shape, width),
-                name="embedding",
+                name=name,
                 read_bytes=ids.bytes + lookups * width * self.precision.activation.bytes,
                 extra_saved_bytes=ids.bytes,
             )
 
-    def embedding_bag(self, bags: int, pooling: int, table_rows: int, width: int) -> Tensor:
+    def embedding_bag(
+        self, bags: int, pooling: int, table_rows: int, width: int, *, name: str = "embedding_bag"
+    ) -> Tensor:
         """Sum `pooling` gathered rows into each of `bags` outputs."""
         self.parameters(table_rows * width)
         lookups = bags * pooling
@@ -468,7 +478,7 @@ class GraphBuilder(RowWriter):
             (lookups, width, table_rows, bags),
             [],
             (bags, width),
-            name="embedding_bag",
+            name=name,
             read_bytes=ids_bytes + lookups * width * self.precision.activation.bytes,
             extra_saved_bytes=ids_bytes,
         )

@@ -155,7 +155,7 @@ def test_transposed_convolution():
 def test_attention():
     b = builder()
     q, k = behind_a_layer(b, 2, 4, 10, 8), behind_a_layer(b, 2, 4, 10, 8)
-    b.attention(q, k, k, name="attention")
+    b.attention(q, k, k)
     row = gradients(b)["attention.grad"]
     one = 4 * 2 * 4 * 10 * 8
     # Query, key, value, output and its gradient read; three gradients written.

@@ -1,7 +1,10 @@
-"""ONNX operators that normalise, pool and reduce."""
+"""ONNX operators of products, convolutions, attention, recurrent layers, norms, pools and
+reductions.
+"""
 
 from __future__ import annotations
 
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -9,115 +12,132 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from accelsim.workloads.capture.onnx.contractions import padded, window_padding
-from accelsim.workloads.capture.onnx.registry import Step, operator, sizes_of
+from accelsim.workloads.capture.onnx.registry import Step, operator, operators, sizes_of
 
-_POOLS: dict[str, Any] = {
-    "MaxPool": (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d),
-    "AveragePool": (functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d),
-    "GlobalAveragePool": (
-        functional.adaptive_avg_pool1d,
-        functional.adaptive_avg_pool2d,
-        functional.adaptive_avg_pool3d,
-    ),
-    "GlobalMaxPool": (
-        functional.adaptive_max_pool1d,
-        functional.adaptive_max_pool2d,
-        functional.adaptive_max_pool3d,
-    ),
-}
+# -- matrices
 
 
-# -- norms
+@operator("MatMul MatMulInteger", 3)
+def product(step: Step, a: Tensor, b: Tensor, *bias: Tensor | None) -> Tensor:
+    """With a matrix of weights, a linear layer; its bias is what `module` has joined to it."""
+    added = bias[0] if bias and step.node.operator == "MatMul" else None
+    if isinstance(b, torch.nn.Parameter) and b.dim() == 2:
+        return functional.linear(a, b.t(), added)
+    return torch.matmul(a, b)
 
 
-@operator("BatchNormalization", 3, 4)
-def batch_norm(step: Step, x: Tensor, scale: Tensor, bias: Tensor, *running: Tensor) -> Tensor:
-    """By running statistics, or in training by those of the batch."""
-    mean, variance, *_ = running
-    return functional.batch_norm(x, mean, variance, scale, bias, training=step.training)
+@operator("FusedMatMul")
+def scaled_product(step: Step, a: Tensor, b: Tensor) -> Tensor:
+    """Either side transposed."""
+    a = a.transpose(-1, -2) if step.get("transA") else a
+    return product(step, a, b.transpose(-1, -2) if step.get("transB") else b)
 
 
-@operator("LayerNormalization SkipLayerNormalization")
-def layer_norm(step: Step, x: Tensor, *tensors: Tensor | None) -> Any:
-    """Over the last axes; ONNX Runtime's takes a residual in first."""
-    if step.node.operator == "SkipLayerNormalization":
-        x, tensors = _residual(x, tensors)
-    axis = int(step.get("axis", -1)) % x.dim()
-    scale, bias = [*tensors, None, None][:2]
-    normal = functional.layer_norm(x, list(x.shape[axis:]), scale, bias)
-    return (normal, x, x, x) if len(step.node.outputs) > 1 else normal
+@operator("MatMulNBits", 2, 3, 4)
+def packed_product(step: Step, a: Tensor, packed: Tensor, *_: Tensor | None) -> Tensor:
+    """Weights of N rows of K, packed in blocks: the parameters are those of the matrix."""
+    n, k = step.get("N", 0), step.get("K", 0)
+    if packed.numel() * 8 != n * k * step.get("bits", 4):
+        raise step.refuse(f"packs {packed.numel():,} bytes for a matrix of {n} x {k}")
+    return functional.linear(a, packed.new_empty((n, k), dtype=a.dtype))
 
 
-@operator("RMSNormalization SimplifiedLayerNormalization SkipSimplifiedLayerNormalization")
-def rms_norm(step: Step, x: Tensor, *tensors: Tensor | None) -> Any:
-    """Over the last axes, likewise."""
-    if step.node.operator.startswith("Skip"):
-        x, tensors = _residual(x, tensors)
-    axis = int(step.get("axis", -1)) % x.dim()
-    normal = functional.rms_norm(x, list(x.shape[axis:]), tensors[0] if tensors else None)
-    return (normal, x, x, x) if len(step.node.outputs) > 1 else normal
+@operator("Gemm")
+def gemm(step: Step, a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+    """a b + c, either transposed."""
+    a = a.t() if step.get("transA") else a
+    return functional.linear(a, b if step.get("transB") else b.t(), bias)
 
 
-def _residual(x: Tensor, tensors: tuple[Any, ...]) -> tuple[Tensor, tuple[Any, ...]]:
-    return x + tensors[0], tensors[1:]
+operators({"Einsum": lambda step, *tensors: torch.einsum(step.get("equation", ""), *tensors)})
 
 
-@operator("InstanceNormalization")
-def instance_norm(step: Step, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    """Each channel of each sample."""
-    del step
-    return functional.instance_norm(x, weight=scale, bias=bias)
+# -- convolutions and pools
 
 
-@operator("GroupNormalization")
-def group_norm(step: Step, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    """Groups of channels."""
-    return functional.group_norm(x, int(step.get("num_groups", 1)), scale, bias)
+def _window_padding(
+    step: Step, sizes: list[int], window: list[int], *, spread: bool = True
+) -> tuple[list[int], list[int]]:
+    """Padding before and after each axis, as attributes or ``auto_pad`` say."""
+    rank = len(window)
+    stride, dilation = (step.get(name) or [1] * rank for name in ("strides", "dilations"))
+    mode = step.get("auto_pad", "NOTSET")
+    if mode.startswith("SAME"):
+        reach = [d * (w - 1) + 1 for w, d in zip(window, dilation, strict=True)]
+        whole = [
+            max(0, (-(-size // s) - 1) * s + r - size) if spread else r - s
+            for size, s, r in zip(sizes, stride, reach, strict=True)
+        ]
+        less, more = [total // 2 for total in whole], [-(-total // 2) for total in whole]
+        return (more, less) if mode == "SAME_LOWER" else (less, more)
+    pads = (step.get("pads") if mode == "NOTSET" else None) or [0] * (2 * rank)
+    if len(pads) != 2 * rank:
+        raise step.refuse(f"has {len(pads)} pads for {rank} axes")
+    return pads[:rank], pads[rank:]
 
 
-@operator("LRN")
-def local_norm(step: Step, x: Tensor) -> Tensor:
-    """Over neighbouring channels."""
-    return functional.local_response_norm(x, int(step.get("size", 1)))
+def _padded(
+    x: Tensor, before: list[int], after: list[int], value: float = 0.0, *, apart: bool = False
+) -> tuple[Tensor, list[int]]:
+    """The tensor, padded by an operator of its own where sides differ or that is asked for, and
+    what is left to pad.
+    """
+    if before == after and not apart:
+        return x, before
+    sides = list(chain.from_iterable(zip(reversed(before), reversed(after), strict=True)))
+    return functional.pad(x, sides, value=value), [0] * len(before)
 
 
-@operator("LpNormalization")
-def unit_norm(step: Step, x: Tensor) -> Tensor:
-    """To length 1."""
-    return functional.normalize(x, float(step.get("p", 2)), int(step.get("axis", -1)))
+def _rank(step: Step, window: list[int]) -> int:
+    if not 1 <= len(window) <= 3:
+        raise step.refuse(f"has a window of {len(window)} axes: expected 1 to 3")
+    return len(window)
 
 
-@operator("Softmax LogSoftmax")
-def softmax(step: Step, x: Tensor) -> Tensor:
-    """Over one axis; before version 13 over all from it on."""
-    call = torch.softmax if step.node.operator == "Softmax" else torch.log_softmax
-    if step.opset >= 13:
-        return call(x, int(step.get("axis", -1)))
-    axis = int(step.get("axis", 1)) % x.dim()
-    return call(x.flatten(axis), axis).reshape(x.shape)
+@operator("Conv ConvInteger ConvTranspose", 3)
+def convolution(step: Step, x: Tensor, weight: Tensor, *bias: Tensor | None) -> Tensor:
+    """Of one, two or three axes; padding takes away from the result of a transposed one."""
+    window, transposed = list(weight.shape[2:]), step.node.operator == "ConvTranspose"
+    rank = _rank(step, window)
+    stride, dilation = (step.get(name) or [1] * rank for name in ("strides", "dilations"))
+    before, after = _window_padding(step, list(x.shape[2:]), window, spread=not transposed)
+    more = [0] * rank
+    if transposed:
+        given = step.get("output_padding") or more
+        more = [m + b - a for m, b, a in zip(given, before, after, strict=True)]
+    else:
+        x, before = _padded(x, before, after)
+    added = bias[0] if bias and step.node.operator != "ConvInteger" else None
+    sizes = (stride, before, dilation, transposed, more)
+    return torch.convolution(x, weight, added, *sizes, step.get("group", 1))
 
 
-# -- pools
+#: Scales and zero points of quantised operands are part of the kernel.
+operators(
+    {
+        "QLinearConv": lambda step, *tensors: convolution(step, tensors[0], tensors[3]),
+        "QLinearMatMul": lambda step, *tensors: product(step, tensors[0], tensors[3]),
+    },
+    *(1, 2, 4, 5, 6, 7),
+)
 
 
 @operator("MaxPool AveragePool")
 def pool(step: Step, x: Tensor) -> Tensor:
     """Windows of one, two or three axes."""
     window = list(step.get("kernel_shape") or ())
-    if not 1 <= len(window) <= 3:
-        raise step.refuse(f"has a window of {len(window)} axes: expected 1 to 3")
-    stride = list(step.get("strides") or [1] * len(window))
+    rank = _rank(step, window)
+    stride = step.get("strides") or [1] * rank
     is_max = step.node.operator == "MaxPool"
-    before, after = window_padding(step, list(x.shape[2:]), window)
+    before, after = _window_padding(step, list(x.shape[2:]), window)
     wide = any(2 * pad > size for pad, size in zip(before, window, strict=True))
     value = float("-inf") if is_max else 0.0
-    x, padding = padded(x, before, after, value, apart=wide)  # torch pads half a window at most
-    call, ceil = _POOLS[step.node.operator][len(window) - 1], bool(step.get("ceil_mode"))
+    x, padding = _padded(x, before, after, value, apart=wide)  # torch pads half a window at most
+    call = getattr(functional, f"{'max' if is_max else 'avg'}_pool{rank}d")
+    ceil = bool(step.get("ceil_mode"))
     if not is_max:
         return call(x, window, stride, padding, ceil, bool(step.get("count_include_pad")))
-    dilation = list(step.get("dilations") or [1] * len(window))
-    return call(x, window, stride, padding, dilation, ceil)
+    return call(x, window, stride, padding, step.get("dilations") or [1] * rank, ceil)
 
 
 @operator("GlobalAveragePool GlobalMaxPool")
@@ -126,65 +146,175 @@ def global_pool(step: Step, x: Tensor) -> Tensor:
     rank = x.dim() - 2
     if not 1 <= rank <= 3:
         raise step.refuse(f"takes {x.dim()} axes: expected 3 to 5")
-    return _POOLS[step.node.operator][rank - 1](x, [1] * rank)
+    kind = "max" if step.node.operator == "GlobalMaxPool" else "avg"
+    return getattr(functional, f"adaptive_{kind}_pool{rank}d")(x, [1] * rank)
+
+
+# -- attention
+
+
+#: Places of earlier keys and values.
+_PAST = {"Attention": (4, 5), "MultiHeadAttention": (6, 7), "GroupQueryAttention": (3, 4)}
+
+
+@operator("Attention MultiHeadAttention GroupQueryAttention", 4, 5, 6, 7, 8)
+def attention(step: Step, *tensors: Tensor | None) -> Any:
+    """ONNX's own operator (opset 23) and those of ONNX Runtime with query, key and value apart."""
+    given, kind = [*tensors, *[None] * (9 - len(tensors))], step.node.operator
+    is_own = not step.node.domain
+    if None in [x if x is None else 0 for x in given[:3]] or (kind == "Attention" and not is_own):
+        raise step.refuse("takes query, key and value packed: export them apart")
+    heads = step.get("q_num_heads" if is_own else "num_heads", 0)
+    kv_heads = step.get("kv_num_heads", heads)
+    is_flat = given[0].dim() == 3
+    q, k, v = map(_in_heads, [step] * 3, given, (heads, kv_heads, kv_heads))
+    past = (given[place] for place in _PAST[kind])
+    k, v = (x if y is None else torch.cat([y, x], dim=2) for x, y in zip((k, v), past, strict=True))
+    mask = given[3] if is_own else None
+    causal = step.get("is_causal") or step.get("unidirectional") or kind == "GroupQueryAttention"
+    result = functional.scaled_dot_product_attention(
+        q, k, v, mask, is_causal=bool(causal and mask is None), enable_gqa=len(q[0]) != len(k[0])
+    )
+    return result.transpose(1, 2).flatten(2) if is_flat else result, k, v
+
+
+def _in_heads(step: Step, x: Tensor, heads: int) -> Tensor:
+    """(batch, tokens, width) as (batch, heads, tokens, width of one)."""
+    if x.dim() == 4:
+        return x
+    if heads < 1 or x.shape[-1] % heads:
+        raise step.refuse(f"has {heads} heads of {x.shape[-1]} columns together")
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+# -- recurrent layers
+
+
+@operator("LSTM GRU RNN", 4)
+def recurrent(step: Step, x: Tensor, weight: Tensor, state: Tensor, *more: Tensor | None) -> Any:
+    """One layer, one or both directions, over padded sequences (steps, batch, width)."""
+    bias, _, *others, peepholes = [*more, None, None, None, None, None][:5]
+    kind = step.node.operator.lower()
+    if step.get("layout"):
+        raise step.refuse("has its batch first: expected layout 0")
+    if peepholes is not None:
+        raise step.refuse("has peepholes, which no library runs")
+    directions, hidden = weight.shape[0], state.shape[-1]
+    first, cell = (
+        x.new_zeros((directions, x.shape[1], hidden)) if given is None else given
+        for given in others
+    )
+    flat: list[Tensor] = []
+    for way in range(directions):
+        flat += [weight[way], state[way]]
+        flat += [] if bias is None else bias[way].chunk(2)
+    if kind == "rnn":
+        kind = "rnn_relu" if step.get("activations", ["Tanh"])[0] == "Relu" else "rnn_tanh"
+    options = (bias is not None, 1, 0.0, step.training, directions == 2, False)
+    states = (first, cell) if kind == "lstm" else first
+    result, *finals = getattr(torch, kind)(x, states, flat, *options)
+    return (result.unflatten(-1, (directions, hidden)).transpose(1, 2), *finals)
+
+
+# -- norms
+
+
+@operator("BatchNormalization", 3, 4)
+def batch_norm(step: Step, x: Tensor, scale: Tensor, bias: Tensor, *running: Tensor) -> Tensor:
+    """By running statistics, or in training by those of the batch."""
+    return functional.batch_norm(x, *running[:2], scale, bias, training=step.training)
+
+
+@operator(
+    "LayerNormalization SkipLayerNormalization RMSNormalization SimplifiedLayerNormalization "
+    "SkipSimplifiedLayerNormalization"
+)
+def row_norm(step: Step, x: Tensor, *tensors: Tensor | None) -> Any:
+    """Over the last axes; ONNX Runtime's that skip take a residual in first."""
+    kind = step.node.operator
+    if kind.startswith("Skip"):
+        x, tensors = x + tensors[0], tensors[1:]
+    shape = list(x.shape[step.get("axis", -1) % x.dim() :])
+    if "Simplified" in kind or "RMS" in kind:
+        normal = functional.rms_norm(x, shape, tensors[0] if tensors else None)
+    else:
+        normal = functional.layer_norm(x, shape, *tensors[:2])
+    return (normal, x, x, x) if len(step.node.outputs) > 1 else normal
+
+
+operators(
+    {
+        "InstanceNormalization": lambda _, x, scale, bias: functional.instance_norm(
+            x, weight=scale, bias=bias
+        ),
+        "GroupNormalization": lambda step, x, scale, bias: functional.group_norm(
+            x, step.get("num_groups", 1), scale, bias
+        ),
+        "LRN": lambda step, x: functional.local_response_norm(x, step.get("size", 1)),
+        "LpNormalization": lambda step, x: functional.normalize(
+            x, step.get("p", 2), step.get("axis", -1)
+        ),
+    }
+)
+
+
+@operator("Softmax LogSoftmax")
+def softmax(step: Step, x: Tensor) -> Tensor:
+    """Over one axis; before version 13 over all from it on."""
+    call = torch.softmax if step.node.operator == "Softmax" else torch.log_softmax
+    if step.opset >= 13:
+        return call(x, step.get("axis", -1))
+    axis = step.get("axis", 1) % x.dim()
+    return call(x.flatten(axis), axis).reshape(x.shape)
 
 
 # -- reductions
 
 
-def _axes(step: Step, x: Tensor, given: Tensor | None) -> list[int]:
-    """Axes of a reduction: an input, or of old versions an attribute; all by default."""
-    axes = step.get("axes") if given is None else sizes_of(given)
-    if axes:
-        return list(axes)
-    return [] if step.get("noop_with_empty_axes") else list(range(x.dim()))
+_REDUCTIONS: dict[str, Any] = {
+    "Mean": torch.mean,
+    "Sum": torch.sum,
+    "Max": torch.amax,
+    "Min": torch.amin,
+    "LogSumExp": torch.logsumexp,
+    "L1": lambda x, axes, keep: torch.linalg.vector_norm(x, 1, axes, keep),
+    "L2": lambda x, axes, keep: torch.linalg.vector_norm(x, 2, axes, keep),
+    "LogSum": lambda x, axes, keep: torch.log(torch.sum(x, axes, keep)),
+    "SumSquare": lambda x, axes, keep: torch.sum(x * x, axes, keep),
+}
 
 
-@operator(
-    "ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum "
-    "ReduceLogSumExp ReduceSumSquare"
-)
+def _product_over(x: Tensor, axes: list[int], keep: bool) -> Tensor:
+    """Torch multiplies along one axis alone."""
+    reduced = {axis % x.dim() for axis in axes}
+    kept = [axis for axis in range(x.dim()) if axis not in reduced]
+    flat = x.permute([*kept, *axes]).reshape([*(x.shape[axis] for axis in kept), -1]).prod(-1)
+    shape = [1 if axis in reduced else x.shape[axis] for axis in range(x.dim())]
+    return flat.reshape(shape) if keep else flat
+
+
+@operator(" ".join(f"Reduce{name}" for name in (*_REDUCTIONS, "Prod")))
 def reduction(step: Step, x: Tensor, given: Tensor | None = None) -> Tensor:
-    """Over some axes."""
-    axes, keep = _axes(step, x, given), bool(step.get("keepdims", 1))
-    if not axes:
+    """Over some axes: all of them unless named."""
+    axes = step.sizes("axes", given)
+    if not axes and step.get("noop_with_empty_axes"):
         return x
-    name = step.node.operator.removeprefix("Reduce")
-    if name == "Prod":
-        kept = [axis for axis in range(x.dim()) if axis not in {a % x.dim() for a in axes}]
-        flat = x.permute([*kept, *axes]).reshape([*(x.shape[a] for a in kept), -1]).prod(-1)
-        shape = [1 if a not in kept else x.shape[a] for a in range(x.dim())]
-        return flat.reshape(shape) if keep else flat
-    calls: dict[str, Any] = {
-        "Mean": torch.mean,
-        "Sum": torch.sum,
-        "Max": torch.amax,
-        "Min": torch.amin,
-        "LogSumExp": torch.logsumexp,
-        "L1": lambda y, a, k: torch.linalg.vector_norm(y, 1, a, k),
-        "L2": lambda y, a, k: torch.linalg.vector_norm(y, 2, a, k),
-        "LogSum": lambda y, a, k: torch.log(torch.sum(y, a, k)),
-        "SumSquare": lambda y, a, k: torch.sum(y * y, a, k),
-    }
-    return calls[name](x, axes, keep)
+    call = _REDUCTIONS.get(step.node.operator.removeprefix("Reduce"), _product_over)
+    return call(x, axes or list(range(x.dim())), bool(step.get("keepdims", 1)))
 
 
 @operator("ArgMax ArgMin")
 def place_of_extreme(step: Step, x: Tensor) -> Tensor:
     """Where the largest or smallest lies."""
     call = torch.argmax if step.node.operator == "ArgMax" else torch.argmin
-    return call(x, int(step.get("axis", 0)), bool(step.get("keepdims", 1)))
+    return call(x, step.get("axis", 0), bool(step.get("keepdims", 1)))
 
 
 @operator("TopK")
 def largest(step: Step, x: Tensor, count: Tensor | None = None) -> Any:
     """The largest of an axis and where they lie."""
-    k = int(step.get("k", 1)) if count is None else prod(sizes_of(count))
-    return tuple(torch.topk(x, k, int(step.get("axis", -1))))
+    k = step.get("k", 1) if count is None else prod(sizes_of(count))
+    return tuple(torch.topk(x, k, step.get("axis", -1)))
 
 
-@operator("CumSum", 1)
-def running_sum(step: Step, x: Tensor, axis: Tensor) -> Tensor:
-    """Along an axis."""
-    del step
-    return torch.cumsum(x, sizes_of(axis)[0])
+operators({"CumSum": lambda _, x, axis: torch.cumsum(x, sizes_of(axis)[0])}, 1)

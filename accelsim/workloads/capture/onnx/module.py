@@ -19,7 +19,6 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from accelsim.errors import CaptureError
 from accelsim.workloads.capture.onnx import (
-    contractions,  # noqa: F401
     layers,  # noqa: F401
     movement,  # noqa: F401
     pointwise,  # noqa: F401

@@ -14,7 +14,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from accelsim.workloads.capture.onnx.registry import Step, elementwise, operator, torch_dtype
+from accelsim.workloads.capture.onnx.registry import (
+    Step,
+    elementwise,
+    operator,
+    operators,
+    torch_dtype,
+)
+
+#: Operators that torch has under the same name.
+_SAME_NAME = {
+    torch: """Relu Sigmoid Tanh Erf Exp Log Sqrt Neg Abs Floor Ceil Round Reciprocal Sign Sin Cos
+        Tan Asin Acos Atan Sinh Cosh Selu IsNaN IsInf""",
+    functional: "Softplus Softsign HardSwish Mish",
+    arithmetic: "Add Sub Mul Pow Mod",
+}
 
 
 def _sum(*tensors: Tensor) -> Tensor:
@@ -31,42 +45,15 @@ def _quotient(a: Any, b: Any) -> Any:
 
 elementwise(
     {
-        "Relu": functional.relu,
-        "Sigmoid": torch.sigmoid,
-        "Tanh": torch.tanh,
-        "Erf": torch.erf,
-        "Exp": torch.exp,
-        "Log": torch.log,
-        "Sqrt": torch.sqrt,
-        "Neg": torch.neg,
-        "Abs": torch.abs,
-        "Floor": torch.floor,
-        "Ceil": torch.ceil,
-        "Round": torch.round,
-        "Reciprocal": torch.reciprocal,
-        "Sign": torch.sign,
-        "Sin": torch.sin,
-        "Cos": torch.cos,
-        "Tan": torch.tan,
-        "Asin": torch.asin,
-        "Acos": torch.acos,
-        "Atan": torch.atan,
-        "Sinh": torch.sinh,
-        "Cosh": torch.cosh,
-        "Softplus": functional.softplus,
-        "Softsign": functional.softsign,
-        "HardSwish": functional.hardswish,
-        "Mish": functional.mish,
-        "Selu": functional.selu,
+        name: getattr(library, name.lower())
+        for library, names in _SAME_NAME.items()
+        for name in names.split()
+    }
+)
+elementwise(
+    {
         "Not": torch.logical_not,
-        "IsNaN": torch.isnan,
-        "IsInf": torch.isinf,
         "Identity": lambda x: x,
-        "Add": arithmetic.add,
-        "Sub": arithmetic.sub,
-        "Mul": arithmetic.mul,
-        "Pow": arithmetic.pow,
-        "Mod": arithmetic.mod,
         "Equal": arithmetic.eq,
         "Less": arithmetic.lt,
         "LessOrEqual": arithmetic.le,
@@ -86,6 +73,22 @@ elementwise(
     }
 )
 elementwise({"Where": torch.where}, 0, 1, 2)
+#: Activations with parameters, of which one number changes nothing of the cost.
+operators(
+    {
+        "Gelu": lambda step, x: functional.gelu(x, approximate=step.get("approximate", "none")),
+        "Swish": lambda _, x: functional.silu(x),
+        "LeakyRelu": lambda _, x: functional.leaky_relu(x),
+        "Elu": lambda _, x: functional.elu(x),
+        "Celu": lambda _, x: functional.celu(x),
+        "HardSigmoid": lambda _, x: functional.hardsigmoid(x),
+        "Shrink": lambda _, x: functional.softshrink(x),
+        "ThresholdedRelu": lambda _, x: functional.threshold(x, 1.0, 0.0),
+        "PRelu": lambda _, x, slope: functional.prelu(x, slope.reshape(-1)),
+    }
+)
+#: Scaling to and from quantised numbers is part of the products on either side; an estimate.
+operators(dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), lambda _, x, *_scales: x), 1, 2)
 
 
 @operator("Clip", 1, 2)
@@ -98,74 +101,27 @@ def clip(step: Step, x: Tensor, low: Tensor | None = None, high: Tensor | None =
 
 
 def _bound(given: Tensor | None, attribute: float | None) -> Any:
-    if given is None or given.is_meta:
-        return attribute
-    return given.item()
-
-
-@operator("Gelu")
-def gelu(step: Step, x: Tensor) -> Tensor:
-    """Exact, or by tanh."""
-    return functional.gelu(x, approximate=step.get("approximate", "none"))
-
-
-@operator("Swish")
-def swish(step: Step, x: Tensor) -> Tensor:
-    """x sigmoid(alpha x)."""
-    del step
-    return functional.silu(x)
-
-
-@operator("LeakyRelu Elu Celu ThresholdedRelu HardSigmoid Shrink")
-def bent(step: Step, x: Tensor) -> Tensor:
-    """Activations of one parameter, which changes nothing of their cost."""
-    calls: dict[str, Any] = {
-        "LeakyRelu": functional.leaky_relu,
-        "Elu": functional.elu,
-        "Celu": functional.celu,
-        "HardSigmoid": functional.hardsigmoid,
-        "Shrink": functional.softshrink,
-    }
-    if step.node.operator == "ThresholdedRelu":
-        return functional.threshold(x, 1.0, 0.0)
-    return calls[step.node.operator](x)
-
-
-@operator("PRelu")
-def parametric_relu(step: Step, x: Tensor, slope: Tensor) -> Tensor:
-    """A slope for each channel, or one."""
-    del step
-    return functional.prelu(x, slope.reshape(-1))
+    return attribute if given is None or given.is_meta else given.item()
 
 
 @operator("Cast CastLike", 1)
 def cast(step: Step, x: Tensor, like: Tensor | None = None) -> Tensor:
     """Another data type."""
-    if like is not None:
-        return x.to(like.dtype)
     from onnx import TensorProto
 
-    return x.to(torch_dtype(TensorProto.DataType.Name(step.get("to", 1))))
+    named = TensorProto.DataType.Name(step.get("to", 1))
+    return x.to(torch_dtype(named) if like is None else like.dtype)
 
 
 @operator("Dropout", 1, 2)
 def dropout(step: Step, x: Tensor, *_: Tensor | None) -> Any:
     """Runs in training alone; the mask it gives is of ones otherwise."""
-    ratio = float(step.get("ratio", 0.5))
-    kept = functional.dropout(x, ratio, step.training)
+    kept = functional.dropout(x, step.get("ratio", 0.5), step.training)
     return (kept, x) if len(step.node.outputs) > 1 else kept
 
 
-@operator("QuantizeLinear DequantizeLinear", 1, 2)
-def rescaled(step: Step, x: Tensor, *_: Tensor | None) -> Tensor:
-    """Part of the products on either side; an estimate."""
-    del step
-    return x
-
-
 @operator("DynamicQuantizeLinear")
-def rescaled_at_run_time(step: Step, x: Tensor) -> Any:
+def rescaled_at_run_time(_: Step, x: Tensor) -> Any:
     """The largest and smallest value are sought; the rest is part of the product behind it."""
-    del step
     low, high = torch.aminmax(x)
     return x, high - low, low

@@ -8,7 +8,6 @@ shapes: sizes, axes, positions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import Any
 
 import torch
@@ -18,28 +17,21 @@ from accelsim.errors import CaptureError, InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.workloads.capture.onnx.file import MAX_VALUES, OnnxNode
 
-#: ONNX data type -> torch's; formats that only weights are stored in stand as single precision.
-_DTYPES: Mapping[str, torch.dtype] = {
-    "FLOAT": torch.float32,
-    "FLOAT16": torch.float16,
-    "DOUBLE": torch.float64,
-    "BFLOAT16": torch.bfloat16,
-    "INT8": torch.int8,
-    "INT16": torch.int16,
-    "INT32": torch.int32,
-    "INT64": torch.int64,
-    "UINT8": torch.uint8,
-    "UINT16": torch.int32,
-    "UINT32": torch.int64,
-    "UINT64": torch.int64,
-    "BOOL": torch.bool,
-    **dict.fromkeys(("INT4", "UINT4", "INT2", "UINT2"), torch.int8),
-    **dict.fromkeys(
-        ("FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ", "FLOAT4E2M1"),
-        torch.float32,
-    ),
-    "FLOAT8E8M0": torch.float32,
+#: Data types of ONNX by torch's; formats that only weights are stored in stand as single precision.
+_DTYPE_NAMES = {
+    torch.float32: """FLOAT FLOAT8E4M3FN FLOAT8E4M3FNUZ FLOAT8E5M2 FLOAT8E5M2FNUZ FLOAT4E2M1
+        FLOAT8E8M0""",
+    torch.float16: "FLOAT16",
+    torch.float64: "DOUBLE",
+    torch.bfloat16: "BFLOAT16",
+    torch.int8: "INT8 INT4 UINT4 INT2 UINT2",
+    torch.int16: "INT16",
+    torch.int32: "INT32 UINT16",
+    torch.int64: "INT64 UINT32 UINT64",
+    torch.uint8: "UINT8",
+    torch.bool: "BOOL",
 }
+_DTYPES = {name: dtype for dtype, names in _DTYPE_NAMES.items() for name in names.split()}
 #: Domains whose operators are known: ONNX itself, and ONNX Runtime's own.
 _DOMAINS = ("", "com.microsoft")
 
@@ -62,6 +54,11 @@ class Step:
         """An attribute."""
         return self.node.attributes.get(name, default)
 
+    def sizes(self, name: str, given: torch.Tensor | None) -> list[int] | None:
+        """Sizes, axes or positions: an input, or of old versions an attribute; None for neither."""
+        listed = self.get(name) if given is None else sizes_of(given)
+        return None if listed is None else list(listed)
+
     def refuse(self, why: str) -> CaptureError:
         """An error that names the node."""
         return CaptureError(f"ONNX operator {self.node.operator} {self.node.name!r} {why}")
@@ -81,7 +78,7 @@ class Function:
 
     call: Callable[..., Any]
     broadcasts: bool = False
-    constants: frozenset[int] = field(default_factory=frozenset)
+    constants: frozenset[int] = frozenset()
     is_shape: bool = False
 
 
@@ -94,10 +91,13 @@ def is_supported(node: OnnxNode) -> bool:
     return node.domain in _DOMAINS and node.operator in FUNCTIONS
 
 
-def operator(
-    names: str, *constants: int, is_shape: bool = False
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def operator(names: str, *constants: int, **traits: bool) -> Callable[[Any], Callable[..., Any]]:
     """Register a function under operator types, one or several to a text.
+
+    Args:
+        names: Operator types.
+        *constants: As of `Function`.
+        **traits: Other attributes of `Function`.
 
     Raises:
         InvalidValueError: If a type is taken.
@@ -105,26 +105,28 @@ def operator(
 
     def register(call: Callable[..., Any]) -> Callable[..., Any]:
         for name in names.split():
-            _add(name, Function(call, constants=frozenset(constants), is_shape=is_shape))
+            if name in FUNCTIONS:
+                raise InvalidValueError("ONNX operator", name, "a type that is not registered yet")
+            FUNCTIONS[name] = Function(call, constants=frozenset(constants), **traits)
         return call
 
     return register
 
 
+def operators(calls: Mapping[str, Callable[..., Any]], *constants: int) -> None:
+    """Register functions of the step and its tensors by operator type."""
+    for name, call in calls.items():
+        operator(name, *constants)(call)
+
+
 def elementwise(calls: Mapping[str, Callable[..., Any]], *constants: int) -> None:
     """Register functions of one or more tensors, broadcast to one shape."""
     for name, call in calls.items():
-        _add(name, Function(_without_step(call), broadcasts=True, constants=frozenset(constants)))
+        operator(name, *constants, broadcasts=True)(_without_step(call))
 
 
 def _without_step(call: Callable[..., Any]) -> Callable[..., Any]:
     return lambda _step, *tensors: call(*tensors)
-
-
-def _add(name: str, function: Function) -> None:
-    if name in FUNCTIONS:
-        raise InvalidValueError("ONNX operator", name, "a type that is not registered yet")
-    FUNCTIONS[name] = function
 
 
 def torch_dtype(name: str) -> torch.dtype:
@@ -148,6 +150,6 @@ def sizes_of(x: torch.Tensor) -> list[int]:
     if x.numel() > MAX_VALUES:
         raise CaptureError(f"A list of {x.numel():,} sizes or positions is too long.")
     if x.is_meta:
-        return [int(one.item()) for one in x.reshape(-1)]
+        return [int(size.item()) for size in x.reshape(-1)]
     with _disable_current_modes():
-        return [int(one) for one in x.reshape(-1).tolist()]
+        return [int(size) for size in x.reshape(-1).tolist()]

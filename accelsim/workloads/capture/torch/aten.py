@@ -19,13 +19,14 @@ from typing import Any
 
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
-from accelsim.workloads.operator import RECURRENT_GATES, OperatorKind
+from accelsim.workloads.operator import RECURRENT_GATES, OperatorKind, row_flop
 from accelsim.workloads.window import three_axes
 
 _K = OperatorKind
 #: Backward attention recomputes the scores: five products for the forward's two (Dao 2022, section
 #: 3).
 ATTENTION_BACKWARD_RATIO = 2.5
+_OF_DIMENSIONS = -1.0
 
 
 @frozen
@@ -100,10 +101,10 @@ class Kernel:
     Attributes:
         kind: Operator kind.
         dims: Dimensions in the order of ``DIMENSIONS[kind]``.
-        flop: FLOP.
         reads: Tensors read in full.
         writes: Tensors written in full.
         suffix: Added to the operator's name where one call makes several rows.
+        flop: FLOP; those of the dimensions unless given.
         gathered: Elements read beside `reads`, at the precision's activation width.
         scattered: Elements written beside `writes`, likewise.
         waits: Tensors waited for whose bytes `gathered` counts.
@@ -111,20 +112,28 @@ class Kernel:
 
     kind: OperatorKind
     dims: tuple[int, ...]
-    flop: float
     reads: tuple[Operand, ...]
     writes: tuple[Operand, ...]
     suffix: str = ""
+    flop: float = _OF_DIMENSIONS
     gathered: float = 0.0
     scattered: float = 0.0
     waits: tuple[Operand, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.flop == _OF_DIMENSIONS:
+            object.__setattr__(self, "flop", float(row_flop(self.kind, self.dims)))
+
 
 def whole(
-    call: Call, kind: OperatorKind, dims: tuple[int, ...], flop: float, suffix: str = ""
+    call: Call,
+    kind: OperatorKind,
+    dims: tuple[int, ...],
+    flop: float = _OF_DIMENSIONS,
+    suffix: str = "",
 ) -> list[Kernel]:
     """One row that reads all inputs of a call and writes all its outputs."""
-    return [Kernel(kind, dims, float(flop), call.inputs, call.outputs, suffix)]
+    return [Kernel(kind, dims, call.inputs, call.outputs, suffix, float(flop))]
 
 
 Formula = Callable[[Call], Sequence[Kernel]]
@@ -159,7 +168,7 @@ def formula(*named: str) -> Callable[[Formula], Formula]:
 
 def _product(call: Call, m: int, n: int, k: int) -> list[Kernel]:
     """One (m, k) times (k, n): 2mnk."""
-    return whole(call, _K.GEMM, (1, m, n, k), 2.0 * m * n * k)
+    return whole(call, _K.GEMM, (1, m, n, k))
 
 
 @formula("mm addmm _int_mm _addmm_activation _scaled_mm")
@@ -202,9 +211,8 @@ def distances(call: Call) -> list[Kernel]:
     (m, k), n, result = a.shape[-2:], b.shape[-2], call.outputs[0]
     count, k = a.elements // max(m * k, 1), k + 2
     kind = _K.BATCHED_GEMM if count > 1 else _K.GEMM
-    product = Kernel(kind, (count, m, n, k), 2.0 * count * m * n * k, (a, b), (result,), "mm")
-    size = result.elements
-    each = Kernel(_K.ELEMENTWISE, (size, 1, 1), float(size), (result,), (result,))
+    product = Kernel(kind, (count, m, n, k), (a, b), (result,), "mm")
+    each = Kernel(_K.ELEMENTWISE, (result.elements, 1, 1), (result,), (result,))
     return [product, replace(each, suffix="clamp"), replace(each, suffix="sqrt")]
 
 
@@ -216,12 +224,11 @@ def batched_product(call: Call) -> list[Kernel]:
     a, b = [x for x in call.inputs if len(x.shape) == 3][-2:]
     (count, m, k), n = a.shape, b.shape[2]
     if b.state == a.state:
-        return whole(call, _K.BATCHED_GEMM, (count, m, n, k), 2.0 * count * m * n * k)
+        return whole(call, _K.BATCHED_GEMM, (count, m, n, k))
     weight, rows, columns = (b, m, n) if b.state else (a, n, m)
     if weight.stride[0] == 0 or count == 1:
         return _product(call, count * rows, columns, k)
-    dims = (count, count * rows, columns, k)
-    return whole(call, _K.GROUPED_GEMM, dims, 2.0 * prod(dims[1:]))
+    return whole(call, _K.GROUPED_GEMM, (count, count * rows, columns, k))
 
 
 @formula("_grouped_mm _scaled_grouped_mm")
@@ -236,7 +243,7 @@ def grouped_product(call: Call) -> list[Kernel]:
         groups, flop = output.shape[0], 2.0 * output.shape[1] * n * k
         return whole(call, _K.GROUPED_GEMM, (groups, m, n, -(-k // max(groups, 1))), flop)
     groups = (b if len(b.shape) == 3 else a).shape[0]
-    return whole(call, _K.GROUPED_GEMM, (groups, m, n, k), 2.0 * m * n * k)
+    return whole(call, _K.GROUPED_GEMM, (groups, m, n, k))
 
 
 @formula("_trilinear")
@@ -263,27 +270,16 @@ def _largest(values: Any) -> int:
 
 
 def _conv_shape(
-    x: Operand,
-    weight: Operand,
-    output: tuple[int, ...],
-    call: Call,
-    first: int,
-    *,
-    transposed: bool,
-) -> tuple[tuple[int, ...], float]:
-    """Dimensions and FLOP of a convolution whose stride is argument `first`."""
+    x: Operand, weight: Operand, output: tuple[int, ...], call: Call, first: int
+) -> tuple[int, ...]:
+    """Dimensions of a convolution whose stride is argument `first`."""
     groups = int(call.argument(first + 5, "groups", 1))
-    window = weight.shape[2:]
-    batch, c_in, *image = x.shape
-    _, c_out, *result = output
-    sizes = (*three_axes(image), *three_axes(result), *three_axes(window))
+    sizes = chain(*(three_axes(shape[2:]) for shape in (x.shape, output, weight.shape)))
     stride, dilation = (
         _largest(call.argument(first + place, name, 1))
         for place, name in ((0, "stride"), (2, "dilation"))
     )
-    positions = prod(image if transposed else result)
-    flop = 2.0 * batch * positions * c_out * c_in // groups * prod(window)
-    return (batch, c_in, c_out, groups, *sizes, stride, dilation), flop
+    return (*x.shape[:2], output[1], groups, *sizes, stride, dilation)
 
 
 @formula("convolution _convolution convolution_overrideable")
@@ -294,12 +290,9 @@ def convolution(call: Call) -> list[Kernel]:
     A sequence that is not contiguous is copied first (ATen Convolution.cpp).
     """
     x, weight = call.inputs[:2]
-    transposed = bool(call.argument(6, "transposed", default=False))
-    dims, flop = _conv_shape(x, weight, call.outputs[0].shape, call, 3, transposed=transposed)
-    kind = _K.CONV_TRANSPOSE if transposed else _K.CONV
-    return made_contiguous(
-        [Kernel(kind, dims, flop, call.inputs, call.outputs)], *([x] if len(x.shape) == 3 else [])
-    )
+    kind = _K.CONV_TRANSPOSE if call.argument(6, "transposed") else _K.CONV
+    kernels = whole(call, kind, _conv_shape(x, weight, call.outputs[0].shape, call, 3))
+    return made_contiguous(kernels, *([x] if len(x.shape) == 3 else []))
 
 
 @formula("convolution_backward convolution_backward_overrideable")
@@ -308,8 +301,9 @@ def convolution_backward(call: Call) -> list[Kernel]:
     column sum.
     """
     gradient, x, weight = call.inputs[:3]
-    transposed = bool(call.argument(7, "transposed", default=False))
-    dims, flop = _conv_shape(x, weight, gradient.shape, call, 4, transposed=transposed)
+    transposed = bool(call.argument(7, "transposed"))
+    dims = _conv_shape(x, weight, gradient.shape, call, 4)
+    flop = row_flop(_K.CONV_TRANSPOSE if transposed else _K.CONV, dims)
     if transposed:
         # It is the convolution whose data gradient the transposed one was: sides trade places.
         batch, c_in, c_out, groups, *sizes = dims
@@ -318,15 +312,12 @@ def convolution_backward(call: Call) -> list[Kernel]:
     column_sum = (channels, size // max(channels, 1))
     data_kind = _K.CONV if transposed else _K.CONV_BACKWARD_DATA
     wanted = [
-        (data_kind, dims, flop, (gradient, weight), "grad_input"),
-        (_K.CONV_BACKWARD_WEIGHT, dims, flop, (gradient, x), "grad_weight"),
-        (_K.REDUCTION, column_sum, float(size), (gradient,), "grad_bias"),
+        Kernel(data_kind, dims, (gradient, weight), (), "grad_input", flop),
+        Kernel(_K.CONV_BACKWARD_WEIGHT, dims, (gradient, x), (), "grad_weight", flop),
+        Kernel(_K.REDUCTION, column_sum, (gradient,), (), "grad_bias"),
     ]
     computed = compress(wanted, call.argument(10, "output_mask", (True, True, True)))
-    kernels = [
-        Kernel(kind, sizes, count, reads, (result,), suffix)
-        for (kind, sizes, count, reads, suffix), result in zip(computed, call.outputs, strict=False)
-    ]
+    kernels = [replace(each, writes=(y,)) for each, y in zip(computed, call.outputs, strict=False)]
     return made_contiguous(kernels, *([x, gradient] if len(x.shape) == 3 else []))
 
 
@@ -344,18 +335,17 @@ def attention_kernel(
     """Attention over query, key and value laid out (..., heads, length, width); three axes mean one
     head.
 
-    2 x batch x heads x q_len x kv_len x (head_dim + value_dim), the full rectangle; backward 2.5
-    times that.
+    Backward takes 2.5 times the forward's FLOP.
     """
     q, k, v = parts
     heads, kv_heads = (x.shape[-3] if len(x.shape) > 3 else 1 for x in (q, k))
     (q_len, head_dim), kv_len, value_dim = q.shape[-2:], k.shape[-2], v.shape[-1]
     batch = q.elements // max(heads * q_len * head_dim, 1)
     dims = (batch, heads, kv_heads, q_len, kv_len, head_dim, value_dim, int(causal), 0, 0)
-    kind = _K.ATTENTION_BACKWARD if backward else _K.ATTENTION
-    ratio = ATTENTION_BACKWARD_RATIO if backward else 1.0
-    flop = ratio * 2.0 * batch * heads * q_len * kv_len * (head_dim + value_dim)
-    return Kernel(kind, dims, flop, reads, writes)
+    if not backward:
+        return Kernel(_K.ATTENTION, dims, reads, writes)
+    flop = ATTENTION_BACKWARD_RATIO * row_flop(_K.ATTENTION, dims)
+    return Kernel(_K.ATTENTION_BACKWARD, dims, reads, writes, flop=flop)
 
 
 #: Fused attention operators: place of the causal flag in the forward and in the backward call.
@@ -407,7 +397,7 @@ def made_contiguous(kernels: Sequence[Kernel], *taken: Operand) -> list[Kernel]:
     apart = [x for x in taken if not lies_together(x)]
     copied = {x: replace(inner_tensor(x, *x.shape), stride=_own_strides(x)) for x in apart}
     return [
-        *(Kernel(_K.COPY, (x.elements,), 0.0, (x,), (y,), "clone") for x, y in copied.items()),
+        *(Kernel(_K.COPY, (x.elements,), (x,), (y,), "clone") for x, y in copied.items()),
         *(replace(each, reads=tuple(copied.get(x, x) for x in each.reads)) for each in kernels),
     ]
 
@@ -436,7 +426,7 @@ def recurrent_kernel(
     """
     batch, steps, width, hidden, directions = sizes
     matrix = RECURRENT_GATES[kind] * hidden * (width + (projection or hidden)) + hidden * projection
-    return Kernel(kind, sizes, 2.0 * directions * batch * steps * matrix, reads, writes, suffix)
+    return Kernel(kind, sizes, reads, writes, suffix, 2.0 * directions * batch * steps * matrix)
 
 
 @formula("mkldnn_rnn_layer")

@@ -52,9 +52,7 @@ def _lookup(
 ) -> list[Kernel]:
     lookups, width = output.elements // max(width, 1), max(width, 1)
     dims, moved = (lookups, width, table.elements // width), float(output.elements)
-    return [
-        Kernel(_K.EMBEDDING, dims, 0.0, indices, (output,), suffix, gathered=moved, waits=(table,))
-    ]
+    return [Kernel(_K.EMBEDDING, dims, indices, (output,), suffix, gathered=moved, waits=(table,))]
 
 
 @formula("embedding")
@@ -82,9 +80,8 @@ def gather(call: Call) -> list[Kernel]:
 def grid_sample(call: Call) -> list[Kernel]:
     """Four pixels looked up for each place and channel, and mixed."""
     (image, grid), count = call.inputs, call.outputs[0].elements
-    dims, moved = (4 * count, 1, image.elements), 4.0 * count
-    lookup = Kernel(_K.EMBEDDING, dims, 7.0 * count, (grid,), call.outputs, gathered=moved)
-    return [replace(lookup, waits=(image,))]
+    lookup = Kernel(_K.EMBEDDING, (4 * count, 1, image.elements), (grid,), call.outputs)
+    return [replace(lookup, flop=7.0 * count, gathered=4.0 * count, waits=(image,))]
 
 
 @formula("_embedding_bag _embedding_bag_forward_only")
@@ -94,8 +91,7 @@ def embedding_bag(call: Call) -> list[Kernel]:
     lookups, width, bags = indices.elements, table.shape[1], call.outputs[0].shape[0]
     dims, moved = (lookups, width, table.shape[0], bags), float(lookups * width)
     reads, writes = call.inputs[1:], call.outputs[:1]
-    kernel = Kernel(_K.EMBEDDING_BAG, dims, moved, reads, writes, gathered=moved, waits=(table,))
-    return [kernel]
+    return [Kernel(_K.EMBEDDING_BAG, dims, reads, writes, gathered=moved, waits=(table,))]
 
 
 @formula("embedding_dense_backward _embedding_bag_dense_backward _embedding_bag_backward")
@@ -109,8 +105,7 @@ def embedding_backward(call: Call) -> list[Kernel]:
     moved = float(indices.elements * width)
     writes = call.outputs if result.shape[0] == table_rows else ()
     dims, reads = (indices.elements, width, table_rows), (gradient, indices)
-    kernel = Kernel(_K.SCATTER, dims, moved, reads, writes, "", moved, moved, call.outputs)
-    return [kernel]
+    return [Kernel(_K.SCATTER, dims, reads, writes, "", moved, moved, moved, call.outputs)]
 
 
 @formula(
@@ -142,5 +137,4 @@ def scatter(call: Call) -> list[Kernel]:
     writes, waits = call.outputs, call.outputs[:0]
     if call.name.endswith("_"):  # the tensor is there
         reads, writes, waits = tuple(others), waits, writes
-    flop = float(values)
-    return [Kernel(_K.SCATTER, dims, flop, reads, writes, suffix, moved, moved, waits)]
+    return [Kernel(_K.SCATTER, dims, reads, writes, suffix, float(values), moved, moved, waits)]

@@ -22,7 +22,7 @@ from accelsim.workloads.capture.torch.aten import (
     names,
     whole,
 )
-from accelsim.workloads.operator import OWN_STATISTICS, OperatorKind
+from accelsim.workloads.operator import OWN_STATISTICS, OperatorKind, row_flop
 from accelsim.workloads.pointwise import POINTWISE_FLOP
 
 _K = OperatorKind
@@ -58,15 +58,14 @@ def elementwise(call: Call) -> list[Kernel]:
     elements = written or max((x.elements for x in inputs), default=0)
     name = call.name.rstrip("_").removeprefix("_foreach_").removesuffix("_backward")
     flop = POINTWISE_FLOP.get(name, 1) if inputs else 0
-    dims = (elements, len(inputs), flop)
     form = "tanh" if call.keywords.get("approximate") == "tanh" else ""
-    return [Kernel(_K.ELEMENTWISE, dims, float(flop * elements), inputs, call.outputs, suffix=form)]
+    return [Kernel(_K.ELEMENTWISE, (elements, len(inputs), flop), inputs, call.outputs, form)]
 
 
 def by_bytes(call: Call) -> list[Kernel]:
     """An operator nothing is known of but its tensors: their bytes, and no arithmetic."""
     elements = max((x.elements for x in (*call.outputs, *call.inputs)), default=0)
-    return whole(call, _K.ELEMENTWISE, (elements, len(call.inputs), 0), 0.0)
+    return whole(call, _K.ELEMENTWISE, (elements, len(call.inputs), 0))
 
 
 #: Gates of one step after their products: 3 sigmoids, 2 tanhs and the state's update per hidden
@@ -82,8 +81,7 @@ def search(call: Call) -> list[Kernel]:
     """Each value among sorted boundaries, halved until one is left: a comparison a halving."""
     sorted_, found = call.inputs[1 if call.name == "bucketize" else 0], call.outputs[0]
     halvings = (sorted_.shape[-1] if sorted_.shape else 1).bit_length()
-    dims = (found.elements, len(call.inputs), halvings)
-    return whole(call, _K.ELEMENTWISE, dims, halvings * found.elements)
+    return whole(call, _K.ELEMENTWISE, (found.elements, len(call.inputs), halvings))
 
 
 # -- normalisations
@@ -94,11 +92,11 @@ def _is_backward(call: Call) -> bool:
     return "_backward" in call.name
 
 
-def _norm(call: Call, kind: OperatorKind, flop: int, rows: int) -> list[Kernel]:
-    """So many FLOP per element, backward twice that."""
+def _norm(call: Call, kind: OperatorKind, rows: int, suffix: str = "") -> list[Kernel]:
+    """Backward takes twice the FLOP."""
     backward = _is_backward(call)
-    size = call.inputs[backward].elements
-    return whole(call, kind, (rows, size // max(rows, 1)), flop * (1 + backward) * size)
+    dims = (rows, call.inputs[backward].elements // max(rows, 1))
+    return whole(call, kind, dims, (1 + backward) * row_flop(kind, dims), suffix)
 
 
 def _normalized_rows(call: Call) -> int:
@@ -109,27 +107,26 @@ def _normalized_rows(call: Call) -> int:
 
 @formula("native_layer_norm native_layer_norm_backward")
 def layer_norm(call: Call) -> list[Kernel]:
-    """8 FLOP per element over the normalised axes; what is not contiguous is copied first (ATen
-    layer_norm.cpp, .cu).
+    """Over the normalised axes; what is not contiguous is copied first (ATen layer_norm.cpp, .cu).
 
     784 rows of 192 elements take 58 us, transposed ones 115, the copy alone 56 (EPYC 9005, fp32).
     """
-    kernels = _norm(call, _K.LAYER_NORM, 8, _normalized_rows(call))
+    kernels = _norm(call, _K.LAYER_NORM, _normalized_rows(call))
     return made_contiguous(kernels, *call.inputs[: 1 + _is_backward(call)])
 
 
 @formula("_fused_rms_norm _fused_rms_norm_backward")
 def rms_norm(call: Call) -> list[Kernel]:
-    """4 FLOP per element."""
-    return _norm(call, _K.RMS_NORM, 4, _normalized_rows(call))
+    """Over the normalised axes."""
+    return _norm(call, _K.RMS_NORM, _normalized_rows(call))
 
 
 @formula("native_group_norm native_group_norm_backward")
 def group_norm(call: Call) -> list[Kernel]:
-    """8 FLOP per element; one row per sample and group."""
+    """One row per sample and group."""
     backward = _is_backward(call)
     groups = int(call.argument(8 if backward else 6, "group"))
-    return _norm(call, _K.GROUP_NORM, 8, call.inputs[backward].shape[0] * groups)
+    return _norm(call, _K.GROUP_NORM, call.inputs[backward].shape[0] * groups)
 
 
 @formula(
@@ -140,15 +137,12 @@ def group_norm(call: Call) -> list[Kernel]:
     """
 )
 def batch_norm(call: Call) -> list[Kernel]:
-    """4 FLOP per element; channels are axis 1. With statistics of its own (an instance norm) it is
-    named so.
-    """
+    """Channels are axis 1. With statistics of its own (an instance norm) it is named so."""
     backward = _is_backward(call)
     x = call.inputs[backward]
     is_own = any(flag is True for flag in call.arguments[3:6]) or "with_update" in call.name
     suffix = OWN_STATISTICS if is_own and not backward else ""
-    flop = 4 * (1 + backward) * x.elements
-    return whole(call, _K.BATCH_NORM, rows_of(x, x.shape[1]), flop, suffix)
+    return _norm(call, _K.BATCH_NORM, rows_of(x, x.shape[1])[0], suffix)
 
 
 # -- softmax, reductions
@@ -166,7 +160,7 @@ def _axis_size(x: Operand, axis: int) -> int:
 
 @formula("_softmax _log_softmax _softmax_backward_data _log_softmax_backward_data")
 def softmax(call: Call) -> list[Kernel]:
-    """6 FLOP per element; backward 4: product, row sum, difference, product.
+    """Backward takes 4 FLOP per element: product, row sum, difference, product.
 
     The kernel takes rows as they lie: an operand that is not contiguous is copied first (ATen
     SoftMax.cpp, .cu). Over another axis than the last it goes from vector to vector of neighbours,
@@ -177,7 +171,7 @@ def softmax(call: Call) -> list[Kernel]:
     backward = _is_backward(call)
     axis = call.argument(1 + backward, "dim", -1)
     rows = rows_of(x, _axis_size(x, axis))
-    flop = (4 if backward else 6) * x.elements
+    flop = 4 * x.elements if backward else row_flop(_K.SOFTMAX, rows)
     return made_contiguous(whole(call, _K.SOFTMAX, rows, flop, across(x, axis)), x)
 
 
@@ -203,7 +197,7 @@ def safe_softmax(call: Call) -> list[Kernel]:
     ]
     return [
         *(replace(first, writes=(apart,)) for first in softmax(call)),
-        *(Kernel(kind, dims, float(count), reads, (to,), n) for kind, dims, reads, to, n in steps),
+        *(Kernel(kind, dims, reads, (to,), n) for kind, dims, reads, to, n in steps),
     ]
 
 
@@ -251,7 +245,7 @@ def _pool(call: Call, x: Operand, small: Operand, place: int) -> Kernel:
     is_channels_last = rank == 2 and channels > 1 and x.stride[-3] == 1 and positions > 1
     form = "last" if is_channels_last else ""
     dims = (batch, channels, positions, outputs, volume)
-    return whole(call, _K.POOLING, dims, small.elements * volume, form)[0]
+    return whole(call, _K.POOLING, dims, suffix=form)[0]
 
 
 @formula("avg_pool1d", _FLAT_POOLS, _ADAPTIVE)
@@ -302,7 +296,7 @@ def copy(call: Call) -> list[Kernel]:
     if call.name == "stack":  # piece by piece
         axis, shape = int(call.argument(1, "dim", 0)), call.outputs[0].shape
         pieces = (0, 0, 0, len(inputs) * prod(shape[: axis % len(shape)]))
-    return [Kernel(_K.COPY, (elements, *pieces), 0.0, inputs, call.outputs)]
+    return [Kernel(_K.COPY, (elements, *pieces), inputs, call.outputs)]
 
 
 @formula("roll")
@@ -317,7 +311,7 @@ def roll(call: Call) -> list[Kernel]:
     result = call.outputs[0]
     between = replace(inner_tensor(result, *result.shape), stride=result.stride)
     places = (call.inputs[0], *[between] * (count - 1), result)
-    return [Kernel(_K.COPY, (result.elements,), 0.0, (a,), (b,)) for a, b in pairwise(places)]
+    return [Kernel(_K.COPY, (result.elements,), (a,), (b,)) for a, b in pairwise(places)]
 
 
 @formula(
@@ -329,7 +323,7 @@ def roll(call: Call) -> list[Kernel]:
 def resample(call: Call) -> list[Kernel]:
     """Images of another size; the gradient has the output's dimensions too."""
     fine = call.inputs[0] if call.name.endswith("_backward") else call.outputs[0]
-    return [Kernel(_K.COPY, (fine.elements, *fine.shape[1:]), 0.0, call.inputs[:1], call.outputs)]
+    return [Kernel(_K.COPY, (fine.elements, *fine.shape[1:]), call.inputs[:1], call.outputs)]
 
 
 @formula("_fft_r2c _fft_c2r _fft_c2c")
@@ -344,8 +338,7 @@ def spectrum(call: Call) -> list[Kernel]:
     elements = whole.elements * (2 if call.name.endswith("c2c") else 1)
     each = round(2.5 * log2(max(length, 2)))
     runs = 1 if len(whole.shape) - 1 in axes else elements
-    dims = (elements, 1, each, runs)
-    return [Kernel(_K.ELEMENTWISE, dims, float(each * elements), (x,), (result,))]
+    return [Kernel(_K.ELEMENTWISE, (elements, 1, each, runs), (x,), (result,))]
 
 
 @formula("im2col col2im")
@@ -353,12 +346,11 @@ def unfold(call: Call) -> list[Kernel]:
     """An image's windows as columns, and columns added up to an image: each element of the columns
     is moved.
     """
-    elements = max(call.inputs[0].elements, call.outputs[0].elements)
-    return whole(call, _K.COPY, (elements,), 0.0)
+    return whole(call, _K.COPY, (max(call.inputs[0].elements, call.outputs[0].elements),))
 
 
 @formula("split_with_sizes_copy unbind_copy split_copy chunk_cat _foreach_copy")
 def list_copy(call: Call) -> list[Kernel]:
     """Moves a list of tensors."""
     elements = sum(x.elements for x in call.outputs) or sum(x.elements for x in call.inputs) // 2
-    return whole(call, _K.COPY, (elements,), 0.0)
+    return whole(call, _K.COPY, (elements,))

@@ -71,13 +71,11 @@ def logarithm_of_summed_exponentials(call: Call) -> list[Kernel]:
     apart, most = inner_tensor(x, *x.shape), inner_tensor(x, rows)
 
     def reduced(result: Operand, source: Operand, suffix: str) -> Kernel:
-        dims, flop = (rows, x.elements // rows), float(x.elements)
-        return Kernel(_K.REDUCTION, dims, flop, (source,), (result,), suffix)
+        return Kernel(_K.REDUCTION, (rows, x.elements // rows), (source,), (result,), suffix)
 
     def each(result: Operand, suffix: str, *reads: Operand) -> Kernel:
-        count, flop = result.elements, POINTWISE_FLOP.get(suffix, 1)
-        dims = (count, len(reads), flop)
-        return Kernel(_K.ELEMENTWISE, dims, float(flop * count), reads, (result,), suffix)
+        dims = (result.elements, len(reads), POINTWISE_FLOP.get(suffix, 1))
+        return Kernel(_K.ELEMENTWISE, dims, reads, (result,), suffix)
 
     return [
         reduced(most, x, "amax"),

@@ -214,7 +214,6 @@ def _forward_row(rows: list[Row], reader: _Reader, match: _Match) -> Row:
     heads = shape[-3] if len(shape) > 3 else 1
     value_dim = context.kernel.dims[2]
     dims = (count // heads, heads, heads, q_len, kv_len, head_dim, value_dim, 0, 0, 0)
-    flop = 2.0 * count * q_len * kv_len * (head_dim + value_dim)
     members = set(match.forward)
     watched = [
         n for n in (match.softmax, *match.after) if set(reader.readers(n, Phase.FORWARD)) - members
@@ -224,7 +223,7 @@ def _forward_row(rows: list[Row], reader: _Reader, match: _Match) -> Row:
     statistics = 4.0 * count * q_len if match.backward else 0.0  # log-sum-exp, FP32
     return replace(
         context,
-        kernel=Kernel(_K.ATTENTION, dims, flop, reads, writes),
+        kernel=Kernel(_K.ATTENTION, dims, reads, writes),
         name="attention",
         path=softmax.path,
         saved_fixed_bytes=context.saved_fixed_bytes + statistics,
@@ -241,7 +240,7 @@ def _backward_row(rows: list[Row], reader: _Reader, match: _Match, forward: Kern
     reads = from_outside + forward.writes[:1]
     writes = tuple(x for n in outer for x in rows[n].kernel.writes[:1])
     flop = ATTENTION_BACKWARD_RATIO * forward.flop
-    kernel = Kernel(_K.ATTENTION_BACKWARD, forward.dims, flop, reads, writes)
+    kernel = Kernel(_K.ATTENTION_BACKWARD, forward.dims, reads, writes, flop=flop)
     row = rows[match.backward[-1]]
     return replace(
         row,

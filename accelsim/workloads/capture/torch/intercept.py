@@ -296,7 +296,7 @@ class _RmsNorm:
         elements = writes[0].numel()
         dims = (elements // self.columns, self.columns)
         operands = _operands(self.recorder, *reads), _operands(self.recorder, *writes)
-        kernel = Kernel(OperatorKind.RMS_NORM, dims, float(flop * elements), *operands)
+        kernel = Kernel(OperatorKind.RMS_NORM, dims, *operands, flop=float(flop * elements))
         self.recorder.add([kernel], name)
 
 
