@@ -19,8 +19,7 @@ from accelsim.frozen import frozen
 from accelsim.workloads.adapters import adapter_step
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import OperatorGraph, concatenate, is_kind
-from accelsim.workloads.growth import Lowered
-from accelsim.workloads.model import PassShape
+from accelsim.workloads.model import Lowered, PassShape
 from accelsim.workloads.operator import CONV_KINDS, OperatorKind, Phase
 from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.recomputation import recomputed

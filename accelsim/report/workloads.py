@@ -17,8 +17,7 @@ from accelsim.plain import Document, Values
 from accelsim.report.listing import Listing, plain_table
 from accelsim.report.quantity import amount, number, percent
 from accelsim.workloads.graph import OperatorGraph
-from accelsim.workloads.growth import Lowered
-from accelsim.workloads.model import PassShape, Published, Workload
+from accelsim.workloads.model import Lowered, PassShape, Published, Workload
 from accelsim.workloads.operator import OperatorKind, Phase
 
 _PATH_DEPTH = 2

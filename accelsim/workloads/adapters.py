@@ -14,7 +14,7 @@ import numpy as np
 
 from accelsim.dtype import Precision
 from accelsim.errors import InvalidValueError
-from accelsim.workloads.backward import RowBlock, backward_graph, row_dims, rows_graph
+from accelsim.workloads.backward import backward_graph, new_rows, row_dims, rows_graph
 from accelsim.workloads.graph import BoolArray, IntArray, OperatorGraph, concatenate
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.training import Optimizer, optimizer_graph, word_loss_graph
@@ -75,16 +75,14 @@ def _forward(
     thin = np.full_like(rows, rank)
     width, count = precision.activation.bytes, batch * rows
     blocks = [
-        RowBlock(
-            source=np.arange(len(adapted)),
+        new_rows(
+            OperatorKind.GEMM,
+            row_dims(batch, rows, wide, deep),
+            2.0 * count * wide * deep,
+            (width * (count * deep + added), width * (count * wide)),
+            f"lora_{name}",
             step=step,
-            kind=np.full(len(adapted), int(OperatorKind.GEMM), dtype=np.int16),
-            dims=row_dims(batch, rows, wide, deep),
-            flop=2.0 * count * wide * deep,
-            read_bytes=width * (count * deep + added),
-            write_bytes=width * (count * wide).astype(np.float64),
-            weight_bytes=width * (wide * deep).astype(np.float64),
-            suffix=f"lora_{name}",
+            weight=width * (wide * deep),
         )
         for step, (name, wide, deep, added) in enumerate(
             (("up", columns, thin, count * columns), ("down", thin, inner, 0 * count))

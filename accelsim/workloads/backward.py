@@ -40,6 +40,33 @@ class RowBlock:
     suffix: str
 
 
+def new_rows(
+    kind: OperatorKind,
+    dims: IntArray,
+    flop: FloatArray,
+    moved: tuple[FloatArray, FloatArray],
+    suffix: str,
+    *,
+    step: int = 0,
+    weight: FloatArray | None = None,
+) -> RowBlock:
+    """Rows of one kind, each of a source of its own.
+
+    Args:
+        kind: Kind of all rows.
+        dims: Their dimensions, shape (n, MAX_DIMENSIONS).
+        flop: Their FLOP, shape (n,).
+        moved: Bytes read and written, shape (n,) each.
+        suffix: Name.
+        step: Order among the rows of one source.
+        weight: Bytes of weights read; none unless given.
+    """
+    count = len(dims)
+    kinds = np.full(count, int(kind), dtype=np.int16)
+    weights = np.zeros(count) if weight is None else weight
+    return RowBlock(np.arange(count), step, kinds, dims, flop, *moved, weights, suffix)
+
+
 def backward_graph(forward: OperatorGraph) -> OperatorGraph:
     """Backward rows of a forward graph, last layer first, as one chain.
 

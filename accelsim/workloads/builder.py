@@ -524,7 +524,7 @@ class GraphBuilder(RowWriter):
         """One recurrent layer over x (batch, steps, input): "rnn", "lstm" or "gru"; `bias_sets` as
         in cuDNN (2).
         """
-        kind = _K[cell.upper()]
+        kind = OperatorKind[cell.upper()]
         gates, directions = RECURRENT_GATES[kind], 1 + bidirectional
         batch, steps, width = x.shape
         weights = directions * gates * hidden * (width + hidden + bias_sets)

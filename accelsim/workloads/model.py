@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import field, fields, replace
+from dataclasses import field, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.plain import Document
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.growth import BatchedPass, Lowered
+from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import Phase
 from accelsim.workloads.sharding import WHOLE, Shard
 
@@ -50,6 +50,26 @@ class PassShape:
     target_len: int = 0
     source_len: int = 0
     image_size: int = 0
+
+
+@frozen(eq=False)
+class Lowered:
+    """A graph with the model-wide counts its memory depends on.
+
+    Attributes:
+        graph: The operators.
+        parameter_count: Trainable parameters.
+        parameter_tensor_count: Tensors they live in (for per-tensor optimizer kernels).
+        parameter_bytes: Bytes they are stored in.
+        kv_bytes_per_token: Cache bytes one token of one sequence takes over all layers; 0 where
+            there is no cache.
+    """
+
+    graph: OperatorGraph
+    parameter_count: int
+    parameter_tensor_count: int
+    parameter_bytes: float
+    kv_bytes_per_token: float
 
 
 #: A family: parameters model and the function that writes its layers.
@@ -87,16 +107,15 @@ FAMILIES: dict[str, Family] = {}
 
 
 def family(
-    name: str,
-    parameters: type[BaseModel],
-    *,
-    autoregressive: bool = False,
-    sequence: bool = False,
-    shards: bool = False,
-    image: bool = False,
-    steps: bool = False,
+    name: str, parameters: type[BaseModel], *, image: bool = False, **traits: bool
 ) -> Callable[[LayerWriter], LayerWriter]:
     """Register a family; the decorated function writes its layers.
+
+    Args:
+        name: As of `Family`.
+        parameters: As of `Family`.
+        image: As of `Family`; true anyway where the parameters have an image size.
+        **traits: Other attributes of `Family`.
 
     Raises:
         InvalidValueError: If the name is taken.
@@ -106,8 +125,7 @@ def family(
         if name in FAMILIES:
             raise InvalidValueError("family", name, "a name that is not registered yet")
         sized = image or "image_size" in parameters.model_fields
-        kinds = (autoregressive, sequence, shards, sized, steps)
-        FAMILIES[name] = Family(name, parameters, write, *kinds)
+        FAMILIES[name] = Family(name, parameters, write, image=sized, **traits)
         return write
 
     return register
@@ -255,37 +273,12 @@ def _lower(
             raise InvalidValueError("shard", shard, "the whole model of a captured module")
         captured = (workload, workload.captured)
         return _lower_captured(*captured, shape, precision, phase, fused_attention)
-    one = replace(shape, batch=1)
-    return _batched(workload, one, precision, phase, fused_attention, shard, is_training).at(
-        shape.batch
+    builder = workload.builder(
+        precision, phase, fused_attention=fused_attention, shard=shard, is_training=is_training
     )
-
-
-@lru_cache(maxsize=64)
-def _batched(
-    workload: Workload,
-    shape: PassShape,
-    precision: Precision,
-    phase: Phase,
-    fused_attention: bool,
-    shard: Shard,
-    is_training: bool,
-) -> BatchedPass:
-    def write(batch: int) -> Lowered:
-        builder = workload.builder(
-            precision, phase, fused_attention=fused_attention, shard=shard, is_training=is_training
-        )
-        sizes = replace(shape, batch=batch)
-        workload.family.write(builder, workload.parameters, sizes)  # type: ignore[union-attr]
-        return Lowered(
-            builder.build(),
-            builder.parameter_count,
-            builder.parameter_tensor_count,
-            builder.parameter_bytes,
-            builder.kv_bytes_per_token,
-        )
-
-    return BatchedPass(write)
+    workload.family.write(builder, workload.parameters, shape)  # type: ignore[union-attr]
+    totals = (*builder.parameter_totals, builder.kv_bytes_per_token)
+    return Lowered(builder.build(), *totals)
 
 
 def _lower_captured(
@@ -301,15 +294,10 @@ def _lower_captured(
 
     if phase is Phase.DECODE:
         raise InvalidValueError("phase", phase.label, "forward or prefill for a captured module")
-    sizes = {f.name: getattr(shape, f.name) for f in fields(shape) if f.name != "batch"}
-    for name, value in sizes.items():
-        if value:
-            allowed = (
-                f"no value: {workload.name} has the sizes it was captured at, but for the batch"
-            )
-            raise InvalidValueError(
-                name, value, allowed, "Capture it again with inputs of the size wanted."
-            )
+    for name in (f.name for f in fields(shape) if f.name != "batch" and getattr(shape, f.name)):
+        allowed = f"no value: {workload.name} has the sizes it was captured at, but for the batch"
+        remedy = "Capture it again with inputs of the size wanted."
+        raise InvalidValueError(name, getattr(shape, name), allowed, remedy)
     if model.fused_attention and not fused_attention:
         allowed = f"true, as {workload.name} was captured"
         raise InvalidValueError(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import numpy as np
 
 from accelsim.dtype import PRECISIONS, Dtype, Precision
 from accelsim.errors import InvalidValueError
-from accelsim.workloads.capture.captured import compute_dtypes, weight_widths
+from accelsim.workloads.capture.captured import BYTE_COLUMNS, CapturedGraph, compute_dtypes
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import Phase
 
@@ -42,14 +42,5 @@ def retype(graph: OperatorGraph, precision: Precision) -> OperatorGraph:
     source = precision_of(graph)
     if source == precision:
         return graph
-    activation = precision.activation.bytes / source.activation.bytes
-    rows = graph.kind, graph.path
-    weights = weight_widths(*rows, precision) / weight_widths(*rows, source)
-    return replace(
-        graph,
-        dtype=compute_dtypes(*rows, precision),
-        read_bytes=graph.read_bytes * activation,
-        write_bytes=graph.write_bytes * activation,
-        saved_bytes=graph.saved_bytes * activation,
-        weight_bytes=graph.weight_bytes * weights,
-    )
+    nothing_fixed = np.zeros((len(graph), len(BYTE_COLUMNS)))
+    return CapturedGraph(graph, 1, nothing_fixed, None).at_precision(source, precision)

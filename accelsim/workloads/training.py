@@ -14,8 +14,8 @@ from accelsim.errors import UnknownNameError
 from accelsim.frozen import frozen
 from accelsim.workloads.backward import (
     ForwardRows,
-    RowBlock,
     backward_graph,
+    new_rows,
     row_dims,
     rows_graph,
 )
@@ -125,16 +125,13 @@ def word_loss_graph(forward: OperatorGraph, precision: Precision) -> OperatorGra
         moved = {name: row for name, row in moved.items() if "softmax" in name or "grad" in name}
     whole, one = scores.astype(np.int64), np.ones_like(rows)
     blocks = [
-        RowBlock(
-            source=np.zeros(len(last), dtype=np.int64),
+        new_rows(
+            kind,
+            row_dims(rows, words) if kind is _K.SOFTMAX else row_dims(whole, one, one),
+            scores,
+            (read * scores, write * scores),
+            name,
             step=step,
-            kind=np.full(len(last), int(kind), dtype=np.int16),
-            dims=row_dims(rows, words) if kind is _K.SOFTMAX else row_dims(whole, one, one),
-            flop=scores,
-            read_bytes=read * scores,
-            write_bytes=write * scores,
-            weight_bytes=np.zeros(len(last)),
-            suffix=name,
         )
         for step, (name, (read, write, kind)) in enumerate(moved.items())
     ]
@@ -190,17 +187,10 @@ def optimizer_graph(
     read = rule.passes * (stored * (1 + rule.state_count) + gradient)
     write = stored * (1 + rule.state_count) + (weight if master else 0.0)
     sizes = (parameter_count, rule.state_count, max(tensor_count, 1), idle_count)
-    block = RowBlock(
-        source=np.zeros(1, dtype=np.int64),
-        step=0,
-        kind=np.array([_K.OPTIMIZER], dtype=np.int16),
-        dims=row_dims(*(np.array([size]) for size in sizes)),
-        flop=np.array([float(rule.flop_per_parameter * parameter_count)]),
-        read_bytes=np.array([read * parameter_count]),
-        write_bytes=np.array([write * parameter_count]),
-        weight_bytes=np.zeros(1),
-        suffix=rule.name,
-    )
+    count = np.array([float(parameter_count)])
+    dims = row_dims(*(np.array([size]) for size in sizes))
+    moved = (read * count, write * count)
+    block = new_rows(_K.OPTIMIZER, dims, rule.flop_per_parameter * count, moved, rule.name)
     dtype = np.array([int(precision.master_weight or precision.activation)], dtype=np.int8)
     return rows_graph([block], ("",), ("optimizer",), dtype, Phase.OPTIMIZER)
 

@@ -20,8 +20,7 @@ from accelsim.workloads.families import load_family
 from accelsim.workloads.families.attention_layers import LatentAttention
 from accelsim.workloads.families.decoder import DecoderParameters
 from accelsim.workloads.families.feed_forward import active_experts
-from accelsim.workloads.growth import Lowered
-from accelsim.workloads.model import PassShape, Workload
+from accelsim.workloads.model import Lowered, PassShape, Workload
 from accelsim.workloads.operator import OperatorKind, Phase
 
 BF16 = precision("bf16")

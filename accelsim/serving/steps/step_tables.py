@@ -42,9 +42,8 @@ from accelsim.workloads.graph import (
     concatenate,
     is_kind,
 )
-from accelsim.workloads.growth import Lowered
 from accelsim.workloads.lowering import LoweredBatch, ShapeColumns, lower
-from accelsim.workloads.model import PassShape
+from accelsim.workloads.model import Lowered, PassShape
 from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind, Phase
 from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.sharding import ParallelGroup, Shard, Stage

@@ -300,13 +300,4 @@ def _feed_forward(p: DecoderParameters, index: int) -> FeedForward | Mixture:
         return FeedForward(
             p.intermediate_size, p.activation, p.gated, p.feed_forward_bias, p.fused_gate_up
         )
-    return Mixture(
-        experts=m.experts,
-        top_k=m.top_k,
-        intermediate_size=m.intermediate_size,
-        activation=p.activation,
-        bias=m.bias,
-        correction_bias=m.correction_bias,
-        shared_intermediate_size=m.shared_intermediate_size,
-        shared_gate=m.shared_gate,
-    )
+    return Mixture(**m.model_dump(exclude={"dense_layers", "every"}), activation=p.activation)

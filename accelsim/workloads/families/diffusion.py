@@ -8,12 +8,10 @@ image size is that of the picture; latents are an eighth of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from accelsim.frozen import frozen
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.family_parameters import Count, FamilyParameters, Natural
 from accelsim.workloads.model import PassShape, family
@@ -61,35 +59,42 @@ class LatentDiffusionParameters(FamilyParameters):
         return self
 
 
-@frozen
-class _Writer:
-    """What every block of one U-Net needs."""
-
-    b: GraphBuilder
-    p: LatentDiffusionParameters
-    time: Tensor
-    context: Tensor
-
-
 @family("latent-diffusion", LatentDiffusionParameters, steps=True)
 def write_latent_diffusion(b: GraphBuilder, p: LatentDiffusionParameters, shape: PassShape) -> None:
     """One denoising step."""
     size = (shape.image_size or p.image_size) // _LATENT_FACTOR
     x = b.input(shape.batch, p.latent_channels, size, size)
     context = b.input(shape.batch, p.context_len, p.context_width)
-    w = _Writer(b, p, _time_embedding(b, p, shape.batch), context)
+    time = _time_embedding(b, p, shape.batch)
+    levels = list(zip(p.channels, p.transformer_layers, p.heads, strict=True))
+
+    def block(x: Tensor, level: tuple[int, int, int], index: int) -> Tensor:
+        channels, layers, heads = level
+        x = _resnet(b, x, channels, f"resnets.{index}", time)
+        name = f"attentions.{index}"
+        return _transformer(b, x, context, (layers, heads), p, name) if layers else x
+
     x = _conv(b, x, "conv_in", p.channels[0])
     skips = [x]
-    for level in range(len(p.channels)):
-        with b.scope(f"down_blocks.{level}"):
-            x = _down_level(w, x, level, skips)
+    for place, level in enumerate(levels):
+        with b.scope(f"down_blocks.{place}"):
+            for index in range(p.resnets_per_level):
+                x = block(x, level, index)
+                skips.append(x)
+            if place + 1 < len(levels):
+                x = b.conv(x, level[0], 3, stride=2, padding=1, bias=True, at="downsamplers.0.conv")
+                skips.append(x)
     with b.scope("mid_block"):
-        x = _middle(w, x)
-    for step, level in enumerate(reversed(range(len(p.channels)))):
-        with b.scope(f"up_blocks.{step}"):
-            x = _up_level(w, x, level, skips)
-    x = _norm_act(b, x, "conv_norm_out", "conv_act")
-    _conv(b, x, "conv_out", p.latent_channels)
+        channels, layers, heads = levels[-1]
+        # The middle attends even where the lowest level does not, then with one layer.
+        x = block(x, (channels, layers or 1, heads), 0)
+        x = _resnet(b, x, channels, "resnets.1", time)
+    for place, level in enumerate(reversed(levels)):
+        with b.scope(f"up_blocks.{place}"):
+            for index in range(p.resnets_per_level + 1):
+                x = block(b.concat([x, skips.pop()]), level, index)
+            x = _upsampled(b, x) if place + 1 < len(levels) else x
+    _finish(b, x, p.latent_channels)
 
 
 def _time_embedding(b: GraphBuilder, p: LatentDiffusionParameters, batch: int) -> Tensor:
@@ -106,44 +111,9 @@ def _two_layers(b: GraphBuilder, x: Tensor, width: int, name: str) -> Tensor:
     return b.linear(x, width, at=f"{name}.linear_2")
 
 
-def _down_level(w: _Writer, x: Tensor, level: int, skips: list[Tensor]) -> Tensor:
-    for index in range(w.p.resnets_per_level):
-        x = _resnet(w.b, x, w.p.channels[level], w.time, f"resnets.{index}")
-        x = _attend(w, x, level, index)
-        skips.append(x)
-    if level + 1 < len(w.p.channels):
-        x = w.b.conv(x, x.shape[1], 3, stride=2, padding=1, bias=True, at="downsamplers.0.conv")
-        skips.append(x)
-    return x
-
-
-def _middle(w: _Writer, x: Tensor) -> Tensor:
-    channels = w.p.channels[-1]
-    x = _resnet(w.b, x, channels, w.time, "resnets.0")
-    # The middle attends even where the lowest level does not, then with one layer.
-    layers = w.p.transformer_layers[-1] or 1
-    x = _transformer(w, x, layers, w.p.heads[-1], "attentions.0")
-    return _resnet(w.b, x, channels, w.time, "resnets.1")
-
-
-def _up_level(w: _Writer, x: Tensor, level: int, skips: list[Tensor]) -> Tensor:
-    for index in range(w.p.resnets_per_level + 1):
-        x = w.b.concat([x, skips.pop()])
-        x = _resnet(w.b, x, w.p.channels[level], w.time, f"resnets.{index}")
-        x = _attend(w, x, level, index)
-    if level:
-        x = _upsampled(w.b, x)
-    return x
-
-
 def _upsampled(b: GraphBuilder, x: Tensor) -> Tensor:
     with b.scope("upsamplers.0.conv"):
         return b.conv(b.upsample(x), x.shape[1], 3, bias=True)
-
-
-def _attend(w: _Writer, x: Tensor, level: int, index: int) -> Tensor:
-    layers = w.p.transformer_layers[level]
-    return _transformer(w, x, layers, w.p.heads[level], f"attentions.{index}") if layers else x
 
 
 def _conv(b: GraphBuilder, x: Tensor, name: str, channels: int, kernel: int = 3) -> Tensor:
@@ -151,81 +121,79 @@ def _conv(b: GraphBuilder, x: Tensor, name: str, channels: int, kernel: int = 3)
 
 
 def _norm_act(b: GraphBuilder, x: Tensor, norm: str, activation: str = "nonlinearity") -> Tensor:
-    x = b.group_norm(x, _GROUPS, at=norm)
-    return b.activation(x, "silu", at=activation)
+    return b.activation(b.group_norm(x, _GROUPS, at=norm), "silu", at=activation)
 
 
-def _resnet(b: GraphBuilder, x: Tensor, channels: int, time: Tensor | None, name: str) -> Tensor:
+def _finish(b: GraphBuilder, x: Tensor, channels: int) -> None:
+    _conv(b, _norm_act(b, x, "conv_norm_out", "conv_act"), "conv_out", channels)
+
+
+def _resnet(
+    b: GraphBuilder, x: Tensor, channels: int, name: str, time: Tensor | None = None
+) -> Tensor:
     """Two normalised 3x3 convolutions, the time embedding added between them."""
     with b.scope(name):
-        y = _norm_act(b, x, "norm1")
-        y = _conv(b, y, "conv1", channels)
+        y = _conv(b, _norm_act(b, x, "norm1"), "conv1", channels)
         if time is not None:
-            shift = b.linear(time, channels, at="time_emb_proj")
-            y = b.elementwise(y, shift, name="add")
-        y = _norm_act(b, y, "norm2")
-        y = _conv(b, y, "conv2", channels)
+            y = b.elementwise(y, b.linear(time, channels, at="time_emb_proj"), name="add")
+        y = _conv(b, _norm_act(b, y, "norm2"), "conv2", channels)
         if x.shape[1] != channels:
             x = _conv(b, x, "conv_shortcut", channels, 1)
         return b.add(y, x)
 
 
-def _transformer(w: _Writer, x: Tensor, layers: int, heads: int, name: str) -> Tensor:
+def _transformer(
+    b: GraphBuilder,
+    image: Tensor,
+    context: Tensor,
+    layers_and_heads: tuple[int, int],
+    p: LatentDiffusionParameters,
+    name: str,
+) -> Tensor:
     """Attention over the positions of a feature map, and from them to the text."""
-    b = w.b
-    residual = x
-    batch, channels, height, width = x.shape
+    layers, heads = layers_and_heads
+    batch, channels, height, width = image.shape
+    positions = (batch, height * width, channels)
+
+    def projected(x: Tensor, at: str) -> Tensor:
+        if not p.linear_projection:
+            return b.conv(x, channels, 1, bias=True, at=at)
+        return b.view(b.linear(b.view(x, *positions), channels, at=at), *image.shape)
+
     with b.scope(name):
-        x = b.group_norm(x, _GROUPS, at="norm")
-        x = _projection(w, x, "proj_in")
-        x = b.copy(x, shape=(batch, height * width, channels), name="channels_last")
+        x = projected(b.group_norm(image, _GROUPS, at="norm"), "proj_in")
+        x = b.copy(x, shape=positions, name="channels_last")
         for layer in range(layers):
             with b.scope(f"transformer_blocks.{layer}"):
-                x = _transformer_block(w, x, heads)
-        x = b.copy(x, shape=(batch, channels, height, width), name="channels_first")
-        return b.add(_projection(w, x, "proj_out"), residual)
+                x = _transformer_block(b, x, context, heads)
+        x = b.copy(x, shape=image.shape, name="channels_first")
+        return b.add(projected(x, "proj_out"), image)
 
 
-def _projection(w: _Writer, x: Tensor, name: str) -> Tensor:
-    batch, channels, height, width = x.shape
-    with w.b.scope(name):
-        if not w.p.linear_projection:
-            return w.b.conv(x, channels, 1, bias=True)
-        rows = w.b.view(x, batch, height * width, channels)
-        return w.b.view(w.b.linear(rows, channels), batch, channels, height, width)
-
-
-def _transformer_block(w: _Writer, x: Tensor, heads: int) -> Tensor:
-    b = w.b
-    for index, context in ((1, None), (2, w.context)):
+def _transformer_block(b: GraphBuilder, x: Tensor, context: Tensor, heads: int) -> Tensor:
+    for index in (1, 2):
         y = b.layer_norm(x, at=f"norm{index}")
         with b.scope(f"attn{index}"):
-            x = b.add(_attention(b, y, y if context is None else context, heads), x)
+            x = b.add(_attention(b, y, y if index == 1 else context, heads), x)
     y = b.layer_norm(x, at="norm3")
-    with b.scope("ff.net"):
-        y = _gated_feed_forward(b, y)
+    with b.scope("ff.net"):  # GEGLU: half of the projection gates the other half
+        width = x.shape[-1]
+        both = b.linear(y, 8 * width, at="0.proj")
+        half = b.part(both, *x.shape[:-1], 4 * width)
+        y = b.elementwise(half, half, name="geglu", flop_per_element=9, saves=[both])
+        y = b.linear(y, width, at="2")
     return b.add(y, x)
 
 
 def _attention(
     b: GraphBuilder, x: Tensor, context: Tensor, heads: int, *, bias: bool = False
 ) -> Tensor:
-    batch, positions, channels = x.shape
+    channels = x.shape[-1]
     projected = []
     for name, source in (("to_q", x), ("to_k", context), ("to_v", context)):
         y = b.linear(source, channels, bias=bias, at=name)
-        projected.append(b.view(y, batch, heads, source.shape[1], channels // heads))
-    y = b.attention(*projected)
-    return b.linear(b.view(y, batch, positions, channels), channels, at="to_out.0")
-
-
-def _gated_feed_forward(b: GraphBuilder, x: Tensor) -> Tensor:
-    """GEGLU: half of the projection gates the other half."""
-    width = x.shape[-1]
-    both = b.linear(x, 8 * width, at="0.proj")
-    half = b.part(both, *x.shape[:-1], 4 * width)
-    x = b.elementwise(half, half, name="geglu", flop_per_element=9, saves=[both])
-    return b.linear(x, width, at="2")
+        projected.append(b.view(y, x.shape[0], heads, source.shape[1], channels // heads))
+    return b.linear(b.view(b.attention(*projected), *x.shape), channels, at="to_out.0")
 
 
 class LatentDecoderParameters(FamilyParameters):
@@ -254,29 +222,21 @@ def write_latent_decoder(b: GraphBuilder, p: LatentDecoderParameters, shape: Pas
         x = _conv(b, x, "conv_in", p.channels[-1])
         with b.scope("mid_block"):
             x = _decoder_middle(b, x)
-        x = _decoder_levels(b, x, p.channels, p.resnets_per_level)
-        x = _norm_act(b, x, "conv_norm_out", "conv_act")
-        _conv(b, x, "conv_out", 3)
+        for step, width in enumerate(reversed(p.channels)):
+            with b.scope(f"up_blocks.{step}"):
+                for index in range(p.resnets_per_level):
+                    x = _resnet(b, x, width, f"resnets.{index}")
+                x = _upsampled(b, x) if step + 1 < len(p.channels) else x
+        _finish(b, x, 3)
 
 
 def _decoder_middle(b: GraphBuilder, x: Tensor) -> Tensor:
     """Residual block, single-head attention over all positions, residual block."""
-    channels = x.shape[1]
-    x = _resnet(b, x, channels, None, "resnets.0")
-    batch, _, height, width = x.shape
+    x = _resnet(b, x, x.shape[1], "resnets.0")
+    batch, channels, height, width = x.shape
     with b.scope("attentions.0"):
         y = b.group_norm(x, _GROUPS, at="group_norm")
         rows = b.copy(y, shape=(batch, height * width, channels), name="channels_last")
         y = _attention(b, rows, rows, 1, bias=True)
         x = b.add(b.copy(y, shape=x.shape, name="channels_first"), x)
-    return _resnet(b, x, channels, None, "resnets.1")
-
-
-def _decoder_levels(b: GraphBuilder, x: Tensor, channels: Sequence[int], resnets: int) -> Tensor:
-    for step, width in enumerate(reversed(channels)):
-        with b.scope(f"up_blocks.{step}"):
-            for index in range(resnets):
-                x = _resnet(b, x, width, None, f"resnets.{index}")
-            if step + 1 < len(channels):
-                x = _upsampled(b, x)
-    return x
+    return _resnet(b, x, channels, "resnets.1")

@@ -160,7 +160,8 @@ _PAST = {"Attention": (4, 5), "MultiHeadAttention": (6, 7), "GroupQueryAttention
 @operator("Attention MultiHeadAttention GroupQueryAttention", 4, 5, 6, 7, 8)
 def attention(step: Step, *tensors: Tensor | None) -> Any:
     """ONNX's own operator (opset 23) and those of ONNX Runtime with query, key and value apart."""
-    given, kind = [*tensors, *[None] * (9 - len(tensors))], step.node.operator
+    given: list[Any] = [*tensors, *[None] * (9 - len(tensors))]
+    kind = step.node.operator
     is_own = not step.node.domain
     if None in [x if x is None else 0 for x in given[:3]] or (kind == "Attention" and not is_own):
         raise step.refuse("takes query, key and value packed: export them apart")
@@ -222,7 +223,8 @@ def recurrent(step: Step, x: Tensor, weight: Tensor, state: Tensor, *more: Tenso
 @operator("BatchNormalization", 3, 4)
 def batch_norm(step: Step, x: Tensor, scale: Tensor, bias: Tensor, *running: Tensor) -> Tensor:
     """By running statistics, or in training by those of the batch."""
-    return functional.batch_norm(x, *running[:2], scale, bias, training=step.training)
+    mean, variance, *_ = running
+    return functional.batch_norm(x, mean, variance, scale, bias, training=step.training)
 
 
 @operator(
@@ -238,7 +240,8 @@ def row_norm(step: Step, x: Tensor, *tensors: Tensor | None) -> Any:
     if "Simplified" in kind or "RMS" in kind:
         normal = functional.rms_norm(x, shape, tensors[0] if tensors else None)
     else:
-        normal = functional.layer_norm(x, shape, *tensors[:2])
+        scale, bias = [*tensors, None, None][:2]
+        normal = functional.layer_norm(x, shape, scale, bias)
     return (normal, x, x, x) if len(step.node.outputs) > 1 else normal
 
 
