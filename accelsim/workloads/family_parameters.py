@@ -37,3 +37,29 @@ class ImageParameters(FamilyParameters):
     image_size: Count = 224
     image_channels: Count = 3
     classes: Count = 1000
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """Rows and columns of the input, in pixels."""
+        return self.image_size, self.image_size
+
+
+class RectangleParameters(FamilyParameters):
+    """Parameters of a network with a rectangular input.
+
+    Attributes:
+        image_height: Rows of the input, in pixels.
+        image_width: Columns.
+        image_channels: Channels.
+        classes: Outputs of the classifier, per position for dense predictions.
+    """
+
+    image_height: Count = 224
+    image_width: Count = 224
+    image_channels: Count = 3
+    classes: Count = 1000
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """Rows and columns of the input, in pixels."""
+        return self.image_height, self.image_width

@@ -51,8 +51,8 @@ class Sizes(NDArrayOperatorsMixin):
     def __repr__(self) -> str:
         return f"Sizes({self.values!r})"
 
-    def __array_ufunc__(self, function: np.ufunc, method: str, *operands: Any) -> Any:
-        """What numpy's functions and all operators of Python come to."""
+    def __array_ufunc__(self, function: np.ufunc, method: str, *operands: Any, **_: Any) -> Any:
+        """What all operators come to; never in place, as of plain numbers."""
         values = (x.values if isinstance(x, Sizes) else x for x in operands)
         result = getattr(function, method)(*values)
         return _agreed(result) if result.dtype == np.bool_ else Sizes(result)

@@ -269,7 +269,7 @@ def self_attention(
 
 
 def cross_attention(
-    b: GraphBuilder, x: Tensor, memory: Tensor, a: MultiHeadAttention, names: LayerNames
+    b: GraphBuilder, memory: Tensor, a: MultiHeadAttention, names: LayerNames, x: Tensor
 ) -> Tensor:
     """Attention of x (batch, len, width) to encoder states (batch, source, width).
 

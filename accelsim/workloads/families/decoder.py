@@ -31,6 +31,7 @@ from accelsim.workloads.families.transformer import (
     normalise,
     token_ids,
     transformer_layers,
+    with_positions,
 )
 from accelsim.workloads.family_parameters import Count, Depth, FamilyParameters, Natural
 from accelsim.workloads.model import PassShape, family
@@ -245,11 +246,7 @@ def _embed(b: GraphBuilder, p: DecoderParameters, batch: int, length: int) -> Te
         x = leave_split(b, x) if b.shard.vocabulary else b.part(x, batch, length, p.hidden_size)
     if p.positions != "learned":
         return x
-    with b.scope(layout.positions):
-        places = b.embedding(
-            token_ids(b, 1, length), p.max_positions + p.position_offset, p.hidden_size
-        )
-        return b.add(x, places)
+    return with_positions(b, x, p.max_positions + p.position_offset, layout.positions)
 
 
 def _layer(p: DecoderParameters, index: int) -> TransformerLayer:

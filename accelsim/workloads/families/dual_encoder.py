@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from accelsim.errors import InvalidValueError
 from accelsim.workloads.builder import GraphBuilder, Tensor
-from accelsim.workloads.families.attention_layers import MultiHeadAttention
-from accelsim.workloads.families.encoder import StackParameters
-from accelsim.workloads.families.feed_forward import FeedForward
-from accelsim.workloads.families.module_names import LAYER_NAMES
+from accelsim.workloads.families.encoder import StackParameters, encoder_layer
 from accelsim.workloads.families.transformer import (
     TransformerLayer,
     new_token_count,
     normalise,
+    patch_embeddings,
     token_ids,
     transformer_layers,
+    with_class_token,
+    with_positions,
 )
 from accelsim.workloads.family_parameters import Count, FamilyParameters
 from accelsim.workloads.model import PassShape, family
@@ -70,10 +69,7 @@ class DualEncoderParameters(FamilyParameters):
 @family("dual-encoder", DualEncoderParameters, sequence=True, image=True)
 def write_dual_encoder(b: GraphBuilder, p: DualEncoderParameters, shape: PassShape) -> None:
     """Write both encoders over a batch of images and as many texts of seq_len tokens."""
-    side = shape.image_size or p.image.image_size
-    if side < p.image.patch_size:
-        raise InvalidValueError("image_size", side, f"at least one patch of {p.image.patch_size}")
-    image = _image(b, p, shape.batch, side)
+    image = _image(b, p, shape.batch, shape.image_size or p.image.image_size)
     text = _text(b, p, shape.batch, new_token_count(b, shape, p.text.max_positions))
     b.parameters(1 if p.kind == "clip" else 2)  # scale, and SigLIP's bias
     b.matmul(text, b.part(image, image.shape[1], image.shape[0]), name="logits")
@@ -83,20 +79,13 @@ def _image(b: GraphBuilder, p: DualEncoderParameters, batch: int, side: int) -> 
     tower = p.image
     is_clip = p.kind == "clip"
     width = tower.hidden_size
-    count = (side // tower.patch_size) ** 2
     own = (tower.image_size // tower.patch_size) ** 2 + is_clip
     with b.scope("vision_model"):
-        with b.scope("embeddings.patch_embedding"):
-            pixels = b.input(batch, 3, side, side)
-            size = tower.patch_size
-            x = b.conv(pixels, width, size, stride=size, padding=0, bias=not is_clip)
-        x = b.view(x, batch, count, width)
-        if is_clip:
-            b.parameters(width)  # class token
-            count += 1
-            x = b.copy(x, b.input(batch, 1, width), shape=(batch, count, width), name="concat")
+        pixels, path = b.input(batch, 3, side, side), "embeddings.patch_embedding"
+        x = patch_embeddings(b, pixels, width, tower.patch_size, path, bias=not is_clip)
+        x = with_class_token(b, x) if is_clip else x
         b.parameters(own * width)
-        x = b.add(x, b.input(count, width), name="embeddings.position_embedding")
+        x = b.add(x, b.input(*x.shape[1:]), name="embeddings.position_embedding")
         if is_clip:
             x = normalise(b, x, "layer_norm", "pre_layrnorm")
         x = transformer_layers(b, x, [_layer(tower)] * tower.layers, "encoder.layers")
@@ -104,7 +93,7 @@ def _image(b: GraphBuilder, p: DualEncoderParameters, batch: int, side: int) -> 
             x = normalise(b, b.part(x, batch, width), "layer_norm", "post_layernorm")
         else:
             x = _pooled(b, normalise(b, x, "layer_norm", "post_layernorm"), tower)
-    return _projected(b, x, "visual_projection", p.projection_size) if is_clip else x
+    return b.linear(x, p.projection_size, bias=False, at="visual_projection") if is_clip else x
 
 
 def _pooled(b: GraphBuilder, x: Tensor, tower: ImageTower) -> Tensor:
@@ -135,31 +124,15 @@ def _text(b: GraphBuilder, p: DualEncoderParameters, batch: int, length: int) ->
         x = b.embedding(
             token_ids(b, batch, length), tower.vocab_size, width, at="embeddings.token_embedding"
         )
-        with b.scope("embeddings.position_embedding"):
-            x = b.add(x, b.embedding(token_ids(b, 1, length), tower.max_positions, width))
+        x = with_positions(b, x, tower.max_positions, "embeddings.position_embedding")
         layers = [_layer(tower, causal=is_clip)] * tower.layers
         x = transformer_layers(b, x, layers, "encoder.layers")
         x = normalise(b, x, "layer_norm", "final_layer_norm")
     x = b.part(x, batch, width)
     if is_clip:
-        return _projected(b, x, "text_projection", p.projection_size)
+        return b.linear(x, p.projection_size, bias=False, at="text_projection")
     return b.linear(x, p.image.hidden_size, at="text_model.head")
 
 
-def _projected(b: GraphBuilder, x: Tensor, path: str, width: int) -> Tensor:
-    return b.linear(x, width, bias=False, at=path)
-
-
 def _layer(p: StackParameters, *, causal: bool = False) -> TransformerLayer:
-    attention = MultiHeadAttention(
-        heads=p.heads,
-        kv_heads=p.heads,
-        head_dim=p.hidden_size // p.heads,
-        bias=True,
-        key_bias=True,
-        output_bias=True,
-        causal=causal,
-        scaled="query",
-    )
-    feed = FeedForward(p.intermediate_size, p.activation, bias=True)
-    return TransformerLayer(attention, feed, LAYER_NAMES["fairseq_mlp"])
+    return encoder_layer(p, "fairseq_mlp", norm_first=True, scaled="query", causal=causal)

@@ -10,7 +10,6 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from accelsim.errors import InvalidValueError
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.attention_layers import MultiHeadAttention
 from accelsim.workloads.families.decoder import Activation
@@ -20,9 +19,13 @@ from accelsim.workloads.families.transformer import (
     TransformerLayer,
     new_token_count,
     normalise,
+    patch_embeddings,
     token_ids,
     transformer_layers,
+    with_class_token,
+    with_positions,
 )
+from accelsim.workloads.families.vision import image_input
 from accelsim.workloads.family_parameters import (
     Count,
     Depth,
@@ -56,6 +59,7 @@ def encoder_layer(
     layout: str,
     *,
     norm_first: bool,
+    causal: bool = False,
     masked: bool = False,
     scaled: str = "scores",
     dropout: bool = False,
@@ -68,6 +72,7 @@ def encoder_layer(
         bias=True,
         key_bias=True,
         output_bias=True,
+        causal=causal,
         masked=masked,
         scaled=scaled,
         dropout=dropout,
@@ -136,9 +141,7 @@ def _embed_tokens(b: GraphBuilder, p: EncoderParameters, batch: int, length: int
     if p.type_vocab_size:
         with b.scope("token_type_embeddings"):
             x = b.add(x, b.embedding(token_ids(b, batch, length), p.type_vocab_size, width))
-    with b.scope("position_embeddings"):
-        rows = p.max_positions + p.position_offset
-        x = b.add(x, b.embedding(token_ids(b, 1, length), rows, width))
+    x = with_positions(b, x, p.max_positions + p.position_offset, "position_embeddings")
     x = b.dropout(normalise(b, x, "layer_norm", "LayerNorm"))
     if width == p.hidden_size:
         return x
@@ -186,39 +189,15 @@ def write_vision_transformer(
     """Write a vision transformer; another `image_size` interpolates the position table, which keeps
     its size.
     """
-    side = shape.image_size or p.image_size
-    if side < p.patch_size:
-        raise InvalidValueError("image_size", side, f"at least one patch of {p.patch_size}")
+    own = (p.image_size // p.patch_size) ** 2 + 1
     with b.scope("vit"):
         with b.scope("embeddings"):
-            x = _embed_patches(b, p, shape.batch, side)
+            pixels, path = image_input(b, p, shape), "patch_embeddings.projection"
+            x = patch_embeddings(b, pixels, p.hidden_size, p.patch_size, path)
+            x = with_class_token(b, x)
+            b.parameters(own * p.hidden_size)
+            x = b.add(x, b.input(*x.shape[1:]), name="position_embeddings")
         layer = encoder_layer(p, "vit", norm_first=True)
         x = transformer_layers(b, x, [layer] * p.layers, "encoder.layer")
         x = normalise(b, x, "layer_norm", "layernorm")
     b.linear(b.part(x, shape.batch, p.hidden_size), p.classes, at="classifier")
-
-
-def _embed_patches(
-    b: GraphBuilder, p: VisionTransformerParameters, batch: int, side: int
-) -> Tensor:
-    image = b.input(batch, p.image_channels, side, side)
-    patches = b.conv(
-        image,
-        p.hidden_size,
-        p.patch_size,
-        stride=p.patch_size,
-        padding=0,
-        bias=True,
-        at="patch_embeddings.projection",
-    )
-    count = (side // p.patch_size) ** 2
-    tokens = b.view(patches, batch, count, p.hidden_size)
-    b.parameters(p.hidden_size)  # class token
-    x = b.copy(
-        tokens,
-        b.input(batch, 1, p.hidden_size),
-        shape=(batch, count + 1, p.hidden_size),
-        name="concat",
-    )
-    b.parameters(((p.image_size // p.patch_size) ** 2 + 1) * p.hidden_size)
-    return b.add(x, b.input(count + 1, p.hidden_size), name="position_embeddings")

@@ -26,6 +26,7 @@ from accelsim.workloads.families.transformer import (
     normalise,
     token_ids,
     transformer_layers,
+    with_positions,
 )
 from accelsim.workloads.family_parameters import Count, Depth, FamilyParameters, Natural
 from accelsim.workloads.model import PassShape, family
@@ -191,9 +192,7 @@ def _embed(b: GraphBuilder, p: EncoderDecoderParameters, batch: int, length: int
         token_ids(b, batch, length), p.vocab_size, p.hidden_size, tied=True, at="embed_tokens"
     )
     if p.positions == "learned":
-        with b.scope("embed_positions"):
-            rows = p.max_positions + p.position_offset
-            x = b.add(x, b.embedding(token_ids(b, 1, length), rows, p.hidden_size))
+        x = with_positions(b, x, p.max_positions + p.position_offset, "embed_positions")
     if p.positions == "sinusoidal":
         x = b.add(x, b.input(length, p.hidden_size), name="positional_encoding")
     return normalise(b, x, p.norm, "layernorm_embedding") if p.embedding_norm else x

@@ -33,7 +33,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field, replace
 from functools import lru_cache
 from math import prod
@@ -43,8 +42,6 @@ from accelsim.files.datafile import data_root, read_yaml
 from accelsim.frozen import frozen
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.vision import conv_norm
-from accelsim.workloads.family_parameters import Count, FamilyParameters
-from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import OperatorKind
 
 _WORD = re.compile(
@@ -52,22 +49,6 @@ _WORD = re.compile(
     r"|(?:(linear|raise):)?((?:\d+|in)(?:\*(?:\d+|in))*))"
     r"(?:/(\d+)(?:x(\d+))?)?(?:s(\d))?([vclo]*)(?:d(\d+))?"
 )
-
-
-class RectangleParameters(FamilyParameters):
-    """Parameters of a network with a rectangular input.
-
-    Attributes:
-        image_height: Rows of the input, in pixels.
-        image_width: Columns.
-        image_channels: Channels.
-        classes: Outputs of the classifier, per position for dense predictions.
-    """
-
-    image_height: Count = 224
-    image_width: Count = 224
-    image_channels: Count = 3
-    classes: Count = 1000
 
 
 class LayerStep(NamedTuple):
@@ -122,12 +103,6 @@ def layer_steps(notation: str) -> list[LayerStep]:
     return steps
 
 
-def rectangle_input(b: GraphBuilder, p: RectangleParameters, shape: PassShape) -> Tensor:
-    """A batch of images; square where the run names a size."""
-    height, width = (shape.image_size or side for side in (p.image_height, p.image_width))
-    return b.input(shape.batch, p.image_channels, height, width)
-
-
 def layer(
     b: GraphBuilder,
     x: Tensor,
@@ -151,7 +126,7 @@ def layer(
         activation: Activation; "" for none.
         **options: Further arguments of `GraphBuilder.conv`.
     """
-    with _scope(b, name):
+    with b.scope(name):
         if norm:
             return conv_norm(b, x, channels, kernel, activation=activation, **options)
         x = b.conv(x, channels, kernel, bias=True, **options)
@@ -187,7 +162,7 @@ def chain(
         place = f"{name}{joint}{index}" if len(steps) > 1 or sequence else name
         index += 1
         if step.kind not in {"conv", "dw"}:
-            with _scope(b, place):
+            with b.scope(place):
                 x = _OTHERS[step.kind](b, x, step)
             continue
         if sequence:
@@ -208,42 +183,33 @@ def chain(
     return x
 
 
-def _scope(b: GraphBuilder, name: str) -> AbstractContextManager[None]:
-    return b.scope(name) if name else nullcontext()
-
-
 def _pool(b: GraphBuilder, x: Tensor, step: LayerStep) -> Tensor:
     mode = "max" if step.kind == "pool" else "avg"
-    sizes: dict[str, Any] = {"stride": step.stride, "padding": step.padding}
-    return b.pool(x, step.window, mode=mode, ceil="c" in step.marks, **sizes)
+    ceil = "c" in step.marks
+    return b.pool(x, step.window, stride=step.stride, padding=step.padding, mode=mode, ceil=ceil)
 
 
 def _raise(b: GraphBuilder, x: Tensor, step: LayerStep) -> Tensor:
-    doubling: dict[str, Any] = {"stride": 2, "padding": 0, "bias": True, "transposed": True}
-    return b.conv(x, step.channels(x), 2, **doubling)
+    return b.conv(x, step.channels(x), 2, stride=2, padding=0, bias=True, transposed=True)
 
 
-def _half(b: GraphBuilder, x: Tensor, step: LayerStep) -> Tensor:
-    del step
+def _half(b: GraphBuilder, x: Tensor, _: LayerStep) -> Tensor:
     batch, channels, *sides = x.shape
     return b.part(x, batch, channels // 2, *sides)
 
 
-def _fold(b: GraphBuilder, x: Tensor, step: LayerStep) -> Tensor:
-    del step
+def _fold(b: GraphBuilder, x: Tensor, _: LayerStep) -> Tensor:
     batch, channels, height, width = x.shape
     return b.copy(x, shape=(batch, 4 * channels, height // 2, width // 2), name="reorganise")
 
 
-def _spread(b: GraphBuilder, x: Tensor, step: LayerStep) -> Tensor:
-    del step
+def _spread(b: GraphBuilder, x: Tensor, _: LayerStep) -> Tensor:
     batch, channels, height, width = x.shape
     return b.copy(x, shape=(batch, channels // 4, 2 * height, 2 * width), name="depth_to_space")
 
 
-def _scaled_norm(b: GraphBuilder, x: Tensor, step: LayerStep) -> Tensor:
+def _scaled_norm(b: GraphBuilder, x: Tensor, _: LayerStep) -> Tensor:
     """L2 normalisation over channels with a learned scale."""
-    del step
     channels = x.shape[1]
     rows = x.elements // x.shape[1]
     b.parameters(channels)
@@ -372,7 +338,7 @@ class Writer:
             many = isinstance(names, list)
             x = b.concat([self._map(name, x) for name in names]) if many else self._map(names, x)
         before = x
-        with _scope(b, self._filled(step.get("scope", ""))):
+        with b.scope(self._filled(step.get("scope", ""))):
             x = self._inner(step, x)
         if "layers" in step:
             x = self._chains(self._filled(step.get("name", "")), step["layers"], x)

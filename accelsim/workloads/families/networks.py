@@ -9,24 +9,25 @@ out.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Annotated, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from accelsim.plain import Document
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.families.image_network import (
-    Backbone,
-    RectangleParameters,
-    rectangle_input,
-    write_network,
-)
+from accelsim.workloads.families.image_network import Backbone, write_network
 from accelsim.workloads.families.mobile import mobilenet_v1_maps, round_channels, scaled_sizes
 from accelsim.workloads.families.residual import named_residual_maps
 from accelsim.workloads.families.vision import classify, image_input
 from accelsim.workloads.families.yolo import yolo_sizes
-from accelsim.workloads.family_parameters import Depth, ImageParameters, Multiplier
+from accelsim.workloads.family_parameters import (
+    Depth,
+    FamilyParameters,
+    ImageParameters,
+    Multiplier,
+    RectangleParameters,
+)
 from accelsim.workloads.model import PassShape, family
 
 _BACKBONES: dict[str, Backbone] = {
@@ -36,6 +37,32 @@ _BACKBONES: dict[str, Backbone] = {
 #: Pools of GoogLeNet in torchvision, which round up, and those of the other early networks.
 _ROUNDED_POOLS: Document = {"pool": "pool/3s2vc", "late_pool": "pool/2s2vc"}
 _PADDED_POOLS: Document = {"pool": "pool/3s2", "late_pool": "pool/3s2"}
+
+
+def _network(
+    name: str,
+    parameters: type[FamilyParameters],
+    file: str,
+    values: Callable[[Any], Document],
+    *,
+    is_classifier: bool = False,
+) -> None:
+    """Register a family that a file of `workloads/networks` holds.
+
+    Args:
+        name: Name of the family.
+        parameters: Its parameters.
+        file: Stem of the file; "{p.version}" stands for a parameter.
+        values: Values of the names in braces, by the parameters.
+        is_classifier: Whether a pool and a linear layer follow.
+    """
+
+    @family(name, parameters)
+    def write(b: GraphBuilder, p: Any, shape: PassShape) -> None:
+        x = image_input(b, p, shape)
+        x = write_network(b, x, file.format(p=p), _BACKBONES, **values(p))
+        if is_classifier:
+            classify(b, x, p.classes)
 
 
 class SquareParameters(ImageParameters):
@@ -56,28 +83,23 @@ class InceptionVariantParameters(RectangleParameters):
     double_window: Literal[3, 5] = 5
 
 
-@family("googlenet", SquareParameters)
-def write_googlenet(b: GraphBuilder, p: SquareParameters, shape: PassShape) -> None:
-    """GoogLeNet, layer for layer as torchvision, whose 5x5 windows are 3x3."""
-    x = image_input(b, p, shape)
-    classify(b, write_network(b, x, "inception-v1", window=3, **_ROUNDED_POOLS), p.classes)
-
-
-@family("inception-v3", SquareParameters)
-def write_inception_v3(b: GraphBuilder, p: SquareParameters, shape: PassShape) -> None:
-    """Inception-v3, layer for layer as torchvision."""
-    classify(b, write_network(b, image_input(b, p, shape), "inception-v3"), p.classes)
-
-
-def _register_inception(network: str) -> None:
-    @family(network, InceptionVariantParameters)
-    def write(b: GraphBuilder, p: InceptionVariantParameters, shape: PassShape) -> None:
-        values: Document = {"stem": p.stem, "window": p.double_window, **_PADDED_POOLS}
-        classify(b, write_network(b, rectangle_input(b, p, shape), network, **values), p.classes)
-
-
-for _network in ("inception-v1", "inception-v2", "inception-v4", "inception-resnet-v2"):
-    _register_inception(_network)
+# As torchvision has it, whose 5x5 windows are 3x3.
+_network(
+    "googlenet",
+    SquareParameters,
+    "inception-v1",
+    lambda _: {"window": 3, **_ROUNDED_POOLS},
+    is_classifier=True,
+)
+_network("inception-v3", SquareParameters, "inception-v3", lambda _: {}, is_classifier=True)
+for _name in ("inception-v1", "inception-v2", "inception-v4", "inception-resnet-v2"):
+    _network(
+        _name,
+        InceptionVariantParameters,
+        _name,
+        lambda p: {"stem": p.stem, "window": p.double_window, **_PADDED_POOLS},
+        is_classifier=True,
+    )
 
 
 class DarknetParameters(RectangleParameters):
@@ -92,18 +114,14 @@ class DarknetParameters(RectangleParameters):
     anchors: Annotated[int, Field(ge=1, le=64)] = 3
 
 
-@family("darknet", DarknetParameters)
-def write_darknet(b: GraphBuilder, p: DarknetParameters, shape: PassShape) -> None:
-    """The whole detector."""
-    x = rectangle_input(b, p, shape)
-    outputs = p.anchors * (5 + p.classes)
-    write_network(b, x, f"darknet-{p.version}", outputs=outputs)
-
-
-@family("yolo-v3", SquareParameters)
-def write_yolo_v3(b: GraphBuilder, p: SquareParameters, shape: PassShape) -> None:
-    """YOLOv3 with three anchors per position."""
-    write_network(b, image_input(b, p, shape), "darknet-3", outputs=3 * (5 + p.classes))
+_network(
+    "darknet",
+    DarknetParameters,
+    "darknet-{p.version}",
+    lambda p: {"outputs": p.anchors * (5 + p.classes)},
+)
+# Three anchors per position.
+_network("yolo-v3", SquareParameters, "darknet-3", lambda p: {"outputs": 3 * (5 + p.classes)})
 
 
 class SsdParameters(ImageParameters):
@@ -119,19 +137,17 @@ class SsdParameters(ImageParameters):
     ]
 
 
-def _register_ssd(name: str, network: str) -> None:
-    @family(name, SsdParameters)
-    def write(b: GraphBuilder, p: SsdParameters, shape: PassShape) -> None:
-        backbones: dict[str, Backbone] = {
-            "mobilenet-v1": partial(mobilenet_v1_maps, layout="keras")
-        }
-        values: Document = {"classes": p.classes, "anchors": list(p.anchors)}
-        write_network(b, image_input(b, p, shape), network, backbones, **values)
-
-
-_register_ssd("ssd-vgg16", "ssd300-vgg-16")
-_register_ssd("ssd-mobilenet-v1", "ssd300-mobilenet-v1")
-_register_ssd("ssd-resnet34", "ssd1200-resnet-34")
+for _name, _file in (
+    ("ssd-vgg16", "ssd300-vgg-16"),
+    ("ssd-mobilenet-v1", "ssd300-mobilenet-v1"),
+    ("ssd-resnet34", "ssd1200-resnet-34"),
+):
+    _network(
+        _name,
+        SsdParameters,
+        _file,
+        lambda p: {"classes": p.classes, "anchors": list(p.anchors)},
+    )
 
 
 class EdgeClassifierParameters(RectangleParameters):
@@ -160,7 +176,7 @@ def write_edge_classifier(b: GraphBuilder, p: EdgeClassifierParameters, shape: P
     """Stem, blocks, classifier."""
     values = scaled_sizes(p.width_multiplier, p.depth_multiplier)
     values |= {"dilation": 1, "head": max(1280, round_channels(1280 * p.width_multiplier))}
-    x = rectangle_input(b, p, shape)
+    x = image_input(b, p, shape)
     network = p.network
     if network == "mobilenet-v1":
         x = mobilenet_v1_maps(b, x, p.width_multiplier)[-1]
@@ -203,23 +219,17 @@ class EdgeDetectorParameters(RectangleParameters):
     depth_multiplier: Multiplier = 1.0
 
 
-def _yolo_sizes(p: EdgeDetectorParameters) -> Document:
-    """Sizes of a YOLO; YOLOX has as many blocks in its second stage as in its third."""
-    sizes = yolo_sizes(p.width_multiplier, p.depth_multiplier)
-    return sizes | ({"n6": sizes["n9"]} if p.network == "yolo-x" else {})
+def _detector_sizes(p: EdgeDetectorParameters) -> Document:
+    """Sizes of a detector; YOLOX has as many blocks in its second stage as in its third."""
+    values = scaled_sizes() | {"dilation": 1, "classes": p.classes, **_PADDED_POOLS}
+    if not p.network.startswith("yolo"):
+        return values | {"outputs": p.classes + 4}
+    values |= yolo_sizes(p.width_multiplier, p.depth_multiplier)
+    values |= {"n6": values["n9"]} if p.network == "yolo-x" else {}
+    return values | {"outputs": 3 * (p.classes + 5)}
 
 
-@family("edge-detector", EdgeDetectorParameters)
-def write_edge_detector(b: GraphBuilder, p: EdgeDetectorParameters, shape: PassShape) -> None:
-    """Backbone and heads."""
-    values = (
-        scaled_sizes()
-        | {"dilation": 1, "classes": p.classes, "outputs": p.classes + 4}
-        | _PADDED_POOLS
-    )
-    if p.network.startswith("yolo"):
-        values |= _yolo_sizes(p) | {"outputs": 3 * (p.classes + 5)}
-    write_network(b, rectangle_input(b, p, shape), p.network, _BACKBONES, **values)
+_network("edge-detector", EdgeDetectorParameters, "{p.network}", _detector_sizes)
 
 
 class EdgeSegmenterParameters(RectangleParameters):
@@ -237,16 +247,13 @@ class EdgeSegmenterParameters(RectangleParameters):
     raised_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
 
 
-@family("edge-segmenter", EdgeSegmenterParameters)
-def write_edge_segmenter(b: GraphBuilder, p: EdgeSegmenterParameters, shape: PassShape) -> None:
-    """The whole network."""
-    values = scaled_sizes() | {
-        "dilation": 1,
-        "classes": p.classes,
-        "first_channels": 16 - p.image_channels,
-    }
+def _segmenter_sizes(p: EdgeSegmenterParameters) -> Document:
+    first = 16 - p.image_channels
+    values = scaled_sizes() | {"dilation": 1, "classes": p.classes, "first_channels": first}
     for level in range(5):
         width = p.base_channels << level
-        values[f"c{level}"] = width
-        values[f"r{level}"] = max(int(width * p.raised_fraction), 1)
-    write_network(b, rectangle_input(b, p, shape), p.network, _BACKBONES, **values)
+        values |= {f"c{level}": width, f"r{level}": max(int(width * p.raised_fraction), 1)}
+    return values
+
+
+_network("edge-segmenter", EdgeSegmenterParameters, "{p.network}", _segmenter_sizes)

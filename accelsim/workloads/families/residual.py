@@ -14,12 +14,9 @@ from typing import Any, Literal
 
 from accelsim.plain import Document
 from accelsim.workloads.builder import GraphBuilder, Tensor
-from accelsim.workloads.families.image_network import (
-    RectangleParameters,
-    rectangle_input,
-    write_network,
-)
-from accelsim.workloads.families.vision import Depths, classify
+from accelsim.workloads.families.image_network import write_network
+from accelsim.workloads.families.vision import Depths, classify, image_input
+from accelsim.workloads.family_parameters import RectangleParameters
 from accelsim.workloads.model import PassShape, family
 
 
@@ -45,7 +42,7 @@ class ResidualVariantParameters(RectangleParameters):
 @family("resnet-variant", ResidualVariantParameters)
 def write_resnet_variant(b: GraphBuilder, p: ResidualVariantParameters, shape: PassShape) -> None:
     """Stem, stages, classifier."""
-    classify(b, _maps(b, rectangle_input(b, p, shape), p)[-1], p.classes)
+    classify(b, _maps(b, image_input(b, p, shape), p)[-1], p.classes)
 
 
 def named_residual_maps(b: GraphBuilder, x: Tensor, **parameters: Any) -> list[Tensor]:
@@ -102,4 +99,4 @@ def write_sphereface(b: GraphBuilder, p: SphereFaceParameters, shape: PassShape)
     stages = list(range(len(p.depths)))
     values: Document = {"stages": stages, "widths": [64 << stage for stage in stages]}
     values |= {"depths": list(p.depths), "classes": p.classes}
-    write_network(b, rectangle_input(b, p, shape), "sphereface", **values)
+    write_network(b, image_input(b, p, shape), "sphereface", **values)

@@ -8,6 +8,7 @@ samples, 16,000 per second; its convolutions keep one frame in 320.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import model_validator
@@ -25,6 +26,7 @@ from accelsim.workloads.families.transformer import (
     normalise,
     token_ids,
     transformer_layers,
+    with_positions,
 )
 from accelsim.workloads.family_parameters import Count, Counts, Depth, FamilyParameters, Natural
 from accelsim.workloads.model import PassShape, family
@@ -76,7 +78,9 @@ def write_whisper(b: GraphBuilder, p: WhisperParameters, shape: PassShape) -> No
         lambda into, length: _encode_audio(into, p, shape.batch, length),
     )
     with b.scope("model.decoder"):
-        x = _embed_targets(b, p, shape.batch, new)
+        ids = token_ids(b, shape.batch, new)
+        x = b.embedding(ids, p.vocab_size, p.hidden_size, at="embed_tokens")
+        x = with_positions(b, x, p.target_positions, "embed_positions")
         layers = [_whisper_layer(p, decoder=True)] * p.decoder_layers
         x = transformer_layers(b, x, layers, "layers", context_len=cached, memory=memory)
         x = normalise(b, x, "layer_norm", "layer_norm")
@@ -103,22 +107,13 @@ def _encode_audio(b: GraphBuilder, p: WhisperParameters, batch: int, length: int
         return normalise(b, x, "layer_norm", "layer_norm")
 
 
-def _embed_targets(b: GraphBuilder, p: WhisperParameters, batch: int, length: int) -> Tensor:
-    x = b.embedding(token_ids(b, batch, length), p.vocab_size, p.hidden_size, at="embed_tokens")
-    with b.scope("embed_positions"):
-        return b.add(x, b.embedding(token_ids(b, 1, length), p.target_positions, p.hidden_size))
-
-
 def _whisper_layer(p: WhisperParameters, *, decoder: bool) -> TransformerLayer:
     head_dim = p.hidden_size // p.heads
-    own = MultiHeadAttention(
-        p.heads, p.heads, head_dim, bias=True, output_bias=True, causal=decoder, scaled="query"
-    )
     across = MultiHeadAttention(
         p.heads, p.heads, head_dim, bias=True, output_bias=True, scaled="query"
     )
     return TransformerLayer(
-        attention=own,
+        attention=replace(across, causal=decoder),
         feed_forward=FeedForward(p.intermediate_size, "gelu", bias=True),
         names=LAYER_NAMES["fairseq"],
         cross=across if decoder else None,

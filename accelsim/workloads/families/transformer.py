@@ -9,7 +9,7 @@ was trained so (BERT, T5, the original); current language models train without.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -95,18 +95,30 @@ def transformer_layer(
         position_bias: Additive attention scores.
     """
     names = layer.names
+
+    def norm(x: Tensor, path: str) -> Tensor:
+        return normalise(b, x, layer.norm, path, bias=layer.norm_bias)
+
+    def attend(x: Tensor) -> Tensor:
+        return _attend(b, x, layer, context_len, position_bias)
+
+    def sublayer(x: Tensor, run: Callable[[Tensor], Tensor], path: str, post_path: str) -> Tensor:
+        inner = run(norm(x, path) if layer.norm_first else x)
+        inner = b.dropout(inner) if layer.dropout else inner
+        total = b.add(x, norm(inner, post_path) if layer.post_norms else inner)
+        return total if layer.norm_first else norm(total, path)
+
+    transform = partial(_transform, b, layer)
     if layer.parallel:
-        return _parallel_layer(b, x, layer, context_len)
-    inner = _before(b, x, layer, names.attention_norm)
-    inner = _attend(b, inner, layer, context_len, position_bias)
-    x = _after(b, x, inner, layer, names.attention_norm, names.attention_post_norm)
+        shared = norm(x, names.attention_norm)
+        attended = attend(shared)
+        shared = norm(x, names.feed_forward_norm) if layer.parallel_norms else shared
+        return b.add(b.add(attended, transform(shared)), x)
+    x = sublayer(x, attend, names.attention_norm, names.attention_post_norm)
     if layer.cross is not None and memory is not None:
-        inner = cross_attention(
-            b, _before(b, x, layer, names.cross_norm), memory, layer.cross, names
-        )
-        x = _after(b, x, inner, layer, names.cross_norm, "")
-    inner = _transform(b, _before(b, x, layer, names.feed_forward_norm), layer)
-    return _after(b, x, inner, layer, names.feed_forward_norm, names.feed_forward_post_norm)
+        cross = partial(cross_attention, b, memory, layer.cross, names)
+        x = sublayer(x, cross, names.cross_norm, "")
+    return sublayer(x, transform, names.feed_forward_norm, names.feed_forward_post_norm)
 
 
 def transformer_layers(
@@ -134,32 +146,6 @@ def transformer_layers(
     return x
 
 
-def _parallel_layer(
-    b: GraphBuilder, x: Tensor, layer: TransformerLayer, context_len: int
-) -> Tensor:
-    shared = normalise(b, x, layer.norm, layer.names.attention_norm, bias=layer.norm_bias)
-    attended = _attend(b, shared, layer, context_len, None)
-    if layer.parallel_norms:
-        shared = normalise(b, x, layer.norm, layer.names.feed_forward_norm, bias=layer.norm_bias)
-    return b.add(b.add(attended, _transform(b, shared, layer)), x)
-
-
-def _before(b: GraphBuilder, x: Tensor, layer: TransformerLayer, path: str) -> Tensor:
-    return normalise(b, x, layer.norm, path, bias=layer.norm_bias) if layer.norm_first else x
-
-
-def _after(
-    b: GraphBuilder, x: Tensor, inner: Tensor, layer: TransformerLayer, path: str, post_path: str
-) -> Tensor:
-    inner = b.dropout(inner) if layer.dropout else inner
-    if layer.post_norms:
-        inner = normalise(b, inner, layer.norm, post_path, bias=layer.norm_bias)
-    total = b.add(x, inner)
-    return (
-        total if layer.norm_first else normalise(b, total, layer.norm, path, bias=layer.norm_bias)
-    )
-
-
 def _attend(
     b: GraphBuilder,
     x: Tensor,
@@ -178,7 +164,7 @@ def _attend(
     )
 
 
-def _transform(b: GraphBuilder, x: Tensor, layer: TransformerLayer) -> Tensor:
+def _transform(b: GraphBuilder, layer: TransformerLayer, x: Tensor) -> Tensor:
     if isinstance(layer.feed_forward, Mixture):
         return mixture(b, x, layer.feed_forward, layer.names)
     return feed_forward(b, x, layer.feed_forward, layer.names)
@@ -203,6 +189,35 @@ def held_vocabulary(b: GraphBuilder, size: int) -> int:
 def token_ids(b: GraphBuilder, batch: int, length: int) -> Tensor:
     """Token identifiers (batch, length), 64-bit as the tokenisers give them."""
     return b.input(batch, length, dtype=Dtype.INT64)
+
+
+def with_positions(b: GraphBuilder, x: Tensor, rows: int, path: str) -> Tensor:
+    """Hidden states x (batch, len, width) and the learned positions of a table added to them."""
+    _, length, width = x.shape
+    with b.scope(path):
+        return b.add(x, b.embedding(token_ids(b, 1, length), rows, width))
+
+
+def patch_embeddings(
+    b: GraphBuilder, pixels: Tensor, width: int, size: int, path: str, *, bias: bool = True
+) -> Tensor:
+    """Patches of images (batch, channels, height, width) as tokens (batch, patches, width).
+
+    Raises:
+        InvalidValueError: If an image is smaller than a patch.
+    """
+    if pixels.shape[-1] < size:
+        allowed = f"at least one patch of {size}"
+        raise InvalidValueError("image_size", pixels.shape[-1], allowed)
+    x = b.conv(pixels, width, size, stride=size, padding=0, bias=bias, at=path)
+    return b.view(x, x.shape[0], x.shape[2] * x.shape[3], width)
+
+
+def with_class_token(b: GraphBuilder, x: Tensor) -> Tensor:
+    """A learned token before the others."""
+    batch, count, width = x.shape
+    b.parameters(width)
+    return b.copy(x, b.input(batch, 1, width), shape=(batch, count + 1, width), name="concat")
 
 
 def new_token_count(b: GraphBuilder, shape: PassShape, limit: int = 0) -> int:

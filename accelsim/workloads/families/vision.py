@@ -12,17 +12,19 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
-from accelsim.workloads.family_parameters import Depth, ImageParameters
+from accelsim.workloads.family_parameters import Depth, ImageParameters, RectangleParameters
 from accelsim.workloads.model import PassShape, family
 
 #: Blocks of each stage.
 Depths = Annotated[tuple[Depth, ...], Field(strict=False, min_length=1, max_length=8)]
 
 
-def image_input(b: GraphBuilder, p: ImageParameters, shape: PassShape) -> Tensor:
-    """A batch of square images; the model's own size where the run names none."""
-    size = shape.image_size or p.image_size
-    return b.input(shape.batch, p.image_channels, size, size)
+def image_input(
+    b: GraphBuilder, p: ImageParameters | RectangleParameters, shape: PassShape
+) -> Tensor:
+    """A batch of images: square where the run names a size, else of the model's own."""
+    sides = (shape.image_size or side for side in p.sides)
+    return b.input(shape.batch, p.image_channels, *sides)
 
 
 def conv_norm(
