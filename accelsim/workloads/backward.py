@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from accelsim.dtype import DTYPE_BYTES
 from accelsim.frozen import frozen
 from accelsim.workloads.builder import DROPOUT
-from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, chained
 from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
 
 _K = OperatorKind
@@ -78,7 +78,8 @@ def backward_graph(forward: OperatorGraph) -> OperatorGraph:
     for kind, rows in forward.rows_by_kind():
         gradients = _BACKWARD.get(kind)
         if gradients is not None:
-            blocks += gradients(ForwardRows(forward, rows), has_input_gradient[rows])
+            of_kind = ForwardRows(forward, rows)
+            blocks += gradients(of_kind, of_kind.where(has_input_gradient[rows]))
     return rows_graph(blocks, forward.name, forward.path, forward.dtype, Phase.BACKWARD)
 
 
@@ -107,6 +108,7 @@ def rows_graph(
         for name in ("kind", "dims", "flop", "read_bytes", "write_bytes", "weight_bytes")
     }
     count = len(order)
+    offset, dependency = chained(count)
     picked = source[order].tolist()
     labels = [
         f"{names[row]}.{suffixes[place]}".lstrip(".")
@@ -119,8 +121,8 @@ def rows_graph(
         saved_bytes=np.zeros(count),
         name=tuple(labels),
         path=tuple([paths[row] for row in picked]),
-        dependency_offset=np.maximum(np.arange(count + 1, dtype=np.int64) - 1, 0),
-        dependency=np.arange(max(count - 1, 0), dtype=np.int64),
+        dependency_offset=offset,
+        dependency=dependency,
     )
 
 
@@ -210,18 +212,19 @@ class ForwardRows:
         )
 
 
-_Gradients = Callable[[ForwardRows, BoolArray], list[RowBlock]]
+#: From all rows of a kind, and those of them whose input has a gradient.
+_Gradients = Callable[[ForwardRows, ForwardRows], list[RowBlock]]
 
 
-def _matrix(forward: ForwardRows, needed: BoolArray) -> list[RowBlock]:
+def _matrix(forward: ForwardRows, data: ForwardRows) -> list[RowBlock]:
     """Weight GEMMs: dX = dY W^T (m x k over n), dW = X^T dY (n x k over m)."""
     groups, m, n, k = forward.sizes(4)
     grouped = forward.are(_K.GROUPED_GEMM)
     rows_each = np.where(grouped, -(-m // np.maximum(groups, 1)), m)
     to_weight = row_dims(groups, np.where(grouped, groups * n, n), k, rows_each)
     biased = ~grouped & (forward.weight / forward.element_bytes - n * k >= n)
-    data = forward.where(needed)
-    to_input = row_dims(groups, m, k, n)[needed]
+    to_input = data.dims.copy()
+    to_input[:, [2, 3]] = to_input[:, [3, 2]]
     return [
         data.gradient("grad_input", dims=to_input, read=data.write, weight=data.weight),
         forward.gradient("grad_weight", 1, dims=to_weight, write=_weight_gradient_bytes(forward)),
@@ -248,9 +251,8 @@ def _weight_gradient_bytes(forward: ForwardRows) -> FloatArray:
     return forward.weight * (np.maximum(width, 2.0) / width)
 
 
-def _batched(forward: ForwardRows, needed: BoolArray) -> list[RowBlock]:
+def _batched(forward: ForwardRows, _: ForwardRows) -> list[RowBlock]:
     """Activation products: one product per operand."""
-    del needed
     batch, m, n, k = forward.sizes(4)
     output = forward.write
     element = output / np.maximum(batch * m * n, 1)
@@ -264,39 +266,39 @@ def _batched(forward: ForwardRows, needed: BoolArray) -> list[RowBlock]:
     ]
 
 
-def _convolution(forward: ForwardRows, needed: BoolArray) -> list[RowBlock]:
+def _convolution(forward: ForwardRows, data: ForwardRows) -> list[RowBlock]:
     """Data and weight gradients; those of a transposed convolution are a convolution and that one's
     weight gradient.
     """
-    transposed = forward.are(_K.CONV_TRANSPOSE)
     batch, c_in, channels, groups = forward.sizes(4)
-    dims = forward.dims.copy()
-    # Input and output trade places.
-    dims[transposed, 1:3] = dims[transposed, 2:0:-1]
-    dims[transposed, 4:10] = np.roll(dims[transposed, 4:10], 3, axis=1)
     pixels = batch * forward.dims[:, 7:10].prod(axis=1)
     volume = forward.dims[:, 10:13].prod(axis=1) * c_in // np.maximum(groups, 1)
     biased = forward.weight / forward.element_bytes - channels * volume >= channels
-    data = forward.where(needed)
-    kinds = np.where(transposed[needed], _K.CONV, _K.CONV_BACKWARD_DATA)
+    kinds = np.where(data.are(_K.CONV_TRANSPOSE), _K.CONV, _K.CONV_BACKWARD_DATA)
+    to_input, to_weight = _as_convolution(data), _as_convolution(forward)
     return [
         _bias(forward.where(biased), channels[biased], pixels[biased]),
-        data.gradient(
-            "grad_input", kind=kinds, dims=dims[needed], read=data.write, weight=data.weight
-        ),
+        data.gradient("grad_input", kind=kinds, dims=to_input, read=data.write, weight=data.weight),
         forward.gradient(
             "grad_weight",
             1,
             kind=_K.CONV_BACKWARD_WEIGHT,
-            dims=dims,
+            dims=to_weight,
             write=_weight_gradient_bytes(forward),
         ),
     ]
 
 
-def _attention(forward: ForwardRows, needed: BoolArray) -> list[RowBlock]:
+def _as_convolution(forward: ForwardRows) -> IntArray:
+    """Dimensions; those of a transposed convolution with input and output in each other's place."""
+    transposed, dims = forward.are(_K.CONV_TRANSPOSE), forward.dims.copy()
+    dims[transposed, 1:3] = dims[transposed, 2:0:-1]
+    dims[transposed, 4:10] = np.roll(dims[transposed, 4:10], 3, axis=1)
+    return dims
+
+
+def _attention(forward: ForwardRows, _: ForwardRows) -> list[RowBlock]:
     """Five products for the forward's two (Dao 2022, section 3)."""
-    del needed
     read = forward.read + 2 * forward.write
     flop = 2.5 * forward.flop
     return [forward.gradient(kind=_K.ATTENTION_BACKWARD, flop=flop, read=read)]
@@ -307,8 +309,7 @@ def _same_kind(flop_ratio: float) -> _Gradients:
     the input's.
     """
 
-    def gradients(forward: ForwardRows, needed: BoolArray) -> list[RowBlock]:
-        del needed
+    def gradients(forward: ForwardRows, _: ForwardRows) -> list[RowBlock]:
         weight = forward.weight
         flop = flop_ratio * forward.flop
         return [forward.gradient(flop=flop, write=forward.read + weight, weight=weight)]
@@ -316,44 +317,29 @@ def _same_kind(flop_ratio: float) -> _Gradients:
     return gradients
 
 
-def _elementwise(forward: ForwardRows, needed: BoolArray) -> list[RowBlock]:
+def _elementwise(_: ForwardRows, data: ForwardRows) -> list[RowBlock]:
     """Sums pass gradients on; everything else is one pass over operands and gradient."""
-    is_sum = np.array(["add" in forward.graph.name[row] for row in forward.rows.tolist()], bool)
-    passes_on = is_sum & (forward.dims[:, 1] > 1)
-    is_dropped = np.array(
-        [forward.graph.name[row] == DROPOUT for row in forward.rows.tolist()], bool
-    )
-    taken = forward.where(needed & ~passes_on & ~is_dropped)
+    names = [data.graph.name[row] for row in data.rows.tolist()]
+    is_dropped = np.array([name == DROPOUT for name in names], bool)
+    is_sum = np.array(["add" in name for name in names], bool) & (data.dims[:, 1] > 1)
+    taken = data.where(~is_sum & ~is_dropped)
     dims = taken.dims.copy()
     dims[:, 1] += 1
-    dropped = forward.where(needed & is_dropped)  # reads the gradient and the mask
-    write = dropped.write
-    return [taken.gradient(dims=dims), dropped.gradient(read=dropped.read, write=write)]
+    dropped = data.where(is_dropped)  # reads the gradient and the mask
+    return [taken.gradient(dims=dims), dropped.gradient(read=dropped.read, write=dropped.write)]
 
 
-def _pooling(forward: ForwardRows, needed: BoolArray) -> list[RowBlock]:
-    taken = forward.where(needed)
-    return [taken.gradient(read=2 * taken.write)]
-
-
-def _broadcast(forward: ForwardRows, needed: BoolArray) -> list[RowBlock]:
-    taken = forward.where(needed)
-    rows, columns = taken.sizes(2)
+def _broadcast(_: ForwardRows, data: ForwardRows) -> list[RowBlock]:
+    rows, columns = data.sizes(2)
     single = np.ones_like(rows)
     dims = row_dims(rows * columns, single, single)
-    return [taken.gradient(kind=_K.ELEMENTWISE, dims=dims, read=taken.write)]
+    return [data.gradient(kind=_K.ELEMENTWISE, dims=dims, read=data.write)]
 
 
-def _copy(forward: ForwardRows, needed: BoolArray) -> list[RowBlock]:
-    taken = forward.where(needed)
-    return [taken.gradient(read=taken.write)]
-
-
-def _lookup(forward: ForwardRows, needed: BoolArray) -> list[RowBlock]:
+def _lookup(forward: ForwardRows, _: ForwardRows) -> list[RowBlock]:
     """Dense table gradient of an embedding: zero the table, add the rows. Bags keep a sparse
     gradient.
     """
-    del needed
     lookups, width, table, bags = forward.sizes(4)
     is_bag = forward.are(_K.EMBEDDING_BAG)
     written = np.where(is_bag, bags, lookups) * width
@@ -374,12 +360,7 @@ def _joined(kind: OperatorKind) -> _Gradients:
     A sum over a split layer's ranks passes its gradient on; the sum that the layer's input needs
     stands in its place.
     """
-
-    def gradients(forward: ForwardRows, needed: BoolArray) -> list[RowBlock]:
-        taken = forward.where(needed)
-        return [taken.gradient(kind=kind, read=taken.write)]
-
-    return gradients
+    return lambda _, data: [data.gradient(kind=kind, read=data.write)]
 
 
 def _accumulations(graph: OperatorGraph) -> RowBlock:
@@ -407,8 +388,8 @@ _BACKWARD: dict[OperatorKind, _Gradients] = {
     _K.MOE_ROUTING: _same_kind(1.0),
     _K.ELEMENTWISE: _elementwise,
     _K.REDUCTION: _broadcast,
-    _K.POOLING: _pooling,
-    _K.COPY: _copy,
+    _K.POOLING: lambda _, data: [data.gradient(read=2 * data.write)],
+    _K.COPY: lambda _, data: [data.gradient(read=data.write)],
     _K.EMBEDDING: _lookup,
     _K.EMBEDDING_BAG: _lookup,
     _K.ALL_REDUCE: _joined(_K.ALL_REDUCE),

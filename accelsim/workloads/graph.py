@@ -7,8 +7,8 @@ from plain JSON, so that a graph captured where torch is installed can be used w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -171,11 +171,9 @@ class OperatorGraph:
             rows: Row indices (may repeat) or a boolean mask.
         """
         index = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.int64)
-        columns = {
-            f.name: getattr(self, f.name)[index] for f in fields(self) if f.name in _ARRAY_COLUMNS
-        }
+        columns = {name: getattr(self, name)[index] for name in _ARRAY_COLUMNS}
         picked = index.tolist()
-        offset, dependency = _chain(len(picked))
+        offset, dependency = chained(len(picked))
         return OperatorGraph(
             **columns,
             name=tuple([self.name[i] for i in picked]),
@@ -196,13 +194,18 @@ class OperatorGraph:
         columns: Document = {
             "name": self.name,
             "path": self.path,
-            "kind": [OperatorKind(code).label for code in self.kind.tolist()],
-            "dtype": [Dtype(code).label for code in self.dtype.tolist()],
-            "phase": [Phase(code).label for code in self.phase.tolist()],
+            **self._labels(),
             "dimensions": [self.dimensions_of(row) for row in range(len(self))],
         }
-        columns |= {column: getattr(self, column) for column in _FLOAT_COLUMNS}
+        columns |= {column: getattr(self, column) for column in FLOAT_COLUMNS}
         return pd.DataFrame(columns)
+
+    def _labels(self) -> dict[str, list[str]]:
+        """Kind, dtype and phase of each row as words."""
+        return {
+            column: [enum(code).label for code in getattr(self, column).tolist()]
+            for column, (enum, _) in _ENUMS.items()
+        }
 
     def dimensions_of(self, row: int) -> dict[str, int]:
         """Named dimensions of one row."""
@@ -212,9 +215,7 @@ class OperatorGraph:
     def to_dict(self) -> Document:
         """Plain lists, ready for JSON; `from_dict` reads it back exactly."""
         columns = {column: getattr(self, column).tolist() for column in _ARRAY_COLUMNS}
-        columns["kind"] = [OperatorKind(code).label for code in self.kind.tolist()]
-        columns["dtype"] = [Dtype(code).label for code in self.dtype.tolist()]
-        columns["phase"] = [Phase(code).label for code in self.phase.tolist()]
+        columns |= self._labels()
         columns["dims"] = [list(self.dimensions_of(row).values()) for row in range(len(self))]
         if self.epilogue_flop is not None:
             columns["epilogue_flop"] = self.epilogue_flop.tolist()
@@ -233,45 +234,30 @@ class OperatorGraph:
         Raises:
             InvalidValueError: If a column is missing, of the wrong length, or holds a bad value.
         """
-        rows = _column(data, "kind", None)
-        count = len(rows)
-        floats = {column: _floats(data, column, count) for column in _FLOAT_COLUMNS}
-        kinds = [_code(OperatorKind, "kind", label) for label in rows]
+        count = len(_column(data, "kind", None))
+        named = "variant" if "variant" in data else "name"
+        floats = (*FLOAT_COLUMNS, *(["epilogue_flop"] if "epilogue_flop" in data else []))
+        columns: Document = {column: _floats(data, column, count) for column in floats}
+        for column, (enum, width) in _ENUMS.items():
+            codes = [_code(enum, column, label) for label in _column(data, column, count)]
+            columns[column] = np.array(codes, dtype=width)
         offset, dependency = _edges(_column(data, "dependencies", count))
         return cls(
-            kind=np.array(kinds, dtype=np.int16),
-            dims=_dims(_column(data, "dims", count), kinds),
-            dtype=np.array(
-                [_code(Dtype, "dtype", x) for x in _column(data, "dtype", count)], dtype=np.int8
-            ),
-            phase=np.array(
-                [_code(Phase, "phase", x) for x in _column(data, "phase", count)], dtype=np.int8
-            ),
-            **floats,
+            **columns,
+            dims=_dims(_column(data, "dims", count), columns["kind"].tolist()),
             name=_words(data, "name", count),
             path=_words(data, "path", count),
             dependency_offset=offset,
             dependency=dependency,
-            epilogue_flop=_floats(data, "epilogue_flop", count)
-            if "epilogue_flop" in data
-            else None,
-            variant=variant_codes(_words(data, "variant" if "variant" in data else "name", count)),
+            variant=variant_codes(_words(data, named, count)),
         )
 
 
-_ARRAY_COLUMNS = (
-    "kind",
-    "dims",
-    "dtype",
-    "phase",
-    "variant",
-    "flop",
-    "read_bytes",
-    "write_bytes",
-    "weight_bytes",
-    "saved_bytes",
-)
-_FLOAT_COLUMNS = ("flop", "read_bytes", "write_bytes", "weight_bytes", "saved_bytes")
+#: Columns of codes, what they stand for and the width they are kept in.
+_ENUMS: Mapping[str, tuple[type[OperatorKind] | type[Dtype] | type[Phase], type[np.integer[Any]]]]
+_ENUMS = {"kind": (OperatorKind, np.int16), "dtype": (Dtype, np.int8), "phase": (Phase, np.int8)}
+FLOAT_COLUMNS = ("flop", "read_bytes", "write_bytes", "weight_bytes", "saved_bytes")
+_ARRAY_COLUMNS = (*_ENUMS, "dims", "variant", *FLOAT_COLUMNS)
 
 
 def concatenate(graphs: Sequence[OperatorGraph]) -> OperatorGraph:
@@ -331,7 +317,7 @@ def compressed_rows(lists: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]
     return offset, np.array(flat, dtype=np.int64)
 
 
-def _chain(count: int) -> tuple[IntArray, IntArray]:
+def chained(count: int) -> tuple[IntArray, IntArray]:
     """Dependencies of a chain of `count` rows."""
     offset = np.maximum(np.arange(count + 1, dtype=np.int64) - 1, 0)
     return offset, np.arange(max(count - 1, 0), dtype=np.int64)
@@ -356,14 +342,10 @@ def _words(data: Values, name: str, count: int) -> tuple[str, ...]:
     return tuple(column)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def _floats(data: Values, name: str, count: int | None) -> FloatArray:
     column = _column(data, name, count)
     for value in column:
-        if not _is_number(value) or not 0 <= value < 1e30:
+        if type(value) not in {int, float} or not 0 <= value < 1e30:
             raise InvalidValueError(f"graph.{name}", value, "numbers from 0 to 1e30")
     return np.array(column, dtype=np.float64)
 
@@ -386,7 +368,7 @@ def _dims(column: list[Any], kinds: Sequence[int]) -> IntArray:
                 "graph.dims", values, f"{width} integers for {OperatorKind(kind).label}"
             )
         for value in values:
-            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**62:
+            if type(value) is not int or not 0 <= value < 2**62:
                 raise InvalidValueError("graph.dims", value, "integers from 0 to 2**62")
         dims[row, : len(values)] = values
     return dims
@@ -399,7 +381,7 @@ def _edges(column: list[Any]) -> tuple[IntArray, IntArray]:
                 "graph.dependencies", edges, "a list of row numbers per operator"
             )
         for edge in edges:
-            if not isinstance(edge, int) or isinstance(edge, bool) or not 0 <= edge < row:
+            if type(edge) is not int or not 0 <= edge < row:
                 raise InvalidValueError(
                     "graph.dependencies", edge, f"numbers of earlier rows (0 to {row - 1})"
                 )

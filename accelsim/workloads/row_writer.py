@@ -18,7 +18,7 @@ import numpy as np
 from accelsim.dtype import Dtype, Precision, StoredFormat
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
-from accelsim.workloads.graph import IntArray, OperatorGraph
+from accelsim.workloads.graph import FLOAT_COLUMNS, IntArray, OperatorGraph
 from accelsim.workloads.operator import (
     MAX_DIMENSIONS,
     PRODUCT_KINDS,
@@ -180,20 +180,14 @@ class RowWriter:
         dims = np.zeros((count, MAX_DIMENSIONS), dtype=np.int64)
         for row, entry in enumerate(self._rows):
             dims[row, : len(entry[1])] = entry[1]
-        numbers = np.array([(r[0], r[2], *r[3:]) for r in self._rows], dtype=np.float64).reshape(
-            count, 7
-        )
+        numbers = np.array([row[3:] for row in self._rows], dtype=np.float64).reshape(count, 5)
         offset, dependency = self.written().dependencies()
         return OperatorGraph(
-            kind=numbers[:, 0].astype(np.int16),
+            kind=np.array([row[0] for row in self._rows], dtype=np.int16),
             dims=dims,
-            dtype=numbers[:, 1].astype(np.int8),
+            dtype=np.array([row[2] for row in self._rows], dtype=np.int8),
             phase=np.full(count, int(self.phase), dtype=np.int8),
-            flop=numbers[:, 2].copy(),
-            read_bytes=numbers[:, 3].copy(),
-            write_bytes=numbers[:, 4].copy(),
-            weight_bytes=numbers[:, 5].copy(),
-            saved_bytes=numbers[:, 6].copy(),
+            **dict(zip(FLOAT_COLUMNS, numbers.T.copy(), strict=True)),
             name=tuple(self._names),
             path=tuple(self._paths),
             dependency_offset=offset,

@@ -7,7 +7,7 @@ Huang et al., CVPR 2017 (DenseNet).
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -33,12 +33,9 @@ def conv_norm(
     channels: int,
     kernel: int | tuple[int, int] = 3,
     *,
-    stride: int = 1,
-    padding: int | tuple[int, int] | None = None,
-    groups: int = 1,
-    dilation: int = 1,
     activation: str = "relu",
     names: tuple[str, str, str] = ("0", "1", "2"),
+    **sizes: Any,
 ) -> Tensor:
     """Convolution, batch normalisation, activation.
 
@@ -47,27 +44,12 @@ def conv_norm(
         x: Input (n, c, h, w).
         channels: Output channels.
         kernel: Window.
-        stride: Step.
-        padding: Zeros on each side; None keeps the size at stride 1.
-        groups: Channel groups.
-        dilation: Spacing of the window's taps.
         activation: Activation; "" for none.
         names: Module names of the three, under the current scope.
+        **sizes: Stride, padding, groups and dilation of `GraphBuilder.conv`.
     """
-    x = b.conv(
-        x,
-        channels,
-        kernel,
-        stride=stride,
-        padding=padding,
-        groups=groups,
-        dilation=dilation,
-        at=names[0],
-    )
-    x = b.batch_norm(x, at=names[1])
-    if not activation:
-        return x
-    return b.activation(x, activation, at=names[2])
+    x = b.batch_norm(b.conv(x, channels, kernel, at=names[0], **sizes), at=names[1])
+    return b.activation(x, activation, at=names[2]) if activation else x
 
 
 def classify(

@@ -28,6 +28,8 @@ from accelsim.workloads.operator import OperatorKind
 _ATEN = torch.ops.aten
 #: Elements of a head of which fused kernels of a GPU take multiples (cuda/attention.cu).
 _FUSED_WIDTH = 8
+#: Mask, whether weights are needed, whether they are averaged over heads.
+_DEFAULTS = (None, True, True)
 
 
 @contextmanager
@@ -56,26 +58,16 @@ def admitted() -> Iterator[None]:
 
 
 def _multi_head_attention(
-    recorder: Recorder,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    embed_dim: int,
-    num_head: int,
-    qkv_weight: Tensor,
-    qkv_bias: Tensor,
-    proj_weight: Tensor,
-    proj_bias: Tensor,
-    mask: Tensor | None = None,
-    need_weights: bool = True,
-    average_attn_weights: bool = True,
-    mask_type: int | None = None,  # noqa: ARG001
+    recorder: Recorder, query: Tensor, key: Tensor, value: Tensor, *others: Any
 ) -> tuple[Tensor, Tensor]:
     """Attention of (batch, tokens, width) over itself; the weights (batch, tokens, tokens) are
     empty unless needed.
 
-    A GPU takes its fused kernel where there is no mask and no weights are wanted.
+    A GPU takes its fused kernel where there is no mask and no weights are wanted. The other
+    arguments are those of ``torch._native_multi_head_attention``, by position.
     """
+    embed_dim, num_head, qkv_weight, qkv_bias, *projection = others[:6]
+    mask, need_weights, average_weights = (*others[6:9], *_DEFAULTS[len(others) - 6 :])[:3]
     batch, tokens, _ = query.shape
     width = embed_dim // num_head
     fused = (
@@ -87,7 +79,7 @@ def _multi_head_attention(
         )
         context = _ATEN.scaled_dot_product_attention(*(x.transpose(1, 2) for x in parts))
         merged = context.transpose(1, 2).reshape(batch, tokens, embed_dim)
-        return _linear(merged, proj_weight, proj_bias), query.new_empty(0)
+        return _linear(merged, *projection), query.new_empty(0)
     heads = _projected(query, key, value, qkv_weight)
     heads = _parted(heads, qkv_bias, num_head)
     q, k, v = heads.view(3, batch * num_head, tokens, width).unbind(0)
@@ -102,8 +94,8 @@ def _multi_head_attention(
     if not need_weights:
         scores = query.new_empty(0)
     merged = q.view(batch, num_head, tokens, width).transpose(1, 2).contiguous()
-    result = _linear(merged.view(batch, tokens, embed_dim), proj_weight, proj_bias)
-    if need_weights and average_attn_weights:
+    result = _linear(merged.view(batch, tokens, embed_dim), *projection)
+    if need_weights and average_weights:
         scores = scores.sum(1)
         scores.div_(num_head)
     return result, scores
@@ -148,49 +140,28 @@ def _masked_softmax(recorder: Recorder, scores: Tensor, mask: Tensor) -> Tensor:
 
 
 def _encoder_layer(
-    recorder: Recorder,
-    src: Tensor,
-    embed_dim: int,
-    num_heads: int,
-    qkv_weight: Tensor,
-    qkv_bias: Tensor,
-    proj_weight: Tensor,
-    proj_bias: Tensor,
-    use_gelu: bool,
-    norm_first: bool,
-    eps: float,
-    norm_weight_1: Tensor,
-    norm_bias_1: Tensor,
-    norm_weight_2: Tensor,
-    norm_bias_2: Tensor,
-    ffn_weight_1: Tensor,
-    ffn_bias_1: Tensor,
-    ffn_weight_2: Tensor,
-    ffn_bias_2: Tensor,
-    mask: Tensor | None = None,
-    mask_type: int | None = None,  # noqa: ARG001
+    recorder: Recorder, src: Tensor, embed_dim: int, num_heads: int, *others: Any
 ) -> Tensor:
-    """An encoder layer over (batch, tokens, width)."""
+    """An encoder layer over (batch, tokens, width); the other arguments are those of
+    ``torch._transformer_encoder_layer_fwd``, by position.
+    """
+    attention, (use_gelu, norm_first, eps), weights = others[:4], others[4:7], others[7:15]
+    mask = others[15] if len(others) > 15 else None
 
-    def norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return _ATEN.native_layer_norm(x, [embed_dim], weight, bias, eps)[0]
+    def norm(x: Tensor, first: int) -> Tensor:
+        return _ATEN.native_layer_norm(x, [embed_dim], *weights[first : first + 2], eps)[0]
 
-    x = norm(src, norm_weight_1, norm_bias_1) if norm_first else src
-    weights = (qkv_weight, qkv_bias, proj_weight, proj_bias)
-    x = _multi_head_attention(
-        recorder, x, x, x, embed_dim, num_heads, *weights, mask, need_weights=False
-    )[0]
+    x = norm(src, 0) if norm_first else src
+    sizes = (embed_dim, num_heads)
+    x = _multi_head_attention(recorder, x, x, x, *sizes, *attention, mask, False)[0]
     x.add_(src)
-    if not norm_first:
-        x = norm(x, norm_weight_1, norm_bias_1)
-    before = x
-    if norm_first:
-        x = norm(x, norm_weight_2, norm_bias_2)
-    x = _linear(x, ffn_weight_1, ffn_bias_1)
+    before = x if norm_first else norm(x, 0)
+    x = norm(x, 2) if norm_first else before
+    x = _linear(x, *weights[4:6])
     (_ATEN.gelu_ if use_gelu else _ATEN.relu_)(x)
-    x = _linear(x, ffn_weight_2, ffn_bias_2)
+    x = _linear(x, *weights[6:8])
     x.add_(before)
-    return x if norm_first else norm(x, norm_weight_2, norm_bias_2)
+    return x if norm_first else norm(x, 2)
 
 
 REPLACED["_native_multi_head_attention"] = _multi_head_attention

@@ -43,6 +43,8 @@ _RECURRENT = {
 }
 
 
+#: Positional arguments of ``scaled_dot_product_attention``.
+_ATTENTION_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 #: Functions of ``torch.nn.functional`` stood in for.
 _STAND_INS = ("scaled_dot_product_attention", "dropout", "rms_norm", "linear")
 
@@ -103,9 +105,16 @@ class Interceptor(TorchFunctionMode):  # type: ignore[misc]
         recorder, name = self._recorder, getattr(func, "__name__", "")
         packet = torch.ops.aten.scaled_dot_product_attention
         if func in (self._originals["scaled_dot_product_attention"], packet, packet.default):
-            whole = self._fused_always or _is_flash(*args, **keywords)
+            given = dict(zip(_ATTENTION_ARGUMENTS, args, strict=False)) | keywords
+            tensors, mask = (
+                [given[name] for name in _ATTENTION_ARGUMENTS[:3]],
+                given.get("attn_mask"),
+            )
+            dropped, grouped = given.get("dropout_p", 0.0), bool(given.get("enable_gqa"))
+            whole = self._fused_always or _is_flash(tensors, mask, dropped, enable_gqa=grouped)
             if self._fused_attention and whole:
-                return _attention(recorder, *args, **keywords)
+                causal = bool(given.get("is_causal"))
+                return _attention(recorder, tensors, mask, is_causal=causal)
         elif func is self._originals["dropout"]:
             return _dropout(*args, **keywords)
         elif func is self._originals["rms_norm"]:
@@ -155,15 +164,7 @@ def _dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = F
 
 
 def _is_flash(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    tensors: Sequence[Tensor], mask: Tensor | None, dropout_p: float, *, enable_gqa: bool
 ) -> bool:
     """Whether a CPU's fused kernel takes the call (ATen sdp_utils_cpp.cpp); others are products and
     a softmax.
@@ -171,37 +172,24 @@ def _is_flash(
     Tensors are (batch, heads, tokens, width), of one width and each token's together; nothing is
     dropped, and no gradient of the mask is asked for.
     """
-    del is_causal, scale
-    tensors = (query, key, value)
     alike = len({(x.shape[0], 0 if enable_gqa else x.shape[1], x.shape[-1]) for x in tensors}) == 1
     formed = all(x.dim() == 4 and x.stride(-1) == 1 for x in tensors)
-    maskable = attn_mask is None or (attn_mask.dim() in {2, 4} and not attn_mask.requires_grad)
+    maskable = mask is None or (mask.dim() in {2, 4} and not mask.requires_grad)
     return not dropout_p and formed and alike and maskable
 
 
 def _attention(
-    recorder: Recorder,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    recorder: Recorder, tensors: Sequence[Tensor], mask: Tensor | None, *, is_causal: bool
 ) -> Tensor:
     """``scaled_dot_product_attention`` as one row; dropout inside the fused kernel costs no row."""
-    del dropout_p, scale, enable_gqa
-    query, key, value = (recorder.to_meta(x) for x in (query, key, value))
+    query, key, value = (recorder.to_meta(x) for x in tensors)
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
+        shapes = "{}, {} and {}".format(*(tuple(x.shape) for x in (query, key, value)))
         raise CaptureError(
-            f"scaled_dot_product_attention in {recorder.path!r}: shapes {tuple(query.shape)}, "
-            f"{tuple(key.shape)} and "
-            f"{tuple(value.shape)} do not match."
+            f"scaled_dot_product_attention in {recorder.path!r}: shapes {shapes} do not match."
         )
-    mask = () if attn_mask is None else _operands(recorder, recorder.to_meta(attn_mask))
-    layer = _Attention(recorder, mask, bool(is_causal), _differentiable(query, key, value))
+    masks = () if mask is None else _operands(recorder, recorder.to_meta(mask))
+    layer = _Attention(recorder, masks, is_causal, _differentiable(query, key, value))
     return _Whole.apply(layer, query, key, value)
 
 

@@ -5,22 +5,14 @@ native/RNN.cpp).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch.nn import functional
 
 
 def stepped(
-    name: str,
-    x: torch.Tensor,
-    hx: torch.Tensor,
-    params: Sequence[torch.Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
+    name: str, x: torch.Tensor, hx: torch.Tensor, params: Sequence[torch.Tensor], *options: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What ``torch.rnn_tanh`` and ``torch.rnn_relu`` compute, of a sequence that is not packed.
 
@@ -30,16 +22,14 @@ def stepped(
         hx: First states, shape (layers x directions, batch, hidden).
         params: Weights of inputs and states, and their biases, layer by layer, direction by
             direction.
-        has_biases: Whether there are biases.
-        num_layers: Layers.
-        dropout: Share dropped between layers in training.
-        train: Whether it trains.
-        bidirectional: Whether each layer goes backwards too.
-        batch_first: Which axis of `x` comes first.
+        *options: Whether there are biases, number of layers, share dropped between layers in
+            training, whether it trains, whether each layer goes backwards too, and whether the
+            batch comes first in `x`.
 
     Returns:
         Outputs, as `x` with hidden x directions features, and last states, as `hx`.
     """
+    has_biases, num_layers, dropout, train, bidirectional, batch_first = options
     activation = torch.tanh if name == "rnn_tanh" else torch.relu
     directions, each = 2 if bidirectional else 1, 4 if has_biases else 2
     if batch_first:
@@ -53,8 +43,8 @@ def stepped(
             inputs = functional.linear(x, w_ih, b_ih).unbind(0)
             state, states = hx[len(last)], []
             order = -1 if way else 1
-            for one in inputs[::order]:
-                state = activation(functional.linear(state, w_hh, b_hh).add_(one))
+            for step in inputs[::order]:
+                state = activation(functional.linear(state, w_hh, b_hh).add_(step))
                 states.append(state)
             last.append(state)
             outputs.append(torch.stack(states[::order]))
