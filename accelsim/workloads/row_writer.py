@@ -18,6 +18,7 @@ import numpy as np
 from accelsim.dtype import Dtype, Precision, StoredFormat
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
+from accelsim.plain import Document
 from accelsim.workloads.graph import FLOAT_COLUMNS, IntArray, OperatorGraph
 from accelsim.workloads.operator import (
     MAX_DIMENSIONS,
@@ -181,13 +182,14 @@ class RowWriter:
         for row, entry in enumerate(self._rows):
             dims[row, : len(entry[1])] = entry[1]
         numbers = np.array([row[3:] for row in self._rows], dtype=np.float64).reshape(count, 5)
+        moved: Document = dict(zip(FLOAT_COLUMNS, numbers.T.copy(), strict=True))
         offset, dependency = self.written().dependencies()
         return OperatorGraph(
             kind=np.array([row[0] for row in self._rows], dtype=np.int16),
             dims=dims,
             dtype=np.array([row[2] for row in self._rows], dtype=np.int8),
             phase=np.full(count, int(self.phase), dtype=np.int8),
-            **dict(zip(FLOAT_COLUMNS, numbers.T.copy(), strict=True)),
+            **moved,
             name=tuple(self._names),
             path=tuple(self._paths),
             dependency_offset=offset,

@@ -21,26 +21,21 @@ _FAMILIES = {
     "decoder": "decoder",
     "diffusion": "latent-decoder latent-diffusion",
     "dual_encoder": "dual-encoder",
-    "encoder": "encoder vision-transformer",
+    "encoder": "encoder modern-encoder vision-transformer",
     "encoder_decoder": "encoder-decoder",
-    "feature_pyramid": "retinanet",
     "layer_stack": "layers",
     "mobile": "efficientnet mobilenet-v1 mobilenet-v2 mobilenet-v3",
-    "modern_encoder": "modern-encoder",
     "networks": """darknet edge-classifier edge-detector edge-segmenter googlenet
-        inception-resnet-v2 inception-v1 inception-v2 inception-v3 inception-v4
-        ssd-mobilenet-v1 ssd-resnet34 ssd-vgg16 yolo-v3""",
+        inception-resnet-v2 inception-v1 inception-v2 inception-v3 inception-v4 resnet-variant
+        sphereface ssd-mobilenet-v1 ssd-resnet34 ssd-vgg16 yolo-v3 yolo-v8""",
     "recommender": "collaborative-filtering dlrm",
     "recurrent": "recurrent recurrent-translator speech-transducer",
-    "residual": "resnet-variant sphereface",
-    "segmentation": "unet",
+    "segmentation": "unet volumetric-unet",
     "speech": "wav2vec2 whisper",
     "state_space": "state-space",
     "text": "mean-embedding text-cnn",
     "trees": "boosted-trees",
-    "vision": "densenet resnet",
-    "volumetric": "volumetric-unet",
-    "yolo": "yolo-v8",
+    "vision": "densenet resnet retinanet",
 }
 #: Module that registers each family.
 FAMILY_MODULES: Mapping[str, str] = {

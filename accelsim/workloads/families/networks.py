@@ -1,26 +1,32 @@
 """Image networks that files of `workloads/networks` hold in layer notation (see `image_network`).
 
-Darknet detectors (YOLOv2 to v4), Inception networks, single-shot detectors, and the classifiers,
-detectors and dense prediction networks of accelerators' model zoos. Detectors end at the raw
-predictions, class scores and box offsets: choosing boxes is no matrix arithmetic and its cost
-depends on the picture. Auxiliary classifiers only exist while training from scratch and are left
-out.
+Darknet detectors (YOLOv2 to v4), YOLOv8, Inception networks, single-shot detectors, and the
+classifiers, detectors and dense prediction networks of accelerators' model zoos. Detectors end at
+the raw predictions, class scores and box offsets: choosing boxes is no matrix arithmetic and its
+cost depends on the picture. Auxiliary classifiers only exist while training from scratch and are
+left out.
+
+Residual networks as frameworks other than torchvision build them: He et al., CVPR 2016: the
+original strides in a block's first 1x1 convolution (Caffe, Keras); TensorFlow-Slim strides in the
+3x3 convolution of a stage's *last* block, which shrinks maps earlier; version 2 (ECCV 2016)
+normalises before each convolution. Liu et al., CVPR 2017 (SphereFace): plain residual pairs behind
+a striding convolution per stage. YOLOv8 is that of the Ultralytics release (yolov8.yaml).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from math import prod
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from accelsim.plain import Document
-from accelsim.workloads.builder import GraphBuilder
+from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.image_network import Backbone, write_network
 from accelsim.workloads.families.mobile import mobilenet_v1_maps, round_channels, scaled_sizes
-from accelsim.workloads.families.residual import named_residual_maps
-from accelsim.workloads.families.vision import classify, image_input
-from accelsim.workloads.families.yolo import yolo_sizes
+from accelsim.workloads.families.vision import Depths, classify, image_input
 from accelsim.workloads.family_parameters import (
     Depth,
     FamilyParameters,
@@ -29,6 +35,147 @@ from accelsim.workloads.family_parameters import (
     RectangleParameters,
 )
 from accelsim.workloads.model import PassShape, family
+
+
+class ResidualVariantParameters(RectangleParameters):
+    """A residual network.
+
+    Attributes:
+        block: "basic" (two 3x3) or "bottleneck" (1x1, 3x3, 1x1).
+        depths: Blocks per stage.
+        stride_in: Convolution of a bottleneck that strides: its "first" or its "middle" one.
+        stride_last_block: Whether a stage strides in its last block (TensorFlow-Slim) rather than
+            its first.
+        preactivation: Version 2 of the network.
+    """
+
+    block: Literal["basic", "bottleneck"]
+    depths: Depths
+    stride_in: Literal["first", "middle"] = "first"
+    stride_last_block: bool = False
+    preactivation: bool = False
+
+
+@family("resnet-variant", ResidualVariantParameters)
+def write_resnet_variant(b: GraphBuilder, p: ResidualVariantParameters, shape: PassShape) -> None:
+    """Stem, stages, classifier."""
+    classify(b, _maps(b, image_input(b, p, shape), p)[-1], p.classes)
+
+
+def named_residual_maps(b: GraphBuilder, x: Tensor, **parameters: Any) -> list[Tensor]:
+    """Each stage's output, of the parameters as a file gives them."""
+    return _maps(b, x, ResidualVariantParameters(**parameters))
+
+
+def _maps(b: GraphBuilder, x: Tensor, p: ResidualVariantParameters) -> list[Tensor]:
+    """Stem and stages; returns each stage's output."""
+    numbers = [(stage, index) for stage, depth in enumerate(p.depths) for index in range(depth)]
+    stages = [stage for stage, _ in numbers]
+    strides = [1 + after - before for before, after in pairwise([0, *stages])]
+    if p.stride_last_block:
+        strides = [*strides[1:], 1]
+    expansion = 4 if p.block == "bottleneck" else 1
+    outs = [64 * expansion << stage for stage in stages]
+    maps: dict[str, Tensor] = {}
+    values: Document = {
+        "block": p.block if p.block == "basic" else f"bottleneck-{p.stride_in}",
+        "places": [f"layer{stage + 1}.{index}" for stage, index in numbers],
+        "stages": stages,
+        "widths": [64 << stage for stage in stages],
+        "outs": outs,
+        "strides": strides,
+        "shortcuts": _shortcuts(outs, strides),
+        "after_sum": ["bn"] if p.preactivation else [],
+    }
+    write_network(b, x, "residual", maps=maps, **values)
+    return [maps[f"map{stage}"] for stage in range(len(p.depths))]
+
+
+def _shortcuts(outs: Sequence[int], strides: Sequence[int]) -> list[list[str]]:
+    """The layer, if any, that brings each block's input to the size of its output."""
+    found = []
+    for (before, out), stride in zip(pairwise([64, *outs]), strides, strict=True):
+        word = f"{out}s{stride}l" if out != before else "pool/1s2"
+        found.append([word] if out != before or stride > 1 else [])
+    return found
+
+
+class SphereFaceParameters(RectangleParameters):
+    """A face embedding network; `classes` is the width of the embedding.
+
+    Attributes:
+        depths: Residual pairs per stage.
+    """
+
+    depths: Depths
+
+
+@family("sphereface", SphereFaceParameters)
+def write_sphereface(b: GraphBuilder, p: SphereFaceParameters, shape: PassShape) -> None:
+    """Stages, then a linear embedding."""
+    stages = list(range(len(p.depths)))
+    values: Document = {"stages": stages, "widths": [64 << stage for stage in stages]}
+    values |= {"depths": list(p.depths), "classes": p.classes}
+    write_network(b, image_input(b, p, shape), "sphereface", **values)
+
+
+class YoloV8Parameters(ImageParameters):
+    """YOLOv8.
+
+    Attributes:
+        depth_multiplier: Scale of block repeats.
+        width_multiplier: Scale of channel counts.
+        max_channels: Limit of channels before scaling.
+    """
+
+    depth_multiplier: Multiplier
+    width_multiplier: Multiplier
+    max_channels: Annotated[int, Field(ge=64, le=4096)] = 1024
+
+
+#: Bins of the distribution each box side is predicted as.
+_BINS = 16
+
+
+def yolo_sizes(width: float, depth: float, max_channels: int = 1024) -> Document:
+    """Scaled channels c64, c128, ..., multiples of 8, and repeats n3, n6, n9 of a YOLO's blocks.
+
+    Args:
+        width: Scale of channel counts.
+        depth: Scale of block repeats.
+        max_channels: Limit of channels before scaling.
+    """
+    sizes: Document = {
+        f"c{base}": -int(-min(base, max_channels) * width // 8) * 8
+        for base in (64, 128, 256, 384, 512, 768, 1024)
+    }
+    return sizes | {f"n{base}": max(1, round(base * depth)) for base in (3, 6, 9)}
+
+
+@family("yolo-v8", YoloV8Parameters)
+def write_yolo_v8(b: GraphBuilder, p: YoloV8Parameters, shape: PassShape) -> None:
+    """Backbone, two-way feature pyramid, decoupled heads."""
+    values = yolo_sizes(p.width_multiplier, p.depth_multiplier, p.max_channels)
+    first = values["c256"]
+    for base in (3, 6):
+        blocks = (f"y{index}" for index in range(values[f"n{base}"]))
+        values[f"parts{base}"] = ["half", "half", *blocks]
+    values |= {
+        "pooled": values["c1024"] // 2,
+        "classes": p.classes,
+        "box_width": max(16, first // 4, 4 * _BINS),
+        "class_width": max(first, min(p.classes, 100)),
+    }
+    maps: dict[str, Tensor] = {}
+    write_network(b, image_input(b, p, shape), "yolo-v8", maps=maps, **values)
+    levels = [maps[f"level{index}"] for index in range(3)]
+    boxes = sum(prod(x.shape[2:]) for x in levels)
+    with b.scope(
+        "model.22.dfl"
+    ):  # expectation over the bins: softmax, then a fixed 1x1 convolution
+        x = b.softmax(b.part(levels[0], shape.batch, 4 * boxes, _BINS))
+        b.conv(b.view(x, shape.batch, _BINS, 4, boxes), 1, 1)
+
 
 _BACKBONES: dict[str, Backbone] = {
     "mobilenet-v1": mobilenet_v1_maps,
