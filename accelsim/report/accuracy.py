@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from accelsim.plain import Document, Values
+from accelsim.report.formats import grouped
 from accelsim.report.listing import Listing
 
 #: Columns of a score row.
@@ -90,29 +92,22 @@ def accuracy_view(
         groups: Whether every group is shown.
     """
     rows = score_rows(report, device)
-    parts: list[RenderableType] = []
-    if groups or device is not None:
-        for name in dict.fromkeys(row["suite"] for row in rows):
-            own = [row for row in rows if row["suite"] == name]
-            parts += [Text(name, style="bold cyan"), _group_table(own), Text("")]
-    totals = [row for row in rows if not row["group"]]
-    stacks = report["suites"].get("published", {}).get("stacks") if device is None else None
-    if stacks:
-        parts += [_stack_table(stacks), Text("")]
-    if totals:
-        parts.append(_suite_table(totals))
-    elif parts:
-        parts.pop()  # the blank line after the last suite
-    refused = _refused(report) if device is None else []
-    if refused:
-        parts += [
-            Text(""),
-            Listing.of("refused in | >rows | ~why", refused),
-        ]
-    skipped = [(name, reason) for name, reason in report.get("skipped", {}).items()]
-    if skipped:
-        parts += [Text(""), Listing.of("not scored | ~why", skipped)]
-    return Group(*parts)
+    suites = report["suites"] if device is None else {}
+    tables = (
+        _stack_table(suites.get("published", {}).get("stacks", ())),
+        _suite_table([row for row in rows if not row["group"]]),
+        Listing.of("refused in | >rows | ~why", _refused(suites)),
+        Listing.of("not scored | ~why", list(report.get("skipped", {}).items())),
+    )
+    blocks = _suite_blocks(rows) if groups or device is not None else []
+    blocks += [[table] for table in tables if table.rows]
+    return Group(*[part for block in blocks for part in (Text(""), *block)][1:])
+
+
+def _suite_blocks(rows: Sequence[Document]) -> list[list[RenderableType]]:
+    """The groups of each suite."""
+    suites = grouped(rows, itemgetter("suite")).items()
+    return [[Text(name, style="bold cyan"), _group_table(own)] for name, own in suites]
 
 
 def _stack_table(stacks: Sequence[Values]) -> Listing:
@@ -143,11 +138,10 @@ _STACK_FIELDS = (
 )
 
 
-def _refused(report: Values) -> list[tuple[str, str, str]]:
-    suites = report["suites"].items()
+def _refused(suites: Values) -> list[tuple[str, str, str]]:
     return [
         (name, f"{count:,}", reason)
-        for name, suite in suites
+        for name, suite in suites.items()
         for reason, count in suite["refused"].items()
     ]
 

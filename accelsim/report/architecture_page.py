@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final
 
+from accelsim.plain import Document
+from accelsim.report.formats import grouped
 from accelsim.report.page import Cell, DataTable, Page, Section, axis, cell, figure, label
-from accelsim.report.parts import COLOURS, bars, cut, joules, mapping_section
+from accelsim.report.parts import COLOURS, bars, cut, joules, left_out, mapping_section
 from accelsim.report.quantity import UNKNOWN, amount, decimal, duration, percent
 
 Row = Mapping[str, Any]
@@ -79,26 +82,10 @@ def _pareto(points: Sequence[Row], front: Sequence[Row]) -> Section:
     """Latency against energy; a colour for each dataflow, the front in full marks."""
     beaten = [point for point in points if not point["is_pareto"]]
     shown = [*beaten[:: len(beaten) // _MOST_POINTS + 1], *front]
-    flows = list(dict.fromkeys(str(point["dataflow"]) for point in points))
+    flows = dict.fromkeys(point["dataflow"] for point in points)
+    drawn = grouped(shown, itemgetter("dataflow"))
     traces = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": label(flow),
-            "x": [point["latency_s"] for point in shown if point["dataflow"] == flow],
-            "y": [point["energy_j"] for point in shown if point["dataflow"] == flow],
-            "text": [label(_name(point)) for point in shown if point["dataflow"] == flow],
-            "hovertemplate": "%{text}<br>%{x:.3s}s, %{y:.3s}J<extra></extra>",
-            "marker": {
-                "size": 10,
-                "color": COLOURS[place % len(COLOURS)],
-                "symbol": [
-                    "circle" if point["is_pareto"] else "circle-open"
-                    for point in shown
-                    if point["dataflow"] == flow
-                ],
-            },
-        }
+        _marks(str(flow), drawn.get(flow, ()), COLOURS[place % len(COLOURS)])
         for place, flow in enumerate(flows)
     ]
     layout = {
@@ -119,10 +106,24 @@ def _pareto(points: Sequence[Row], front: Sequence[Row]) -> Section:
     ]
     names = ("design", ">latency", ">energy", ">area", ">used", ">stalls", "on the front")
     text = "Full marks: no other design is better in all objectives."
-    left = len(beaten) + len(front) - len(shown)
-    text += f" {left:,} that are beaten not drawn." if left else ""
+    text += left_out(len(beaten) + len(front) - len(shown), "that are beaten not drawn")
     table = DataTable(names, cut(rows))
     return Section("pareto", "Latency against energy", table, text, figure(traces, **layout))
+
+
+def _marks(name: str, points: Sequence[Row], colour: str) -> Document:
+    """Designs of one dataflow; full marks on the front."""
+    symbols = ["circle" if point["is_pareto"] else "circle-open" for point in points]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": label(name),
+        "x": [point["latency_s"] for point in points],
+        "y": [point["energy_j"] for point in points],
+        "text": [label(_name(point)) for point in points],
+        "hovertemplate": "%{text}<br>%{x:.3s}s, %{y:.3s}J<extra></extra>",
+        "marker": {"size": 10, "color": colour, "symbol": symbols},
+    }
 
 
 def _parts(front: Sequence[Row], ending: str, name: str, title: str, unit: str) -> Section:

@@ -18,6 +18,7 @@ import numpy as np
 from accelsim.economics.result import HOURS_PER_YEAR
 from accelsim.frozen import frozen
 from accelsim.report.page import DataTable, Section, axis, cell, figure, label
+from accelsim.report.parts import left_out
 from accelsim.report.quantity import number, percent, usd, whole
 
 _HOURS_PER_MONTH = HOURS_PER_YEAR / 12
@@ -105,19 +106,8 @@ def calculator_section(
     ordered = sorted(options, key=lambda one: load_cost(one, *asked).usd_per_month)
     shown = ordered[:_MOST_OPTIONS]
     loads = load_per_s * np.logspace(-_DECADES, _DECADES, _LOADS)
-    lines = [
-        [load_cost(one, load, utilisation_fraction).usd_per_month for load in loads.tolist()]
-        for one in shown
-    ]
-    traces: list[dict[str, Any]] = [
-        {"type": "scatter", "mode": "lines", "name": label(one.name), "x": loads.tolist(), "y": y}
-        for one, y in zip(shown, lines, strict=True)
-    ]
-    ends = [min(map(min, lines)), max(map(max, lines))]
-    now = {"type": "scatter", "mode": "lines", "name": "load", "x": [load_per_s] * 2, "y": ends}
-    traces.append(now | {"line": {"dash": "dot", "color": "#7f8a94"}, "hoverinfo": "skip"})
     drawn = figure(
-        traces,
+        _cost_lines(shown, loads.tolist(), *asked),
         height=_HEIGHT + _LEGEND_HEIGHT * len(shown),
         xaxis=axis(f"{unit} per second", type="log", exponentformat="SI"),
         yaxis=axis("USD a month", type="log"),
@@ -143,10 +133,28 @@ def calculator_section(
         _cells(one, load_cost(one, *asked), ranges.get(one.name), is_first=place == 0)
         for place, one in enumerate(shown)
     ]
-    left = len(options) - len(shown)
-    said = text + (f" {left} dearer options are left out." if left else "")
+    said = text + left_out(len(options) - len(shown), "dearer options are left out")
     title = "Cost of a load, break-even and headroom"
     return Section(name, title, DataTable(titles, rows), said, drawn, data)
+
+
+def _cost_lines(
+    options: Sequence[LoadOption], loads: list[float], load_per_s: float, utilisation: float
+) -> list[dict[str, Any]]:
+    """A line of USD a month over the load for each option, and the load the page starts with."""
+    line = {"type": "scatter", "mode": "lines"}
+    costs = [
+        [load_cost(option, load, utilisation).usd_per_month for load in loads] for option in options
+    ]
+    ends = [min(map(min, costs)), max(map(max, costs))]
+    now = {"name": "load", "x": [load_per_s] * 2, "y": ends, "hoverinfo": "skip"}
+    return [
+        *(
+            line | {"name": label(option.name), "x": loads, "y": cost}
+            for option, cost in zip(options, costs, strict=True)
+        ),
+        line | now | {"line": {"dash": "dot", "color": "#7f8a94"}},
+    ]
 
 
 def cheapest_range(

@@ -5,7 +5,7 @@ decision, and where the load goes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from accelsim.plain import Document, Values
 from accelsim.report.calculator import LoadOption, calculator_section
@@ -94,17 +94,8 @@ def _fleets(document: Values, fleets: Sequence[Values]) -> Section:
         ],
         "marker": {"size": 12, "color": [COLOURS[1], *[COLOURS[0]] * (len(fleets) - 1)]},
     }
-    dash = {"type": "scatter", "mode": "lines", "line": {"dash": "dash", "color": COLOURS[6]}}
-    lines = []
-    if limits.get("slo_probability") is not None:
-        level = 100 * limits["slo_probability"]
-        line = {"name": "certainty asked for", "x": [min(costs), max(costs)], "y": [level, level]}
-        lines.append(dash | line)
-    if limits.get("budget_usd_per_month") is not None:
-        budget = limits["budget_usd_per_month"]
-        lines.append(dash | {"name": "budget", "x": [budget] * 2, "y": [min(sure), 100]})
     drawn = figure(
-        [points, *lines],
+        [points, *_limit_lines(limits, [min(costs), max(costs)], min(sure))],
         xaxis=axis("USD a month"),
         yaxis=axis("draws in which the latency holds, %"),
     )
@@ -114,6 +105,16 @@ def _fleets(document: Values, fleets: Sequence[Values]) -> Section:
     )
     text = "The first is recommended; the others are the best without the devices before them."
     return Section("fleets", "Fleets", DataTable(titles, rows), text, drawn)
+
+
+def _limit_lines(limits: Values, costs: list[float], least_sure: float) -> Iterator[Document]:
+    """The certainty asked for and the budget, across what is drawn."""
+    dash = {"type": "scatter", "mode": "lines", "line": {"dash": "dash", "color": COLOURS[6]}}
+    certainty, budget = (limits.get(name) for name in ("slo_probability", "budget_usd_per_month"))
+    if certainty is not None:
+        yield dash | {"name": "certainty asked for", "x": costs, "y": [100 * certainty] * 2}
+    if budget is not None:
+        yield dash | {"name": "budget", "x": [budget] * 2, "y": [least_sure, 100]}
 
 
 def _break_even(document: Values, fleets: Sequence[Values]) -> list[Section]:

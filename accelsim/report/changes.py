@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from accelsim.frozen import frozen
@@ -65,16 +65,8 @@ def changes_section(
         drawn: What the bars are, by name: shares, as `against` gives.
         text: What it says.
     """
-    rows: list[tuple[str | Cell, ...]] = []
-    known: list[Change[Any]] = []
-    for change in changes:
-        one = change.result
-        if one is None:
-            rows.append((change.words, *[""] * len(figures), change.reason))
-            continue
-        cells = (cell(figure.read(one), figure.write) for figure in figures)
-        rows.append((change.words, *cells, change.reason))
-        known.append(change)
+    rows = [(change.words, *_cells(change.result, figures), change.reason) for change in changes]
+    known = [change for change in changes if change.result is not None]
     titles = ("change", *(f">{figure.title}" for figure in figures), "note")
     names = [change.words for change in known]
     series = {name: [_percents(read(one.result)) for one in known] for name, read in drawn.items()}
@@ -83,6 +75,11 @@ def changes_section(
     text += " Efficiency: memory bandwidth and peak together." if has_efficiency else ""
     title = "What a change would do"
     return Section("sensitivity", title, DataTable(titles, rows), text, picture)
+
+
+def _cells(result: Any | None, figures: Sequence[Figure]) -> Iterator[str | Cell]:
+    for figure in figures:
+        yield "" if result is None else cell(figure.read(result), figure.write)
 
 
 def _percents(share: float | None) -> float | None:

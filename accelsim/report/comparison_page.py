@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,10 +16,10 @@ from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
 from accelsim.estimation.pareto import pareto_mask
 from accelsim.plain import Document
 from accelsim.report.calculator import LoadOption, calculator_section
-from accelsim.report.formats import uniform_rows
+from accelsim.report.formats import grouped, uniform_rows
 from accelsim.report.operators import OperatorRun, energy_section, roofline_section
 from accelsim.report.page import Cell, DataTable, Page, Section, axis, cell, figure, label
-from accelsim.report.parts import bars, cut, joules, provenance_sections, words
+from accelsim.report.parts import bars, cut, joules, left_out, provenance_sections, words
 from accelsim.report.quantity import duration, number, usd, whole
 from accelsim.report.result_page import known_devices
 from accelsim.report.run_sections import accuracy_section, offers_section
@@ -80,15 +81,15 @@ def comparison_page(
         operators: Operators of each model and mode on the devices of its front; none if None.
     """
     rows = _named(uniform_rows(rows, _COLUMNS))
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row["workload"], row["mode"]), []).append(row)
-    profiles = known_devices([row["device"] for row in rows]) if devices is None else devices
+    groups = grouped(rows, itemgetter("workload", "mode"))
+    names, models = (
+        list(dict.fromkeys(map(itemgetter(name), rows))) for name in ("device", "workload")
+    )
+    profiles = known_devices(names) if devices is None else devices
     limits = (slo_s, budget_usd)
-    most = min(_MOST_POINTS, _MOST_DRAWN // max(len(groups), 1))
-    done = [row for row in rows if row["reason"] is None and row["latency_s"] is not None]
+    done = _timed(rows)
     sections = [
-        *(_pareto(key, part, i, limits, most) for i, (key, part) in enumerate(groups.items())),
+        *_fronts(groups, limits),
         *_front_sections(operators or {}),
         *_costs(groups, profiles),
         *(_by_batch(wins, place) for place, wins in enumerate(winners)),
@@ -98,9 +99,22 @@ def comparison_page(
     ]
     decision = (_decision(key, part, limits) for key, part in groups.items())
     warnings = (text for row in done for text in row.get("warnings") or ())
-    names = ", ".join(dict.fromkeys(row["workload"] for row in rows))
-    count = len({row["device"] for row in rows})
-    return Page.of(f"{names} on {count:,} devices", decision, sections, command, warnings)
+    title = f"{', '.join(models)} on {len(names):,} devices"
+    return Page.of(title, decision, sections, command, warnings)
+
+
+def _timed(rows: Iterable[Row]) -> list[Row]:
+    """Rows with a time."""
+    return [row for row in rows if row["reason"] is None and row["latency_s"] is not None]
+
+
+def _fronts(
+    groups: Mapping[tuple[str, str], Sequence[Row]], limits: tuple[float | None, float | None]
+) -> Iterator[Section]:
+    """Time, cost and energy of each model and mode."""
+    most = min(_MOST_POINTS, _MOST_DRAWN // max(len(groups), 1))
+    for place, (key, rows) in enumerate(groups.items()):
+        yield _pareto(key, rows, place, limits, most)
 
 
 def _front_sections(
@@ -138,13 +152,6 @@ def _decision(
 ) -> str:
     """Who wins a model and mode, in a sentence."""
     done = [row for row in rows if row["reason"] is None]
-    said = []
-    for what, (column, best, write) in _WINS.items():
-        known = [row for row in done if row[column] is not None]
-        if known:
-            winner = best(known, key=lambda row, column=column: row[column])
-            tied = [r["name"] for r in known if r is not winner and column in (r.get("tied") or ())]
-            said.append(f"{what} {winner['name']} ({write(winner[column])}{_tie_words(tied)})")
     failed = len(rows) - len(done)
     refused = f"; {failed} of {len(rows)} cannot run it" if failed else ""
     kept = [row["name"] for row in done if _keeps(row, limits)]
@@ -153,7 +160,17 @@ def _decision(
         if limits == (None, None)
         else f"; within the limits: {', '.join(kept[:_MOST_NAMES]) or 'none'}"
     )
-    return f"{key[0]}, {key[1]}: {', '.join(said) or 'nothing runs it'}{within}{refused}."
+    return f"{key[0]}, {key[1]}: {', '.join(_wins(done)) or 'nothing runs it'}{within}{refused}."
+
+
+def _wins(done: Sequence[Row]) -> Iterator[str]:
+    """The best of each figure, and who may be the best, too."""
+    for what, (column, best, write) in _WINS.items():
+        known = [row for row in done if row[column] is not None]
+        if known:
+            winner = best(known, key=itemgetter(column))
+            tied = [r["name"] for r in known if r is not winner and column in (r.get("tied") or ())]
+            yield f"{what} {winner['name']} ({write(winner[column])}{_tie_words(tied)})"
 
 
 def _tie_words(names: Sequence[str]) -> str:
@@ -201,7 +218,7 @@ def _pareto(
     limits: tuple[float | None, float | None],
     most_points: int,
 ) -> Section:
-    done = [row for row in rows if row["reason"] is None and row["latency_s"] is not None]
+    done = _timed(rows)
     front = {id(row) for row in pareto_front(done)}
     ordered = sorted(rows, key=lambda row: id(row) not in front)
     priced = [row for row in done if row["cost_usd_per_1000"] is not None]
@@ -225,11 +242,9 @@ def _pareto(
         "On the front: no other device is at least as good in time, energy and cost. Larger marks "
         "need more energy per sample; open ones have an unknown energy."
     )
-    unpriced, thinned = len(done) - len(priced), len(beaten) - len(shown)
-    equal = len(kept) - len(shown_front)
-    text += f" {unpriced:,} without a price not drawn." if unpriced else ""
-    text += f" {thinned:,} of {len(beaten):,} that are beaten not drawn." if thinned else ""
-    text += f" {equal:,} of {len(kept):,} on the front not drawn." if equal else ""
+    text += left_out(len(done) - len(priced), "without a price not drawn")
+    text += left_out(len(beaten) - len(shown), f"of {len(beaten):,} that are beaten not drawn")
+    text += left_out(len(kept) - len(shown_front), f"of {len(kept):,} on the front not drawn")
     title = f"{key[0]}, {key[1]}: time, cost and energy"
     table = DataTable(titles, cut([_cells(row, id(row) in front) for row in ordered]))
     return Section(f"pareto-{place}", title, table, text, figure(traces, **layout))
@@ -257,16 +272,15 @@ def _points(
     name: str, rows: Sequence[Row], most: float, colour: str, *, is_named: bool = True
 ) -> Document:
     """Marks whose area grows with the energy, up to the largest of the figure."""
-    energies = [row["energy_per_sample_j"] for row in rows]
+    times, energies, costs = ([row[goal] for row in rows] for goal in _GOALS)
     return {
         "type": "scatter",
-        "mode": "markers+text" if is_named else "markers",
         "name": name,
-        "x": [row["latency_s"] for row in rows],
-        "y": [row["cost_usd_per_1000"] for row in rows],
+        "x": times,
+        "y": costs,
         "text": [label(str(row["name"])) for row in rows],
         "textposition": _sides(rows),
-        **({"cliponaxis": False} if is_named else {}),
+        **({"mode": "markers+text", "cliponaxis": False} if is_named else {"mode": "markers"}),
         "customdata": [label(joules(energy)) for energy in energies],
         "hovertemplate": "%{text}<br>%{x:.3s}s, $%{y:.3g}, %{customdata}<extra></extra>",
         "marker": {
@@ -378,15 +392,14 @@ def _components(rows: Sequence[Row], name: str, what: str) -> Section | None:
         for part in parts
     }
     cells: list[tuple[str | Cell, ...]] = [
-        (device, *(cell(amounts[part][place], joules) for part in parts))
-        for place, device in enumerate(shown)
+        (device, *(cell(amount, joules) for amount in own))
+        for device, *own in zip(shown, *amounts.values(), strict=True)
     ]
     drawn = bars(list(shown), amounts, "energy per sample, J", exponentformat="SI")
     drawn["layout"]["barmode"] = "stack"
     titles = ("device", *(f">{words(part)}" for part in parts))
     text = "Devices whose energy is known by component."
-    left = len(known) - len(shown)
-    text += f" {left:,} more left out." if left else ""
+    text += left_out(len(known) - len(shown), "more left out")
     title = f"{what}: energy by component"
     return Section(name, title, DataTable(titles, cells), text, drawn)
 

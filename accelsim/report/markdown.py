@@ -35,12 +35,14 @@ def _blocks(view: RenderableType) -> Iterator[str]:
         yield from _blocks(view.renderable)
     elif isinstance(view, Listing):
         yield _table(view.headers, [header in view.right for header in view.headers], view.rows)
-    elif isinstance(view, Table):
-        columns = [list(column.cells) for column in view.columns]
-        headers = [column.header for column in view.columns]
-        yield _table(headers, [False] * len(headers), list(zip(*columns, strict=True)))
     else:
-        yield _text(str(view))
+        yield _plain_table(view) if isinstance(view, Table) else _text(str(view))
+
+
+def _plain_table(view: Table) -> str:
+    columns = [list(column.cells) for column in view.columns]
+    headers = [column.header for column in view.columns]
+    return _table(headers, [False] * len(headers), list(zip(*columns, strict=True)))
 
 
 def _table(

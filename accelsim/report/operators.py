@@ -95,7 +95,7 @@ def roofline_section(
         "yaxis": axis("FLOP/s", type="log", tickformat="~s"),
     }
     said = [_said(run, *parts) for run, *parts in zip(runs, points, shown, strict=True)]
-    words = " ".join([*([text] if text else []), *said])
+    words = " ".join(filter(None, (text, *said)))
     table = _table(runs, shown)
     return Section(name, title, table, words, figure(traces, **layout))
 

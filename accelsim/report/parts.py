@@ -169,6 +169,11 @@ def cut(rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
     return [*rows[:MAX_ROWS], (f"{len(rows) - MAX_ROWS:,} more", *[""] * (width - 1))]
 
 
+def left_out(count: int, what: str) -> str:
+    """A sentence to append on what is not shown; empty where that is nothing."""
+    return f" {count:,} {what}." if count else ""
+
+
 def rest_row(
     rows: Sequence[Sequence[str | Cell]],
     summed: int,
@@ -252,16 +257,17 @@ def shares_section(
         text: What it says.
     """
     total = sum(value or 0.0 for value in parts.values()) or 1.0
-    known = {key: value for key, value in parts.items() if value and abs(value / total) > _ROUNDING}
-    ordered = sorted(known.items(), key=lambda item: -abs(item[1] or 0.0))
-    rows = [
-        (_part_words(key), cell(value, write), cell((value or 0.0) / total, percent))
-        for key, value in ordered
+    known = [
+        (_part_words(key), value)
+        for key, value in parts.items()
+        if value and abs(value / total) > _ROUNDING
     ]
-    parts_of = [100 * (value or 0.0) / total for _, value in ordered]
-    drawn = bars([_part_words(key) for key, _ in ordered], {"share": parts_of}, "share, %")
+    known.sort(key=lambda item: -abs(item[1]))
+    rows = [(part, cell(value, write), cell(value / total, percent)) for part, value in known]
+    shares = [100 * value / total for _, value in known]
+    drawn = bars([part for part, _ in known], {"share": shares}, "share, %")
     table = DataTable(("part", ">amount", ">share"), cut(rows))
-    return Section(name, title, table, text, drawn if ordered else None)
+    return Section(name, title, table, text, drawn if known else None)
 
 
 def _part_words(name: str) -> str:

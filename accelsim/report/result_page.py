@@ -153,28 +153,25 @@ def known_devices(names: Sequence[str]) -> list[DeviceProfile]:
 def _mapping_page(document: Values, command: str) -> Page:
     """Any result: its metrics, its parts and rows, and where they come from."""
     metrics = document.get("metrics") or {}
-    flat = {
-        name: value
-        for name, value in document.items()
-        if name not in _ABOUT and not isinstance(value, Mapping | list) and name not in metrics
-    }
+    own = {name: value for name, value in document.items() if name not in _ABOUT}
+    nested = {name: value for name, value in own.items() if isinstance(value, Mapping | list)}
+    flat = {name: value for name, value in own.items() if name not in {*nested, *metrics}}
     devices = known_devices([str(document["device"])]) if "device" in document else []
     sections = [
         metrics_section(metrics),
         mapping_section("about", "About", flat),
-        *(
-            _part(name, value)
-            for name, value in document.items()
-            if name not in _ABOUT and isinstance(value, Mapping | list)
-        ),
+        *(_part(name, value) for name, value in nested.items()),
         *provenance_sections([document], devices),
     ]
     title = _title(document, command)
     figures = {name: one.get("value") for name, one in metrics.items()} or flat
-    known = [name for name in figures if figures[name] is not None and name != "name"]
-    said = ", ".join(f"{words(name)} {value_text(name, figures[name])}" for name in known[:_SAID])
-    decision = (f"{title}: {said}." if said else f"{title}.",)
+    decision = [f"{': '.join(filter(None, (title, _first_figures(figures))))}."]
     return Page.of(title, decision, sections, command, document.get("warnings") or ())
+
+
+def _first_figures(figures: Values) -> str:
+    known = [name for name in figures if figures[name] is not None and name != "name"]
+    return ", ".join(f"{words(name)} {value_text(name, figures[name])}" for name in known[:_SAID])
 
 
 def _title(document: Values, command: str) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from accelsim.frozen import frozen
 from accelsim.plain import Document
 from accelsim.report.changes import Figure, against, changes_section, signed
+from accelsim.report.formats import grouped
 from accelsim.report.page import Cell, DataTable, Section, axis, cell, figure, label
 from accelsim.report.parts import COLOURS, bars, cut, joules
 from accelsim.report.quantity import amount, duration, number, percent, usd, whole
@@ -105,8 +106,8 @@ def offers_section(
     devices = list(dict.fromkeys(row.device for row in rows))
     drawn = [row for row in rows if row.carbon_kg is not None]
     marks = [
-        _offer_points(device, [row for row in drawn if row.device == device], place)
-        for place, device in enumerate(dict.fromkeys(row.device for row in drawn))
+        _offer_points(device, own, place)
+        for place, (device, own) in enumerate(grouped(drawn, attrgetter("device")).items())
     ]
     picture = figure(
         marks,
@@ -188,17 +189,7 @@ def accuracy_section(devices: Iterable[str]) -> Section | None:
     Args:
         devices: Their names.
     """
-    from accelsim.files.datafile import data_root
-    from accelsim.report.accuracy import score_rows
-    from accelsim.report.accuracy_file import read_accuracy
-
-    report = read_accuracy(data_root() / "calibration" / "ACCURACY.json")
-    found = [
-        {**row, "device": name, "table": row["device"]}
-        for name in dict.fromkeys(device.partition("@")[0] for device in devices)
-        for row in score_rows(report, name)
-        if row["mape_fraction"] is not None
-    ]
+    found = _scores(devices)
     if not found:
         return None
     rows = [
@@ -226,3 +217,18 @@ def accuracy_section(devices: Iterable[str]) -> Section | None:
     )
     title = "How far predictions were from measurements"
     return Section("accuracy", title, DataTable(titles, cut(rows)), text, drawn)
+
+
+def _scores(devices: Iterable[str]) -> list[Document]:
+    """Rows of the shipped report that have an error, of each device."""
+    from accelsim.files.datafile import data_root
+    from accelsim.report.accuracy import score_rows
+    from accelsim.report.accuracy_file import read_accuracy
+
+    report = read_accuracy(data_root() / "calibration" / "ACCURACY.json")
+    return [
+        {**row, "device": name, "table": row["device"]}
+        for name in dict.fromkeys(device.partition("@")[0] for device in devices)
+        for row in score_rows(report, name)
+        if row["mape_fraction"] is not None
+    ]

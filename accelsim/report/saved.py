@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -79,11 +80,7 @@ def _sweep_rows(folder: Path) -> list[Document]:
     if count > _MOST_POINTS and is_estimate:
         places |= _deciding(frame)
     rows = points_at(folder, sorted(places), names).to_dict("records")
-    found: list[Document] = [
-        {str(name): None if value != value else value for name, value in row.items()}  # noqa: PLR0124
-        | {"reason": row.get("reason") or None}
-        for row in rows
-    ]
+    found = [_answer(row) for row in rows]
     if len(found) < count:
         said = (
             f"{len(found):,} of {count:,} points are shown and counted; the best are those of all"
@@ -91,6 +88,12 @@ def _sweep_rows(folder: Path) -> list[Document]:
         done = (row for row in found if row["reason"] is None)
         next(done, found[0])["warnings"] = [said]
     return found
+
+
+def _answer(row: Mapping[Any, Any]) -> Document:
+    """A row as JSON holds it: None where a value is no number."""
+    known = {str(name): None if value != value else value for name, value in row.items()}  # noqa: PLR0124
+    return known | {"reason": known.get("reason") or None}
 
 
 def _deciding(frame: pd.DataFrame) -> set[int]:

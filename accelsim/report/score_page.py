@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from accelsim.plain import Document, Values
 from accelsim.report.accuracy import score_rows
+from accelsim.report.formats import grouped
 from accelsim.report.page import Cell, DataTable, Page, Section, cell, figure
 from accelsim.report.parts import MAX_ROWS, bars, cut, rows_section
 from accelsim.report.quantity import decimal, percent, whole
@@ -53,10 +55,7 @@ def score_page(
     if device is not None:
         return _device_page(rows, command, device)
     suites = [row for row in rows if not row["group"]]
-    groups: dict[str, list[Document]] = {}
-    for row in rows:
-        if row["group"]:
-            groups.setdefault(row["suite"], []).append(row)
+    groups = grouped((row for row in rows if row["group"]), itemgetter("suite"))
     refused = [
         {"suite": name, "rows": count, "why": why}
         for name, suite in document["suites"].items()
@@ -73,13 +72,16 @@ def score_page(
         rows_section("refused", "Rows without an answer", refused),
         rows_section("skipped", "Suites not scored", skipped),
     ]
+    return Page.of("Predicted against measured", _decision(document, suites), sections, command)
+
+
+def _decision(document: Values, suites: list[Document]) -> list[str]:
     asked, answered = (
         sum(suite[count] for suite in document["suites"].values())
         for count in ("rows_asked", "rows_answered")
     )
     count = f"{len(suites)} suite{'s' * (len(suites) != 1)}"
-    decision = [f"{count}, {answered:,} of {asked:,} rows answered.", *_said(suites)]
-    return Page.of("Predicted against measured", decision, sections, command)
+    return [f"{count}, {answered:,} of {asked:,} rows answered.", *_said(suites)]
 
 
 def _said(suites: Sequence[Values]) -> list[str]:

@@ -69,11 +69,7 @@ def training_page(
         shares_section("memory", "Memory of the worst rank", d["memory"], _bytes),
     ]
     if iteration is not None:
-        sections += _operators(iteration, d)
-    if iteration is not None and iteration.timeline is not None:
-        text = "Each pass of a microbatch, send and reduction"
-        sections.append(timeline_section(iteration.timeline, "One iteration", text, "category"))
-        sections.append(step_section(iteration, iteration.timeline))
+        sections += [*_operators(iteration, d), *_timelines(iteration)]
     if changes:
         sections.append(_sensitivity(changes))
     if d.get("pareto"):
@@ -92,6 +88,17 @@ def training_page(
     title = f"{d['workload']} on {d['device_count']:,} devices of {where}"
     decision = (*_decision(d), *kept_limits(d, deadline_s, budget_usd))
     return Page.of(title, decision, [*sections, *rest], command, d["warnings"])
+
+
+def _timelines(iteration: Iteration) -> list[Section]:
+    """Tasks and steps of a simulated iteration, where they were recorded."""
+    if iteration.timeline is None:
+        return []
+    text = "Each pass of a microbatch, send and reduction"
+    return [
+        timeline_section(iteration.timeline, "One iteration", text, "category"),
+        step_section(iteration, iteration.timeline),
+    ]
 
 
 def kept_limits(d: Values, deadline_s: float | None, budget_usd: float | None) -> list[str]:
