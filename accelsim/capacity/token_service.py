@@ -157,7 +157,7 @@ class TokenAnswer:
         streams = RandomStreams(seed)
         load = replace(self.load, rate_per_s=rate_per_s, requests=_REQUESTS)
         plan = replace(self.plan, steps=ScaledSteps(self.plan.steps, factor))
-        return simulate_plan(plan, load.columns(streams), DevicePrice(None, None), streams=streams)
+        return simulate_plan(plan, load.columns(streams), DevicePrice(None, None), streams)
 
 
 def service_answer(service: Service, device: str) -> ServiceAnswer | str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -251,24 +252,24 @@ def compare(
         InputError: If a name or setting is wrong. Pairs a device cannot run are rows with a reason
             instead.
     """
-    models = (
-        list(workloads)
-        if isinstance(workloads, Iterable) and not isinstance(workloads, str)
-        else [workloads]
-    )
-    wanted = [modes] if isinstance(modes, str) else list(modes)
-    listed = [devices] if isinstance(devices, str | DeviceProfile) else devices
     profiles = [
         named
-        for device in listed
+        for device in _several(devices)
         for named in (group_devices(device) if isinstance(device, str) else (device,))
     ]
     chosen, paid = options_and_price(options, price, keywords)
-    by_mode = [replace(chosen, mode=mode) for mode in wanted]
+    by_mode = [replace(chosen, mode=mode) for mode in _several(modes)]
     if len(by_mode) > 1:
         by_mode = [of_mode(options, options.mode) for options in by_mode]
-    groups = [_group(model, profiles, options, paid) for model in models for options in by_mode]
-    return Comparison(tuple(row for group in groups for row in group))
+    pairs = product(_several(workloads), by_mode)
+    groups = (_group(model, profiles, options, paid) for model, options in pairs)
+    return Comparison(tuple(chain.from_iterable(groups)))
+
+
+def _several(given: Any) -> list[Any]:
+    """What is given, one or several, as a list."""
+    is_one = isinstance(given, str | DeviceProfile) or not isinstance(given, Iterable)
+    return [given] if is_one else list(given)
 
 
 def _group(

@@ -7,7 +7,7 @@ the field, the value and the range, before anything is computed.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from numbers import Integral
@@ -370,11 +370,8 @@ def default_precision(device: DeviceProfile, mode: Mode) -> Precision:
         if PRECISIONS[name].compute in matrix:
             return PRECISIONS[name]
     rates = set(device.peak_flop_per_s)
-    return (
-        PRECISIONS["int8"]
-        if Dtype.FP32 not in rates and Dtype.INT8 in rates
-        else PRECISIONS["fp32"]
-    )
+    is_integer = Dtype.FP32 not in rates and Dtype.INT8 in rates
+    return PRECISIONS["int8" if is_integer else "fp32"]
 
 
 def resolve_host(host: str | DeviceProfile | None) -> CpuProfile | GpuProfile | None:
@@ -421,7 +418,19 @@ def _check_used(options: RunOptions, workload: Workload) -> None:
         why = "the training step of a captured module is what was captured"
         for name in ("recompute", "lora_rank"):
             unused.setdefault(name, (training[name], why))
-    for name, (value, why) in unused.items():
+    refuse_unused(unused)
+
+
+def refuse_unused(options: Mapping[str, tuple[Any, str]]) -> None:
+    """Refuse the first option that has a value.
+
+    Args:
+        options: By name the value, None where it is left out, and why it says nothing of a run.
+
+    Raises:
+        InvalidValueError: Naming it.
+    """
+    for name, (value, why) in options.items():
         if value is not None:
             raise InvalidValueError(name, value, f"no value: {why}", f"Leave {name} out.")
 
@@ -473,9 +482,8 @@ def _sequence(field: str, value: int | None, default: int, workload: Workload) -
         raise InvalidValueError(
             field, value, f"no value: {workload.name} has no sequence", f"Leave {field} out."
         )
-    return _size(
-        field, value, default, 1 if workload.family is not None and workload.family.sequence else 0
-    )
+    has_sequence = workload.family is not None and workload.family.sequence
+    return _size(field, value, default, int(has_sequence))
 
 
 def _output_len(value: int | None, workload: Workload) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +20,7 @@ from accelsim.serving.options import ServingOptions
 from accelsim.serving.plan import ReplicaPlan, replica_plan
 from accelsim.serving.replicas.autoscaling import Autoscaler
 from accelsim.serving.replicas.cold_start import cold_start_s
-from accelsim.serving.replicas.fleet import ArrivalQueue, Control, Fleet
+from accelsim.serving.replicas.fleet import ArrivalQueue, Fleet
 from accelsim.serving.replicas.outages import Outages
 from accelsim.serving.replicas.pools import Pool, PoolRouter, Route
 from accelsim.serving.replicas.prefix_cache import PrefixCache
@@ -291,6 +291,32 @@ def _controlled(
     streams: RandomStreams,
 ) -> SimulatedFleet:
     """A fleet with pools, and what changes them."""
+    options, routes = plan.options, _routes(plan, pools, log, streams)
+    scalers, outages = {}, {}
+    for place, (pool, one) in enumerate(zip(pools, plan.pools, strict=True)):
+        if options.autoscale is not None or options.outages is not None:
+            pool.start_s = one.start_s
+        if options.autoscale is not None:
+            policy = options.autoscale
+            scalers[place] = Autoscaler(policy, pool, routes, full[place].per_request_s)
+        if options.outages is not None:
+            stream = streams.stream("outages", place)
+            outages[place] = Outages(options.outages, pool, routes, stream)
+    fleet = Fleet(log, replicas, routes, arrivals, [*scalers.values(), *outages.values()])
+    pairs = zip(pools, plan.pools, strict=True)
+    links = [(pool, one.link) for pool, one in pairs if one.link is not None]
+    transfers = Transfers(log, routes, links) if links else None
+    if transfers is not None:
+        fleet.controls.append(transfers)
+        fleet.handover = transfers.take
+    routes.refresh(fleet)
+    return SimulatedFleet(fleet, pools, scalers, outages, transfers)
+
+
+def _routes(
+    plan: Deployment, pools: Sequence[Pool], log: RequestLog, streams: RandomStreams
+) -> PoolRouter:
+    """Where the requests of each model go, and their further tokens where those are apart."""
     options = plan.options
 
     def route(model: int, *parts: Part) -> Route | None:
@@ -304,31 +330,7 @@ def _controlled(
 
     models = range(len(plan.models))
     first = [found for m in models if (found := route(m, "all", "prompts")) is not None]
-    routes = PoolRouter(log, first, [route(model, "further") for model in models])
-    links = [
-        (pool, one.link)
-        for pool, one in zip(pools, plan.pools, strict=True)
-        if one.link is not None
-    ]
-    transfers = Transfers(log, routes, links) if links else None
-    scalers, outages = {}, {}
-    for place, (pool, one) in enumerate(zip(pools, plan.pools, strict=True)):
-        if options.autoscale is not None or options.outages is not None:
-            pool.start_s = one.start_s
-        if options.autoscale is not None:
-            policy = options.autoscale
-            scalers[place] = Autoscaler(policy, pool, routes, full[place].per_request_s)
-        if options.outages is not None:
-            stream = streams.stream("outages", place)
-            outages[place] = Outages(options.outages, pool, routes, stream)
-    controls: list[Control] = [*scalers.values(), *outages.values()]
-    if transfers is not None:
-        controls.append(transfers)
-    fleet = Fleet(log, replicas, routes, arrivals, controls)
-    if transfers is not None:
-        fleet.handover = transfers.take
-    routes.refresh(fleet)
-    return SimulatedFleet(fleet, pools, scalers, outages, transfers)
+    return PoolRouter(log, first, [route(model, "further") for model in models])
 
 
 def _replica(pool: PoolPlan, log: RequestLog, full: FullBatch) -> Scheduler:

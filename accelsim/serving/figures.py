@@ -106,13 +106,9 @@ def result_of(
     duration_s = max(fleet.now_s - start_s, 1e-12)
     tokens = int(times.output_tokens.sum())
     pools = _pools(plan, done, start_s)
-    slo = plan.options.slo
-    met = None if slo.is_empty else times.met(slo)
     span_s = max(float(arrived.max(initial=start_s)) - start_s, 1e-12)
     offered = max(one.work_s * duration_s / (span_s * max(one.paid_s, 1e-12)) for one in pools)
     saturated, notes = trust(times, offered, is_closed=is_closed)
-    notes = [*_skips(done), *notes]
-    distributions: Document = {name: distribution(getattr(times, name)) for name in _TIMES}
     replicas = fleet.replicas
     return ServingResult(
         workload=first.plan.run.workload.name,
@@ -123,11 +119,8 @@ def result_of(
         requests=came,
         completed=len(times),
         duration_s=duration_s,
-        throughput_requests_per_s=len(times) / duration_s,
         output_tokens_per_s=tokens / duration_s,
-        goodput_requests_per_s=None if met is None else met / duration_s,
-        slo_attainment_fraction=None if met is None else met / max(came, 1),
-        **distributions,
+        **_of_requests(plan, times, came, duration_s),
         itl_s=gap_distribution(replicas),
         kv_occupancy_fraction=occupancy(replicas),
         utilisation_fraction=_mean_use(pools),
@@ -144,8 +137,20 @@ def result_of(
         runs={"further": first.plan.run, "prompts": _prompts(plan).plan.run},
         inputs={"load": load, "run": first.plan.run.to_dict(), "options": asdict(plan.options)},
         provenance=replace(first.plan.run.provenance, version=__version__, seed=seed),
-        warnings=tuple(notes),
+        warnings=(*_skips(done), *notes),
     )
+
+
+def _of_requests(plan: Deployment, times: RequestTimes, came: int, duration_s: float) -> Document:
+    """Rates of requests, and distributions of their times."""
+    slo = plan.options.slo
+    met = None if slo.is_empty else times.met(slo)
+    return {
+        "throughput_requests_per_s": len(times) / duration_s,
+        "goodput_requests_per_s": None if met is None else met / duration_s,
+        "slo_attainment_fraction": None if met is None else met / max(came, 1),
+        **{name: distribution(getattr(times, name)) for name in _TIMES},
+    }
 
 
 def _prompts(plan: Deployment) -> PoolPlan:

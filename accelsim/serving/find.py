@@ -12,7 +12,7 @@ found comes with the share of requests that met the targets and its Wilson inter
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -179,10 +179,7 @@ def _cheapest(
     device: str | DeviceProfile,
 ) -> Found:
     """The cheapest of all layouts with as many replicas as each needs."""
-    searches = []
-    for tp in _RANKS:
-        with suppress(DoesNotFitError, InvalidValueError, UnsupportedOperatorError):
-            searches.append(layout(replace(options, tp=tp, ep=tp if options.ep > 1 else 1)))
+    searches = list(_that_fit(layout, options))
     if not searches:
         layout(options)  # says why
     if searches[0].price.usd_per_hour is None:
@@ -203,6 +200,15 @@ def _cheapest(
     if best is None:
         raise InvalidValueError("slo", options.slo, "targets that a layout meets")
     return replace(best[1], question="cheapest", value=best[0], bound=bound, simulations=count)
+
+
+def _that_fit(
+    layout: Callable[[ServingOptions], _Search], options: ServingOptions
+) -> Iterator[_Search]:
+    """Searches of layouts that fit and whose ranks a node joins."""
+    for tp in _RANKS:
+        with suppress(DoesNotFitError, InvalidValueError, UnsupportedOperatorError):
+            yield layout(replace(options, tp=tp, ep=tp if options.ep > 1 else 1))
 
 
 def _share(result: ServingResult) -> float:
@@ -250,7 +256,7 @@ class _Search:
         streams = RandomStreams(self.seed)
         plan = replace(plan, options=replace(plan.options, replicas=replicas))
         columns = load.columns(streams)
-        return simulate_plan(plan, columns, self.price, streams=streams, load=described(load))
+        return simulate_plan(plan, columns, self.price, streams, described(load))
 
     def is_good(self, result: ServingResult) -> bool:
         """Whether the load is served and enough requests meet the targets."""

@@ -185,11 +185,7 @@ def replica_plan(
     first = resolve(workload, device, run_options)
     generates = first.workload.autoregressive
     name = options.engine or ("vllm" if generates else "static")
-    one = engine(name)
-    if one.scheduler == "continuous" and not generates:
-        remedy = "Leave engine out, or choose static."
-        allowed = f"an engine that runs whole batches: {first.workload.name} generates no tokens"
-        raise InvalidValueError("engine", name, allowed, remedy)
+    one = _engine(name, first)
     run = deployed_run(first, run_options, options, one)
     memory_bytes = run.device.memory.capacity_bytes.value
     max_seqs = options.max_seqs or one.limit("max_seqs", memory_bytes)
@@ -221,6 +217,16 @@ def replica_plan(
         prefix_cache=prefix_cache and generates,
         **parts,
     )
+
+
+def _engine(name: str, run: ResolvedRun) -> Engine:
+    """The engine, if it runs the model."""
+    found = engine(name)
+    if found.scheduler == "continuous" and not run.workload.autoregressive:
+        remedy = "Leave engine out, or choose static."
+        allowed = f"an engine that runs whole batches: {run.workload.name} generates no tokens"
+        raise InvalidValueError("engine", name, allowed, remedy)
+    return found
 
 
 def _overhead_s(one: Engine, options: ServingOptions) -> float:

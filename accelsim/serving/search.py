@@ -213,9 +213,8 @@ def search(
     if simulate < 1:
         raise InvalidValueError("simulate", simulate, "a whole number >= 1")
     chosen, paid = options_and_price(run, price, keywords)
-    grid = _Grid(
-        workload, arrivals, options or ServingOptions(), space or SearchSpace(), chosen, paid
-    )
+    asked = options or ServingOptions(), space or SearchSpace()
+    grid = _Grid(workload, arrivals, *asked, chosen, paid)
     started = time.perf_counter()
     grid.score(RandomStreams(seed), report)
     elapsed_s = max(time.perf_counter() - started, 1e-9)
@@ -223,21 +222,19 @@ def search(
     meets = _meets(columns, grid.options.slo)
     if not meets.any():
         raise _nothing(columns, grid)
-    front = _front(columns, meets)
+    front = tuple(_rows(columns, _front(columns, meets)))
     simulated = grid.simulate(_different(columns, meets, simulate), seed)
-    good = [row for row in simulated if row["meets_targets"]]
-    warnings = (
-        () if good else ("no simulated configuration meets the targets: best is the nearest",)
-    )
-    count = len(columns["device"])
+    count = len(columns["device"]) + sum(grid.rejected.values())
+    best = simulated[0]
+    nearest = "no simulated configuration meets the targets: best is the nearest"
     return ServingSearch(
         workload=grid.workload_name,
-        best=(good or simulated)[0],
+        best=best,
         simulated=tuple(simulated),
-        pareto=tuple(_rows(columns, front)),
-        considered_count=count + sum(grid.rejected.values()),
+        pareto=front,
+        considered_count=count,
         rejected=dict(grid.rejected),
-        configurations_per_s=(count + sum(grid.rejected.values())) / elapsed_s,
+        configurations_per_s=count / elapsed_s,
         columns=columns,
         inputs={
             "load": described(arrivals),
@@ -245,7 +242,7 @@ def search(
             "slo": asdict(grid.options.slo),
         },
         provenance=Provenance(__version__, seed),
-        warnings=warnings,
+        warnings=() if best["meets_targets"] else (nearest,),
     )
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from accelsim.arguments import checked
 from accelsim.confidence.quantiles import Z90
 from accelsim.economics.device_price import DevicePrice
-from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import PriceChoice, RunOptions, options_and_price
 from accelsim.estimation.passes import check_effect
+from accelsim.estimation.run import refuse_unused
 from accelsim.result import Metric
 from accelsim.serving.deployment import Deployment, PoolPlan, deployment, simulate
 from accelsim.serving.figures import result_of
@@ -89,22 +89,32 @@ def serve(
         plan = priced_alone(plan, len(columns))
     _check_used(served, chosen, plan.pools[0].plan)
     users = arrivals.users or 0 if isinstance(arrivals, Arrivals) else 0
-    done = simulate(plan, columns, users=users, streams=streams, progress=progress)
-    load = described(arrivals)
-    result = result_of(plan, done, load=load, seed=seed, is_closed=users > 0)
-    if not intervals or not plan.pools[0].plan.steps.log_sigma or done.fleet.is_interrupted:
+    simulated = partial(_simulated, columns, described(arrivals), streams, users, progress)
+    result, is_interrupted = simulated(plan)
+    if not intervals or not plan.pools[0].plan.steps.log_sigma or is_interrupted:
         return result
-
-    def metrics_at(z: float) -> Mapping[str, Metric]:
-        slower = plan.with_steps(partial(_scaled, z))
-        again = simulate(slower, columns, users=users, streams=streams, progress=progress)
-        if again.fleet.is_interrupted:
+    ends = []
+    for z in (-Z90, Z90):
+        slower, is_interrupted = simulated(plan.with_steps(partial(_scaled, z)))
+        if is_interrupted:
             raise KeyboardInterrupt
-        return result_of(slower, again, load=load, seed=seed, is_closed=users > 0).metrics
-
-    ends = metrics_at(-Z90), metrics_at(Z90)
+        ends.append(slower.metrics)
     like = [pool.served for pool in plan.pools]
     return replace(result, intervals=_intervals(result, like, *ends))
+
+
+def _simulated(
+    columns: RequestColumns,
+    load: Mapping[str, Any],
+    streams: RandomStreams,
+    users: int,
+    progress: Progress | None,
+    fleet: Deployment,
+) -> tuple[ServingResult, bool]:
+    """A fleet under requests, and whether its simulation was interrupted."""
+    done = simulate(fleet, columns, users=users, streams=streams, progress=progress)
+    result = result_of(fleet, done, load=load, seed=streams.seed, is_closed=users > 0)
+    return result, done.fleet.is_interrupted
 
 
 def _check_used(options: ServingOptions, run: RunOptions, plan: ReplicaPlan) -> None:
@@ -129,9 +139,7 @@ def _check_used(options: ServingOptions, run: RunOptions, plan: ReplicaPlan) -> 
         usual = ServingOptions().storage
         unused["provisioning_s"] = options.provisioning_s, why
         unused["storage"] = None if options.storage == usual else options.storage, why
-    for name, (value, why) in unused.items():
-        if value is not None:
-            raise InvalidValueError(name, value, f"no value: {why}", f"Leave {name} out.")
+    refuse_unused(unused)
 
 
 def _scaled(z: float, pool: PoolPlan) -> StepTimes:
@@ -163,10 +171,7 @@ def simulate_plan(
     plan: ReplicaPlan,
     columns: RequestColumns,
     price: DevicePrice,
-    *,
-    users: int = 0,
     streams: RandomStreams,
-    progress: Progress | None = None,
     load: Mapping[str, Any] | None = None,
 ) -> ServingResult:
     """Simulate like replicas under requests.
@@ -175,16 +180,12 @@ def simulate_plan(
         plan: One replica.
         columns: The requests.
         price: Of one device.
-        users: Users of a closed loop; 0 for none.
         streams: Random streams of the run.
-        progress: Called now and then.
         load: What the load was, for the result's inputs.
     """
     alone = PoolPlan(plan, price, plan.options.replicas)
     fleet = Deployment((alone,), plan.options, (plan.run.workload.name,))
-    done = simulate(fleet, columns, users=users, streams=streams, progress=progress)
-    told = dict(load or {})
-    return result_of(fleet, done, load=told, seed=streams.seed, is_closed=users > 0)
+    return _simulated(columns, load or {}, streams, 0, None, fleet)[0]
 
 
 def described(arrivals: Arrivals | RequestColumns) -> dict[str, Any]:

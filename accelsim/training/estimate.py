@@ -394,20 +394,12 @@ def _estimate(
         raise _does_not_fit(setup, plan, iteration)
     seconds = iteration.iteration_s
     spread = math.exp(Z90 * iteration_log_sigma(iteration))
-    rate = run.batch / seconds
-    passes = _MODEL_PASSES if plan.lora_rank is None else _ADAPTER_PASSES
-    flop = passes * iteration.forward_flop * run.batch / plan.microbatch
-    per_device = flop / seconds / setup.device_count
-    energy = iteration_energy_j(iteration)
-    usd = price.usd_per_hour
-    cost = None if usd is None else usd * setup.device_count * seconds / 3600.0
-    scores = iteration.scores
-    times = {name: iteration.time_s[name] for name in TIME_PARTS}
     low, high = seconds / spread, seconds * spread
-    figures: Document = {}
+    figures = _rates(iteration, price)
     if length is not None:
-        amounts = TrainingRun(seconds, low, high, energy, cost, checkpoint_bytes(iteration))
-        figures = training_run(length, amounts, run, setup.device_count)
+        spent = figures["energy_j"], figures["cost_usd"], checkpoint_bytes(iteration)
+        one = TrainingRun(seconds, low, high, *spent)
+        figures |= training_run(length, one, run, setup.device_count)
     found = iteration_evidence(iteration)
     around = () if setup.cluster is None else setup.cluster.warnings
     shown = plan.to_dict() | {
@@ -425,18 +417,11 @@ def _estimate(
         iteration_low_s=low,
         iteration_high_s=high,
         interval_level=_INTERVAL_LEVEL,
-        samples_per_s=rate,
-        tokens_per_s=rate * run.seq_len if run.seq_len else None,
-        mfu_fraction=_mfu(setup, per_device),
-        model_flop_per_s_per_device=per_device,
         memory_bytes=memory,
         worst_rank=iteration.worst_rank,
         fits=fits,
-        memory={name: float(part[0]) for name, part in scores.memory.items()},
-        time_s=times,
-        energy_j=energy,
-        average_power_w=None if energy is None else energy / seconds,
-        cost_usd=cost,
+        memory={name: float(part[0]) for name, part in iteration.scores.memory.items()},
+        time_s={name: iteration.time_s[name] for name in TIME_PARTS},
         offer=price.offer,
         tier=row_spreads(iteration).tier.value,
         evidence=found,
@@ -446,6 +431,25 @@ def _estimate(
         iteration=iteration,
         **figures,
     )
+
+
+def _rates(iteration: Iteration, price: DevicePrice) -> Document:
+    """Rates, energy and cost of an iteration."""
+    setup, plan, seconds = iteration.setup, iteration.plan, iteration.iteration_s
+    batch, seq_len = setup.run.batch, setup.run.seq_len
+    passes = _MODEL_PASSES if plan.lora_rank is None else _ADAPTER_PASSES
+    flop = passes * iteration.forward_flop * batch / plan.microbatch
+    per_device = flop / seconds / setup.device_count
+    energy, usd = iteration_energy_j(iteration), price.usd_per_hour
+    return {
+        "samples_per_s": batch / seconds,
+        "tokens_per_s": batch / seconds * seq_len if seq_len else None,
+        "mfu_fraction": _mfu(setup, per_device),
+        "model_flop_per_s_per_device": per_device,
+        "energy_j": energy,
+        "average_power_w": None if energy is None else energy / seconds,
+        "cost_usd": None if usd is None else usd * setup.device_count * seconds / 3600.0,
+    }
 
 
 def _inputs(setup: TrainingSetup, plan: ParallelismPlan) -> Document:

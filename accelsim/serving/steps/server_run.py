@@ -71,10 +71,9 @@ def read_step_times(path: Path) -> StepColumns:
     for line, row in enumerate(rows[1:], 2):
         if not any(cell.strip() for cell in row):
             continue
+        texts = dict(zip(header, row, strict=False))
         for name in STEP_COLUMNS:
-            place = header.index(name) if name in header else len(row)
-            text = row[place].strip() if place < len(row) else ""
-            cells[name].append(_number(path, line, name, text))
+            cells[name].append(_number(path, line, name, texts.get(name, "").strip()))
     columns = [np.array(cells[name]) for name in STEP_COLUMNS]
     energy_j = None if np.isnan(columns[-1]).any() else columns[-1]
     prefill, keys, count, cached, time_s, _ = columns
