@@ -29,6 +29,8 @@ from accelsim.workloads.training import training_graph
 _step = lru_cache(maxsize=64)(training_graph)
 _fused = lru_cache(maxsize=64)(fuse_elementwise)
 
+_LOOKUPS = frozenset({OperatorKind.EMBEDDING, OperatorKind.EMBEDDING_BAG})
+
 
 @frozen(eq=False)
 class Pass:
@@ -248,8 +250,6 @@ def input_bytes(graph: OperatorGraph) -> float:
     """
     roots = graph.dependency_offset[1:] == graph.dependency_offset[:-1]
     forward = (graph.phase != int(Phase.BACKWARD)) & (graph.phase != int(Phase.OPTIMIZER))
-    lookup = (graph.kind == int(OperatorKind.EMBEDDING)) | (
-        graph.kind == int(OperatorKind.EMBEDDING_BAG)
-    )
+    lookup = is_kind(graph.kind, _LOOKUPS)
     tensors = graph.read_bytes[roots & forward & ~lookup].sum()
     return float(tensors + 8.0 * graph.dims[roots & forward & lookup, 0].sum())

@@ -45,7 +45,6 @@ class ReplicaPlan:
         max_seqs: Sequences, or items of a batch, at once.
         max_batch_tokens: Tokens of a step.
         memory: Memory of a rank; None for models without a cache.
-        cache_bytes: Memory of a rank for the cache.
         blocks: Cache blocks of a replica; 0 without a cache.
         steps: Step times.
         prefix_cache: Whether requests share cached prefixes.
@@ -58,7 +57,6 @@ class ReplicaPlan:
     max_seqs: int
     max_batch_tokens: int
     memory: ReplicaMemory | None
-    cache_bytes: float
     blocks: int
     steps: StepTimes
     prefix_cache: bool
@@ -153,7 +151,7 @@ class ReplicaPlan:
             "blocks": self.blocks or None,
             "weight_bytes": None if memory is None else memory.weight_bytes,
             "activation_bytes": None if memory is None else memory.activation_bytes,
-            "kv_cache_bytes": self.cache_bytes or None,
+            "kv_cache_bytes": self.blocks // self.options.dp * self._block_bytes or None,
             "kv_bytes_per_token": None if memory is None else memory.cache_bytes_per_token,
             "prefix_cache": self.prefix_cache,
         }
@@ -191,7 +189,7 @@ def replica_plan(
     max_seqs = options.max_seqs or one.limit("max_seqs", memory_bytes)
     max_tokens = options.max_batch_tokens or one.limit("max_batch_tokens", memory_bytes)
     overhead_s = _overhead_s(one, options)
-    parts: Document = {"memory": None, "cache_bytes": 0.0, "blocks": 0}
+    parts: Document = {"memory": None, "blocks": 0}
     if generates:
         if one.mixed:
             max_tokens = max(max_tokens, max_seqs)
@@ -328,7 +326,7 @@ def memory_of(
     max_tokens: int,
     draft: ResolvedRun | None = None,
 ) -> Document:
-    """Memory for the cache by the engine's rule: fields `memory`, `cache_bytes` and `blocks`.
+    """Memory for the cache by the engine's rule: fields `memory` and `blocks`.
 
     Args:
         run: The model on one rank.
@@ -360,5 +358,4 @@ def memory_of(
         remedy = "Choose more ranks, a smaller format, or a device with more memory."
         needed = capacity - room + block_bytes
         raise DoesNotFitError(run.device.name, "memory_bytes", needed, capacity, remedy)
-    held = blocks * block_bytes
-    return {"memory": memory, "cache_bytes": held, "blocks": blocks * options.dp}
+    return {"memory": memory, "blocks": blocks * options.dp}

@@ -66,14 +66,6 @@ class StepFunction:
         edges = np.concatenate([[start_s], inside, [end_s]])
         return float((self.at(edges[:-1]) * np.diff(edges)).sum())
 
-    def repeated(self, count: int, period_s: float) -> StepFunction:
-        """The steps of the first `period_s` from the first step on, `count` times in a row."""
-        if not len(self.time_s):
-            return self
-        is_within = self.time_s < self.time_s[0] + period_s
-        times = [self.time_s[is_within] + repeat * period_s for repeat in range(count)]
-        return StepFunction(np.concatenate(times), np.tile(self.value[is_within], count))
-
 
 @frozen(eq=False)
 class Timeline:
@@ -156,26 +148,6 @@ class Timeline:
         }
         start_s, end_s = self.start_s + offset_s, self.end_s + offset_s
         return replace(self, start_s=start_s, end_s=end_s, counters=counters)
-
-    def repeated(self, count: int, period_s: float) -> Timeline:
-        """The same rows `count` times, each time `period_s` seconds later: one repeat expanded.
-
-        Args:
-            count: Repeats >= 1.
-            period_s: From the start of one repeat to that of the next, in seconds, >= 0.
-
-        Raises:
-            InvalidValueError: If a number is out of range.
-        """
-        if count < 1:
-            raise InvalidValueError("count", count, "an integer >= 1")
-        if not 0 <= period_s < np.inf:
-            raise InvalidValueError("period_s", period_s, "a finite number >= 0")
-        offset_s = np.repeat(np.arange(count) * period_s, len(self))
-        rows = self.take(np.tile(np.arange(len(self)), count))
-        counters = {name: steps.repeated(count, period_s) for name, steps in self.counters.items()}
-        start_s, end_s = rows.start_s + offset_s, rows.end_s + offset_s
-        return replace(rows, start_s=start_s, end_s=end_s, counters=counters)
 
     def between(self, start_s: float, end_s: float) -> Timeline:
         """Rows that overlap the window, clipped to it; a cut row keeps its share of the energy.

@@ -192,16 +192,11 @@ def _pipeline_parts(
     computed, reduced = run.compute_end_s.max(), run.reduce_end_s.max()
     found = {"pipeline_bubble": max(float(computed) - busy, 0.0)}
     if plan.zero != 2:
-        of_chunk = data.reduce_s / plan.chunks
-        reductions = float(exposed_s(of_chunk, *_window(plan, times, data))[0])
+        window_s = times.backward_s[:, 0] / plan.chunks * plan.overlap
+        buckets = np.where(plan.overlap, data.bucket_count, 1)
+        reductions = float(exposed_s(data.reduce_s / plan.chunks, window_s, buckets)[0])
         found["data"] = parts["data"] - reductions + float(reduced - computed)
     return found
-
-
-def _window(plan: ParallelismPlan, times: StageTimes, data: DataParallel) -> tuple[Any, Any]:
-    if not plan.overlap:
-        return np.zeros(1), np.ones(1)
-    return times.backward_s[:, 0] / plan.chunks, data.bucket_count
 
 
 def _sharded(

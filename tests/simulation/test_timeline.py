@@ -97,29 +97,12 @@ def test_busy_time_and_gaps_fill_the_span(tasks):
         assert 0.0 <= line.utilisation(resource) <= 1.0 + 1e-9
 
 
-@pytest.mark.law
-@given(rows, st.integers(1, 5), st.floats(0.0, 20.0))
-def test_repeats_multiply_work_and_energy(tasks, count, period_s):
-    line = timeline_of(tasks)
-    expanded = line.repeated(count, period_s)
-    assert len(expanded) == count * len(line)
-    assert expanded.duration_s.sum() == pytest.approx(count * line.duration_s.sum(), rel=1e-9)
-    assert expanded.energy_j.sum() == pytest.approx(count * line.energy_j.sum(), rel=1e-9)
-    assert expanded.makespan_s == pytest.approx(line.makespan_s + (count - 1) * period_s)
-    if period_s > line.makespan_s:
-        assert expanded.busy_s("a") == pytest.approx(count * line.busy_s("a"), rel=1e-9)
-
-
-def test_counters_move_and_repeat_with_their_rows():
-    steps = StepFunction(np.array([0.0, 1.0, 3.0]), np.array([5.0, 7.0, 9.0]))
+def test_counters_move_with_their_rows():
+    steps = StepFunction(np.array([0.0, 1.0]), np.array([5.0, 7.0]))
     line = replace(timeline_of([("a", 2.0, 0.0)]), counters={"memory_bytes": steps})
-    twice = line.repeated(2, 2.0).shifted(1.0).counters["memory_bytes"]
-    np.testing.assert_array_equal(twice.time_s, [1.0, 2.0, 3.0, 4.0])
-    np.testing.assert_array_equal(twice.value, [5.0, 7.0, 5.0, 7.0])
-    assert list(merge([line]).counters) == ["memory_bytes"]
-    for count, period_s in ((0, 1.0), (1, -1.0), (1, float("inf"))):
-        with pytest.raises(InvalidValueError):
-            line.repeated(count, period_s)
+    later = merge([line.shifted(1.0)]).counters["memory_bytes"]
+    np.testing.assert_array_equal(later.time_s, [1.0, 2.0])
+    np.testing.assert_array_equal(later.value, [5.0, 7.0])
 
 
 def test_utilisation_counts_all_places_of_a_pool():

@@ -136,13 +136,12 @@ class ContinuousBatching(PagedBatch):
         self._parts = []
 
     def _complete_chunks(self, now_s: float) -> None:
-        partial, cache = self._partial, self.cache
+        partial = self._partial
         for prompt, tokens in self._chunks:
             prompt.done = done = prompt.done + tokens
             if done >= prompt.target:
                 partial.remove(prompt)
-                if cache is not None:
-                    self._share(prompt)
+                self._share(prompt)
                 self._join(prompt, now_s)
         self._chunks = []
 
@@ -171,11 +170,7 @@ class ContinuousBatching(PagedBatch):
         """Choose the next batch and start it."""
         mixed, running = self._mixed, self._running
         if mixed and running:
-            needed = self._due[self._counter % self._size]
-            if needed > self._free:
-                self._reserve()
-            else:
-                self._free -= needed
+            self._reserve()
         is_single = False
         if self.waiting or self._partial:
             self._choose_prompts(now_s)
@@ -307,11 +302,6 @@ class ContinuousBatching(PagedBatch):
         """A further part of a prompt; gives its tokens."""
         tokens = min(prompt.target - prompt.done, budget)
         needed = self._blocks_for(prompt, tokens)
-        if needed <= self._free:
-            self._free -= needed
-            prompt.blocks += needed
-            self._chunks.append((prompt, tokens))
-            return tokens
         while needed > self._room():
             if self._running and len(self._partial) == 1:
                 return 0  # sequences end and give blocks back
@@ -334,7 +324,7 @@ class ContinuousBatching(PagedBatch):
         left = self._left.get(request) if self._left else None
         if left is not None:  # what it generated is part of its prompt now
             target += log.output_tokens[request] - left
-        shared = 0 if cache is None else self._hits(request, target)
+        shared = 0 if cache is None else self._hits(cache, request, target)
         done = shared * size
         tokens = target - done
         if tokens > budget:

@@ -197,17 +197,12 @@ class PagedBatch(Scheduler):
         if self._promises and (self._running or self._partial):
             promised = self._promised + self._blocks_of_all(request)
             return promised <= self._blocks - self._watermark
-        if blocks + self._watermark <= self._free:
-            return True
         kept = self._watermark if self._running or self._partial else 0
         return blocks + kept <= self._room()
 
-    def _hits(self, request: int, target: int) -> int:
+    def _hits(self, cache: PrefixCache, request: int, target: int) -> int:
         """Cached blocks that a prompt starts with; at least one token is computed."""
-        if self.cache is None:
-            return 0
-        chain = self._chain(request, target - 1)
-        return min(self.cache.reach(self._group(request)), chain)
+        return min(cache.reach(self._group(request)), self._chain(request, target - 1))
 
     def _hold(self, cache: PrefixCache, group: int, shared: int) -> None:
         """Hold the first blocks of a chain; those on the host alone are loaded."""

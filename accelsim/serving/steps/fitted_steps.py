@@ -148,11 +148,9 @@ def fit_steps(columns: StepColumns, idle_w: float | None = None) -> FittedSteps:
 
 
 def _values(line: _Line, columns: StepColumns) -> FloatArray:
-    tokens = columns.prefill_tokens + columns.decode_count
-    found = np.array([line.over_tokens(count) for count in tokens.tolist()])
-    found += line.per_prefill_key * columns.prefill_context_sum
-    found += line.per_decode_key * columns.decode_context_sum
-    return np.maximum(found + line.per_sequence * columns.decode_count, 1e-12)
+    names = ("prefill_tokens", "prefill_context_sum", "decode_count", "decode_context_sum")
+    steps = zip(*(getattr(columns, name).tolist() for name in names), strict=True)
+    return np.maximum([line.value(*step) for step in steps], 1e-12)
 
 
 def _fitted(columns: StepColumns, wanted: FloatArray) -> _Line:
