@@ -20,6 +20,7 @@ from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.simulation.clock import Clock
+from accelsim.simulation.device_settings import check_numbers
 from accelsim.simulation.resources import Server
 from accelsim.simulation.timeline import CodeArray
 from accelsim.workloads.graph import FloatArray, IntArray
@@ -72,7 +73,7 @@ class TaskColumns:
             if column is not None and column.shape != (len(self),):
                 raise InvalidValueError(name, column.shape, f"shape ({len(self)},), as duration_s")
         for name in ("duration_s", "ready_s", "energy_j"):
-            _check_numbers(name, getattr(self, name))
+            check_numbers(name, getattr(self, name))
         if len(set(self.resources)) < len(self.resources):
             raise InvalidValueError("resources", self.resources, "each name once")
         _check_codes("resource", self.resource, self.resources)
@@ -108,13 +109,6 @@ class TaskColumns:
             return False
         is_ascending = bool((np.diff(offset) >= 0).all())
         return is_ascending and offset[0] == 0 and offset[-1] == len(dependency)
-
-
-def _check_numbers(name: str, column: FloatArray | None) -> None:
-    if column is None or not len(column):
-        return
-    if not (column.min() >= 0 and column.max() < np.inf):
-        raise InvalidValueError(name, column, "finite numbers >= 0")
 
 
 def _check_codes(name: str, codes: CodeArray | None, words: tuple[str, ...]) -> None:

@@ -109,9 +109,17 @@ def check_rows(rows: DeviceRows) -> None:
         if column is not None and len(column) != count:
             raise InvalidValueError(name, f"{len(column)} rows", f"{count} rows, as time_s")
     for name in ("dispatch_s", "energy_j"):
-        column = getattr(rows, name)
-        if column is not None and not (column.min() >= 0 and column.max() < np.inf):
-            raise InvalidValueError(name, column, "finite numbers >= 0")
+        check_numbers(name, getattr(rows, name))
+
+
+def check_numbers(name: str, column: FloatArray | None) -> None:
+    """Refuse a column with numbers that are negative or not finite.
+
+    Raises:
+        InvalidValueError: Naming it.
+    """
+    if column is not None and len(column) and not (column.min() >= 0 and column.max() < np.inf):
+        raise InvalidValueError(name, column, "finite numbers >= 0")
 
 
 def demand_s(rows: DeviceRows, settings: DeviceSettings) -> dict[str, float]:

@@ -18,6 +18,7 @@ from simpy.events import Event
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.simulation.clock import Clock
+from accelsim.simulation.device_settings import check_numbers
 from accelsim.workloads.graph import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -191,8 +192,7 @@ def check_task(task: Task) -> None:
     if isinstance(duration, np.ndarray):
         if duration.ndim != 1 or not len(duration):
             raise InvalidValueError("duration_s", duration.shape, "a number, or a non-empty column")
-        if not (duration.min() >= 0 and duration.max() < np.inf):
-            raise InvalidValueError("duration_s", duration, "finite numbers >= 0")
+        check_numbers("duration_s", duration)
     elif not 0 <= duration < np.inf:
         raise InvalidValueError("duration_s", duration, "a finite number >= 0")
     elif task.row_dependency is not None:

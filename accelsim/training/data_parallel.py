@@ -75,7 +75,7 @@ def data_parallel(
     """
     count = staged.microbatch_count
     reduce, gather = _transfers(staged)
-    blocks = staged.table.block_counts[staged.row, 0]
+    blocks = staged.sums("block_counts")[:, 0]
     size = staged.updated[:, 0] * staged.setup.gradient_bytes
     buckets = np.clip(np.ceil(size / staged["bucket_bytes"]), 1, blocks).astype(np.int64)
     overlaps = staged["overlap"].astype(bool)

@@ -164,7 +164,7 @@ def _unit(key: RunKey) -> _Unit:
     values = {name: sums[name][blocks.alike] for name in FIELDS if name in sums}
     for word, unit in (("compute", "s"), ("issue", "s"), ("energy", "j")):
         whole = values[f"{word}_forward_{unit}"]
-        values[f"again_{word}_{unit}"] = _of_layers(whole, blocks.layer_count)
+        values[f"again_{word}_{unit}"] = of_layers(whole, blocks.layer_count)
     tied = _tied(values, step, run)
     mode = "training" if run.cluster is None else "parallel-training"
     setting = setting_of(mode, run.precision, step.forward)
@@ -189,11 +189,17 @@ def operator_frame(run: ResolvedRun) -> pd.DataFrame:
     return _table(graph, run).to_frame(graph)
 
 
-def _of_layers(sums: FloatArray, layer_count: int) -> FloatArray:
-    """Sums without what stands before the first and after the last layer."""
+def of_layers(sums: FloatArray, layer_count: int) -> FloatArray:
+    """Sums of layers, which full recomputation runs again: 0 for what stands before the first and
+    after the last one.
+
+    Args:
+        sums: Sums of blocks, shape (..., blocks).
+        layer_count: Layers among them.
+    """
     kept = sums.copy()
-    if layer_count < len(kept):
-        kept[[0, -1]] = 0.0
+    if layer_count < kept.shape[-1]:
+        kept[..., [0, -1]] = 0.0
     return kept
 
 

@@ -182,20 +182,20 @@ def _held(staged: StagedPlans) -> dict[str, FloatArray]:
 
 def _activations(staged: StagedPlans) -> FloatArray:
     """What waits for backward passes; a layer that is computed again is held once more."""
-    table, row, recompute = staged.table, staged.row, staged["recompute"][:, None]
+    recompute = staged["recompute"][:, None]
     saved = staged.sums("saved_bytes")
     selective = saved - staged.sums("inner_saved_bytes")
-    inputs = table.block_counts[row] * table.boundary_bytes[row][:, None]
+    inputs = staged.sums("block_counts") * staged.table.boundary_bytes[staged.row][:, None]
     kept = np.select([recompute == _FULL, recompute == _SELECTIVE], [inputs, selective], saved)
-    again = np.where(recompute == _FULL, table.again_bytes[row], 0.0)
+    again = np.where(recompute == _FULL, staged.sums("again_bytes"), 0.0)
     waiting = kept * in_flight(staged.plans, staged.microbatch_count, saved.shape[1])
     on_device = np.where(staged["activation_offload"].astype(bool)[:, None], 0.0, waiting)
-    return np.where(on_device > 0, on_device + again, table.block_saved_bytes[row])
+    return np.where(on_device > 0, on_device + again, staged.sums("block_saved_bytes"))
 
 
 def _buffers(staged: StagedPlans) -> FloatArray:
     """Weights gathered from other ranks, and buckets of gradients on their way."""
-    setup, block = staged.setup, staged.table.layer_parameters[staged.row]
+    setup, block = staged.setup, staged.sums("block_parameters")
     width = setup.run.precision.weight.bytes
     gathered = _GATHERED_BLOCKS * block * width + block * setup.gradient_bytes
     bucket = np.minimum(staged["bucket_bytes"][:, None], staged.sums("parameters") * width)

@@ -189,7 +189,7 @@ def _exchange_s(staged: StagedPlans) -> FloatArray:
 
 
 def _send_s(staged: StagedPlans, stride: IntArray) -> FloatArray:
-    if staged.table.block_counts.shape[1] == 1:
+    if (staged["pp"] == 1).all():
         return np.zeros(len(staged))
     payload, pair = staged.table.boundary_bytes[staged.row], np.full(len(staged), 2)
     return staged.setup.collective_s(OperatorKind.SEND_RECV, payload, pair, stride)

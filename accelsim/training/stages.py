@@ -14,31 +14,26 @@ from numpy.typing import NDArray
 
 from accelsim.frozen import frozen
 from accelsim.training.candidates import Candidates
-from accelsim.training.layers import FIELDS, BlockCosts
+from accelsim.training.layers import FIELDS, BlockCosts, of_layers
 from accelsim.training.plan import layers_of_chunks
 from accelsim.training.setup import TrainingSetup
-from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
+from accelsim.workloads.graph import FloatArray, IntArray
 
 
 @frozen(eq=False)
 class StageTable:
-    """Stage sums, shape (rows, stages) each, by name in `layers.FIELDS`.
+    """Stage sums.
 
     Attributes:
-        values: Sums; for `working_bytes` the largest.
-        block_saved_bytes: Most that one block of a stage keeps.
-        again_bytes: What a layer that is computed again holds beyond what any block works with.
-        layer_parameters: Most parameters in one block.
+        values: Shape (rows, stages) each, by name in `layers.FIELDS`: sums, for `working_bytes` the
+            largest; "block_counts" of blocks, "block_saved_bytes" and "block_parameters", the most
+            of one block, and "again_bytes", what a layer that is computed again holds beyond what
+            any block works with.
         boundary_bytes: What is sent from stage to stage, shape (rows,).
-        block_counts: Blocks of each stage.
     """
 
     values: dict[str, FloatArray]
-    block_saved_bytes: FloatArray
-    again_bytes: FloatArray
-    layer_parameters: FloatArray
     boundary_bytes: FloatArray
-    block_counts: FloatArray
 
     def __getitem__(self, name: str) -> FloatArray:
         return self.values[name]
@@ -142,42 +137,32 @@ def stage_table(
         stage_count: Stages.
         layers: Layers of each stage; even where None.
     """
-    shape = (len(units), stage_count)
-    sums = {name: np.zeros(shape) for name in FIELDS}
-    block_saved, block_parameters, counts, layer_peak = (np.zeros(shape) for _ in range(4))
-    again = np.where(_is_layer(costs), costs["saved_bytes"] + costs["working_bytes"], 0.0)
+    saved, working = costs["saved_bytes"], costs["working_bytes"]
+    largest = {
+        "working_bytes": working,
+        "block_saved_bytes": saved,
+        "block_parameters": costs["parameters"],
+        "again_bytes": of_layers(saved + working, costs.layer_count),
+    }
+    sums = {
+        name: np.zeros((len(units), stage_count)) for name in (*FIELDS, *largest, "block_counts")
+    }
     boundary = np.zeros(len(units))
     for chunks in np.unique(chunk_counts).tolist():
         rows = np.flatnonzero(chunk_counts == chunks)
         stage = chunk_of_blocks(costs, stage_count, chunks, layers) % stage_count
-        one_of = (stage[:, None] == np.arange(stage_count)).astype(np.float64)
-        picked = units[rows]
+        is_of = stage[:, None] == np.arange(stage_count)
+        one_of, picked = is_of.astype(np.float64), units[rows]
         for name in FIELDS:
             sums[name][rows] = costs[name][picked] @ one_of
-        wide = stage[:, None] == np.arange(stage_count)
-        for target, column in (
-            (sums["working_bytes"], costs["working_bytes"]),
-            (block_saved, costs["saved_bytes"]),
-            (block_parameters, costs["parameters"]),
-            (layer_peak, again),
-        ):
-            target[rows] = np.where(wide, column[picked][:, :, None], 0.0).max(axis=1)
-        counts[rows] = one_of.sum(axis=0)
+        for name, column in largest.items():
+            sums[name][rows] = np.where(is_of, column[picked][:, :, None], 0.0).max(axis=1)
+        sums["block_counts"][rows] = one_of.sum(axis=0)
         inner = max(costs.block_count - 1, 1)
         boundary[rows] = np.median(costs["output_bytes"][picked, :inner], axis=1)
         _untie(sums, costs, rows, picked, stage_count)
-    held = np.maximum(layer_peak - sums["working_bytes"], 0.0)
-    return StageTable(sums, block_saved, held, block_parameters, boundary, counts)
-
-
-def _is_layer(costs: BlockCosts) -> BoolArray:
-    """Which blocks are layers, which full recomputation runs again: all but what stands before and
-    after them.
-    """
-    found = np.ones(costs.block_count, dtype=bool)
-    if costs.layer_count < costs.block_count:
-        found[[0, -1]] = False
-    return found
+    sums["again_bytes"] = np.maximum(sums["again_bytes"] - sums["working_bytes"], 0.0)
+    return StageTable(sums, boundary)
 
 
 def _untie(

@@ -135,18 +135,14 @@ def stage_columns(**changes):
         "saved_bytes": [[9000.0, 3000.0]],
         "inner_saved_bytes": [[5000.0, 2000.0]],
         "working_bytes": [[70.0, 110.0]],
-    }
-    columns = {
         "block_saved_bytes": [[2500.0, 1500.0]],
         "again_bytes": [[40.0, 30.0]],
-        "layer_parameters": [[250.0, 300.0]],
-        "boundary_bytes": [8.0],
+        "block_parameters": [[250.0, 300.0]],
         "block_counts": [[4.0, 3.0]],
+        "boundary_bytes": [8.0],
     }
-    values |= {name: value for name, value in changes.items() if name in values}
-    columns |= {name: value for name, value in changes.items() if name in columns}
-    arrays = {name: np.array(value) for name, value in columns.items()}
-    return StageTable({name: np.array(value) for name, value in values.items()}, **arrays)
+    arrays = {name: np.array(value) for name, value in (values | changes).items()}
+    return StageTable(arrays, arrays.pop("boundary_bytes"))
 
 
 def mixed_setup(*, has_master=True, gradient=2.0, **conditions):
@@ -296,14 +292,7 @@ def test_buckets_of_gradients_wait_where_ranks_share_them(plan, held):
 def test_fsdp_gathers_the_block_that_runs_and_the_next(gradient):
     """Zhao et al. 2023, arXiv:2304.11277: weights of two blocks, gradients of one."""
     table = stage_columns()
-    one = replace(
-        table,
-        values={name: column[:, :1] for name, column in table.values.items()},
-        **{
-            name: getattr(table, name)[:, :1]
-            for name in ("block_saved_bytes", "again_bytes", "layer_parameters", "block_counts")
-        },
-    )
+    one = replace(table, values={name: column[:, :1] for name, column in table.values.items()})
     plans = Candidates.of([ParallelismPlan(dp=4, zero=3), ParallelismPlan(zero=3)])
     setup, places = mixed_setup(gradient=gradient), np.array([0, 0])
     found = worst_memory(StagedPlans(setup, plans, one, places, np.array([1, 1])))
@@ -325,7 +314,7 @@ TWO_ROWS = {
     "working_bytes": [[70.0, 110.0], [35.0, 55.0]],
     "block_saved_bytes": [[2500.0, 1500.0], [1200.0, 700.0]],
     "again_bytes": [[40.0, 30.0], [20.0, 15.0]],
-    "layer_parameters": [[250.0, 300.0], [125.0, 150.0]],
+    "block_parameters": [[250.0, 300.0], [125.0, 150.0]],
     "boundary_bytes": [8.0, 4.0],
     "block_counts": [[4.0, 3.0], [4.0, 3.0]],
 }
