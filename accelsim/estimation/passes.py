@@ -163,12 +163,8 @@ def _checkpointed(run: ResolvedRun, step: TrainingStep) -> TrainingStep:
         return step
     kept, again = recomputed(step.forward, run.recompute)
     is_forward = step.rows.phase == int(Phase.FORWARD)
-    rows = _joined([step.rows.take(is_forward), again, step.rows.take(~is_forward)])
-    return replace(step, forward=kept, rows=rows)
-
-
-def _joined(graphs: list[OperatorGraph]) -> OperatorGraph:
-    return concatenate([graph for graph in graphs if len(graph)])
+    parts = (step.rows.take(is_forward), again, step.rows.take(~is_forward))
+    return replace(step, forward=kept, rows=concatenate([part for part in parts if len(part)]))
 
 
 def _predicts_words(run: ResolvedRun) -> bool:

@@ -179,8 +179,8 @@ class Simulation(Result):
     @property
     def average_power_w(self) -> float | None:
         """Mean power in steady state; None where unknown."""
-        known = self.energy_j is not None and self.period_s
-        return self.energy_j / self.period_s if known and self.energy_j is not None else None
+        energy_j, period_s = self.energy_j, self.period_s
+        return energy_j / period_s if energy_j is not None and period_s else None
 
     @property
     def bound(self) -> str:

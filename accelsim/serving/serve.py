@@ -75,20 +75,16 @@ def serve(
         InputError: If a name, size or choice is wrong, or the model does not fit; its subclasses
             say which.
     """
-    served = replace(
-        options or ServingOptions(),
-        **{name: value for name, value in keywords.items() if name in _OPTION_FIELDS},
-    )
-    rest = {name: value for name, value in keywords.items() if name not in _OPTION_FIELDS}
-    chosen, paid = options_and_price(run, price, rest)
+    own = {name: keywords.pop(name) for name in _OPTION_FIELDS & keywords.keys()}
+    served = replace(options or ServingOptions(), **own)
+    chosen, paid = options_and_price(run, price, keywords)
     streams = RandomStreams(seed)
-    columns = arrivals.columns(streams) if isinstance(arrivals, Arrivals) else arrivals
+    columns, users = _requests(arrivals, streams)
     longest = int((columns.prompt_tokens + columns.output_tokens).max())
     plan = deployment(workload, device, chosen, served, paid, max_context=longest, steps=steps)
     if steps is None:
         plan = priced_alone(plan, len(columns))
     _check_used(served, chosen, plan.pools[0].plan)
-    users = arrivals.users or 0 if isinstance(arrivals, Arrivals) else 0
     simulated = partial(_simulated, columns, described(arrivals), streams, users, progress)
     result, is_interrupted = simulated(plan)
     if not intervals or not plan.pools[0].plan.steps.log_sigma or is_interrupted:
@@ -101,6 +97,15 @@ def serve(
         ends.append(slower.metrics)
     like = [pool.served for pool in plan.pools]
     return replace(result, intervals=_intervals(result, like, *ends))
+
+
+def _requests(
+    arrivals: Arrivals | RequestColumns, streams: RandomStreams
+) -> tuple[RequestColumns, int]:
+    """The requests of a load, and the users of a closed loop; 0 for none."""
+    if isinstance(arrivals, Arrivals):
+        return arrivals.columns(streams), arrivals.users or 0
+    return arrivals, 0
 
 
 def _simulated(
