@@ -20,7 +20,6 @@ from accelsim.errors import ProfileError
 from accelsim.files.datafile import read_text
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.graph import OperatorGraph
-from accelsim.workloads.operator import OperatorKind
 
 _MAX_BYTES = 1_000_000
 _LARGEST = 10**7
@@ -108,8 +107,7 @@ def _is_gemm(header: Sequence[str]) -> bool:
 
 def _gemm(builder: GraphBuilder, layer: str, sides: list[int]) -> str:
     m, n, k = sides[:3]
-    with builder.scope(layer):
-        builder.linear(builder.input(m, k), n, bias=False, name=layer)
+    builder.linear(builder.input(m, k), n, bias=False, name=layer, at=layer)
     return ""
 
 
@@ -121,24 +119,15 @@ def _conv(builder: GraphBuilder, layer: str, sides: list[int]) -> str:
             f"filter {down} x {across} larger than its input {height} x {width}; state the "
             f"input with its padding"
         )
-    out = [
-        (size - window) // pace + 1
-        for size, window, pace in zip((height, width), (down, across), step, strict=True)
-    ]
     groups = channels if "DP" in layer else 1
-    outputs = filters * groups
-    weights = outputs * channels // groups * down * across
-    sizes = (height, width, 1, *out, 1, down, across)
-    dims = (1, channels, outputs, groups, 1, *sizes, max(step), 1)
-    with builder.scope(layer):
-        builder.operator(
-            OperatorKind.CONV,
-            dims,
-            [builder.input(1, channels, height, width)],
-            (1, outputs, *out),
-            name=layer,
-            weights=weights,
-            dtype=builder.precision.compute,
-        )
-    builder.parameters(weights, of_product=True)
+    builder.conv(
+        builder.input(1, channels, height, width),
+        filters * groups,
+        (down, across),
+        stride=step,
+        padding=0,
+        groups=groups,
+        name=layer,
+        at=layer,
+    )
     return ""

@@ -54,11 +54,11 @@ def published_precision(config: Mapping[str, Any]) -> Precision | None:
     read = _METHODS.get(method)
     if read is None:
         known = ", ".join(_METHODS)
-        raise InvalidValueError(f"{_FIELD}.quant_method", method, f"one of {known}", _REMEDY)
+        raise _refusal("quant_method", method, f"one of {known}")
     for field, is_plain in _UNREAD.items():
         if c.fields.get(field) and not is_plain(c.fields[field]):
             allowed = "no value: modules of several formats are not read"
-            raise InvalidValueError(f"{_FIELD}.{field}", c.fields[field], allowed, _REMEDY)
+            raise _refusal(field, c.fields[field], allowed)
     found = read(c)
     half = {"float16": Dtype.FP16, "bfloat16": Dtype.BF16}
     wide = half.get(str(config.get("dtype") or config.get("torch_dtype")), Dtype.BF16)
@@ -74,6 +74,11 @@ def published_precision(config: Mapping[str, Any]) -> Precision | None:
     )
 
 
+def _refusal(field: str, value: Any, allowed: str) -> InvalidValueError:
+    """That a field of the configuration is none that is read."""
+    return InvalidValueError(f"{_FIELD}.{field}", value, allowed, _REMEDY)
+
+
 def _stored(base: str, weight: StoredFormat) -> Precision:
     return replace(precision(base), weight=weight)
 
@@ -84,7 +89,7 @@ def _fp8(c: CheckpointConfig) -> Precision:
     if not block:
         return _FP8
     if len(block) != 2:
-        raise InvalidValueError(f"{_FIELD}.weight_block_size", block, "two sizes", _REMEDY)
+        raise _refusal("weight_block_size", block, "two sizes")
     return _stored("fp8", block_format("fp8", 8, 32, block[0] * block[1]))
 
 
@@ -93,7 +98,7 @@ def _integers(bits: int, group: int, *, zero_point: bool) -> Precision:
     (GPTQ, arXiv:2210.17323; AWQ, arXiv:2306.00978).
     """
     if bits not in {2, 3, 4, 8}:
-        raise InvalidValueError(f"{_FIELD}.bits", bits, "2, 3, 4 or 8", _REMEDY)
+        raise _refusal("bits", bits, "2, 3, 4 or 8")
     shared = 16 + bits * zero_point if group > 0 else 0
     weight = block_format(f"int{bits}", bits, shared, max(group, 1))
     return replace(_stored("w8a16" if bits == 8 else "w4a16", weight), name=f"w{bits}a16")
@@ -113,10 +118,10 @@ def _bitsandbytes(c: CheckpointConfig) -> Precision:
     if c.flag("load_in_8bit"):
         if c.flag("load_in_4bit"):
             allowed = "false beside load_in_8bit"
-            raise InvalidValueError(f"{_FIELD}.load_in_4bit", True, allowed, _REMEDY)
+            raise _refusal("load_in_4bit", True, allowed)
         return precision("w8a8")
     if not c.flag("load_in_4bit", default=True):
-        raise InvalidValueError(f"{_FIELD}.load_in_4bit", False, "true, or load_in_8bit", _REMEDY)
+        raise _refusal("load_in_4bit", False, "true, or load_in_8bit")
     shared = 8 + 32 / 256 if c.flag("bnb_4bit_use_double_quant") else 32
     return _stored("nf4", block_format("nf4", 4, shared, 64))
 
@@ -125,21 +130,21 @@ def _groups(c: CheckpointConfig) -> Precision:
     """The one format of a compressed-tensors file."""
     groups = c.fields.get("config_groups")
     if not isinstance(groups, Mapping) or not groups:
-        raise InvalidValueError(f"{_FIELD}.config_groups", groups, "groups", _REMEDY)
+        raise _refusal("config_groups", groups, "groups")
     found = {_group(group) for group in groups.values()}
     if len(found) > 1:
         allowed = "groups of one format"
-        raise InvalidValueError(f"{_FIELD}.config_groups", sorted(groups), allowed, _REMEDY)
+        raise _refusal("config_groups", sorted(groups), allowed)
     return found.pop()
 
 
 def _group(group: Any) -> Precision:
     weights = group.get("weights") if isinstance(group, Mapping) else None
     if not isinstance(weights, Mapping):
-        raise InvalidValueError(f"{_FIELD}.config_groups", group, "weights", _REMEDY)
+        raise _refusal("config_groups", group, "weights")
     targets = group.get("targets") or ["Linear"]
     if targets != ["Linear"]:
-        raise InvalidValueError(f"{_FIELD}.config_groups.targets", targets, "Linear", _REMEDY)
+        raise _refusal("config_groups.targets", targets, "Linear")
     w = CheckpointConfig(weights)
     bits, kind = w.integer("num_bits"), w.text("type", "int")
     size = w.integer("group_size", 0, least=-1)
@@ -150,7 +155,7 @@ def _group(group: Any) -> Precision:
     named = {("int", 8): "w8a8", ("float", 8): "fp8", ("float", 4): "nvfp4"}.get((kind, bits))
     if named is None:
         allowed = "int 8 or 4, float 8 or 4"
-        raise InvalidValueError(f"{_FIELD}.config_groups", f"{kind} {bits}", allowed, _REMEDY)
+        raise _refusal("config_groups", f"{kind} {bits}", allowed)
     if bits == 4 and size == 32:
         named = "mxfp4"
     found = precision(named)
@@ -165,7 +170,7 @@ def _modelopt(c: CheckpointConfig) -> Precision:
     named = {"FP8": "fp8", "NVFP4": "nvfp4", "W4A16_AWQ": "w4a16", "INT8_SQ": "w8a8"}.get(algorithm)
     if named is None:
         allowed = "FP8, NVFP4, W4A16_AWQ or INT8_SQ"
-        raise InvalidValueError(f"{_FIELD}.quant_algo", algorithm, allowed, _REMEDY)
+        raise _refusal("quant_algo", algorithm, allowed)
     return precision(named)
 
 
@@ -216,7 +221,7 @@ def _kept(c: CheckpointConfig) -> tuple[str, ...]:
     for field in _KEPT_FIELDS:
         names = c.fields.get(field) or ()
         if not isinstance(names, Sequence) or isinstance(names, str) or len(names) > _MOST_NAMES:
-            raise InvalidValueError(f"{_FIELD}.{field}", names, "a list of names", _REMEDY)
+            raise _refusal(field, names, "a list of names")
         found += [_module(name, field) for name in names]
     return tuple(found)
 
@@ -226,7 +231,7 @@ def _module(name: Any, field: str) -> str:
     is_name = isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME
     pattern = name.removeprefix("re:") if is_name else ""
     if not is_name or (name.startswith("re:") and not _is_plain(pattern)):
-        raise InvalidValueError(f"{_FIELD}.{field}", name, "the name of a module", _REMEDY)
+        raise _refusal(field, name, "the name of a module")
     for prefix in _PREFIXES:
         if name.startswith(prefix):
             inner = name.removeprefix(prefix)
@@ -255,7 +260,7 @@ def _cache(c: CheckpointConfig) -> Dtype | None:
     if not scheme or scheme == "None":
         return None
     if str(scheme) not in _CACHES:
-        raise InvalidValueError(f"{_FIELD}.{field}", scheme, "8 bits, or no value", _REMEDY)
+        raise _refusal(field, scheme, "8 bits, or no value")
     return _CACHES[str(scheme)]
 
 

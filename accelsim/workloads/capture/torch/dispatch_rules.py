@@ -15,7 +15,7 @@ from torch._prims_common import suggest_memory_format
 
 from accelsim.plain import Values
 from accelsim.workloads.capture.torch.aten import names
-from accelsim.workloads.capture.torch.meta_module import tensors_in
+from accelsim.workloads.capture.torch.meta_module import KNOWN_ELEMENTS, tensors_in
 from accelsim.workloads.pointwise import POINTWISE_FLOP
 
 #: Operators refused by name, with what to do instead.
@@ -28,8 +28,6 @@ REFUSED = {
     "Make nn.TransformerEncoder "
     "with enable_nested_tensor=False, or pass no src_key_padding_mask.",
 }
-#: Largest tensor whose value is followed.
-KNOWN_ELEMENTS = 16384
 
 
 def main_dtype(module: torch.nn.Module) -> torch.dtype:

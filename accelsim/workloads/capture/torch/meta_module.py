@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -25,8 +26,8 @@ Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 Known = list[tuple[Tensor, Tensor]]
 #: Devices that the machine of the capture may not have.
 _ACCELERATOR = re.compile(r"(cuda|hpu|mps|xpu)(:\d+)?")
-#: Largest real tensor whose value is kept.
-_KNOWN_ELEMENTS = 16384
+#: Largest real tensor whose value is kept and followed.
+KNOWN_ELEMENTS = 16384
 
 
 class AcceleratorOnMeta(TorchFunctionMode):  # type: ignore[misc]
@@ -151,7 +152,7 @@ class _MetaTwins:
             made = torch.nn.Parameter(data, requires_grad=x.requires_grad)
         else:
             made = data.requires_grad_(x.requires_grad)
-            if not x.is_meta and x.numel() <= _KNOWN_ELEMENTS:
+            if not x.is_meta and x.numel() <= KNOWN_ELEMENTS:
                 self.known.append((made, x))
         self.memo[id(x)] = made
         self.memo.setdefault(-id(x), x)  # keeps the original alive while its id is a key
@@ -212,18 +213,13 @@ def tensors_in(inputs: Any) -> list[Any]:
 
 def scaled_inputs(inputs: Inputs, batch: int, dimension: int, factor: int) -> Inputs:
     """Inputs with every batch axis `factor` times as long."""
-    grown_before: dict[int, Any] = {}
 
+    @cache  # an input given twice stays one tensor
     def grow(x: Tensor) -> Any:
         if x.dim() <= dimension or x.shape[dimension] != batch:
             return x
-        if id(x) not in grown_before:  # an input given twice stays one tensor
-            grown_before[id(x)] = grow_tensor(x)
-        return grown_before[id(x)]
-
-    def grow_tensor(x: Tensor) -> Tensor:
         repeats = [factor if axis == dimension else 1 for axis in range(x.dim())]
-        if x.is_meta or x.numel() > _KNOWN_ELEMENTS:
+        if x.is_meta or x.numel() > KNOWN_ELEMENTS:
             shape = [size * times for size, times in zip(x.shape, repeats, strict=True)]
             return torch.empty(shape, dtype=x.dtype, device="meta", requires_grad=x.requires_grad)
         return x.detach().repeat(repeats).requires_grad_(x.requires_grad)

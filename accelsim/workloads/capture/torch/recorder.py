@@ -37,7 +37,6 @@ from accelsim.workloads.capture.torch.aten_memory import (
     elementwise,
 )
 from accelsim.workloads.capture.torch.dispatch_rules import (
-    KNOWN_ELEMENTS,
     REFUSED,
     UNKNOWABLE,
     as_laid_out,
@@ -51,7 +50,7 @@ from accelsim.workloads.capture.torch.dispatch_rules import (
     too_large,
     wide_grouped_product,
 )
-from accelsim.workloads.capture.torch.meta_module import tensors_in
+from accelsim.workloads.capture.torch.meta_module import KNOWN_ELEMENTS, tensors_in
 from accelsim.workloads.capture.torch.operand_layout import is_strided, with_runs
 from accelsim.workloads.operator import IN_PLACE, OperatorKind, Phase
 
@@ -88,6 +87,12 @@ class _Storage:
     writer: int = -1
     saved: bool = False
     values: dict[Any, Tensor] = field(default_factory=dict)
+
+
+def _identity(x: Tensor) -> int:
+    """Identity of the memory behind a tensor."""
+    number: int = x.untyped_storage()._cdata  # noqa: SLF001
+    return number
 
 
 def _value_key(x: Tensor) -> tuple[Any, ...]:
@@ -134,13 +139,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             *module.named_parameters(remove_duplicate=False),
             *module.named_buffers(),
         ):
-            storage = self._storage(tensor)
-            storage.state = True
-            self._storage_names.setdefault(
-                tensor.untyped_storage()._cdata,  # noqa: SLF001
-                path.rpartition(".")[0] or name,
-            )
-
+            self.belongs([tensor])
+            self._storage_names.setdefault(_identity(tensor), path.rpartition(".")[0] or name)
         for twin, value in known:
             self._storage(twin).values[_value_key(twin)] = value.detach().clone()
 
@@ -189,7 +189,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def _node_path(self, node: Any) -> str:
         variable = getattr(node, "variable", None)
         if variable is not None:
-            return self._storage_names.get(variable.untyped_storage()._cdata, self.root)  # noqa: SLF001
+            return self._storage_names.get(_identity(variable), self.root)
         moment = bisect_right(self._moments, node._sequence_nr(), key=lambda entry: entry[0])  # noqa: SLF001
         return self._moments[max(moment - 1, 0)][1]
 
@@ -220,13 +220,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         storage.saved = True
         size = x.untyped_storage().nbytes()
         scaled = x.dtype is self._main_dtype
-        self._kept.append(
-            (
-                max(storage.writer, 0),
-                size / x.element_size() if scaled else 0.0,
-                0.0 if scaled else size,
-            )
-        )
+        kept = (size / x.element_size(), 0.0) if scaled else (0.0, size)
+        self._kept.append((max(storage.writer, 0), *kept))
         return x
 
     def finish(self) -> None:
@@ -242,11 +237,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     # -- tensors
 
     def _storage(self, x: Tensor) -> _Storage:
-        handle = x.untyped_storage()
-        found = self._storages.get(handle._cdata)  # noqa: SLF001
-        if found is None:
-            found = self._storages[handle._cdata] = _Storage(handle)  # noqa: SLF001
-        return found
+        known = self._storages.get(_identity(x))
+        if known is None:
+            known = self._storages[_identity(x)] = _Storage(x.untyped_storage())
+        return known
 
     def belongs(self, tensors: Iterable[Tensor]) -> None:
         """Say that tensors belong to the model: weights that no module has registered."""
@@ -255,16 +249,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     def operand(self, x: Tensor) -> Operand:
         """Describe a tensor."""
-        storage = self._storage(x)
-        return Operand(
-            tuple(x.shape),
-            x.stride(),
-            x.untyped_storage()._cdata,  # noqa: SLF001
-            x.storage_offset(),
-            x.element_size(),
-            x.dtype is self._main_dtype,
-            storage.state,
-        )
+        place = (tuple(x.shape), x.stride(), _identity(x), x.storage_offset(), x.element_size())
+        return Operand(*place, x.dtype is self._main_dtype, self._storage(x).state)
 
     def to_meta(self, x: Tensor) -> Tensor:
         """The meta twin of a real tensor; a small one's value is remembered."""
@@ -369,7 +355,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         elif torch.Tag.data_dependent_output in func.tags:
             if values is not None:
                 return values
-            raise DataDependentError(self._data_message(func))
+            raise self._depends_on_data(func)
         return self._shapes(func, args, keywords)
 
     def _shapes(self, func: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -386,7 +372,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def _mask_to_index(self, func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Boolean indices with known values become integer indices."""
         if func is not torch.ops.aten.index.Tensor:
-            raise DataDependentError(self._data_message(func))
+            raise self._depends_on_data(func)
         places: list[Tensor | None] = []
         for index in args[1]:
             if index is None or index.dtype not in {torch.bool, torch.uint8}:
@@ -394,12 +380,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
                 continue
             value = self.known(index)
             if value is None:
-                raise DataDependentError(self._data_message(func))
+                raise self._depends_on_data(func)
             places.extend(self.to_meta(part) for part in value.nonzero(as_tuple=True))
         return (args[0], places)
 
-    def _data_message(self, func: Any) -> str:
-        return (
+    def _depends_on_data(self, func: Any) -> DataDependentError:
+        return DataDependentError(
             f"{func} in {self.path!r} looks at a value or makes a size that depends on data the "
             f"capture does "
             "not have. Pass that input as a real (small) tensor, or replace the branch by one of "
@@ -457,8 +443,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             return True
         if not any(x.is_meta for x in (*inputs, *outputs)):
             return True  # arithmetic on host scalars
-        before = {x.untyped_storage()._cdata for x in inputs}  # noqa: SLF001
-        return all(x.untyped_storage()._cdata in before for x in outputs)  # noqa: SLF001
+        return set(map(_identity, outputs)) <= set(map(_identity, inputs))
 
     def _price(self, func: Any, call: Call) -> Sequence[Kernel]:
         known = FORMULAS.get(call.name) or FORMULAS.get(call.name.rstrip("_"))
@@ -490,11 +475,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             if is_strided(kernel):
                 label += ".strided"
             self.rows.append(Row(with_runs(kernel), label, self.path, self.phase, sources))
-            targets = (
-                *kernel.writes,
-                *(kernel.waits if kernel.kind is OperatorKind.SCATTER else ()),
-            )
-            for x in targets:
+            added = kernel.waits if kernel.kind is OperatorKind.SCATTER else ()
+            for x in (*kernel.writes, *added):
                 storage = self._storages.get(x.storage)
                 if storage is not None:
                     storage.writer = number
