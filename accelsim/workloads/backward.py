@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from accelsim.dtype import DTYPE_BYTES
 from accelsim.frozen import frozen
-from accelsim.workloads.builder import DROPOUT
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, chained
+from accelsim.workloads.memory_layers import DROPOUT
 from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
 
 _K = OperatorKind

@@ -73,28 +73,6 @@ class LatentParameters(FamilyParameters):
     value_dim: Count
 
 
-class GatedDeltaParameters(FamilyParameters):
-    """Gated delta networks in place of attention, in all layers but every `attention_every`-th; see
-    `linear_attention.GatedDelta`.
-    """
-
-    key_heads: Count
-    value_heads: Count
-    key_dim: Count
-    value_dim: Count
-    kernel: Count = 4
-    fused: bool = True
-    attention_every: Count = 4
-
-    @model_validator(mode="after")
-    def _heads_divide(self) -> GatedDeltaParameters:
-        if self.value_heads % self.key_heads:
-            raise ValueError(
-                f"value_heads = {self.value_heads} is no multiple of key_heads = {self.key_heads}"
-            )
-        return self
-
-
 class DecoderParameters(FamilyParameters):
     """Parameters of a decoder-only model.
 
@@ -171,7 +149,7 @@ class DecoderParameters(FamilyParameters):
     post_norms: bool = False
     mixture: MixtureParameters | None = None
     latent: LatentParameters | None = None
-    delta: GatedDeltaParameters | None = None
+    delta: GatedDelta | None = None
     lightning_every: Natural = 0
     output_gate: bool = False
 
@@ -265,7 +243,7 @@ def _attention(
     p: DecoderParameters, index: int
 ) -> MultiHeadAttention | LatentAttention | GatedDelta | Lightning:
     if p.delta is not None and (index + 1) % p.delta.attention_every:
-        return GatedDelta(**p.delta.model_dump(exclude={"attention_every"}))
+        return p.delta
     if p.lightning_every and (index + 1) % p.lightning_every:
         return Lightning(p.heads, p.head_width)
     if p.latent is not None:

@@ -12,12 +12,13 @@ Decoding updates the state alone, in FP32 as the published implementations keep 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from pydantic import model_validator
 
 from accelsim.dtype import Dtype
 from accelsim.frozen import frozen
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.attention_layers import enter_split, leave_split
+from accelsim.workloads.family_parameters import Count, FamilyParameters
 from accelsim.workloads.operator import Phase
 from accelsim.workloads.sharding import split_evenly
 
@@ -29,9 +30,9 @@ _LIGHTNING_CHUNK = 256
 _UPDATE_FLOP = 5
 
 
-@frozen
-class GatedDelta:
-    """A gated delta network (Qwen3-Next, Qwen3.5).
+class GatedDelta(FamilyParameters):
+    """A gated delta network (Qwen3-Next, Qwen3.5), in place of attention in all layers but every
+    `attention_every`-th.
 
     Attributes:
         key_heads: Heads of queries and keys.
@@ -40,14 +41,24 @@ class GatedDelta:
         value_dim: Width of a value.
         kernel: Tokens the causal convolution sees.
         fused: Whether queries, keys, values and gates are one projection, betas and decays another.
+        attention_every: Layers to one of full attention.
     """
 
-    key_heads: int
-    value_heads: int
-    key_dim: int
-    value_dim: int
-    kernel: int = 4
+    key_heads: Count
+    value_heads: Count
+    key_dim: Count
+    value_dim: Count
+    kernel: Count = 4
     fused: bool = True
+    attention_every: Count = 4
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> GatedDelta:
+        if self.value_heads % self.key_heads:
+            raise ValueError(
+                f"value_heads = {self.value_heads} is no multiple of key_heads = {self.key_heads}"
+            )
+        return self
 
 
 @frozen
@@ -63,8 +74,7 @@ class Lightning:
     head_dim: int
 
 
-@frozen
-class StateSpace:
+class StateSpace(FamilyParameters):
     """A Mamba-2 mixer.
 
     Attributes:
@@ -77,36 +87,32 @@ class StateSpace:
         conv_bias: Whether the convolution has one.
     """
 
-    heads: int
-    head_dim: int
-    state_size: int
-    groups: int
-    kernel: int = 4
+    heads: Count
+    head_dim: Count
+    state_size: Count
+    groups: Count
+    kernel: Count = 4
     bias: bool = False
     conv_bias: bool = True
 
 
 def gated_delta(b: GraphBuilder, x: Tensor, a: GatedDelta) -> Tensor:
     """A gated delta layer over normalised hidden states x (batch, len, width)."""
-    tp = b.shard.tp
-    width = x.shape[-1]
-    if tp > 1:
-        keys = split_evenly("tp", tp, a.key_heads, "key heads")
-        values = split_evenly("tp", tp, a.value_heads, "value heads")
-        a = replace(a, key_heads=keys, value_heads=values)
-    key_width = a.key_heads * a.key_dim
-    value_width = a.value_heads * a.value_dim
+    tp, width = b.shard.tp, x.shape[-1]
+    key_width = split_evenly("tp", tp, a.key_heads, "key heads") * a.key_dim
+    heads = split_evenly("tp", tp, a.value_heads, "value heads")
+    value_width = heads * a.value_dim
     mixed = 2 * key_width + value_width
     x = enter_split(b, x)
     batch, length, _ = x.shape
-    widths = {"in_proj_qkvz": mixed + value_width, "in_proj_ba": 2 * a.value_heads}
+    widths = {"in_proj_qkvz": mixed + value_width, "in_proj_ba": 2 * heads}
     if not a.fused:
-        gates = dict.fromkeys(("in_proj_b", "in_proj_a"), a.value_heads)
+        gates = dict.fromkeys(("in_proj_b", "in_proj_a"), heads)
         widths = {"in_proj_qkv": mixed, "in_proj_z": value_width, **gates}
     projected = [_linear(b, x, f"linear_attn.{name}", out) for name, out in widths.items()]
     convolved = _convolution(b, b.part(projected[0], batch, length, mixed), a.kernel, "linear_attn")
-    b.parameters(2 * a.value_heads, 2)  # decay and step per head
-    sizes = (a.value_heads, a.key_dim, a.value_dim)
+    b.parameters(2 * heads, 2)  # decay and step per head
+    sizes = (heads, a.key_dim, a.value_dim)
     y = _scan(b, convolved, sizes, _DELTA_CHUNK, has_delta_rule=True)
     gate = b.part(projected[0], *y.shape)
     with b.scope("linear_attn.norm"):

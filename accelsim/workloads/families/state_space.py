@@ -12,38 +12,24 @@ from pydantic import model_validator
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.linear_attention import StateSpace, state_space
 from accelsim.workloads.families.transformer import new_token_count, normalise, token_ids
-from accelsim.workloads.family_parameters import Count, Depth, FamilyParameters
+from accelsim.workloads.family_parameters import Count, Depth
 from accelsim.workloads.model import PassShape, family
 from accelsim.workloads.operator import Phase
 
 
-class StateSpaceParameters(FamilyParameters):
+class StateSpaceParameters(StateSpace):
     """Parameters of a Mamba-2 model.
 
     Attributes:
         vocab_size: Rows of the embedding table.
         hidden_size: Width.
         layers: Mixers.
-        heads: Heads of a mixer.
-        head_dim: Channels of a head.
-        state_size: Width of the state of a channel.
-        groups: Groups of heads that share the input and output matrices.
-        kernel: Tokens the causal convolution sees.
-        bias: Whether the projections have biases.
-        conv_bias: Whether the convolution has one.
         tied_embeddings: Whether the logits matrix is the embedding table.
     """
 
     vocab_size: Count
     hidden_size: Count
     layers: Depth
-    heads: Count
-    head_dim: Count
-    state_size: Count
-    groups: Count
-    kernel: Count = 4
-    bias: bool = False
-    conv_bias: bool = True
     tied_embeddings: bool = False
 
     @model_validator(mode="after")
@@ -60,10 +46,8 @@ def write_state_space(b: GraphBuilder, p: StateSpaceParameters, shape: PassShape
     x = b.embedding(
         token_ids(b, shape.batch, length), p.vocab_size, p.hidden_size, at="backbone.embeddings"
     )
-    sizes = ("heads", "head_dim", "state_size", "groups", "kernel", "bias", "conv_bias")
-    mixer = StateSpace(**{name: getattr(p, name) for name in sizes})
     places = [f"backbone.layers.{index}" for index in range(p.layers)]
-    x = b.repeated(x, places, partial(_layer, b, mixer=mixer))
+    x = b.repeated(x, places, partial(_layer, b, mixer=p))
     x = normalise(b, x, "rms_norm", "backbone.norm_f")
     if b.phase is Phase.PREFILL:
         x = b.part(x, shape.batch, 1, p.hidden_size)
