@@ -7,44 +7,9 @@ the mean).
 
 from __future__ import annotations
 
-from accelsim.workloads.builder import GraphBuilder
+from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.family_parameters import Count, Counts, FamilyParameters
 from accelsim.workloads.model import PassShape, family
-
-
-class TextCnnParameters(FamilyParameters):
-    """A convolutional sentence classifier.
-
-    Attributes:
-        vocabulary: Rows of the embedding table.
-        embedding: Width of an embedded word.
-        windows: Words each kind of filter sees.
-        maps: Filters of each window.
-        classes: Outputs.
-        words: Sentence length where the run names none.
-    """
-
-    vocabulary: Count
-    embedding: Count
-    windows: Counts
-    maps: Count
-    classes: Count
-    words: Count
-
-
-@family("text-cnn", TextCnnParameters, sequence=True)
-def write_text_cnn(b: GraphBuilder, p: TextCnnParameters, shape: PassShape) -> None:
-    """Embedding, windows side by side, maximum over time, classifier."""
-    words = shape.seq_len or p.words
-    x = b.embedding(b.input(shape.batch, words), p.vocabulary, p.embedding, at="embedding")
-    x = b.copy(x, shape=(shape.batch, p.embedding, words), name="channels_first")
-    pooled = []
-    for window in p.windows:
-        with b.scope(f"convs.{window}"):
-            y = b.activation(b.conv(x, p.maps, window, padding=window - 1, bias=True))
-            pooled.append(b.view(b.pool(y, y.shape[2]), shape.batch, p.maps))
-    with b.scope("classifier"):
-        b.linear(b.concat(pooled), p.classes)
 
 
 class MeanEmbeddingParameters(FamilyParameters):
@@ -63,11 +28,42 @@ class MeanEmbeddingParameters(FamilyParameters):
     words: Count
 
 
+class TextCnnParameters(MeanEmbeddingParameters):
+    """A convolutional sentence classifier.
+
+    Attributes:
+        windows: Words each kind of filter sees.
+        maps: Filters of each window.
+    """
+
+    windows: Counts
+    maps: Count
+
+
+def _embedded(b: GraphBuilder, p: MeanEmbeddingParameters, shape: PassShape) -> Tensor:
+    ids = b.input(shape.batch, shape.seq_len or p.words)
+    return b.embedding(ids, p.vocabulary, p.embedding, at="embedding")
+
+
+@family("text-cnn", TextCnnParameters, sequence=True)
+def write_text_cnn(b: GraphBuilder, p: TextCnnParameters, shape: PassShape) -> None:
+    """Embedding, windows side by side, maximum over time, classifier."""
+    x = _embedded(b, p, shape)
+    batch, words, width = x.shape
+    x = b.copy(x, shape=(batch, width, words), name="channels_first")
+    pooled = []
+    for window in p.windows:
+        with b.scope(f"convs.{window}"):
+            y = b.activation(b.conv(x, p.maps, window, padding=window - 1, bias=True))
+            pooled.append(b.view(b.pool(y, y.shape[2]), batch, p.maps))
+    with b.scope("classifier"):
+        b.linear(b.concat(pooled), p.classes)
+
+
 @family("mean-embedding", MeanEmbeddingParameters, sequence=True)
 def write_mean_embedding(b: GraphBuilder, p: MeanEmbeddingParameters, shape: PassShape) -> None:
     """Embedding, mean, classifier."""
-    words = shape.seq_len or p.words
-    x = b.embedding(b.input(shape.batch, words), p.vocabulary, p.embedding, at="embedding")
+    x = _embedded(b, p, shape)
     with b.scope("mean"):
         x = b.reduce(x, shape.batch, p.embedding)
     b.linear(x, p.classes, at="classifier")

@@ -210,10 +210,13 @@ def write_retinanet(b: GraphBuilder, p: RetinaNetParameters, shape: PassShape) -
             stages = residual_stages(b, x, p)[1:]
         with b.scope("fpn"):
             levels = _pyramid(b, stages, p.pyramid_channels)
-    for head, width in (("classification_head", p.classes), ("regression_head", 4)):
-        output = "cls_logits" if head.startswith("class") else "bbox_reg"
-        for index, level in enumerate(levels):
-            _head(b, level, p, f"head.{head}", output, width, shared=index > 0)
+    for head, output, width in (
+        ("classification_head", "cls_logits", p.classes),
+        ("regression_head", "bbox_reg", 4),
+    ):
+        with b.scope(f"head.{head}"):
+            for index, level in enumerate(levels):
+                _head(b, level, p, output, p.anchors * width, shared=index > 0)
 
 
 def _pyramid(b: GraphBuilder, stages: Sequence[Tensor], channels: int) -> list[Tensor]:
@@ -237,20 +240,13 @@ def _pyramid(b: GraphBuilder, stages: Sequence[Tensor], channels: int) -> list[T
 
 
 def _head(
-    b: GraphBuilder,
-    x: Tensor,
-    p: RetinaNetParameters,
-    scope: str,
-    output: str,
-    width: int,
-    *,
-    shared: bool,
+    b: GraphBuilder, x: Tensor, p: RetinaNetParameters, output: str, width: int, *, shared: bool
 ) -> None:
     """One head on one level; its weights are counted on the first level only."""
-    before = (b.parameter_count, b.parameter_tensor_count, b.parameter_bytes)
+    before = b.parameter_totals
     for index in range(p.head_depth):
-        x = b.conv(x, p.pyramid_channels, 3, bias=True, at=f"{scope}.conv.{index}.0")
-        x = b.activation(x, at=f"{scope}.conv.{index}.1")
-    b.conv(x, p.anchors * width, 3, bias=True, at=f"{scope}.{output}")
+        x = b.conv(x, p.pyramid_channels, 3, bias=True, at=f"conv.{index}.0")
+        x = b.activation(x, at=f"conv.{index}.1")
+    b.conv(x, width, 3, bias=True, at=output)
     if shared:
         b.parameter_count, b.parameter_tensor_count, b.parameter_bytes = before
