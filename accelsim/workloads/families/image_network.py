@@ -41,7 +41,6 @@ from typing import Any, NamedTuple
 from accelsim.files.datafile import data_root, read_yaml
 from accelsim.frozen import frozen
 from accelsim.workloads.builder import GraphBuilder, Tensor
-from accelsim.workloads.families.vision import conv_norm
 from accelsim.workloads.operator import OperatorKind
 
 _WORD = re.compile(
@@ -101,6 +100,31 @@ def layer_steps(notation: str) -> list[LayerStep]:
         sizes = (window, int(stride or 1), (reach[0], reach[1]))
         steps.append(LayerStep(plain or kind or "conv", factors, *sizes, spacing, marks))
     return steps
+
+
+def conv_norm(
+    b: GraphBuilder,
+    x: Tensor,
+    channels: int,
+    kernel: int | tuple[int, int] = 3,
+    *,
+    activation: str = "relu",
+    names: tuple[str, str, str] = ("0", "1", "2"),
+    **sizes: Any,
+) -> Tensor:
+    """Convolution, batch normalisation, activation.
+
+    Args:
+        b: Builder.
+        x: Input (n, c, h, w).
+        channels: Output channels.
+        kernel: Window.
+        activation: Activation; "" for none.
+        names: Module names of the three, under the current scope.
+        **sizes: Stride, padding, groups and dilation of `GraphBuilder.conv`.
+    """
+    x = b.batch_norm(b.conv(x, channels, kernel, at=names[0], **sizes), at=names[1])
+    return b.activation(x, activation, at=names[2]) if activation else x
 
 
 def layer(
@@ -299,7 +323,8 @@ class Writer:
     def write(self, steps: Sequence[Step], x: Tensor) -> Tensor:
         """Write steps one after the other."""
         for step in steps:
-            style = {**self.style, **step.get("style", {})}
+            own = {name: self._filled(value) for name, value in step.get("style", {}).items()}
+            style = {**self.style, **own}
             for values in self._rounds(step):
                 inner = replace(self, values={**self.values, **values}, style=style)
                 x = inner.step(step, x)

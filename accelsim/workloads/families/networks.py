@@ -15,8 +15,7 @@ a striding convolution per stage. YOLOv8 is that of the Ultralytics release (yol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable
 from math import prod
 from typing import Annotated, Any, Literal
 
@@ -26,7 +25,7 @@ from accelsim.plain import Document
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.image_network import Backbone, write_network
 from accelsim.workloads.families.mobile import mobilenet_v1_maps, round_channels, scaled_sizes
-from accelsim.workloads.families.vision import Depths, classify, image_input
+from accelsim.workloads.families.vision import Depths, classify, image_input, residual_maps
 from accelsim.workloads.family_parameters import (
     Depth,
     FamilyParameters,
@@ -69,35 +68,12 @@ def named_residual_maps(b: GraphBuilder, x: Tensor, **parameters: Any) -> list[T
 
 def _maps(b: GraphBuilder, x: Tensor, p: ResidualVariantParameters) -> list[Tensor]:
     """Stem and stages; returns each stage's output."""
-    numbers = [(stage, index) for stage, depth in enumerate(p.depths) for index in range(depth)]
-    stages = [stage for stage, _ in numbers]
-    strides = [1 + after - before for before, after in pairwise([0, *stages])]
-    if p.stride_last_block:
-        strides = [*strides[1:], 1]
-    expansion = 4 if p.block == "bottleneck" else 1
-    outs = [64 * expansion << stage for stage in stages]
-    maps: dict[str, Tensor] = {}
     values: Document = {
         "block": p.block if p.block == "basic" else f"bottleneck-{p.stride_in}",
-        "places": [f"layer{stage + 1}.{index}" for stage, index in numbers],
-        "stages": stages,
-        "widths": [64 << stage for stage in stages],
-        "outs": outs,
-        "strides": strides,
-        "shortcuts": _shortcuts(outs, strides),
         "after_sum": ["bn"] if p.preactivation else [],
+        "stride_last_block": p.stride_last_block,
     }
-    write_network(b, x, "residual", maps=maps, **values)
-    return [maps[f"map{stage}"] for stage in range(len(p.depths))]
-
-
-def _shortcuts(outs: Sequence[int], strides: Sequence[int]) -> list[list[str]]:
-    """The layer, if any, that brings each block's input to the size of its output."""
-    found = []
-    for (before, out), stride in zip(pairwise([64, *outs]), strides, strict=True):
-        word = f"{out}s{stride}l" if out != before else "pool/1s2"
-        found.append([word] if out != before or stride > 1 else [])
-    return found
+    return residual_maps(b, x, "residual", p.depths, **values)
 
 
 class SphereFaceParameters(RectangleParameters):

@@ -11,11 +11,13 @@ box offsets of all anchors: choosing boxes is not modelled, its cost depends on 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.families.image_network import conv_norm, write_network
 from accelsim.workloads.family_parameters import Count, Depth, ImageParameters, RectangleParameters
 from accelsim.workloads.model import PassShape, family
 
@@ -29,31 +31,6 @@ def image_input(
     """A batch of images: square where the run names a size, else of the model's own."""
     sides = (shape.image_size or side for side in p.sides)
     return b.input(shape.batch, p.image_channels, *sides)
-
-
-def conv_norm(
-    b: GraphBuilder,
-    x: Tensor,
-    channels: int,
-    kernel: int | tuple[int, int] = 3,
-    *,
-    activation: str = "relu",
-    names: tuple[str, str, str] = ("0", "1", "2"),
-    **sizes: Any,
-) -> Tensor:
-    """Convolution, batch normalisation, activation.
-
-    Args:
-        b: Builder.
-        x: Input (n, c, h, w).
-        channels: Output channels.
-        kernel: Window.
-        activation: Activation; "" for none.
-        names: Module names of the three, under the current scope.
-        **sizes: Stride, padding, groups and dilation of `GraphBuilder.conv`.
-    """
-    x = b.batch_norm(b.conv(x, channels, kernel, at=names[0], **sizes), at=names[1])
-    return b.activation(x, activation, at=names[2]) if activation else x
 
 
 def classify(
@@ -90,46 +67,58 @@ def write_resnet(b: GraphBuilder, p: ResNetParameters, shape: PassShape) -> None
 
 def residual_stages(b: GraphBuilder, x: Tensor, p: ResNetParameters) -> list[Tensor]:
     """The stem and the stages of a residual network; returns each stage's output."""
-    x = conv_norm(b, x, 64, 7, stride=2, names=("conv1", "bn1", "relu"))
-    x = b.pool(x, 3, stride=2, padding=1, at="maxpool")
-    outputs = []
-    for stage, depth in enumerate(p.depths):
-        for index in range(depth):
-            stride = 2 if stage and not index else 1
-            with b.scope(f"layer{stage + 1}.{index}"):
-                x = _residual_block(b, x, p, planes=64 * 2**stage, stride=stride)
-        outputs.append(x)
-    return outputs
+    inner = [64 * 2**stage * p.width_per_group // 64 * p.groups for stage in range(len(p.depths))]
+    inners = [width for width, depth in zip(inner, p.depths, strict=True) for _ in range(depth)]
+    return residual_maps(b, x, "resnet", p.depths, block=p.block, groups=p.groups, inners=inners)
 
 
-def _residual_block(
-    b: GraphBuilder, x: Tensor, p: ResNetParameters, *, planes: int, stride: int
-) -> Tensor:
-    out_channels = planes * (4 if p.block == "bottleneck" else 1)
-    branch = (
-        _bottleneck(b, x, p, planes, stride)
-        if p.block == "bottleneck"
-        else _basic(b, x, planes, stride)
-    )
-    if stride != 1 or x.shape[1] != out_channels:
-        with b.scope("downsample"):
-            x = conv_norm(b, x, out_channels, 1, stride=stride, activation="")
-    x = b.add(branch, x)
-    return b.activation(x, at="relu")
+def residual_maps(
+    b: GraphBuilder,
+    x: Tensor,
+    network: str,
+    depths: Sequence[int],
+    *,
+    stride_last_block: bool = False,
+    **values: Any,
+) -> list[Tensor]:
+    """Stem and stages of a residual network; returns each stage's output.
+
+    Args:
+        b: Builder.
+        x: Images.
+        network: Stem of its file in `workloads/networks`.
+        depths: Blocks of each stage.
+        stride_last_block: Whether a stage strides in its last block rather than its first.
+        **values: Further values of the names in braces; `block` begins with "basic" or
+            "bottleneck".
+    """
+    numbers = [(stage, index) for stage, depth in enumerate(depths) for index in range(depth)]
+    stages = [stage for stage, _ in numbers]
+    strides = [1 + after - before for before, after in pairwise([0, *stages])]
+    if stride_last_block:
+        strides = [*strides[1:], 1]
+    expansion = 1 if values["block"] == "basic" else 4
+    outs = [64 * expansion << stage for stage in stages]
+    maps: dict[str, Tensor] = {}
+    values |= {
+        "places": [f"layer{stage + 1}.{index}" for stage, index in numbers],
+        "stages": stages,
+        "widths": [64 << stage for stage in stages],
+        "outs": outs,
+        "strides": strides,
+        "shortcuts": _shortcuts(outs, strides),
+    }
+    write_network(b, x, network, maps=maps, **values)
+    return [maps[f"map{stage}"] for stage in range(len(depths))]
 
 
-def _basic(b: GraphBuilder, x: Tensor, planes: int, stride: int) -> Tensor:
-    x = conv_norm(b, x, planes, 3, stride=stride, names=("conv1", "bn1", "relu"))
-    return conv_norm(b, x, planes, 3, activation="", names=("conv2", "bn2", "relu"))
-
-
-def _bottleneck(
-    b: GraphBuilder, x: Tensor, p: ResNetParameters, planes: int, stride: int
-) -> Tensor:
-    width = planes * p.width_per_group // 64 * p.groups
-    x = conv_norm(b, x, width, 1, names=("conv1", "bn1", "relu"))
-    x = conv_norm(b, x, width, 3, stride=stride, groups=p.groups, names=("conv2", "bn2", "relu"))
-    return conv_norm(b, x, planes * 4, 1, activation="", names=("conv3", "bn3", "relu"))
+def _shortcuts(outs: Sequence[int], strides: Sequence[int]) -> list[list[str]]:
+    """The layer, if any, that brings each block's input to the size of its output."""
+    found = []
+    for (before, out), stride in zip(pairwise([64, *outs]), strides, strict=True):
+        word = f"{out}s{stride}l" if out != before else "pool/1s2"
+        found.append([word] if out != before or stride > 1 else [])
+    return found
 
 
 class DenseNetParameters(ImageParameters):
