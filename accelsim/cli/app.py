@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
 import accelsim
 from accelsim.cli.command_list import ABOUT, COMMANDS, EPILOG, WIDEST
+
+if TYPE_CHECKING:
+    from typer.core import TyperGroup
+
+
+_SETTINGS: Final[dict[str, Any]] = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": WIDEST,
+}
 
 
 def command_list() -> typer.Typer:
@@ -36,6 +47,12 @@ def command_tree(first_argument: str | None = None) -> typer.Typer:
     return app
 
 
+def single_command(name: str) -> Callable[..., object]:
+    """A command as a program of its own; call it with `args` and `prog_name`."""
+    group = cast("TyperGroup", typer.main.get_command(command_tree(name)))
+    return partial(group.commands[name], **_SETTINGS)
+
+
 def _nothing() -> None:
     """Stands for a command that is listed and not run."""
 
@@ -48,7 +65,7 @@ def _program() -> typer.Typer:
         no_args_is_help=True,
         rich_markup_mode=None,  # plain help starts in half the time and stays readable in logs
         pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST},
+        context_settings=_SETTINGS,
     )
     app.callback()(_root)
     return app

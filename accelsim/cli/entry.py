@@ -30,7 +30,7 @@ _OWN_ERROR = 1
 _GARBAGE_THRESHOLD = 500_000
 #: Tells pydantic not to search all installed packages for plugins, of which accelsim needs none.
 _NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
-#: Arguments of the command that runs, for what it writes.
+#: Words of the command that runs, for what it writes.
 ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("ARGUMENTS", default=())
 #: What the command that runs leaves behind if it is interrupted, and how to go on.
 KEPT: ContextVar[Callable[[], str]] = ContextVar("KEPT")
@@ -45,11 +45,15 @@ _LONGEST_WORD = 400
 INTERRUPTED, TERMINATED = 130, 143
 
 
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
+def main(
+    arguments: Sequence[str] | None = None, program: str = "accelsim", command: str = ""
+) -> NoReturn:
     """Run the command line and exit.
 
     Args:
         arguments: Arguments after the program's name; those of the process where None.
+        program: Its name, as users type it.
+        command: The one command of a program that has no others; all where empty.
 
     Raises:
         SystemExit: Always, with the exit code.
@@ -63,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     os.environ.setdefault(_NO_PLUGINS, "__all__")
     warnings.showwarning = _caution  # type: ignore[assignment]
     given = sys.argv[1:] if arguments is None else list(arguments)
-    ARGUMENTS.set(tuple(given))
+    ARGUMENTS.set((*program.split(), *given))
     written: list[str] = []
     WRITTEN.set(written)
     KEPT.set(
@@ -73,6 +77,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         # here, so that Ctrl-C during the imports ends in a code, too
         from accelsim.cli.command_list import COMMANDS, help_page
 
+        if command:
+            from accelsim.cli.app import single_command
+
+            single_command(command)(args=given, prog_name=program)
         if given in (["--help"], ["-h"]):
             print(help_page())  # noqa: T201
             sys.exit(0)

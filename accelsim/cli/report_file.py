@@ -66,4 +66,4 @@ def command_text() -> str:
     from accelsim.cli.entry import ARGUMENTS
 
     words = [word for word in ARGUMENTS.get() if word != "--force"]
-    return shlex.join(["accelsim", *words])
+    return shlex.join(words)
