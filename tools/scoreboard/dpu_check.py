@@ -20,10 +20,9 @@ from accelsim.cost.fpga.network_rates import release_order
 from accelsim.files.datafile import data_root
 from accelsim.frozen import frozen
 
-#: Rates far from what everything else says, found once (`tools.refit.dpu_slips`), beside the
-#: published tables; and its columns.
-SLIPS_FILE = "dpu_slips.csv"
-SLIP_FIELDS = ("release", "board", "core", "n_cores", "std_name", "findings")
+#: Rates far from what everything else says, found once (``tools/refit/README.md`` has the rule),
+#: beside the published tables.
+_SLIPS_FILE = "dpu_slips.csv"
 #: Largest relative difference of operations stated twice.
 _SAME_OPERATIONS = 0.25
 #: All cores are never slower than one thread, which they could run as well; rates are printed
@@ -87,20 +86,15 @@ def check_rows(rows: Sequence[DpuRow]) -> list[tuple[str, ...]]:
     equal releases.
     """
     found: list[dict[str, None]] = [{} for _ in rows]
-    for check in (_check_repeats, _check_operations, check_rates, _listed_slips):
+    for check in (_check_repeats, _check_operations, _check_rates, _listed_slips):
         for index, name in check(rows):
             found[index][name] = None
     return [tuple(names) for names in found]
 
 
-def slip_key(row: DpuRow) -> tuple[str, ...]:
-    """What names a row in the list of slips."""
-    return row.release, row.board, row.core, f"{row.core_count:g}", row.network
-
-
 @cache
 def _slips() -> dict[tuple[str, ...], tuple[str, ...]]:
-    path = data_root() / "calibration" / "published" / SLIPS_FILE
+    path = data_root() / "calibration" / "published" / _SLIPS_FILE
     with path.open(encoding="utf-8", newline="") as stream:
         _, *rows = csv.reader(stream)
     return {tuple(key): tuple(findings.split(";")) for *key, findings in rows}
@@ -108,7 +102,8 @@ def _slips() -> dict[tuple[str, ...], tuple[str, ...]]:
 
 def _listed_slips(rows: Sequence[DpuRow]) -> list[Finding]:
     known = _slips()
-    return [(i, name) for i, row in enumerate(rows) for name in known.get(slip_key(row), ())]
+    keys = [(row.release, row.board, row.core, f"{row.core_count:g}", row.network) for row in rows]
+    return [(index, name) for index, key in enumerate(keys) for name in known.get(key, ())]
 
 
 def _check_repeats(rows: Sequence[DpuRow]) -> list[Finding]:
@@ -117,7 +112,7 @@ def _check_repeats(rows: Sequence[DpuRow]) -> list[Finding]:
     found = []
     for index, row in sorted(enumerate(rows), key=lambda item: release_order(item[1].release)):
         rates = (str(row.single_per_s), str(row.multi_per_s))
-        key = (row.board, row.core, row.core_count, bare_name(row.network), *rates)
+        key = (row.board, row.core, row.core_count, _bare_name(row.network), *rates)
         order = release_order(row.release)
         if key in seen and (order > seen[key] or row in rows[:index]):
             found.append((index, "repeat_of_earlier_release"))
@@ -125,7 +120,7 @@ def _check_repeats(rows: Sequence[DpuRow]) -> list[Finding]:
     return found
 
 
-def bare_name(network: str) -> str:
+def _bare_name(network: str) -> str:
     """The name without the operations in it."""
     return _OPERATIONS.sub("", network)
 
@@ -150,7 +145,7 @@ def _differ(one: float, other: float) -> bool:
     return bool(abs(np.log(one / other)) > np.log1p(_SAME_OPERATIONS)) if other > 0 else False
 
 
-def check_rates(rows: Sequence[DpuRow]) -> list[Finding]:
+def _check_rates(rows: Sequence[DpuRow]) -> list[Finding]:
     """Rates beyond the array's, and gains of all cores that are impossible."""
     found = []
     for index, row in enumerate(rows):
