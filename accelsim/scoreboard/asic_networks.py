@@ -13,7 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from accelsim.hardware.sourced import value_of
-from accelsim.scoreboard.data_folder import DataFolder, Table, schema
+from accelsim.plain import Values
+from accelsim.scoreboard.data_folder import DataFolder, schema
 from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.published_runs import PUBLISHED, published_row
 from accelsim.scoreboard.suite import Batch, register_suite
@@ -26,32 +27,27 @@ NETWORKS_SCHEMA = schema("asic/networks.csv")
 )
 def load(folder: DataFolder) -> list[Batch]:
     """Rows by device, and by reason where they are refused."""
-    table = folder.table(NETWORKS_SCHEMA)
-    return [] if table is None else run_batches(network_rows(table), PUBLISHED)
+    return run_batches(map(network_row, folder.records(NETWORKS_SCHEMA)), PUBLISHED)
 
 
-def network_rows(table: Table) -> list[MeasuredRun]:
-    """Rows of the table as runs."""
-    return [_row(table, index) for index in range(len(table))]
-
-
-def _row(table: Table, index: int) -> MeasuredRun:
-    device, model, form = (str(table[name][index]) for name in ("device", "model", "precision"))
-    sizes = {name: float(table[name][index]) or np.nan for name in _SIZES}
+def network_row(record: Values) -> MeasuredRun:
+    """A row of the table as a run."""
+    sizes = {name: record[name] or np.nan for name in _SIZES}
     is_latency = sizes["batch"] == 1.0
-    seconds = float(table["seconds_per_sample"][index])
+    seconds = record["seconds_per_sample"]
     row = published_row(
         dict.fromkeys(_DEFAULT, "")
-        | {"workload": model, "device": device, "precision": form, "mode": "inference"}
-        | {**sizes, "output_len": np.nan}
+        | {"workload": record["model"], "mode": "inference", **sizes, "output_len": np.nan}
+        | {name: record[name] for name in ("device", "precision")}
         | {
             "metric": "latency_ms" if is_latency else "samples_per_s",
             "value": seconds * 1e3 if is_latency else 1.0 / seconds,
         }
     )
+    model = record["model"]
     found = replace(row, group=model, label=f"{model}-{sizes['batch']:.0f}")
     cores = 1 if found.run is None else value_of(found.run.run.device.core_count, 1)
-    programs = round(float(table["programs"][index]))
+    programs = round(record["programs"])
     is_full = found.run is None or programs == min(cores, sizes["batch"])
     return found if is_full else found.refused(f"{programs} programs on {cores} cores")
 

@@ -116,16 +116,11 @@ def load(folder: DataFolder) -> list[Batch]:
         asked = examples.take(_is_image_throughput(examples))
         note_unknown_devices(folder, asked, "gpu")
         wanted = np.where(np.isin(asked["unit"], _STATED_IN_HEADER), "", "img/s")
-        seen = Counter((_table_of(record), record["batch"]) for record in _records(asked))
+        seen = Counter((_table_of(record), record["batch"]) for record in asked.records())
         merged = {table for (table, _), count in seen.items() if count > 1}
         read = partial(_example, merged=merged)
         rows += _read(asked, folder.refuse_units(asked, wanted), read)
     return run_batches(rows, RunModel(gpu_of, run_roofline_s, run_time_s))
-
-
-def _records(table: Table) -> list[Document]:
-    columns = (column.tolist() for column in table.columns.values())
-    return [dict(zip(table.columns, cells, strict=True)) for cells in zip(*columns, strict=True)]
 
 
 def _read(
@@ -133,7 +128,7 @@ def _read(
 ) -> list[MeasuredRun]:
     """Rows as runs; `read` takes a record and why it is refused already."""
     reasons = np.where(wrong_unit, WRONG_UNIT, "").tolist()
-    return [read(record, why) for record, why in zip(_records(table), reasons, strict=True)]
+    return [read(record, why) for record, why in zip(table.records(), reasons, strict=True)]
 
 
 def _with_run(row: MeasuredRun, build: Callable[[], ModelRun]) -> MeasuredRun:
@@ -219,6 +214,7 @@ def _pytorch(row: MeasuredRun, record: Values, batch: int) -> MeasuredRun:
         group="resnet-50",
         label=f"resnet-50 {what} {form} batch {batch}{end}",
         measured_s=batch / row.measured_s if is_training else row.measured_s * 1e-3,
+        views=frozenset() if is_training else frozenset({"batch sweep"}),
     )
 
 

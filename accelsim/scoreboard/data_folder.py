@@ -15,7 +15,7 @@ import contextlib
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import lru_cache
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from accelsim.errors import InputError
 from accelsim.files.datafile import data_root, read_yaml
 from accelsim.frozen import frozen
+from accelsim.plain import Document
 from accelsim.scoreboard.csv_file import FileRefusedError, read_records
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, TextArray
 
@@ -183,6 +184,11 @@ class Table:
     def __getitem__(self, name: str) -> Any:
         return self.columns[name]
 
+    def records(self) -> Iterator[Document]:
+        """Rows as mappings of plain values, in their order."""
+        cells = zip(*(column.tolist() for column in self.columns.values()), strict=True)
+        return (dict(zip(self.columns, row, strict=True)) for row in cells)
+
     def take(self, rows: NDArray[Any]) -> Table:
         """The given rows (indices or mask)."""
         columns = {name: column[rows] for name, column in self.columns.items()}
@@ -215,6 +221,11 @@ class DataFolder:
         if schema not in self._tables:
             self._tables[schema] = self._read(schema)
         return self._tables[schema]
+
+    def records(self, schema: Schema) -> Iterator[Document]:
+        """Rows of a table as mappings of plain values; none where there is no such table."""
+        table = self.table(schema)
+        return iter(()) if table is None else table.records()
 
     def filled(self, schema: Schema) -> Table | None:
         """The same; None where no row can be used, too."""

@@ -1,24 +1,32 @@
-"""Rows that measured one run of a network each: batches of them by device.
+"""Measured rows one by one, and batches of them by device and reason of refusal.
 
-Suites of whole networks differ in how a row says what was run; from there on they are the same.
+Suites differ in how a row says what was run; from there on they are the same. A row's run is
+predicted with given parameters (`RunModel`), or its figure comes with the row where none enter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 
-from accelsim.errors import UnknownNameError
+from accelsim.errors import AccelsimError, UnknownNameError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.hardware.sourced import Sourced, SourceKind
-from accelsim.scoreboard.suite import Batch, predict_each, refused_batch
+from accelsim.scoreboard.names import device_of
+from accelsim.scoreboard.suite import (
+    Batch,
+    Prediction,
+    fixed_prediction,
+    predict_each,
+    reason_of,
+    refused_batch,
+)
 
-#: End of a label, and name of its view: rows of one network over its batch sizes.
-_SWEEP = "batch sweep"
+_NAN = float("nan")
 
 
 @frozen
@@ -27,14 +35,21 @@ class MeasuredRun:
 
     Attributes:
         device: Name in the table.
-        group: Model.
+        group: Model or quantity.
         label: Configuration.
-        measured_s: Measured time.
+        measured_s: Measured time, or figure in the suite's unit.
         run: What was run, hashable, with a `setting` if it is of a model; None where it is
-            refused.
+            refused, or its figure comes with the row.
         refusal: Why it is not asked; empty where it is.
         program_count: Programs side by side on the device, each of which fetches its weights; 0
             where they are not told apart.
+        predicted_s: The prediction, where no parameters of a device enter it.
+        log_sigma: Standard deviation of ln(true / predicted); NaN where nothing says it.
+        roofline_s: Plain roofline; NaN where unknown.
+        setting: What runs its figure is like; empty for none.
+        origin: Model whose rows are left out together; the board where empty.
+        profile: Catalogue name of the device, where it is not that of the name in the table.
+        views: Names of subsets that it belongs to.
     """
 
     device: str
@@ -44,10 +59,28 @@ class MeasuredRun:
     run: Any | None = None
     refusal: str = ""
     program_count: int = 0
+    predicted_s: float = _NAN
+    log_sigma: float = _NAN
+    roofline_s: float = _NAN
+    setting: str = ""
+    origin: str = ""
+    profile: str = ""
+    views: frozenset[str] = field(default_factory=frozenset)
 
     def refused(self, reason: str) -> MeasuredRun:
         """The row, not asked."""
         return replace(self, run=None, refusal=reason)
+
+    def answered(self, figure: Callable[[MeasuredRun], MeasuredRun]) -> MeasuredRun:
+        """The row with its figure, or why there is none.
+
+        Args:
+            figure: Gives the row its prediction and spread; `AccelsimError` where it cannot.
+        """
+        try:
+            return figure(self)
+        except AccelsimError as error:
+            return self.refused(reason_of(error))
 
 
 @frozen
@@ -65,32 +98,51 @@ class RunModel:
     predicted: Callable[[Any, Any, Any | None], tuple[float, float]]
 
 
-def run_batches(rows: Iterable[MeasuredRun], model: RunModel) -> list[Batch]:
-    """One batch per device (and count of programs), and one per device and reason of refusal."""
+def run_batches(rows: Iterable[MeasuredRun], model: RunModel | None = None) -> list[Batch]:
+    """One batch per device (and count of programs), and one per device and reason of refusal.
+
+    Args:
+        rows: Measured rows.
+        model: Predicts their runs; None where rows come with their figures.
+    """
     parts: dict[tuple[str, str, int], list[MeasuredRun]] = {}
     for row in rows:
         parts.setdefault((row.device, row.refusal, row.program_count), []).append(row)
     return [_batch(own, model) for own in parts.values()]
 
 
-def _batch(rows: Sequence[MeasuredRun], model: RunModel) -> Batch:
+def _batch(rows: Sequence[MeasuredRun], model: RunModel | None) -> Batch:
+    def column(name: str) -> Any:
+        return np.array([getattr(row, name) for row in rows])
+
     first = rows[0]
-    group = np.array([row.group for row in rows], dtype=str)
-    label = np.array([row.label for row in rows], dtype=str)
-    columns = (group, label, np.array([row.measured_s for row in rows]))
+    columns = (column("group"), column("label"), column("measured_s"))
     if first.refusal:
         return refused_batch(first.device, *columns, first.refusal)
+    find = device_of if model is None else model.profile_of
     try:
-        profile: Any = _programmed(model.profile_of(first.device), first.program_count)
+        profile: Any = _programmed(find(first.profile or first.device), first.program_count)
     except UnknownNameError as error:
         return refused_batch(first.device, *columns, f"no GPU profile of {error.name}")
-    runs = [row.run for row in rows if row.run is not None]
-    line_s = np.array([model.roofline_s(run, profile) for run in runs])
-    predict = predict_each(runs, lambda run, given: model.predicted(run, profile, given))
-    is_swept = np.char.endswith(label, " sweep")
-    views = ((_SWEEP, is_swept),) if is_swept.any() else ()
-    setting = np.array([str(getattr(run, "setting", "")) for run in runs])
-    return Batch(first.device, profile, *columns, line_s, predict, views=views, setting=setting)
+    if model is None:
+        line_s, setting = column("roofline_s"), column("setting")
+        predict = fixed_prediction(Prediction(column("predicted_s"), column("log_sigma")))
+    else:
+        runs = [row.run for row in rows]
+        line_s = np.array([model.roofline_s(run, profile) for run in runs])
+        predict = predict_each(runs, lambda run, given: model.predicted(run, profile, given))
+        setting = np.array([str(getattr(run, "setting", "")) for run in runs])
+    names = sorted({name for row in rows for name in row.views})
+    return Batch(
+        first.device,
+        profile,
+        *columns,
+        line_s,
+        predict,
+        views=tuple((name, np.array([name in row.views for row in rows])) for name in names),
+        setting=setting,
+        origin=np.array([row.origin or profile.whole_name for row in rows]),
+    )
 
 
 def _programmed(profile: DeviceProfile, program_count: int) -> DeviceProfile:

@@ -44,10 +44,6 @@ from accelsim.scoreboard.throughput import (
 from accelsim.workloads.model import PassShape
 
 MLPERF_SCHEMA = schema("serving/mlperf_inference.csv")
-_ASKED = (
-    *("round", "accelerator", "host_cpu", "model", "unit", "valid"),
-    *("acc_per_node", "sockets", "nodes", "samples_per_s"),
-)
 _UNITS = ("samples/s", "tokens/s")
 
 
@@ -109,19 +105,17 @@ def load(folder: DataFolder) -> list[Batch]:
 
 def mlperf_runs(table: Table) -> Iterable[MeasuredRun]:
     """What rows of the table ran."""
-    for index in range(len(table)):
-        row = {name: table[name][index] for name in _ASKED}
+    for row in table.records():
         is_host = row["accelerator"] in {"", "-"}
         device = row["host_cpu"] or row["accelerator"] if is_host else row["accelerator"]
         count = row["sockets"] if is_host else row["acc_per_node"]
         known = count if np.isfinite(count) and count > 0 else 1.0
-        yield _row(row, str(device), known * max(row["nodes"], 1.0))
+        yield _row(row, device, known * max(row["nodes"], 1.0))
 
 
 def _row(row: Values, device: str, count: float) -> MeasuredRun:
     """One row; its time is that of one sample on one of `count` devices."""
-    model = str(row["model"])
-    rate = float(row["samples_per_s"])
+    model, rate = row["model"], row["samples_per_s"]
     is_usable = bool(np.isfinite(rate)) and rate > 0
     measured_s = count / rate if is_usable else float("nan")
     found = MeasuredRun(device, model, model, measured_s)

@@ -33,7 +33,7 @@ from accelsim.scoreboard.metrics import Figures, figures, interval_s, ranking_ta
 from accelsim.scoreboard.names import device_of
 from accelsim.scoreboard.scored_rows import TIMES, ScoredRows, Step, SuiteRows
 from accelsim.scoreboard.split import held_out_mask
-from accelsim.scoreboard.suite import Batch, Prediction, Suite, suites
+from accelsim.scoreboard.suite import Batch, Prediction, Suite, reason_of, suites
 from accelsim.scoreboard.suite import suite as find_suite
 from accelsim.scoreboard.tiers import Choice, TierName, choose
 from accelsim.workloads.graph import BoolArray, FloatArray
@@ -307,7 +307,7 @@ def _score_batch(batch: Batch, choice: Choice | None) -> ScoredRows:
     try:
         prediction = batch.predict(choice.parameters)
     except AccelsimError as error:
-        return _rows(batch, _short(error))
+        return _rows(batch, reason_of(error))
     keep = np.ones(len(batch), dtype=bool)
     if choice.saw_operators and batch.fit_source:
         keep = held_out_mask(batch.label.tolist(), batch.held_out_share)
@@ -354,11 +354,6 @@ def _profile_name(batch: Batch) -> str:
     with contextlib.suppress(UnknownNameError):
         return (batch.profile or device_of(batch.device)).name
     return ""
-
-
-def _short(error: AccelsimError) -> str:
-    """The first sentence: the reason without the remedy."""
-    return str(error).split(". ")[0].rstrip(".")
 
 
 def _suite_score(suite: Suite, rows: Sequence[ScoredRows], bad: Mapping[str, int]) -> SuiteScore:

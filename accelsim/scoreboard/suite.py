@@ -16,7 +16,7 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
-from accelsim.errors import InputError, InvalidValueError, UnknownNameError
+from accelsim.errors import AccelsimError, InputError, InvalidValueError, UnknownNameError
 from accelsim.files.datafile import data_root
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
@@ -102,6 +102,11 @@ def refused_batch(
 def fixed_prediction(prediction: Prediction) -> Predict:
     """Predicts rows whose times no parameters of a device enter, or those of tier `best` alone."""
     return lambda _parameters: prediction
+
+
+def reason_of(error: AccelsimError) -> str:
+    """Why rows are refused: the first sentence of an error, without its remedy."""
+    return str(error).split(". ")[0].rstrip(".")
 
 
 Run = TypeVar("Run", bound=Hashable)

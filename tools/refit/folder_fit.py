@@ -18,6 +18,7 @@ from accelsim.errors import AccelsimError
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.scoreboard.data_folder import DataFolder, published
 from accelsim.scoreboard.split import held_out_mask
+from accelsim.scoreboard.suite import reason_of
 from accelsim.scoreboard.tiers import Choice
 from tools.refit.device_fit import fit_device
 from tools.scoreboard.gpu_operators import KernelPrediction
@@ -62,7 +63,7 @@ class FolderFits:
         try:
             fit = fit_device(device.name, self._cells, progress=progress)
         except AccelsimError as error:
-            return _refused(f"no fit to the folder's rows: {str(error).split('. ')[0]}")
+            return _refused(f"no fit to the folder's rows: {reason_of(error)}")
         if fit.unconverged:
             return _refused(f"fit to the folder's rows did not converge: {fit.unconverged[0]}")
         note = f"fitted to {rows:,} operator rows of this folder: {fit.overlay.data}"

@@ -37,14 +37,14 @@ from accelsim.confidence.quantiles import small_sample_ratio
 from accelsim.cost.stack import operator_families
 from accelsim.cost.table import CostTable
 from accelsim.estimation.simulate import Simulation, simulated
-from accelsim.scoreboard.asic_networks import NETWORKS_SCHEMA, network_rows
+from accelsim.scoreboard.asic_networks import NETWORKS_SCHEMA, network_row
 from accelsim.scoreboard.data_folder import DataFolder
 from accelsim.scoreboard.measured_runs import MeasuredRun
-from accelsim.scoreboard.published_runs import PREDICTED_S, PublishedRun
+from accelsim.scoreboard.published_runs import PREDICTED_S, PublishedRun, published_row
 from accelsim.scoreboard.tiers import choose
 from accelsim.workloads.graph import FloatArray
 from tools.refit.files import left_out_folder
-from tools.scoreboard.published import PUBLISHED_SCHEMA, published_rows
+from tools.scoreboard.published import PUBLISHED_SCHEMA
 
 __all__ = ["refit_whole_models"]
 
@@ -139,10 +139,10 @@ def _left_out(
 
 def _measured(folder: DataFolder) -> list[MeasuredRun]:
     """Rows of both suites that can be run."""
-    found = []
-    for schema, rows_of in ((PUBLISHED_SCHEMA, published_rows), (NETWORKS_SCHEMA, network_rows)):
-        table = folder.table(schema)
-        found += [] if table is None else rows_of(table)
+    found = [
+        *map(published_row, folder.records(PUBLISHED_SCHEMA)),
+        *map(network_row, folder.records(NETWORKS_SCHEMA)),
+    ]
     return [row for row in found if row.run is not None]
 
 

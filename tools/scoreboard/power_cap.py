@@ -18,9 +18,9 @@ import numpy as np
 
 from accelsim.cost.power_cap import CapResponse, capped_run
 from accelsim.scoreboard.data_folder import DataFolder, Table, schema
+from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.suite import Batch, register_suite
 from accelsim.workloads.graph import BoolArray, FloatArray
-from tools.scoreboard.figure_rows import FigureRow, figure_batches
 from tools.scoreboard.quantity_batches import QUANTITY
 
 CAP_SCHEMA = schema("power/zeus_power_limit_curves.csv.gz")
@@ -47,7 +47,7 @@ _TOP = "the highest limit of its run, which the others are relative to"
 def load(folder: DataFolder) -> list[Batch]:
     """Time, power and energy of each row."""
     table = folder.table(CAP_SCHEMA)
-    return [] if table is None else figure_batches(_rows(_Runs(table)))
+    return [] if table is None else run_batches(_rows(_Runs(table)))
 
 
 class _Runs:
@@ -103,7 +103,7 @@ def fitted_response(runs: _Runs, rows: BoolArray) -> CapResponse:
     return CapResponse(*map(float, found.x))
 
 
-def _rows(runs: _Runs) -> Iterator[FigureRow]:
+def _rows(runs: _Runs) -> Iterator[MeasuredRun]:
     gpus = np.asarray(runs.table["gpu"])
     networks = np.asarray(runs.table["network"])
     for gpu in np.unique(gpus).tolist():
@@ -121,27 +121,27 @@ def _rows(runs: _Runs) -> Iterator[FigureRow]:
 
 def _answered(
     runs: _Runs, asked: BoolArray, response: CapResponse, others: BoolArray
-) -> Iterator[FigureRow]:
+) -> Iterator[MeasuredRun]:
     measured = runs.measured(asked)
     predicted = runs.predicted(asked, response)
     off = np.log(runs.predicted(others, response) / runs.measured(others))
     sigma = np.sqrt((off**2).mean(axis=1))
     for column, place in enumerate(np.flatnonzero(asked).tolist()):
         for of, quantity in enumerate(("time", "power", "energy")):
-            yield FigureRow(
+            yield MeasuredRun(
                 **_named(runs, place),
                 group=quantity,
-                measured=float(measured[of, column]),
-                predicted=float(predicted[of, column]),
+                measured_s=float(measured[of, column]),
+                predicted_s=float(predicted[of, column]),
                 log_sigma=float(sigma[of]),
                 views=frozenset((f"{quantity}: {runs.table['network'][place]}",)),
             )
 
 
-def _refused(runs: _Runs, rows: BoolArray, refusal: str) -> Iterator[FigureRow]:
+def _refused(runs: _Runs, rows: BoolArray, refusal: str) -> Iterator[MeasuredRun]:
     for place in np.flatnonzero(rows).tolist():
         power = float(runs.power_w[place])
-        yield FigureRow(**_named(runs, place), group="power", measured=power, refusal=refusal)
+        yield MeasuredRun(**_named(runs, place), group="power", measured_s=power, refusal=refusal)
 
 
 def _named(runs: _Runs, place: int) -> dict[str, Any]:

@@ -7,16 +7,17 @@ its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from accelsim.scoreboard.data_folder import DataFolder, Table, schema
-from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
+from accelsim.scoreboard.data_folder import DataFolder, schema
+from accelsim.scoreboard.measured_runs import run_batches
 from accelsim.scoreboard.metrics import figures
 from accelsim.scoreboard.names import note_unknown_devices
 from accelsim.scoreboard.published_runs import PUBLISHED, published_row
-from accelsim.scoreboard.scored_rows import ScoredRows
+from accelsim.scoreboard.scored_rows import TIMES, ScoredRows
 from accelsim.scoreboard.suite import Batch, register_suite
 
 PUBLISHED_SCHEMA = schema("published/single_device.csv")
@@ -29,23 +30,19 @@ def by_stack(rows: Sequence[ScoredRows]) -> dict[str, Any]:
     """Accuracy per stack, and of all: bias is the geometric mean of predicted over measured."""
     names = np.concatenate([part.group for part in rows])
     answered = np.concatenate([np.full(len(part), not part.refusal) for part in rows])
-    columns = {name: np.concatenate([getattr(part, name) for part in rows]) for name in _TIMES}
+    columns = {name: np.concatenate([getattr(part, name) for part in rows]) for name in TIMES}
     found = []
     for name in (*sorted(set(names.tolist())), _ALL):
         asked = (names == name) | (name == _ALL)
         own = {key: column[asked & answered] for key, column in columns.items()}
         log_ratio = np.log(own["predicted_s"] / own["measured_s"])
-        scored = figures(**own)
+        scored = asdict(figures(**own))
         found.append(
             {
                 "stack": name,
                 "rows_asked": int(asked.sum()),
-                "rows_answered": scored.rows_answered,
-                "median_ape_fraction": scored.median_ape_fraction,
+                **{key: scored[key] for key in _SHOWN},
                 "bias_ratio": float(np.exp(log_ratio.mean())) if len(log_ratio) else None,
-                "p90_ape_fraction": scored.p90_ape_fraction,
-                "max_ape_fraction": scored.max_ape_fraction,
-                "interval_coverage_fraction": scored.interval_coverage_fraction,
                 "beyond_1.5_fraction": float((np.abs(log_ratio) > np.log(_FAR)).mean())
                 if len(log_ratio)
                 else None,
@@ -54,7 +51,11 @@ def by_stack(rows: Sequence[ScoredRows]) -> dict[str, Any]:
     return {"stacks": found}
 
 
-_TIMES = ("predicted_s", "measured_s", "low_s", "high_s", "roofline_s")
+#: Figures of a stack.
+_SHOWN = (
+    *("rows_answered", "median_ape_fraction", "p90_ape_fraction"),
+    *("max_ape_fraction", "interval_coverage_fraction"),
+)
 
 
 @register_suite(
@@ -70,11 +71,4 @@ def load(folder: DataFolder) -> list[Batch]:
     if table is None:
         return []
     note_unknown_devices(folder, table)
-    return run_batches(published_rows(table), PUBLISHED)
-
-
-def published_rows(table: Table) -> list[MeasuredRun]:
-    """Rows of the table as runs, grouped by stack."""
-    names = tuple(table.columns)
-    columns = zip(*(table[name].tolist() for name in names), strict=True)
-    return [published_row(dict(zip(names, cells, strict=True))) for cells in columns]
+    return run_batches(map(published_row, table.records()), PUBLISHED)

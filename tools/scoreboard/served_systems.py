@@ -19,6 +19,7 @@ from accelsim.estimation.options import RunOptions
 from accelsim.frozen import frozen
 from accelsim.plain import Values
 from accelsim.scoreboard.data_folder import published
+from accelsim.scoreboard.measured_runs import MeasuredRun
 from accelsim.scoreboard.parameters import parameters
 from accelsim.serving.deployment import Deployment, PoolPlan, cache_link, simulate
 from accelsim.serving.loads.arrivals import Arrivals
@@ -33,7 +34,6 @@ from accelsim.serving.trust import ServedRun
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.workloads.model import Workload
 from accelsim.workloads.options import ModelOptions
-from tools.scoreboard.figure_rows import FigureRow
 
 _BATCH_TOKENS = 8192
 _MOST_SEQS = 1024
@@ -244,8 +244,8 @@ def like(served: Served, *, is_split: bool = False) -> ServedRun:
 
 
 def like_figure(
-    row: FigureRow, served: Served, figure: str, *, is_split: bool = False
-) -> FigureRow:
+    row: MeasuredRun, served: Served, figure: str, *, is_split: bool = False
+) -> MeasuredRun:
     """An answered row with the measured figures it is like, and no less than their spread.
 
     Args:

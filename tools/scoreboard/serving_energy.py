@@ -16,15 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from accelsim.cost.idle import idle_power_w
 from accelsim.errors import InvalidValueError
 from accelsim.plain import Values
 from accelsim.scoreboard.data_folder import DataFolder, published, schema
+from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.names import device_of
 from accelsim.scoreboard.suite import Batch, register_suite
 from accelsim.serving.plan import ReplicaPlan
-from tools.scoreboard.figure_rows import FigureRow, answered, figure_batches
 from tools.scoreboard.quantity_batches import QUANTITY
 from tools.scoreboard.served_systems import Ranks, Served, like_figure, plan_of
 from tools.scoreboard.serving_tokens import served_precision, served_workload
@@ -49,42 +50,42 @@ _QUANTITIES = {
 )
 def load(folder: DataFolder) -> list[Batch]:
     """Energy, power and rate of each row."""
-    table = folder.table(ENERGY_SCHEMA)
-    if table is None:
-        return []
-    rows: list[FigureRow] = []
-    for index in range(len(table)):
-        rows += _rows({name: table[name][index] for name in table.columns})
-    return figure_batches(rows)
+    return run_batches(row for record in folder.records(ENERGY_SCHEMA) for row in _rows(record))
 
 
-def _rows(cells: Values) -> Iterator[FigureRow]:
-    task, model = str(cells["task"]), str(cells["model_id"])
+def _rows(cells: Values) -> Iterator[MeasuredRun]:
+    task, model = cells["task"], cells["model_id"]
     seqs, devices = int(cells["max_num_seqs"]), int(cells["num_gpus"])
     label = f"{model}, {task}, {devices} devices, {seqs} sequences"
     for quantity, (column, figure) in _QUANTITIES.items():
-        row = FigureRow(_FACTS["boards"][str(cells["gpu_model"])], quantity, label, cells[column])
-        row = replace(row, views=frozenset({f"{quantity}: {model}"}))
-        row = answered(row, lambda quantity=quantity: _predicted(cells, quantity))  # type: ignore[misc]
-        yield row if row.refusal else like_figure(row, _served(cells), figure)
+        row = MeasuredRun(
+            _FACTS["boards"][cells["gpu_model"]],
+            quantity,
+            label,
+            cells[column],
+            views=frozenset({f"{quantity}: {model}"}),
+        )
+        yield row.answered(partial(_answered, cells=cells, figure=figure))
 
 
-def _predicted(cells: Values, quantity: str) -> tuple[float, float]:
-    task = str(cells["task"])
+def _answered(row: MeasuredRun, cells: Values, figure: str) -> MeasuredRun:
+    task = cells["task"]
     prompt = _FACTS["prompt_tokens"].get(task)
     if prompt is None:
         raise InvalidValueError("task", task, "a task of texts: images and videos are not modelled")
-    plan = plan_of(_served(cells))
+    served = _served(cells)
+    plan = plan_of(served)
     figures = steady_state(plan, int(cells["max_num_seqs"]), prompt, cells["avg_output_len"])
-    return figures[quantity], plan.steps.log_sigma
+    found = replace(row, predicted_s=figures[row.group], log_sigma=plan.steps.log_sigma)
+    return like_figure(found, served, figure)
 
 
 def _served(cells: Values) -> Served:
-    model = str(cells["model_id"])
+    model = cells["model_id"]
     workload = served_workload(model)
-    precision = served_precision(workload, model, str(cells["weight_precision"]))
+    precision = served_precision(workload, model, cells["weight_precision"])
     devices, shared = int(cells["num_gpus"]), int(cells["expert_parallel"])
-    device = device_of(_FACTS["boards"][str(cells["gpu_model"])]).name
+    device = device_of(_FACTS["boards"][cells["gpu_model"]]).name
     return Served(workload, precision, "vllm", device, Ranks(devices, 1, shared))
 
 

@@ -11,6 +11,7 @@ Times in which weights or keys cannot be read from memory are refused by name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any
 
@@ -25,8 +26,10 @@ from accelsim.dtype import Dtype
 from accelsim.estimation.options import RunOptions
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
+from accelsim.plain import Values
 from accelsim.scoreboard.columns import attention_graph, gemm_graph, roofline_s, vector_graph
 from accelsim.scoreboard.data_folder import DataFolder, Table, schema
+from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.names import device_of, workload_of
 from accelsim.scoreboard.suite import Batch, Prediction, refused_batch, register_suite
 from accelsim.serving.options import ServingOptions
@@ -34,9 +37,8 @@ from accelsim.serving.plan import ReplicaPlan, replica_plan
 from accelsim.workloads.graph import FloatArray, OperatorGraph, TextArray, concatenate
 from accelsim.workloads.model import Workload
 from accelsim.workloads.options import ModelOptions
-from tools.scoreboard.figure_rows import FigureRow, answered, figure_batches
 from tools.scoreboard.gpu_operators import labels
-from tools.scoreboard.training_plans import decoder
+from tools.scoreboard.training_plans import decoder, gpt_parameters
 
 SPLITWISE = schema("serving/splitwise_a100.csv")
 TPU_LAYERS = schema("serving/tpu_v6e_layers.csv.gz")
@@ -206,31 +208,30 @@ def _attention(
 
 def _splitwise(table: Table) -> Iterable[Batch]:
     """Prompts and tokens of whole models; times in ms."""
-    rows = []
-    for index in range(len(table)):
-        cells = {name: table[name][index] for name in table.columns}
-        rows += [_whole(cells, quantity) for quantity in ("prompt_time", "token_time")]
-    return figure_batches(rows)
+    return run_batches(
+        _whole(record, quantity)
+        for record in table.records()
+        for quantity in ("prompt_time", "token_time")
+    )
 
 
-def _whole(cells: Mapping[str, Any], quantity: str) -> FigureRow:
-    model, tp = str(cells["model"]), int(cells["tensor_parallel"])
-    prompt, batch = int(cells["prompt_size"]), int(cells["batch_size"])
-    tokens = int(cells["token_size"])
-    label = f"{model}, tp {tp}, {batch} x {prompt}+{tokens}"
-    group = f"{model} {quantity.replace('_', ' ')}"
-    row = FigureRow(str(cells["hardware"]), group, label, float(cells[quantity]) * 1e-3)
+def _whole(cells: Values, quantity: str) -> MeasuredRun:
+    device, model = cells["hardware"], cells["model"]
+    sizes = ("tensor_parallel", "batch_size", "prompt_size", "token_size")
+    tp, batch, prompt, tokens = (int(cells[name]) for name in sizes)
 
-    def predict() -> tuple[float, float]:
-        plan = _plan(model, tp, device_of(str(cells["hardware"])).name)
-        steps = plan.steps
+    def figure(row: MeasuredRun) -> MeasuredRun:
+        steps = _plan(model, tp, device_of(device).name).steps
         if quantity == "token_time":
-            context = batch * (prompt + 0.5 * tokens)
-            return steps.decode_run(batch, context, 1)[0], steps.log_sigma
-        every = batch * prompt
-        return steps.step(every, 0.5 * every * (prompt + 1), 0, 0.0)[0], steps.log_sigma
+            seconds, _ = steps.decode_run(batch, batch * (prompt + 0.5 * tokens), 1)
+        else:
+            every = batch * prompt
+            seconds, _ = steps.step(every, 0.5 * every * (prompt + 1), 0, 0.0)
+        return replace(row, predicted_s=seconds, log_sigma=steps.log_sigma)
 
-    return answered(row, predict)
+    group, label = f"{model} {quantity.replace('_', ' ')}", f"{batch} x {prompt}+{tokens}"
+    measured_s = cells[quantity] * 1e-3
+    return MeasuredRun(device, group, f"{model}, tp {tp}, {label}", measured_s).answered(figure)
 
 
 @lru_cache(maxsize=16)
@@ -246,22 +247,5 @@ def _plan(model: str, tp: int, device: str) -> ReplicaPlan:
 @cache
 def _bloom() -> Workload:
     """BLOOM-176B: ALiBi, biases, four times as wide inside (arXiv:2211.05100, table 3)."""
-    parameters = {
-        "layout": "gpt2",
-        "vocab_size": 250_880,
-        "hidden_size": 14_336,
-        "layers": 70,
-        "heads": 112,
-        "intermediate_size": 4 * 14_336,
-        "activation": "gelu",
-        "gated": False,
-        "norm": "layer_norm",
-        "positions": "none",
-        "max_positions": 16_384,
-        "tied_embeddings": True,
-        "attention_bias": True,
-        "output_bias": True,
-        "feed_forward_bias": True,
-        "fused_qkv": True,
-    }
+    parameters = gpt_parameters(250_880, 14_336, 70, 112, 16_384)
     return decoder("bloom-176b", parameters, 2048)

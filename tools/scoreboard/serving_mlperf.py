@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 
 from accelsim.capacity.batch_queue import BatchTimes, largest_rate_per_s
-from accelsim.errors import UnsupportedOperatorError
+from accelsim.errors import InputError, UnsupportedOperatorError
 from accelsim.scoreboard.data_folder import DataFolder, Table, published
+from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.mlperf_inference import MLPERF_SCHEMA, mlperf_runs
 from accelsim.scoreboard.names import device_of
 from accelsim.scoreboard.suite import Batch, register_suite
 from accelsim.scoreboard.throughput import Throughput, batch_times_s
 from accelsim.scoreboard.tiers import choose
-from tools.scoreboard.figure_rows import FigureRow, answered, figure_batches
 
 #: Latency that 99 % of the samples keep, s, by benchmark.
 _LIMITS_S: Mapping[str, float] = published("mlperf_tasks")["server_limits_s"]
@@ -46,35 +46,35 @@ _LEAST_SHARE = 0.01
 def load(folder: DataFolder) -> list[Batch]:
     """Server rows beside the offline rows of the same systems."""
     table = folder.table(MLPERF_SCHEMA)
-    return [] if table is None else figure_batches(_rows(table))
+    return [] if table is None else run_batches(_rows(table))
 
 
-def _rows(table: Table) -> Iterator[FigureRow]:
+def _rows(table: Table) -> Iterator[MeasuredRun]:
     server = table.take(table["scenario"] == "server")
     is_sample = server["unit"] == "queries/s"  # a query of a server scenario is a sample
     unit = np.where(is_sample, "samples/s", server["unit"])
     server = replace(server, columns={**server.columns, "unit": unit})
     offline = table.take(table["scenario"] == "offline")
     rates = {_key(offline, row): offline["samples_per_s"][row] for row in range(len(offline))}
-    for index, run in enumerate(mlperf_runs(server)):
+    for index, row in enumerate(mlperf_runs(server)):
         rate = rates.get(_key(server, index), float("nan"))
         measured = float(server["samples_per_s"][index]) / rate
-        row = FigureRow(run.device, run.group, run.label, measured, refusal=run.refusal)
-        if row.refusal or run.run is None:
-            yield row
+        ratio = replace(row, measured_s=measured, program_count=0)
+        if row.refusal:
+            yield ratio
         elif not np.isfinite(measured):
-            yield replace(row, refusal="no offline row of the same system and software")
+            yield ratio.refused("no offline row of the same system and software")
         elif measured < _LEAST_SHARE:
-            yield replace(row, refusal="less than a hundredth of the offline rate: a slip")
+            yield ratio.refused("less than a hundredth of the offline rate: a slip")
         else:
-            yield _answered(row, run.run)
+            yield ratio.answered(_answered)
 
 
-def _answered(row: FigureRow, run: Throughput) -> FigureRow:
+def _answered(row: MeasuredRun) -> MeasuredRun:
     limit_s = _LIMITS_S.get(row.group.removesuffix("-99.9").removesuffix("-99"))
-    if limit_s is None:
-        return replace(row, refusal="no latency limit of the benchmark is known")
-    return answered(row, lambda: (server_over_offline(run, row.device, limit_s), float("nan")))
+    if limit_s is None or row.run is None:
+        raise InputError("no latency limit of the benchmark is known")
+    return replace(row, predicted_s=server_over_offline(row.run, row.device, limit_s))
 
 
 def _key(table: Table, row: int) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ then predicted with it. Intervals are those of predicted step times.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -20,6 +20,7 @@ import numpy as np
 from accelsim import catalog
 from accelsim.estimation.options import RunOptions
 from accelsim.scoreboard.data_folder import DataFolder, Table, published, schema
+from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.names import workload_of
 from accelsim.scoreboard.suite import Batch, register_suite
 from accelsim.serving.loads.requests import RequestColumns
@@ -28,7 +29,6 @@ from accelsim.serving.options import ServingOptions
 from accelsim.serving.plan import ReplicaPlan, replica_plan
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.options import ModelOptions
-from tools.scoreboard.figure_rows import FigureRow, answered, figure_batches
 from tools.scoreboard.served_systems import simulated
 
 REQUESTS_SCHEMA = schema("serving/vllm_requests_measured.csv")
@@ -51,11 +51,11 @@ def load(folder: DataFolder) -> list[Batch]:
     if table is None:
         return []
     cards = {name: _Card(name, table) for name in np.unique(table["hardware"]).tolist()}
-    rows: list[FigureRow] = []
-    for name, card in cards.items():
-        others = [other for key, other in cards.items() if key != name]
-        rows += _rows(card, others)
-    return figure_batches(rows)
+    return run_batches(
+        row
+        for card in cards.values()
+        for row in _rows(card, [other for other in cards.values() if other is not card])
+    )
 
 
 class _Card:
@@ -131,17 +131,13 @@ def _figures(ttft_s: FloatArray, tpot_s: FloatArray, e2e_s: FloatArray) -> dict[
     return found
 
 
-def _rows(card: _Card, others: list[_Card]) -> list[FigureRow]:
-    def predict(quantity: str) -> tuple[float, float]:
+def _rows(card: _Card, others: list[_Card]) -> Iterator[MeasuredRun]:
+    def figure(row: MeasuredRun) -> MeasuredRun:
         overhead_s = float(np.mean([other.overhead_s() for other in others])) if others else None
-        return card.predicted(overhead_s)[quantity], card.log_sigma()
+        predicted_s = card.predicted(overhead_s)[row.group]
+        return replace(row, predicted_s=predicted_s, log_sigma=card.log_sigma())
 
-    found = []
     for quantity, value in card.measured().items():
-        row = FigureRow(_CARDS.get(card.name, card.name), quantity, card.name, value)
-        if card.name not in _CARDS:
-            row = replace(row, refusal=f"no profile of {card.name}")
-        else:
-            row = answered(row, lambda quantity=quantity: predict(quantity))  # type: ignore[misc]
-        found.append(row)
-    return found
+        row = MeasuredRun(_CARDS.get(card.name, card.name), quantity, card.name, value)
+        is_known = card.name in _CARDS
+        yield row.answered(figure) if is_known else row.refused(f"no profile of {card.name}")

@@ -21,7 +21,7 @@ replicas do not say which system was measured, those alike in all that they stat
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
@@ -33,11 +33,11 @@ from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.frozen import frozen
 from accelsim.plain import Values
 from accelsim.scoreboard.data_folder import DataFolder, published, schema
+from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.names import device_of, note_unknown_devices, workload_of
 from accelsim.scoreboard.suite import Batch, register_suite
 from accelsim.workloads.checkpoints.quantization import published_precision
 from accelsim.workloads.model import Workload
-from tools.scoreboard.figure_rows import FigureRow, answered, figure_batches
 from tools.scoreboard.served_systems import (
     Load,
     Ranks,
@@ -58,80 +58,63 @@ _MEDIANS = frozenset({"ttft_s", "tpot_s"})
 _NOT_STATED = "the row states no numbers of prefill and decode replicas"
 
 
-@register_suite(
-    "serving-tpot",
-    "language models served on H200 nodes: time per output token",
-    (TOKENS_SCHEMA,),
-    "model",
-    quantity="time per output token, s",
-    has_best_alone=True,
+def _suite(
+    name: str, title: str, quantity: str, column: str, figure: str
+) -> Callable[[DataFolder], list[Batch]]:
+    """A suite of one figure of the loops."""
+
+    @register_suite(name, title, (TOKENS_SCHEMA,), "model", quantity=quantity, has_best_alone=True)
+    def load(folder: DataFolder) -> list[Batch]:
+        table = folder.table(TOKENS_SCHEMA)
+        if table is None:
+            return []
+        note_unknown_devices(folder, table, "system")
+        return run_batches(_row(cells, cells[column] * 1e-3, figure) for cells in table.records())
+
+    return load
+
+
+_FIRST = "time to the first token"
+_LOOPS = "language models served on H200 nodes"
+_TOKEN = "time per output token"  # noqa: S105  (no secret)
+load_tpot = _suite(
+    "serving-tpot", f"{_LOOPS}: {_TOKEN}", f"{_TOKEN}, s", "silicon_tpot_ms", "tpot_s"
 )
-def load_tpot(folder: DataFolder) -> list[Batch]:
-    """Median times per further token."""
-    return figure_batches(_rows(folder, "silicon_tpot_ms", "tpot_s"))
-
-
-@register_suite(
-    "serving-ttft",
-    "language models served on H200 nodes: time to the first token",
-    (TOKENS_SCHEMA,),
-    "model",
-    quantity="time to the first token, s",
-    has_best_alone=True,
+load_ttft = _suite(
+    "serving-ttft", f"{_LOOPS}: {_FIRST}", f"{_FIRST}, s", "silicon_ttft_ms", "ttft_s"
 )
-def load_ttft(folder: DataFolder) -> list[Batch]:
-    """Median times to the first token."""
-    return figure_batches(_rows(folder, "silicon_ttft_ms", "ttft_s"))
-
-
-@register_suite(
+load_ttft_mean = _suite(
     "serving-ttft-mean",
     "the same, as the mean over all requests of the loop",
-    (TOKENS_SCHEMA,),
-    "model",
-    quantity="time to the first token, s",
-    has_best_alone=True,
+    f"{_FIRST}, s",
+    "silicon_ttft_ms",
+    "ttft_mean_s",
 )
-def load_ttft_mean(folder: DataFolder) -> list[Batch]:
-    """Mean times to the first token."""
-    return figure_batches(_rows(folder, "silicon_ttft_ms", "ttft_mean_s"))
 
 
-def _rows(folder: DataFolder, column: str, figure: str) -> Iterator[FigureRow]:
-    table = folder.table(TOKENS_SCHEMA)
-    if table is None:
-        return
-    note_unknown_devices(folder, table, "system")
-    for index in range(len(table)):
-        cells = {name: table[name][index] for name in table.columns}
-        yield _row(cells, float(cells[column]) * 1e-3, figure)
-
-
-def _row(cells: Values, measured_s: float, figure: str) -> FigureRow:
-    model, backend, mode = (str(cells[name]) for name in ("model_path", "backend", "mode"))
+def _row(cells: Values, measured_s: float, figure: str) -> MeasuredRun:
+    model, backend, mode = (cells[name] for name in ("model_path", "backend", "mode"))
     users = _users(cells)
     label = f"{model} {cells['isl']:g}+{cells['osl']:g}, {users} users"
-    row = FigureRow(str(cells["system"]), f"{model} ({backend}, {mode})", label, measured_s)
+    row = MeasuredRun(cells["system"], f"{model} ({backend}, {mode})", label, measured_s)
     if not np.isfinite(measured_s) or not users:
-        return replace(row, refusal="no such time, or no requests in flight, in the row")
+        return row.refused("no such time, or no requests in flight, in the row")
     if mode == "disagg" and not np.isfinite(cells["decode_num_workers"]):
-        return replace(row, refusal=_NOT_STATED)
-    system = _System(cells, users)
+        return row.refused(_NOT_STATED)
 
-    def predict() -> tuple[float, float]:
+    def answered(row: MeasuredRun) -> MeasuredRun:
+        system = _System(cells, users)
         times = system.times()
-        return getattr(times, figure), times.log_sigma
+        found = replace(row, predicted_s=getattr(times, figure), log_sigma=times.log_sigma)
+        like_it = system.like(found, figure.partition("_")[0])
+        return like_it if figure in _MEDIANS else replace(like_it, setting="")
 
-    found = answered(row, predict)
-    if found.refusal:
-        return found
-    like_it = system.like(found, figure.partition("_")[0])
-    return like_it if figure in _MEDIANS else replace(like_it, setting="")
+    return row.answered(answered)
 
 
 def _users(cells: Values) -> int:
     """Requests in flight: of the system, where the source says them."""
-    found = _USERS.search(str(cells["silicon_data_source"]))
+    found = _USERS.search(cells["silicon_data_source"])
     if found:
         return int(found.group(1))
     return int(np.nan_to_num(cells["batch_size"]))
@@ -161,7 +144,7 @@ class _System:
     @property
     def _asked(self) -> Values:
         """What the harness asks of this server."""
-        workload = served_workload(str(self.cells["model_path"]))
+        workload = served_workload(self.cells["model_path"])
         asked: Values = _FACTS["harness"].get(f"{self.cells['backend']}/{workload.name}", {})
         return asked
 
@@ -172,7 +155,7 @@ class _System:
         is_sequence = tokens == "sequence"
         return round(self.cells["isl"] + self.cells["osl"]) if is_sequence else int(tokens)
 
-    def like(self, row: FigureRow, figure: str) -> FigureRow:
+    def like(self, row: MeasuredRun, figure: str) -> MeasuredRun:
         """A row with the measured figures that the system's are like."""
         is_split = self.cells["mode"] != "agg"
         served = self._served("decode_" if is_split else "")
@@ -180,8 +163,8 @@ class _System:
 
     def _served(self, part: str) -> Served:
         cells = self.cells
-        workload = served_workload(str(cells["model_path"]))
-        backend = str(cells["backend"])
+        workload = served_workload(cells["model_path"])
+        backend = cells["backend"]
         engine = _FACTS["engines"].get(backend)
         if engine is None:
             known = sorted(_FACTS["engines"])
@@ -190,8 +173,8 @@ class _System:
             raise InvalidValueError("pp_size", cells[f"{part}pp_size"], "1: stages are not asked")
         names = ("tp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
         ranks = layout(*(self._count(part + name) for name in names))
-        precision = served_precision(workload, str(cells["model_path"]), str(cells["precision"]))
-        device = device_of(str(cells["system"])).name
+        precision = served_precision(workload, cells["model_path"], cells["precision"])
+        device = device_of(cells["system"]).name
         kept = {name: self._asked.get(name) for name in ("kv_format", "memory_fraction")}
         return Served(workload, precision, engine, device, ranks, **kept)
 

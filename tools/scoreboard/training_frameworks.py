@@ -10,27 +10,25 @@ Bridge: Megatron-LM on H100 to GB300; expert and data groups overlap, activation
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
-
-import numpy as np
 
 from accelsim.catalog.clusters import cluster
-from accelsim.errors import AccelsimError
 from accelsim.plain import Values
-from accelsim.scoreboard.data_folder import DataFolder, Table, published, schema
+from accelsim.scoreboard.data_folder import DataFolder, published, schema
+from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.names import workload_of
 from accelsim.scoreboard.suite import Batch, register_suite
 from accelsim.training.plan import ParallelismPlan
 from accelsim.workloads.model import Workload
 from tools.scoreboard.training_plans import (
-    PlannedRow,
     PlannedRun,
     decoder,
+    gpt_parameters,
     model_flop,
-    planned_batches,
+    planned,
 )
 
 FSDP_SCHEMA = schema("training/llm_foundry_mpt.csv")
@@ -49,73 +47,46 @@ _FACTS: Values = published("training_frameworks")
 )
 def load_fsdp(folder: DataFolder) -> list[Batch]:
     """Rows of llm-foundry's benchmark table."""
-    table = folder.table(FSDP_SCHEMA)
-    sizes = folder.table(DIMENSIONS_SCHEMA)
-    if table is None or sizes is None:
-        return []
-    models = {str(name): row for row, name in enumerate(sizes["model"].tolist())}
-
-    def model(name: str, seq_len: int) -> Workload | None:
-        row = models.get(f"mpt-{name}")
-        if row is None:
-            return None
-        columns = ("d_model", "n_heads", "n_layers", "vocab")
-        return _mpt(*(int(sizes[column][row]) for column in columns), seq_len)
-
-    return planned_batches(_fsdp_row(table, row, model) for row in range(len(table)))
+    sizes = {record["model"]: record for record in folder.records(DIMENSIONS_SCHEMA)}
+    return run_batches(_fsdp_row(record, sizes) for record in folder.records(FSDP_SCHEMA))
 
 
 @lru_cache(maxsize=64)
 def _mpt(width: int, heads: int, layers: int, vocabulary: int, seq_len: int) -> Workload:
     """An MPT: ALiBi, layer norms, no biases, tied embeddings (llm-foundry, mpt-*.yaml)."""
-    parameters = {
-        "layout": "gpt2",
-        "vocab_size": vocabulary,
-        "hidden_size": width,
-        "layers": layers,
-        "heads": heads,
-        "intermediate_size": 4 * width,
-        "activation": "gelu",
-        "gated": False,
-        "norm": "layer_norm",
-        "positions": "none",
-        "max_positions": seq_len,
-        "tied_embeddings": True,
-        "fused_qkv": True,
-    }
-    return decoder(f"mpt-{width}-{layers}", parameters, seq_len)
+    sizes = (vocabulary, width, layers, heads, seq_len)
+    return decoder(f"mpt-{width}-{layers}", gpt_parameters(*sizes, has_biases=False), seq_len)
 
 
-def _fsdp_row(table: Table, row: int, model: Any) -> PlannedRow:
-    def count(name: str) -> int:
-        return int(table[name][row])
-
-    board, devices, seq_len = str(table["GPU"][row]), count("# GPUs"), count("SeqLen (T)")
-    batch = count("GlobalBatchSize")
-    microbatch = count("MicroBatchSize")
-    measured_s = float(table["GlobalBatchSize (T)"][row] / table["Throughput (T/s)"][row])
-    name = str(table["Model"][row])
-    sharding = str(table["Sharding Strategy"][row])
-    label = f"mpt-{name}, {seq_len} tokens, {devices} GPUs, batch {batch}"
-    found = PlannedRow(board, f"mpt-{name}", label, measured_s)
+def _fsdp_row(record: Values, sizes: Values) -> MeasuredRun:
+    board, sharding = record["GPU"], record["Sharding Strategy"]
+    devices, seq_len = int(record["# GPUs"]), int(record["SeqLen (T)"])
+    batch, name = int(record["GlobalBatchSize"]), f"mpt-{record['Model']}"
+    measured_s = record["GlobalBatchSize (T)"] / record["Throughput (T/s)"]
+    label = f"{name}, {seq_len} tokens, {devices} GPUs, batch {batch}"
     facts = _FACTS["fsdp"]
+    row = MeasuredRun(board, name, label, measured_s)
     if board not in facts["clusters"]:
-        return replace(found, refusal=_no_cluster(board))
+        return row.refused(_no_cluster(board))
     if sharding not in facts["zero"]:
-        return replace(found, refusal=f"no ZeRO stage of {sharding}")
+        return row.refused(f"no ZeRO stage of {sharding}")
+    if name not in sizes:
+        return row.refused(f"no sizes of {name} in the table of sizes")
     plan = ParallelismPlan(
         dp=devices,
         zero=facts["zero"][sharding],
-        microbatch=microbatch,
-        recompute="full" if table["Activation Checkpointing"][row] == "True" else "none",
+        microbatch=int(record["MicroBatchSize"]),
+        recompute="full" if record["Activation Checkpointing"] == "True" else "none",
     )
-    options = (("precision", "bf16"), ("seq_len", seq_len))
-    workload = model(name, seq_len)
-    if workload is None:
-        return replace(found, refusal=f"no sizes of mpt-{name} in the table of sizes")
+    columns = ("d_model", "n_heads", "n_layers", "vocab")
+    workload = _mpt(*(int(sizes[name][column]) for column in columns), seq_len)
     where = cluster(facts["clusters"][board])
-    run = PlannedRun(workload, where, devices, batch, (plan,), options)
-    return replace(found, label=f"{label}: {plan}", run=run)
+    run = PlannedRun(workload, where, devices, batch, (plan,), _options(seq_len))
+    return planned(replace(row, label=f"{label}: {plan}"), run)
+
+
+def _options(seq_len: int, precision: str = "bf16") -> tuple[tuple[str, int | str], ...]:
+    return ("precision", precision), ("seq_len", seq_len)
 
 
 def _no_cluster(board: str) -> str:
@@ -131,38 +102,34 @@ def _no_cluster(board: str) -> str:
 )
 def load_maxtext(folder: DataFolder) -> list[Batch]:
     """Rows of MaxText's performance tables; rows that restate an earlier one are named."""
-    table = folder.table(MAXTEXT_SCHEMA)
-    if table is None:
-        return []
-    return planned_batches(_maxtext_row(table, row) for row in range(len(table)))
+    return run_batches(map(_maxtext_row, folder.records(MAXTEXT_SCHEMA)))
 
 
-def _maxtext_row(table: Table, row: int) -> PlannedRow:
-    chip = str(table["accelerator"][row])
-    slices = int(table["n_slices"][row])
-    devices = int(table["chips"][row])
-    name = str(table["model"][row]).removesuffix(" model")
-    label = f"{name} on {devices} {chip} in {slices} slices"
-    nothing = PlannedRow(chip, name, label, float("nan"))
-    if "README main table" in str(table["seq_or_note"][row]):
-        return replace(nothing, refusal="restates an earlier row of the table")
+def _maxtext_row(record: Values) -> MeasuredRun:
+    chip, name = record["accelerator"], record["model"].removesuffix(" model")
+    slices, devices = int(record["n_slices"]), int(record["chips"])
     facts = _FACTS["maxtext"]
     config = facts["configs"].get(chip, {}).get(name)
-    if chip not in facts["clusters"]:
-        return replace(nothing, refusal=_no_cluster(chip))
-    if config is None:
-        return replace(nothing, refusal="no published configuration of the run")
-    if slices > 1 and chip.startswith("v"):
-        return replace(nothing, refusal="several slices over the data-centre network, not stated")
-    seq_len = int(config["seq_len"])
-    per_device = float(config["batch"])
+    row = MeasuredRun(chip, name, f"{name} on {devices} {chip} in {slices} slices", math.nan)
+    reasons = (
+        ("README main table" in record["seq_or_note"], "restates an earlier row of the table"),
+        (chip not in facts["clusters"], _no_cluster(chip)),
+        (config is None, "no published configuration of the run"),
+        (
+            slices > 1 and chip.startswith("v"),
+            "several slices over the data-centre network, not stated",
+        ),
+    )
+    for holds, reason in reasons:
+        if holds:
+            return row.refused(reason)
+    seq_len, per_device, tp = config["seq_len"], config["batch"], config.get("tp", 1)
     model = _maxtext_model(config, seq_len)
-    rate = float(table["tokens_s_device"][row])
-    flop = model_flop(model, seq_len) * per_device
-    seconds = per_device * seq_len / rate
-    if not np.isfinite(rate):
-        seconds = flop / (float(table["tflops_per_chip"][row]) * 1e12)
-    tp = int(config.get("tp", 1))
+    rate = record["tokens_s_device"]
+    if not rate > 0:
+        rate = record["tflops_per_chip"] * 1e12 * seq_len / model_flop(model, seq_len)
+    if not rate > 0:
+        return row.refused("no rate in the row")
     plan = ParallelismPlan(
         dp=devices // tp,
         tp=tp,
@@ -171,11 +138,11 @@ def _maxtext_row(table: Table, row: int) -> PlannedRow:
         microbatch=max(round(per_device * tp), 1),
         recompute=config["recompute"],
     )
-    batch = plan.dp * plan.microbatch
-    options = (("precision", "bf16"), ("seq_len", seq_len))
-    where = cluster(facts["clusters"][chip])
-    run = PlannedRun(model, where, devices, batch, (plan,), options)
-    return replace(nothing, label=f"{label}: {plan}", measured_s=seconds, run=run)
+    where, batch = cluster(facts["clusters"][chip]), plan.dp * plan.microbatch
+    run = PlannedRun(model, where, devices, batch, (plan,), _options(seq_len))
+    return planned(
+        replace(row, label=f"{row.label}: {plan}", measured_s=per_device * seq_len / rate), run
+    )
 
 
 def _maxtext_model(config: Values, seq_len: int) -> Workload:
@@ -220,53 +187,45 @@ def _maxtext_decoder(width: int, heads: int, inner: int, layers: int, seq_len: i
 )
 def load_bridge(folder: DataFolder) -> list[Batch]:
     """Rows of Megatron Bridge's performance summary."""
-    table = folder.table(BRIDGE_SCHEMA)
-    if table is None:
-        return []
-    return planned_batches(_bridge_row(table, row) for row in range(len(table)))
+    return run_batches(map(_bridge_row, folder.records(BRIDGE_SCHEMA)))
 
 
-def _bridge_row(table: Table, row: int) -> PlannedRow:
+def _bridge_row(record: Values) -> MeasuredRun:
     facts = _FACTS["bridge"]
-    system = str(table["system"][row])
-    model = str(table["model"][row])
-    precision = str(table["precision"][row])
-    devices = int(table["gpus"][row])
-    seq_len = int(table["seq"][row])
-    words = [f"{name}={table[name][row]}" for name in ("TP", "PP", "CP", "VP", "EP", "FSDP")]
-    batch = int(table["gbs"][row])
+    system, model, precision = (record[name] for name in ("system", "model", "precision"))
+    devices, seq_len, batch = (int(record[name]) for name in ("gpus", "seq", "gbs"))
+    words = [f"{name}={record[name]}" for name in ("TP", "PP", "CP", "VP", "EP", "FSDP")]
     label = f"{model} {precision or 'BF16'}, {devices} GPUs, batch {batch}: {' '.join(words)}"
-    measured_s = batch * seq_len / (float(table["tokens_s_gpu"][row]) * devices)
-    found = PlannedRow(system, model, label, measured_s)
-    if system not in facts["clusters"]:
-        return replace(found, refusal=_no_cluster(system))
-    if model not in facts["models"]:
-        return replace(found, refusal=facts["refused"].get(model, f"no workload {model}"))
-    if any("(" in word for word in (*words, precision)):
-        return replace(found, refusal="two plans in one row")
-    if precision not in facts["precisions"]:
-        return replace(found, refusal=f"training in {precision} has no precision policy")
-    try:
-        plan = _bridge_plan(table, row, devices)
-        workload = workload_of(facts["models"][model])
-    except AccelsimError as error:
-        return replace(found, refusal=str(error).split(". ")[0])
-    options = (("precision", facts["precisions"][precision]), ("seq_len", seq_len))
-    where = cluster(facts["clusters"][system])
-    return replace(found, run=PlannedRun(workload, where, devices, batch, (plan,), options))
+    row = MeasuredRun(system, model, label, batch * seq_len / (record["tokens_s_gpu"] * devices))
+    reasons = (
+        (system not in facts["clusters"], _no_cluster(system)),
+        (model not in facts["models"], facts["refused"].get(model, f"no workload {model}")),
+        (any("(" in word for word in (*words, precision)), "two plans in one row"),
+        (precision not in facts["precisions"], f"training in {precision} has no precision policy"),
+    )
+    for holds, reason in reasons:
+        if holds:
+            return row.refused(reason)
+
+    def figure(row: MeasuredRun) -> MeasuredRun:
+        plan, workload = _bridge_plan(record, devices), workload_of(facts["models"][model])
+        where = cluster(facts["clusters"][system])
+        options = _options(seq_len, facts["precisions"][precision])
+        return planned(row, PlannedRun(workload, where, devices, batch, (plan,), options))
+
+    return row.answered(figure)
 
 
-def _bridge_plan(table: Table, row: int, devices: int) -> ParallelismPlan:
+def _bridge_plan(record: Values, devices: int) -> ParallelismPlan:
     """Megatron Core's plan: distributed optimizer, sequence parallelism beside tensor
     parallelism.
     """
 
     def degree(name: str) -> int:
-        found = re.fullmatch(r"\d+", str(table[name][row]))
-        return int(found.group()) if found else 1
+        return int(record[name]) if re.fullmatch(r"\d+", record[name]) else 1
 
-    tp, pp, cp, ep, chunks = (degree(name) for name in ("TP", "PP", "CP", "EP", "VP"))
-    chunks = chunks if pp > 1 else 1
+    tp, pp, cp, ep = (degree(name) for name in ("TP", "PP", "CP", "EP"))
+    chunks = degree("VP") if pp > 1 else 1
     return ParallelismPlan(
         dp=max(devices // (tp * pp * cp), 1),
         tp=tp,
@@ -275,7 +234,7 @@ def _bridge_plan(table: Table, row: int, devices: int) -> ParallelismPlan:
         ep=ep,
         sp=tp > 1,
         zero=3 if degree("FSDP") > 1 else 1,
-        microbatch=int(table["mbs"][row]),
+        microbatch=int(record["mbs"]),
         schedule="interleaved" if chunks > 1 else "1f1b",
         chunks=chunks,
     )

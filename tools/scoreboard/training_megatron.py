@@ -19,18 +19,15 @@ import numpy as np
 
 from accelsim.catalog.clusters import cluster
 from accelsim.hardware.cluster import Cluster
-from accelsim.scoreboard.data_folder import DataFolder, Schema, Table, schema
+from accelsim.plain import Values
+from accelsim.scoreboard.data_folder import DataFolder, Schema, schema
+from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.metrics import kendall_tau
 from accelsim.scoreboard.scored_rows import ScoredRows
 from accelsim.scoreboard.suite import Batch, register_suite
 from accelsim.training.plan import ParallelismPlan
 from tools.scoreboard.training_closed_forms import gpt_recompute_flop
-from tools.scoreboard.training_plans import (
-    PlannedRow,
-    PlannedRun,
-    gpt,
-    planned_batches,
-)
+from tools.scoreboard.training_plans import PlannedRun, gpt, planned
 
 SINGLE_SCHEMA = schema("training/vtrain_single_node.csv")
 MULTI_SCHEMA = schema("training/vtrain_multi_node.csv")
@@ -93,32 +90,37 @@ def load_multi(folder: DataFolder) -> list[Batch]:
 
 
 def _vtrain(folder: DataFolder, file: Schema, where: Cluster) -> list[Batch]:
-    table = folder.table(file)
-    if table is None:
-        return []
-    return planned_batches(_vtrain_row(table, row, where) for row in range(len(table)))
+    return run_batches(_vtrain_row(record, where) for record in folder.records(file))
 
 
-def _vtrain_row(table: Table, row: int, where: Cluster) -> PlannedRow:
-    def count(name: str) -> int:
-        return int(table[name][row])
-
-    devices, batch, seq_len = count("# GPUs"), count("global batch"), count("sequence length")
-    plan = _megatron(
-        tp=count("tensor parallelism"),
-        dp=count("data parallelism"),
-        pp=count("pipeline parallelism"),
-        microbatch=count("micro batch"),
-        recompute="full",
+def _vtrain_row(record: Values, where: Cluster) -> MeasuredRun:
+    devices, batch, hidden, layers = _counts(
+        record, "# GPUs", "global batch", "hidden size", "# layers"
     )
-    hidden, layers = count("hidden size"), count("# layers")
-    model = gpt(hidden, count("attention heads"), layers, seq_len)
+    heads, seq_len, tp, dp, pp, microbatch = _counts(
+        record,
+        *("attention heads", "sequence length", "tensor parallelism", "data parallelism"),
+        *("pipeline parallelism", "micro batch"),
+    )
+    plan = _megatron(tp=tp, dp=dp, pp=pp, microbatch=microbatch, recompute="full")
     group = f"GPT {hidden} x {layers}, {devices} GPUs"
-    label = f"{group}, batch {batch}: {plan}"
-    measured_s = float(table["iteration time (ms)"][row]) * 1e-3
-    options = (*_OPTIONS, ("seq_len", seq_len))
-    run = PlannedRun(model, where, devices, batch, (plan,), options)
-    return PlannedRow(_DEVICE, group, label, measured_s, run)
+    row = MeasuredRun(
+        _DEVICE, group, f"{group}, batch {batch}: {plan}", record["iteration time (ms)"] * 1e-3
+    )
+    return _planned(row, (hidden, heads, layers, seq_len), where, devices, batch, [plan])
+
+
+def _planned(
+    row: MeasuredRun,
+    size: tuple[int, ...],
+    where: Cluster,
+    devices: int,
+    batch: int,
+    plans: Sequence[ParallelismPlan],
+) -> MeasuredRun:
+    """A predicted row; size is hidden size, heads, layers, sequence length."""
+    options = (*_OPTIONS, ("seq_len", size[-1]))
+    return planned(row, PlannedRun(gpt(*size), where, devices, batch, tuple(plans), options))
 
 
 @register_suite(
@@ -137,71 +139,65 @@ def load_published(folder: DataFolder) -> list[Batch]:
         SCHEMES_SCHEMA: _schemes,
         MT_NLG_SCHEMA: _mt_nlg,
     }
-    rows: list[PlannedRow] = []
-    for file, read in readers.items():
-        table = folder.table(file)
-        if table is not None:
-            rows += read(table)
-    return planned_batches(rows)
+    return run_batches(
+        row
+        for file, read in readers.items()
+        for record in folder.records(file)
+        for row in read(record)
+    )
 
 
-def _row(
+def _selene(
     group: str,
-    size: tuple[int, int, int, int],
-    devices: int,
-    batch: int,
+    record: Values,
     measured_s: float,
     plans: Sequence[ParallelismPlan],
-) -> PlannedRow:
-    """A row on Selene; size is hidden size, heads, layers, sequence length."""
-    options = (*_OPTIONS, ("seq_len", size[-1]))
-    run = PlannedRun(gpt(*size), cluster(_SELENE), devices, batch, tuple(plans), options)
-    label = f"{group}, {devices} GPUs: {plans[0]}"
-    return PlannedRow(_DEVICE, group, label, measured_s, run)
+    size: tuple[int, ...] = (),
+) -> MeasuredRun:
+    """A row on Selene."""
+    devices, batch = _counts(record, "gpus", "global_batch")
+    row = MeasuredRun(_DEVICE, group, f"{group}, {devices} GPUs: {plans[0]}", measured_s)
+    return _planned(row, size or _size(record), cluster(_SELENE), devices, batch, plans)
 
 
-def _counts(table: Table, row: int, *names: str) -> tuple[int, ...]:
-    return tuple(int(table[name][row]) for name in names)
+def _counts(record: Values, *names: str) -> tuple[int, ...]:
+    return tuple(int(record[name]) for name in names)
 
 
-def _korthikanti(table: Table) -> Iterator[PlannedRow]:
+def _size(record: Values) -> tuple[int, ...]:
+    return _counts(record, "hidden", "heads", "layers", "seq")
+
+
+def _korthikanti(record: Values) -> Iterator[MeasuredRun]:
     """Table 5, with full recomputation, and with sequence parallelism and selective."""
-    for row in np.flatnonzero(table["quantity"] == "iteration_time").tolist():
-        tp, pp, chunks, devices, batch, microbatch = _counts(
-            table, row, "TP", "PP", "interleave", "gpus", "global_batch", "microbatch"
-        )
-        is_full = table["variant"][row] == "full_recompute"
-        plan = _megatron(
-            tp=tp,
-            pp=pp,
-            dp=devices // (tp * pp),
-            chunks=chunks,
-            microbatch=microbatch,
-            sp=not is_full,
-            recompute="full" if is_full else "selective",
-        )
-        size = _counts(table, row, "hidden", "heads", "layers", "seq")
-        group = f"Korthikanti {table['model'][row]}"
-        yield _row(group, size, devices, batch, float(table["measured"][row]), [plan])  # type: ignore[arg-type]
+    if record["quantity"] != "iteration_time":
+        return
+    tp, pp, chunks, devices, microbatch = _counts(
+        record, "TP", "PP", "interleave", "gpus", "microbatch"
+    )
+    is_full = record["variant"] == "full_recompute"
+    plan = _megatron(
+        tp=tp,
+        pp=pp,
+        dp=devices // (tp * pp),
+        chunks=chunks,
+        microbatch=microbatch,
+        sp=not is_full,
+        recompute="full" if is_full else "selective",
+    )
+    yield _selene(f"Korthikanti {record['model']}", record, record["measured"], [plan])
 
 
-def _weak_scaling(table: Table) -> Iterator[PlannedRow]:
-    for row in range(len(table)):
-        tp, pp, dp, devices, batch = _counts(table, row, "TP", "PP", "DP", "gpus", "global_batch")
-        size = _counts(table, row, "hidden", "heads", "layers", "seq")
-        plans = list(_tuned(tp, pp, dp, batch, size[2]))
-        flop = _counted_flop(batch, *size)
-        rate = float(table["tflops_per_gpu_measured"][row]) * 1e12
-        group = f"Narayanan {table['params_B'][row]:g}B"
-        yield _row(group, size, devices, batch, flop / rate / devices, plans)  # type: ignore[arg-type]
+def _weak_scaling(record: Values) -> Iterator[MeasuredRun]:
+    measured_s = _rated_s(record, "tflops_per_gpu_measured", _size(record))
+    yield _selene(f"Narayanan {record['params_B']:g}B", record, measured_s, [*_tuned(record)])
 
 
-def _tuned(tp: int, pp: int, dp: int, batch: int, layers: int) -> Iterator[ParallelismPlan]:
+def _tuned(record: Values) -> Iterator[ParallelismPlan]:
+    tp, pp, dp, batch, layers = _counts(record, "TP", "PP", "DP", "global_batch", "layers")
     for microbatch in _MICROBATCHES:
-        if batch % (dp * microbatch):
-            continue
-        count = batch // (dp * microbatch)
-        for chunks in _INTERLEAVES:
+        count, rest = divmod(batch, dp * microbatch)
+        for chunks in () if rest else _INTERLEAVES:
             divides = layers % (pp * chunks) == 0 and count % pp == 0 and pp > 1
             if chunks == 1 or divides:
                 yield _megatron(
@@ -209,39 +205,28 @@ def _tuned(tp: int, pp: int, dp: int, batch: int, layers: int) -> Iterator[Paral
                 )
 
 
-def _counted_flop(batch: int, hidden: int, heads: int, layers: int, seq_len: int) -> float:
-    """Arithmetic of an iteration with full recomputation."""
-    del heads
-    return gpt_recompute_flop(
+def _rated_s(record: Values, column: str, size: tuple[int, ...]) -> float:
+    """Time of an iteration with full recomputation at a stated rate of its arithmetic."""
+    devices, batch = _counts(record, "gpus", "global_batch")
+    hidden, _, layers, seq_len = size
+    flop = gpt_recompute_flop(
         batch=batch, hidden=hidden, layers=layers, vocabulary=51_200, sequence=seq_len
     )
+    return float(flop / (record[column] * 1e12) / devices)
 
 
-def _schemes(table: Table) -> Iterator[PlannedRow]:
-    for row in range(len(table)):
-        parallel, batch, devices, microbatch = _counts(
-            table, row, "model_parallel", "global_batch", "gpus", "microbatch"
-        )
-        size = (*_SIZES[float(table["params_B"][row])], 2048)
-        if parallel == 1:
-            plan = _megatron(dp=devices, zero=3, microbatch=microbatch, recompute="full")
-            plan = replace(plan, overlap=True)
-        else:
-            tp, pp = _STAGES[parallel]
-            dp = devices // parallel
-            plan = _megatron(tp=tp, pp=pp, dp=dp, microbatch=microbatch, recompute="full")
-        rate = float(table["tflops_per_gpu"][row]) * 1e12
-        seconds = _counted_flop(batch, *size) / rate / devices
-        group = f"Narayanan {table['scheme'][row]} {table['params_B'][row]:g}B"
-        yield _row(group, size, devices, batch, seconds, [plan])
+def _schemes(record: Values) -> Iterator[MeasuredRun]:
+    parallel, devices, microbatch = _counts(record, "model_parallel", "gpus", "microbatch")
+    tp, pp = _STAGES.get(parallel, (1, 1))
+    plan = _megatron(tp=tp, pp=pp, dp=devices // parallel, microbatch=microbatch, recompute="full")
+    if parallel == 1:
+        plan = replace(plan, zero=3, overlap=True)
+    size = (*_SIZES[record["params_B"]], 2048)
+    group = f"Narayanan {record['scheme']} {record['params_B']:g}B"
+    yield _selene(group, record, _rated_s(record, "tflops_per_gpu", size), [plan], size)
 
 
-def _mt_nlg(table: Table) -> Iterator[PlannedRow]:
-    for row in range(len(table)):
-        tp, pp, dp, devices, batch, microbatch = _counts(
-            table, row, "TP", "PP", "DP", "gpus", "global_batch", "microbatch"
-        )
-        size = _counts(table, row, "hidden", "heads", "layers", "seq")
-        plan = _megatron(tp=tp, pp=pp, dp=dp, microbatch=microbatch, recompute="full")
-        measured_s = float(table["iter_s_measured"][row])
-        yield _row("MT-NLG 530B", size, devices, batch, measured_s, [plan])  # type: ignore[arg-type]
+def _mt_nlg(record: Values) -> Iterator[MeasuredRun]:
+    tp, pp, dp, microbatch = _counts(record, "TP", "PP", "DP", "microbatch")
+    plan = _megatron(tp=tp, pp=pp, dp=dp, microbatch=microbatch, recompute="full")
+    yield _selene("MT-NLG 530B", record, record["iter_s_measured"], [plan])

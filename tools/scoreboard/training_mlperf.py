@@ -23,20 +23,14 @@ from typing import Any
 import numpy as np
 
 from accelsim.catalog.clusters import cluster
-from accelsim.errors import AccelsimError
+from accelsim.errors import InputError
 from accelsim.estimation.evidence import residual_log_sigma
-from accelsim.frozen import frozen
 from accelsim.plain import Values
-from accelsim.scoreboard.data_folder import DataFolder, Table, published, schema
+from accelsim.scoreboard.data_folder import DataFolder, published, schema
+from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.names import workload_of
 from accelsim.scoreboard.parameters import parameters
-from accelsim.scoreboard.suite import (
-    Batch,
-    Prediction,
-    fixed_prediction,
-    refused_batch,
-    register_suite,
-)
+from accelsim.scoreboard.suite import Batch, register_suite
 from accelsim.training.estimate import iteration_energy_j
 from accelsim.training.plan import ParallelismPlan, parse_plan, plan_on
 from accelsim.training.trust import (
@@ -44,7 +38,7 @@ from accelsim.training.trust import (
     row_spreads,
     speed_up_setting,
 )
-from tools.scoreboard.training_plans import PlannedRow, PlannedRun, iteration_of
+from tools.scoreboard.training_plans import PlannedRun, iteration_of
 
 EXAMPLES_SCHEMA = schema("training/nvidia_deeplearningexamples.csv.gz")
 PAIRS_SCHEMA = schema("training/mlperf_scaling_pairs.csv")
@@ -57,49 +51,6 @@ _RATIO_LOG_SIGMA = 0.08
 _POWER_LOG_SIGMA = 0.1
 
 
-@frozen
-class _Figure:
-    """One row with its prediction; `row.measured_s` is in the suite's quantity, `setting` that of
-    iterations whose time or speed-up is asked; `origin` is the board or model left out with it.
-    """
-
-    row: PlannedRow
-    predicted: float = float("nan")
-    log_sigma: float = float("nan")
-    setting: str = ""
-    origin: str = ""
-
-
-def _batches(figures: Iterator[_Figure]) -> list[Batch]:
-    parts: dict[tuple[str, str], list[_Figure]] = defaultdict(list)
-    for figure in figures:
-        parts[figure.row.device, figure.row.refusal].append(figure)
-    return [_batch(own) for own in parts.values()]
-
-
-def _batch(own: list[_Figure]) -> Batch:
-    first = own[0].row
-    group = np.array([figure.row.group for figure in own], dtype=str)
-    label = np.array([figure.row.label for figure in own], dtype=str)
-    columns = (first.device, group, label, np.array([figure.row.measured_s for figure in own]))
-    if first.refusal or first.run is None:
-        return refused_batch(*columns, first.refusal)
-    profile = first.run.profile
-    values = np.array([figure.predicted for figure in own])
-    sigma = np.array([figure.log_sigma for figure in own])
-    predict = fixed_prediction(Prediction(values, sigma))
-    setting = np.array([figure.setting for figure in own])
-    origin = np.array([figure.origin or profile.name for figure in own])
-    unknown = np.full(len(own), np.nan)
-    return Batch(
-        first.device, profile, *columns[1:], unknown, predict, setting=setting, origin=origin
-    )
-
-
-def _refused(row: PlannedRow, error: AccelsimError) -> _Figure:
-    return _Figure(replace(row, run=None, refusal=str(error).split(". ")[0].rstrip(".")))
-
-
 @lru_cache(maxsize=1024)
 def _run(
     benchmark: str,
@@ -109,14 +60,18 @@ def _run(
     precision: str,
     seq_len: int | None = None,
     device: str = "",
-) -> PlannedRun | str:
-    """A data-parallel run of a benchmark; why there is none otherwise."""
+) -> PlannedRun:
+    """A data-parallel run of a benchmark.
+
+    Raises:
+        InputError: If there is none; it says why.
+    """
     facts = _FACTS["models"].get(benchmark)
     if facts is None:
-        return str(_FACTS["refused"].get(benchmark, f"no workload {benchmark}"))
+        raise InputError(_FACTS["refused"].get(benchmark, f"no workload {benchmark}"))
     plans = _plans(facts, devices, batch)
     if not plans:
-        return "a batch that the devices do not divide: other parallelism, not stated"
+        raise InputError("a batch that the devices do not divide: other parallelism, not stated")
     options: list[tuple[str, Any]] = [("precision", precision), ("execution", facts["execution"])]
     options += [(name, facts[name]) for name in ("seq_len", "image_size") if name in facts]
     if seq_len is not None:
@@ -141,10 +96,8 @@ def _plans(facts: Values, devices: int, batch: int) -> tuple[ParallelismPlan, ..
     return tuple(found)
 
 
-def _submitted(
-    benchmark: str, chip: str, devices: int, batch: int, board: str = ""
-) -> PlannedRun | str:
-    """A submission to MLPerf.
+def _submitted(benchmark: str, chip: str, devices: int, batch: int, board: str = "") -> PlannedRun:
+    """A submission to MLPerf; errors as of `_run`.
 
     Args:
         benchmark: Its benchmark.
@@ -155,15 +108,20 @@ def _submitted(
     """
     precision = _FACTS["formats"].get(benchmark, {}).get(chip, "bf16")
     profile = _FACTS["boards"].get(board, _FACTS["boards"].get(chip, ""))
-    where = _FACTS["clusters"][chip]
-    return _run(benchmark, where, devices, batch, precision, device=profile)
+    return _run(benchmark, _cluster(chip), devices, batch, precision, device=profile)
 
 
-def _network(table: Table, row: int) -> str:
+def _cluster(chip: str) -> str:
+    if chip not in _FACTS["clusters"]:
+        raise InputError(f"no cluster of {chip} in the catalogue")
+    return str(_FACTS["clusters"][chip])
+
+
+def _network(record: Values) -> str:
     """The benchmark of a row, by the name of the network it means in that round."""
-    name = str(table["benchmark"][row])
+    name = str(record["benchmark"])
     other = _FACTS["renamed"].get(name)
-    is_later = other is not None and str(table["round"][row]) >= other["from"]
+    is_later = other is not None and record["round"] >= other["from"]
     return str(other["benchmark"]) if is_later else name
 
 
@@ -181,101 +139,92 @@ def _network(table: Table, row: int) -> str:
 )
 def load_scaling(folder: DataFolder) -> list[Batch]:
     """Pairs of rows that differ in the count of devices."""
-    figures: list[_Figure] = []
-    pairs = folder.table(PAIRS_SCHEMA)
-    examples = folder.table(EXAMPLES_SCHEMA)
-    if pairs is not None:
-        figures += [_pair(pairs, row) for row in range(len(pairs))]
-    if examples is not None:
-        figures += _examples(examples)
-    return _batches(iter(figures))
+    rows = [_pair(record) for record in folder.records(PAIRS_SCHEMA)]
+    return run_batches([*rows, *_examples(folder.records(EXAMPLES_SCHEMA))])
 
 
-def _speed_up(row: PlannedRow, small: PlannedRun | str, large: PlannedRun | str) -> _Figure:
-    for run in (small, large):
-        if isinstance(run, str):
-            return _Figure(replace(row, refusal=run))
-    assert isinstance(small, PlannedRun)
-    assert isinstance(large, PlannedRun)
-    try:
-        few, many = (iteration_of(run) for run in (small, large))
-    except AccelsimError as error:
-        return _refused(row, error)
+def _speed_up(row: MeasuredRun, small: PlannedRun, large: PlannedRun) -> MeasuredRun:
+    few, many = (iteration_of(run) for run in (small, large))
     rates = [run.global_batch / one.iteration_s for run, one in ((small, few), (large, many))]
     setting, origin = speed_up_setting(many), large.workload.name
     like = residual_log_sigma(
         str(large.profile.device_class), setting, parameters().spreads(origin)
     )
-    sigma = max(_RATIO_LOG_SIGMA, like)
-    return _Figure(replace(row, run=large), rates[1] / rates[0], sigma, str(setting), origin)
+    return replace(
+        row,
+        predicted_s=rates[1] / rates[0],
+        log_sigma=max(_RATIO_LOG_SIGMA, like),
+        setting=str(setting),
+        origin=origin,
+        profile=large.profile.name,
+    )
 
 
-def _pair(table: Table, row: int) -> _Figure:
-    benchmark = _network(table, row)
-    chip = str(table["acc"][row])
-    few = int(table["n_small"][row])
-    many = int(table["n_large"][row])
-    label = f"{table['round'][row]} {table['org'][row]} {benchmark} {few} to {many} {chip}"
-    ratio = float(table["tput_large"][row] / table["tput_small"][row])
-    found = PlannedRow(chip, benchmark, label, ratio)
-    where = _FACTS["clusters"].get(chip)
-    if where is None:
-        return _Figure(replace(found, refusal=f"no cluster of {chip} in the catalogue"))
-    batches = [table[name][row] for name in ("gbs_small", "gbs_large")]
-    if not np.isfinite(batches).all():
-        return _Figure(replace(found, refusal="no global batch in the row"))
-    runs = [
-        _submitted(benchmark, chip, count, int(batch))
-        for count, batch in zip((few, many), batches, strict=True)
-    ]
-    return _speed_up(found, *runs)
+def _pair(record: Values) -> MeasuredRun:
+    benchmark, chip = _network(record), record["acc"]
+    counts = [int(record[name]) for name in ("n_small", "n_large")]
+    label = "{} {} {} {} to {} {}".format(record["round"], record["org"], benchmark, *counts, chip)
+
+    def figure(row: MeasuredRun) -> MeasuredRun:
+        _cluster(chip)
+        batches = [record[name] for name in ("gbs_small", "gbs_large")]
+        if not np.isfinite(batches).all():
+            raise InputError("no global batch in the row")
+        runs = [
+            _submitted(benchmark, chip, count, int(batch))
+            for count, batch in zip(counts, batches, strict=True)
+        ]
+        return _speed_up(row, *runs)
+
+    ratio = record["tput_large"] / record["tput_small"]
+    return MeasuredRun(chip, benchmark, label, ratio).answered(figure)
 
 
-def _examples(table: Table) -> Iterator[_Figure]:
+def _examples(records: Iterator[Values]) -> Iterator[MeasuredRun]:
     """Training rows of several GPUs against the one of one GPU beside them."""
     keys = ("framework", "family", "gpu", "precision", "batch", "metric_header", "seq_len")
-    is_asked = (table["task_mode"] == "training") & (table["metric_kind"] == "throughput")
-    groups: dict[tuple[str, ...], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for row in np.flatnonzero(is_asked).tolist():
-        key = (*(str(table[name][row]) for name in keys), str(table["source"][row]))
-        groups[key][str(table["n_gpus"][row])].append(row)
-    for key, counts in groups.items():
+    groups: dict[tuple[str, ...], dict[str, list[Values]]] = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        if (record["task_mode"], record["metric_kind"]) == ("training", "throughput"):
+            key = (*(record[name] for name in keys), record["source"])
+            groups[key][record["n_gpus"]].append(record)
+    for counts in groups.values():
         for count, rows in counts.items():
             if count not in {"", "1"}:
-                yield from _example(table, dict(zip(keys, key, strict=False)), counts, rows)
+                alone = counts.get("1", [])
+                is_pair = len(alone) == len(rows) == 1
+                yield from (_example(record, alone[0] if is_pair else None) for record in rows)
 
 
-def _example(
-    table: Table, about: Mapping[str, str], counts: Mapping[str, list[int]], rows: list[int]
-) -> Iterator[_Figure]:
-    for row in rows:
-        devices = int(table["n_gpus"][row])
-        label = f"{about['framework']} {about['family']} {about['precision']} 1 to {devices}"
-        alone = counts.get("1", [])
-        nothing = PlannedRow(about["gpu"], about["family"], label, float("nan"))
-        if len(alone) != 1 or len(rows) != 1:
-            reason = "no single row of one GPU beside it, or several tables under one heading"
-            yield _Figure(replace(nothing, refusal=reason))
-            continue
-        ratio = float(table["value"][row] / table["value"][alone[0]])
-        found = replace(nothing, measured_s=ratio)
-        yield _example_figure(found, about, devices)
+def _example(record: Values, alone: Values | None) -> MeasuredRun:
+    """A row against the one of one GPU, where there are but these two."""
+    framework, family, form = (record[name] for name in ("framework", "family", "precision"))
+    devices = int(record["n_gpus"])
+    label = f"{framework} {family} {form} 1 to {devices}"
+    row = MeasuredRun(record["gpu"], family, label, math.nan)
+    if alone is None:
+        return row.refused(
+            "no single row of one GPU beside it, or several tables under one heading"
+        )
+    row = replace(row, measured_s=float(np.divide(record["value"], alone["value"])))
+    return row.answered(lambda row: _example_figure(row, record, devices))
 
 
-def _example_figure(found: PlannedRow, about: Mapping[str, str], devices: int) -> _Figure:
-    where = _FACTS["clusters"].get(about["gpu"])
-    benchmark = _FACTS["examples"].get(about["family"])
-    batches = [int(word) for word in re.findall(r"\d+", about["batch"])]
-    precision = _FACTS["precisions"].get(about["precision"])
-    if where is None or benchmark is None or precision is None:
-        lacking = f"no workload {about['family']}" if benchmark is None else "no board or precision"
-        return _Figure(replace(found, refusal=lacking))
+def _example_figure(row: MeasuredRun, record: Values, devices: int) -> MeasuredRun:
+    where = _FACTS["clusters"].get(record["gpu"])
+    benchmark = _FACTS["examples"].get(record["family"])
+    batches = [int(word) for word in re.findall(r"\d+", record["batch"])]
+    precision = _FACTS["precisions"].get(record["precision"])
+    if benchmark is None:
+        raise InputError(f"no workload {record['family']}")
+    if where is None or precision is None:
+        raise InputError("no board or precision")
     if not batches:
-        return _Figure(replace(found, refusal="no batch of one GPU in the row"))
+        raise InputError("no batch of one GPU in the row")
     each = max(batches) if precision == "fp16" else min(batches)
-    seq_len = int(about["seq_len"]) if about["seq_len"].isdigit() else None
+    seq_len = int(record["seq_len"]) if record["seq_len"].isdigit() else None
     runs = [_run(benchmark, where, n, n * each, precision, seq_len) for n in (1, devices)]
-    return _speed_up(found, *runs)
+    return _speed_up(row, *runs)
 
 
 # -- time to train
@@ -290,60 +239,49 @@ def _example_figure(found: PlannedRow, about: Mapping[str, str], devices: int) -
 )
 def load_times(folder: DataFolder) -> list[Batch]:
     """Rows by accelerator."""
-    table = folder.table(TIMES_SCHEMA)
-    if table is None:
-        return []
-    return _batches(_time(table, row) for row in range(len(table)))
+    return run_batches(map(_time, folder.records(TIMES_SCHEMA)))
 
 
-def _time(table: Table, row: int) -> _Figure:
-    chip = str(table["acc_class"][row])
-    benchmark = _network(table, row)
-    count = float(table["n_acc"][row])
-    devices = int(count) if count >= 1 else 0
-    label = f"{table['round'][row]} {table['org'][row]} {benchmark} on {devices} {chip}"
-    measured_s = 60.0 * float(table["minutes_olympic_mean"][row])
-    found = PlannedRow(chip, benchmark, label, measured_s)
-    if not devices:
-        return _Figure(replace(found, refusal="no count of accelerators in the row"))
-    run, samples = _submission(table, row, benchmark, chip, devices)
-    if isinstance(run, str):
-        return _Figure(replace(found, refusal=run))
-    try:
+def _time(record: Values) -> MeasuredRun:
+    chip, benchmark = record["acc_class"], _network(record)
+    devices = int(record["n_acc"]) if record["n_acc"] >= 1 else 0
+    label = f"{record['round']} {record['org']} {benchmark} on {devices} {chip}"
+
+    def figure(row: MeasuredRun) -> MeasuredRun:
+        if not devices:
+            raise InputError("no count of accelerators in the row")
+        run, samples = _submission(record, benchmark, devices)
         iteration = iteration_of(run)
-    except AccelsimError as error:
-        return _refused(found, error)
-    seconds = samples / run.global_batch * iteration.iteration_s
-    setting = str(row_spreads(iteration).setting)
-    return _Figure(replace(found, run=run), seconds, iteration_log_sigma(iteration), setting)
+        return replace(
+            row,
+            predicted_s=samples / run.global_batch * iteration.iteration_s,
+            log_sigma=iteration_log_sigma(iteration),
+            setting=str(row_spreads(iteration).setting),
+            profile=run.profile.name,
+        )
+
+    measured_s = 60.0 * record["minutes_olympic_mean"]
+    return MeasuredRun(chip, benchmark, label, measured_s).answered(figure)
 
 
-def _submission(
-    table: Table, row: int, benchmark: str, chip: str, devices: int
-) -> tuple[PlannedRun | str, float]:
-    """The run of a submission, or why there is none, and the samples it saw."""
-    where = _FACTS["clusters"].get(chip)
-    if where is None:
-        return f"no cluster of {chip} in the catalogue", 0.0
-    batch = float(table["global_batch_size"][row])
-    epochs = float(table["epochs_median"][row])
-    samples = _sample_count(benchmark, epochs)
+def _submission(record: Values, benchmark: str, devices: int) -> tuple[PlannedRun, float]:
+    """The run of a submission, and the samples it saw; errors as of `_run`."""
+    chip, batch = record["acc_class"], record["global_batch_size"]
+    _cluster(chip)
+    samples = _sample_count(benchmark, record["epochs_median"])
     if not np.isfinite([batch, samples]).all():
         known = _FACTS["refused"].get(benchmark)
-        return known or "no batch or epochs in the row, or no count of samples", 0.0
-    board = str(table["acc_model"][row])
-    return _submitted(benchmark, chip, devices, int(batch), board), samples
+        raise InputError(known or "no batch or epochs in the row, or no count of samples")
+    return _submitted(benchmark, chip, devices, int(batch), record["acc_model"]), samples
 
 
 def _sample_count(benchmark: str, epochs: float) -> float:
     """Samples of a run; NaN where unknown. Later rounds log samples in place of epochs; DLRM's
     first epoch is number 1.
     """
-    size = _FACTS["samples"].get(benchmark)
     if benchmark in _FACTS["models"] and epochs > _FACTS["least_sample_count"]:
         return epochs
-    if size is None:
-        return float("nan")
+    size = _FACTS["samples"].get(benchmark, math.nan)
     return float((epochs - _FACTS["first_epoch"].get(benchmark, 0.0)) * size)
 
 
@@ -360,54 +298,53 @@ def _sample_count(benchmark: str, epochs: float) -> float:
 )
 def load_power(folder: DataFolder) -> list[Batch]:
     """Metered runs, with the usual batch of submissions on H100."""
-    power = folder.table(POWER_SCHEMA)
-    times = folder.table(TIMES_SCHEMA)
-    if power is None or times is None:
-        return []
     batches: dict[tuple[str, int], list[float]] = defaultdict(list)
-    for row in np.flatnonzero((times["acc_class"] == "H100") & (times["n_acc"] >= 1)).tolist():
-        key = (str(times["benchmark"][row]), int(times["n_acc"][row]))
-        batches[key].append(float(times["global_batch_size"][row]))
-    return _batches(_power(power, row, batches) for row in range(len(power)))
+    for record in folder.records(TIMES_SCHEMA):
+        is_counted = record["acc_class"] == "H100" and record["n_acc"] >= 1
+        if is_counted and math.isfinite(record["global_batch_size"]):
+            key = (record["benchmark"], int(record["n_acc"]))
+            batches[key].append(record["global_batch_size"])
+    return run_batches(_power(record, batches) for record in folder.records(POWER_SCHEMA))
 
 
-def _power(table: Table, row: int, batches: Mapping[tuple[str, int], list[float]]) -> _Figure:
-    system = str(table["system"][row])
-    benchmark = str(table["benchmark"][row])
-    measured = float(table["avg_power_W_per_node_meter"][row])
-    found = PlannedRow("H100", benchmark, f"{system} {benchmark} {table['run'][row]}", measured)
+def _power(record: Values, batches: Mapping[tuple[str, int], list[float]]) -> MeasuredRun:
+    system, benchmark = record["system"], record["benchmark"]
     devices = 8 * int(system.partition("x")[0])
-    batch = _usual_batch(batches, benchmark, devices)
-    if batch is None:
-        return _Figure(replace(found, refusal=f"no submission of {benchmark} states its batch"))
-    run = _submitted(benchmark, "H100", devices, batch)
-    if isinstance(run, str):
-        return _Figure(replace(found, refusal=run))
-    try:
+
+    def figure(row: MeasuredRun) -> MeasuredRun:
+        run = _submitted(benchmark, "H100", devices, _usual_batch(batches, benchmark, devices))
         iteration = iteration_of(run)
-    except AccelsimError as error:
-        return _refused(found, error)
-    energy = iteration_energy_j(iteration)
-    if energy is None:
-        return _Figure(replace(found, refusal="no idle power of the device"))
-    nodes = devices / iteration.setup.cluster.node.device_count if iteration.setup.cluster else 1
-    watts = energy / iteration.iteration_s / nodes
-    return _Figure(replace(found, run=run), watts, _POWER_LOG_SIGMA)
+        energy = iteration_energy_j(iteration)
+        if energy is None:
+            raise InputError("no idle power of the device")
+        where = iteration.setup.cluster
+        nodes = devices / where.node.device_count if where else 1
+        watts = energy / iteration.iteration_s / nodes
+        profile = run.profile.name
+        return replace(row, predicted_s=watts, log_sigma=_POWER_LOG_SIGMA, profile=profile)
+
+    label = f"{system} {benchmark} {record['run']}"
+    measured = record["avg_power_W_per_node_meter"]
+    return MeasuredRun("H100", benchmark, label, measured).answered(figure)
 
 
 def _usual_batch(
     batches: Mapping[tuple[str, int], list[float]], benchmark: str, devices: int
-) -> int | None:
+) -> int:
     """Median batch of submissions on as many devices; where there is none, as many samples a device
     as on other counts.
+
+    Raises:
+        InputError: If no submission states its batch.
     """
-    same = [batch for batch in batches.get((benchmark, devices), []) if np.isfinite(batch)]
-    if same:
+    if same := batches.get((benchmark, devices)):
         return int(np.median(same))
     each = [
         batch / count
         for (name, count), found in batches.items()
         for batch in found
-        if name == benchmark and np.isfinite(batch)
+        if name == benchmark
     ]
-    return devices * max(round(float(np.median(each))), 1) if each else None
+    if not each:
+        raise InputError(f"no submission of {benchmark} states its batch")
+    return devices * max(round(float(np.median(each))), 1)

@@ -8,22 +8,18 @@ module.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from accelsim import catalog
-from accelsim.errors import AccelsimError
 from accelsim.estimation.options import RunOptions, run_options
 from accelsim.estimation.run import resolve
 from accelsim.frozen import frozen
 from accelsim.hardware.cluster import Cluster
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.plain import Values
-from accelsim.scoreboard.suite import Batch, Prediction, fixed_prediction, refused_batch
+from accelsim.scoreboard.measured_runs import MeasuredRun
 from accelsim.training.iteration import Iteration, simulate_iteration
 from accelsim.training.plan import ParallelismPlan, check_model
 from accelsim.training.setup import TrainingSetup
@@ -60,36 +56,28 @@ class PlannedRun:
         return catalog.device(self.device or (self.cluster.device_name if self.cluster else ""))
 
 
-@frozen
-class PlannedRow:
-    """One measured row.
-
-    Attributes:
-        device: Name in the table.
-        group: Model.
-        label: Configuration.
-        measured_s: Measured seconds of an iteration.
-        run: What was run; None where it is refused.
-        refusal: Why it is not asked.
-        views: Names of subsets that it belongs to.
-    """
-
-    device: str
-    group: str
-    label: str
-    measured_s: float
-    run: PlannedRun | None = None
-    refusal: str = ""
-    views: frozenset[str] = field(default_factory=frozenset)
-
-
 @lru_cache(maxsize=256)
 def gpt(hidden: int, heads: int, layers: int, seq_len: int, vocabulary: int = 51_200) -> Workload:
     """A GPT of Megatron-LM: learned positions, biases, tied embeddings, four times as wide inside.
 
     Narayanan et al. 2021, arXiv:2104.04473, section 5; 51,200 words after padding.
     """
-    parameters: Values = {
+    parameters = gpt_parameters(vocabulary, hidden, layers, heads, seq_len, positions="learned")
+    return decoder(f"gpt-{hidden}-{layers}", parameters, seq_len)
+
+
+def gpt_parameters(
+    vocabulary: int,
+    hidden: int,
+    layers: int,
+    heads: int,
+    max_positions: int,
+    *,
+    positions: str = "none",
+    has_biases: bool = True,
+) -> Values:
+    """A decoder with layer norms and GELU, four times as wide inside, its embeddings tied."""
+    return {
         "layout": "gpt2",
         "vocab_size": vocabulary,
         "hidden_size": hidden,
@@ -99,15 +87,12 @@ def gpt(hidden: int, heads: int, layers: int, seq_len: int, vocabulary: int = 51
         "activation": "gelu",
         "gated": False,
         "norm": "layer_norm",
-        "positions": "learned",
-        "max_positions": seq_len,
+        "positions": positions,
+        "max_positions": max_positions,
         "tied_embeddings": True,
-        "attention_bias": True,
-        "output_bias": True,
-        "feed_forward_bias": True,
         "fused_qkv": True,
+        **dict.fromkeys(("attention_bias", "output_bias", "feed_forward_bias"), has_biases),
     }
-    return decoder(f"gpt-{hidden}-{layers}", parameters, seq_len)
 
 
 def decoder(name: str, parameters: Values, seq_len: int) -> Workload:
@@ -134,19 +119,14 @@ def model_flop(workload: Workload, seq_len: int, batch: int = 1) -> float:
 
 
 @lru_cache(maxsize=256)
-def _setup(
-    workload: Workload,
-    where: Cluster | None,
-    device_count: int,
-    device: str,
-    batch: int,
-    options: tuple[tuple[str, Any], ...],
-) -> TrainingSetup:
-    profile = catalog.device(device or (where.device_name if where else ""))
-    chosen = run_options(RunOptions(), {"mode": "training", "batch": batch, **dict(options)})
-    run = resolve(workload, profile, chosen)
-    joined = None if where is None or device_count == 1 else where.with_devices(device_count)
-    return TrainingSetup(run, joined, device_count)
+def _setup(run: PlannedRun) -> TrainingSetup:
+    chosen = run_options(
+        RunOptions(), {"mode": "training", "batch": run.global_batch, **dict(run.options)}
+    )
+    resolved = resolve(run.workload, run.profile, chosen)
+    count = run.device_count
+    joined = None if run.cluster is None or count == 1 else run.cluster.with_devices(count)
+    return TrainingSetup(resolved, joined, count)
 
 
 def iteration_of(run: PlannedRun) -> Iteration:
@@ -155,8 +135,7 @@ def iteration_of(run: PlannedRun) -> Iteration:
     Raises:
         InvalidValueError: If a plan does not divide the model or the batch.
     """
-    sizes = (run.device_count, run.device, run.global_batch)
-    setup = _setup(run.workload, run.cluster, *sizes, run.options)
+    setup = _setup(replace(run, plans=()))
     found = []
     for plan in run.plans:
         check_model(plan, setup.run.workload, setup.run.seq_len)
@@ -169,69 +148,28 @@ def iteration_of(run: PlannedRun) -> Iteration:
 _NO_FIT = "predicted not to fit"
 
 
-def planned_batches(rows: Iterable[PlannedRow]) -> list[Batch]:
-    """Predict rows; one batch per device and reason of refusal, in which order does not matter."""
-    parts: dict[tuple[str, str], list[_Predicted]] = {}
-    for row in rows:
-        found = _predicted(row)
-        parts.setdefault((found.row.device, found.row.refusal), []).append(found)
-    return [_batch(own) for own in parts.values()]
-
-
-@frozen
-class _Predicted:
-    """A row with what is predicted of it."""
-
-    row: PlannedRow
-    time_s: float = float("nan")
-    log_sigma: float = float("nan")
-    setting: str = ""
-
-
-def _predicted(row: PlannedRow) -> _Predicted:
+def planned(row: MeasuredRun, run: PlannedRun) -> MeasuredRun:
     """A row with its predicted time and spread; refused where it cannot be predicted."""
-    if row.run is None:
-        return _Predicted(row)
-    try:
-        found = iteration_of(row.run)
-    except AccelsimError as error:
-        reason = str(error).split(". ")[0].rstrip(".")
-        return _Predicted(replace(row, run=None, refusal=reason))
-    if found.memory_bytes > found.setup.capacity_bytes:
-        row = replace(row, views=row.views | {_NO_FIT})
-    setting = str(row_spreads(found).setting)
-    return _Predicted(row, found.iteration_s, iteration_log_sigma(found), setting)
+
+    def figure(row: MeasuredRun) -> MeasuredRun:
+        found = iteration_of(run)
+        return replace(
+            row,
+            profile=run.profile.name,
+            predicted_s=found.iteration_s,
+            log_sigma=iteration_log_sigma(found),
+            roofline_s=_peak_s(run, found.setup),
+            setting=str(row_spreads(found).setting),
+            views=row.views | {_NO_FIT}
+            if found.memory_bytes > found.setup.capacity_bytes
+            else row.views,
+        )
+
+    return row.answered(figure)
 
 
-def _batch(own: list[_Predicted]) -> Batch:
-    rows = [found.row for found in own]
-    first = rows[0]
-    group = np.array([row.group for row in rows], dtype=str)
-    label = np.array([row.label for row in rows], dtype=str)
-    columns = (first.device, group, label, np.array([row.measured_s for row in rows]))
-    if first.refusal or first.run is None:
-        return refused_batch(*columns, first.refusal)
-    profile = first.run.profile
-    peak_s = [_peak_s(row.run) for row in rows if row.run is not None]
-    names = sorted({name for row in rows for name in row.views})
-    views = tuple((name, np.array([name in row.views for row in rows])) for name in names)
-    times, sigmas = np.array([(found.time_s, found.log_sigma) for found in own]).T
-    return Batch(
-        first.device,
-        profile,
-        *columns[1:],
-        roofline_s=np.array(peak_s),
-        predict=fixed_prediction(Prediction(times, sigmas)),
-        views=views,
-        setting=np.array([found.setting for found in own]),
-    )
-
-
-def _peak_s(run: PlannedRun) -> float:
+def _peak_s(run: PlannedRun, setup: TrainingSetup) -> float:
     """Model arithmetic at the devices' peak rate; NaN where the rate is unknown."""
-    setup = _setup(
-        run.workload, run.cluster, run.device_count, run.device, run.global_batch, run.options
-    )
     peak = run.profile.peak_flop_per_s.get(setup.run.precision.compute)
     if not peak:
         return float("nan")
