@@ -26,8 +26,6 @@ from accelsim.calibration.check_models.parts import (
     token_ids,
 )
 
-__all__ = ["COMMITTED_MODELS"]
-
 
 def _refined(batch: int) -> Made:
     """Three 3x3 convolutions first, means before the 1x1 of a skip (He et al., CVPR 2019)."""

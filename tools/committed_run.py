@@ -19,8 +19,6 @@ from accelsim.calibration.measured_rows import MeasuredRow
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.run_file import CalibrationRun, Measurement, read_run
 
-__all__ = ["COMMITTED_GPU_RUN", "COMMITTED_RUN", "read_committed_run", "write_committed_run"]
-
 #: Columns of a row's operator.
 _ROW_FIELDS: Final = tuple(f.name for f in fields(MeasuredRow))
 #: The runs that the figures of the documentation are of.

@@ -24,8 +24,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["differences", "main", "todays_page", "unmarked_blocks"]
-
 _BLOCK: Final = re.compile(r"^```(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
 _TITLE: Final = re.compile(r'title="([\w.-]+)"')
 _NOT_RUN: Final = re.compile(r'title="Not run in the tests: [^"]+"')

@@ -26,8 +26,6 @@ import numpy as np  # noqa: F401
 import pydantic  # noqa: F401
 import pytest
 
-__all__ = ["MODULES", "Mutant", "main", "mutants"]
-
 ROOT: Final = Path(__file__).resolve().parent.parent
 #: Module, by the end of its path, and the test file of its own.
 MODULES: Final = {

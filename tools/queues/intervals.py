@@ -17,13 +17,6 @@ from numpy.typing import ArrayLike
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.graph import FloatArray
 
-__all__ = [
-    "ConfidenceInterval",
-    "batch_means_interval",
-    "control_variate_interval",
-    "replication_interval",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceInterval:

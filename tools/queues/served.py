@@ -31,8 +31,6 @@ from accelsim.serving.schedulers.window import WindowBatching
 from accelsim.workloads.graph import FloatArray, IntArray
 from tools.queues.intervals import ConfidenceInterval, replication_interval
 
-__all__ = ["Queue", "bulk_waits_s", "recursion_waits_s", "served_waits_s", "two_level_interval"]
-
 #: Ticks of a mean service: fine enough that rounding a service changes no digit shown.
 _MEAN_TICKS = 400_000
 TICK_S = 1.0 / _MEAN_TICKS

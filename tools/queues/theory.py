@@ -16,15 +16,6 @@ from accelsim.errors import InvalidValueError
 from accelsim.simulation.engine import Engine, TaskColumns
 from accelsim.workloads.graph import FloatArray
 
-__all__ = [
-    "QueueResult",
-    "bulk_waiting_s",
-    "erlang_c",
-    "mg1_waiting_s",
-    "mmc_waiting_s",
-    "simulate_queue",
-]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueueResult:

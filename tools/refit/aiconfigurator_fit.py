@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from accelsim.calibration.overlay import write_overlay
+from accelsim.confidence.quantiles import Z90
 from accelsim.cost.fitted import FittedParameters, fitted_parameters
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.shape_surface import Surface
@@ -47,16 +48,6 @@ from tools.scoreboard.aiconfigurator_rows import (
     versions,
 )
 
-__all__ = [
-    "LADDERS",
-    "fit_surface",
-    "import_kernels",
-    "kernel_overlay",
-    "kernel_surfaces",
-    "parsed_request",
-    "parsed_requests",
-]
-
 _POWERS = tuple(2.0**step for step in range(18))
 #: Sizes of the surfaces' knots, in the order of `accelsim.cost.gpu.surface.AXES`.
 #: Rounds of reweighting, and where the conjugate gradients of each stop.
@@ -72,8 +63,6 @@ LADDERS: dict[str, tuple[Sequence[float], ...]] = {
 _TERMS = {"grouped_gemm": ((0, 1, 2), (0, 1, 3), (0, 1, 4), (0, 3, 4), (1, 3, 4), (2, 3, 4))}
 _SUM_CURVATURE = 0.3
 _FEWEST_ROWS = 40
-#: The 90th percentile of a normal distribution's absolute value, in standard deviations.
-_P90 = 1.645
 _PREFIX, _SOURCE = "aiconfigurator", "aiconfigurator-core 0.12.0"
 
 
@@ -262,7 +251,7 @@ def _missed(surface: Surface, unseen: Sample) -> FloatArray:
 
 
 def _spread(missed: FloatArray) -> float:
-    return float(np.quantile(missed, 0.9)) / _P90 if len(missed) else 0.0
+    return float(np.quantile(missed, 0.9)) / Z90 if len(missed) else 0.0
 
 
 def _compact_or_smooth(sample: Sample, cells: Sample) -> list[Surface]:

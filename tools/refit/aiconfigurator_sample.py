@@ -26,8 +26,6 @@ from accelsim.workloads.operator import OperatorKind
 from tools.scoreboard.aiconfigurator_graphs import KernelGraph, kernel_graphs
 from tools.scoreboard.aiconfigurator_rows import KernelRows
 
-__all__ = ["Sample", "samples_by_surface"]
-
 #: Part of a row's time that a fixed gap between kernels may take at most, so that a residual stays
 #: finite.
 _MOST_GAP = 0.9

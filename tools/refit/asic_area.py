@@ -15,8 +15,6 @@ from accelsim.cost.systolic.area import AreaCoefficients, area_coefficients
 from accelsim.dtype import Dtype
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["FloorPlan", "area_errors", "floor_plans", "placed_ratios"]
-
 _MM2_PER_UM2 = 1e-6
 _BANK_STEPS = np.geomspace(1.0, 1e7, 300)
 

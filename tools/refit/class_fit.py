@@ -19,8 +19,6 @@ from accelsim.calibration.overlay import as_written
 from accelsim.cost.gpu import GpuParameters
 from tools.refit.priors import CENTRES, class_prior
 
-__all__ = ["ClassFit", "fit_class"]
-
 #: Starts of the energies over their priors: below the power limit a fit sees no slope.
 _ENERGY_FACTORS = (1.0, 0.6, 1.6)
 

@@ -31,8 +31,6 @@ from accelsim.calibration.fit.residuals import (
 from accelsim.confidence.residual import IN_MODEL_LOG_SIGMA, FamilyResidual
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["class_residuals"]
-
 #: Biases below this are of the timer: 1 %.
 _LEAST_BIAS = 0.01
 #: Chips of a group from which on leaving them out says anything of its tails.

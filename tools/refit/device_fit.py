@@ -20,6 +20,7 @@ from accelsim.calibration.fit.cells import Cell, limited
 from accelsim.calibration.fit.gpu import log_residual
 from accelsim.calibration.fit.parameter_fit import fit_parameters, is_throttled
 from accelsim.calibration.fit.residuals import family_parts, family_residuals
+from accelsim.confidence.quantiles import Z90
 from accelsim.confidence.residual import FamilyResidual
 from accelsim.cost.fitted import FittedParameters
 from accelsim.cost.gpu import GpuParameters
@@ -30,8 +31,6 @@ from accelsim.errors import InputError
 from accelsim.workloads.graph import FloatArray, IntArray
 from accelsim.workloads.operator import OperatorKind
 from tools.refit.surface_fit import fit_surface_to_sums, knots_within
-
-__all__ = ["DeviceFit", "fit_device", "unseen_residuals"]
 
 _POWERS = tuple(2.0**step for step in range(32))
 #: Sizes of the surfaces' knots, in the order of `accelsim.cost.gpu.surface.AXES`.
@@ -199,7 +198,7 @@ def _surface(name: str, parts: Sequence[_Sample]) -> Surface:
     empty = Surface.empty(_knots(place, LADDERS[name.partition(" ")[0]]))
     surface = fit_surface_to_sums(empty, [(place, time_s)], fixed, measured)
     missed = np.abs(np.log(measured / (fixed + time_s * np.exp(surface(place)))))
-    return replace(surface, log_sigma=float(np.quantile(missed, 0.9)) / _P90, rows=len(measured))
+    return replace(surface, log_sigma=float(np.quantile(missed, 0.9)) / Z90, rows=len(measured))
 
 
 def _knots(place: Sequence[FloatArray], ladders: Sequence[Sequence[float]]) -> list[FloatArray]:
@@ -210,7 +209,3 @@ def _knots(place: Sequence[FloatArray], ladders: Sequence[Sequence[float]]) -> l
     return [
         knots_within(column, ladder[::2]) for column, ladder in zip(place, ladders, strict=True)
     ]
-
-
-#: The 90th percentile of a normal distribution's absolute value, in standard deviations.
-_P90 = 1.645

@@ -11,19 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
+from accelsim.confidence.quantiles import Z90
 from accelsim.cost.fpga.network import DpuRates
 from accelsim.errors import InputError
 from accelsim.scoreboard.data_folder import DataFolder
 from tools.refit.files import class_file, write_whole
-from tools.scoreboard.dpu import FITTED_CORE, SCHEMA, checked_runs
+from tools.scoreboard.dpu import SCHEMA, checked_runs
 from tools.scoreboard.dpu_check import bare_core
 from tools.scoreboard.dpu_engines import engine_of, fit_engine, predict_engines
-from tools.scoreboard.dpu_prediction import fit_runs
-
-__all__ = ["refit_dpu"]
-
-#: Quantile of a normal that holds nine tenths of its absolute values.
-_P90 = 1.645
+from tools.scoreboard.dpu_prediction import FITTED_CORE, fit_runs
 
 
 def refit_dpu(folder: DataFolder, out: Path, say: Callable[[str], None]) -> Path:
@@ -79,7 +75,7 @@ def refit_dpu(folder: DataFolder, out: Path, say: Callable[[str], None]) -> Path
         for mode, seconds in predicted.items():
             error = np.abs(np.log(runs.times_s(mode)[own] / seconds[own]))
             if np.isfinite(error).any():
-                sigma[mode] = float(np.nanpercentile(error, 90)) / _P90
+                sigma[mode] = float(np.nanpercentile(error, 90)) / Z90
         rates = fit_engine(runs.take(np.flatnonzero(own)))
         spread = ", ".join(
             f"{mode}: {round(sigma.get(mode, sigma['multi']), 2)}" for mode in predicted

@@ -21,8 +21,6 @@ from accelsim.scoreboard.data_folder import DataFolder
 from accelsim.workloads.graph import FloatArray
 from tools.scoreboard.training_collectives import SCHEMA, is_held_out, measured_all_reduces
 
-__all__ = ["refit_fabrics"]
-
 #: Values in the order of the fit: their starting point, least and most.
 _START = {
     "simple_start_us": (40.0, 0.0, 200.0),

@@ -17,17 +17,6 @@ from accelsim.cost.gpu.measured_boards import MeasuredBoard
 from accelsim.files.datafile import data_root
 from tools.scoreboard.left_out import DATA
 
-__all__ = [
-    "class_file",
-    "class_text",
-    "left_out_folder",
-    "left_out_name",
-    "write_class",
-    "write_left_out",
-    "write_measured_boards",
-    "write_whole",
-]
-
 _FAMILIES = "families:"
 _ENTRY = re.compile(r"^(  )([\w.]+)(: \{value: )([^,}]+)(.*)$")
 

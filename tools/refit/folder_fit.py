@@ -24,8 +24,6 @@ from tools.refit.device_fit import fit_device
 from tools.scoreboard.gpu_operators import KernelPrediction
 from tools.scoreboard.gpu_operators import load as load_operators
 
-__all__ = ["FolderFits", "gpu_cells"]
-
 #: Rows that a fit needs: below, priors decide.
 _FEWEST_ROWS = 200
 

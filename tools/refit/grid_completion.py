@@ -21,8 +21,6 @@ import numpy as np
 
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["KernelGrid", "tabulate"]
-
 #: Lengths over which the exponential covariances of an axis fall, in doublings, and the part that
 #: never falls (main effects and interactions of fewer axes). These and the numbers below: best on
 #: nine GEMM and attention tables of four boards, a fifth of the rows that fits may see left out.

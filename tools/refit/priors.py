@@ -14,8 +14,6 @@ from typing import Final
 
 from accelsim.cost.gpu import GpuParameters
 
-__all__ = ["CENTRES", "class_prior"]
-
 #: Round values near which parameters of libraries and boards of 2016 to 2023 lie; fractions of
 #: data-sheet rates, seconds, bytes. Ranges and firmness are the stages'. Times to issue an operator
 #: are no priors: every cell's rows give their own. Other vendors' kernels start from NVIDIA's. HBM

@@ -28,15 +28,6 @@ from tools.refit.class_residuals import class_residuals
 from tools.refit.device_fit import fit_device, unseen_residuals
 from tools.refit.files import class_file, left_out_name, write_class, write_left_out
 
-__all__ = [
-    "ClassSample",
-    "refit_class",
-    "refit_device",
-    "refit_left_out",
-    "respread_class",
-    "respread_device",
-]
-
 Say = Callable[[str], None]
 #: Rows of a cell that class-wide parameters are fitted to.
 _CLASS_ROWS = 300

@@ -16,8 +16,6 @@ from accelsim.workloads.graph import FloatArray, IntArray
 from tools.refit.aiconfigurator_sample import Sample
 from tools.refit.grid_completion import KernelGrid, tabulate
 
-__all__ = ["compact_surfaces"]
-
 #: Axes of a table of each operator.
 _AXES = {"gemm": 3, "prefill": 4, "decode": 4}
 #: Part of a compact table that has rows, and its most cells.

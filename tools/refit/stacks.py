@@ -20,8 +20,6 @@ from accelsim.scoreboard.tiers import chips_of
 from accelsim.workloads.graph import FloatArray
 from tools.refit.files import class_file, left_out_folder, left_out_name
 
-__all__ = ["refit_stacks"]
-
 _SOURCE = (
     "Geometric mean of measured over predicted times of the networks of J. Johnson, cnn-benchmarks"
     " (2016-2017)"

@@ -16,16 +16,6 @@ import numpy as np
 from accelsim.cost.shape_surface import Surface
 from accelsim.workloads.graph import FloatArray
 
-__all__ = [
-    "CURVATURE",
-    "curvature_penalty",
-    "design_matrix",
-    "fit_surface_to_sums",
-    "huber_weights",
-    "knots_within",
-    "solve",
-]
-
 #: Weight of the curvature penalty and of the pull to zero, against one row.
 CURVATURE, _PULL = 0.1, 0.006
 #: Huber's constant for 95 % efficiency under normal errors, and the MAD's consistency factor.

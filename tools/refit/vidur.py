@@ -17,8 +17,6 @@ from accelsim.scoreboard.names import gpu_of
 from accelsim.scoreboard.split import held_out_mask
 from tools.scoreboard.gpu_operators import KernelPrediction
 
-__all__ = ["vidur_cells"]
-
 _WORDS = "Vidur (Agrawal et al., MLSys 2024), four fifths of the shapes"
 _COLUMNS = ("attn_pre_proj_ms", "attn_post_proj_ms", "mlp_up_proj_ms", "mlp_down_proj_ms")
 _SIZES = (

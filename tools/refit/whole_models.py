@@ -46,8 +46,6 @@ from accelsim.workloads.graph import FloatArray
 from tools.refit.files import left_out_folder
 from tools.scoreboard.published import PUBLISHED_SCHEMA
 
-__all__ = ["refit_whole_models"]
-
 #: Standard deviations of the prior on ln(ratio): of what all stacks of a class share, and of what
 #: one adds; and of the errors that rows of one stack on one board share, and of each row. Chosen on
 #: the rows, each predicted with its board left out. Estimate.

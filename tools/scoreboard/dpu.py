@@ -39,8 +39,6 @@ from tools.scoreboard.dpu_prediction import (
     predict_layers,
 )
 
-__all__ = ["FITTED_CORE", "SCHEMA", "checked_runs", "runs_of"]
-
 SCHEMA = schema("fpga/vitis_ai_dpu.csv.gz")
 #: Columns of a `DpuRow`, and their units.
 _ROW = (

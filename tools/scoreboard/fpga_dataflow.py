@@ -29,7 +29,8 @@ from accelsim.errors import AccelsimError
 from accelsim.files.datafile import data_root
 from accelsim.hardware.profile import FpgaProfile
 from accelsim.hardware.sourced import Sourced
-from accelsim.scoreboard.data_folder import DataFolder, Table, published, schema
+from accelsim.plain import Values
+from accelsim.scoreboard.data_folder import DataFolder, published, schema
 from accelsim.scoreboard.suite import Batch, Prediction, refused_batch, register_suite
 
 SCHEMA = schema("fpga/dataflow_designs.csv")
@@ -88,16 +89,13 @@ def _board(name: str, clock_mhz: float) -> FpgaProfile | None:
 @register_suite("fpga-dataflow", "streaming designs of FINN and hls4ml", (SCHEMA,), "model")
 def load(folder: DataFolder) -> list[Batch]:
     """One batch per design with a published rate."""
-    table = folder.table(SCHEMA)
-    return [] if table is None else [_batch(table, index) for index in range(len(table))]
+    return list(map(_batch, folder.records(SCHEMA)))
 
 
-def _batch(table: Table, index: int) -> Batch:
-    name = str(table["design"][index])
-    place = str(table["board"][index])
-    fps = float(table["fps"][index])
+def _batch(record: Values) -> Batch:
+    name, place, fps = record["design"], record["board"], record["fps"]
     known = published("fpga_designs")["designs"].get(name)
-    board = _board(place, float(table["mhz"][index]))
+    board = _board(place, record["mhz"])
     label = np.array([name])
     group = np.array([_group(known or {})])
     refusal = "layers not published" if known is None else "board unknown" if board is None else ""

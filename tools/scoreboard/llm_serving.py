@@ -33,8 +33,9 @@ from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.estimation.likeness import Setting
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import GpuProfile
+from accelsim.plain import Values
 from accelsim.scoreboard.columns import correlated_log_sigma, roofline_s
-from accelsim.scoreboard.data_folder import DataFolder, Table, schema
+from accelsim.scoreboard.data_folder import DataFolder, schema
 from accelsim.scoreboard.measured_runs import MeasuredRun, RunModel, run_batches
 from accelsim.scoreboard.names import gpu_of, note_unknown_devices, workload_of
 from accelsim.scoreboard.suite import Batch, register_suite
@@ -42,6 +43,7 @@ from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.model import PassShape, Workload
 from accelsim.workloads.operator import Phase
+from tools.scoreboard.served_systems import as_published
 
 _DIVISIONS = ("tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
 SERVING_SCHEMA = schema("serving/measured_ttft_tpot_h200.csv")
@@ -91,20 +93,18 @@ def load(folder: DataFolder) -> list[Batch]:
     if table is None:
         return []
     note_unknown_devices(folder, table, "system")
-    rows = [_row(table, index) for index in range(len(table))]
-    return run_batches(rows, RunModel(gpu_of, _roofline_s, _time_s))
+    return run_batches(map(_row, table.records()), RunModel(gpu_of, _roofline_s, _time_s))
 
 
-def _row(table: Table, index: int) -> MeasuredRun:
+def _row(record: Values) -> MeasuredRun:
     system, model, form, backend = (
-        str(table[name][index]) for name in ("system", "model_path", "precision", "backend")
+        record[name] for name in ("system", "model_path", "precision", "backend")
     )
-    lengths = [int(table[name][index]) for name in ("isl", "osl")]
-    label = f"{model} {lengths[0]}+{lengths[1]}"
-    measured_s = float(table["silicon_tpot_ms"][index]) * 1e-3
+    prompt, answer = int(record["isl"]), int(record["osl"])
+    label = f"{model} {prompt}+{answer}"
+    measured_s = record["silicon_tpot_ms"] * 1e-3
     row = MeasuredRun(system, f"{model} {form} ({backend})", label, measured_s)
-    reason = _refusal(table, index)
-    if reason:
+    if reason := _refusal(record):
         return row.refused(reason)
     try:
         gpu_of(system)
@@ -113,32 +113,24 @@ def _row(table: Table, index: int) -> MeasuredRun:
         is_system = isinstance(error, UnknownNameError) and error.what != "workload"
         lacking = f"GPU profile of {system}" if is_system else f"workload {model}"
         return row.refused(f"no {lacking}")
-    requests = int(table["batch_size"][index])
-    load = _Load(max(requests, 1), *(max(length, 1) for length in lengths))
-    return replace(row, run=_Served(workload, _published(workload, form), load, backend))
+    load = _Load(max(int(record["batch_size"]), 1), max(prompt, 1), max(answer, 1))
+    formats = as_published(workload.quantised, find_precision(form))
+    return replace(row, run=_Served(workload, formats, load, backend))
 
 
-def _refusal(table: Table, row: int) -> str:
+def _refusal(record: Values) -> str:
     """Why a row is not asked; empty where it is."""
-    if table["mode"][row] != "agg":
+    if record["mode"] != "agg":
         return "prefill and decoding on different devices are not modelled"
-    if any(table[name][row] > 1 for name in _DIVISIONS):
+    if any(record[name] > 1 for name in _DIVISIONS):
         return "serving over several devices is not modelled"
-    if not np.isfinite(table["silicon_tpot_ms"][row]) or not table["batch_size"][row] >= 1:
+    if not np.isfinite(record["silicon_tpot_ms"]) or not record["batch_size"] >= 1:
         return "no time per output token or requests in flight in the row"
     try:
-        find_precision(table["precision"][row])
+        find_precision(record["precision"])
     except UnknownNameError:
-        return f"no precision {table['precision'][row]}"
+        return f"no precision {record['precision']}"
     return ""
-
-
-def _published(workload: Workload, form: str) -> Precision:
-    """The precision of a row: as the model is published, where it is so in that format."""
-    asked = find_precision(form)
-    own = workload.quantised
-    is_own = own is not None and round(own.weight.bytes, 1) == round(asked.weight.bytes, 1)
-    return own if own is not None and is_own else asked
 
 
 def _roofline_s(run: _Served, device: GpuProfile) -> float:

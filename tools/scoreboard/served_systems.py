@@ -7,6 +7,7 @@ pools, whose caches go from one to the other over a link.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -30,8 +31,11 @@ from accelsim.serving.plan import ReplicaPlan, replica_plan
 from accelsim.serving.replicas.fleet import ArrivalQueue, Fleet
 from accelsim.serving.replicas.routers import router
 from accelsim.serving.schedulers.continuous import ContinuousBatching
+from accelsim.serving.schedulers.limits import BatchLimits
+from accelsim.serving.steps.step_times import StepTimes
 from accelsim.serving.trust import ServedRun
 from accelsim.simulation.randomness import RandomStreams
+from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.model import Workload
 from accelsim.workloads.options import ModelOptions
 
@@ -91,6 +95,17 @@ class Served:
     def origin(self) -> str:
         """Model and engine, whose systems are left out together."""
         return f"{self.workload.name} {self.engine}"
+
+
+def as_published(own: Precision | None, asked: Precision) -> Precision:
+    """The precision of a row: as the checkpoint is published, where it is so in that format.
+
+    Args:
+        own: Formats of the published checkpoint; None where it is not quantised.
+        asked: The format that the row states.
+    """
+    is_own = own is not None and round(own.weight.bytes, 1) == round(asked.weight.bytes, 1)
+    return own if own is not None and is_own else asked
 
 
 @frozen
@@ -165,11 +180,27 @@ def simulated(plan: ReplicaPlan, columns: RequestColumns, users: int = 0) -> Req
         columns: The requests.
         users: Users of a closed loop; 0 where requests come by themselves.
     """
+    return RequestTimes.of(replayed(columns, plan.steps, plan.limits, users))
+
+
+def replayed(
+    columns: RequestColumns, steps: StepTimes, limits: BatchLimits, users: int = 0
+) -> RequestLog:
+    """The log of requests on one replica; the last two as of `simulated` and `replica_plan`."""
     log = RequestLog(columns)
     one = router("round-robin", log, np.random.default_rng(0))
-    replicas = [ContinuousBatching(log, plan.steps, plan.limits)]
-    Fleet(log, replicas, one, ArrivalQueue(log, users)).run()
-    return RequestTimes.of(log)
+    Fleet(log, [ContinuousBatching(log, steps, limits)], one, ArrivalQueue(log, users)).run()
+    return log
+
+
+def time_figures(times: Mapping[str, FloatArray], percentiles: Sequence[int]) -> dict[str, float]:
+    """Mean and percentiles of each time of requests, as ``ttft p50``."""
+    found = {}
+    for name, values in times.items():
+        marks = np.percentile(values, percentiles)
+        found[f"{name} mean"] = float(values.mean())
+        found |= {f"{name} p{p}": float(m) for p, m in zip(percentiles, marks, strict=True)}
+    return found
 
 
 @lru_cache(maxsize=4096)

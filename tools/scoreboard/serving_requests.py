@@ -29,7 +29,7 @@ from accelsim.serving.options import ServingOptions
 from accelsim.serving.plan import ReplicaPlan, replica_plan
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.options import ModelOptions
-from tools.scoreboard.served_systems import simulated
+from tools.scoreboard.served_systems import simulated, time_figures
 
 REQUESTS_SCHEMA = schema("serving/vllm_requests_measured.csv")
 _CARDS: Mapping[str, str] = published("serving_systems")["cards"]
@@ -122,13 +122,9 @@ def _plan(model: str, device: str, overhead_s: float | None) -> ReplicaPlan:
     return replace(plan, steps=replace(steps, overhead_s=overhead_s))
 
 
-def _figures(ttft_s: FloatArray, tpot_s: FloatArray, e2e_s: FloatArray) -> dict[str, float]:
-    found = {}
-    for name, values in (("TTFT", ttft_s), ("TPOT", tpot_s), ("e2e", e2e_s)):
-        found[f"{name} mean"] = float(values.mean())
-        marks = np.percentile(values, (50, 99))
-        found |= {f"{name} p50": float(marks[0]), f"{name} p99": float(marks[1])}
-    return found
+def _figures(*times_s: FloatArray) -> dict[str, float]:
+    """Figures of times to the first token, per further token and to the end."""
+    return time_figures(dict(zip(("TTFT", "TPOT", "e2e"), times_s, strict=True)), (50, 99))
 
 
 def _rows(card: _Card, others: list[_Card]) -> Iterator[MeasuredRun]:

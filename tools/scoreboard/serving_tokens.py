@@ -21,7 +21,7 @@ replicas do not say which system was measured, those alike in all that they stat
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -43,6 +43,7 @@ from tools.scoreboard.served_systems import (
     Ranks,
     Served,
     TokenTimes,
+    as_published,
     closed_loop,
     like_figure,
     split,
@@ -60,7 +61,7 @@ _NOT_STATED = "the row states no numbers of prefill and decode replicas"
 
 def _suite(
     name: str, title: str, quantity: str, column: str, figure: str
-) -> Callable[[DataFolder], list[Batch]]:
+) -> Callable[[DataFolder], Sequence[Batch]]:
     """A suite of one figure of the loops."""
 
     @register_suite(name, title, (TOKENS_SCHEMA,), "model", quantity=quantity, has_best_alone=True)
@@ -237,5 +238,4 @@ def served_precision(workload: Workload, path: str, form: str) -> Precision:
     own = workload.quantised
     if path.rpartition("/")[2].lower() in _FACTS["block_scaled"]:
         own = published_precision({"quantization_config": _FACTS["block_scaled_config"]})
-    is_own = own is not None and round(own.weight.bytes, 1) == round(asked.weight.bytes, 1)
-    return own if own is not None and is_own else asked
+    return as_published(own, asked)

@@ -11,7 +11,7 @@ spread.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
@@ -19,14 +19,12 @@ from accelsim import catalog
 from accelsim.errors import InvalidValueError
 from accelsim.scoreboard.data_folder import DataFolder, Table, schema
 from accelsim.scoreboard.suite import Batch, refused_batch, register_suite
-from accelsim.serving.loads.requests import RequestColumns, RequestLog
-from accelsim.serving.replicas.fleet import ArrivalQueue, Fleet
-from accelsim.serving.replicas.routers import router
-from accelsim.serving.schedulers.continuous import ContinuousBatching
+from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.schedulers.limits import BatchLimits
 from accelsim.serving.steps.step_times import Curve, StepTimes, Surface, TabulatedSteps
 from accelsim.workloads.graph import FloatArray
 from tools.scoreboard.quantity_batches import QUANTITY, quantity_batch
+from tools.scoreboard.served_systems import replayed, time_figures
 
 LAYERS = schema("serving/vidur_mlp_a100.csv")
 ATTENTION = schema("serving/vidur_run_llama3_8b_a100_attention_input.csv")
@@ -40,7 +38,8 @@ LIMITS = BatchLimits(
 _MODEL = "meta-llama/Meta-Llama-3-8B"
 _LAYER_COUNT = 32
 _LEAST_CACHED = 64
-_PERCENTILES = (50, 90, 99)
+#: Figures of times, as `time_figures` gives them.
+figures = partial(time_figures, percentiles=(50, 90, 99))
 
 
 def kernel_steps(layers: Table, attention: Table) -> TabulatedSteps:
@@ -90,16 +89,6 @@ def requests(table: Table) -> RequestColumns:
     return RequestColumns(np.cumsum(gaps), *(column.astype(np.int64) for column in lengths))
 
 
-def figures(times: Mapping[str, FloatArray]) -> dict[str, float]:
-    """Mean and percentiles of each time of requests, as ``ttft p50``."""
-    found = {}
-    for name, values in times.items():
-        found[f"{name} mean"] = float(values.mean())
-        marks = np.percentile(values, _PERCENTILES)
-        found |= {f"{name} p{p}": float(m) for p, m in zip(_PERCENTILES, marks, strict=True)}
-    return found
-
-
 def simulated(columns: RequestColumns, steps: StepTimes) -> dict[str, FloatArray]:
     """Times of requests on one replica; per token as the peer has it, over all output tokens.
 
@@ -107,9 +96,7 @@ def simulated(columns: RequestColumns, steps: StepTimes) -> dict[str, FloatArray
         columns: The requests.
         steps: What steps take.
     """
-    log = RequestLog(columns)
-    one = router("round-robin", log, np.random.default_rng(0))
-    Fleet(log, [ContinuousBatching(log, steps, LIMITS)], one, ArrivalQueue(log)).run()
+    log = replayed(columns, steps, LIMITS)
     first_s, finish_s = log.column("first_token_s"), log.column("finish_s")
     tpot = (finish_s - first_s) / columns.output_tokens
     return {"ttft": first_s - columns.arrival_s, "tpot": tpot, "e2e": finish_s - columns.arrival_s}
