@@ -57,6 +57,16 @@ def _boards(key: str) -> list[str]:
     return [str(name) for name in read_mapping(path)[key]]
 
 
+_FLAGS = {
+    "--spreads": "keep all values and make the spreads anew",
+    "--relatives": "list the boards with measured surfaces",
+    "--dpu": "fit the rates of DPUs alone",
+    "--whole-models": "fit ratios and spreads of software stacks alone",
+    "--score-fits": "print the scores of fits to the folder alone",
+    "--fabrics": "print protocols of links, fitted",
+}
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tools.refit",
@@ -81,27 +91,13 @@ def _parser() -> argparse.ArgumentParser:
         help="folder for class/ and fitted/; the shipped calibration folder if left out",
     )
     parser.add_argument(
-        "--spreads", action="store_true", help="keep all values and make the spreads anew"
-    )
-    parser.add_argument(
         "--import",
         dest="imported",
         metavar="SOURCE",
         help="fit measured surfaces: aiconfigurator:SYSTEM[:BACKEND[:VERSION]], aiconfigurator:all",
     )
-    parser.add_argument(
-        "--relatives", action="store_true", help="list the boards with measured surfaces"
-    )
-    parser.add_argument("--dpu", action="store_true", help="fit the rates of DPUs alone")
-    parser.add_argument(
-        "--whole-models",
-        action="store_true",
-        help="fit ratios and spreads of software stacks alone",
-    )
-    parser.add_argument(
-        "--score-fits", action="store_true", help="print the scores of fits to the folder alone"
-    )
-    parser.add_argument("--fabrics", action="store_true", help="print protocols of links, fitted")
+    for flag, words in _FLAGS.items():
+        parser.add_argument(flag, action="store_true", help=words)
     return parser
 
 

@@ -38,25 +38,12 @@ def quantity_batch(
         predicted: By quantity, shape (n,) each.
         log_sigma: Standard deviation of ln(true / predicted); None where nothing says it.
     """
-    groups = []
-    labels = []
-    truth = []
-    guess = []
+    parts = []
     for name, values in measured.items():
-        keep = np.isfinite(values) & (values > 0) & np.isfinite(predicted[name])
-        groups.append(np.full(int(keep.sum()), name, dtype=f"<U{max(len(name), 1)}"))
-        labels.append(label[keep])
-        truth.append(values[keep])
-        guess.append(predicted[name][keep])
-    found = np.concatenate(guess)
-    prediction = Prediction(found, np.full(len(found), np.nan if log_sigma is None else log_sigma))
-    everything = np.concatenate(truth)
-    return Batch(
-        device=device,
-        profile=profile,
-        group=np.concatenate(groups),
-        label=np.concatenate(labels),
-        measured_s=everything,
-        roofline_s=np.full(len(everything), np.nan),
-        predict=fixed_prediction(prediction),
-    )
+        rows = np.isfinite(values) & (values > 0) & np.isfinite(predicted[name])
+        group = np.full(int(rows.sum()), name)
+        parts.append((group, label[rows], values[rows], predicted[name][rows]))
+    group, labels, truth, guess = map(np.concatenate, zip(*parts, strict=True))
+    sigma = np.full(len(guess), np.nan if log_sigma is None else log_sigma)
+    predict = fixed_prediction(Prediction(guess, sigma))
+    return Batch(device, profile, group, labels, truth, np.full(len(truth), np.nan), predict)
