@@ -2,24 +2,49 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 import numpy as np
 
-from accelsim.workloads.graph import BoolArray, FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 
 def pareto_mask(values: FloatArray) -> BoolArray:
     """Rows that no other row dominates, shape (n,); of equal rows all stay.
 
-    Each row that is kept drops all that it beats (Kung et al., JACM 22(4), 1975, with numpy's
-    columns in place of recursion).
+    Up to three objectives take n log n steps; of more, each row that is kept drops all that it
+    beats (both: Kung et al., JACM 22(4), 1975, the second with numpy's columns in place of
+    recursion).
 
     Args:
         values: Objectives to be small, none of them NaN, shape (n, objectives).
     """
-    keep = np.zeros(len(values), dtype=bool)
     left = np.lexsort(values.T[::-1])
+    if values.shape[1] <= 3:
+        return _mask_of_three(np.pad(values, ((0, 0), (0, 3 - values.shape[1]))), left)
+    keep = np.zeros(len(values), dtype=bool)
     while left.size:
         first = values[left[0]]
         keep[left[np.all(values[left] == first, axis=1)]] = True
         left = left[np.any(values[left] < first, axis=1)]
+    return keep
+
+
+def _mask_of_three(values: FloatArray, order: IntArray) -> BoolArray:
+    """`pareto_mask` of three objectives: in the order of the first, a row is beaten where the
+    front of the other two so far has a row that is no larger in both.
+    """
+    keep = np.zeros(len(values), dtype=bool)
+    seconds, thirds = list[float](), list[float]()  # that front: rising, falling
+    previous, is_kept = None, False
+    for place, row in zip(order.tolist(), values[order].tolist(), strict=True):
+        if row != previous:
+            previous, (_, second, third) = row, row
+            at = end = bisect_right(seconds, second)
+            is_kept = at == 0 or thirds[at - 1] > third
+            while is_kept and end < len(thirds) and thirds[end] >= third:
+                end += 1
+            if is_kept:
+                seconds[at:end], thirds[at:end] = [second], [third]
+        keep[place] = is_kept
     return keep

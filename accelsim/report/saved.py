@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from accelsim.errors import InputError, ProfileError
 from accelsim.estimation.pareto import pareto_mask
-from accelsim.exploration.sweeps.results import column_names, points, points_at
+from accelsim.exploration.sweeps.results import frames, stored
 from accelsim.files.datafile import MAX_DEPTH
 from accelsim.files.plainfile import parse_values, read_plain
 from accelsim.plain import Document
+from accelsim.workloads.graph import IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,24 +73,37 @@ def _checked(document: Any, path: Path) -> Any:
 
 
 def _sweep_rows(folder: Path) -> list[Document]:
-    stored = column_names(folder)
-    is_estimate = "latency_s" in stored  # answers of other commands have other figures
-    names = [name for name in _COLUMNS if name in stored] if is_estimate else stored
-    decide = [name for name in (*_SAME, "device", *_FIGURES, "reason") if name in stored]
-    frame = points(folder, columns=decide or stored[:1])
-    count = len(frame)
-    places = set(frame.index.to_series().sample(min(count, _MOST_POINTS), random_state=0))
-    if count > _MOST_POINTS and is_estimate:
-        places |= _deciding(frame)
-    rows = points_at(folder, sorted(places), names).to_dict("records")
-    found = [_answer(row) for row in rows]
-    if len(found) < count:
-        said = (
-            f"{len(found):,} of {count:,} points are shown and counted; the best are those of all"
-        )
-        done = (row for row in found if row["reason"] is None)
-        next(done, found[0])["warnings"] = [said]
-    return found
+    import pandas as pd
+
+    columns, count = stored(folder)
+    is_estimate = "latency_s" in columns  # answers of other commands have other figures
+    names = [name for name in _COLUMNS if name in columns] if is_estimate else columns
+    is_all = count <= _MOST_POINTS
+    drawn = np.arange(count) if is_all else _draw(count)
+    kept, best, first = [], [], 0
+    for frame in frames(folder, names):
+        ends = first, first + len(frame)
+        kept.append(frame.loc[drawn[slice(*np.searchsorted(drawn, ends))]])
+        first = ends[1]
+        if is_estimate and not is_all:
+            best.append(frame.loc[sorted(_deciding(frame))])
+    table = pd.concat(kept)
+    if best:
+        rivals = pd.concat(best)
+        deciding = rivals.loc[sorted(_deciding(rivals))]
+        table = pd.concat([table, deciding.drop(table.index, errors="ignore")]).sort_index()
+    rows = [_answer(row) for row in table.to_dict("records")]
+    if len(rows) < count:
+        said = f"{len(rows):,} of {count:,} points are shown and counted; the best are those of all"
+        done = (row for row in rows if row["reason"] is None)
+        next(done, rows[0])["warnings"] = [said]
+    return rows
+
+
+def _draw(count: int) -> IntArray:
+    """Places of the points that a page takes in, in order."""
+    places = np.random.default_rng(0).choice(count, _MOST_POINTS, replace=False, shuffle=False)
+    return np.sort(places)
 
 
 def _answer(row: Mapping[Any, Any]) -> Document:
@@ -100,11 +116,16 @@ def _deciding(frame: pd.DataFrame) -> set[int]:
     """Places of the points that the words of a page rest on: of each model and mode the best by
     each figure, those that none beats, and the fastest of each device.
     """
-    good = frame[~frame["reason"].astype(bool)] if "reason" in frame else frame
+    reason = frame["reason"]
+    good = frame[reason.isna() | (reason == "")]
     good = good.reindex(columns=[*_SAME, "device", *_FIGURES])
     found = set[Any]()
-    for _, part in good.groupby(list(_SAME), dropna=False, sort=False):
-        found.update(part.groupby("device", dropna=False)["throughput_per_s"].idxmax().dropna())
+    for _, part in good.groupby(list(_SAME), dropna=False, sort=False, observed=True):
+        found.update(
+            part.groupby("device", dropna=False, observed=True)["throughput_per_s"]
+            .idxmax()
+            .dropna()
+        )
         for name in _GOALS:
             known = part[name].dropna()
             found.update([known.idxmin()] if len(known) else [])

@@ -23,8 +23,8 @@ HOW = ("min", "max", "mean", "median", "count")
 _LARGE = ":max"
 
 
-def column_names(folder: str | Path) -> list[str]:
-    """Columns of a sweep's points.
+def stored(folder: str | Path) -> tuple[list[str], int]:
+    """Columns of a sweep's points, and how many points there are.
 
     Args:
         folder: Of the sweep.
@@ -37,7 +37,41 @@ def column_names(folder: str | Path) -> list[str]:
     import pyarrow.parquet as pq
 
     with _readable(folder):
-        return list(pq.read_schema(part_paths(Path(folder))[0]).names)
+        parts = part_paths(Path(folder))
+        return pq.read_schema(parts[0]).names, sum(count for _, _, count in _placed(parts))
+
+
+def frames(folder: str | Path, columns: Sequence[str]) -> Iterator[pd.DataFrame]:
+    """Points of a sweep's folder, a part at a time, each by its place in the folder; words are
+    categories.
+
+    Args:
+        folder: Of the sweep.
+        columns: Those to read.
+
+    Raises:
+        OutputError: If there is none, or a part is damaged.
+    """
+    import pandas as pd
+    import pyarrow.parquet as pq
+
+    with _readable(folder):
+        for part, first, count in _placed(part_paths(Path(folder))):
+            with pq.ParquetFile(part) as file:
+                table = file.read(columns=list(columns), use_threads=False)
+            index = pd.RangeIndex(first, first + count)
+            yield table.to_pandas(strings_to_categorical=True).set_index(index)
+
+
+def _placed(parts: Sequence[Path]) -> Iterator[tuple[Path, int, int]]:
+    """Each part with the place of its first point and its number of points."""
+    import pyarrow.parquet as pq
+
+    first = 0
+    for part in parts:
+        count = pq.read_metadata(part).num_rows
+        yield part, first, count
+        first += count
 
 
 def points(
@@ -60,9 +94,9 @@ def points(
     import pyarrow.parquet as pq
 
     parts = part_paths(Path(folder))
-    there = column_names(folder)
     asked = [word.partition("=") for word in where.split(",") if word]
     with _readable(folder):
+        there = pq.read_schema(parts[0]).names
         names = there if columns is None else [name.removesuffix(_LARGE) for name in columns]
         _known(there, *names, *(name for name, _, _ in asked))
         read = list(dict.fromkeys([*names, *(name for name, _, _ in asked)]))
@@ -95,18 +129,15 @@ def points_at(
 
     asked = np.asarray(places, dtype=np.int64)
     order = np.sort(asked)
-    passed = 0
     with _readable(folder):
         parts = part_paths(Path(folder))
         schema = pq.read_schema(parts[0])
         names = schema.names if columns is None else list(columns)
         found = [schema.empty_table().select(names)]
-        for part in parts:
-            count = pq.read_metadata(part).num_rows
-            own = order[np.searchsorted(order, passed) : np.searchsorted(order, passed + count)]
+        for part, first, count in _placed(parts):
+            own = order[slice(*np.searchsorted(order, (first, first + count)))]
             if len(own):
-                found.append(pq.read_table(part, columns=names).take(pa.array(own - passed)))
-            passed += count
+                found.append(pq.read_table(part, columns=names).take(pa.array(own - first)))
         frame: pd.DataFrame = pa.concat_tables(found).to_pandas()
     return frame.set_axis(order).loc[asked]
 
