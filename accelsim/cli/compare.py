@@ -159,11 +159,7 @@ def emit_comparison(
     """Write a comparison: a table per model and mode, or a list of uniform rows; then the winners
     of each model by batch. Its page has the limits as lines, and the operators on the front.
     """
-    from accelsim.cost.memory import MemoryFootprint
-    from accelsim.cost.systolic.row_energy import ENERGY_PARTS
-    from accelsim.estimation.energy_order import energy_order_text
     from accelsim.estimation.estimate import FIGURES
-    from accelsim.estimation.evidence import Evidence
     from accelsim.report.formats import uniform_rows
     from accelsim.report.tables import COMPARISON_NOTE, comparison_view
 
@@ -175,24 +171,9 @@ def emit_comparison(
         {key: value for key, value in row.items() if value is not None and key != "operators"}
         for row in rows
     ]
-    parts = {
-        "memory": MemoryFootprint.__dataclass_fields__,
-        "energy_parts_j": (*ENERGY_PARTS, "clock", "host", "static"),
-        "evidence": Evidence.__dataclass_fields__,
-    }
-    scalars = [name for name in FIGURES if name not in {*parts, "operators"}]
-    nested = [f"{name}.{part}" for name, own in parts.items() for part in own]
-    wins = [f"wins.{column}" for column in _WON_FIGURES]
-    beside = comparison.rows[0].beside()
-    columns = (*_PAIR, *scalars, *beside, *nested, "best", "tied", *wins)
     estimates = [row.estimate for row in comparison.rows if row.estimate is not None]
-    done = [e for e in estimates if e.mode == "inference"]
-    orders = [
-        energy_order_text(e for e in done if e.workload == name)
-        for name in dict.fromkeys(e.workload for e in done)
-    ]
     mixed = _MIXED_NOTE if len({e.execution for e in estimates}) > 1 else ""
-    note = "\n".join(filter(None, [COMPARISON_NOTE, mixed, *orders]))
+    note = "\n".join(filter(None, [COMPARISON_NOTE, mixed, *_energy_orders(estimates)]))
 
     def page() -> Page:
         from accelsim.report.comparison_page import comparison_page
@@ -206,11 +187,40 @@ def emit_comparison(
         rows,
         lambda: comparison_view(comparison, winners),
         rows=flat,
-        columns=columns,
+        columns=_columns(comparison),
         note=note,
         page=page,
         chart=lambda: _rate_bars(estimates),
     )
+
+
+def _columns(comparison: Comparison) -> tuple[str, ...]:
+    """Columns of a comparison as CSV."""
+    from accelsim.cost.memory import MemoryFootprint
+    from accelsim.cost.systolic.row_energy import ENERGY_PARTS
+    from accelsim.estimation.estimate import FIGURES
+    from accelsim.estimation.evidence import Evidence
+
+    parts = {
+        "memory": MemoryFootprint.__dataclass_fields__,
+        "energy_parts_j": (*ENERGY_PARTS, "clock", "host", "static"),
+        "evidence": Evidence.__dataclass_fields__,
+    }
+    scalars = [name for name in FIGURES if name not in {*parts, "operators"}]
+    nested = [f"{name}.{part}" for name, own in parts.items() for part in own]
+    wins = [f"wins.{column}" for column in _WON_FIGURES]
+    return (*_PAIR, *scalars, *comparison.rows[0].beside(), *nested, "best", "tied", *wins)
+
+
+def _energy_orders(estimates: Sequence[Estimate]) -> list[str]:
+    """Devices of each model from the least energy on, in words."""
+    from accelsim.estimation.energy_order import energy_order_text
+
+    by_model: dict[str, list[Estimate]] = {}
+    for one in estimates:
+        if one.mode == "inference":
+            by_model.setdefault(one.workload, []).append(one)
+    return [energy_order_text(done) for done in by_model.values()]
 
 
 def _rate_bars(estimates: Sequence[Estimate]) -> Bars:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -108,25 +108,34 @@ def train(
         result = ask(plan=words, search=search, record=is_kept, report=report)
     if trace is not None:
         _write_trace(result.timeline, trace, output)
+    again = partial(_page, ask=ask, asked=(place.get("cluster"), length), limits=limits)
+    _emit(output, result, limits, again)
+    end_if_partial(result.warnings)
+
+
+def _emit(
+    output: ResultWriter,
+    result: TrainingEstimate,
+    limits: Mapping[str, float | None],
+    page: Callable[..., Page],
+) -> None:
+    """Write the answer, and whether its limits are kept."""
     from accelsim.report.training import training_view
     from accelsim.report.training_page import kept_limits
 
-    figures = result.figures()
     row = {
         name: json.dumps(value) if name in result.nested else value
-        for name, value in figures.items()
+        for name, value in result.figures().items()
     }
-    asked = str(result.inputs["plan"])
     document = result.to_dict()
     for sentence in kept_limits(document, **limits):
         output.note(sentence)
     output.emit(
         document,
-        lambda: training_view(result, asked),
+        lambda: training_view(result, str(result.inputs["plan"])),
         rows=[row],
-        page=lambda: _page(document, result, ask, (place.get("cluster"), length), limits),
+        page=lambda: page(document, result),
     )
-    end_if_partial(result.warnings)
 
 
 def _page(
@@ -134,7 +143,7 @@ def _page(
     result: TrainingEstimate,
     ask: Callable[..., TrainingEstimate],
     asked: tuple[str | None, RunLength | None],
-    limits: dict[str, float | None],
+    limits: Mapping[str, float | None],
 ) -> Page:
     from accelsim.catalog import clusters as cluster_catalog
     from accelsim.exploration.sensitivity.training import training_changes

@@ -236,11 +236,7 @@ def search(
         rejected=dict(grid.rejected),
         configurations_per_s=count / elapsed_s,
         columns=columns,
-        inputs={
-            "load": described(arrivals),
-            "engine": grid.engine_name,
-            "slo": asdict(grid.options.slo),
-        },
+        inputs=grid.inputs(),
         provenance=Provenance(__version__, seed),
         warnings=() if best["meets_targets"] else (nearest,),
     )
@@ -264,6 +260,11 @@ class _Grid:
         self.engine_name = options.engine or "vllm"
         self.layouts: list[Document] = []
         self.workload_name = ""
+
+    def inputs(self) -> Document:
+        """What was asked, as plain values."""
+        slo = asdict(self.options.slo)
+        return {"load": described(self.arrivals), "engine": self.engine_name, "slo": slo}
 
     @property
     def limits(self) -> tuple[Any, Any]:
