@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from accelsim.errors import UnknownNameError
+from accelsim.errors import AccelsimError, UnknownNameError
 from accelsim.estimation.likeness import Setting, setting_of
 from accelsim.estimation.options import ModelOptions, RunOptions, RunShape, TrainingOptions
 from accelsim.estimation.passes import RunPasses, run_passes
@@ -27,6 +27,7 @@ from accelsim.scoreboard.columns import roofline_s
 from accelsim.scoreboard.measured_runs import MeasuredRun, RunModel
 from accelsim.scoreboard.names import device_of, workload_of
 from accelsim.scoreboard.parameters import parameters
+from accelsim.scoreboard.suite import reason_of
 
 
 @frozen(eq=False)
@@ -88,9 +89,11 @@ def published_row(record: Values) -> MeasuredRun:
     measured_s = _measured_s(record["metric"], record["value"], shape)
     row = MeasuredRun(record["device"], stack, " ".join(filter(None, words)), measured_s)
     try:
-        return row.answered(lambda row: replace(row, run=_run(record, shape)))
+        return replace(row, run=_run(record, shape))
     except UnknownNameError as error:
         return row.refused(f"no {error.what} {error.name}")
+    except AccelsimError as error:
+        return row.refused(reason_of(error))
 
 
 _SIZES = ("batch", "seq_len", "output_len", "image_size")
