@@ -269,12 +269,7 @@ def measure_model(
     Raises:
         MeasurementError: If the model could not run; says why.
     """
-    timings = [_timed(case, budget_s, device)]
-    first = timings[0]
-    is_drawn = device == "cpu" and case.heap == "default"
-    if is_drawn and (first["minor_faults"] > _FEW_FAULTS or _spread(first) > _QUIET_FRACTION):
-        while len(timings) < _MOST_PROCESSES and not _is_settled(timings):
-            timings.append(_timed(case, _FURTHER_BUDGET * budget_s, device))
+    timings = _timings(case, budget_s, device)
     usable = [timing for timing in timings if case.threads <= 1 or timing["undisturbed"]]
     if not usable:
         raise MeasurementError(
@@ -287,6 +282,17 @@ def measure_model(
     noise = max(float(usable[0]["noise_fraction"]), (max(times) - min(times)) / (2.0 * time_s))
     reference_s = statistics.median(references) if references else None
     return time_s, noise, usable[0]["energy_j"], reference_s
+
+
+def _timings(case: CheckCase, budget_s: float, device: str) -> list[Document]:
+    """Timings of as many processes as it takes."""
+    timings = [_timed(case, budget_s, device)]
+    first = timings[0]
+    is_drawn = device == "cpu" and case.heap == "default"
+    if is_drawn and (first["minor_faults"] > _FEW_FAULTS or _spread(first) > _QUIET_FRACTION):
+        while len(timings) < _MOST_PROCESSES and not _is_settled(timings):
+            timings.append(_timed(case, _FURTHER_BUDGET * budget_s, device))
+    return timings
 
 
 def _spread(timing: Values) -> float:

@@ -112,12 +112,27 @@ def _predicted(folder: Path, device: str, run: CalibrationRun) -> list[Predictio
     return predict(cases, cpu_profile(device), replace(cpu_parameters(), kernels=kernels))
 
 
+Measure = Callable[..., tuple[float, float, float | None, float | None]]
+
+
+def _measured(
+    prediction: Prediction, measure: Measure, budget_s: float, calibrated_s: float | None
+) -> CheckResult:
+    """A prediction beside its measurement, or why there is none."""
+    try:
+        time_s, noise, energy_j, reference_s = measure(prediction.case, budget_s)
+    except MeasurementError as error:
+        return CheckResult(prediction, None, None, str(error))
+    slowdown = reference_s / calibrated_s if reference_s and calibrated_s else None
+    return CheckResult(prediction, time_s, noise, energy_j=energy_j, slowdown_ratio=slowdown)
+
+
 def check_calibration(
     frozen: Mapping[str, Any],
     path: str,
     budget_s: float = 1.5,
     report: Callable[[int, int, str], None] | None = None,
-    measure: Callable[..., tuple[float, float, float | None, float | None]] = measure_model,
+    measure: Measure = measure_model,
     heap: str = "both",
 ) -> list[CheckResult]:
     """Measure the models of a frozen document and join them to its predictions.
@@ -145,13 +160,7 @@ def check_calibration(
     results: list[CheckResult] = []
     for number, prediction in enumerate(predictions):
         try:
-            time_s, noise, energy_j, reference = measure(prediction.case, budget_s)
-            slowdown = reference / calibrated if reference and calibrated else None
-            results.append(
-                CheckResult(prediction, time_s, noise, energy_j=energy_j, slowdown_ratio=slowdown)
-            )
-        except MeasurementError as error:
-            results.append(CheckResult(prediction, None, None, str(error)))
+            results.append(_measured(prediction, measure, budget_s, calibrated))
         except KeyboardInterrupt:
             return results + [
                 CheckResult(left, None, None, INTERRUPTED) for left in predictions[number:]

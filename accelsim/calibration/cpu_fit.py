@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import md5
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,26 +134,23 @@ def kernel_rows(run: CalibrationRun, caches: tuple[float, float, float]) -> Kern
     ]
     best = list(replace(run, rows=known).best().values())
     cases = [row.case for row in best]
-    modules = np.array(
-        [case.family == "recurrent" and not case.operator.endswith("backward") for case in cases]
-    )
-    entry_s = compiled_call_s(run) * np.array([case.execution == "compiled" for case in cases])
-    entry_s = entry_s + recurrent_call_s(run) * modules
     times = _expected_s(known, best)
-    times = np.maximum(times - entry_s, _LEAST_KERNEL * times)
+    times = np.maximum(times - _entry_s(run, cases), _LEAST_KERNEL * times)
     graph = measured_graph(best)
-    reuse = np.array([np.inf if case.cold else 0.0 for case in cases])
+    threads, families, cold, amid = (
+        np.array(list(map(attrgetter(name), cases)))
+        for name in ("threads", "family", "cold", "amid")
+    )
     context = Context(
         *caches,
-        reuse,
+        np.where(cold, np.inf, 0.0),
         is_training=False,
         page_fault_bytes=_PAGE_FAULT_BYTES,
-        evicted=np.array([float(case.amid) for case in cases]),
+        evicted=amid.astype(np.float64),
     )
     terms = kernel_terms(graph, context)
     terms[:, _FRESH] = _fresh_bytes(best, terms[:, _FRESH])
     names = _names(graph, cases)
-    serial_cases = [replace(case, threads=1) for case in cases]
     return KernelRows(
         cases,
         graph,
@@ -161,12 +159,21 @@ def kernel_rows(run: CalibrationRun, caches: tuple[float, float, float]) -> Kern
         terms,
         np.array([_fold(case) for case in cases]),
         np.array([int(Dtype[case.dtype.upper()]) for case in cases], dtype=np.int8),
-        np.array([case.threads for case in cases]),
-        np.array([case.family for case in cases]),
+        threads,
+        families,
         shared_work(graph, names, terms),
-        _names(graph, serial_cases),
+        _names(graph, [replace(case, threads=1) for case in cases]),
         caches,
     )
+
+
+def _entry_s(run: CalibrationRun, cases: Sequence[Case]) -> FloatArray:
+    """Time of each case to enter compiled code or a recurrent module, shape (n,)."""
+    modules = [
+        case.family == "recurrent" and not case.operator.endswith("backward") for case in cases
+    ]
+    compiled = [case.execution == "compiled" for case in cases]
+    return compiled_call_s(run) * np.array(compiled) + recurrent_call_s(run) * np.array(modules)
 
 
 def _fold(case: Case) -> int:
@@ -235,21 +242,18 @@ def at_one_speed(run: CalibrationRun) -> list[Measurement]:
     The reference operator, timed again and again, says how fast it was; the median of a few
     neighbouring readings counts.
     """
-    read = [float(row.details.get("reference_s") or 0.0) for row in run.rows]
-    changes = [i for i, value in enumerate(read) if value > 0 and (i == 0 or value != read[i - 1])]
-    if not changes:
+    read = np.array([float(row.details.get("reference_s") or 0.0) for row in run.rows])
+    changes = np.flatnonzero((read > 0) & (np.diff(read, prepend=0.0) != 0))
+    if not len(changes):
         return list(run.rows)
-    series = np.array([read[i] for i in changes])
-    reach = _NEIGHBOURS // 2
-    smooth = [
-        float(np.median(series[max(0, i - reach) : i + reach + 1])) for i in range(len(series))
+    series, reach = read[changes], _NEIGHBOURS // 2
+    smooth = [np.median(series[max(0, i - reach) : i + reach + 1]) for i in range(len(series))]
+    last = np.searchsorted(changes, np.arange(len(read)), side="right") - 1
+    scales = np.median(series) / np.array(smooth)[np.maximum(last, 0)]
+    return [
+        row if row.time_s is None else replace(row, time_s=row.time_s * scale)
+        for row, scale in zip(run.rows, scales.tolist(), strict=True)
     ]
-    middle, place, rows = float(np.median(series)), -1, []
-    for i, row in enumerate(run.rows):
-        place += place + 1 < len(changes) and i >= changes[place + 1]
-        scale = middle / smooth[max(place, 0)]
-        rows.append(row if row.time_s is None else replace(row, time_s=row.time_s * scale))
-    return rows
 
 
 def _names(graph: OperatorGraph, cases: Sequence[Case]) -> TextArray:

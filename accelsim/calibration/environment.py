@@ -115,17 +115,22 @@ def _read(path: str | Path) -> str | None:
         return None
 
 
+def _caches() -> dict[str, str]:
+    """Sizes of the data caches by level."""
+    caches = {}
+    for base in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        size = _read(base / "size")
+        if size and _read(base / "type") != "Instruction":
+            caches[f"L{_read(base / 'level')}"] = size
+    return caches
+
+
 def _cpu() -> Document:
     fields: dict[str, str] = {}
     for line in (_read("/proc/cpuinfo") or "").split("\n\n")[0].splitlines():
         key, _, value = line.partition(":")
         fields[key.strip()] = value.strip()
     flags = sorted((fields.get("flags") or fields.get("Features") or "").split())
-    caches = {}
-    for base in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        size = _read(base / "size")
-        if size and _read(base / "type") != "Instruction":
-            caches[f"L{_read(base / 'level')}"] = size
     has_affinity = hasattr(os, "sched_getaffinity")
     return {
         "cpu_model": fields.get("model name") or platform.processor() or "unknown CPU",
@@ -136,7 +141,7 @@ def _cpu() -> Document:
         "cpu_mhz": fields.get("cpu MHz"),
         "cpu_count_present": os.cpu_count(),
         "cpu_count_given": len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count(),
-        "cpu_caches": caches,
+        "cpu_caches": _caches(),
         "memory_bytes": field_bytes(Path("/proc/meminfo"), "MemTotal:", 1024),
     } | {name: _read(path) for name, path in _SETTINGS.items()}
 

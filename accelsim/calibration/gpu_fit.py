@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import md5
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
@@ -121,27 +121,18 @@ def fit_gpu_run(
     Raises:
         InvalidValueError: If the run is a CPU's, has too few rows, or the GPU was too busy.
     """
-    if not str(run.settings.get("device")).startswith("cuda"):
-        raise InvalidValueError("device", run.settings.get("device"), "a run measured on a GPU")
-    if not despite_noise:
-        refuse_noise(run)
-    rows = [row for row in run.best().values() if row.row is not None]
-    replayed = [row for row in rows if row.case.execution in {"graph", "compiled"}]
-    if len(replayed) < _FEWEST_ROWS:
-        remedy = "Give a larger --budget. Cases that could not be captured say why in the run file."
-        raise InvalidValueError(
-            "rows", len(replayed), f"at least {_FEWEST_ROWS} kernels timed in graphs", remedy
-        )
+    rows = _kernel_rows(run, despite_noise=despite_noise)
+    groups = _replayed(rows)
     source = f"operators measured on {machine_name(run.environment)}, run {run.digest}"
-    cells = [_cell(group, profile, source) for group in _grouped(replayed)]
-    out = [_is_left_out(group) for group in _grouped(replayed)]
+    cells = [_cell(group, profile, source) for group in groups]
+    out = [_is_left_out(group) for group in groups]
     prior = replace(shipped_parameters(profile), families={})
     prior = prior.with_values(fit_power(run.rows, profile, prior))
     seen = [cell.take(~mask) for cell, mask in zip(cells, out, strict=True) if not mask.all()]
     fitted, unconverged = fit_parameters(seen, prior)
     parameters = fitted.with_values({**_issue_times(rows), **_copies(run, profile)})
     unseen = [cell.take(mask) for cell, mask in zip(cells, out, strict=True) if mask.any()]
-    parts = [part for cell in unseen for part in family_parts(cell, parameters)]
+    parts = chain.from_iterable(family_parts(cell, parameters) for cell in unseen)
     overlay = FittedParameters(
         device=profile.name,
         device_class="gpu",
@@ -152,8 +143,17 @@ def fit_gpu_run(
         families=family_residuals(parts),
         surfaces=parameters.surfaces,
     )
-    left = _held_out(_grouped(replayed), out, unseen, parameters)
+    left = _held_out(groups, out, unseen, parameters)
     return GpuCalibration(overlay, _errors(unseen, parameters), tuple(unconverged), run, left)
+
+
+def _kernel_rows(run: CalibrationRun, *, despite_noise: bool) -> list[Measurement]:
+    """The best rows of kernels, of a run that may be fitted."""
+    if not str(run.settings.get("device")).startswith("cuda"):
+        raise InvalidValueError("device", run.settings.get("device"), "a run measured on a GPU")
+    if not despite_noise:
+        refuse_noise(run)
+    return [row for row in run.best().values() if row.row is not None]
 
 
 def _held_out(
@@ -177,10 +177,17 @@ def _held_out(
     )
 
 
-def _grouped(rows: Sequence[Measurement]) -> list[list[Measurement]]:
-    """Rows by operator and format, in a fixed order; compiled operators have names of their own."""
-    cases = sorted(rows, key=_group)
-    return [list(own) for _, own in groupby(cases, _group)]
+def _replayed(rows: Sequence[Measurement]) -> list[list[Measurement]]:
+    """Rows of replayed graphs by operator and format, in a fixed order; compiled operators have
+    names of their own.
+    """
+    replayed = [row for row in rows if row.case.execution in {"graph", "compiled"}]
+    if len(replayed) < _FEWEST_ROWS:
+        remedy = "Give a larger --budget. Cases that could not be captured say why in the run file."
+        raise InvalidValueError(
+            "rows", len(replayed), f"at least {_FEWEST_ROWS} kernels timed in graphs", remedy
+        )
+    return [list(own) for _, own in groupby(sorted(replayed, key=_group), _group)]
 
 
 def _group(row: Measurement) -> tuple[str, str, str]:

@@ -438,26 +438,20 @@ _NOTHING = AlphaBeta(np.zeros(1), np.zeros(1), np.ones(1))
 
 @lru_cache(maxsize=4096)
 def _choices(label: str, group: RankGroup, cluster: Cluster, algorithm: str | None) -> _Choices:
-    forms = _algorithms(label, algorithm)
     placement = place(group, cluster)
     levels = placement.levels
-    if algorithm is None:
-        forms = _suited(forms, levels)
-    elif algorithm == "nvls" and levels and not _reduces_in_switch(levels):
-        links = ", ".join(level.link_name for level in levels)
-        raise InvalidValueError(
-            "algorithm", algorithm, f"another one: no switch of {links} reduces"
-        )
+    forms = _open_algorithms(label, algorithm, levels)
     rows = list(_rows(forms, placement)) or [("", "", 0.0, _NOTHING)]
     names, protocols, starts, costs = zip(*rows, strict=True)
     copied = _COPIED_SHARE[label] * sum(level.copy_s_per_byte for level in levels[:1])
+    latencies = np.stack([cost.latency_s for cost in costs])
     return _Choices(
         names=np.array(names),
         protocols=np.array(protocols),
         link_names=np.array([level.link_name for level in levels] or [""]),
-        latency_s=np.array(starts) + np.array([cost.latency_s.sum() for cost in costs]),
+        latency_s=np.array(starts) + latencies.sum(axis=1),
         seconds_per_byte=np.array([cost.seconds_per_byte for cost in costs]) + copied,
-        level_latency_s=np.stack([cost.latency_s for cost in costs]),
+        level_latency_s=latencies,
         level_seconds_per_byte=np.stack([cost.level_seconds_per_byte for cost in costs]),
         sent_share=np.stack([cost.sent_share for cost in costs]),
         log_sigma=max((level.fabric.log_sigma for level in levels), default=0.0),
@@ -479,6 +473,21 @@ def _rows(
         start_s = max(protocol.start_s for protocol in protocols)
         for form_name, form in forms.items():
             yield form_name, name, start_s, form(under)
+
+
+def _open_algorithms(
+    label: str, algorithm: str | None, levels: Sequence[Level]
+) -> Mapping[str, Algorithm]:
+    """The algorithm asked for, else those that suit the levels."""
+    forms = _algorithms(label, algorithm)
+    if algorithm is None:
+        return _suited(forms, levels)
+    if algorithm == "nvls" and levels and not _reduces_in_switch(levels):
+        links = ", ".join(level.link_name for level in levels)
+        raise InvalidValueError(
+            "algorithm", algorithm, f"another one: no switch of {links} reduces"
+        )
+    return forms
 
 
 def _algorithms(label: str, algorithm: str | None) -> Mapping[str, Algorithm]:

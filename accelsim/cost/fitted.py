@@ -98,10 +98,7 @@ def read_fitted(path: Path) -> FittedParameters:
     """
     data = read_mapping(path)
     problems = [f"{name}: expected text" for name in _TEXTS if not isinstance(data.get(name), str)]
-    origin = data.get("data")
-    if not isinstance(origin, Mapping) or not isinstance(origin.get("source"), str):
-        problems.append("data: expected {source: text, rows: number}")
-        origin = {}
+    source, rows = _origin(data.get("data"), problems)
     entries = data.get("parameters")
     if not isinstance(entries, Mapping) or not (entries or data.get("surfaces")):
         problems.append("parameters: expected a mapping of name: {value, kind, source}")
@@ -117,8 +114,8 @@ def read_fitted(path: Path) -> FittedParameters:
         raise ProfileError(str(path), problems)
     return FittedParameters(
         **{name: data[name] for name in _TEXTS},
-        data=origin["source"],
-        rows=int(origin.get("rows") or 0),
+        data=source,
+        rows=rows,
         parameters={name: float(entry["value"]) for name, entry in entries.items()},
         families=families,
         note=str(data.get("note") or ""),
@@ -126,6 +123,14 @@ def read_fitted(path: Path) -> FittedParameters:
         pinned=pinned,
         tier=Tier(tier),
     )
+
+
+def _origin(origin: Any, problems: list[str]) -> tuple[str, int]:
+    """What the overlay was fitted to, and how many rows of it."""
+    if not isinstance(origin, Mapping) or not isinstance(origin.get("source"), str):
+        problems.append("data: expected {source: text, rows: number}")
+        return "", 0
+    return origin["source"], int(origin.get("rows") or 0)
 
 
 def _surfaces(path: Path, data: Mapping[str, Any], problems: list[str]) -> Mapping[str, Surface]:

@@ -97,6 +97,12 @@ def tier_parameters(
         if board is not None:
             return board
     _check_overlay(device, tier, overlay)
+    return _class_parameters(device, tier, overlay, sparse_weights=sparse_weights)
+
+
+def _class_parameters(
+    device: DeviceProfile, tier: str, overlay: FittedParameters | None, *, sparse_weights: bool
+) -> Any | None:
     if isinstance(device, GpuProfile):
         return _gpu_parameters(device, overlay)
     if isinstance(device, CpuProfile) and tier == "spec":

@@ -186,6 +186,16 @@ class LazySurfaces(Mapping[str, Surface]):
         return len(self.names())
 
 
+def _terms(axes: Any, count: int) -> list[tuple[int, ...]] | None:
+    """Axes of each term of a sum, of so many; None of a plain surface."""
+    if axes is None:
+        return None
+    terms = [tuple(int(axis) for axis in term) for term in axes]
+    if not terms or not all(term and set(range(count)).issuperset(term) for term in terms):
+        raise ValueError(f"terms must have axes of 0 to {count - 1}")
+    return terms
+
+
 def surface_from_thousandths(header: Mapping[str, Any], thousandths: IntArray) -> Surface:
     """Put a surface together.
 
@@ -198,12 +208,8 @@ def surface_from_thousandths(header: Mapping[str, Any], thousandths: IntArray) -
         TypeError: If a field has the wrong type.
         ValueError: If the header is not well formed or there are too few values.
     """
-    knots, terms = _knots(header["knots"]), header.get("axes")
-    if terms is not None:
-        terms = [tuple(int(axis) for axis in term) for term in terms]
-        places = set(range(len(knots)))
-        if not terms or not all(term and places.issuperset(term) for term in terms):
-            raise ValueError(f"terms must have axes of 0 to {len(knots) - 1}")
+    knots = _knots(header["knots"])
+    terms = _terms(header.get("axes"), len(knots))
     log_sigma, rows = float(header["log_sigma"]), int(header["rows"])
     if not (0 <= log_sigma < np.inf and rows >= 0):
         raise ValueError("log_sigma and rows must be >= 0")

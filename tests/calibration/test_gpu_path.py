@@ -158,7 +158,7 @@ def fit_errors(run, profile):
         row for row in run.best().values() if row.row is not None and row.case.execution == "graph"
     ]
     cells = [
-        (gpu_fit._cell(g, profile, ""), gpu_fit._is_left_out(g)) for g in gpu_fit._grouped(rows)
+        (gpu_fit._cell(g, profile, ""), gpu_fit._is_left_out(g)) for g in gpu_fit._replayed(rows)
     ]
     errors = gpu_fit._errors(
         [cell.take(mask) for cell, mask in cells if mask.any()], shipped_parameters(profile)

@@ -31,9 +31,9 @@ from accelsim.workloads.operator import CONTRACTION_KINDS, CONV_KINDS, OperatorK
 _ISSUE_SHARES = (0.3, 1.0)
 #: Contraction lengths below and above which plain GEMMs of early boards do not and do walk pages.
 _SHORT_ROWS, _LONG_ROWS = (2000, 6000), 28_000
-#: Time to issue a call. Calls of convolutions wait different times for their plan: their shortest
-#: say little of the mean.
-_ISSUE_PRIOR, _WAIT_PRIOR = Prior(1e-7, 1e-3, 0.3), Prior(1e-7, 1e-3, 5.0)
+#: Time to issue a call, and a call of a convolution. Those wait different times for their plan: the
+#: shortest say little of the mean.
+_ISSUE_PRIORS = (Prior(1e-7, 1e-3, 0.3), Prior(1e-7, 1e-3, 5.0))
 _GRADIENTS = {OperatorKind.CONV_BACKWARD_DATA, OperatorKind.CONV_BACKWARD_WEIGHT}
 
 
@@ -147,10 +147,10 @@ def fit_stage(
     names = determined(stage, cells)
     centre = {name: prior.value(name) for name in names}
     priors = {name: stage.priors[name] for name in names}
-    for index, cell in enumerate(cells):
-        if cell.is_eager:
-            centre[f"issue {index}"] = _issue_start_s(cell, prior)
-            priors[f"issue {index}"] = _WAIT_PRIOR if cell.kind in CONV_KINDS else _ISSUE_PRIOR
+    eager = [(f"issue {index}", cell) for index, cell in enumerate(cells) if cell.is_eager]
+    for issue, cell in eager:
+        centre[issue] = _issue_start_s(cell, prior)
+        priors[issue] = _ISSUE_PRIORS[cell.kind in CONV_KINDS]
 
     @lru_cache(
         maxsize=len(names) + 2
@@ -172,16 +172,22 @@ def fit_stage(
         if found.has_converged
         else prior
     )
+    issued, waited = _issue_times(eager, found.values, fitted)
+    return StageFit(fitted, found, issued, waited)
+
+
+def _issue_times(
+    eager: Iterable[tuple[str, Cell]], values: Mapping[str, float], fitted: GpuParameters
+) -> tuple[list[tuple[Cell, float]], list[tuple[Cell, float]]]:
+    """Time to issue a row of each cell, and what calls of convolutions wait beyond that."""
     issued, waited = [], []
-    for index, cell in enumerate(cells):
-        if not cell.is_eager:
-            continue
-        issue_s, wait_s = found.values[f"issue {index}"], 0.0
+    for issue, cell in eager:
+        issue_s, wait_s = values[issue], 0.0
         if cell.kind in CONV_KINDS:
             wait_s = max(issue_s - _issue_start_s(cell, fitted), 0.0)
             waited.append((cell, wait_s))
         issued.append((cell, issue_s - wait_s))
-    return StageFit(fitted, found, issued, waited)
+    return issued, waited
 
 
 def _distinct(
@@ -221,12 +227,14 @@ def _shown(cell: Cell) -> set[str]:
     machine = GpuMachine.of(cell.device, GpuParameters.class_wide())
     is_matrix = cell.kind in CONTRACTION_KINDS and machine.uses_matrix_cores[cell.graph.dtype[0]]
     kinds = {OperatorKind(code) for code in cell.graph.kind.tolist()}
-    shown = {memory_efficiency_name(cell.device)} | {kind.label for kind in kinds}
-    shown |= {"nvidia" if is_reference else "other vendor", "matrix" if is_matrix else "vector"}
-    if cell.is_eager and is_reference:
-        shown |= {"eager"}
-    if is_matrix and cell.kernels.is_m_contiguous is not None:
-        shown |= {"layout"}
-    if _GRADIENTS & kinds:
-        shown |= {"gradient"}
-    return shown
+    tests = {
+        "nvidia": is_reference,
+        "other vendor": not is_reference,
+        "matrix": is_matrix,
+        "vector": not is_matrix,
+        "eager": cell.is_eager and is_reference,
+        "layout": is_matrix and cell.kernels.is_m_contiguous is not None,
+        "gradient": _GRADIENTS & kinds,
+    }
+    labels = {memory_efficiency_name(cell.device)} | {kind.label for kind in kinds}
+    return labels | {word for word, holds in tests.items() if holds}

@@ -83,15 +83,16 @@ def _captured(
     width = precision(dtype).activation.bytes
     phase = Phase.BACKWARD if _is_gradient(operator) else main.phase
     entering, leaving = _traffic(kernels)
+    work = ((kernel.flop, kernel.gathered, kernel.scattered) for kernel in kernels)
+    flop, gathered, scattered = map(sum, zip(*work, strict=True))
     return MeasuredRow(
         operator if operator in _OWN_NAMES else main.name,
         main.kernel.kind.label,
         phase.label,
         main.kernel.dims,
-        flop=float(sum(kernel.flop for kernel in kernels)),
-        read_bytes=_bytes(x for x in entering if not x.state)
-        + width * sum(kernel.gathered for kernel in kernels),
-        write_bytes=_bytes(leaving) + width * sum(kernel.scattered for kernel in kernels),
+        flop=float(flop),
+        read_bytes=_bytes(x for x in entering if not x.state) + width * gathered,
+        write_bytes=_bytes(leaving) + width * scattered,
         weight_bytes=_bytes(x for x in entering if x.state),
     )
 

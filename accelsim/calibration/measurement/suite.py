@@ -97,14 +97,13 @@ def _cases(
     states = (False, True) if plan.cold and device == "cpu" else (False,)
     conditions = list(product(formats, enumerate(threads), executions, states))
     for operator in plan.operators:
-        for position, shape in enumerate(plan.shapes(operator, device)):
-            for dtype, (order, count), execution, cold in conditions:
-                # two thirds on further threads; halves would follow the sequence's first base
-                if order and position % 3 == 1:
-                    continue
-                case = Case(plan.family, operator, shape, dtype, count, cold, execution)
-                if _exists(case):
-                    yield case, position / plan.count + 0.01 * order + 0.005 * cold
+        shapes = enumerate(plan.shapes(operator, device))
+        for (position, shape), condition in product(shapes, conditions):
+            dtype, (order, count), execution, cold = condition
+            case = Case(plan.family, operator, shape, dtype, count, cold, execution)
+            # two thirds on further threads; halves would follow the sequence's first base
+            if _exists(case) and not (order and position % 3 == 1):
+                yield case, position / plan.count + 0.01 * order + 0.005 * cold
 
 
 def _exists(case: Case) -> bool:

@@ -125,6 +125,18 @@ class CpuTimer:
         if number > 1:
             tried = max(1, number // 8)
             number = _calls_in(self.BLOCK_S, self._block(calls, 1, tried).wall_s / tried, 5000)
+        blocks = self._blocks(calls, number, budget_s)
+        calm = [block for block in blocks if block.is_calm]
+        used = blocks if self.threads == 1 else calm or blocks
+        times = [block.time_s for block in used]
+        best = min(used, key=lambda block: block.time_s)
+        noise = statistics.median(times) / best.time_s - 1.0 if best.time_s > 0 else 0.0
+        faults = best.faults / number
+        best_s, mean_s = best.time_s / number, _mean(times) / number
+        return Timing(best_s, mean_s, noise, len(blocks), faults, bool(calm))
+
+    def _blocks(self, calls: Sequence[Call], number: int, budget_s: float) -> list[_Block]:
+        """Blocks of so many calls, until the budget is spent and enough of them were calm."""
         blocks: list[_Block] = []
         end = time.perf_counter() + budget_s
         while (
@@ -137,14 +149,7 @@ class CpuTimer:
             enough = 1 if self.threads == 1 and blocks[-1].wall_s > 10 * budget_s else 2
             if blocks[-1].wall_s > 2 * budget_s and len(blocks) >= enough:
                 break
-        calm = [block for block in blocks if block.is_calm]
-        used = blocks if self.threads == 1 else calm or blocks
-        times = [block.time_s for block in used]
-        best = min(used, key=lambda block: block.time_s)
-        noise = statistics.median(times) / best.time_s - 1.0 if best.time_s > 0 else 0.0
-        faults = best.faults / number
-        best_s, mean_s = best.time_s / number, _mean(times) / number
-        return Timing(best_s, mean_s, noise, len(blocks), faults, bool(calm))
+        return blocks
 
     def measure_amid(self, calls: Sequence[Call], between: Call, budget_s: float) -> Timing:
         """Median time per call with other work before each; calls are cycled through.

@@ -251,14 +251,33 @@ def conv_counts(rows: KindRows) -> tuple[FloatArray, FloatArray, FloatArray]:
     volume = rows["kernel_d"] * rows["kernel_h"] * rows["kernel_w"]
     if rows.kind != _K.CONV_TRANSPOSE:
         volume = volume * visible_taps(rows)
-    transposed, images, pairs = (
-        rows.kind == _K.CONV_TRANSPOSE,
-        rows["batch"],
-        rows["channels_in"] * rows["channels_out"],
-    )
+    transposed, images = rows.kind == _K.CONV_TRANSPOSE, rows["batch"]
     end = "in" if transposed else "out"
     pixels = rows[f"{end}_d"] * rows[f"{end}_h"] * rows[f"{end}_w"]
     groups = np.maximum(rows["groups"], 1.0)
+    filled = groups * images * pixels * volume * _filled_channels(rows, groups)
+    lines = images * rows["out_d"] * rows["out_h"] * np.ceil(rows["channels_out"] / 16) * volume
+    if transposed:
+        native = ~_in_library(rows)
+        whole = (rows["channels_in"] % 16 == 0) & (rows["channels_out"] % 16 == 0)
+        columns = images * pixels * volume * rows["channels_out"]
+        pairs = rows["channels_in"] * rows["channels_out"]
+        laid = pairs / groups * volume * np.where(native, pixels > 1, whole)
+        return filled, np.where(native, columns, lines), laid
+    copied = ~_in_library(rows) & (groups == 1) & (volume > 1)
+    if rows.kind == _K.CONV_BACKWARD_WEIGHT:
+        copied &= _is_volume(rows)
+    copies = images * rows["out_d"] * rows["out_h"] * rows["channels_in"] * volume
+    product = images * 96.0 * np.ceil(pixels / 24) * np.ceil(rows["channels_out"] / 4)
+    product = product * volume * rows["channels_in"]
+    lines = np.where(copied, copies, lines)
+    return filled, lines, np.where(groups > 1, groups * images, product)
+
+
+def _filled_channels(rows: KindRows, groups: FloatArray) -> FloatArray:
+    """Products of one group's channels at one pixel and tap, filled to its vectors' lanes, as
+    vectors of 16 (oneDNN jit_avx512_common_conv_kernel.cpp, init_conf).
+    """
     per_group = [rows[name] / groups for name in ("channels_in", "channels_out")]
     lanes = np.select(
         [_divides(lane, per_group) | (groups == 1) for lane in (16.0, 8.0, 4.0)],
@@ -279,31 +298,13 @@ def conv_counts(rows: KindRows) -> tuple[FloatArray, FloatArray, FloatArray]:
     )
     as_is = (rows["channels_in"] <= few) & (groups == 1)
     inside = np.where(as_is, rows["channels_in"], inside)
-    if transposed:  # in fp32 each channel's own filter multiplies single channels
+    if (
+        rows.kind == _K.CONV_TRANSPOSE
+    ):  # in fp32 each channel's own filter multiplies single channels
         alone = (groups > 1) & (groups >= rows["channels_in"]) & rows.is_fp32
         inside = np.where(alone, 1.0, inside)
-    filled = groups * images * pixels * volume * inside * outside * (16.0 / lanes)
-    lines = images * rows["out_d"] * rows["out_h"] * np.ceil(rows["channels_out"] / 16) * volume
-    product = (
-        images
-        * 96.0
-        * np.ceil(pixels / 24)
-        * np.ceil(rows["channels_out"] / 4)
-        * volume
-        * rows["channels_in"]
-    )
-    if transposed:
-        native = ~_in_library(rows)
-        whole = (rows["channels_in"] % 16 == 0) & (rows["channels_out"] % 16 == 0)
-        columns = images * pixels * volume * rows["channels_out"]
-        laid = pairs / groups * volume * np.where(native, pixels > 1, whole)
-        return filled, np.where(native, columns, lines), laid
-    copied = ~_in_library(rows) & (groups == 1) & (volume > 1)
-    if rows.kind == _K.CONV_BACKWARD_WEIGHT:
-        copied &= _is_volume(rows)
-    copies = images * rows["out_d"] * rows["out_h"] * rows["channels_in"] * volume
-    lines = np.where(copied, copies, lines)
-    return filled, lines, np.where(groups > 1, groups * images, product)
+    filled: FloatArray = inside * outside * (16.0 / lanes)
+    return filled
 
 
 def conv_names(rows: KindRows, threads: int) -> TextArray:

@@ -254,7 +254,10 @@ def cpu_machine(
         else float(graph.weight_bytes.sum()) > last
     )
     lanes = np.where(np.isnan(vector), vector[Dtype.FP32], vector)
-    eager = execution is Execution.EAGER
+    issue_s = (values.eager_dispatch_s, values.eager_contraction_s, values.eager_conv_s)
+    if execution is not Execution.EAGER:
+        issue_s = (values.graph_dispatch_s,) * 3
+    dispatch_s, contraction_s, conv_s = issue_s
     return CpuMachine(
         name=device.name,
         execution=execution,
@@ -271,9 +274,9 @@ def cpu_machine(
         last_level_bytes=last,
         weights_cold=bool(cold),
         splits_batches=values.kernels is None and last > 0,
-        dispatch_s=values.eager_dispatch_s if eager else values.graph_dispatch_s,
-        contraction_s=values.eager_contraction_s if eager else values.graph_dispatch_s,
-        conv_s=values.eager_conv_s if eager else values.graph_dispatch_s,
+        dispatch_s=dispatch_s,
+        contraction_s=contraction_s,
+        conv_s=conv_s,
         values=values,
     )
 

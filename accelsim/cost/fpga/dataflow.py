@@ -9,7 +9,7 @@ chip.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -295,7 +295,6 @@ def fold_network(
     clock = device.fabric_clock_hz.value
     weights = 1.0 / np.where(np.isfinite(budget), budget, 1e9)
     slowest = max(float(table[-1, 0]) for table in tables)
-    fastest = max(float(table[0, 0]) for table in tables)
     if target_fps is not None:
         chosen = _fold(tables, clock / target_fps, weights)
         reached = clock / float(chosen[:, 0].max())
@@ -305,17 +304,24 @@ def fold_network(
             raise InvalidValueError("target_fps", target_fps, allowed)
         return _design(_fitting(chosen, budget, device), nodes, clock)
     chosen = _fitting(_fold(tables, slowest, weights), budget, device)
-    low = fastest
-    high = slowest
+    for tried in _bisected(tables, slowest, weights, budget):
+        chosen = tried
+    return _design(chosen, nodes, clock)
+
+
+def _bisected(
+    tables: Sequence[FloatArray], slowest: float, weights: FloatArray, budget: FloatArray
+) -> Iterator[FloatArray]:
+    """Foldings that fit, each faster than the one before."""
+    low, high = max(float(table[0, 0]) for table in tables), slowest
     for _ in range(48):
         middle = np.sqrt(low * high)
         tried = _fold(tables, middle, weights)
         if (tried[:, 1:4].sum(axis=0) <= budget).all():
-            chosen = tried
+            yield tried
             high = middle
         else:
             low = middle
-    return _design(chosen, nodes, clock)
 
 
 def _fitting(chosen: FloatArray, budget: FloatArray, device: FpgaProfile) -> FloatArray:

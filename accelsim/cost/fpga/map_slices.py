@@ -31,14 +31,14 @@ def burst_ratios(graph: OperatorGraph, is_layer: BoolArray) -> tuple[FloatArray,
     """
     piece = np.full(len(graph), _BURST_BYTES)
     for row in np.flatnonzero(is_concatenation(graph)).tolist():
-        parts = [_writer(graph, is_layer, int(part)) for part in graph.dependencies_of(row)]
+        parts = _writers(graph, is_layer, row)
         shapes = [_map_shape(graph, is_layer, part) for part in parts]
         if shapes[0][0] > 1 and len({pixels for pixels, _ in shapes}) == 1:
             piece[parts] = [channels for _, channels in shapes]
     written: FloatArray = np.ceil(piece / _BURST_BYTES) * _BURST_BYTES / piece
     read = np.ones(len(graph))
     for row in np.flatnonzero(is_layer).tolist():
-        sources = [_writer(graph, is_layer, int(source)) for source in graph.dependencies_of(row)]
+        sources = _writers(graph, is_layer, row)
         if sources:
             read[row] = written[sources].mean()
     return read, written
@@ -47,6 +47,11 @@ def burst_ratios(graph: OperatorGraph, is_layer: BoolArray) -> tuple[FloatArray,
 def is_concatenation(graph: OperatorGraph) -> BoolArray:
     """Rows that join maps, shape (n,): the maps are written in place."""
     return np.array([name == "concat" for name in graph.name], dtype=bool)
+
+
+def _writers(graph: OperatorGraph, is_layer: BoolArray, row: int) -> list[int]:
+    """The rows that write what `row` takes in."""
+    return [_writer(graph, is_layer, source) for source in graph.dependencies_of(row).tolist()]
 
 
 def _writer(graph: OperatorGraph, is_layer: BoolArray, row: int) -> int:

@@ -147,16 +147,14 @@ def _fastest(
             arithmetic + parameters.gemm.operand_exposed_fraction * operands, operands
         )
         depth = shape.k + parameters.gemm.prologue_k
-        narrow = (
-            parameters.gemm.lone_tile_loss
-            if (tall, wide) == _NARROW_TILE and not (matrix or split)
-            else 0.0
-        )
+        is_narrow = (tall, wide) == _NARROW_TILE and not (matrix or split)
+        narrow = parameters.gemm.lone_tile_loss * is_narrow
         np.minimum(best, _waves(count, machine, narrow) * step * depth, out=best)
-        if split:
-            _try_splits(best, shape, count, step, tall * wide, machine, parameters)
+        if not split:
+            continue
+        _try_splits(best, shape, count, step, tall * wide, machine, parameters)
         shares = not machine.generation.is_reference
-        if split and (shares or not matrix):
+        if shares or not matrix:
             filled = shape.batch * np.maximum(shape.m / tall, 1.0) * edges[wide][1]
             shared = np.maximum(filled, _waves(shape.batch * edges[wide][1], machine))
             np.minimum(in_part, shared * step * depth, out=in_part)

@@ -35,7 +35,7 @@ from accelsim.dtype import DTYPE_BYTES, Dtype
 from accelsim.errors import UnsupportedOperatorError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import GpuProfile
-from accelsim.hardware.sourced import Sourced
+from accelsim.hardware.sourced import Sourced, value_of
 from accelsim.workloads.graph import BoolArray, FloatArray
 
 _FORMATS = len(DTYPE_BYTES)
@@ -138,7 +138,7 @@ class GpuMachine:
             raise UnsupportedOperatorError(
                 profile.name, "any operator", "its bandwidth or FP32 rate is unknown"
             )
-        node = None if profile.process_nm is None else float(profile.process_nm.value)
+        node = value_of(profile.process_nm, None)
         energy, technology = _energies(node), profile.memory.technology
         scale = float(energy[Dtype.FP32] / _energies(_REFERENCE_NM)[Dtype.FP32])
         dram_j = dram_energy_per_byte_j(technology)
@@ -148,7 +148,6 @@ class GpuMachine:
         ) ** parameters.power.vector_overhead_node_exponent
         vector_overhead = parameters.power.vector_energy_overhead * shrink
         overhead = np.where(matrix, parameters.power.matrix_energy_overhead, vector_overhead)
-        limit = None if profile.power.limit_w is None else float(profile.power.limit_w.value)
         generation, usual = generation_of(profile), vendor_generation(profile.vendor)
         is_first = generation.has_page_walks and parameters.is_early_library
         sm_count, clock = float(profile.sm_count.value), float(profile.boost_clock_hz.value)
@@ -163,7 +162,7 @@ class GpuMachine:
             vector_flop_per_s=vector,
             bandwidth_bytes_per_s=bandwidth,
             stream_bytes_per_s=bandwidth * parameters.value(memory_efficiency_name(profile)),
-            l2_bytes=0.0 if profile.l2_bytes is None else float(profile.l2_bytes.value),
+            l2_bytes=float(value_of(profile.l2_bytes, 0.0)),
             product_efficiency=_product_efficiencies(matrix, parameters),
             vector_operand_bytes_per_s=sm_count * clock * parameters.gemm.operand_bytes_per_clock,
             matrix_operand_bytes_per_s=sm_count
@@ -174,7 +173,7 @@ class GpuMachine:
             byte_energy_j=dram_j + wire_j,
             clocked_byte_energy_j=dram_j + wire_j * min(scale, 1.0),
             static_w=static_power_w(profile, parameters),
-            limit_w=limit,
+            limit_w=value_of(profile.power.limit_w, None),
             burst_power_ratio=parameters.power.burst_ratio,
             power_window_s=parameters.power.window_s if parameters.is_isolated else 0.0,
             isolated_power_ratio=parameters.power.isolated_ratio,

@@ -101,11 +101,7 @@ def coordinates(
     elif operator == "stream":
         sizes = [rows.bytes]
     elif operator == "grouped_gemm":
-        own = np.maximum(rows["m"], 1.0)
-        batch = own if conditions is None else np.maximum(conditions.batch_rows[rows.index], own)
-        exponent = None if conditions is None else conditions.routing_exponent
-        skew = np.ones(len(rows)) if exponent is None else 2.0 ** exponent[rows.index]
-        sizes = [own, rows["groups"], batch / own, rows["n"], rows["k"], skew]
+        sizes = _expert_sizes(rows, conditions)
     else:
         kv_heads = np.maximum(rows["kv_heads"], 1.0)
         shared = [rows["heads"] / kv_heads, rows["head_dim"], rows["batch"]]
@@ -114,6 +110,14 @@ def coordinates(
         else:
             sizes = [rows["batch"] * kv_heads, rows["kv_len"], *shared]
     return [np.log2(np.maximum(size, 1e-3)) for size in sizes]
+
+
+def _expert_sizes(rows: Rows, conditions: LoopConditions | None) -> list[FloatArray]:
+    own = np.maximum(rows["m"], 1.0)
+    batch = own if conditions is None else np.maximum(conditions.batch_rows[rows.index], own)
+    exponent = None if conditions is None else conditions.routing_exponent
+    skew = np.ones(len(rows)) if exponent is None else 2.0 ** exponent[rows.index]
+    return [own, rows["groups"], batch / own, rows["n"], rows["k"], skew]
 
 
 def surface_rows(rows: Rows) -> dict[str, tuple[str, IntArray]]:
