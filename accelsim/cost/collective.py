@@ -308,7 +308,7 @@ def direct_all_reduce_s(
     """An inference engine's own all-reduce, whose ranks read each other's memory: all of it at
     once, (n-1) s, or a shard and then the sums, 2 (n-1)/n s, whichever is sooner.
 
-    vLLM 0.9, csrc/custom_all_reduce.cuh: cross_device_reduce_1stage and _2stage.
+    vLLM 0.9 (2025), csrc/custom_all_reduce.cuh: cross_device_reduce_1stage and _2stage.
 
     Args:
         payload_bytes: Payload per rank, shape (k,), >= 0.

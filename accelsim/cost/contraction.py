@@ -30,7 +30,11 @@ class Contraction:
 
     @property
     def flop(self) -> FloatArray:
-        """2 groups m n k, shape (r,)."""
+        """2 groups m n k, shape (r,).
+
+        A multiply and an addition per product (Golub and Van Loan, Matrix Computations,
+        2013).
+        """
         return 2.0 * self.groups * self.m * self.n * self.k
 
 
@@ -62,6 +66,7 @@ def window_volume(rows: Rows) -> FloatArray:
 
 
 def _convolution(rows: Rows) -> Contraction:
+    """Convolution as a product (Chetlur et al., cuDNN, 2014)."""
     groups = np.maximum(rows["groups"], 1.0)
     volume = window_volume(rows)
     per_group_in, per_group_out = rows["channels_in"] / groups, rows["channels_out"] / groups

@@ -200,7 +200,10 @@ def _is_whole(rows: KindRows) -> BoolArray:
 
 
 def _window(rows: KindRows, axis: str) -> FloatArray:
-    """Pixels from the first to the last tap of a window along one axis."""
+    """Pixels from the first to the last tap of a window along one axis.
+
+    Dumoulin and Visin, arXiv:1603.07285, 2016.
+    """
     return (rows[f"kernel_{axis}"] - 1) * np.maximum(rows["dilation"], 1.0) + 1
 
 
@@ -277,6 +280,8 @@ def conv_counts(rows: KindRows) -> tuple[FloatArray, FloatArray, FloatArray]:
 def _filled_channels(rows: KindRows, groups: FloatArray) -> FloatArray:
     """Products of one group's channels at one pixel and tap, filled to its vectors' lanes, as
     vectors of 16 (oneDNN jit_avx512_common_conv_kernel.cpp, init_conf).
+
+    Channels are the lanes (Georganas et al., SC 2018, section II).
     """
     per_group = [rows[name] / groups for name in ("channels_in", "channels_out")]
     lanes = np.select(

@@ -133,6 +133,8 @@ class CpuMachine:
         """Time to move bytes from each level, shape (k,).
 
         Caches scale with the threads that run; main memory is capped by what each core can draw.
+
+        Estimate: levels one after the other, at the bandwidths sustained of each.
         """
         memory = np.minimum(self.level_bytes_per_s[-1], self.core_memory_bytes_per_s * threads)
         share = np.minimum(threads / self.threads, 1.0)

@@ -207,6 +207,8 @@ def _started(
     """Row costs from arithmetic time: adds traffic, page faults and start-up; rows without bytes
     cost only the latter.
 
+    Roofline (Williams et al., CACM 52(4), 2009).
+
     Args:
         rows: The rows.
         machine: The CPU.
@@ -432,6 +434,8 @@ def _copy(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
 def _gather(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
     """Random rows of a table: each line waits for memory, `outstanding_line_count` at a time per
     core.
+
+    Lines in flight over their latency: Little's law (Little, Operations Research 9(3), 1961).
     """
     width = DTYPE_BYTES[rows.column("dtype")]
     row_bytes = rows["width"] * width

@@ -251,6 +251,8 @@ def _fold(tables: Sequence[FloatArray], target_cycles: float, weights: FloatArra
 def _budget(device: FpgaProfile, *, whole: bool = False) -> FloatArray:
     """Usable (or all) lookup tables, 18 kbit RAMs (an UltraRAM counts as 16) and DSP blocks;
     infinite where unknown.
+
+    Sizes of the RAMs: AMD UG573.
     """
     usable = 1.0 if whole else value_of(device.usable_fraction, 1.0)
     resources = (device.lut_count, device.bram_36k_count, device.dsp_count)

@@ -174,6 +174,8 @@ def _generic_grid(device: FpgaProfile, values: FpgaParameters) -> Grid:
 
     A larger rate has all layouts of a smaller one with more pixels or channels, so that it takes no
     layer longer. The engine beside them has the lanes of the nearly square one.
+
+    Estimate: the forms of published grids (AMD DPUCZDX8G, PG338).
     """
     rates = {
         d: rate * values.generic_efficiency_fraction for d, rate in device.peak_flop_per_s.items()
@@ -199,6 +201,8 @@ def _generic_grid(device: FpgaProfile, values: FpgaParameters) -> Grid:
 def _other_layouts(multipliers: float, sides: list[float]) -> tuple[Sides, ...]:
     """Grids with at least as many output as input channels, `_GENERIC_LAYOUTS` for twice the
     pixels.
+
+    Estimate: the forms of published grids (AMD DPUCZDX8G, PG338).
     """
     found = []
     for side in sides:

@@ -95,7 +95,7 @@ def _padded(head_dim: FloatArray) -> FloatArray:
 def _joined(
     arithmetic_s: FloatArray, scores: FloatArray, machine: GpuMachine, parameters: GpuParameters
 ) -> FloatArray:
-    """Time of block products and softmax."""
+    """Time of block products and softmax. Blocks of FlashAttention (Dao et al., 2022 and 2023)."""
     if machine.generation.has_flash_attention:
         rate = machine.vector_flop_per_s * parameters.memory.special_efficiency
         return np.maximum(arithmetic_s, scores * _SOFTMAX_FLOP / rate)
@@ -126,6 +126,8 @@ def _executed_pairs(rows: Rows, machine: GpuMachine) -> FloatArray:
     A block is 64 queries of one head against the keys they see on average. With few queries, the
     query heads that share keys fill one instruction together, and slices of 256 keys are blocks of
     their own.
+
+    Blocks of FlashAttention (Dao et al., 2022 and 2023).
     """
     keys_seen = _block_pairs(rows) / np.maximum(rows["q_len"], 1.0)
     shared = np.maximum(rows["heads"] / np.maximum(rows["kv_heads"], 1.0), 1.0)

@@ -60,7 +60,10 @@ class _Winograd:
 
     @property
     def saving(self) -> float:
-        """Multiplies of the direct algorithm over its own."""
+        """Multiplies of the direct algorithm over its own.
+
+        Winograd's minimal filtering (Lavin and Gray, CVPR 2016).
+        """
         return 9.0 * self.output**2 / self.products
 
 
@@ -95,6 +98,8 @@ class _Layer:
         """Columns of rows.
 
         m n k keeps the FLOP, but for zeros that are multiplied in data gradients.
+
+        Implicit GEMM (Chetlur et al., cuDNN, 2014).
         """
         codes, product = rows.column("dtype"), contraction(rows)
         matrix, window = machine.uses_matrix_cores[codes], window_volume(rows)
@@ -214,6 +219,8 @@ def _product_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) ->
 def _gathered_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
     """Waves of tiles of positions x channels, one per SM; the edges of a tile cost as much as a few
     rows of it.
+
+    Implicit GEMM (Chetlur et al., cuDNN, 2014).
     """
     best = np.full(len(layer.m), np.inf)
     for tall, wide in _GATHERED_TILES:
@@ -233,6 +240,7 @@ def _stepped(depth: FloatArray) -> FloatArray:
 
 
 def _is_winograd(rows: Rows, layer: _Layer) -> BoolArray:
+    """Layers that Winograd's kernels serve (Lavin and Gray, CVPR 2016)."""
     square = (rows["kernel_h"] == 3) & (rows["kernel_w"] == 3) & (rows["kernel_d"] == 1)
     applies: BoolArray = square & layer.plain & (layer.groups == 1) & ~layer.matrix
     return applies
@@ -250,6 +258,8 @@ def _winograd_costs(
 
     Transforms are kernels of their own, bound by memory: of the weights, and of an unfused
     algorithm's inputs and outputs.
+
+    Winograd's minimal filtering (Lavin and Gray, CVPR 2016).
     """
     busy = (
         parameters.convolution.winograd_efficiency
@@ -283,6 +293,7 @@ def _winograd_costs(
 
 
 def _tiles(rows: Rows, layer: _Layer, algorithm: _Winograd) -> FloatArray:
+    """Tiles of outputs of Winograd's kernels (Lavin and Gray, CVPR 2016)."""
     side = float(algorithm.output)
     return layer.batch * np.ceil(rows["out_h"] / side) * np.ceil(rows["out_w"] / side)
 
@@ -313,6 +324,8 @@ def _fused_s(
 ) -> FloatArray:
     """Waves of blocks of some channels x 128 outputs, one block per SM, each walking the input
     channels in steps.
+
+    Winograd's minimal filtering (Lavin and Gray, CVPR 2016).
     """
     c, k = layer.contracted
     covers = [

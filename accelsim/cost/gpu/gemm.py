@@ -131,6 +131,7 @@ def _fastest(
     matrix: bool,
     split: bool,
 ) -> FloatArray:
+    """Least time of the tiles and splits that a library has: Osama et al., Stream-K, PPoPP 2023."""
     best, in_part = np.full((2, len(shape)), np.inf)
     traffic = machine.matrix_operand_bytes_per_s if matrix else machine.vector_operand_bytes_per_s
     operand_s = shape.element_bytes / traffic
@@ -171,6 +172,8 @@ def _waves(count: FloatArray, machine: GpuMachine, lone_loss: float = 0.0) -> Fl
     A block of 64 threads is two of the eight warps that fill an SM: the tiles of a part-filled last
     group of four take longer than their share, j^(1-a) 4^a for j of them.
 
+    Wave quantisation: Osama et al., Stream-K, PPoPP 2023.
+
     Args:
         count: Tiles, shape (r,).
         machine: GPU.
@@ -190,7 +193,7 @@ def _page_walks(
     lies on a page of its own.
 
     1 + loss k^4 / (k^4 + k0^4), k0 = 16384 (64 KiB rows); shape (r,). Shape of the curve: P100 and
-    P4 rows of NeuSight.
+    P4 rows of NeuSight (Lee et al., ASPLOS 2025).
     """
     if not machine.has_page_walks:
         return 1.0
@@ -212,6 +215,8 @@ def _try_splits(
     """Improve `best` where the tiles fill less than half of the SMs, by slicing k; slices are
     summed through L2. Where the last wave is shared, less than all of them is enough, and slices
     need not fill whole waves.
+
+    Slices, and tiles that share the last wave: Osama et al., Stream-K, PPoPP 2023.
     """
     few = np.flatnonzero((1 if shares else 2) * count <= machine.sm_count)
     if not few.size:

@@ -115,6 +115,8 @@ def _blended(board: Board) -> _BlendedSurfaces:
 def _blend(name: str, relatives: Sequence[Relative], board: Board) -> Surface:
     """Weighted mean of a surface over boards that have it, on the grids of the nearest, as far as
     it carries over to a board.
+
+    Estimate: the form is this project's own, its numbers are fitted to boards left out.
     """
     is_same = _is_same_architecture(relatives[0].board.board, board)
     added = _SAME_ARCHITECTURE_SIGMA if is_same else _OTHER_ARCHITECTURE_SIGMA
@@ -180,7 +182,10 @@ def _candidates(board: Board) -> list[tuple[float, MeasuredBoard]]:
 
 
 def _nearest(candidates: Sequence[tuple[float, MeasuredBoard]]) -> tuple[Relative, ...]:
-    """Those of some boards that count, nearest first, with weights that add up to 1."""
+    """Those of some boards that count, nearest first, with weights that add up to 1.
+
+    Estimate: the form is this project's own, its numbers are fitted to boards left out.
+    """
     if not candidates:
         return ()
     least = candidates[0][0]
@@ -201,7 +206,10 @@ def _is_same_architecture(board: Board, other: Board) -> bool:
 
 
 def _distance(board: Board, other: Board) -> float:
-    """How far apart two boards are, in natural logarithms of rates."""
+    """How far apart two boards are, in natural logarithms of rates.
+
+    Estimate: the form is this project's own, its numbers are fitted to boards left out.
+    """
     matrix = abs(log(board.matrix_flop_per_s / other.matrix_flop_per_s))
     bandwidth = abs(log(board.bandwidth_bytes_per_s / other.bandwidth_bytes_per_s))
     apart = matrix + bandwidth

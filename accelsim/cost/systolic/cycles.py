@@ -146,6 +146,9 @@ def pipelined_cycles(
 
 
 def _cycles(product: Folding, dataflow: Dataflow, *, pipelined: bool) -> FloatArray:
+    """Folds of SCALE-Sim (Samajdar et al., ISPASS 2020), pipelined as in the TPU (Jouppi et al.,
+    ISCA 2017).
+    """
     fills = 1 if dataflow is Dataflow.OUTPUT_STATIONARY else 2
     once = fills * product.rows + product.columns - 2
     folds = product.row_folds * product.column_folds

@@ -333,6 +333,8 @@ def _scratchpads_j(
 ) -> FloatArray:
     """Energy of the scratchpads of inputs, weights and outputs, shape (3, d): read as
     `access_bits` says and written once per word loaded.
+
+    Action counts after Accelergy (Wu, Emer and Sze, ICCAD 2019).
     """
     bits = 8.0 * chip.dtype.bytes
     shape = Contraction(share.rounds, share.m, share.n, share.k)
@@ -355,6 +357,8 @@ def _energy_parts_j(
 
     A multiply-add reads two operand registers and reads and writes a partial sum. Operands and,
     unless they stay, partial sums move one element per cycle.
+
+    Action counts after Accelergy (Wu, Emer and Sze, ICCAD 2019).
     """
     known, node_nm, bits = chip.coefficients, chip.process_nm, 8.0 * chip.dtype.bytes
     per_mac_j = known.per_mac_j(chip.dtype, node_nm)

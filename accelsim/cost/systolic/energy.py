@@ -167,7 +167,10 @@ class EnergyCoefficients(FrozenModel):
     def _part_j(
         self, part: str, node_nm: float, capacity_bytes: float = 0.0, *, per_bit: bool = True
     ) -> float:
-        """Power law in the node through the lowest and highest known."""
+        """Power law in the node through the lowest and highest known.
+
+        Estimate: rests on the coefficients at the two nodes alone.
+        """
         if not 1 <= node_nm <= 500:
             raise InvalidValueError("process_nm", node_nm, "1 to 500 nm")
         entries = [e for e in self._of(part) if e.capacity_bytes == capacity_bytes]

@@ -150,7 +150,10 @@ def _refusals(graph: OperatorGraph, device: AsicProfile) -> tuple[tuple[BoolArra
 def _cycles(
     m: FloatArray, n: FloatArray, k: FloatArray, machine: AsicMachine, values: SystolicParameters
 ) -> FloatArray:
-    """Cycles of one product on one array."""
+    """Cycles of one product on one array.
+
+    SCALE-Sim (Samajdar et al., ISPASS 2020); row-stationary: Chen et al., JSSC 52(1), 2017.
+    """
     if machine.dataflow is Dataflow.ROW_STATIONARY:
         active = row_stationary_product_pes(m, machine.rows, machine.columns)
         return m * n * k / (active * values.row_stationary_efficiency_fraction)
@@ -244,6 +247,8 @@ def _array_costs(
 ) -> RowCosts:
     """Row costs of array work: the longer of cycles and traffic, plus first fill, last drain and
     the operator's start.
+
+    Roofline (Williams et al., CACM 52(4), 2009).
     """
     width = DTYPE_BYTES[rows.column("dtype")]
     across = np.minimum(shape.n, machine.columns)
@@ -307,6 +312,8 @@ def _product(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> Ro
 
     Elementwise operators fused behind it run on the vector unit as results leave the array: the
     slower of the two sets the pace.
+
+    Parts of a batch, each to the end: Alwani et al., MICRO 2016.
     """
     shape = contraction(rows)
     if machine.dataflow is Dataflow.ROW_STATIONARY and rows.kind is _K.CONV:
@@ -333,7 +340,10 @@ def _product(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> Ro
 def _row_stationary(
     rows: Rows, shape: Contraction, machine: AsicMachine, values: SystolicParameters
 ) -> RowCosts:
-    """Convolutions mapped one by one; the chip's measured rows hold its whole link."""
+    """Convolutions mapped one by one; the chip's measured rows hold its whole link.
+
+    Mapping after Chen et al. (Eyeriss, JSSC 52(1), 2017).
+    """
     link = machine.memory_bytes_per_s / values.memory_efficiency_fraction
     runs = row_stationary_runs(rows, machine, link)
     found = [(run.processing_s, run.latency_s, run.dram_bytes) for run in runs]

@@ -131,7 +131,7 @@ class _Chip:
 
 
 def _add_products(parts: _Parts, products: Products, chip: _Chip, machine: AsicMachine) -> None:
-    """Products on systolic arrays."""
+    """Products on systolic arrays. Action counts after Accelergy (Wu, Emer and Sze, ICCAD 2019)."""
     row = products.row
     codes = products.graph.dtype[row]
     bits: FloatArray = 8.0 * DTYPE_BYTES[codes]
@@ -152,6 +152,7 @@ def _add_products(parts: _Parts, products: Products, chip: _Chip, machine: AsicM
 def _scratchpad_j(
     products: Products, density: FloatArray, bits: FloatArray, chip: _Chip, machine: AsicMachine
 ) -> FloatArray:
+    """Action counts after Accelergy (Wu, Emer and Sze, ICCAD 2019)."""
     packed, together = products.shape, np.ones_like(density)
     if machine.dataflow is Dataflow.WEIGHT_STATIONARY:
         packed, together = pack_groups(packed, machine.rows, machine.columns)
@@ -167,7 +168,10 @@ def _scratchpad_j(
 def _add_row_stationary(
     parts: _Parts, graph: OperatorGraph, costs: RowCosts, machine: AsicMachine, index: IntArray
 ) -> None:
-    """Products on a row-stationary array; its scratchpads count with its multiply-adders."""
+    """Products on a row-stationary array; its scratchpads count with its multiply-adders.
+
+    Action counts after Accelergy (Wu, Emer and Sze, ICCAD 2019).
+    """
     chip = row_stationary_chip()
     is_conv = graph.kind[index] == OperatorKind.CONV
     other = index[~is_conv]

@@ -246,7 +246,10 @@ def _coded(zero_fraction: float, chip: RowStationaryChip) -> float:
 
 
 def _mappings(layer: ConvLayer, chip: RowStationaryChip, rows: int, columns: int) -> _Mappings:
-    """Words and cycles of all mappings that fit scratchpads and buffer."""
+    """Words and cycles of all mappings that fit scratchpads and buffer.
+
+    Mapping after Chen et al. (Eyeriss, JSSC 52(1), 2017).
+    """
     height = min(layer.kernel_height, rows)
     channels = layer.channels_in // layer.groups or 1
     filters = layer.channels_out // layer.groups or 1
@@ -302,6 +305,8 @@ def _axes(
 ) -> tuple[FloatArray, ...]:
     """Candidate strips (each number of strips once), filters per element, channel sets and images
     that share a load of filters (each number of loads once).
+
+    Mapping after Chen et al. (Eyeriss, JSSC 52(1), 2017).
     """
     tallest = min(layer.out_height, strips * columns)
     fewest = int(np.ceil(layer.out_height / tallest))
@@ -323,7 +328,10 @@ def _spread(
     filters: int,
     channel_sets: float,
 ) -> tuple[FloatArray, ...]:
-    """Mappings whose channel sets find room on the array, and the filter sets beside them."""
+    """Mappings whose channel sets find room on the array, and the filter sets beside them.
+
+    Mapping after Chen et al. (Eyeriss, JSSC 52(1), 2017).
+    """
     strip, p, r, n = grid
     narrow = strips * (columns // strip)
     sets = np.where(strip <= columns, narrow, strips // np.ceil(strip / columns))

@@ -182,5 +182,8 @@ def _orders(
 def _again(
     words: FloatArray, capacity: FloatArray, passes: FloatArray, strips: FloatArray | float
 ) -> FloatArray:
-    """Words fetched again for `passes` uses of each strip, of which `capacity` stays."""
+    """Words fetched again for `passes` uses of each strip, of which `capacity` stays.
+
+    Reuse after Yang et al. (Interstellar, ASPLOS 2020).
+    """
     return strips * (passes - 1) * np.maximum(words / strips - capacity, 0.0)
