@@ -128,10 +128,6 @@ def metrics_section(metrics: Mapping[str, Mapping[str, Any]]) -> Section:
     return Section("figures", "Figures", table, text)
 
 
-def _end_cell(name: str, value: float | None) -> str | Cell:
-    return "" if value is None else value_cell(name, value)
-
-
 def mapping_section(name: str, title: str, found: Mapping[str, Any], text: str = "") -> Section:
     """Names and values; those without a unit have that of the mapping's own name."""
     rows = [
