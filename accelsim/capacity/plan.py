@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import compress, product
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ from accelsim.catalog.workloads import workload
 from accelsim.economics.carbon import embodied_kgco2e
 from accelsim.economics.dates import is_mixed
 from accelsim.errors import InvalidValueError
+from accelsim.estimation.pareto import pareto_mask
 from accelsim.frozen import frozen
 from accelsim.plain import Document
 from accelsim.simulation.randomness import RandomStreams
@@ -496,15 +497,8 @@ def _pareto(fleets: Sequence[FleetAnswer]) -> list[FleetAnswer]:
     carbon counts as worst.
     """
     distinct = list({fleet.offers: fleet for fleet in fleets}.values())
-    points = [fleet.objectives for fleet in distinct]
-    kept = [
-        fleet
-        for fleet, point in zip(distinct, points, strict=True)
-        if not any(
-            other != point and all(o <= p for o, p in zip(other, point, strict=True))
-            for other in points
-        )
-    ]
+    is_kept = pareto_mask(np.array([fleet.objectives for fleet in distinct]))
+    kept = compress(distinct, is_kept)
     return sorted(kept, key=lambda fleet: fleet.cost_usd_per_month)
 
 
