@@ -19,7 +19,7 @@ import numpy as np
 
 from accelsim.scoreboard.data_folder import data_folder
 from accelsim.serving.loads.requests import RequestColumns, RequestLog
-from accelsim.serving.replicas.fleet import ArrivalQueue, Fleet
+from accelsim.serving.replicas.fleet import ArrivalQueue, ReplicaFleet
 from accelsim.serving.replicas.prefix_cache import PrefixCache
 from accelsim.serving.replicas.routers import router
 from accelsim.serving.schedulers.continuous import ContinuousBatching
@@ -44,7 +44,7 @@ def simulate(columns, steps, limits, *, replicas=1, cached=False, policy="round-
         for _ in range(replicas)
     ]
     choice = router(policy, log, np.random.default_rng(0))
-    fleet = Fleet(log, made, choice, ArrivalQueue(log))
+    fleet = ReplicaFleet(log, made, choice, ArrivalQueue(log))
     fleet.run()
     return time.thread_time() - started, log, fleet
 

@@ -15,7 +15,7 @@ import numpy as np
 
 import accelsim
 from accelsim.estimation.options import run_options
-from accelsim.training.candidates import Candidates
+from accelsim.training.candidates import CandidatePlans
 from accelsim.training.estimate import training_setup
 from accelsim.training.iteration import simulate_iteration
 from accelsim.training.plan import ParallelismPlan
@@ -54,7 +54,7 @@ def joined(found):
         for name in found[0].plans.columns
     }
     counts = np.concatenate([part.microbatch_count for part in found])
-    return Candidates(columns), np.concatenate([counts * (1 + i) for i in range(BATCHES)])
+    return CandidatePlans(columns), np.concatenate([counts * (1 + i) for i in range(BATCHES)])
 
 
 def trillion():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from accelsim.calibration.cpu_fit import (
-    KernelRows,
+    MeasuredKernels,
     compiled_call_s,
     cross_validate,
     fit_kernels,
@@ -71,7 +71,7 @@ class Calibration:
     name: str
     kernels: FittedKernels
     errors: FloatArray
-    rows: KernelRows
+    rows: MeasuredKernels
     run: CalibrationRun
 
 

@@ -87,7 +87,7 @@ class CheckCase:
 
 
 @frozen
-class Prediction:
+class FrozenPrediction:
     """What was said before measuring; the energy of one run is None where it is not predicted."""
 
     case: CheckCase
@@ -107,7 +107,7 @@ class CheckResult:
     calibration.
     """
 
-    prediction: Prediction
+    prediction: FrozenPrediction
     measured_s: float | None
     noise_fraction: float | None = None
     skipped: str | None = None
@@ -208,7 +208,7 @@ def predict(
     cases: Iterable[CheckCase],
     profile: CpuProfile,
     parameters: CpuParameters,
-) -> list[Prediction]:
+) -> list[FrozenPrediction]:
     """Predicted time and 90 % interval of each case.
 
     Args:
@@ -220,7 +220,7 @@ def predict(
     alike: dict[CheckCase, list[int]] = {}
     for place, case in enumerate(cases):  # neither threads nor heap change the graph
         alike.setdefault(replace(case, threads=1, heap="default"), []).append(place)
-    predictions: dict[int, Prediction] = {}
+    predictions: dict[int, FrozenPrediction] = {}
     for places in alike.values():
         graph = model_graph(cases[places[0]])
         predictions |= {
@@ -231,7 +231,7 @@ def predict(
 
 def _predict(
     case: CheckCase, graph: OperatorGraph, profile: CpuProfile, parameters: CpuParameters
-) -> Prediction:
+) -> FrozenPrediction:
     from accelsim.confidence.residual import run_log_sigma
     from accelsim.cost.cpu import cost_cpu
 
@@ -243,7 +243,7 @@ def _predict(
     total = table.total_time_s
     rows = run_log_sigma(graph.kind, table.time_s, table.log_sigma, table.shared_log_sigma)
     spread = math.exp(Z90 * math.hypot(rows, table.context_of(table.time_s)))
-    return Prediction(case, total, total / spread, total * spread, table.tier.value)
+    return FrozenPrediction(case, total, total / spread, total * spread, table.tier.value)
 
 
 def measure_model(
@@ -346,7 +346,7 @@ class MeasurementError(AccelsimError):
 # ------------------------------------------------------------------------------------------
 
 
-def freeze(predictions: Sequence[Prediction], origin: Values) -> Document:
+def freeze(predictions: Sequence[FrozenPrediction], origin: Values) -> Document:
     """Predictions as a document with a hash over its content.
 
     Args:
@@ -362,7 +362,7 @@ def _digest(body: Values) -> str:
     return sha256(json.dumps(body, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
-def read_frozen(document: Values, path: str) -> list[Prediction]:
+def read_frozen(document: Values, path: str) -> list[FrozenPrediction]:
     """Predictions of a frozen document.
 
     Raises:
@@ -375,11 +375,13 @@ def read_frozen(document: Values, path: str) -> list[Prediction]:
         )
     try:
         return [
-            Prediction(
+            FrozenPrediction(
                 CheckCase(
                     **{name: row[name] for name in CheckCase.__dataclass_fields__ if name in row}
                 ),
-                **{name: row[name] for name in Prediction.__dataclass_fields__ if name in row},
+                **{
+                    name: row[name] for name in FrozenPrediction.__dataclass_fields__ if name in row
+                },
             )
             for row in document["predictions"]
         ]

@@ -12,8 +12,8 @@ from typing import Any
 from accelsim.calibration.calibrate import cpu_profile
 from accelsim.calibration.check import (
     CheckResult,
+    FrozenPrediction,
     MeasurementError,
-    Prediction,
     check_list,
     freeze,
     measure_model,
@@ -100,7 +100,7 @@ def freeze_predictions(
     return frozen
 
 
-def _predicted(folder: Path, device: str, run: CalibrationRun) -> list[Prediction]:
+def _predicted(folder: Path, device: str, run: CalibrationRun) -> list[FrozenPrediction]:
     """The check list, predicted from the fitted files of a device."""
     if str(run.settings.get("device")).startswith("cuda"):
         from accelsim.calibration.gpu_check import predict_gpu_list
@@ -116,7 +116,7 @@ Measure = Callable[..., tuple[float, float, float | None, float | None]]
 
 
 def _measured(
-    prediction: Prediction, measure: Measure, budget_s: float, calibrated_s: float | None
+    prediction: FrozenPrediction, measure: Measure, budget_s: float, calibrated_s: float | None
 ) -> CheckResult:
     """A prediction beside its measurement, or why there is none."""
     try:

@@ -82,7 +82,7 @@ _MOST_FAULTS = 0.9
 
 
 @frozen(eq=False)
-class KernelRows:
+class MeasuredKernels:
     """Measured cases with what the fit needs of them; n rows.
 
     Attributes:
@@ -120,7 +120,7 @@ class KernelRows:
         return [(name, case.dtype, case.threads) for name, case in zip(names, cases, strict=True)]
 
 
-def kernel_rows(run: CalibrationRun, caches: tuple[float, float, float]) -> KernelRows:
+def kernel_rows(run: CalibrationRun, caches: tuple[float, float, float]) -> MeasuredKernels:
     """Rows of a run that the CPU model knows and that were measured without interference.
 
     Args:
@@ -151,7 +151,7 @@ def kernel_rows(run: CalibrationRun, caches: tuple[float, float, float]) -> Kern
     terms = kernel_terms(graph, context)
     terms[:, _FRESH] = _fresh_bytes(best, terms[:, _FRESH])
     names = _names(graph, cases)
-    return KernelRows(
+    return MeasuredKernels(
         cases,
         graph,
         times,
@@ -269,7 +269,7 @@ def _names(graph: OperatorGraph, cases: Sequence[Case]) -> TextArray:
 
 
 def fit_kernels(
-    rows: KernelRows, keep: BoolArray | None = None, errors: FloatArray | None = None
+    rows: MeasuredKernels, keep: BoolArray | None = None, errors: FloatArray | None = None
 ) -> FittedKernels:
     """Fit every kernel.
 
@@ -297,7 +297,7 @@ def fit_kernels(
     return FittedKernels(spread, *rows.caches)
 
 
-def _too_few(rows: KernelRows) -> BoolArray:
+def _too_few(rows: MeasuredKernels) -> BoolArray:
     """Rows of kernels that were measured in too few shapes to tell their terms, where another
     stands for them, (n,).
     """
@@ -326,12 +326,14 @@ def _grouped(keys: Sequence[Key]) -> dict[Key, IntArray]:
     return {key: np.array(places) for key, places in found.items()}
 
 
-def _one_thread(rows: KernelRows, fitted: FittedKernels) -> OneThread:
+def _one_thread(rows: MeasuredKernels, fitted: FittedKernels) -> OneThread:
     """Every row on one thread as predicted."""
     return fitted.one_thread(rows.names, rows.serial_names, rows.dtypes, rows.terms, rows.work)
 
 
-def _page_fault_s(rows: KernelRows, quantities: FloatArray, own: IntArray, fresh: int) -> float:
+def _page_fault_s(
+    rows: MeasuredKernels, quantities: FloatArray, own: IntArray, fresh: int
+) -> float:
     """Time of a fresh byte: what elementwise rows take beyond those of their kernel that have none,
     else what all rows together show; the class's where none does.
     """
@@ -363,7 +365,7 @@ def _without_faults(
     return times_s - faults_s, left
 
 
-def _fit_one_thread(rows: KernelRows, own: IntArray) -> dict[Key, KernelFit]:
+def _fit_one_thread(rows: MeasuredKernels, own: IntArray) -> dict[Key, KernelFit]:
     """Fits of one thread, family by family."""
     page_s = _page_fault_s(rows, rows.terms, own, _FRESH)
     times, terms = _without_faults(rows.times_s, rows.terms, _FRESH, page_s)
@@ -383,7 +385,7 @@ def _fit_one_thread(rows: KernelRows, own: IntArray) -> dict[Key, KernelFit]:
 
 
 def _fit_threads(
-    rows: KernelRows, own: IntArray, threads: int, fitted: FittedKernels
+    rows: MeasuredKernels, own: IntArray, threads: int, fitted: FittedKernels
 ) -> dict[Key, KernelFit]:
     """Fits of several threads, family by family.
 
@@ -427,13 +429,13 @@ def _fit_threads(
     return fits
 
 
-def _by_family(rows: KernelRows, own: IntArray) -> Iterator[tuple[str, IntArray]]:
+def _by_family(rows: MeasuredKernels, own: IntArray) -> Iterator[tuple[str, IntArray]]:
     """Rows of each family."""
     for family in np.unique(rows.families[own]).tolist():
         yield family, own[rows.families[own] == family]
 
 
-def _by_kernel(rows: KernelRows, own: IntArray) -> Iterator[tuple[Key, IntArray]]:
+def _by_kernel(rows: MeasuredKernels, own: IntArray) -> Iterator[tuple[Key, IntArray]]:
     """Rows of each kernel and format on one count of threads."""
     for key, index in _grouped(rows.keys(own)).items():
         yield key, own[index]
@@ -533,7 +535,7 @@ def _fit_parallel(
     return min(found, key=lambda entry: entry[0])[1]
 
 
-def cross_validate(rows: KernelRows) -> FloatArray:
+def cross_validate(rows: MeasuredKernels) -> FloatArray:
     """ln(measured / predicted) of every row by a fit that has not seen its shape, shape (n,); NaN
     where its kernel had no other rows.
     """

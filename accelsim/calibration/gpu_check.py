@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from accelsim.calibration.check import CheckCase, Prediction, model_graph
+from accelsim.calibration.check import CheckCase, FrozenPrediction, model_graph
 from accelsim.calibration.gpu_fit import gpu_profile
 from accelsim.calibration.run_file import CalibrationRun
 from accelsim.catalog import device_names
@@ -53,7 +53,9 @@ def gpu_check_list(dtypes: Sequence[str]) -> list[CheckCase]:
     return cases
 
 
-def predict_gpu(case: CheckCase, profile: GpuProfile, parameters: GpuParameters) -> Prediction:
+def predict_gpu(
+    case: CheckCase, profile: GpuProfile, parameters: GpuParameters
+) -> FrozenPrediction:
     """Time and energy per iteration of a case, back to back, with a 90 % interval of the time.
 
     Args:
@@ -79,7 +81,7 @@ def predict_gpu(case: CheckCase, profile: GpuProfile, parameters: GpuParameters)
     )
     spread = math.exp(Z90 * _log_sigma(table.time_s, table.log_sigma, graph.kind, execution))
     time_s = result.steady_state_s
-    return Prediction(
+    return FrozenPrediction(
         case, time_s, time_s / spread, time_s * spread, table.tier.value, result.energy_j
     )
 
@@ -99,7 +101,7 @@ def _log_sigma(times_s: Any, log_sigma: Any, kinds: Any, execution: Execution) -
     return math.hypot(math.sqrt(variance), _CONTEXT_LOG_SIGMA[execution])
 
 
-def predict_gpu_list(overlay: FittedParameters, run: CalibrationRun) -> list[Prediction]:
+def predict_gpu_list(overlay: FittedParameters, run: CalibrationRun) -> list[FrozenPrediction]:
     """The whole check list, predicted from an overlay that was fitted to a run."""
     known = overlay.device if overlay.device in device_names() else ""
     profile = gpu_profile(run.environment, known)

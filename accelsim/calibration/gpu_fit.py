@@ -22,7 +22,7 @@ import numpy as np
 from accelsim import catalog
 from accelsim.calibration.calibrate import refuse_noise
 from accelsim.calibration.environment import machine_name
-from accelsim.calibration.fit.cells import Cell, TimedKernels, unchained
+from accelsim.calibration.fit.cells import OperatorRows, TimedKernels, unchained
 from accelsim.calibration.fit.dispatch import FIT
 from accelsim.calibration.fit.gpu import log_residual
 from accelsim.calibration.fit.parameter_fit import fit_parameters
@@ -159,7 +159,7 @@ def _kernel_rows(run: CalibrationRun, *, despite_noise: bool) -> list[Measuremen
 def _held_out(
     groups: Sequence[Sequence[Measurement]],
     out: Sequence[BoolArray],
-    unseen: Sequence[Cell],
+    unseen: Sequence[OperatorRows],
     parameters: GpuParameters,
 ) -> HeldOut:
     """The rows left out; their cells stand in the order of the groups."""
@@ -194,11 +194,13 @@ def _group(row: Measurement) -> tuple[str, str, str]:
     return row.case.family, row.case.operator, row.case.dtype
 
 
-def _cell(rows: Sequence[Measurement], profile: GpuProfile, source: str) -> Cell:
+def _cell(rows: Sequence[Measurement], profile: GpuProfile, source: str) -> OperatorRows:
     graph = unchained(measured_graph(rows), slice(None))
     measured: FloatArray = np.array([row.time_s for row in rows], dtype=np.float64)
     execution = Execution(rows[0].case.execution)
-    return Cell(rows[0].case.family, source, TimedKernels(graph, profile, execution), measured)
+    return OperatorRows(
+        rows[0].case.family, source, TimedKernels(graph, profile, execution), measured
+    )
 
 
 def _is_left_out(rows: Sequence[Measurement]) -> BoolArray:
@@ -251,7 +253,7 @@ def _copies(run: CalibrationRun, profile: GpuProfile) -> dict[str, float]:
     return {"host.copy_latency_s": latency, "host.link_efficiency": min(efficiency, 1.0)}
 
 
-def _errors(unseen: Sequence[Cell], parameters: GpuParameters) -> list[Document]:
+def _errors(unseen: Sequence[OperatorRows], parameters: GpuParameters) -> list[Document]:
     groups: dict[tuple[str, str], list[FloatArray]] = {}
     for cell in unseen:
         errors = np.abs(np.expm1(-log_residual(cell, parameters)))

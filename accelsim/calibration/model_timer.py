@@ -22,7 +22,7 @@ import torch
 from accelsim.calibration.check_models import CHECK_MODELS, in_format
 from accelsim.calibration.energy import energy_per_call_j, find_meter
 from accelsim.calibration.measurement.cuda import captured, tf32_products
-from accelsim.calibration.measurement.operators import Pool, build_calls, torch_dtype
+from accelsim.calibration.measurement.operators import OperandPool, build_calls, torch_dtype
 from accelsim.calibration.measurement.session import REFERENCE
 from accelsim.calibration.measurement.timing import CpuTimer, CudaTimer, Timer, Timing
 from accelsim.plain import Values
@@ -110,7 +110,7 @@ def reference_s() -> float:
     """Time of the operator that a calibration times throughout: how fast the machine is now."""
     torch.set_num_threads(1)
     with torch.no_grad():
-        calls = build_calls(REFERENCE, Pool("cpu"))
+        calls = build_calls(REFERENCE, OperandPool("cpu"))
         return statistics.median(CpuTimer(1).measure(calls, 0.03).time_s for _ in range(3))
 
 

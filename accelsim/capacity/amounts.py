@@ -11,7 +11,7 @@ import numpy as np
 
 from accelsim.capacity.candidates import Candidate, ServiceAnswer
 from accelsim.capacity.fleet import Amount
-from accelsim.capacity.jobs import Way
+from accelsim.capacity.jobs import JobWay
 from accelsim.capacity.scenario import Scenario
 from accelsim.economics.result import HOURS_PER_YEAR
 from accelsim.frozen import frozen
@@ -47,7 +47,7 @@ class Uses:
     answers: Mapping[tuple[int, str], ServiceAnswer]
 
     def amounts(
-        self, rate: FloatArray, open_ways: Sequence[Way], demand: FloatArray
+        self, rate: FloatArray, open_ways: Sequence[JobWay], demand: FloatArray
     ) -> dict[str, Amount]:
         """What instances and load use: cost and carbon a month, mean power, instances."""
         limits, offers = self.scenario.constraints, self.offers
@@ -91,7 +91,7 @@ class Uses:
         tie = _TIE * least / max(price.max(), _TIE) if math.isfinite(least) else _TIE
         return Amount(price * tie, seconds, per_way=usd * tie)
 
-    def _energy_j(self, way: Way) -> float:
+    def _energy_j(self, way: JobWay) -> float:
         """Energy of one run with the site's overhead; 0 where unknown, which is told apart where it
         is read.
         """

@@ -12,7 +12,7 @@ import numpy as np
 
 from accelsim import catalog
 from accelsim.capacity.batch_queue import BatchTimes, largest_rate_per_s, latencies_s
-from accelsim.capacity.scenario import BatchJob, Candidates, Owned, Service
+from accelsim.capacity.scenario import BatchJob, CandidateHardware, Owned, Service
 from accelsim.confidence.quantiles import Z90
 from accelsim.cost.idle import idle_power_w
 from accelsim.economics.carbon import grid_kgco2e_per_kwh, pue_ratio
@@ -173,7 +173,7 @@ class DeviceAnswer:
 
 
 def candidates(
-    asked: Candidates, basis: Any, residency: Sequence[str] = (), keeps_kinds: bool = False
+    asked: CandidateHardware, basis: Any, residency: Sequence[str] = (), keeps_kinds: bool = False
 ) -> tuple[list[Candidate], list[str]]:
     """Offers that match, and what is left out with its reason.
 
@@ -285,7 +285,7 @@ def _device_names(words: Iterable[str], book: PriceBook) -> Iterator[str]:
     yield from names
 
 
-def _quotes(asked: Candidates, offers: Iterable[Offer]) -> Iterator[Quote]:
+def _quotes(asked: CandidateHardware, offers: Iterable[Offer]) -> Iterator[Quote]:
     for offer in offers:
         is_wanted = any(fnmatchcase(offer.provider, p.lower()) for p in asked.providers)
         if is_wanted and any(fnmatchcase(offer.region, p.lower()) for p in asked.regions):

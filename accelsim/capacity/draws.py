@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from accelsim.capacity.candidates import Candidate, ServiceAnswer
-from accelsim.capacity.fleet import Fleet
-from accelsim.capacity.jobs import Way
+from accelsim.capacity.fleet import InstanceFleet
+from accelsim.capacity.jobs import JobWay
 from accelsim.capacity.scenario import Scenario
 from accelsim.frozen import frozen
 from accelsim.simulation.randomness import RandomStreams
@@ -34,7 +34,7 @@ class Draws:
     answers: Mapping[tuple[int, str], ServiceAnswer]
     planned: Mapping[tuple[int, str], float]
 
-    def slo_probability(self, fleet: Fleet) -> float:
+    def slo_probability(self, fleet: InstanceFleet) -> float:
         """Share of the draws in which each service keeps its limit: the error of each device's
         model is one factor on all its times, arrivals are split at random over the replicas whose
         instances are up.
@@ -42,14 +42,14 @@ class Draws:
         count = self.scenario.draws
         return sum(self._holds(fleet, draw) for draw in range(count)) / count
 
-    def deadline_probability(self, taken: Sequence[Way]) -> float | None:
+    def deadline_probability(self, taken: Sequence[JobWay]) -> float | None:
         """Share of the draws in which each job keeps its deadline; None where there are none."""
         if not taken:
             return None
         count = self.scenario.draws
         return sum(self._in_time(taken, draw) for draw in range(count)) / count
 
-    def _in_time(self, taken: Sequence[Way], draw: int) -> bool:
+    def _in_time(self, taken: Sequence[JobWay], draw: int) -> bool:
         streams, jobs = RandomStreams(self.scenario.seed), self.scenario.jobs
         return all(
             way.drawn_s(
@@ -64,7 +64,7 @@ class Draws:
         streams = RandomStreams(self.scenario.seed)
         return float(streams.stream(f"model error {device}", draw).standard_normal())
 
-    def _holds(self, fleet: Fleet, draw: int) -> bool:
+    def _holds(self, fleet: InstanceFleet, draw: int) -> bool:
         for place, service in enumerate(self.scenario.services):
             load = self._load_of_those_up(fleet, place, draw)
             if load is None:
@@ -78,7 +78,7 @@ class Draws:
                 return False
         return True
 
-    def _load_of_those_up(self, fleet: Fleet, place: int, draw: int) -> FloatArray | None:
+    def _load_of_those_up(self, fleet: InstanceFleet, place: int, draw: int) -> FloatArray | None:
         """Load of each offer, that of instances that are down on the others; None where all are."""
         load: FloatArray = np.where(fleet.count[place] > 0, fleet.load_per_s[place], 0.0)
         if all(self._up_fraction(c) == 1 for c in np.flatnonzero(fleet.count[place]).tolist()):
@@ -90,14 +90,14 @@ class Draws:
     def _up_fraction(self, column: int) -> float:
         return self.scenario.reliability.up_fraction(self.offers[column].quote.kind)
 
-    def _up(self, fleet: Fleet, pair: tuple[int, int], draw: int) -> int:
+    def _up(self, fleet: InstanceFleet, pair: tuple[int, int], draw: int) -> int:
         """Instances of an offer that are up."""
         count, share = int(fleet.count[pair]), self._up_fraction(pair[1])
         streams = RandomStreams(self.scenario.seed)
         return int(streams.stream("failures", draw, *pair).binomial(count, share))
 
     def _late_share(
-        self, fleet: Fleet, pair: tuple[int, int], rate_per_s: float, draw: int
+        self, fleet: InstanceFleet, pair: tuple[int, int], rate_per_s: float, draw: int
     ) -> float:
         """Share of the answers of one replica that come late, at the load of all of its kind."""
         place, column = pair

@@ -104,7 +104,7 @@ class FleetProblem:
 
 
 @frozen
-class Fleet:
+class InstanceFleet:
     """Instances and the load each kind carries.
 
     Attributes:
@@ -280,7 +280,7 @@ class FleetModel:
         )
         return np.maximum(-done.ineqlin.marginals[-limits:], 0.0) if done.success else None
 
-    def fleet(self, found: FloatArray) -> Fleet:
+    def fleet(self, found: FloatArray) -> InstanceFleet:
         """Whole instances of a solution, their load spread evenly."""
         whole = np.round(found[: self.size])
         shape = self.problem.rate_per_s.shape
@@ -289,7 +289,7 @@ class FleetModel:
         load[self.service, self.offer] = self._even_load(whole, found) * self.demand
         taken = np.flatnonzero(found[3 * self.size :] > 0.5)
         ways = taken[np.argsort(self.problem.job[taken])]
-        return Fleet(count, load, ways, self.gap_fraction)
+        return InstanceFleet(count, load, ways, self.gap_fraction)
 
     def _even_load(self, whole: FloatArray, found: FloatArray) -> FloatArray:
         """Load in proportion to what the instances carry; the solution's own where that would

@@ -28,7 +28,7 @@ from accelsim.training.length import RunLength
 
 
 @frozen
-class Way:
+class JobWay:
     """A job on so many instances of an offer.
 
     Attributes:
@@ -57,7 +57,7 @@ class Way:
         failures = 0.0 if self.mtbf_s is None else self.work_s / self.mtbf_s
         return self.work_s + failures * self.lost_s
 
-    def at(self, size: float) -> Way:
+    def at(self, size: float) -> JobWay:
         """The same with `size` times the work."""
         energy = None if self.energy_j is None else self.energy_j * size
         return replace(self, work_s=self.work_s * size, energy_j=energy)
@@ -88,17 +88,17 @@ class Way:
         return self.count * billed_usd(hourly, self.time_s, minimum_s=least_s)
 
 
-def ways(scenario: Scenario, offers: Sequence[Candidate]) -> tuple[list[Way], list[str]]:
+def ways(scenario: Scenario, offers: Sequence[Candidate]) -> tuple[list[JobWay], list[str]]:
     """Ways of all jobs, and what was left out for which reason.
 
     Args:
         scenario: The question.
         offers: What may be rented.
     """
-    found: list[Way] = []
+    found: list[JobWay] = []
     left_out: dict[str, None] = {}
     for place, job in enumerate(scenario.jobs):
-        known: dict[tuple[str, int, float | None], Way | str] = {}
+        known: dict[tuple[str, int, float | None], JobWay | str] = {}
         for column, offer, count in _choices(scenario, offers):
             mtbf = scenario.reliability.mtbf_s(offer.quote.kind)
             whole = None if mtbf is None else mtbf / count
@@ -123,7 +123,7 @@ def _choices(
 
 def _way(
     job: TrainingJob | BatchJob, key: tuple[str, int, float | None], reliability: Reliability
-) -> Way | str:
+) -> JobWay | str:
     """A job on devices; why it cannot be done there."""
     try:
         if isinstance(job, BatchJob):
@@ -135,7 +135,7 @@ def _way(
 
 def _batch_way(
     job: BatchJob, device: str, count: int, mtbf_s: float | None, restart_s: float
-) -> Way | str:
+) -> JobWay | str:
     found = device_answer(job, device)
     if isinstance(found, str):
         return found
@@ -144,12 +144,12 @@ def _batch_way(
     energy = None
     if found.has_energy and found.idle_w is not None:
         energy = job.samples * found.dynamic_j_at(rate) + found.idle_w * count * work
-    return Way(0, 0, 1, work, found.log_sigma, energy, mtbf_s, restart_s)
+    return JobWay(0, 0, 1, work, found.log_sigma, energy, mtbf_s, restart_s)
 
 
 def _training_way(
     job: TrainingJob, device: str, count: int, mtbf_s: float | None, restart_s: float
-) -> Way:
+) -> JobWay:
     length = RunLength(
         samples=job.samples,
         tokens=job.tokens,
@@ -172,4 +172,4 @@ def _training_way(
     lost_s = (time_s - work_s) / failures if failures else 0.0
     sigma = math.log(high_s / time_s) / Z90
     mtbf = work_s / failures if failures else None
-    return Way(0, 0, 1, work_s, sigma, result.total_energy_j, mtbf, lost_s)
+    return JobWay(0, 0, 1, work_s, sigma, result.total_energy_j, mtbf, lost_s)

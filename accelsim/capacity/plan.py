@@ -38,8 +38,8 @@ from accelsim.capacity.answer import (
 )
 from accelsim.capacity.candidates import Candidate, ServiceAnswer, candidates
 from accelsim.capacity.draws import Draws
-from accelsim.capacity.fleet import Fleet, FleetProblem
-from accelsim.capacity.jobs import Way, ways
+from accelsim.capacity.fleet import FleetProblem, InstanceFleet
+from accelsim.capacity.jobs import JobWay, ways
 from accelsim.capacity.scenario import Scenario, load_scenario
 from accelsim.capacity.search import irreducible_conflict, solve
 from accelsim.capacity.token_service import service_answer
@@ -120,7 +120,7 @@ class _Planner:
     left_out: list[str] = field(init=False)
     answers: dict[tuple[int, str], ServiceAnswer] = field(default_factory=dict)
     refined: dict[tuple[int, str, float], float] = field(default_factory=dict)
-    ways: list[Way] = field(init=False)
+    ways: list[JobWay] = field(init=False)
     gap_fraction: float = 0.0
 
     def __post_init__(self) -> None:
@@ -261,7 +261,7 @@ class _Planner:
     def _uses(self) -> Uses:
         return Uses(self.scenario, self.offers, self.answers)
 
-    def _open_ways(self, asked: _Question) -> list[Way]:
+    def _open_ways(self, asked: _Question) -> list[JobWay]:
         """Ways that keep their deadline."""
         jobs = self.scenario.jobs
         return [
@@ -271,7 +271,7 @@ class _Planner:
             and way.time_at_s(asked.probability, asked.error) <= jobs[way.job].deadline_s
         ]
 
-    def _best(self, asked: _Question) -> tuple[Fleet | None, FleetProblem]:
+    def _best(self, asked: _Question) -> tuple[InstanceFleet | None, FleetProblem]:
         """The best fleet of simulated devices alone."""
         while True:
             problem = self._problem(asked)
@@ -362,7 +362,7 @@ class _Planner:
             costs.append(sum(o.cost_usd_per_month for o in offers) if offers else None)
         return costs
 
-    def _counts(self, fleet: Fleet, open_ways: Sequence[Way]) -> list[OfferCount]:
+    def _counts(self, fleet: InstanceFleet, open_ways: Sequence[JobWay]) -> list[OfferCount]:
         counts = fleet.count.sum(axis=0)
         found: dict[int, tuple[int, float]] = {}
         for column in np.flatnonzero(counts).tolist():
@@ -378,7 +378,9 @@ class _Planner:
             for c, (count, usd) in sorted(found.items())
         ]
 
-    def _fleet_answer(self, fleet: Fleet, problem: FleetProblem, asked: _Question) -> FleetAnswer:
+    def _fleet_answer(
+        self, fleet: InstanceFleet, problem: FleetProblem, asked: _Question
+    ) -> FleetAnswer:
         open_ways = self._open_ways(asked)
         taken = [open_ways[place] for place in fleet.ways]
         amounts = self._uses.amounts(problem.rate_per_s, open_ways, problem.demand_per_s)
@@ -406,7 +408,7 @@ class _Planner:
             embodied_kgco2e_per_month=self._embodied(fleet, taken),
         )
 
-    def _embodied(self, fleet: Fleet, taken: Sequence[Way]) -> tuple[float, float]:
+    def _embodied(self, fleet: InstanceFleet, taken: Sequence[JobWay]) -> tuple[float, float]:
         """Carbon of making instances, those of services held all month, those of jobs as long as
         they run.
         """
@@ -421,13 +423,13 @@ class _Planner:
         ]
         return sum(low for low, _ in shares), sum(high for _, high in shares)
 
-    def _spare(self, taken: Sequence[Way], asked: _Question) -> list[float]:
+    def _spare(self, taken: Sequence[JobWay], asked: _Question) -> list[float]:
         """Work that each job could have more, within its deadline."""
         jobs = self.scenario.jobs
         times = [way.time_at_s(asked.probability, asked.error) for way in taken]
         return [jobs[w.job].deadline_s / t - 1 for w, t in zip(taken, times, strict=True)]
 
-    def _job_placement(self, taken: Sequence[Way]) -> tuple[Document, ...]:
+    def _job_placement(self, taken: Sequence[JobWay]) -> tuple[Document, ...]:
         return tuple(
             {
                 "job": self.scenario.jobs[way.job].name,
@@ -441,7 +443,7 @@ class _Planner:
             for way in taken
         )
 
-    def _placement(self, fleet: Fleet) -> tuple[Document, ...]:
+    def _placement(self, fleet: InstanceFleet) -> tuple[Document, ...]:
         return tuple(
             {
                 "service": self.scenario.services[place].name,

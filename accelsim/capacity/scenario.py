@@ -321,7 +321,7 @@ class Owned(_Model):
         )
 
 
-class Candidates(_Model):
+class CandidateHardware(_Model):
     """What may be rented, or is one's own.
 
     Attributes:
@@ -452,7 +452,7 @@ class Scenario(_Model):
     training_jobs: tuple[TrainingJob, ...] = Field(default=(), max_length=100)
     batch_jobs: tuple[BatchJob, ...] = Field(default=(), max_length=100)
     reliability: Reliability = Reliability()
-    candidates: Candidates = Candidates()
+    candidates: CandidateHardware = CandidateHardware()
     constraints: Constraints = Constraints()
     draws: int = Field(default=200, ge=1, le=100_000)
     seed: int = Field(default=0, ge=0)

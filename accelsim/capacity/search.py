@@ -21,9 +21,9 @@ from accelsim.capacity.fleet import (
     GAP,
     TOLERANCE,
     Amount,
-    Fleet,
     FleetModel,
     FleetProblem,
+    InstanceFleet,
 )
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray, IntArray
@@ -38,7 +38,7 @@ _ROUNDS = 12
 _PENALTY = 100.0
 
 
-def solve(problem: FleetProblem, without: Collection[str] = ()) -> Fleet | None:
+def solve(problem: FleetProblem, without: Collection[str] = ()) -> InstanceFleet | None:
     """The best fleet, its load spread as evenly as the limits allow; None where there is none.
 
     Args:
@@ -66,7 +66,7 @@ def solve(problem: FleetProblem, without: Collection[str] = ()) -> Fleet | None:
     return whole if chosen is None or whole is None else _better(chosen, whole, problem.objective)
 
 
-def _better(one: Fleet, two: Fleet, objective: Amount) -> Fleet:
+def _better(one: InstanceFleet, two: InstanceFleet, objective: Amount) -> InstanceFleet:
     best = min((one, two), key=lambda fleet: fleet.uses(objective))
     return replace(best, gap_fraction=min(one.gap_fraction, two.gap_fraction))
 
@@ -94,13 +94,13 @@ class _Apart:
         """Services and jobs."""
         return len(self.problem.demand_per_s) + self.problem.job_count
 
-    def best(self, price: FloatArray) -> list[Fleet] | None:
+    def best(self, price: FloatArray) -> list[InstanceFleet] | None:
         """The best of each part, limits priced; None where one has none."""
         found = [self.part(place, price) for place in range(self.parts)]
         fleets = [fleet for fleet in found if fleet is not None]
         return None if len(fleets) < len(found) else fleets
 
-    def part(self, place: int, price: FloatArray) -> Fleet | None:
+    def part(self, place: int, price: FloatArray) -> InstanceFleet | None:
         """The best of one service, or the best way of one job."""
         objective = _sum([self.problem.objective, *self.limits], np.append(1.0, price))
         services = len(self.problem.demand_per_s)
@@ -108,29 +108,29 @@ class _Apart:
             ways = np.flatnonzero(self.problem.job == place - services)
             way = ways[objective.per_way[ways].argmin()]
             empty = np.zeros((0, self.problem.rate_per_s.shape[1]))
-            return Fleet(empty, empty, np.array([way], dtype=np.int64))
+            return InstanceFleet(empty, empty, np.array([way], dtype=np.int64))
         asked = replace(self.problem, objective=objective)
         model = FleetModel.of(asked.service(place, self.without), ())
         found = model.best(self.gap)
         return None if found is None else model.fleet(found)
 
-    def together(self, fleets: Sequence[Fleet]) -> Fleet:
+    def together(self, fleets: Sequence[InstanceFleet]) -> InstanceFleet:
         """Fleets of all parts, in order, as one."""
-        return Fleet(
+        return InstanceFleet(
             np.concatenate([fleet.count for fleet in fleets]),
             np.concatenate([fleet.load_per_s for fleet in fleets]),
             np.concatenate([fleet.ways for fleet in fleets]),
             max((fleet.gap_fraction for fleet in fleets), default=0.0),
         )
 
-    def uses(self, place: int, fleet: Fleet) -> FloatArray:
+    def uses(self, place: int, fleet: InstanceFleet) -> FloatArray:
         """Objective and limited amounts of one part, shape (1 + limits,)."""
         amounts = [self.problem.objective, *self.limits]
         if place < len(self.problem.demand_per_s):
             amounts = [amount.of_service(place) for amount in amounts]
         return np.array([fleet.uses(amount) for amount in amounts])
 
-    def keeps(self, fleet: Fleet) -> bool:
+    def keeps(self, fleet: InstanceFleet) -> bool:
         """Whether a fleet keeps all limits."""
         uses = np.array([fleet.uses(amount) for amount in self.limits])
         return bool((uses <= self.most * (1 + TOLERANCE) + TOLERANCE).all())
@@ -170,9 +170,9 @@ class _Columns:
         first: The best fleets without limits.
     """
 
-    def __init__(self, apart: _Apart, first: Sequence[Fleet]) -> None:
+    def __init__(self, apart: _Apart, first: Sequence[InstanceFleet]) -> None:
         self.apart = apart
-        self.fleets: list[Fleet] = []
+        self.fleets: list[InstanceFleet] = []
         self.part: list[int] = []
         self.uses: list[FloatArray] = []
         self.scale = np.maximum(apart.most, TOLERANCE)
@@ -180,7 +180,7 @@ class _Columns:
             self._note(place, fleet)
         self.objective = max(sum(float(uses[0]) for uses in self.uses), TOLERANCE)
 
-    def solve(self) -> tuple[bool, Fleet | None]:
+    def solve(self) -> tuple[bool, InstanceFleet | None]:
         """Whether the answer is shown to be within the gap asked for, and the answer."""
         model = FleetModel.of(self.apart.problem, self.apart.without)
         price = model.prices(len(self.scale))
@@ -215,7 +215,7 @@ class _Columns:
             least += float(uses[0] + price @ uses[1:]) * (1 - self.apart.gap)
         return least
 
-    def _note(self, place: int, fleet: Fleet) -> FloatArray:
+    def _note(self, place: int, fleet: InstanceFleet) -> FloatArray:
         """A fleet of a part; what it uses."""
         uses = self.apart.uses(place, fleet)
         self.fleets.append(fleet)
@@ -240,7 +240,7 @@ class _Columns:
     def _of_part(self) -> Any:
         return (np.arange(self.apart.parts)[:, None] == np.array(self.part)).astype(float)
 
-    def _chosen(self) -> Fleet | None:
+    def _chosen(self) -> InstanceFleet | None:
         """One fleet of each part, limits kept; None where no choice keeps them."""
         from scipy.optimize import Bounds, LinearConstraint, milp
 

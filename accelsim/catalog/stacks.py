@@ -52,7 +52,7 @@ class StackPath(FrozenModel, strict=False):
     source: _Source
 
 
-class Layout(FrozenModel, strict=False):
+class FeatureMapLayout(FrozenModel, strict=False):
     """Order of a feature map's dimensions in memory.
 
     Attributes:
@@ -180,7 +180,7 @@ class Stack(FrozenModel, strict=False):
     modes: tuple[Mode, ...] = ("inference",)
     generation_only: bool = False
     paths: Mapping[str, StackPath] = Field(min_length=1)
-    layouts: Mapping[str, Layout] = {}
+    layouts: Mapping[str, FeatureMapLayout] = {}
     llama_cpp_files: bool = False
     precisions: tuple[str, ...] = ()
     own_kernels: OwnKernels | None = None

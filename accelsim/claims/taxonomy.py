@@ -15,7 +15,7 @@ DISTRIBUTED = "distributed memory"
 
 
 @frozen
-class Way:
+class ParallelWay:
     """A leaf of the tree.
 
     Attributes:
@@ -31,14 +31,14 @@ class Way:
     scenario: Mapping[str, Any]
 
 
-def _alone(name: str, what: str, device: str) -> Way:
+def _alone(name: str, what: str, device: str) -> ParallelWay:
     scenario = {"figure": "latency_s", "model": "resnet-50", "device": device}
-    return Way(SHARED, name, what, scenario)
+    return ParallelWay(SHARED, name, what, scenario)
 
 
-def _parted(name: str, what: str, plan: str) -> Way:
+def _parted(name: str, what: str, plan: str) -> ParallelWay:
     run = {"model": "gpt2-medium", "cluster": "dgx-2", "gpus": 4, "global_batch": 64}
-    return Way(DISTRIBUTED, name, what, {"figure": "iteration_s", **run, "plan": plan})
+    return ParallelWay(DISTRIBUTED, name, what, {"figure": "iteration_s", **run, "plan": plan})
 
 
 #: Leaves of the tree, branch by branch.

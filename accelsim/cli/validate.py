@@ -133,12 +133,12 @@ def _scored(
     finished: FinishedSuites | None,
 ) -> Scoreboard:
     """Run the suites beside a progress bar, and say what came from an earlier run."""
-    from accelsim.scoreboard import Step
+    from accelsim.scoreboard import ScoringStep
     from accelsim.scoreboard import validate as score
 
     with progress_bar("validating", unit="rows", quiet=output.quiet) as report:
 
-        def show(step: Step) -> None:
+        def show(step: ScoringStep) -> None:
             title = f"{step.suite} ({step.place}/{step.suite_count})"
             report(step.rows_done, step.rows_total, step.doing, title)
 

@@ -19,7 +19,7 @@ from accelsim.cost.power import (
     dram_energy_per_byte_j,
     sram_energy_per_byte_j,
 )
-from accelsim.cost.table import CostTable, RowCosts, Tier, bound_of
+from accelsim.cost.table import CostTable, ParameterTier, RowCosts, bound_of
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -72,7 +72,7 @@ def assemble_table(
     rates: EnergyRates,
     *,
     active_fraction: float = 0.0,
-    tier: Tier = Tier.SPEC,
+    tier: ParameterTier = ParameterTier.SPEC,
     energy_parts_j: Mapping[str, FloatArray] | None = None,
     energy_note: str = "",
 ) -> CostTable:

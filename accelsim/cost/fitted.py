@@ -19,7 +19,7 @@ from accelsim.confidence.residual import FamilyResidual
 from accelsim.cost.class_parameters import entry_problems
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.surface_file import SurfaceFile
-from accelsim.cost.table import Tier
+from accelsim.cost.table import ParameterTier
 from accelsim.errors import ProfileError
 from accelsim.files.datafile import FileStamp, data_root, file_stamp, read_mapping
 from accelsim.files.plainfile import user_folder
@@ -58,7 +58,7 @@ class FittedParameters:
     note: str = ""
     surfaces: Mapping[str, Surface] = field(default_factory=dict)
     pinned: Mapping[str, float] = field(default_factory=dict)
-    tier: Tier = Tier.FITTED
+    tier: ParameterTier = ParameterTier.FITTED
 
 
 def calibration_folders() -> tuple[Path, ...]:
@@ -106,9 +106,11 @@ def read_fitted(path: Path) -> FittedParameters:
     problems += entry_problems(entries)
     families = _entries("families", data, FamilyResidual.from_mapping, problems)
     surfaces = _surfaces(path, data, problems)
-    tier = data.get("tier", Tier.FITTED)
-    if tier not in (Tier.FITTED, Tier.MEASURED):
-        problems.append(f"tier: expected {Tier.FITTED} or {Tier.MEASURED}, not {tier!r:.60}")
+    tier = data.get("tier", ParameterTier.FITTED)
+    if tier not in (ParameterTier.FITTED, ParameterTier.MEASURED):
+        problems.append(
+            f"tier: expected {ParameterTier.FITTED} or {ParameterTier.MEASURED}, not {tier!r:.60}"
+        )
     pinned = _entries("pinned", data, float, problems)
     if problems:
         raise ProfileError(str(path), problems)
@@ -121,7 +123,7 @@ def read_fitted(path: Path) -> FittedParameters:
         note=str(data.get("note") or ""),
         surfaces=surfaces,
         pinned=pinned,
-        tier=Tier(tier),
+        tier=ParameterTier(tier),
     )
 
 

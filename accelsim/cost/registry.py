@@ -19,7 +19,7 @@ import numpy as np
 from accelsim.cost.fitted import FittedParameters, fitted_parameters
 from accelsim.cost.power import dram_energy_per_byte_j
 from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s
-from accelsim.cost.table import Bound, CostModel, CostTable, Execution, Tier
+from accelsim.cost.table import Bound, CostModel, CostTable, Execution, ParameterTier
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import (
     AsicProfile,
@@ -118,13 +118,17 @@ def _class_parameters(
 
 def _check_overlay(device: DeviceProfile, tier: str, overlay: FittedParameters | None) -> None:
     """Refuse a tier whose overlay a device does not have."""
-    if tier not in {Tier.FITTED, Tier.MEASURED}:
+    if tier not in {ParameterTier.FITTED, ParameterTier.MEASURED}:
         return
     remedy = "Measure it with: accelsim calibrate, or leave --tier out."
     if overlay is None:
         there = f"best or spec: {device.name} has no {tier} overlay"
         raise InvalidValueError("tier", tier, there, remedy)
-    if tier == Tier.MEASURED and device.device_class == "gpu" and overlay.tier is not Tier.MEASURED:
+    if (
+        tier == ParameterTier.MEASURED
+        and device.device_class == "gpu"
+        and overlay.tier is not ParameterTier.MEASURED
+    ):
         there = f"best, spec or fitted: the overlay of {device.name} is of tier {overlay.tier}"
         raise InvalidValueError("tier", tier, there)
 

@@ -41,7 +41,7 @@ class Bound(IntEnum):
         return self.name.lower()
 
 
-class Tier(StrEnum):
+class ParameterTier(StrEnum):
     """Where the parameters behind a number come from."""
 
     SPEC = "spec"
@@ -94,7 +94,7 @@ class CostTable:
     bytes: FloatArray
     bound: NDArray[np.int8]
     log_sigma: FloatArray
-    tier: Tier = Tier.SPEC
+    tier: ParameterTier = ParameterTier.SPEC
     shared_log_sigma: FloatArray | None = None
     context_log_sigma: FloatArray | float = 0.0
     extrapolation_decades: FloatArray | None = None

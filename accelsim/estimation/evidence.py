@@ -19,7 +19,7 @@ import numpy as np
 
 from accelsim.confidence.quantiles import small_sample_ratio
 from accelsim.cost.fitted import calibration_folders, fitted_parameters
-from accelsim.cost.table import Tier
+from accelsim.cost.table import ParameterTier
 from accelsim.errors import InputError
 from accelsim.estimation.likeness import Setting
 from accelsim.files.datafile import data_root, read_json
@@ -111,11 +111,11 @@ def residual_places(device_class: str, setting: Setting) -> tuple[str, ...]:
     )
 
 
-def has_own_spread(device: DeviceProfile, tier: Tier) -> bool:
+def has_own_spread(device: DeviceProfile, tier: ParameterTier) -> bool:
     """Whether a device's intervals come from whole networks on it: calibrated CPUs, whose check
     measures them, and overlays of FPGAs, whose rates are fitted to them.
     """
-    return tier is not Tier.SPEC and device.device_class in {"cpu", "fpga"}
+    return tier is not ParameterTier.SPEC and device.device_class in {"cpu", "fpga"}
 
 
 def residual_log_sigma(device_class: str, setting: Setting, spreads: Values | None = None) -> float:

@@ -33,7 +33,7 @@ _LOOKUPS = frozenset({OperatorKind.EMBEDDING, OperatorKind.EMBEDDING_BAG})
 
 
 @frozen(eq=False)
-class Pass:
+class RepeatedPass:
     """One graph and how many times it runs.
 
     Attributes:
@@ -51,7 +51,7 @@ class Pass:
 class RunPasses:
     """Passes of one iteration with its memory and model FLOP."""
 
-    passes: tuple[Pass, ...]
+    passes: tuple[RepeatedPass, ...]
     memory: MemoryFootprint
     parameter_count: int
     model_flop: float
@@ -223,7 +223,9 @@ def _passes(
     memory: MemoryFootprint,
     lowered: Lowered,
 ) -> RunPasses:
-    passes = tuple(Pass(name, fused(run, graph), repeats) for name, graph, repeats in graphs)
+    passes = tuple(
+        RepeatedPass(name, fused(run, graph), repeats) for name, graph, repeats in graphs
+    )
     return RunPasses(
         passes,
         memory,

@@ -22,12 +22,12 @@ from accelsim.arguments import checked
 from accelsim.confidence.quantiles import Z90
 from accelsim.confidence.residual import run_log_sigma
 from accelsim.cost.memory import MemoryFootprint
-from accelsim.cost.table import Bound, CostTable, Tier
+from accelsim.cost.table import Bound, CostTable, ParameterTier
 from accelsim.errors import DoesNotFitError
 from accelsim.estimation.evidence import has_own_spread, residual_log_sigma
 from accelsim.estimation.likeness import Setting, setting_of
 from accelsim.estimation.options import RunKeywords, RunOptions
-from accelsim.estimation.passes import Pass, RunPasses, run_passes
+from accelsim.estimation.passes import RepeatedPass, RunPasses, run_passes
 from accelsim.estimation.run import ResolvedRun, RunKey, resolve
 from accelsim.estimation.schedule import PassResult, device_settings, pass_result
 from accelsim.estimation.sharded_costs import run_costs
@@ -189,7 +189,7 @@ class Simulation(Result):
         return longest.result.bottleneck
 
     @property
-    def tier(self) -> Tier:
+    def tier(self) -> ParameterTier:
         """Where the parameters come from."""
         return self.passes[0].table.tier
 
@@ -393,7 +393,7 @@ def simulated(run: ResolvedRun, passes: RunPasses, parameters: Any | None = None
 
 
 def _simulated_pass(
-    run: ResolvedRun, passes: RunPasses, run_pass: Pass, parameters: Any
+    run: ResolvedRun, passes: RunPasses, run_pass: RepeatedPass, parameters: Any
 ) -> SimulatedPass:
     is_decode, given = run_pass.name == "decode", (_Same(parameters), passes.input_bytes)
     table, result = _costs_and_result(run_pass.graph, RunKey(run), *given, is_decode=is_decode)

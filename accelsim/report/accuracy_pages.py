@@ -22,7 +22,7 @@ from accelsim.report.figure import html_fragment
 from accelsim.report.parity import COLOURS, Series, limits, parity_series, sampling_note, title
 
 if TYPE_CHECKING:
-    from accelsim.scoreboard.score import Scoreboard, SuiteScore
+    from accelsim.scoreboard.scores import Scoreboard, SuiteScore
 
 #: The script that pages share.
 SCRIPT_NAME = "plotly.min.js"

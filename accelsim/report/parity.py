@@ -17,8 +17,8 @@ from accelsim.frozen import frozen
 from accelsim.workloads.graph import IntArray, TextArray
 
 if TYPE_CHECKING:
-    from accelsim.scoreboard.score import SuiteScore
     from accelsim.scoreboard.scored_rows import ScoredRows
+    from accelsim.scoreboard.scores import SuiteScore
     from accelsim.workloads.graph import FloatArray
 
 #: Colours that stay apart for colour-blind readers (Okabe and Ito, 2008).

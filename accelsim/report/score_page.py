@@ -18,7 +18,7 @@ from accelsim.report.quantity import decimal, percent, whole
 
 if TYPE_CHECKING:
     from accelsim.report.parity import Series
-    from accelsim.scoreboard.score import Scoreboard
+    from accelsim.scoreboard.scores import Scoreboard
 
 _FIELDS = {
     "mape_fraction": "MAPE",

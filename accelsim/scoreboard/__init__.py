@@ -15,21 +15,29 @@ from accelsim.scoreboard.report import (
     row_records,
     scoreboard_dict,
 )
-from accelsim.scoreboard.score import Scoreboard, SuiteScore, validate
-from accelsim.scoreboard.scored_rows import ScoredRows, Step, SuiteRows
-from accelsim.scoreboard.suite import Batch, Prediction, Suite, register_suite, suite, suites
+from accelsim.scoreboard.score import validate
+from accelsim.scoreboard.scored_rows import ScoredRows, ScoringStep, SuiteRows
+from accelsim.scoreboard.scores import Scoreboard, SuiteScore
+from accelsim.scoreboard.suite import (
+    MeasuredBatch,
+    Prediction,
+    Suite,
+    register_suite,
+    suite,
+    suites,
+)
 from accelsim.scoreboard.tiers import TIERS, TierName, tier_name
 
 __all__ = [
     "TIERS",
-    "Batch",
     "DataFolder",
     "DataProblem",
+    "MeasuredBatch",
     "Prediction",
     "Schema",
     "Scoreboard",
     "ScoredRows",
-    "Step",
+    "ScoringStep",
     "Suite",
     "SuiteRows",
     "SuiteScore",

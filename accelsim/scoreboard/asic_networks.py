@@ -17,7 +17,7 @@ from accelsim.plain import Values
 from accelsim.scoreboard.data_folder import DataFolder, schema
 from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.published_runs import PUBLISHED, published_row
-from accelsim.scoreboard.suite import Batch, register_suite
+from accelsim.scoreboard.suite import MeasuredBatch, register_suite
 
 NETWORKS_SCHEMA = schema("asic/networks.csv")
 
@@ -25,7 +25,7 @@ NETWORKS_SCHEMA = schema("asic/networks.csv")
 @register_suite(
     "asic-networks", "whole networks on matrix chips, as published", (NETWORKS_SCHEMA,), "model"
 )
-def load(folder: DataFolder) -> list[Batch]:
+def load(folder: DataFolder) -> list[MeasuredBatch]:
     """Rows by device, and by reason where they are refused."""
     return run_batches(map(network_row, folder.records(NETWORKS_SCHEMA)), PUBLISHED)
 

@@ -35,7 +35,7 @@ from accelsim.scoreboard.runs import (
     run_time_s,
 )
 from accelsim.scoreboard.scored_rows import ScoredRows
-from accelsim.scoreboard.suite import Batch, register_suite
+from accelsim.scoreboard.suite import MeasuredBatch, register_suite
 from accelsim.workloads.graph import BoolArray
 from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import Phase
@@ -104,7 +104,7 @@ def knees(rows: Sequence[ScoredRows]) -> Document:
     is_ranked=True,
     findings=knees,
 )
-def load(folder: DataFolder) -> list[Batch]:
+def load(folder: DataFolder) -> list[MeasuredBatch]:
     """Batches of both tables, by device."""
     rows: list[MeasuredRun] = []
     if (table := folder.table(MEASUREMENTS_SCHEMA)) is not None:

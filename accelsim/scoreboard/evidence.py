@@ -15,7 +15,7 @@ from accelsim.estimation.likeness import Setting
 from accelsim.frozen import frozen
 from accelsim.plain import Document
 from accelsim.scoreboard.names import device_of
-from accelsim.scoreboard.score import Scoreboard
+from accelsim.scoreboard.scores import Scoreboard
 from accelsim.workloads.graph import FloatArray, TextArray
 
 _COVERED = 0.9

@@ -31,7 +31,7 @@ from accelsim.scoreboard.columns import (
 )
 from accelsim.scoreboard.data_folder import DataFolder, Table, schema
 from accelsim.scoreboard.names import device_refusal, gpu_of, note_unknown_devices
-from accelsim.scoreboard.suite import Batch, predict_each, refused_batch, register_suite
+from accelsim.scoreboard.suite import MeasuredBatch, predict_each, refused_batch, register_suite
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, TextArray
 from accelsim.workloads.operator import OperatorKind
 
@@ -128,7 +128,7 @@ def issue_order(repeat: FloatArray, is_backward: BoolArray) -> IntArray:
     is_ranked=True,
     is_of_operators=True,
 )
-def load(folder: DataFolder) -> list[Batch]:
+def load(folder: DataFolder) -> list[MeasuredBatch]:
     """One batch per device; rows whose operator list is missing are refused."""
     rows = folder.table(LABEL_SCHEMA)
     if rows is None:
@@ -138,7 +138,7 @@ def load(folder: DataFolder) -> list[Batch]:
     if runs is None:
         return []
     note_unknown_devices(folder, rows, find=gpu_of)
-    batches: list[Batch] = []
+    batches: list[MeasuredBatch] = []
     for device in np.unique(rows["device"]).tolist():
         batches += _device_batches(device, rows, desc, runs)
     return batches
@@ -183,7 +183,7 @@ def _runs(lists: Table, wanted: set[str]) -> dict[str, Run]:
 
 def _device_batches(
     device: str, rows: Table, desc: TextArray, runs: Mapping[str, Run]
-) -> Iterator[Batch]:
+) -> Iterator[MeasuredBatch]:
     own = rows["device"] == device
     known = np.isin(desc, list(runs))
     columns = (rows["model"], desc, rows["e2e_ms"] * 1e-3)
@@ -199,7 +199,7 @@ def _device_batches(
         predict = predict_each(given, lambda run, values: _predicted(run, profile, values))
         line_s = np.array(times, dtype=np.float64)
         setting = np.array([_SETTINGS[mode] for mode in rows["mode"][own & known].tolist()])
-        yield Batch(device, profile, *asked, line_s, predict, setting=setting)
+        yield MeasuredBatch(device, profile, *asked, line_s, predict, setting=setting)
     models, names, measured_s = (column[own & ~known] for column in columns)
     yield refused_batch(device, models, names, measured_s, "no operator list")
 

@@ -18,7 +18,7 @@ from accelsim.hardware.profile import DeviceProfile
 from accelsim.hardware.sourced import Sourced, SourceKind
 from accelsim.scoreboard.names import device_of
 from accelsim.scoreboard.suite import (
-    Batch,
+    MeasuredBatch,
     Prediction,
     fixed_prediction,
     predict_each,
@@ -98,7 +98,7 @@ class RunModel:
     predicted: Callable[[Any, Any, Any | None], tuple[float, float]]
 
 
-def run_batches(rows: Iterable[MeasuredRun], model: RunModel | None = None) -> list[Batch]:
+def run_batches(rows: Iterable[MeasuredRun], model: RunModel | None = None) -> list[MeasuredBatch]:
     """One batch per device (and count of programs), and one per device and reason of refusal.
 
     Args:
@@ -111,7 +111,7 @@ def run_batches(rows: Iterable[MeasuredRun], model: RunModel | None = None) -> l
     return [_batch(own, model) for own in parts.values()]
 
 
-def _batch(rows: Sequence[MeasuredRun], model: RunModel | None) -> Batch:
+def _batch(rows: Sequence[MeasuredRun], model: RunModel | None) -> MeasuredBatch:
     def column(name: str) -> Any:
         return np.array([getattr(row, name) for row in rows])
 
@@ -133,7 +133,7 @@ def _batch(rows: Sequence[MeasuredRun], model: RunModel | None) -> Batch:
         predict = predict_each(runs, lambda run, given: model.predicted(run, profile, given))
         setting = np.array([str(getattr(run, "setting", "")) for run in runs])
     names = sorted({name for row in rows for name in row.views})
-    return Batch(
+    return MeasuredBatch(
         first.device,
         profile,
         *columns,

@@ -34,9 +34,9 @@ from accelsim.plain import Values
 from accelsim.scoreboard.data_folder import WRONG_UNIT, DataFolder, Table, published, schema
 from accelsim.scoreboard.measured_runs import MeasuredRun, RunModel, run_batches
 from accelsim.scoreboard.names import device_of, note_unknown_devices, workload_of
-from accelsim.scoreboard.suite import Batch, register_suite
+from accelsim.scoreboard.suite import MeasuredBatch, register_suite
 from accelsim.scoreboard.throughput import (
-    Stage,
+    PipelineNetwork,
     Throughput,
     sample_time_s,
     throughput_roofline_s,
@@ -90,7 +90,7 @@ _MIXED_FORMATS = "engine of mixed INT8 and FP16: which layers run in which is no
     "model",
     is_ranked=True,
 )
-def load(folder: DataFolder) -> list[Batch]:
+def load(folder: DataFolder) -> list[MeasuredBatch]:
     """Offline rows by device, and by reason where they are refused."""
     table = folder.table(MLPERF_SCHEMA)
     if table is None:
@@ -138,10 +138,10 @@ def _row(row: Values, device: str, count: float) -> MeasuredRun:
     return replace(found, run=run, program_count=programs)
 
 
-def _stages(model: str, task: _Task) -> tuple[Stage, ...]:
+def _stages(model: str, task: _Task) -> tuple[PipelineNetwork, ...]:
     """The benchmark's network, and what runs after it."""
 
-    def stage(name: str, rows_per_sample: float, repeats: float = 1.0) -> Stage:
+    def stage(name: str, rows_per_sample: float, repeats: float = 1.0) -> PipelineNetwork:
         shapes = tuple(
             PassShape(
                 batch=round(samples * rows_per_sample),
@@ -150,7 +150,7 @@ def _stages(model: str, task: _Task) -> tuple[Stage, ...]:
             )
             for samples in task.samples
         )
-        return Stage(workload_of(name), shapes, repeats)
+        return PipelineNetwork(workload_of(name), shapes, repeats)
 
     first = stage(task.workload or model, task.rows_per_sample, task.repeats)
     return (first, stage(task.decoder, 1.0)) if task.decoder else (first,)

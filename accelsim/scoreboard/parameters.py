@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from accelsim.catalog.stacks import Stack
     from accelsim.cost.gpu import GpuParameters
     from accelsim.plain import Values
-    from accelsim.scoreboard.score import Scoreboard
+    from accelsim.scoreboard.scores import Scoreboard
 
 
 class Parameters:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from accelsim.plain import Document, Values
-from accelsim.scoreboard.score import GroupScore, Scoreboard, SuiteScore
 from accelsim.scoreboard.scored_rows import ScoredRows
+from accelsim.scoreboard.scores import GroupScore, Scoreboard, SuiteScore
 from accelsim.workloads.graph import FloatArray
 
 _ROW_HEAD = ("suite", "device", "profile")

@@ -25,22 +25,22 @@ from accelsim.errors import (
     MissingDependencyError,
     UnknownNameError,
 )
-from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
-from accelsim.scoreboard.data_folder import DataFolder, DataProblem, Schema, data_folder
+from accelsim.scoreboard.data_folder import DataFolder, Schema, data_folder
 from accelsim.scoreboard.folder_hints import misplaced_hint, unread_notes
 from accelsim.scoreboard.metrics import Figures, figures, interval_s, ranking_tau
 from accelsim.scoreboard.names import device_of
-from accelsim.scoreboard.scored_rows import TIMES, ScoredRows, Step, SuiteRows
+from accelsim.scoreboard.scored_rows import TIMES, ScoredRows, ScoringStep, SuiteRows
+from accelsim.scoreboard.scores import GroupScore, Scoreboard, SuiteScore
 from accelsim.scoreboard.split import held_out_mask
-from accelsim.scoreboard.suite import Batch, Prediction, Suite, reason_of, suites
+from accelsim.scoreboard.suite import MeasuredBatch, Prediction, Suite, reason_of, suites
 from accelsim.scoreboard.suite import suite as find_suite
 from accelsim.scoreboard.tiers import Choice, TierName, choose
 from accelsim.workloads.graph import BoolArray, FloatArray
 
 __all__ = ["GroupScore", "Scoreboard", "ScoredRows", "SuiteScore", "validate"]
 
-Progress = Callable[[Step], None]
+Progress = Callable[[ScoringStep], None]
 
 
 class Fits(Protocol):
@@ -58,67 +58,6 @@ class Finished(Protocol):
 
     def write(self, suite: str, rows: SuiteRows, /) -> None:
         """Keep a suite's rows."""
-
-
-@frozen(eq=False)
-class GroupScore:
-    """Accuracy of one operator or model on one device."""
-
-    device: str
-    profile: str
-    group: str
-    tier: str
-    rows_asked: int
-    refused: Mapping[str, int]
-    figures: Figures
-    is_view: bool = False
-
-
-@frozen(eq=False)
-class SuiteScore:
-    """Accuracy of one suite.
-
-    Attributes:
-        suite: The suite.
-        tier: Tier of all answered rows, or "mixed".
-        rows_asked: Rows scored or refused.
-        rows_used_in_fit: Rows not asked because a fit may have used them.
-        refused: Rows by reason.
-        figures: Over all answered rows.
-        ranking_tau: Mean tau of choosing a device for each configuration; None where the suite
-            ranks none.
-        groups: One per device and operator or model.
-        notes: What a reader should know, by device.
-        rows: The scored rows.
-    """
-
-    suite: Suite
-    tier: str
-    rows_asked: int
-    rows_used_in_fit: int
-    refused: Mapping[str, int]
-    figures: Figures
-    ranking_tau: float | None
-    groups: tuple[GroupScore, ...]
-    notes: Mapping[str, str]
-    rows: tuple[ScoredRows, ...]
-
-
-@frozen(eq=False)
-class Scoreboard:
-    """Everything one validation found.
-
-    Attributes:
-        suites: Scored suites.
-        skipped: Suites not scored, with the reason.
-        problems: Bad data, in file order.
-        notes: Files of the folder that look like tables but are not read.
-    """
-
-    suites: tuple[SuiteScore, ...]
-    skipped: Mapping[str, str]
-    problems: tuple[DataProblem, ...]
-    notes: tuple[str, ...] = ()
 
 
 def validate(
@@ -163,7 +102,7 @@ def validate(
             skipped[suite.name] = f"no tier {tier}: best alone"
             continue
         try:
-            step = Step(suite.name, place, len(wanted), "reading")
+            step = ScoringStep(suite.name, place, len(wanted), "reading")
             # a figure of 0 in a table makes ratios that are no numbers: they are refused, or
             # reported as unknown
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -240,7 +179,7 @@ def _predicted(
     suite: Suite,
     folder: DataFolder,
     tier: TierName,
-    step: Step,
+    step: ScoringStep,
     progress: Progress,
     fits: Fits | None,
 ) -> SuiteRows:
@@ -254,7 +193,7 @@ def _predicted(
         now = replace(step, doing=batch.device, rows_done=done, rows_total=total)
         progress(now)
 
-        def say(line: str, now: Step = now) -> None:
+        def say(line: str, now: ScoringStep = now) -> None:
             progress(replace(now, doing=f"fitting {line}"))
 
         of_operators = suite.is_of_operators
@@ -269,7 +208,7 @@ def _predicted(
 
 
 def _choice(
-    batch: Batch, tier: TierName, fits: Fits | None, say: Callable[[str], None]
+    batch: MeasuredBatch, tier: TierName, fits: Fits | None, say: Callable[[str], None]
 ) -> Choice | None:
     """Parameters of a batch of operators; None where nothing can be predicted.
 
@@ -294,13 +233,13 @@ def _choice(
     return choice if choice.refusal else replace(choice, parameters=None, refusal=reason)
 
 
-def _plain_choice(batch: Batch, tier: TierName) -> Choice | None:
+def _plain_choice(batch: MeasuredBatch, tier: TierName) -> Choice | None:
     if batch.predict is None or batch.profile is None:
         return None
     return choose(batch.profile, tier)
 
 
-def _score_batch(batch: Batch, choice: Choice | None) -> ScoredRows:
+def _score_batch(batch: MeasuredBatch, choice: Choice | None) -> ScoredRows:
     if choice is None or batch.predict is None or choice.refusal:
         refusal = batch.refusal if choice is None else choice.refusal
         return _rows(batch, refusal or "no prediction")
@@ -315,7 +254,7 @@ def _score_batch(batch: Batch, choice: Choice | None) -> ScoredRows:
 
 
 def _rows(
-    batch: Batch,
+    batch: MeasuredBatch,
     refusal: str,
     choice: Choice | None = None,
     prediction: Prediction | None = None,
@@ -349,7 +288,7 @@ def _rows(
     )
 
 
-def _profile_name(batch: Batch) -> str:
+def _profile_name(batch: MeasuredBatch) -> str:
     """Catalogue name of a batch's device; empty where it has none."""
     with contextlib.suppress(UnknownNameError):
         return (batch.profile or device_of(batch.device)).name

@@ -72,7 +72,7 @@ class SuiteRows:
 
 
 @frozen
-class Step:
+class ScoringStep:
     """How far a validation has come.
 
     Attributes:

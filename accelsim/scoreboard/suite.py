@@ -1,9 +1,9 @@
 """Suites of measured rows and the registry they stand in.
 
-A suite reads its tables into `Batch`es: rows of one device that are predicted by one call, with a
-function from parameters to times. What a suite cannot ask the model (an unknown device, a model
-that is not in the catalogue) is a batch of refusals with their reason. The scoring is the same for
-every suite.
+A suite reads its tables into batches (`MeasuredBatch`): rows of one device that are predicted by
+one call, with a function from parameters to times. What a suite cannot ask the model (an unknown
+device, a model that is not in the catalogue) is a batch of refusals with their reason. The scoring
+is the same for every suite.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Predict = Callable[[Any | None], Prediction]
 
 
 @frozen(eq=False)
-class Batch:
+class MeasuredBatch:
     """Measured rows of one device.
 
     Attributes:
@@ -92,9 +92,9 @@ def refused_batch(
     measured_s: FloatArray,
     refusal: str,
     profile: DeviceProfile | None = None,
-) -> Batch:
+) -> MeasuredBatch:
     """Rows that are not asked of the model, with the reason."""
-    return Batch(
+    return MeasuredBatch(
         device, profile, group, label, measured_s, np.full(len(measured_s), np.nan), None, refusal
     )
 
@@ -154,7 +154,7 @@ class Suite:
     title: str
     files: tuple[Schema, ...]
     group_key: Literal["operator", "model"]
-    load: Callable[[DataFolder], Sequence[Batch]] = field(repr=False)
+    load: Callable[[DataFolder], Sequence[MeasuredBatch]] = field(repr=False)
     optional_files: tuple[Schema, ...] = ()
     is_ranked: bool = False
     findings: Callable[[Sequence[Any]], Document] | None = field(default=None, repr=False)
@@ -169,7 +169,7 @@ class Suite:
 
 
 _SUITES: dict[str, Suite] = {}
-Load = Callable[[DataFolder], Sequence[Batch]]
+Load = Callable[[DataFolder], Sequence[MeasuredBatch]]
 
 
 class SuiteOptions(TypedDict, total=False):

@@ -36,7 +36,7 @@ _SCORE_BYTES = 2.0
 
 
 @frozen
-class Stage:
+class PipelineNetwork:
     """A network that runs for every batch.
 
     Attributes:
@@ -61,7 +61,7 @@ class Throughput:
         scores: Outputs of a sample that a selection reads (class scores of a detector's boxes).
     """
 
-    stages: tuple[Stage, ...]
+    stages: tuple[PipelineNetwork, ...]
     samples: tuple[float, ...]
     precision: Precision
     scores: float = 0.0
@@ -126,7 +126,11 @@ def batch_times_s(
 
 
 def _stage_s(
-    stage: Stage, index: int, precision: Precision, device: DeviceProfile, parameters: Any | None
+    stage: PipelineNetwork,
+    index: int,
+    precision: Precision,
+    device: DeviceProfile,
+    parameters: Any | None,
 ) -> tuple[float, float] | None:
     """Time of all repeats of one stage and its log standard deviation; None where the batch does
     not fit.

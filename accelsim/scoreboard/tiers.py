@@ -17,7 +17,7 @@ from accelsim.cost.fitted import fitted_parameters
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.measured_boards import Board
 from accelsim.cost.gpu.relatives import with_relative_surfaces
-from accelsim.cost.table import Tier
+from accelsim.cost.table import ParameterTier
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
@@ -102,7 +102,7 @@ def _fitted(device: DeviceProfile) -> Choice:
     overlay = fitted_parameters(device.name)
     if overlay is None or device.device_class != "gpu":
         return Choice("fitted", None, refusal=f"no overlay calibration/fitted/{_base(device)}.yaml")
-    how = "interpolated between" if overlay.tier is Tier.MEASURED else "fitted to"
+    how = "interpolated between" if overlay.tier is ParameterTier.MEASURED else "fitted to"
     note = f"{how} {overlay.rows:,} rows: {overlay.data}"
     # residuals by family come with a fit to operators; overlays of kernel tables have surfaces
     # alone
@@ -112,7 +112,7 @@ def _fitted(device: DeviceProfile) -> Choice:
 
 def _measured(device: DeviceProfile) -> Choice:
     overlay = _fitted(device)
-    if overlay.refusal or overlay.tier != Tier.MEASURED:
+    if overlay.refusal or overlay.tier != ParameterTier.MEASURED:
         return Choice("measured", None, refusal=f"no measured table of {_base(device)}")
     return overlay
 

@@ -20,7 +20,7 @@ from accelsim.frozen import frozen
 from accelsim.plain import Document
 from accelsim.scoreboard.data_folder import DataFolder
 from accelsim.scoreboard.names import workload_of
-from accelsim.scoreboard.suite import Batch, Prediction, fixed_prediction, register_suite
+from accelsim.scoreboard.suite import MeasuredBatch, Prediction, fixed_prediction, register_suite
 from accelsim.training.estimate import train
 from accelsim.workloads.model import Workload
 
@@ -52,7 +52,7 @@ class _Case:
     quantity="memory, bytes",
     has_best_alone=True,
 )
-def load_memory(_folder: DataFolder) -> list[Batch]:
+def load_memory(_folder: DataFolder) -> list[MeasuredBatch]:
     """Measure, and predict.
 
     Raises:
@@ -64,7 +64,7 @@ def load_memory(_folder: DataFolder) -> list[Batch]:
     bytes_held = np.array([_predicted(case) for case in cases])
     sigma = np.full(len(cases), _LOG_SIGMA)
     return [
-        Batch(
+        MeasuredBatch(
             _DEVICE,
             device(_DEVICE),
             np.array([case.group for case in cases]),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from accelsim.serving.replicas.fleet import Fleet
+from accelsim.serving.replicas.fleet import ReplicaFleet
 from accelsim.simulation.timeline import StepFunction
 from accelsim.workloads.graph import FloatArray
 
@@ -15,7 +15,7 @@ _PARTS = 500
 
 
 def load_curves(
-    fleet: Fleet, start_s: float, idle_w: Sequence[float | None]
+    fleet: ReplicaFleet, start_s: float, idle_w: Sequence[float | None]
 ) -> dict[str, StepFunction]:
     """Mean power of all replicas, where it is known, and the share of all cache blocks in use.
 
@@ -44,7 +44,7 @@ def load_curves(
     return found
 
 
-def _paid_s(fleet: Fleet, place: int, edges_s: FloatArray) -> FloatArray:
+def _paid_s(fleet: ReplicaFleet, place: int, edges_s: FloatArray) -> FloatArray:
     """Seconds of each part that a replica is paid for."""
     paid_s = np.zeros(len(edges_s) - 1)
     for begun_s, until_s in fleet.paid_s[place]:

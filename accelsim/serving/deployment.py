@@ -20,9 +20,9 @@ from accelsim.serving.options import ServingOptions
 from accelsim.serving.plan import ReplicaPlan, replica_plan
 from accelsim.serving.replicas.autoscaling import Autoscaler
 from accelsim.serving.replicas.cold_start import cold_start_s
-from accelsim.serving.replicas.fleet import ArrivalQueue, Fleet
+from accelsim.serving.replicas.fleet import ArrivalQueue, ReplicaFleet
 from accelsim.serving.replicas.outages import Outages
-from accelsim.serving.replicas.pools import Pool, PoolRouter, Route
+from accelsim.serving.replicas.pools import PoolRouter, ReplicaPool, Route
 from accelsim.serving.replicas.prefix_cache import PrefixCache
 from accelsim.serving.replicas.routers import router
 from accelsim.serving.replicas.transfers import CacheLink, Transfers
@@ -221,8 +221,8 @@ class SimulatedFleet:
         transfers: Moves of caches; None for none.
     """
 
-    fleet: Fleet
-    pools: list[Pool]
+    fleet: ReplicaFleet
+    pools: list[ReplicaPool]
     scalers: dict[int, Autoscaler]
     outages: dict[int, Outages]
     transfers: Transfers | None = None
@@ -249,7 +249,7 @@ def simulate(
     prompts = log.of_prompts() if plan.options.prefill is not None else log
     full = [pool.full_batch(log.asked) for pool in plan.pools]
     pools = [
-        Pool(partial(_replica, pool, prompts if pool.part == "prompts" else log, work))
+        ReplicaPool(partial(_replica, pool, prompts if pool.part == "prompts" else log, work))
         for pool, work in zip(plan.pools, full, strict=True)
     ]
     replicas: list[Scheduler] = []
@@ -261,7 +261,7 @@ def simulate(
     arrivals = ArrivalQueue(log, users)
     if _is_plain(plan):
         one = router(plan.options.router, log, streams.stream("router"))
-        fleet = Fleet(log, replicas, one, arrivals)
+        fleet = ReplicaFleet(log, replicas, one, arrivals)
         done = SimulatedFleet(fleet, pools, {}, {})
     else:
         done = _controlled(plan, log, pools, replicas, arrivals, full, streams)
@@ -284,7 +284,7 @@ def _at_start(replicas: int, options: ServingOptions) -> int:
 def _controlled(
     plan: Deployment,
     log: RequestLog,
-    pools: list[Pool],
+    pools: list[ReplicaPool],
     replicas: list[Scheduler],
     arrivals: ArrivalQueue,
     full: list[FullBatch],
@@ -302,7 +302,7 @@ def _controlled(
         if options.outages is not None:
             stream = streams.stream("outages", place)
             outages[place] = Outages(options.outages, pool, routes, stream)
-    fleet = Fleet(log, replicas, routes, arrivals, [*scalers.values(), *outages.values()])
+    fleet = ReplicaFleet(log, replicas, routes, arrivals, [*scalers.values(), *outages.values()])
     pairs = zip(pools, plan.pools, strict=True)
     links = [(pool, one.link) for pool, one in pairs if one.link is not None]
     transfers = Transfers(log, routes, links) if links else None
@@ -314,7 +314,7 @@ def _controlled(
 
 
 def _routes(
-    plan: Deployment, pools: Sequence[Pool], log: RequestLog, streams: RandomStreams
+    plan: Deployment, pools: Sequence[ReplicaPool], log: RequestLog, streams: RandomStreams
 ) -> PoolRouter:
     """Where the requests of each model go, and their further tokens where those are apart."""
     options = plan.options

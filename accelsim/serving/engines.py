@@ -28,7 +28,7 @@ class _FromMemory(FrozenModel):
     value: int = Field(ge=1)
 
 
-class Engine(FrozenModel):
+class ServingEngine(FrozenModel):
     """One version of an engine.
 
     Attributes:
@@ -84,7 +84,7 @@ class Engine(FrozenModel):
 class _EngineFile(FrozenModel):
     kind: Literal["engine"]
     name: str
-    versions: tuple[Engine, ...] = Field(min_length=1, strict=False)
+    versions: tuple[ServingEngine, ...] = Field(min_length=1, strict=False)
 
 
 def engine_names() -> tuple[str, ...]:
@@ -93,7 +93,7 @@ def engine_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
 
 
-def engine(name: str) -> Engine:
+def engine(name: str) -> ServingEngine:
     """An engine, in its newest version unless another is named.
 
     Args:

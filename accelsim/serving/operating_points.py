@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from accelsim.estimation.run import ResolvedRun
-from accelsim.serving.engines import Engine
+from accelsim.serving.engines import ServingEngine
 from accelsim.serving.memory_capacity import LoadShape
 from accelsim.serving.options import ServingOptions
 from accelsim.serving.plan import memory_of
@@ -30,7 +30,7 @@ _PROMPTS = (1, 2, 4, 8)
 
 def operating_points(
     run: ResolvedRun,
-    engine: Engine,
+    engine: ServingEngine,
     options: ServingOptions,
     load: LoadShape,
     limits: tuple[IntArray, IntArray],

@@ -11,7 +11,7 @@ from accelsim.estimation.options import RunOptions
 from accelsim.estimation.run import ResolvedRun, resolve
 from accelsim.frozen import frozen
 from accelsim.plain import Document
-from accelsim.serving.engines import Engine, engine
+from accelsim.serving.engines import ServingEngine, engine
 from accelsim.serving.options import ServingOptions
 from accelsim.serving.replicas.cold_start import host_bandwidth_bytes_per_s
 from accelsim.serving.schedulers.limits import BatchLimits
@@ -52,7 +52,7 @@ class ReplicaPlan:
 
     run: ResolvedRun
     engine_name: str
-    engine: Engine
+    engine: ServingEngine
     options: ServingOptions
     max_seqs: int
     max_batch_tokens: int
@@ -217,7 +217,7 @@ def replica_plan(
     )
 
 
-def _engine(name: str, run: ResolvedRun) -> Engine:
+def _engine(name: str, run: ResolvedRun) -> ServingEngine:
     """The engine, if it runs the model."""
     found = engine(name)
     if found.scheduler == "continuous" and not run.workload.autoregressive:
@@ -227,7 +227,7 @@ def _engine(name: str, run: ResolvedRun) -> Engine:
     return found
 
 
-def _overhead_s(one: Engine, options: ServingOptions) -> float:
+def _overhead_s(one: ServingEngine, options: ServingOptions) -> float:
     given = options.step_overhead_s
     return one.step_overhead_s.value if given is None else given
 
@@ -252,7 +252,7 @@ def _steps(
 
 
 def _draft(
-    run: ResolvedRun, run_options: RunOptions, options: ServingOptions, one: Engine
+    run: ResolvedRun, run_options: RunOptions, options: ServingOptions, one: ServingEngine
 ) -> ResolvedRun | None:
     """The model that guesses tokens, on the same ranks.
 
@@ -270,7 +270,7 @@ def _draft(
 
 
 def deployed_run(
-    first: ResolvedRun, run_options: RunOptions, options: ServingOptions, one: Engine
+    first: ResolvedRun, run_options: RunOptions, options: ServingOptions, one: ServingEngine
 ) -> ResolvedRun:
     """The run on one rank, issued as the engine does.
 
@@ -321,7 +321,7 @@ def _cluster(run: ResolvedRun, options: ServingOptions) -> Cluster:
 
 def memory_of(
     run: ResolvedRun,
-    one: Engine,
+    one: ServingEngine,
     options: ServingOptions,
     max_tokens: int,
     draft: ResolvedRun | None = None,

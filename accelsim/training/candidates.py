@@ -21,7 +21,7 @@ _COLUMNS = tuple(f.name for f in fields(ParallelismPlan) if f.name != "stage_lay
 
 
 @frozen(eq=False)
-class Candidates:
+class CandidatePlans:
     """k plans.
 
     Attributes:
@@ -40,7 +40,7 @@ class Candidates:
         return self.columns[name]
 
     @classmethod
-    def of(cls, plans: Sequence[ParallelismPlan]) -> Candidates:
+    def of(cls, plans: Sequence[ParallelismPlan]) -> CandidatePlans:
         """Plans as columns; all have the stages of the first one."""
         columns = {
             name: np.array([_code(name, getattr(plan, name)) for plan in plans])
@@ -49,7 +49,7 @@ class Candidates:
         return cls(columns, plans[0].stage_layers)
 
     @classmethod
-    def grid(cls, base: ParallelismPlan, **choices: Sequence[Any]) -> Candidates:
+    def grid(cls, base: ParallelismPlan, **choices: Sequence[Any]) -> CandidatePlans:
         """All combinations of some fields' values; the others are those of a plan.
 
         Args:
@@ -65,15 +65,15 @@ class Candidates:
         return cls(columns, base.stage_layers)
 
     @classmethod
-    def joined(cls, parts: Sequence[Candidates]) -> Candidates:
+    def joined(cls, parts: Sequence[CandidatePlans]) -> CandidatePlans:
         """All plans of some, which share their stages' layers."""
         columns = {name: np.concatenate([part[name] for part in parts]) for name in _COLUMNS}
         return cls(columns, parts[0].stage_layers)
 
-    def take(self, rows: NDArray[Any]) -> Candidates:
+    def take(self, rows: NDArray[Any]) -> CandidatePlans:
         """Some of the plans, by place or mask."""
         columns = {name: column[rows] for name, column in self.columns.items()}
-        return Candidates(columns, self.stage_layers)
+        return CandidatePlans(columns, self.stage_layers)
 
     def plan(self, row: int) -> ParallelismPlan:
         """One of the plans.

@@ -14,7 +14,7 @@ from accelsim.estimation.schedule import device_settings, pass_result
 from accelsim.estimation.simulate import SimulatedPass, simulated
 from accelsim.frozen import frozen
 from accelsim.simulation.timeline import Timeline
-from accelsim.training.candidates import Candidates
+from accelsim.training.candidates import CandidatePlans
 from accelsim.training.data_parallel import DataParallel, data_parallel, exposed_s
 from accelsim.training.layers import BlockCosts, operator_frame
 from accelsim.training.plan import ParallelismPlan
@@ -106,7 +106,7 @@ def simulate_iteration(
     Raises:
         InvalidValueError: If the plan does not divide the batch.
     """
-    plans = Candidates.of([plan])
+    plans = CandidatePlans.of([plan])
     count = plan.microbatch_count(global_batch)
     counts, units, costs = np.array([count]), setup.units(plans), setup.costs()
     scores = score(setup, plans, counts, units, costs)

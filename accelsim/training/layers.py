@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from accelsim.cost.table import CostTable, Tier
+from accelsim.cost.table import CostTable, ParameterTier
 from accelsim.dtype import DTYPE_BYTES
 from accelsim.estimation.likeness import Setting, setting_of
 from accelsim.estimation.passes import TrainingStep, fused, training_step
@@ -116,7 +116,7 @@ class RowSpreads:
     log_sigma: FloatArray
     shared_log_sigma: FloatArray
     context_log_sigma: float
-    tier: Tier
+    tier: ParameterTier
     setting: Setting
     relatives: tuple[str, ...]
 

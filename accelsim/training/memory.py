@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from accelsim.training.candidates import Candidates, distinct_rows
+from accelsim.training.candidates import CandidatePlans, distinct_rows
 from accelsim.training.plan import RECOMPUTE, SCHEDULES
 from accelsim.training.setup import TrainingSetup
 from accelsim.training.stages import StagedPlans
@@ -82,7 +82,7 @@ def gradient_width_bytes(setup: TrainingSetup, microbatch_count: IntArray) -> Fl
     return np.where(microbatch_count > 1, several, alone)
 
 
-def in_flight(plans: Candidates, microbatch_count: IntArray, stage_count: int) -> FloatArray:
+def in_flight(plans: CandidatePlans, microbatch_count: IntArray, stage_count: int) -> FloatArray:
     """Microbatches whose activations each stage keeps, in whole stages, shape (k, stages).
 
     All of GPipe's; p - s of 1F1B's; ((v - 1) p + 2 (p - s) - 1) / v of the interleaved schedule

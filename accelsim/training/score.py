@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from accelsim.frozen import frozen
-from accelsim.training.candidates import Candidates, distinct_rows
+from accelsim.training.candidates import CandidatePlans, distinct_rows
 from accelsim.training.data_parallel import DataParallel, data_parallel
 from accelsim.training.layers import BlockCosts
 from accelsim.training.memory import MEMORY_PARTS, worst_memory
@@ -90,7 +90,7 @@ class StageTimes:
 
 def score(
     setup: TrainingSetup,
-    plans: Candidates,
+    plans: CandidatePlans,
     microbatch_count: IntArray,
     units: IntArray,
     costs: BlockCosts,
@@ -195,7 +195,7 @@ def _send_s(staged: StagedPlans, stride: IntArray) -> FloatArray:
     return staged.setup.collective_s(OperatorKind.SEND_RECV, payload, pair, stride)
 
 
-def _pace(plans: Candidates, times: StageTimes) -> dict[str, FloatArray]:
+def _pace(plans: CandidatePlans, times: StageTimes) -> dict[str, FloatArray]:
     """What a microbatch takes on the busiest stage, by part and in all ("pair"), and how far the
     other stages lag behind: columns that the number of microbatches and the schedule do not change.
 
@@ -240,7 +240,7 @@ def _times(
 
 
 def _bubble_s(
-    plans: Candidates, pace: dict[str, FloatArray], microbatch_count: IntArray
+    plans: CandidatePlans, pace: dict[str, FloatArray], microbatch_count: IntArray
 ) -> FloatArray:
     """Time of the pipeline beyond the busiest stage's own work.
 

@@ -19,7 +19,7 @@ import numpy as np
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.estimation.pareto import pareto_mask
 from accelsim.frozen import frozen
-from accelsim.training.candidates import Candidates
+from accelsim.training.candidates import CandidatePlans
 from accelsim.training.iteration import simulate_iteration
 from accelsim.training.plan import (
     CLOSED_FORM,
@@ -86,7 +86,7 @@ class Scored:
         scores: Their scores.
     """
 
-    plans: Candidates
+    plans: CandidatePlans
     microbatch_count: IntArray
     scores: Scores
 
@@ -155,7 +155,7 @@ def score_groups(
         yield len(candidates), reasons
 
 
-def score_all(setup: TrainingSetup, plans: Candidates, counts: IntArray) -> Scored:
+def score_all(setup: TrainingSetup, plans: CandidatePlans, counts: IntArray) -> Scored:
     """Score plans that divide the model and the batch.
 
     Args:
@@ -169,7 +169,7 @@ def score_all(setup: TrainingSetup, plans: Candidates, counts: IntArray) -> Scor
 
 def candidate_groups(
     setup: TrainingSetup, named: Mapping[str, Any]
-) -> list[tuple[str, Candidates]]:
+) -> list[tuple[str, CandidatePlans]]:
     """The grid: groups of plans that share how a rank's layers are cut.
 
     Args:
@@ -187,7 +187,7 @@ def candidate_groups(
             plan = _plan_or_none(setup, dict(named) | cut | {"dp": dp, "pp": pp})
             if plan is not None:
                 groups += [
-                    (str(plan), Candidates.grid(plan, **axes))
+                    (str(plan), CandidatePlans.grid(plan, **axes))
                     for axes in _choices(setup, named, plan)
                 ]
     return groups
@@ -291,7 +291,9 @@ def _kept(axes: dict[str, list[Any]], named: Mapping[str, Any]) -> dict[str, lis
     return kept
 
 
-def _dividing(setup: TrainingSetup, plans: Candidates) -> tuple[Candidates, IntArray, Counter[str]]:
+def _dividing(
+    setup: TrainingSetup, plans: CandidatePlans
+) -> tuple[CandidatePlans, IntArray, Counter[str]]:
     """Plans that can be run, their microbatches, and how many cannot, by the first reason."""
     samples = plans["dp"] * plans["microbatch"]
     counts = setup.run.batch // samples
@@ -326,7 +328,7 @@ def _fits(setup: TrainingSetup, part: Scored) -> BoolArray:
 class _Fitting:
     """Plans that fit, of all groups, with their times, memory and energy, shape (k,) each."""
 
-    plans: Candidates
+    plans: CandidatePlans
     iteration_s: FloatArray
     memory_bytes: FloatArray
     energy_j: FloatArray
@@ -341,7 +343,7 @@ def _fitting(setup: TrainingSetup, scored: Sequence[Scored]) -> _Fitting:
         for name in ("iteration_s", "memory_bytes", "energy_j")
     )
     plans = [part.plans.take(f) for part, f in zip(scored, fits, strict=True)]
-    return _Fitting(Candidates.joined(plans), *columns)
+    return _Fitting(CandidatePlans.joined(plans), *columns)
 
 
 def _simulated_best(
@@ -438,7 +440,7 @@ def nearest_plan(setup: TrainingSetup, plan: ParallelismPlan) -> ParallelismPlan
         plan: A plan that does not fit.
     """
     best: tuple[int, float, ParallelismPlan] | None = None
-    wanted = Candidates.of([replace(plan, stage_layers=None)])
+    wanted = CandidatePlans.of([replace(plan, stage_layers=None)])
     kept = {name: getattr(plan, name) for name in ("tp", "cp", "ep", "pp", "sp")}
     for named in (kept, {}):
         found: list[Scored] = []

@@ -20,7 +20,7 @@ from accelsim.frozen import frozen
 from accelsim.hardware.placement import RankGroup
 from accelsim.option import option
 from accelsim.plain import Document
-from accelsim.training.candidates import Candidates
+from accelsim.training.candidates import CandidatePlans
 from accelsim.training.layers import BlockCosts, block_costs
 from accelsim.training.plan import is_count
 from accelsim.workloads.graph import FloatArray, IntArray
@@ -239,7 +239,7 @@ class TrainingSetup:
         table = run_costs(graph, run, is_decode=False)
         return table.total_time_s, table.total_energy_j
 
-    def units(self, candidates: Candidates) -> IntArray:
+    def units(self, candidates: CandidatePlans) -> IntArray:
         """How each plan's ranks run one microbatch: a number per distinct way.
 
         Raises:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.frozen import frozen
-from accelsim.training.candidates import Candidates
+from accelsim.training.candidates import CandidatePlans
 from accelsim.training.layers import FIELDS, BlockCosts, of_layers
 from accelsim.training.plan import layers_of_chunks
 from accelsim.training.setup import TrainingSetup
@@ -52,7 +52,7 @@ class StagedPlans:
     """
 
     setup: TrainingSetup
-    plans: Candidates
+    plans: CandidatePlans
     table: StageTable
     row: IntArray
     microbatch_count: IntArray

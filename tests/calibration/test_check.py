@@ -13,8 +13,8 @@ from accelsim.calibration import check as check_module
 from accelsim.calibration.check import (
     CheckCase,
     CheckResult,
+    FrozenPrediction,
     MeasurementError,
-    Prediction,
     check_list,
     drift,
     freeze,
@@ -68,7 +68,7 @@ def test_disturbed_processes_do_not_count_on_several_threads(monkeypatch):
 
 def predictions():
     return [
-        Prediction(CheckCase("mlp", b, "fp32", 1), 1.0 * b, 0.8 * b, 1.25 * b, "measured")
+        FrozenPrediction(CheckCase("mlp", b, "fp32", 1), 1.0 * b, 0.8 * b, 1.25 * b, "measured")
         for b in (1, 2, 3)
     ]
 

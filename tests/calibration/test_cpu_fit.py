@@ -46,7 +46,7 @@ from accelsim.cost.cpu.heap import pass_memory
 from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_terms
 from accelsim.cost.cpu.kernels import kernel_names
 from accelsim.cost.cpu.threads import THREAD_TERMS, shared_work
-from accelsim.cost.table import Tier
+from accelsim.cost.table import ParameterTier
 from accelsim.errors import InvalidValueError, ProfileError
 
 ENVIRONMENT = {
@@ -112,7 +112,7 @@ def test_fitted_machine_predicts_unseen_shapes(fitted):
         cpu_parameters(), kernels=fitted.kernels, thread_count=1, weights_cold=False
     )
     table = cost_cpu(case_graph(cases), device, parameters=parameters)
-    assert table.tier is Tier.FITTED
+    assert table.tier is ParameterTier.FITTED
     assert table.time_s == pytest.approx(true_time_s(cases), rel=0.05)
     assert (table.time_s >= np.maximum(table.compute_s, table.memory_s)).all()
 

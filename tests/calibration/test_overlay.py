@@ -16,7 +16,7 @@ from accelsim.cost.fitted import FittedParameters, fitted_parameters
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.surface_file import surface_file_name
-from accelsim.cost.table import Tier
+from accelsim.cost.table import ParameterTier
 from accelsim.errors import ProfileError
 
 FAMILY = FamilyResidual(120, 0.08, 0.07, 0.03, 0.05, 0.13, (1e6, 2e12), (1e3, 1e9))
@@ -84,7 +84,7 @@ MEASURED = replace(
     parameters={},
     pinned={"gemm.prologue_k": 8.0},
     surfaces={"gemm": GRID},
-    tier=Tier.MEASURED,
+    tier=ParameterTier.MEASURED,
 )
 
 
@@ -92,7 +92,7 @@ def test_surfaces_lie_in_a_file_of_their_own(tmp_path: Path) -> None:
     read = read_fitted(write_overlay(MEASURED, tmp_path))
     packed = tmp_path / surface_file_name("a-board")
     assert packed.is_file()
-    assert read.tier is Tier.MEASURED
+    assert read.tier is ParameterTier.MEASURED
     assert read.surfaces["gemm"].flat == pytest.approx(GRID.flat)
     write_overlay(OVERLAY, tmp_path)
     assert not packed.exists()
@@ -118,7 +118,7 @@ def test_an_overlay_replaces_numbers_of_its_class_alone() -> None:
     changed = base.with_overlay(replace(OVERLAY, parameters={"gemm.prologue_k": 3.5}))
     assert changed.numbers() == base.numbers() | {"gemm.prologue_k": 3.5}
     assert changed.families["gemm fp32"] == replace(FAMILY, is_own=True)
-    assert changed.tier is Tier.FITTED
+    assert changed.tier is ParameterTier.FITTED
     with pytest.raises(ProfileError, match="warp_drive"):
         base.with_overlay(replace(OVERLAY, parameters={"gemm.warp_drive": 1.0}))
 

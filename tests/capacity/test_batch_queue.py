@@ -5,10 +5,10 @@ import pytest
 
 from accelsim.capacity.batch_queue import BatchTimes, largest_rate_per_s, latencies_s
 from accelsim.serving.loads.requests import RequestColumns, RequestLog
-from accelsim.serving.replicas.fleet import ArrivalQueue, Fleet
+from accelsim.serving.replicas.fleet import ArrivalQueue, ReplicaFleet
 from accelsim.serving.replicas.routers import router
 from accelsim.serving.schedulers.window import WindowBatching
-from accelsim.serving.steps.step_times import Curve, Surface, TabulatedSteps
+from accelsim.serving.steps.step_times import StepCurve, StepSurface, TabulatedSteps
 
 ONE = BatchTimes((1,), (0.010,))
 
@@ -47,11 +47,11 @@ def test_the_queue_is_the_simulators_whole_batches_without_a_window():
     ones = np.ones(len(arrival_s), dtype=np.int64)
     log = RequestLog(RequestColumns(arrival_s, ones, 0 * ones))
     sizes, nothing = np.arange(1, 5), np.zeros((2, 2))
-    times = Curve(sizes, np.array(by_size[1:]), np.zeros(4))
-    free = Curve(sizes[:2], np.zeros(2), np.zeros(2))
-    flat = Surface(sizes[:2], np.array([0.0, 1.0]), nothing, nothing)
+    times = StepCurve(sizes, np.array(by_size[1:]), np.zeros(4))
+    free = StepCurve(sizes[:2], np.zeros(2), np.zeros(2))
+    flat = StepSurface(sizes[:2], np.array([0.0, 1.0]), nothing, nothing)
     replica = WindowBatching(log, TabulatedSteps(times, times, free, flat, flat), 4)
     one = router("round-robin", log, np.random.default_rng(0))
-    Fleet(log, [replica], one, ArrivalQueue(log)).run()
+    ReplicaFleet(log, [replica], one, ArrivalQueue(log)).run()
     simulated = log.column("finish_s") - arrival_s
     np.testing.assert_allclose(latencies_s(arrival_s, by_size), simulated, rtol=1e-9)

@@ -16,7 +16,7 @@ from accelsim.cost.cpu.fitted_kernels import FittedKernels, KernelFit
 from accelsim.cost.cpu.kernel_terms import TERMS, Context
 from accelsim.cost.cpu.kernels import kernel_names
 from accelsim.cost.cpu.threads import THREAD_TERMS
-from accelsim.cost.table import Execution, Tier
+from accelsim.cost.table import Execution, ParameterTier
 from accelsim.dtype import Dtype, precision
 from accelsim.errors import ProfileError
 from accelsim.files.datafile import read_json
@@ -130,7 +130,7 @@ def test_measured_kernels_replace_formulas_and_the_rest_keep_theirs():
     plain = cost_cpu(
         graph, XEON, parameters=replace(cpu_parameters(), thread_count=1, weights_cold=False)
     )
-    assert table.tier is Tier.FITTED
+    assert table.tier is ParameterTier.FITTED
     assert table.time_s.tolist() == [pytest.approx(1e-6 + 8e-7), plain.time_s[1]]
     assert table.log_sigma[1] == plain.log_sigma[1]
 

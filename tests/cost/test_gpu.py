@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from accelsim.cost.gpu import GPU, GpuMachine, GpuParameters, cost_gpu
 from accelsim.cost.gpu.gpu_parameters import read_parameters
-from accelsim.cost.table import Bound, Execution, Tier
+from accelsim.cost.table import Bound, Execution, ParameterTier
 from accelsim.dtype import Dtype, precision
 from accelsim.errors import InvalidValueError, ProfileError, UnsupportedOperatorError
 from accelsim.workloads.builder import GraphBuilder
@@ -305,8 +305,11 @@ def test_powers_and_softmax_of_amd_take_longer_than_their_traffic(row, measured_
 
 def test_tier_says_where_parameters_come_from() -> None:
     rows, own = graph([gemm(64, 64, 64)]), GpuParameters.class_wide()
-    assert cost_gpu(rows, gpu("t4")).tier is Tier.SPEC
-    assert cost_gpu(rows, gpu("t4"), parameters=replace(own, tier=Tier.FITTED)).tier is Tier.FITTED
+    assert cost_gpu(rows, gpu("t4")).tier is ParameterTier.SPEC
+    assert (
+        cost_gpu(rows, gpu("t4"), parameters=replace(own, tier=ParameterTier.FITTED)).tier
+        is ParameterTier.FITTED
+    )
 
 
 def test_batch_norm_streams_in_inference_and_reduces_in_training() -> None:

@@ -18,7 +18,7 @@ from accelsim.cost.gpu.repeated import cached_share
 from accelsim.cost.gpu.surface import AXES, coordinates, surface_rows
 from accelsim.cost.shape_surface import Surface, surface_from_thousandths
 from accelsim.cost.surface_file import SurfaceFile, surface_file_name, write_surfaces
-from accelsim.cost.table import Execution, Rows, Tier
+from accelsim.cost.table import Execution, ParameterTier, Rows
 from accelsim.dtype import Dtype
 from accelsim.errors import ProfileError
 from accelsim.scoreboard.columns import attention_graph, gemm_graph, vector_graph
@@ -307,7 +307,9 @@ def test_a_relatives_surfaces_are_wider_and_the_tier_stays_spec() -> None:
         for name, surface in whole.surfaces.items()
         if name in nearest.names
     )
-    assert cost_gpu(gemms(64, 4096, 4096), h200(), Execution.GRAPH, whole).tier is Tier.SPEC
+    assert (
+        cost_gpu(gemms(64, 4096, 4096), h200(), Execution.GRAPH, whole).tier is ParameterTier.SPEC
+    )
 
 
 def test_kernels_carry_over_from_relatives_and_power_does_not() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 import accelsim
 from accelsim.capacity.candidates import candidates
-from accelsim.capacity.scenario import Candidates
+from accelsim.capacity.scenario import CandidateHardware
 from accelsim.economics import Offer, PriceBook
 from accelsim.economics.offer import first_day
 from accelsim.economics.price import parse_discounts
@@ -123,9 +123,9 @@ def instance_prices(asked):
 
 def test_plans_know_discounts_and_caps():
     of_aws = {"devices": ("t4",), "providers": ("aws",)}
-    usual = instance_prices(Candidates(**of_aws))
-    halved = instance_prices(Candidates(**of_aws, discounts={"aws": 0.5}))
+    usual = instance_prices(CandidateHardware(**of_aws))
+    halved = instance_prices(CandidateHardware(**of_aws, discounts={"aws": 0.5}))
     assert halved == pytest.approx({name: price / 2 for name, price in usual.items()})
     least = min(usual.values())
-    capped = instance_prices(Candidates(**of_aws, max_usd_per_hour=least))
+    capped = instance_prices(CandidateHardware(**of_aws, max_usd_per_hour=least))
     assert set(capped.values()) == {least}

@@ -12,7 +12,7 @@ from accelsim import catalog
 from accelsim.confidence.residual import family_name
 from accelsim.cost.gpu import GpuMachine, GpuParameters, cost_gpu
 from accelsim.cost.registry import tier_parameters
-from accelsim.cost.table import Tier
+from accelsim.cost.table import ParameterTier
 from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError
 from accelsim.files.datafile import data_root
@@ -52,7 +52,7 @@ def test_fitted_times_respect_the_roofline_of_what_they_execute(
     own = tier_parameters(board, "fitted")
     costs = cost_gpu(graph, board, parameters=own)
     machine = GpuMachine.of(board, own)
-    assert costs.tier is Tier.FITTED
+    assert costs.tier is ParameterTier.FITTED
     peak = np.fmax(machine.contraction_flop_per_s[graph.dtype], machine.vector_flop_per_s)
     assert (costs.time_s * (1 + 1e-9) >= costs.flop / peak).all()
     assert (costs.time_s * (1 + 1e-9) >= costs.bytes / machine.bandwidth_bytes_per_s).all()

@@ -19,8 +19,9 @@ from accelsim.report.accuracy_pages import SCRIPT_NAME, parity_figure, write_par
 from accelsim.report.parity import limits, parity_series, sampling_note, title
 from accelsim.report.score_page import score_page
 from accelsim.scoreboard import scoreboard_dict
-from accelsim.scoreboard.score import Scoreboard, _suite_score
+from accelsim.scoreboard.score import _suite_score
 from accelsim.scoreboard.scored_rows import ScoredRows
+from accelsim.scoreboard.scores import Scoreboard
 from accelsim.scoreboard.suite import suite
 
 

@@ -7,7 +7,7 @@ from accelsim.catalog.workloads import workload
 from accelsim.dtype import PRECISIONS
 from accelsim.errors import UnsupportedOperatorError
 from accelsim.scoreboard.throughput import (
-    Stage,
+    PipelineNetwork,
     Throughput,
     sample_time_s,
     throughput_roofline_s,
@@ -20,7 +20,9 @@ INT8 = PRECISIONS["int8"]
 def images(*batches, repeats=1.0, name="resnet-50"):
     shapes = tuple(PassShape(batch=batch) for batch in batches)
     return Throughput(
-        (Stage(workload(name), shapes, repeats),), tuple(float(batch) for batch in batches), INT8
+        (PipelineNetwork(workload(name), shapes, repeats),),
+        tuple(float(batch) for batch in batches),
+        INT8,
     )
 
 

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import settings
 
 from accelsim.serving.loads.requests import RequestColumns, RequestLog
-from accelsim.serving.replicas.fleet import ArrivalQueue, Fleet
+from accelsim.serving.replicas.fleet import ArrivalQueue, ReplicaFleet
 from accelsim.serving.replicas.routers import router
-from accelsim.serving.steps.step_times import Curve, Surface, TabulatedSteps
+from accelsim.serving.steps.step_times import StepCurve, StepSurface, TabulatedSteps
 
 
 def cases(count):
@@ -30,11 +30,11 @@ def table_steps(seed=0, *, overhead_s=1e-4):
         return values
 
     return TabulatedSteps(
-        layers=(layers := Curve(at, rising(5), rising(5))),
+        layers=(layers := StepCurve(at, rising(5), rising(5))),
         decode_layers=layers,
-        logits=Curve(np.array([1, 512]), rising(2), rising(2)),
-        prefill=Surface(tokens, cached, rising(4, 4), rising(4, 4)),
-        decode=Surface(tokens, cached, rising(4, 4), rising(4, 4)),
+        logits=StepCurve(np.array([1, 512]), rising(2), rising(2)),
+        prefill=StepSurface(tokens, cached, rising(4, 4), rising(4, 4)),
+        decode=StepSurface(tokens, cached, rising(4, 4), rising(4, 4)),
         overhead_s=overhead_s,
         idle_w=50.0,
     )
@@ -44,7 +44,9 @@ def run_fleet(columns, make, *, replicas=1, policy="round-robin", users=0):
     """Serve requests; gives the log and the fleet."""
     log = RequestLog(columns)
     choice = router(policy, log, np.random.default_rng(0))
-    fleet = Fleet(log, [make(log) for _ in range(replicas)], choice, ArrivalQueue(log, users))
+    fleet = ReplicaFleet(
+        log, [make(log) for _ in range(replicas)], choice, ArrivalQueue(log, users)
+    )
     fleet.run()
     return log, fleet
 

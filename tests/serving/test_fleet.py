@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from accelsim.errors import InvalidValueError
 from accelsim.serving.loads.requests import RequestColumns, RequestLog
 from accelsim.serving.replicas.autoscaling import Autoscaler, ScalingPolicy
-from accelsim.serving.replicas.fleet import ArrivalQueue, Fleet
+from accelsim.serving.replicas.fleet import ArrivalQueue, ReplicaFleet
 from accelsim.serving.replicas.outages import OutagePolicy, Outages
-from accelsim.serving.replicas.pools import Pool, PoolRouter, Route
+from accelsim.serving.replicas.pools import PoolRouter, ReplicaPool, Route
 from accelsim.serving.replicas.routers import router
 from accelsim.serving.replicas.transfers import CacheLink, Transfers
 from accelsim.serving.schedulers.continuous import ContinuousBatching
@@ -35,9 +35,12 @@ def build(columns, *, parts=1, replicas=2, limits=None, most=None, start_s=0.0, 
         return lambda: ContinuousBatching(own, STEPS, limits, **more)
 
     if parts == 1:
-        pools = [Pool(maker(log), start_s)]
+        pools = [ReplicaPool(maker(log), start_s)]
     else:
-        pools = [Pool(maker(log.of_prompts())), Pool(maker(log, comes_cached=True), start_s)]
+        pools = [
+            ReplicaPool(maker(log.of_prompts())),
+            ReplicaPool(maker(log, comes_cached=True), start_s),
+        ]
     made = []
     for pool in pools:
         for _ in range(replicas):
@@ -46,7 +49,7 @@ def build(columns, *, parts=1, replicas=2, limits=None, most=None, start_s=0.0, 
             made.append(pool.make())
     routes = [Route([pool], router("least-outstanding", log, None), most) for pool in pools]
     choice = PoolRouter(log, routes[:1], [routes[1] if parts == 2 else None])
-    fleet = Fleet(log, made, choice, ArrivalQueue(log))
+    fleet = ReplicaFleet(log, made, choice, ArrivalQueue(log))
     if parts == 2:
         moves = Transfers(log, choice, [(pools[0], LINK)])
         fleet.controls.append(moves)
@@ -208,13 +211,13 @@ def serve_fleet(seed, steps, limits, loss_s, scales, most):
     log = RequestLog(columns)
     pools, made = [], []
     for own in steps:
-        pools.append(Pool(lambda own=own: ContinuousBatching(log, own, limits), 0.2))
+        pools.append(ReplicaPool(lambda own=own: ContinuousBatching(log, own, limits), 0.2))
         pools[-1].members.append(len(made))
         pools[-1].live.append(len(made))
         made.append(pools[-1].make())
     routes = [Route([pool], router("least-kv", log, None), most) for pool in pools]
     choice = PoolRouter(log, routes, [None, None])
-    fleet = Fleet(log, made, choice, ArrivalQueue(log))
+    fleet = ReplicaFleet(log, made, choice, ArrivalQueue(log))
     for place, pool in enumerate(pools):
         if scales:
             policy = ScalingPolicy("queue", 3.0, 1, 4, interval_s=0.3, hold_s=0.6)

@@ -6,7 +6,7 @@ import pytest
 import accelsim
 from accelsim import Arrivals
 from accelsim.serving.loads.requests import RequestColumns, RequestLog
-from accelsim.serving.replicas.fleet import ArrivalQueue, Fleet
+from accelsim.serving.replicas.fleet import ArrivalQueue, ReplicaFleet
 from accelsim.serving.replicas.routers import ROUTERS
 from accelsim.simulation.randomness import RandomStreams
 
@@ -91,7 +91,7 @@ def test_an_interrupted_probe_of_a_search_is_no_answer(monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("accelsim.serving.replicas.fleet.Fleet._run", stop)
+    monkeypatch.setattr("accelsim.serving.replicas.fleet.ReplicaFleet._run", stop)
     with pytest.raises(KeyboardInterrupt):
         serve(Arrivals(rate_per_s=50, requests=200, **SHORT))
 
@@ -101,4 +101,4 @@ def test_an_arrival_queue_is_in_order():
     queue = ArrivalQueue(log)
     assert [(queue.next_s, queue.pop()) for _ in range(3)] == [(0.0, 0), (1.0, 1), (2.0, 2)]
     assert queue.next_s == float("inf")
-    assert isinstance(Fleet(log, [], None, queue), Fleet)
+    assert isinstance(ReplicaFleet(log, [], None, queue), ReplicaFleet)

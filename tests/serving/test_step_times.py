@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from accelsim.errors import InvalidValueError
 from accelsim.serving.steps.combined_steps import PipelinedSteps
-from accelsim.serving.steps.step_times import Curve
+from accelsim.serving.steps.step_times import StepCurve
 
 from .scenarios import table_steps
 
@@ -74,7 +74,7 @@ def test_a_table_out_of_order_is_refused():
     tables = table_steps()
     with pytest.raises(InvalidValueError, match="layers"):
         type(tables)(
-            layers=Curve(np.array([2, 1]), np.zeros(2), np.zeros(2)),
+            layers=StepCurve(np.array([2, 1]), np.zeros(2), np.zeros(2)),
             decode_layers=tables.layers,
             logits=tables.logits,
             prefill=tables.prefill,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from accelsim.errors import InvalidValueError
 from accelsim.training.schedules.bubble import dualpipe_bubble_s, zero_bubble_v_bubble_s
 from accelsim.training.schedules.pipeline import PipelineWork, simulate_pipeline
-from accelsim.training.schedules.schedule import Pass, pipeline_order
+from accelsim.training.schedules.schedule import StagePass, pipeline_order
 from accelsim.training.schedules.sharded import ShardedWork, simulate_sharded
 
 STAGES = st.integers(1, 6)
@@ -111,7 +111,7 @@ def test_unknown_schedules_and_counts_that_do_not_fit_are_refused():
 
 def test_an_order_that_waits_for_itself_is_refused():
     order = pipeline_order("1f1b", 2, 2)
-    order.kind[1] = Pass.BACKWARD
+    order.kind[1] = StagePass.BACKWARD
     with pytest.raises(InvalidValueError, match="waits for itself"):
         simulate_pipeline(order, work(2))
     pipeline_order.cache_clear()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import accelsim
 from accelsim.estimation.options import RunOptions, run_options
-from accelsim.training.candidates import Candidates
+from accelsim.training.candidates import CandidatePlans
 from accelsim.training.estimate import training_setup
 from accelsim.training.memory import (
     MEMORY_PARTS,
@@ -102,7 +102,7 @@ def test_stages_keep_what_their_schedule_has_under_way(schedule, chunks, microba
     """Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.3: a first stage of 1F1B keeps all
     layers' worth, p stages, and 1 + (p - 1)/(p v) times that where chunks interleave.
     """
-    plans = Candidates.of([ParallelismPlan(pp=4, schedule=schedule, chunks=chunks)])
+    plans = CandidatePlans.of([ParallelismPlan(pp=4, schedule=schedule, chunks=chunks)])
     assert in_flight(plans, np.array([microbatches]), 4)[0].tolist() == pytest.approx(held)
 
 
@@ -114,7 +114,7 @@ def test_stages_keep_what_their_schedule_has_under_way(schedule, chunks, microba
 )
 def test_columns_say_what_the_simulated_schedules_hold(schedule, stages, rounds, chunks):
     chunks = chunks if schedule == "interleaved" else 1
-    plans = Candidates.of([ParallelismPlan(pp=stages, schedule=schedule, chunks=chunks)])
+    plans = CandidatePlans.of([ParallelismPlan(pp=stages, schedule=schedule, chunks=chunks)])
     count = rounds * stages
     held = in_flight(plans, np.array([count]), stages)[0] * chunks
     simulated = pipeline_order(schedule, stages, count, chunks).in_flight()
@@ -159,7 +159,7 @@ def mixed_setup(*, has_master=True, gradient=2.0, **conditions):
 
 def memory(plan, table=None, microbatches=1, setup=None):
     """Parts of the worst stage's ranks, their sum under "all", and the stage."""
-    plans = Candidates.of([ParallelismPlan(pp=2, **plan)])
+    plans = CandidatePlans.of([ParallelismPlan(pp=2, **plan)])
     staged = (table or stage_columns(), np.array([0]), np.array([microbatches]))
     found = worst_memory(StagedPlans(setup or mixed_setup(), plans, *staged))
     parts = {name: float(found[f"memory.{name}"][0]) for name in MEMORY_PARTS}
@@ -293,7 +293,7 @@ def test_fsdp_gathers_the_block_that_runs_and_the_next(gradient):
     """Zhao et al. 2023, arXiv:2304.11277: weights of two blocks, gradients of one."""
     table = stage_columns()
     one = replace(table, values={name: column[:, :1] for name, column in table.values.items()})
-    plans = Candidates.of([ParallelismPlan(dp=4, zero=3), ParallelismPlan(zero=3)])
+    plans = CandidatePlans.of([ParallelismPlan(dp=4, zero=3), ParallelismPlan(zero=3)])
     setup, places = mixed_setup(gradient=gradient), np.array([0, 0])
     found = worst_memory(StagedPlans(setup, plans, one, places, np.array([1, 1])))
     assert found["memory.buffer_bytes"].tolist() == [2 * 250 * 2 + 250 * gradient, 0]
@@ -351,10 +351,10 @@ def test_a_plan_takes_alone_what_it_takes_among_others(placed):
     plans, rows, counts = zip(*placed, strict=True)
     places, microbatches = np.array(rows), np.array(counts)
     columns = (table, places, microbatches)
-    together = worst_memory(StagedPlans(setup, Candidates.of(plans), *columns))
+    together = worst_memory(StagedPlans(setup, CandidatePlans.of(plans), *columns))
     for k, plan in enumerate(plans):
         one = (table, places[k : k + 1], microbatches[k : k + 1])
-        alone = worst_memory(StagedPlans(setup, Candidates.of([plan]), *one))
+        alone = worst_memory(StagedPlans(setup, CandidatePlans.of([plan]), *one))
         for name, column in alone.items():
             assert together[name][k] == pytest.approx(column[0], rel=1e-12), name
 
@@ -386,7 +386,7 @@ GPT2 = training_setup(
 
 
 def scored(*plans):
-    candidates = Candidates.of(plans)
+    candidates = CandidatePlans.of(plans)
     counts = np.array([512 // (plan.dp * plan.microbatch) for plan in plans])
     found = score(GPT2, candidates, counts, GPT2.units(candidates), GPT2.costs())
     assert np.sum(list(found.memory.values()), axis=0) == pytest.approx(found.memory_bytes)

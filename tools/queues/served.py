@@ -22,7 +22,7 @@ import numpy as np
 
 from accelsim.frozen import frozen
 from accelsim.serving.loads.requests import RequestColumns, RequestLog
-from accelsim.serving.replicas.fleet import ArrivalQueue, Fleet
+from accelsim.serving.replicas.fleet import ArrivalQueue, ReplicaFleet
 from accelsim.serving.replicas.routers import router
 from accelsim.serving.schedulers.base import Scheduler
 from accelsim.serving.schedulers.continuous import ContinuousBatching
@@ -99,7 +99,7 @@ class _EvenTime(_TokenTime):
 def _waits_s(columns: RequestColumns, make: Callable[[RequestLog], Scheduler]) -> FloatArray:
     log = RequestLog(columns)
     one = router("round-robin", log, np.random.default_rng(0))
-    Fleet(log, [make(log)], one, ArrivalQueue(log)).run()
+    ReplicaFleet(log, [make(log)], one, ArrivalQueue(log)).run()
     waits: FloatArray = log.column("scheduled_s") - columns.arrival_s
     return waits
 

@@ -22,7 +22,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from accelsim.calibration.fit.cells import Cell
+from accelsim.calibration.fit.cells import OperatorRows
 from accelsim.cost.gpu.measured_boards import FILE, overlay_boards
 from accelsim.errors import AccelsimError
 from accelsim.files.datafile import data_root, read_mapping
@@ -173,7 +173,7 @@ def _list_boards(folder: Path) -> None:
 
 
 def _respread(
-    options: argparse.Namespace, cells: Sequence[Cell], out: Path, devices: Sequence[str]
+    options: argparse.Namespace, cells: Sequence[OperatorRows], out: Path, devices: Sequence[str]
 ) -> None:
     if options.device_class or not options.device:
         sample = ClassSample(cells, out / "class", keep_values=True)

@@ -22,7 +22,7 @@ from accelsim.confidence.quantiles import Z90
 from accelsim.cost.fitted import FittedParameters, fitted_parameters
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.shape_surface import Surface
-from accelsim.cost.table import Tier
+from accelsim.cost.table import ParameterTier
 from accelsim.errors import InputError, InvalidValueError, UnknownNameError
 from accelsim.scoreboard.names import gpu_of
 from accelsim.scoreboard.split import held_out_rows
@@ -167,7 +167,7 @@ def kernel_overlay(
         families={},
         surfaces=surfaces,
         pinned=_pinned(GpuParameters.class_wide() if parameters is None else parameters),
-        tier=Tier.MEASURED,
+        tier=ParameterTier.MEASURED,
     )
 
 

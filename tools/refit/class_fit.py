@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from accelsim.calibration.fit.cells import Cell
+from accelsim.calibration.fit.cells import OperatorRows
 from accelsim.calibration.fit.dispatch import FIT, dispatch_times
 from accelsim.calibration.fit.gpu import (
     STAGES,
@@ -43,7 +43,7 @@ class ClassFit:
 
 
 def fit_class(
-    cells: Sequence[Cell],
+    cells: Sequence[OperatorRows],
     prior: GpuParameters | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> ClassFit:
@@ -55,7 +55,11 @@ def fit_class(
         progress: Called with a line of text before each stage.
     """
     parameters = class_prior() if prior is None else prior
-    unconverged, issued, waited = [], list[tuple[Cell, float]](), list[tuple[Cell, float]]()
+    unconverged, issued, waited = (
+        [],
+        list[tuple[OperatorRows, float]](),
+        list[tuple[OperatorRows, float]](),
+    )
     for stage in STAGES:
         own = [cell for cell in stage.cells(cells) if not _is_odd(cell)]
         if stage.is_of_throttled_boards or not own:
@@ -84,7 +88,7 @@ def _dispatch(parameters: GpuParameters, found: Mapping[str, float]) -> dict[str
     return {**launched, **found}
 
 
-def _is_odd(cell: Cell) -> bool:
+def _is_odd(cell: OperatorRows) -> bool:
     """Whether class-wide fits leave a cell out: another library than the others'.
 
     Plain GEMMs of Pascal boards under cuBLAS 12 (two regimes of one library: 64x64 tiles at a fifth

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from accelsim.calibration.fit.cells import Cell, limited
+from accelsim.calibration.fit.cells import OperatorRows, limited
 from accelsim.calibration.fit.gpu import log_residual
 from accelsim.calibration.fit.parameter_fit import fit_parameters, is_throttled
 from accelsim.calibration.fit.residuals import family_parts, family_residuals
@@ -69,7 +69,7 @@ class DeviceFit:
 
 def fit_device(
     device: str,
-    cells: Sequence[Cell],
+    cells: Sequence[OperatorRows],
     prior: GpuParameters | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> DeviceFit:
@@ -108,7 +108,7 @@ def fit_device(
 
 
 def unseen_residuals(
-    cells: Sequence[Cell], parameters: GpuParameters
+    cells: Sequence[OperatorRows], parameters: GpuParameters
 ) -> tuple[dict[str, FamilyResidual], frozenset[str]]:
     """Residuals by family of a fifth of the rows under surfaces fitted to the rest, and the
     surfaces that help there.
@@ -126,7 +126,7 @@ def unseen_residuals(
     return family_residuals(parts), frozenset(trial.surfaces)
 
 
-def _surfaces(cells: Iterable[Cell], parameters: GpuParameters) -> dict[str, Surface]:
+def _surfaces(cells: Iterable[OperatorRows], parameters: GpuParameters) -> dict[str, Surface]:
     """One surface per operator that has enough rows timed one by one."""
     samples: dict[str, list[_Sample]] = {}
     for cell in cells:
@@ -148,17 +148,17 @@ def _surfaces(cells: Iterable[Cell], parameters: GpuParameters) -> dict[str, Sur
     }
 
 
-def _rows(cell: Cell) -> Rows:
+def _rows(cell: OperatorRows) -> Rows:
     return Rows(cell.graph, np.arange(len(cell)), OperatorKind(int(cell.graph.kind[0])))
 
 
-def _timed(cell: Cell, parameters: GpuParameters) -> tuple[CostTable, FloatArray]:
+def _timed(cell: OperatorRows, parameters: GpuParameters) -> tuple[CostTable, FloatArray]:
     """Costs of a cell, and what of the time to issue its rows lies after the launch."""
     costs = cell.kernels.costs(parameters)
     return costs, np.minimum(cell.kernels.trailing_s(parameters), costs.dispatch_s)
 
 
-def _visible(cell: Cell, parameters: GpuParameters) -> Iterator[tuple[str, str, IntArray]]:
+def _visible(cell: OperatorRows, parameters: GpuParameters) -> Iterator[tuple[str, str, IntArray]]:
     """Name and operator of each surface, and its rows whose time says something of the kernel, not
     of the call alone.
     """
@@ -170,7 +170,7 @@ def _visible(cell: Cell, parameters: GpuParameters) -> Iterator[tuple[str, str, 
 
 
 def _useful(
-    surfaces: Mapping[str, Surface], unseen: Iterable[Cell], parameters: GpuParameters
+    surfaces: Mapping[str, Surface], unseen: Iterable[OperatorRows], parameters: GpuParameters
 ) -> dict[str, Surface]:
     """Surfaces that bring rows they have not seen closer."""
     missed: dict[str, list[FloatArray]] = {}

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from accelsim.calibration.fit.cells import Cell
+from accelsim.calibration.fit.cells import OperatorRows
 from accelsim.cost.gpu import GpuParameters
 from accelsim.errors import AccelsimError
 from accelsim.hardware.profile import DeviceProfile
@@ -40,7 +40,7 @@ class FolderFits:
         self._choices: dict[str, Choice | None] = {}
 
     @cached_property
-    def _cells(self) -> list[Cell]:
+    def _cells(self) -> list[OperatorRows]:
         return list(gpu_cells(self._folder))
 
     def choice(self, device: DeviceProfile, progress: Callable[[str], None]) -> Choice | None:
@@ -73,7 +73,7 @@ def _refused(reason: str) -> Choice:
     return Choice("fitted", None, refusal=reason)
 
 
-def gpu_cells(folder: DataFolder) -> Iterator[Cell]:
+def gpu_cells(folder: DataFolder) -> Iterator[OperatorRows]:
     """Operator rows of a data folder that fits may use, by device, operator and table.
 
     Shapes that validation keeps for scoring never enter. Rows of whole models never enter either:
@@ -87,4 +87,4 @@ def gpu_cells(folder: DataFolder) -> Iterator[Cell]:
         for operator in np.unique(batch.group).tolist():
             rows = np.flatnonzero(use & (batch.group == operator))
             if rows.size:
-                yield Cell(operator, words, batch.predict, batch.measured_s).take(rows)
+                yield OperatorRows(operator, words, batch.predict, batch.measured_s).take(rows)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from accelsim.calibration.fit.cells import Cell, chip_of, limited
+from accelsim.calibration.fit.cells import OperatorRows, chip_of, limited
 from accelsim.calibration.fit.residuals import FamilyPart, family_parts
 from accelsim.calibration.overlay import write_overlay
 from accelsim.confidence.residual import FamilyResidual
@@ -43,7 +43,9 @@ class ClassSample:
         keep_values: Take the sets on file instead of fitting, where there are any.
     """
 
-    def __init__(self, cells: Sequence[Cell], folder: Path, *, keep_values: bool = False) -> None:
+    def __init__(
+        self, cells: Sequence[OperatorRows], folder: Path, *, keep_values: bool = False
+    ) -> None:
         self.folder, self.keep_values = folder, keep_values
         self.fitted = limited(cells, _CLASS_ROWS, np.random.default_rng(0))
         self.scored = limited(cells, _RESIDUAL_ROWS, np.random.default_rng(1))
@@ -131,7 +133,7 @@ def respread_class(sample: ClassSample, chips: Sequence[str], say: Say) -> None:
         )
 
 
-def respread_device(device: str, cells: Sequence[Cell], folder: Path, say: Say) -> None:
+def respread_device(device: str, cells: Sequence[OperatorRows], folder: Path, say: Say) -> None:
     """Write the spreads of a device's overlay anew: rows its surfaces have not seen; its values
     stay.
 
@@ -153,7 +155,11 @@ def respread_device(device: str, cells: Sequence[Cell], folder: Path, say: Say) 
 
 
 def refit_device(
-    device: str, cells: Sequence[Cell], folder: Path, say: Say, prior: GpuParameters | None = None
+    device: str,
+    cells: Sequence[OperatorRows],
+    folder: Path,
+    say: Say,
+    prior: GpuParameters | None = None,
 ) -> list[str]:
     """Fit and write a device's overlay; the previous one is kept where a stage did not converge."""
     fit = fit_device(device, cells, prior, progress=say)

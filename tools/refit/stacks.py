@@ -15,7 +15,7 @@ from accelsim.hardware.profile import DeviceProfile
 from accelsim.scoreboard.cnn_gpus import load
 from accelsim.scoreboard.data_folder import DataFolder
 from accelsim.scoreboard.parameters import parameters as handed_in
-from accelsim.scoreboard.suite import Batch
+from accelsim.scoreboard.suite import MeasuredBatch
 from accelsim.scoreboard.tiers import chips_of
 from accelsim.workloads.graph import FloatArray
 from tools.refit.files import class_file, left_out_folder, left_out_name
@@ -67,7 +67,7 @@ def _unseen(device: DeviceProfile, folder: Path) -> GpuParameters:
     )
 
 
-def _log_ratio(batch: Batch, parameters: GpuParameters) -> FloatArray:
+def _log_ratio(batch: MeasuredBatch, parameters: GpuParameters) -> FloatArray:
     if batch.predict is None:
         return np.zeros(0)
     ratio: FloatArray = np.log(batch.measured_s / batch.predict(parameters).time_s)

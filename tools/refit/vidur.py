@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from accelsim.calibration.fit.cells import Cell
+from accelsim.calibration.fit.cells import OperatorRows
 from accelsim.cost.table import Execution
 from accelsim.dtype import Dtype
 from accelsim.scoreboard.columns import gemm_graph
@@ -26,9 +26,9 @@ _SIZES = (
 _FILES = {"serving/vidur_mlp_a100.csv": "a100-sxm-80gb", "serving/vidur_mlp_a40.csv": "a40"}
 
 
-def vidur_cells(folder: DataFolder) -> list[Cell]:
+def vidur_cells(folder: DataFolder) -> list[OperatorRows]:
     """Rows of the tables that a folder has."""
-    cells: list[Cell] = []
+    cells: list[OperatorRows] = []
     for file, device in _FILES.items():
         table = folder.table(schema_of(file, {"number": _SIZES, "time or empty": _COLUMNS}))
         if table is not None:
@@ -36,7 +36,7 @@ def vidur_cells(folder: DataFolder) -> list[Cell]:
     return cells
 
 
-def _cells(table: Table, device: str) -> Iterator[Cell]:
+def _cells(table: Table, device: str) -> Iterator[OperatorRows]:
     """The four products of a decoder layer in FP16, sharded by tensor-parallel workers."""
     workers, width = table["num_tensor_parallel_workers"], table["n_embd"]
     head = width // np.maximum(table["n_head"], 1)
@@ -54,4 +54,4 @@ def _cells(table: Table, device: str) -> Iterator[Cell]:
         ones, tokens = np.ones(len(rows)), table["num_tokens"][rows]
         graph = gemm_graph(ones, tokens, n[rows], k[rows], Dtype.FP16, batched=ones < 0)
         kernels = KernelPrediction(graph, gpu_of(device), Execution.GRAPH)
-        yield Cell(column.removesuffix("_ms"), _WORDS, kernels, table[column][rows] * 1e-3)
+        yield OperatorRows(column.removesuffix("_ms"), _WORDS, kernels, table[column][rows] * 1e-3)

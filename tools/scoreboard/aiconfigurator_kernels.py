@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from accelsim.cost.gpu import GpuParameters, cost_gpu
-from accelsim.cost.table import Execution, Tier
+from accelsim.cost.table import Execution, ParameterTier
 from accelsim.errors import InvalidValueError, ProfileError, UnknownNameError
 from accelsim.hardware.profile import GpuProfile
 from accelsim.scoreboard.columns import roofline_s
 from accelsim.scoreboard.data_folder import DataFolder, DataProblem
 from accelsim.scoreboard.names import gpu_of
-from accelsim.scoreboard.suite import Batch, Prediction, refused_batch, register_suite
+from accelsim.scoreboard.suite import MeasuredBatch, Prediction, refused_batch, register_suite
 from tools.scoreboard.aiconfigurator_graphs import KernelGraph, kernel_graphs
 from tools.scoreboard.aiconfigurator_rows import (
     EAGER_SYSTEMS,
@@ -55,7 +55,7 @@ _ISSUED_TOGETHER = {"gemm": 6}
     (),
     "operator",
 )
-def load(folder: DataFolder) -> list[Batch]:
+def load(folder: DataFolder) -> list[MeasuredBatch]:
     """Held-out rows of every system and kind that the package has.
 
     Raises:
@@ -70,7 +70,7 @@ def load(folder: DataFolder) -> list[Batch]:
     ]
 
 
-def _batches(folder: DataFolder, system: str, kind: str) -> Iterator[Batch]:
+def _batches(folder: DataFolder, system: str, kind: str) -> Iterator[MeasuredBatch]:
     def refuse(error: ProfileError) -> None:
         path = error.path.removeprefix(f"{package_root()}/")
         said = "; ".join(error.problems)
@@ -92,14 +92,14 @@ def _batches(folder: DataFolder, system: str, kind: str) -> Iterator[Batch]:
         yield refused_batch(system, words, words, rows.time_s, reason)
 
 
-def _batch(system: str, profile: GpuProfile, kernels: KernelGraph) -> Batch:
+def _batch(system: str, profile: GpuProfile, kernels: KernelGraph) -> MeasuredBatch:
     rows = kernels.rows
     name = f"{GROUPS[rows.kind]} {kernels.format_name} ({rows.backend})"
     line = kernels.sum_stages(roofline_s(kernels.graph, profile))
     label = labels(*rows.sizes.values())
     group = np.full(len(label), name)
     predict = _prediction(kernels, profile)
-    return Batch(system, profile, group, label, rows.time_s, line, predict)
+    return MeasuredBatch(system, profile, group, label, rows.time_s, line, predict)
 
 
 def _share_beyond_first(kind: str) -> float:
@@ -113,7 +113,7 @@ def _prediction(kernels: KernelGraph, profile: GpuProfile) -> Callable[[Any | No
         measured = kernels.measured(base, profile)
         # Surfaces fitted to operators issued one by one hold the host's time; without them the
         # slower of the two counts.
-        is_eager = kernels.rows.system in EAGER_SYSTEMS and base.tier is Tier.SPEC
+        is_eager = kernels.rows.system in EAGER_SYSTEMS and base.tier is ParameterTier.SPEC
         execution = Execution.EAGER if is_eager else Execution.GRAPH
         costs = cost_gpu(kernels.graph, profile, execution, measured)
         beyond_first = _share_beyond_first(kernels.rows.kind) * is_eager

@@ -21,7 +21,7 @@ from accelsim.cost.fpga.network_rates import ShippedRates, shipped_rates
 from accelsim.estimation.likeness import Setting
 from accelsim.scoreboard.data_folder import DataFolder, Table, schema
 from accelsim.scoreboard.suite import (
-    Batch,
+    MeasuredBatch,
     Prediction,
     fixed_prediction,
     refused_batch,
@@ -77,14 +77,14 @@ _SETTING = str(Setting("inference", "int8", "convolution"))
 @register_suite(
     "dpu", "DPU throughput over Vitis AI releases, families left out", (SCHEMA,), "model"
 )
-def load(folder: DataFolder) -> list[Batch]:
+def load(folder: DataFolder) -> list[MeasuredBatch]:
     """Batches by release and way of predicting."""
     table = folder.filled(SCHEMA)
     if table is None:
         return []
     runs, flags, by_layers = _checked(table)
     good = flags == ""
-    batches: list[Batch] = []
+    batches: list[MeasuredBatch] = []
     for mode, layers_s, engines_s in zip(
         ("single", "multi"), by_layers, predict_engines(runs, good), strict=True
     ):
@@ -101,7 +101,7 @@ def load(folder: DataFolder) -> list[Batch]:
 @register_suite(
     "dpu-boards", "one DPU core on several boards, from its throughput on one", (SCHEMA,), "model"
 )
-def load_boards(folder: DataFolder) -> list[Batch]:
+def load_boards(folder: DataFolder) -> list[MeasuredBatch]:
     """Single-thread rows of boards other than the source, by release; everything else is left to
     the suite `dpu`.
     """
@@ -138,7 +138,7 @@ def _carried(runs: DpuRuns, modelled_s: FloatArray, good: BoolArray) -> FloatArr
 
 def _batches(
     runs: DpuRuns, mode: str, predicted_s: FloatArray, way: TextArray, flags: TextArray
-) -> list[Batch]:
+) -> list[MeasuredBatch]:
     """One batch per release; bad rows and rows nothing is known of are refused."""
     measured = runs.times_s(mode)
     release = runs.column("release")
@@ -152,7 +152,7 @@ def _batches(
     stated = np.isfinite(measured)
     answered = stated & (flags == "") & np.isfinite(predicted_s)
     fault = np.where(flags == "", "operations or input size not stated", flags)
-    batches: list[Batch] = []
+    batches: list[MeasuredBatch] = []
     for name in np.unique(release).tolist():
         own = release == name
         rows = own & answered
@@ -160,7 +160,7 @@ def _batches(
             predict = fixed_prediction(Prediction(predicted_s[rows], sigma[rows]))
             columns = (way[rows], label[rows], measured[rows], line_s[rows])
             setting = np.full(len(label[rows]), _SETTING)
-            batches.append(Batch(name, profile, *columns, predict, setting=setting))
+            batches.append(MeasuredBatch(name, profile, *columns, predict, setting=setting))
         lost = own & stated & ~answered
         for reason in np.unique(fault[lost]).tolist():
             rows = lost & (fault == reason)

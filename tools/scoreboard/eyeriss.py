@@ -25,7 +25,7 @@ from accelsim.cost.systolic.row_stationary import (
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import AsicProfile
 from accelsim.scoreboard.data_folder import DataFolder, Table, published, schema
-from accelsim.scoreboard.suite import Batch, refused_batch, register_suite
+from accelsim.scoreboard.suite import MeasuredBatch, refused_batch, register_suite
 from accelsim.workloads.graph import FloatArray
 from tools.scoreboard.quantity_batches import QUANTITY, quantity_batch
 
@@ -150,7 +150,7 @@ def _figures(runs: Sequence[RowStationaryRun]) -> dict[str, float]:
     findings=vgg_prediction,
     quantity=QUANTITY,
 )
-def load(folder: DataFolder) -> list[Batch]:
+def load(folder: DataFolder) -> list[MeasuredBatch]:
     """One batch per network."""
     table = folder.filled(SCHEMA)
     if table is None:
@@ -159,7 +159,7 @@ def load(folder: DataFolder) -> list[Batch]:
     return [_batch(network, table.take(table["net"] == network)) for network in networks]
 
 
-def _batch(network: str, table: Table) -> Batch:
+def _batch(network: str, table: Table) -> MeasuredBatch:
     names = [_layer_name(name) for name in table["layer"].tolist()]
     label = np.array([f"{network} {name}" for name in names])
     measured = _measured(table)

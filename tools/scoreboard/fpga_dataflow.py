@@ -31,7 +31,7 @@ from accelsim.hardware.profile import FpgaProfile
 from accelsim.hardware.sourced import Sourced
 from accelsim.plain import Values
 from accelsim.scoreboard.data_folder import DataFolder, published, schema
-from accelsim.scoreboard.suite import Batch, Prediction, refused_batch, register_suite
+from accelsim.scoreboard.suite import MeasuredBatch, Prediction, refused_batch, register_suite
 
 SCHEMA = schema("fpga/dataflow_designs.csv")
 #: ln standard deviation of the rate of a known folding: what designs lose to filling their buffers,
@@ -87,12 +87,12 @@ def _board(name: str, clock_mhz: float) -> FpgaProfile | None:
 
 
 @register_suite("fpga-dataflow", "streaming designs of FINN and hls4ml", (SCHEMA,), "model")
-def load(folder: DataFolder) -> list[Batch]:
+def load(folder: DataFolder) -> list[MeasuredBatch]:
     """One batch per design with a published rate."""
     return list(map(_batch, folder.records(SCHEMA)))
 
 
-def _batch(record: Values) -> Batch:
+def _batch(record: Values) -> MeasuredBatch:
     name, place, fps = record["design"], record["board"], record["fps"]
     known = published("fpga_designs")["designs"].get(name)
     board = _board(place, record["mhz"])
@@ -106,7 +106,7 @@ def _batch(record: Values) -> Batch:
         return refused_batch(place, group, label, measured, refusal)
     nodes = network_nodes(known["network"], holds_maps=known.get("holds_maps", False))
     predict = _predictor(nodes, known.get("folding", ""), board, fps)
-    return Batch(place, board, group, label, measured, np.full(1, np.nan), predict)
+    return MeasuredBatch(place, board, group, label, measured, np.full(1, np.nan), predict)
 
 
 def _group(design: Mapping[str, Any]) -> str:

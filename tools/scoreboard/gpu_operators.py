@@ -35,7 +35,7 @@ from accelsim.scoreboard.columns import (
 from accelsim.scoreboard.data_folder import DataFolder, Table, schema
 from accelsim.scoreboard.names import device_refusal, gpu_of, note_unknown_devices
 from accelsim.scoreboard.split import HELD_OUT_SHARE
-from accelsim.scoreboard.suite import Batch, Prediction, refused_batch, register_suite
+from accelsim.scoreboard.suite import MeasuredBatch, Prediction, refused_batch, register_suite
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, TextArray
 from accelsim.workloads.operator import OperatorKind
 
@@ -95,7 +95,7 @@ class _Operators:
     is_bench: bool = False
     has_layout: bool = False
 
-    def batches(self, table: Table) -> Iterator[Batch]:
+    def batches(self, table: Table) -> Iterator[MeasuredBatch]:
         """One batch per device."""
         for device, rows in _by_device(table):
             measured = rows[self.column] * 1e-3
@@ -109,7 +109,7 @@ class _Operators:
             graph = self.build(rows)
             layout = rows["ta"] == "N" if self.has_layout else None
             execution = Execution.GRAPH if self.is_bench else Execution.EAGER
-            yield Batch(
+            yield MeasuredBatch(
                 device=device,
                 profile=profile,
                 group=names,
@@ -209,9 +209,9 @@ _SETS = (
     optional_files=(GEMM_SCHEMA, VECTOR_SCHEMA, CONV_SCHEMA, DEEPBENCH_SCHEMA),
     is_of_operators=True,
 )
-def load(folder: DataFolder) -> list[Batch]:
+def load(folder: DataFolder) -> list[MeasuredBatch]:
     """Batches of every table that is there."""
-    batches: list[Batch] = []
+    batches: list[MeasuredBatch] = []
     for expected, build, shape in _SETS:
         if (table := folder.table(expected)) is not None:
             note_unknown_devices(folder, table, find=gpu_of)
@@ -222,7 +222,7 @@ def load(folder: DataFolder) -> list[Batch]:
     return batches
 
 
-def _deepbench(table: Table) -> Iterator[Batch]:
+def _deepbench(table: Table) -> Iterator[MeasuredBatch]:
     """DeepBench: refusals first, then every operator, format and pass."""
     collective = table["op"] == "allreduce"
     pseudo = ~np.isin(table["precision"], list(_BENCH_DTYPES)) & ~collective
@@ -238,7 +238,7 @@ def _deepbench(table: Table) -> Iterator[Batch]:
                 yield from _bench_pass(rows.take(rows["op"] == op), operators)
 
 
-def _refused(table: Table, reason: str) -> Iterator[Batch]:
+def _refused(table: Table, reason: str) -> Iterator[MeasuredBatch]:
     for device, rows in _by_device(table):
         names = labels(rows["op"])
         yield refused_batch(device, names, names, rows["fwd_ms"] * 1e-3, reason)
@@ -269,7 +269,7 @@ def _bench_operators(op: str, dtype: Dtype) -> Iterator[_Operators]:
         yield _Operators(file, build, ("hidden", "batch", "steps"), "fwd_ms", name, is_bench=True)
 
 
-def _bench_pass(table: Table, operators: _Operators) -> Iterator[Batch]:
+def _bench_pass(table: Table, operators: _Operators) -> Iterator[MeasuredBatch]:
     rows = table.take(np.isfinite(table[operators.column]))
     known = np.ones(len(rows), dtype=bool)
     for size in operators.shape:

@@ -21,7 +21,7 @@ from accelsim.plain import Document, Values
 from accelsim.report.accuracy_file import spreads_text
 from accelsim.scoreboard.evidence import log_sigma, residuals
 from accelsim.scoreboard.parameters import Parameters
-from accelsim.scoreboard.score import Scoreboard
+from accelsim.scoreboard.scores import Scoreboard
 
 DATA = Path(__file__).parent / "data"
 _SPREADS_NAME = "spreads.json"

@@ -38,7 +38,7 @@ from accelsim.scoreboard.columns import correlated_log_sigma, roofline_s
 from accelsim.scoreboard.data_folder import DataFolder, schema
 from accelsim.scoreboard.measured_runs import MeasuredRun, RunModel, run_batches
 from accelsim.scoreboard.names import gpu_of, note_unknown_devices, workload_of
-from accelsim.scoreboard.suite import Batch, register_suite
+from accelsim.scoreboard.suite import MeasuredBatch, register_suite
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.model import PassShape, Workload
@@ -87,7 +87,7 @@ class _Served:
     "model",
     quantity="time per output token, s",
 )
-def load(folder: DataFolder) -> list[Batch]:
+def load(folder: DataFolder) -> list[MeasuredBatch]:
     """Rows by device, and by reason where they are refused."""
     table = folder.table(SERVING_SCHEMA)
     if table is None:

@@ -19,7 +19,7 @@ import numpy as np
 from accelsim.cost.power_cap import CapResponse, capped_run
 from accelsim.scoreboard.data_folder import DataFolder, Table, schema
 from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
-from accelsim.scoreboard.suite import Batch, register_suite
+from accelsim.scoreboard.suite import MeasuredBatch, register_suite
 from accelsim.workloads.graph import BoolArray, FloatArray
 from tools.scoreboard.quantity_batches import QUANTITY
 
@@ -44,7 +44,7 @@ _TOP = "the highest limit of its run, which the others are relative to"
     quantity=QUANTITY,
     has_best_alone=True,
 )
-def load(folder: DataFolder) -> list[Batch]:
+def load(folder: DataFolder) -> list[MeasuredBatch]:
     """Time, power and energy of each row."""
     table = folder.table(CAP_SCHEMA)
     return [] if table is None else run_batches(_rows(_Runs(table)))

@@ -18,7 +18,7 @@ from accelsim.scoreboard.metrics import figures
 from accelsim.scoreboard.names import note_unknown_devices
 from accelsim.scoreboard.published_runs import PUBLISHED, published_row
 from accelsim.scoreboard.scored_rows import TIMES, ScoredRows
-from accelsim.scoreboard.suite import Batch, register_suite
+from accelsim.scoreboard.suite import MeasuredBatch, register_suite
 
 PUBLISHED_SCHEMA = schema("published/single_device.csv")
 #: A prediction further off than this, either way, misleads.
@@ -65,7 +65,7 @@ _SHOWN = (
     "model",
     findings=by_stack,
 )
-def load(folder: DataFolder) -> list[Batch]:
+def load(folder: DataFolder) -> list[MeasuredBatch]:
     """Rows by device, and by reason where they are refused."""
     table = folder.table(PUBLISHED_SCHEMA)
     if table is None:

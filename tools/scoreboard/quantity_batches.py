@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from accelsim.hardware.profile import DeviceProfile
-from accelsim.scoreboard.suite import Batch, Prediction, fixed_prediction
+from accelsim.scoreboard.suite import MeasuredBatch, Prediction, fixed_prediction
 from accelsim.workloads.graph import FloatArray, TextArray
 
 #: What the axes of a plot show where a suite has several quantities.
@@ -27,7 +27,7 @@ def quantity_batch(
     measured: Mapping[str, FloatArray],
     predicted: Mapping[str, FloatArray],
     log_sigma: float | None,
-) -> Batch:
+) -> MeasuredBatch:
     """One batch of all quantities of n rows.
 
     Args:
@@ -46,4 +46,6 @@ def quantity_batch(
     group, labels, truth, guess = map(np.concatenate, zip(*parts, strict=True))
     sigma = np.full(len(guess), np.nan if log_sigma is None else log_sigma)
     predict = fixed_prediction(Prediction(guess, sigma))
-    return Batch(device, profile, group, labels, truth, np.full(len(truth), np.nan), predict)
+    return MeasuredBatch(
+        device, profile, group, labels, truth, np.full(len(truth), np.nan), predict
+    )

@@ -28,7 +28,7 @@ from accelsim.serving.loads.requests import RequestColumns, RequestLog
 from accelsim.serving.measures import RequestTimes
 from accelsim.serving.options import PrefillOptions, ServingOptions
 from accelsim.serving.plan import ReplicaPlan, replica_plan
-from accelsim.serving.replicas.fleet import ArrivalQueue, Fleet
+from accelsim.serving.replicas.fleet import ArrivalQueue, ReplicaFleet
 from accelsim.serving.replicas.routers import router
 from accelsim.serving.schedulers.continuous import ContinuousBatching
 from accelsim.serving.schedulers.limits import BatchLimits
@@ -189,7 +189,7 @@ def replayed(
     """The log of requests on one replica; the last two as of `simulated` and `replica_plan`."""
     log = RequestLog(columns)
     one = router("round-robin", log, np.random.default_rng(0))
-    Fleet(log, [ContinuousBatching(log, steps, limits)], one, ArrivalQueue(log, users)).run()
+    ReplicaFleet(log, [ContinuousBatching(log, steps, limits)], one, ArrivalQueue(log, users)).run()
     return log
 
 

@@ -24,7 +24,7 @@ from accelsim.plain import Values
 from accelsim.scoreboard.data_folder import DataFolder, published, schema
 from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.names import device_of
-from accelsim.scoreboard.suite import Batch, register_suite
+from accelsim.scoreboard.suite import MeasuredBatch, register_suite
 from accelsim.serving.plan import ReplicaPlan
 from tools.scoreboard.quantity_batches import QUANTITY
 from tools.scoreboard.served_systems import Ranks, Served, like_figure, plan_of
@@ -48,7 +48,7 @@ _QUANTITIES = {
     quantity=QUANTITY,
     has_best_alone=True,
 )
-def load(folder: DataFolder) -> list[Batch]:
+def load(folder: DataFolder) -> list[MeasuredBatch]:
     """Energy, power and rate of each row."""
     return run_batches(row for record in folder.records(ENERGY_SCHEMA) for row in _rows(record))
 

@@ -31,7 +31,7 @@ from accelsim.scoreboard.columns import attention_graph, gemm_graph, roofline_s,
 from accelsim.scoreboard.data_folder import DataFolder, Table, schema
 from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.names import device_of, workload_of
-from accelsim.scoreboard.suite import Batch, Prediction, refused_batch, register_suite
+from accelsim.scoreboard.suite import MeasuredBatch, Prediction, refused_batch, register_suite
 from accelsim.serving.options import ServingOptions
 from accelsim.serving.plan import ReplicaPlan, replica_plan
 from accelsim.workloads.graph import FloatArray, OperatorGraph, TextArray, concatenate
@@ -66,9 +66,9 @@ _SHARED_CACHE = (
     optional_files=(SPLITWISE, TPU_LAYERS, TPU_ATTENTION, A6000),
     has_best_alone=True,
 )
-def load(folder: DataFolder) -> list[Batch]:
+def load(folder: DataFolder) -> list[MeasuredBatch]:
     """The tables there are."""
-    batches: list[Batch] = []
+    batches: list[MeasuredBatch] = []
     for described, read in (
         (TPU_LAYERS, _layer_batches),
         (TPU_ATTENTION, _tpu_attention),
@@ -116,14 +116,14 @@ def _batch(
     time_s: FloatArray,
     graph: OperatorGraph,
     stages: int = 1,
-) -> Batch:
+) -> MeasuredBatch:
     """Rows of one operator, or of one after the other."""
     predict = _Stages(graph, device_of(device), stages)
     line = predict.roofline_s
-    return Batch(device, predict.profile, group, shape, time_s, line, predict)
+    return MeasuredBatch(device, predict.profile, group, shape, time_s, line, predict)
 
 
-def _layer_batches(table: Table) -> Iterator[Batch]:
+def _layer_batches(table: Table) -> Iterator[MeasuredBatch]:
     """A decoder layer of the TPU without its attention, and the logits; times in ns."""
     profile = device_of(_TPU)
     bandwidth = main_memory_bandwidth_bytes_per_s(profile)
@@ -166,11 +166,11 @@ def _products(sizes: Sequence[tuple[int, int]], tokens: FloatArray) -> tuple[Ope
     return concatenate(graphs), len(graphs)
 
 
-def _tpu_attention(table: Table) -> Iterator[Batch]:
+def _tpu_attention(table: Table) -> Iterator[MeasuredBatch]:
     yield from _attention(_TPU, table, {"True": "mean_ns", "False": "mean_ns"}, 1e-9)
 
 
-def _a6000(table: Table) -> Iterator[Batch]:
+def _a6000(table: Table) -> Iterator[MeasuredBatch]:
     times = "time_stats.attn_{}.median".format
     shares = (table["is_prefill"] == "False") & (table["batch_size"] > 1)
     rows = table.take(shares)
@@ -184,7 +184,7 @@ def _a6000(table: Table) -> Iterator[Batch]:
 
 def _attention(
     device: str, table: Table, columns: Mapping[str, str], unit_s: float
-) -> Iterator[Batch]:
+) -> Iterator[MeasuredBatch]:
     """Attention of prompts' chunks and of single tokens."""
     for is_prefill, column in columns.items():
         is_own = (table["is_prefill"] == is_prefill) & np.isfinite(table[column])
@@ -206,7 +206,7 @@ def _attention(
         yield _batch(device, name, shape, rows[column] * unit_s, graph)
 
 
-def _splitwise(table: Table) -> Iterable[Batch]:
+def _splitwise(table: Table) -> Iterable[MeasuredBatch]:
     """Prompts and tokens of whole models; times in ms."""
     return run_batches(
         _whole(record, quantity)

@@ -24,7 +24,7 @@ from accelsim.scoreboard.data_folder import DataFolder, Table, published
 from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.mlperf_inference import MLPERF_SCHEMA, mlperf_runs
 from accelsim.scoreboard.names import device_of
-from accelsim.scoreboard.suite import Batch, register_suite
+from accelsim.scoreboard.suite import MeasuredBatch, register_suite
 from accelsim.scoreboard.throughput import Throughput, batch_times_s
 from accelsim.scoreboard.tiers import choose
 
@@ -43,7 +43,7 @@ _LEAST_SHARE = 0.01
     quantity="server rate over offline rate",
     has_best_alone=True,
 )
-def load(folder: DataFolder) -> list[Batch]:
+def load(folder: DataFolder) -> list[MeasuredBatch]:
     """Server rows beside the offline rows of the same systems."""
     table = folder.table(MLPERF_SCHEMA)
     return [] if table is None else run_batches(_rows(table))

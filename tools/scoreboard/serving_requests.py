@@ -22,7 +22,7 @@ from accelsim.estimation.options import RunOptions
 from accelsim.scoreboard.data_folder import DataFolder, Table, published, schema
 from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.names import workload_of
-from accelsim.scoreboard.suite import Batch, register_suite
+from accelsim.scoreboard.suite import MeasuredBatch, register_suite
 from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.measures import RequestTimes
 from accelsim.serving.options import ServingOptions
@@ -45,7 +45,7 @@ _MOST_OVERHEAD_S, _HALVINGS = 0.01, 7
     "operator",
     has_best_alone=True,
 )
-def load(folder: DataFolder) -> list[Batch]:
+def load(folder: DataFolder) -> list[MeasuredBatch]:
     """Means and percentiles of TTFT, TPOT and whole requests."""
     table = folder.filled(REQUESTS_SCHEMA)
     if table is None:

@@ -35,7 +35,7 @@ from accelsim.plain import Values
 from accelsim.scoreboard.data_folder import DataFolder, published, schema
 from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.names import device_of, note_unknown_devices, workload_of
-from accelsim.scoreboard.suite import Batch, register_suite
+from accelsim.scoreboard.suite import MeasuredBatch, register_suite
 from accelsim.workloads.checkpoints.quantization import published_precision
 from accelsim.workloads.model import Workload
 from tools.scoreboard.served_systems import (
@@ -61,11 +61,11 @@ _NOT_STATED = "the row states no numbers of prefill and decode replicas"
 
 def _suite(
     name: str, title: str, quantity: str, column: str, figure: str
-) -> Callable[[DataFolder], Sequence[Batch]]:
+) -> Callable[[DataFolder], Sequence[MeasuredBatch]]:
     """A suite of one figure of the loops."""
 
     @register_suite(name, title, (TOKENS_SCHEMA,), "model", quantity=quantity, has_best_alone=True)
-    def load(folder: DataFolder) -> list[Batch]:
+    def load(folder: DataFolder) -> list[MeasuredBatch]:
         table = folder.table(TOKENS_SCHEMA)
         if table is None:
             return []

@@ -18,10 +18,10 @@ import numpy as np
 from accelsim import catalog
 from accelsim.errors import InvalidValueError
 from accelsim.scoreboard.data_folder import DataFolder, Table, schema
-from accelsim.scoreboard.suite import Batch, refused_batch, register_suite
+from accelsim.scoreboard.suite import MeasuredBatch, refused_batch, register_suite
 from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.schedulers.limits import BatchLimits
-from accelsim.serving.steps.step_times import Curve, StepTimes, Surface, TabulatedSteps
+from accelsim.serving.steps.step_times import StepCurve, StepSurface, StepTimes, TabulatedSteps
 from accelsim.workloads.graph import FloatArray
 from tools.scoreboard.quantity_batches import QUANTITY, quantity_batch
 from tools.scoreboard.served_systems import replayed, time_figures
@@ -57,8 +57,8 @@ def kernel_steps(layers: Table, attention: Table) -> TabulatedSteps:
     own = own.take(np.argsort(own["num_tokens"]))
     parts = [column.name for column in LAYERS.columns if column.name.endswith("_ms")]
     seconds = np.sum([own[name] for name in parts], axis=0) * 1e-3 * _LAYER_COUNT
-    whole = Curve(own["num_tokens"].astype(np.int64), seconds, np.zeros(len(own)))
-    nothing = Curve(np.array([1, 2]), np.zeros(2), np.zeros(2))
+    whole = StepCurve(own["num_tokens"].astype(np.int64), seconds, np.zeros(len(own)))
+    nothing = StepCurve(np.array([1, 2]), np.zeros(2), np.zeros(2))
     is_prompt = attention["is_prefill"] == "True"
     prompts = is_prompt & (attention["prefill_chunk_size"] <= LIMITS.max_tokens)
     tokens = ~is_prompt & (attention["kv_cache_size"] >= _LEAST_CACHED)
@@ -71,7 +71,7 @@ def kernel_steps(layers: Table, attention: Table) -> TabulatedSteps:
     )
 
 
-def _surface(table: Table, is_asked: FloatArray, count: str, column: str) -> Surface:
+def _surface(table: Table, is_asked: FloatArray, count: str, column: str) -> StepSurface:
     rows = table.take(np.flatnonzero(is_asked))
     at, row = np.unique(rows[count].astype(np.int64), return_inverse=True)
     cached, place = np.unique(rows["kv_cache_size"], return_inverse=True)
@@ -79,7 +79,7 @@ def _surface(table: Table, is_asked: FloatArray, count: str, column: str) -> Sur
     seconds[row, place] = rows[column] * 1e-3 * _LAYER_COUNT
     if np.isnan(seconds).any():
         raise InvalidValueError(column, "empty", f"a time for each {count} and kv_cache_size")
-    return Surface(at, cached, seconds, np.zeros_like(seconds))
+    return StepSurface(at, cached, seconds, np.zeros_like(seconds))
 
 
 def requests(table: Table) -> RequestColumns:
@@ -110,7 +110,7 @@ def simulated(columns: RequestColumns, steps: StepTimes) -> dict[str, FloatArray
     optional_files=tuple(RUNS.values()),
     quantity=QUANTITY,
 )
-def load(folder: DataFolder) -> list[Batch]:
+def load(folder: DataFolder) -> list[MeasuredBatch]:
     """Mean and percentiles of the runs there are."""
     layers, attention = folder.filled(LAYERS), folder.filled(ATTENTION)
     if layers is None or attention is None:
@@ -123,7 +123,7 @@ def load(folder: DataFolder) -> list[Batch]:
     ]
 
 
-def _batch(label: str, run: Table, layers: Table, attention: Table) -> Batch:
+def _batch(label: str, run: Table, layers: Table, attention: Table) -> MeasuredBatch:
     measured = figures({name: run[name] for name in ("ttft", "tpot", "e2e")})
     profile, labels = catalog.device("a100-sxm-80gb"), np.array([label])
     try:

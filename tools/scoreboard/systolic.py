@@ -22,7 +22,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import Dataflow, DeviceProfile, parse_device
 from accelsim.hardware.scalesim import DATAFLOWS
 from accelsim.scoreboard.data_folder import DataFolder, Table, schema
-from accelsim.scoreboard.suite import Batch, refused_batch, register_suite
+from accelsim.scoreboard.suite import MeasuredBatch, refused_batch, register_suite
 from accelsim.workloads.graph import FloatArray, TextArray
 from tools.scoreboard.quantity_batches import QUANTITY, quantity_batch
 
@@ -61,21 +61,21 @@ def mismatches(rows: Sequence[Any]) -> dict[str, Any]:
     findings=mismatches,
     quantity=QUANTITY,
 )
-def load(folder: DataFolder) -> list[Batch]:
+def load(folder: DataFolder) -> list[MeasuredBatch]:
     """One batch per file, array and dataflow."""
-    batches: list[Batch] = []
+    batches: list[MeasuredBatch] = []
     for file in _FILES:
         if (table := folder.filled(file)) is not None:
             batches += _table_batches(table)
     return batches
 
 
-def _table_batches(table: Table) -> list[Batch]:
+def _table_batches(table: Table) -> list[MeasuredBatch]:
     keys = _joined(table, ("dataflow", "rows", "cols"))
     return [_batch(table.take(keys == key)) for key in dict.fromkeys(keys.tolist())]
 
 
-def _batch(table: Table) -> Batch:
+def _batch(table: Table) -> MeasuredBatch:
     flow, rows, columns = (table[name].tolist()[0] for name in ("dataflow", "rows", "cols"))
     device = f"{table['simulator'][0]} {rows:.0f}x{columns:.0f} {flow}"
     label = _joined(table, _LABEL)

@@ -38,7 +38,7 @@ from accelsim.dtype import precision
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import AsicProfile
 from accelsim.scoreboard.data_folder import DataFolder, Table, published, schema
-from accelsim.scoreboard.suite import Batch, refused_batch, register_suite
+from accelsim.scoreboard.suite import MeasuredBatch, refused_batch, register_suite
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.graph import FloatArray, OperatorGraph, TextArray
 from tools.scoreboard.quantity_batches import QUANTITY, quantity_batch
@@ -150,7 +150,7 @@ def findings(rows: Sequence[Any]) -> dict[str, Any]:
     findings=findings,
     quantity=QUANTITY,
 )
-def load(folder: DataFolder) -> list[Batch]:
+def load(folder: DataFolder) -> list[MeasuredBatch]:
     """Applications, what their counters say, and performance per watt."""
     apps = folder.filled(APPS)
     if apps is None:
@@ -165,11 +165,11 @@ def load(folder: DataFolder) -> list[Batch]:
 
 def _batch(
     label: TextArray, measured: Mapping[str, FloatArray], predicted: Mapping[str, FloatArray]
-) -> Batch:
+) -> MeasuredBatch:
     return quantity_batch(_device(), "TPU v1", label, measured, predicted, _SIGMA)
 
 
-def _busy_power(platforms: Table) -> Batch:
+def _busy_power(platforms: Table) -> MeasuredBatch:
     """Power of a busy die, the applications weighted by their share of the fleet."""
     own = np.char.find(np.char.lower(platforms["device"]), "tpu") >= 0
     measured = platforms["busy_w_per_die"][own]
@@ -181,7 +181,7 @@ def _busy_power(platforms: Table) -> Batch:
     return _batch(label, {name: measured}, {name: predicted})
 
 
-def _applications(apps: Table) -> list[Batch]:
+def _applications(apps: Table) -> list[MeasuredBatch]:
     names = apps["app"].tolist()
     useful = apps["useful_macs_pct"]
     tops = np.array(
@@ -204,7 +204,7 @@ def _applications(apps: Table) -> list[Batch]:
     return batches
 
 
-def _per_watt(table: Table, platforms: Table, apps: Table) -> Batch:
+def _per_watt(table: Table, platforms: Table, apps: Table) -> MeasuredBatch:
     """Performance per watt over the CPU server's, per die and at the servers' thermal
     design power.
     """

@@ -22,7 +22,7 @@ from accelsim.scoreboard.data_folder import DataFolder, Table, schema
 from accelsim.scoreboard.names import device_of
 from accelsim.scoreboard.scored_rows import ScoredRows
 from accelsim.scoreboard.suite import (
-    Batch,
+    MeasuredBatch,
     Prediction,
     fixed_prediction,
     refused_batch,
@@ -97,7 +97,7 @@ def _geomean_errors(rows: Sequence[ScoredRows]) -> Document:
     optional_files=(DEEPBENCH_SCHEMA, SCALING_SCHEMA),
     findings=_geomean_errors,
 )
-def load(folder: DataFolder) -> list[Batch]:
+def load(folder: DataFolder) -> list[MeasuredBatch]:
     """Rows of nccl-tests and of DeepBench by device, and refused ones by reason."""
     table = folder.table(SCHEMA)
     batches = [] if table is None else [_batch(rows) for rows in measured_all_reduces(table)]
@@ -118,7 +118,7 @@ def _deepbench(table: Table, device: str) -> AllReduces:
     return AllReduces(device, _DEEPBENCH_NODE, ranks, 4.0 * rows["floats"], rows["fwd_ms"] * 1e-3)
 
 
-def _batch(rows: AllReduces) -> Batch:
+def _batch(rows: AllReduces) -> MeasuredBatch:
     label = [
         f"all-reduce {ranks} x {size / 2**20:.4g} MiB"
         for ranks, size in zip(rows.ranks.tolist(), rows.payload_bytes.tolist(), strict=True)
@@ -135,7 +135,7 @@ def _batch(rows: AllReduces) -> Batch:
     views: tuple[tuple[str, BoolArray], ...] = ()
     if rows.node_name != _DEEPBENCH_NODE:
         views = (("held out", is_held_out(rows.ranks, rows.payload_bytes)),)
-    return Batch(
+    return MeasuredBatch(
         rows.device,
         profile,
         *columns[1:],
@@ -162,7 +162,7 @@ def _predicted(rows: AllReduces) -> tuple[Prediction, FloatArray]:
     return Prediction(time_s, sigma), wire_s
 
 
-def _refused(table: Table) -> Iterator[Batch]:
+def _refused(table: Table) -> Iterator[MeasuredBatch]:
     is_collective = table["what"] == "all_reduce busbw"
     reasons: Mapping[str, BoolArray] = {
         _NO_SYSTEM: is_collective,

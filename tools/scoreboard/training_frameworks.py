@@ -20,7 +20,7 @@ from accelsim.plain import Values
 from accelsim.scoreboard.data_folder import DataFolder, published, schema
 from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.names import workload_of
-from accelsim.scoreboard.suite import Batch, register_suite
+from accelsim.scoreboard.suite import MeasuredBatch, register_suite
 from accelsim.training.plan import ParallelismPlan
 from accelsim.workloads.model import Workload
 from tools.scoreboard.training_plans import (
@@ -45,7 +45,7 @@ _FACTS: Values = published("training_frameworks")
     "model",
     has_best_alone=True,
 )
-def load_fsdp(folder: DataFolder) -> list[Batch]:
+def load_fsdp(folder: DataFolder) -> list[MeasuredBatch]:
     """Rows of llm-foundry's benchmark table."""
     sizes = {record["model"]: record for record in folder.records(DIMENSIONS_SCHEMA)}
     return run_batches(_fsdp_row(record, sizes) for record in folder.records(FSDP_SCHEMA))
@@ -100,7 +100,7 @@ def _no_cluster(board: str) -> str:
     "model",
     has_best_alone=True,
 )
-def load_maxtext(folder: DataFolder) -> list[Batch]:
+def load_maxtext(folder: DataFolder) -> list[MeasuredBatch]:
     """Rows of MaxText's performance tables; rows that restate an earlier one are named."""
     return run_batches(map(_maxtext_row, folder.records(MAXTEXT_SCHEMA)))
 
@@ -185,7 +185,7 @@ def _maxtext_decoder(width: int, heads: int, inner: int, layers: int, seq_len: i
     "model",
     has_best_alone=True,
 )
-def load_bridge(folder: DataFolder) -> list[Batch]:
+def load_bridge(folder: DataFolder) -> list[MeasuredBatch]:
     """Rows of Megatron Bridge's performance summary."""
     return run_batches(map(_bridge_row, folder.records(BRIDGE_SCHEMA)))
 

@@ -24,7 +24,7 @@ from accelsim.scoreboard.data_folder import DataFolder, Schema, schema
 from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.metrics import kendall_tau
 from accelsim.scoreboard.scored_rows import ScoredRows
-from accelsim.scoreboard.suite import Batch, register_suite
+from accelsim.scoreboard.suite import MeasuredBatch, register_suite
 from accelsim.training.plan import ParallelismPlan
 from tools.scoreboard.training_closed_forms import gpt_recompute_flop
 from tools.scoreboard.training_plans import PlannedRun, gpt, planned
@@ -60,7 +60,7 @@ def _megatron(**changes: Any) -> ParallelismPlan:
     "model",
     has_best_alone=True,
 )
-def load_single(folder: DataFolder) -> list[Batch]:
+def load_single(folder: DataFolder) -> list[MeasuredBatch]:
     """Rows of one node."""
     return _vtrain(folder, SINGLE_SCHEMA, cluster("dgx-a100"))
 
@@ -83,13 +83,13 @@ def plan_ranking(rows: Sequence[ScoredRows]) -> dict[str, Any]:
     findings=plan_ranking,
     has_best_alone=True,
 )
-def load_multi(folder: DataFolder) -> list[Batch]:
+def load_multi(folder: DataFolder) -> list[MeasuredBatch]:
     """Rows of several nodes."""
     half_network = cluster("hgx-a100-infiniband").with_contention(2)
     return _vtrain(folder, MULTI_SCHEMA, half_network)
 
 
-def _vtrain(folder: DataFolder, file: Schema, where: Cluster) -> list[Batch]:
+def _vtrain(folder: DataFolder, file: Schema, where: Cluster) -> list[MeasuredBatch]:
     return run_batches(_vtrain_row(record, where) for record in folder.records(file))
 
 
@@ -131,7 +131,7 @@ def _planned(
     optional_files=(KORTHIKANTI_SCHEMA, WEAK_SCALING_SCHEMA, SCHEMES_SCHEMA, MT_NLG_SCHEMA),
     has_best_alone=True,
 )
-def load_published(folder: DataFolder) -> list[Batch]:
+def load_published(folder: DataFolder) -> list[MeasuredBatch]:
     """Rows of the four tables that give times or rates of an iteration."""
     readers = {
         KORTHIKANTI_SCHEMA: _korthikanti,

@@ -30,7 +30,7 @@ from accelsim.scoreboard.data_folder import DataFolder, published, schema
 from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.names import workload_of
 from accelsim.scoreboard.parameters import parameters
-from accelsim.scoreboard.suite import Batch, register_suite
+from accelsim.scoreboard.suite import MeasuredBatch, register_suite
 from accelsim.training.estimate import iteration_energy_j
 from accelsim.training.plan import ParallelismPlan, parse_plan, plan_on
 from accelsim.training.trust import (
@@ -137,7 +137,7 @@ def _network(record: Values) -> str:
     quantity="speed-up",
     has_best_alone=True,
 )
-def load_scaling(folder: DataFolder) -> list[Batch]:
+def load_scaling(folder: DataFolder) -> list[MeasuredBatch]:
     """Pairs of rows that differ in the count of devices."""
     rows = [_pair(record) for record in folder.records(PAIRS_SCHEMA)]
     return run_batches([*rows, *_examples(folder.records(EXAMPLES_SCHEMA))])
@@ -237,7 +237,7 @@ def _example_figure(row: MeasuredRun, record: Values, devices: int) -> MeasuredR
     "model",
     has_best_alone=True,
 )
-def load_times(folder: DataFolder) -> list[Batch]:
+def load_times(folder: DataFolder) -> list[MeasuredBatch]:
     """Rows by accelerator."""
     return run_batches(map(_time, folder.records(TIMES_SCHEMA)))
 
@@ -296,7 +296,7 @@ def _sample_count(benchmark: str, epochs: float) -> float:
     quantity="power of a node, W",
     has_best_alone=True,
 )
-def load_power(folder: DataFolder) -> list[Batch]:
+def load_power(folder: DataFolder) -> list[MeasuredBatch]:
     """Metered runs, with the usual batch of submissions on H100."""
     batches: dict[tuple[str, int], list[float]] = defaultdict(list)
     for record in folder.records(TIMES_SCHEMA):

@@ -20,7 +20,7 @@ from accelsim.hardware.cluster import Cluster, Node, Tier
 from accelsim.hardware.placement import RankGroup
 from accelsim.scoreboard.data_folder import DataFolder, Table, schema
 from accelsim.scoreboard.suite import (
-    Batch,
+    MeasuredBatch,
     Prediction,
     fixed_prediction,
     refused_batch,
@@ -218,7 +218,7 @@ _FUNCTIONS: Mapping[str, Callable[[str, Inputs], Any]] = {
     findings=mismatches,
     quantity=QUANTITY,
 )
-def load(folder: DataFolder) -> list[Batch]:
+def load(folder: DataFolder) -> list[MeasuredBatch]:
     """One batch of all rows that are known, one of those that are not."""
     table = folder.filled(ORACLES)
     if table is None:
@@ -242,9 +242,9 @@ def _value(table: Table, row: int) -> float:
         return float("nan")
 
 
-def _batch(table: Table, values: Any) -> Batch:
+def _batch(table: Table, values: Any) -> MeasuredBatch:
     count = len(table)
-    return Batch(
+    return MeasuredBatch(
         device="closed forms",
         profile=catalog.device(_ANY_DEVICE),
         group=table["quantity"],

@@ -86,7 +86,7 @@ class TimedKernels:
 
 
 @frozen(eq=False)
-class Cell:
+class OperatorRows:
     """Rows of one operator on one device in one data set; n rows.
 
     Attributes:
@@ -124,7 +124,7 @@ class Cell:
     def __len__(self) -> int:
         return len(self.measured_s)
 
-    def take(self, rows: Any) -> Cell:
+    def take(self, rows: Any) -> OperatorRows:
         """Some of the rows."""
         return replace(self, kernels=self.kernels.take(rows), measured_s=self.measured_s[rows])
 
@@ -148,7 +148,9 @@ def _shared_chips() -> tuple[str, ...]:
     return tuple(read_mapping(path)["shared_chips"])
 
 
-def limited(cells: Iterable[Cell], rows: int, generator: np.random.Generator) -> list[Cell]:
+def limited(
+    cells: Iterable[OperatorRows], rows: int, generator: np.random.Generator
+) -> list[OperatorRows]:
     """At most `rows` rows of each cell, drawn without replacement."""
     return [
         cell

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from accelsim.calibration.fit.cells import Cell
+from accelsim.calibration.fit.cells import OperatorRows
 from accelsim.cost.gpu.generation import generation_of
 from accelsim.files.datafile import data_root, read_mapping
 
@@ -16,7 +16,7 @@ FIT: Mapping[str, Any] = read_mapping(data_root() / "calibration" / "class" / "g
 
 
 def dispatch_times(
-    issued: Sequence[tuple[Cell, float]], waited: Sequence[tuple[Cell, float]]
+    issued: Sequence[tuple[OperatorRows, float]], waited: Sequence[tuple[OperatorRows, float]]
 ) -> dict[str, float]:
     """Time to issue an operator, by parameter: the median over boards and operators, NVIDIA's and
     other vendors' apart.

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from accelsim.calibration.fit.cells import Cell
+from accelsim.calibration.fit.cells import OperatorRows
 from accelsim.calibration.fit.dispatch import FIT
 from accelsim.calibration.fit.solve import Prior, Solution, solve
 from accelsim.cost.gpu import GpuMachine, GpuParameters
@@ -38,7 +38,7 @@ _GRADIENTS = {OperatorKind.CONV_BACKWARD_DATA, OperatorKind.CONV_BACKWARD_WEIGHT
 
 
 @frozen
-class Stage:
+class FitStage:
     """Parameters fitted together.
 
     Attributes:
@@ -55,25 +55,25 @@ class Stage:
     board_priors: Mapping[str, Prior] = field(default_factory=dict)
     is_of_throttled_boards: bool = False
 
-    def cells(self, cells: Iterable[Cell]) -> list[Cell]:
+    def cells(self, cells: Iterable[OperatorRows]) -> list[OperatorRows]:
         """Cells whose operators the stage fits."""
         return [cell for cell in cells if len(cell) and cell.kind in self.kinds]
 
 
-def _read_stage(name: str, entry: Mapping[str, Any]) -> Stage:
+def _read_stage(name: str, entry: Mapping[str, Any]) -> FitStage:
     kinds = frozenset(OperatorKind[kind.upper()] for kind in entry["kinds"])
     priors, board_priors = (
         {parameter: Prior(**prior) for parameter, prior in entry.get(section, {}).items()}
         for section in ("priors", "board_priors")
     )
-    return Stage(name, kinds, priors, board_priors, entry.get("is_of_throttled_boards", False))
+    return FitStage(name, kinds, priors, board_priors, entry.get("is_of_throttled_boards", False))
 
 
 #: Stages in order, from ``calibration/class/gpu-fit.yaml``.
 STAGES = tuple(_read_stage(name, entry) for name, entry in FIT["stages"].items())
 
 
-def page_walk_loss(cells: Iterable[Cell], parameters: GpuParameters) -> float | None:
+def page_walk_loss(cells: Iterable[OperatorRows], parameters: GpuParameters) -> float | None:
     """Slow-down of plain GEMMs with long rows over those with short ones, less 1; None without such
     rows.
 
@@ -96,7 +96,7 @@ def page_walk_loss(cells: Iterable[Cell], parameters: GpuParameters) -> float | 
     return max(float(np.expm1(np.mean(ratios))), 0.0) if ratios else None
 
 
-def log_residual(cell: Cell, parameters: GpuParameters) -> FloatArray:
+def log_residual(cell: OperatorRows, parameters: GpuParameters) -> FloatArray:
     """ln(measured / predicted) of each row, shape (n,).
 
     Args:
@@ -107,7 +107,7 @@ def log_residual(cell: Cell, parameters: GpuParameters) -> FloatArray:
 
 
 def _log_ratio(
-    cell: Cell, costs: CostTable, parameters: GpuParameters, issue_s: float | None
+    cell: OperatorRows, costs: CostTable, parameters: GpuParameters, issue_s: float | None
 ) -> FloatArray:
     return np.log(cell.measured_s / cell.kernels.call_s(costs, parameters, issue_s))
 
@@ -125,13 +125,13 @@ class StageFit:
 
     parameters: GpuParameters
     solution: Solution
-    issued: Sequence[tuple[Cell, float]]
-    waited: Sequence[tuple[Cell, float]]
+    issued: Sequence[tuple[OperatorRows, float]]
+    waited: Sequence[tuple[OperatorRows, float]]
 
 
 def fit_stage(
-    stage: Stage,
-    cells: Sequence[Cell],
+    stage: FitStage,
+    cells: Sequence[OperatorRows],
     prior: GpuParameters,
     starts: Sequence[Mapping[str, float]] = ({},),
 ) -> StageFit:
@@ -177,8 +177,8 @@ def fit_stage(
 
 
 def _issue_times(
-    eager: Iterable[tuple[str, Cell]], values: Mapping[str, float], fitted: GpuParameters
-) -> tuple[list[tuple[Cell, float]], list[tuple[Cell, float]]]:
+    eager: Iterable[tuple[str, OperatorRows]], values: Mapping[str, float], fitted: GpuParameters
+) -> tuple[list[tuple[OperatorRows, float]], list[tuple[OperatorRows, float]]]:
     """Time to issue a row of each cell, and what calls of convolutions wait beyond that."""
     issued, waited = [], []
     for issue, cell in eager:
@@ -206,7 +206,7 @@ def energy_starts(prior: GpuParameters, factors: Sequence[float]) -> list[dict[s
     return [{name: prior.value(name) * factor} for factor in factors]
 
 
-def _issue_start_s(cell: Cell, prior: GpuParameters) -> float:
+def _issue_start_s(cell: OperatorRows, prior: GpuParameters) -> float:
     """What the shortest calls take beyond their kernels."""
     shortest = float(np.quantile(cell.measured_s, 0.01))
     short = cell.take(cell.measured_s <= float(np.quantile(cell.measured_s, 0.03)))
@@ -215,13 +215,13 @@ def _issue_start_s(cell: Cell, prior: GpuParameters) -> float:
     return float(np.clip(issued, _ISSUE_SHARES[0] * shortest, _ISSUE_SHARES[1] * shortest))
 
 
-def determined(stage: Stage, cells: Sequence[Cell]) -> list[str]:
+def determined(stage: FitStage, cells: Sequence[OperatorRows]) -> list[str]:
     """Parameters of a stage that the cells' devices and operators use at all."""
     shown = set[str]().union(*map(_shown, cells))
     return [name for name, prior in stage.priors.items() if shown.issuperset(prior.needs)]
 
 
-def _shown(cell: Cell) -> set[str]:
+def _shown(cell: OperatorRows) -> set[str]:
     """What the rows of a cell show: the words of `Prior.needs`."""
     is_reference = generation_of(cell.device).is_reference
     machine = GpuMachine.of(cell.device, GpuParameters.class_wide())

@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from accelsim.calibration.fit.cells import Cell
+from accelsim.calibration.fit.cells import OperatorRows
 from accelsim.calibration.fit.dispatch import dispatch_times
 from accelsim.calibration.fit.gpu import (
     STAGES,
-    Stage,
+    FitStage,
     energy_starts,
     fit_stage,
     page_walk_loss,
@@ -27,7 +27,9 @@ _ENERGY_FACTORS = (1.0, 0.6, 1.8, 3.0, 5.0)
 
 
 def fit_parameters(
-    cells: Sequence[Cell], prior: GpuParameters, progress: Callable[[str], None] | None = None
+    cells: Sequence[OperatorRows],
+    prior: GpuParameters,
+    progress: Callable[[str], None] | None = None,
 ) -> tuple[GpuParameters, list[str]]:
     """Parameters fitted stage by stage.
 
@@ -40,8 +42,8 @@ def fit_parameters(
         The parameters, to the digits that files have, and the stages that did not converge and keep
         their values.
     """
-    parameters, unconverged, issued = prior, list[str](), list[tuple[Cell, float]]()
-    waited = list[tuple[Cell, float]]()
+    parameters, unconverged, issued = prior, list[str](), list[tuple[OperatorRows, float]]()
+    waited = list[tuple[OperatorRows, float]]()
     loss = page_walk_loss(cells, parameters)
     if loss is not None:
         parameters = parameters.with_values({"gemm.page_walk_loss": loss})
@@ -67,7 +69,7 @@ def fit_parameters(
     return as_written(parameters.with_values(dispatch_times(issued, waited))), unconverged
 
 
-def _of_board(stage: Stage, cells: Sequence[Cell], prior: GpuParameters) -> Stage:
+def _of_board(stage: FitStage, cells: Sequence[OperatorRows], prior: GpuParameters) -> FitStage:
     """A stage with the priors of one board.
 
     A board far over its limit keeps the class's energy of vector arithmetic: the clock of one run
@@ -79,7 +81,7 @@ def _of_board(stage: Stage, cells: Sequence[Cell], prior: GpuParameters) -> Stag
     return replace(stage, priors=own)
 
 
-def is_throttled(cell: Cell, parameters: GpuParameters) -> bool:
+def is_throttled(cell: OperatorRows, parameters: GpuParameters) -> bool:
     """Whether sustained GEMMs run far below the boost clock: shapes timed alone then say little of
     them.
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from accelsim.calibration.fit.cells import Cell, chip_of
+from accelsim.calibration.fit.cells import OperatorRows, chip_of
 from accelsim.confidence.residual import (
     IN_MODEL_LOG_SIGMA,
     LONG_S,
@@ -88,7 +88,7 @@ class FamilyPart:
         return float(np.sqrt(max(median**2 - _MEDIAN_VARIANCE * own**2 / len(rows), 0.0)))
 
 
-def family_parts(cell: Cell, parameters: GpuParameters) -> list[FamilyPart]:
+def family_parts(cell: OperatorRows, parameters: GpuParameters) -> list[FamilyPart]:
     """Residuals of a cell under a parameter set, family by family."""
     graph = cell.graph
     called_s = cell.kernels.call_s(cell.kernels.costs(parameters), parameters)

@@ -15,14 +15,14 @@ import torch
 from accelsim.calibration.measured_rows import MeasuredRow
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.compiled_calls import COMPILED_OPERATORS
-from accelsim.calibration.measurement.operands import BUILDERS, Builder, Operands, Pool
+from accelsim.calibration.measurement.operands import BUILDERS, Builder, OperandPool, Operands
 from accelsim.calibration.measurement.operators import GRADIENT_OPERATORS
 from accelsim.calibration.run_file import Measurement, measured_graph
 from accelsim.dtype import precision
 from accelsim.workloads.capture.torch.aten import Kernel, Operand
 from accelsim.workloads.capture.torch.fast_paths import admitted
 from accelsim.workloads.capture.torch.intercept import Interceptor
-from accelsim.workloads.capture.torch.recorder import Recorder, Row
+from accelsim.workloads.capture.torch.recorder import OperatorRecorder, Row
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.training import OPTIMIZERS, optimizer_graph
@@ -142,7 +142,7 @@ def _update(operator: str, sizes: dict[str, int], dtype: str) -> MeasuredRow:
     )
 
 
-class _Shapes(Pool):
+class _Shapes(OperandPool):
     """Operands on the meta device, where there is nothing but shapes."""
 
     def __init__(self) -> None:
@@ -166,7 +166,7 @@ def _recorded(case: Case) -> list[Row]:
     build = BUILDERS[case.operator]
     in_format = torch.nn.Module()
     in_format.register_parameter("weight", torch.nn.Parameter(operands.stored(1)))
-    recorder = Recorder(in_format, case.operator)
+    recorder = OperatorRecorder(in_format, case.operator)
     interceptor = Interceptor(recorder, fused_attention=True, fused_always=True)
     has_gradient = case.operator in GRADIENT_OPERATORS
     with torch.set_grad_enabled(has_gradient):

@@ -47,7 +47,7 @@ def torch_dtype(label: str) -> torch.dtype:
     return DTYPES[label]
 
 
-class Pool:
+class OperandPool:
     """Random numbers, made once per format and device, that operands are cut from.
 
     Making them anew for each case would take longer than measuring it.
@@ -111,7 +111,7 @@ class Operands:
         weights: Tensors that belong to the model.
     """
 
-    def __init__(self, case: Case, numbers: Pool) -> None:
+    def __init__(self, case: Case, numbers: OperandPool) -> None:
         self.operator = case.operator
         self.shape = {**_DEFAULTS, **case.shape}
         self.device = numbers.device

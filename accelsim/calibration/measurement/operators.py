@@ -22,8 +22,8 @@ from accelsim.calibration.measurement.operands import (
     COLD_BYTES,
     MOST_COPIES,
     Call,
+    OperandPool,
     Operands,
-    Pool,
     read_calls,
     torch_dtype,
 )
@@ -33,7 +33,7 @@ __all__ = [
     "BUILDERS",
     "GRADIENT_OPERATORS",
     "Call",
-    "Pool",
+    "OperandPool",
     "Prepared",
     "build_calls",
     "prepare",
@@ -68,12 +68,12 @@ class Prepared:
     inputs: list[torch.Tensor]
 
 
-def build_calls(case: Case, numbers: Pool, copies: int | None = None) -> list[Call]:
+def build_calls(case: Case, numbers: OperandPool, copies: int | None = None) -> list[Call]:
     """The calls of `prepare`."""
     return prepare(case, numbers, copies).calls
 
 
-def prepare(case: Case, numbers: Pool, copies: int | None = None) -> Prepared:
+def prepare(case: Case, numbers: OperandPool, copies: int | None = None) -> Prepared:
     """The calls a case cycles through: one where weights stay hot, many on separate weights where
     they are cold.
 

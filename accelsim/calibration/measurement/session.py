@@ -23,7 +23,7 @@ from accelsim.calibration.measurement.cuda import captured, rotated, tf32_produc
 from accelsim.calibration.measurement.operators import (
     BUILDERS,
     GRADIENT_OPERATORS,
-    Pool,
+    OperandPool,
     build_calls,
     prepare,
 )
@@ -98,7 +98,7 @@ class Session:
         self._report = report or (lambda _: None)
         self._timer = timer or (CpuTimer if device == "cpu" else lambda _: CudaTimer(torch.cuda))
         self._clock = clock
-        self._pool = Pool(device)
+        self._pool = OperandPool(device)
         self._scrubbed = torch.zeros(_SCRUBBED_BYTES // 4) if device == "cpu" else torch.zeros(0)
         self._reference: list[float] = []
 

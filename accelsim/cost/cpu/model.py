@@ -30,7 +30,7 @@ from accelsim.cost.contraction import (
 from accelsim.cost.cpu.calibrated import measured_costs, parameters_for
 from accelsim.cost.cpu.machine import CpuMachine, cpu_machine
 from accelsim.cost.cpu.parameters import CpuParameters, cpu_parameters
-from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows, Tier
+from accelsim.cost.table import CostTable, Execution, Formulas, ParameterTier, RowCosts, Rows
 from accelsim.dtype import DTYPE_BYTES, Dtype
 from accelsim.hardware.profile import CpuProfile
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
@@ -83,7 +83,7 @@ def cost_cpu(
         return assemble_table(graph, costs, rates, active_fraction=active)
     formulas = partial(_costs_beside_kernels, graph, machine)
     costs, context_log_sigma = measured_costs(graph, formulas, machine, values.kernels)
-    table = assemble_table(graph, costs, rates, active_fraction=active, tier=Tier.FITTED)
+    table = assemble_table(graph, costs, rates, active_fraction=active, tier=ParameterTier.FITTED)
     shared = np.asarray(costs.shared_log_sigma, dtype=np.float64)
     return replace(table, shared_log_sigma=shared, context_log_sigma=context_log_sigma)
 

@@ -29,9 +29,9 @@ from accelsim.cost.table import (
     CostTable,
     Execution,
     Formulas,
+    ParameterTier,
     RowCosts,
     Rows,
-    Tier,
     refuse_rows,
 )
 from accelsim.dtype import DTYPE_BYTES, Dtype
@@ -86,7 +86,7 @@ def cost_fpga(
     times = None if values.board is None else network_times(graph, device, values.board)
     if times is not None:
         costs = _fitted(costs, graph, times)
-    tier = Tier.SPEC if times is None else Tier.FITTED
+    tier = ParameterTier.SPEC if times is None else ParameterTier.FITTED
     table = _assemble(graph, costs, device, values, ~_fused_rows(graph), tier)
     if times is not None:
         table.dispatch_s[0] = times.issue_s
@@ -102,7 +102,7 @@ def _assemble(
     device: FpgaProfile,
     values: FpgaParameters,
     works: BoolArray,
-    tier: Tier = Tier.SPEC,
+    tier: ParameterTier = ParameterTier.SPEC,
 ) -> CostTable:
     """A table with energy by part: arithmetic, on-chip and main memory, and the clocks, which run
     as long as layers do.

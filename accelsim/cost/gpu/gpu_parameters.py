@@ -19,7 +19,7 @@ from accelsim.cost.class_parameters import entry_problems
 from accelsim.cost.fitted import FittedParameters
 from accelsim.cost.gpu.generation import vendor_generation
 from accelsim.cost.shape_surface import Surface
-from accelsim.cost.table import Tier
+from accelsim.cost.table import ParameterTier
 from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.files.datafile import data_root, read_mapping
 from accelsim.frozen import frozen
@@ -180,7 +180,7 @@ class AttentionParameters(_Group):
 
 
 @frozen
-class RecurrentParameters(_Group):
+class RecurrentKernelParameters(_Group):
     """Recurrent layers.
 
     Attributes:
@@ -348,7 +348,7 @@ class GpuParameters:
     memory: MemoryParameters
     convolution: ConvolutionParameters
     attention: AttentionParameters
-    recurrent: RecurrentParameters
+    recurrent: RecurrentKernelParameters
     power: PowerParameters
     host: HostParameters
     dispatch: DispatchParameters
@@ -357,7 +357,7 @@ class GpuParameters:
     surfaces: Mapping[str, Surface] = field(default_factory=dict, hash=False)
     families: Mapping[str, FamilyResidual] = field(default_factory=dict, hash=False)
     relatives: tuple[str, ...] = ()
-    tier: Tier = Tier.SPEC
+    tier: ParameterTier = ParameterTier.SPEC
     is_isolated: bool = False
     is_early_library: bool = False
     conditions: LoopConditions | None = field(default=None, hash=False, compare=False)
@@ -448,7 +448,7 @@ GROUPS: Mapping[str, type[_Group]] = {
     "memory": MemoryParameters,
     "convolution": ConvolutionParameters,
     "attention": AttentionParameters,
-    "recurrent": RecurrentParameters,
+    "recurrent": RecurrentKernelParameters,
     "power": PowerParameters,
     "host": HostParameters,
     "dispatch": DispatchParameters,

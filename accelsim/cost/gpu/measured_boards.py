@@ -17,7 +17,7 @@ from pathlib import Path
 from accelsim.cost.fitted import calibration_folders, read_fitted
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.surface_file import SurfaceFile, surface_file_name
-from accelsim.cost.table import Tier
+from accelsim.cost.table import ParameterTier
 from accelsim.dtype import Dtype
 from accelsim.errors import InputError, ProfileError
 from accelsim.files.datafile import read_json
@@ -111,7 +111,7 @@ def overlay_boards(folder: Path) -> list[MeasuredBoard]:
     found = []
     for path in sorted(folder.glob("*.yaml")):
         overlay = read_fitted(path)
-        if overlay.device_class != "gpu" or overlay.tier is not Tier.MEASURED:
+        if overlay.device_class != "gpu" or overlay.tier is not ParameterTier.MEASURED:
             continue
         profile = catalog.device(overlay.device)
         if isinstance(profile, GpuProfile) and Dtype.BF16 in profile.matrix_flop_per_s:

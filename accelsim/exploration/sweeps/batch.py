@@ -33,7 +33,7 @@ _NAMED = frozenset(("model", "device", *SHAPE_COLUMNS))
 
 
 @frozen(eq=False)
-class Batch:
+class PointBatch:
     """Points to be answered together.
 
     Attributes:
@@ -78,7 +78,7 @@ def asked_columns(spec: SweepSpec) -> dict[str, bool]:
     }
 
 
-def compute(batch: Batch) -> Part:
+def compute(batch: PointBatch) -> Part:
     """Answer a batch.
 
     Args:

@@ -17,7 +17,7 @@ import numpy as np
 
 from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError, OutputError
-from accelsim.exploration.sweeps.batch import Batch, Part, asked_columns, compute
+from accelsim.exploration.sweeps.batch import Part, PointBatch, asked_columns, compute
 from accelsim.exploration.sweeps.content import content_hashes
 from accelsim.exploration.sweeps.executors import LOCAL, LOST, Workers, worker_pool
 from accelsim.exploration.sweeps.points import CELL, KEY_BYTES, PointGroup, point_groups
@@ -176,7 +176,7 @@ class _Todo:
         """Points."""
         return int(np.count_nonzero(self.is_new))
 
-    def batches(self, size: Callable[[], int], asked: Mapping[str, bool]) -> Iterator[Batch]:
+    def batches(self, size: Callable[[], int], asked: Mapping[str, bool]) -> Iterator[PointBatch]:
         """All cells in order, in batches of at least `size()` points."""
         cells: list[PointGroup] = []
         keys: list[bytes] = []
@@ -195,9 +195,11 @@ class _Todo:
             yield _batch(cells, keys, asked)
 
 
-def _batch(cells: Sequence[PointGroup], keys: Sequence[bytes], asked: Mapping[str, bool]) -> Batch:
+def _batch(
+    cells: Sequence[PointGroup], keys: Sequence[bytes], asked: Mapping[str, bool]
+) -> PointBatch:
     name = blake2b(b"".join(keys), digest_size=16).hexdigest() + ".parquet"
-    return Batch(name, tuple(cells), tuple(keys), asked)
+    return PointBatch(name, tuple(cells), tuple(keys), asked)
 
 
 class _Pace:
@@ -216,10 +218,10 @@ class _Lost:
     """Batches whose worker ended or had too little memory, for another to answer."""
 
     def __init__(self) -> None:
-        self._batches: list[Batch] = []
+        self._batches: list[PointBatch] = []
         self._times = Counter[str]()
 
-    def note(self, batch: Batch) -> None:
+    def note(self, batch: PointBatch) -> None:
         """A batch was lost.
 
         Raises:
@@ -231,16 +233,16 @@ class _Lost:
             raise OutputError(f"{message} Run again to go on, with fewer workers.")
         self._batches.append(batch)
 
-    def take(self) -> Batch | None:
+    def take(self) -> PointBatch | None:
         """One of them; None where there is none."""
         return self._batches.pop() if self._batches else None
 
 
-def _finished(crew: Workers, todo: _Todo, asked: SweepSpec) -> Iterator[tuple[Batch, Part]]:
+def _finished(crew: Workers, todo: _Todo, asked: SweepSpec) -> Iterator[tuple[PointBatch, Part]]:
     """Batches as they are finished."""
     pace = _Pace(_FIRST[asked.of])
     waiting, lost = todo.batches(lambda: pace.size, asked_columns(asked)), _Lost()
-    running: dict[Future[Part], Batch] = {}
+    running: dict[Future[Part], PointBatch] = {}
     while True:
         while len(running) < 2 * crew.count:
             batch = lost.take() or next(waiting, None)

@@ -14,8 +14,8 @@ from collections import deque
 
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
-from accelsim.serving.replicas.fleet import Fleet
-from accelsim.serving.replicas.pools import Pool, PoolRouter
+from accelsim.serving.replicas.fleet import ReplicaFleet
+from accelsim.serving.replicas.pools import PoolRouter, ReplicaPool
 from accelsim.serving.schedulers.base import Scheduler
 
 SCALING_METRICS = ("utilisation", "queue")
@@ -80,7 +80,7 @@ class Autoscaler:
     """
 
     def __init__(
-        self, policy: ScalingPolicy, pool: Pool, router: PoolRouter, request_s: float
+        self, policy: ScalingPolicy, pool: ReplicaPool, router: PoolRouter, request_s: float
     ) -> None:
         self._policy, self._pool, self._router = policy, pool, router
         self._request_s = request_s
@@ -96,7 +96,7 @@ class Autoscaler:
         """The next decision, or the end of a start."""
         return min(self._tick_s, self._starting[0][0]) if self._starting else self._tick_s
 
-    def act(self, fleet: Fleet) -> None:
+    def act(self, fleet: ReplicaFleet) -> None:
         """Take a started replica up, or decide."""
         if self._starting and self._starting[0][0] <= self._tick_s:
             place = heapq.heappop(self._starting)[1]
@@ -110,7 +110,7 @@ class Autoscaler:
         later_s = self._tick_s + max(steps, 1.0) * self._policy.interval_s
         self._tick_s = max(later_s, math.nextafter(self._tick_s, math.inf))
 
-    def _quiet_until_s(self, fleet: Fleet) -> float:
+    def _quiet_until_s(self, fleet: ReplicaFleet) -> float:
         """Time to which all decisions would be this one if nothing else happens."""
         have, wish = len(self._pool.live) + self._pool.coming, self._wanted(fleet)
         if self._starting or wish > have:
@@ -120,7 +120,7 @@ class Autoscaler:
             return math.inf
         return held_s[-1] + self._policy.hold_s if held_s else fleet.now_s
 
-    def _decide(self, fleet: Fleet) -> None:
+    def _decide(self, fleet: ReplicaFleet) -> None:
         policy, pool = self._policy, self._pool
         wanted = self._wanted(fleet)
         self._wishes.append((fleet.now_s, wanted))
@@ -137,10 +137,10 @@ class Autoscaler:
         if surplus > 0:
             self._let_go(fleet, surplus)
 
-    def _wanted(self, fleet: Fleet) -> int:
+    def _wanted(self, fleet: ReplicaFleet) -> int:
         return min(max(self._wish(fleet), self._policy.least), self._policy.most)
 
-    def _wish(self, fleet: Fleet) -> int:
+    def _wish(self, fleet: ReplicaFleet) -> int:
         """Replicas that would meet the target."""
         policy, pool = self._policy, self._pool
         live = max(len(pool.live), 1)
@@ -155,14 +155,14 @@ class Autoscaler:
         ratio = load / live / policy.target
         return live if abs(ratio - 1) <= _TOLERANCE else math.ceil(live * ratio)
 
-    def _start(self, fleet: Fleet) -> None:
+    def _start(self, fleet: ReplicaFleet) -> None:
         place = fleet.add(self._pool.make())
         self._pool.members.append(place)
         self._pool.coming += 1
         self.started += 1
         heapq.heappush(self._starting, (fleet.now_s + self._pool.start_s, place))
 
-    def _let_go(self, fleet: Fleet, count: int) -> None:
+    def _let_go(self, fleet: ReplicaFleet, count: int) -> None:
         """Take the replicas with least to do out of the pool."""
 
         def load(place: int) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from accelsim.errors import UnknownNameError
 from accelsim.files.datafile import data_root, read_yaml, validated
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.hardware.sourced import FrozenModel
-from accelsim.serving.engines import Engine, SourcedFigure
+from accelsim.serving.engines import ServingEngine, SourcedFigure
 
 
 class _ColdStartFile(FrozenModel):
@@ -23,7 +23,7 @@ def cold_start_s(
     weight_bytes: float,
     ranks: int,
     device: DeviceProfile,
-    engine: Engine,
+    engine: ServingEngine,
     storage: str,
     provisioning_s: float | None = None,
 ) -> float:

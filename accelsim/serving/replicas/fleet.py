@@ -92,11 +92,11 @@ class Control(Protocol):
     def next_s(self) -> float:
         """Time it acts next; `NEVER` where it waits for something."""
 
-    def act(self, fleet: Fleet) -> None:
+    def act(self, fleet: ReplicaFleet) -> None:
         """Do what is due at `next_s`."""
 
 
-class Fleet:
+class ReplicaFleet:
     """Replicas behind a router.
 
     Args:
@@ -130,7 +130,7 @@ class Fleet:
         self.is_interrupted = False
         self.held_count = 0
         self.paid_s: list[list[tuple[float, float | None]]] = [[(0.0, None)] for _ in replicas]
-        self.handover: Callable[[int, list[int], float, Fleet], list[int]] | None = None
+        self.handover: Callable[[int, list[int], float, ReplicaFleet], list[int]] | None = None
         self._ready = [replica.ready_s for replica in replicas]
         self._parked: deque[int] = deque()
         self._draining: set[int] = set()

@@ -15,8 +15,8 @@ import numpy as np
 
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
-from accelsim.serving.replicas.fleet import Fleet
-from accelsim.serving.replicas.pools import Pool, PoolRouter
+from accelsim.serving.replicas.fleet import ReplicaFleet
+from accelsim.serving.replicas.pools import PoolRouter, ReplicaPool
 from accelsim.serving.schedulers.base import NEVER
 
 #: Most losses in a run, and most restarts of its mean request: a replica lost before any request
@@ -65,7 +65,11 @@ class Outages:
     """
 
     def __init__(
-        self, policy: OutagePolicy, pool: Pool, router: PoolRouter, generator: np.random.Generator
+        self,
+        policy: OutagePolicy,
+        pool: ReplicaPool,
+        router: PoolRouter,
+        generator: np.random.Generator,
     ) -> None:
         self._policy, self._pool, self._router = policy, pool, router
         self._generator = generator
@@ -85,7 +89,7 @@ class Outages:
         """The next notice, loss or return."""
         return self._events[0][0] if self._events else NEVER
 
-    def act(self, fleet: Fleet) -> None:
+    def act(self, fleet: ReplicaFleet) -> None:
         """Warn, lose, or bring back a replica."""
         _, place, event = heapq.heappop(self._events)
         if event == "notice":
@@ -95,7 +99,7 @@ class Outages:
         else:
             self._bring_back(fleet, place)
 
-    def _warn(self, fleet: Fleet, place: int) -> None:
+    def _warn(self, fleet: ReplicaFleet, place: int) -> None:
         if place not in self._pool.live:  # let go meanwhile
             return
         self._pool.live.remove(place)
@@ -103,7 +107,7 @@ class Outages:
         self._router.refresh(fleet)
         heapq.heappush(self._events, (fleet.now_s + self._policy.notice_s, place, "loss"))
 
-    def _lose(self, fleet: Fleet, place: int) -> None:
+    def _lose(self, fleet: ReplicaFleet, place: int) -> None:
         self.losses += 1
         self.restarted_requests += fleet.replicas[place].outstanding
         hopeless = self.restarted_requests > _MOST_RESTARTS * len(fleet.log)
@@ -119,7 +123,7 @@ class Outages:
         fleet.abandon(place)
         heapq.heappush(self._events, (fleet.now_s + self._pool.start_s, place, "return"))
 
-    def _bring_back(self, fleet: Fleet, place: int) -> None:
+    def _bring_back(self, fleet: ReplicaFleet, place: int) -> None:
         self._pool.coming -= 1
         if self._policy.is_spot:
             fleet.begin_pay(place)

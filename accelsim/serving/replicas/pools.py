@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from accelsim.serving.loads.requests import RequestLog
-from accelsim.serving.replicas.fleet import Fleet
+from accelsim.serving.replicas.fleet import ReplicaFleet
 from accelsim.serving.replicas.routers import PlainRouter
 from accelsim.serving.schedulers.base import Scheduler
 
@@ -20,7 +20,7 @@ REFUSED = -1
 
 
 @dataclass(slots=True, eq=False)
-class Pool:
+class ReplicaPool:
     """Replicas of one plan.
 
     Attributes:
@@ -56,7 +56,7 @@ class Route:
     """
 
     def __init__(
-        self, pools: Sequence[Pool], router: PlainRouter, max_outstanding: int | None = None
+        self, pools: Sequence[ReplicaPool], router: PlainRouter, max_outstanding: int | None = None
     ) -> None:
         self.pools, self.router, self.max_outstanding = list(pools), router, max_outstanding
         self.places: list[int] = []
@@ -90,7 +90,7 @@ class PoolRouter:
         self._model = None if log.asked.model is None else log.asked.model.tolist()
         self._is_further: set[int] = set()
 
-    def refresh(self, fleet: Fleet) -> None:
+    def refresh(self, fleet: ReplicaFleet) -> None:
         """Take up what is live now, and give out what waited for it."""
         for route in (*self._routes, *self._further):
             if route is not None:

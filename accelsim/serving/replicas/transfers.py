@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from accelsim.frozen import frozen
 from accelsim.serving.loads.requests import RequestLog
-from accelsim.serving.replicas.fleet import Fleet
-from accelsim.serving.replicas.pools import Pool, PoolRouter
+from accelsim.serving.replicas.fleet import ReplicaFleet
+from accelsim.serving.replicas.pools import PoolRouter, ReplicaPool
 from accelsim.serving.schedulers.base import NEVER
 
 
@@ -48,7 +48,7 @@ class Transfers:
     """
 
     def __init__(
-        self, log: RequestLog, router: PoolRouter, links: Sequence[tuple[Pool, CacheLink]]
+        self, log: RequestLog, router: PoolRouter, links: Sequence[tuple[ReplicaPool, CacheLink]]
     ) -> None:
         self._log, self._router, self._links = log, router, links
         self._free_s: dict[int, float] = {}
@@ -60,7 +60,7 @@ class Transfers:
         """End of the first move."""
         return self._moving[0][0] if self._moving else NEVER
 
-    def take(self, place: int, ended: list[int], now_s: float, fleet: Fleet) -> list[int]:
+    def take(self, place: int, ended: list[int], now_s: float, fleet: ReplicaFleet) -> list[int]:
         """Take requests whose prompts are done; gives those that have ended with it."""
         link = next((link for pool, link in self._links if place in pool.members), None)
         if link is None:
@@ -81,7 +81,7 @@ class Transfers:
             fleet.held_count += 1
         return done
 
-    def act(self, fleet: Fleet) -> None:
+    def act(self, fleet: ReplicaFleet) -> None:
         """Let a request go on whose cache has arrived."""
         _, request = heapq.heappop(self._moving)
         fleet.held_count -= 1

@@ -14,7 +14,7 @@ from accelsim.estimation.estimate import estimate
 from accelsim.estimation.estimate_many import EstimateColumns, estimate_many
 from accelsim.estimation.options import RunOptions
 from accelsim.estimation.run import ResolvedRun
-from accelsim.serving.steps.step_times import Curve, Surface, TabulatedSteps
+from accelsim.serving.steps.step_times import StepCurve, StepSurface, TabulatedSteps
 
 #: Batches that are costed.
 _BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
@@ -49,12 +49,12 @@ def batch_tables(
     if np.isnan(energy_j).any():
         idle_w, energy_j = None, np.zeros(len(at))  # unknown without the idle power, too
     nothing = np.zeros((2, 2))
-    flat = Surface(np.array([1, 2]), np.array([0.0, 1.0]), nothing, nothing)
+    flat = StepSurface(np.array([1, 2]), np.array([0.0, 1.0]), nothing, nothing)
     spread = math.log(found["latency_high_s"][0] / latency_s[0]) / Z90
     return TabulatedSteps(
-        layers=Curve(at, latency_s, energy_j),
-        decode_layers=Curve(at, latency_s, energy_j),
-        logits=Curve(np.array([1, 2]), np.zeros(2), np.zeros(2)),
+        layers=StepCurve(at, latency_s, energy_j),
+        decode_layers=StepCurve(at, latency_s, energy_j),
+        logits=StepCurve(np.array([1, 2]), np.zeros(2), np.zeros(2)),
         prefill=flat,
         decode=flat,
         overhead_s=overhead_s,

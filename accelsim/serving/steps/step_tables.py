@@ -32,7 +32,7 @@ from accelsim.hardware.profile import AsicProfile
 from accelsim.serving.adapters import adapter_bytes, adapter_rows
 from accelsim.serving.options import Adapters, ServingOptions
 from accelsim.serving.steps.combined_steps import PipelinedSteps
-from accelsim.serving.steps.step_times import Curve, Surface, TabulatedSteps
+from accelsim.serving.steps.step_times import StepCurve, StepSurface, TabulatedSteps
 from accelsim.simulation.device_settings import DeviceSettings, device_time_s
 from accelsim.workloads.graph import (
     BoolArray,
@@ -333,7 +333,7 @@ def _lowered(run: ResolvedRun, shape: PassShape, phase: Phase, shard: Shard) -> 
 
 def _curves(
     pricing: _Pricing, max_tokens: int, max_seqs: int
-) -> tuple[dict[str, Curve], tuple[float, float]]:
+) -> tuple[dict[str, StepCurve], tuple[float, float]]:
     """Layers over tokens, logits over sequences, and the spread of a step in the middle.
 
     Layers with prompts and without are the same rows; stacks run them at rates of their own.
@@ -355,7 +355,7 @@ def _curves(
     for name, column in costs.items():
         kept = few | (name == "layers")
         seconds, joules = column[kept].T
-        curves[name] = Curve(at[kept], seconds, joules * pricing.ranks)
+        curves[name] = StepCurve(at[kept], seconds, joules * pricing.ranks)
     return curves, spread
 
 
@@ -438,7 +438,7 @@ def _spread(graph: OperatorGraph, table: CostTable, rows: slice) -> tuple[float,
     return math.sqrt(variance), min(1.0, (common**2 + context**2) / variance)
 
 
-def _surface(pricing: _Pricing, counts: list[int], cached: list[int], phase: Phase) -> Surface:
+def _surface(pricing: _Pricing, counts: list[int], cached: list[int], phase: Phase) -> StepSurface:
     """Attention over tokens (or sequences) and what is cached, of all stages."""
     run = pricing.run
     count, context = (axis.ravel() for axis in np.meshgrid(counts, cached, indexing="ij"))
@@ -450,4 +450,4 @@ def _surface(pricing: _Pricing, counts: list[int], cached: list[int], phase: Pha
     shapes = ShapeColumns.of(context_len=own, source_len=context, **sizes)
     costs = pricing.sums(shapes, phase, pricing.attention_costs)
     seconds, joules = costs.T.reshape(2, len(counts), len(cached))
-    return Surface(np.array(counts), np.array(cached, dtype=np.float64), seconds, joules)
+    return StepSurface(np.array(counts), np.array(cached, dtype=np.float64), seconds, joules)

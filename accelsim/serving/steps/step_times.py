@@ -83,7 +83,7 @@ class StepTimes(Protocol):
 
 
 @frozen
-class Curve:
+class StepCurve:
     """Seconds and joules over a count, linear between points; constant before the first.
 
     Attributes:
@@ -111,7 +111,7 @@ _Line = list[tuple[float, float, float, float]]
 
 
 @frozen
-class Surface:
+class StepSurface:
     """Seconds and joules of attention over tokens and what is cached before them, bilinear.
 
     Attributes:
@@ -174,11 +174,11 @@ class TabulatedSteps:
         checked: Tokens of each sequence in a step, which read its cache once (speculation).
     """
 
-    layers: Curve
-    decode_layers: Curve
-    logits: Curve
-    prefill: Surface
-    decode: Surface
+    layers: StepCurve
+    decode_layers: StepCurve
+    logits: StepCurve
+    prefill: StepSurface
+    decode: StepSurface
     overhead_s: float = 0.0
     idle_w: float | None = None
     log_sigma: float = 0.0

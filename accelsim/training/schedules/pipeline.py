@@ -14,7 +14,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.simulation.engine import Engine, TaskColumns
 from accelsim.simulation.timeline import Timeline
-from accelsim.training.schedules.schedule import Pass, PipelineOrder
+from accelsim.training.schedules.schedule import PipelineOrder, StagePass
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 _WORDS = ("forward", "backward", "weight gradient", "send", "reduce gradients", "update")
@@ -171,7 +171,7 @@ def _ordered_steps(order: PipelineOrder) -> _Steps:
     last = stages * order.chunk_count - 1
     needed_kind, needed = _needs(order.kind, virtual, last)
     done = np.zeros((3, last + 2, order.microbatch_count), dtype=bool)
-    done[Pass.FORWARD, -1] = True  # what the first stage reads
+    done[StagePass.FORWARD, -1] = True  # what the first stage reads
     place, open_stages = np.zeros(stages, dtype=np.int64), np.arange(stages)
     waves = []
     while len(open_stages):
@@ -192,10 +192,10 @@ def _ordered_steps(order: PipelineOrder) -> _Steps:
 
 def _needs(kind: IntArray, virtual: IntArray, last: int) -> tuple[IntArray, IntArray]:
     """Which pass of which chunk each step reads; chunk -1 where it reads the iteration's input."""
-    is_forward = kind == Pass.FORWARD
-    is_turn = (kind == Pass.BACKWARD) & (virtual == last)
-    needed_kind = np.where(is_forward | is_turn, int(Pass.FORWARD), int(Pass.BACKWARD))
-    ahead = np.select([is_forward, is_turn | (kind == Pass.WEIGHT)], [-1, 0], 1)
+    is_forward = kind == StagePass.FORWARD
+    is_turn = (kind == StagePass.BACKWARD) & (virtual == last)
+    needed_kind = np.where(is_forward | is_turn, int(StagePass.FORWARD), int(StagePass.BACKWARD))
+    ahead = np.select([is_forward, is_turn | (kind == StagePass.WEIGHT)], [-1, 0], 1)
     return needed_kind, virtual + ahead
 
 
@@ -236,7 +236,7 @@ def _tasks(
 
 def _is_last_of_chunk(order: PipelineOrder, steps: _Steps) -> BoolArray:
     """Whether a step completes the gradients of its chunk."""
-    final = Pass.WEIGHT if order.has_weight_passes else Pass.BACKWARD
+    final = StagePass.WEIGHT if order.has_weight_passes else StagePass.BACKWARD
     latest = np.zeros((order.stage_count, order.chunk_count), dtype=np.int64)
     completes = np.flatnonzero(steps.kind == final)
     latest[steps.stage[completes], steps.chunk[completes]] = completes  # the last one stays
@@ -275,7 +275,7 @@ def _send_rows(
 ) -> _Rows:
     stages = order.stage_count
     stage = steps.stage[producer]
-    is_back = steps.kind[producer] == Pass.BACKWARD
+    is_back = steps.kind[producer] == StagePass.BACKWARD
     resource = stages + stages * is_back + stage
     name = _SEND * order.microbatch_count + steps.microbatch[producer]
     return _Rows(resource, np.full(len(producer), work.send_s), name, 3 * producer + 1)

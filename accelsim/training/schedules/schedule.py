@@ -22,7 +22,7 @@ SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1")
 _Codes = IntArray
 
 
-class Pass(IntEnum):
+class StagePass(IntEnum):
     """What a step of a stage computes."""
 
     FORWARD = 0
@@ -35,7 +35,7 @@ class PipelineOrder:
     """Steps of all stages; row s holds those of stage s in order.
 
     Attributes:
-        kind: `Pass` codes, shape (stages, steps).
+        kind: `StagePass` codes, shape (stages, steps).
         chunk: Chunk of the stage's layers, shape (stages, steps).
         microbatch: Microbatch, shape (stages, steps).
         chunk_count: Chunks of each stage.
@@ -56,12 +56,12 @@ class PipelineOrder:
     @property
     def has_weight_passes(self) -> bool:
         """Whether gradients of weights are passes of their own."""
-        return bool((self.kind == Pass.WEIGHT).any())
+        return bool((self.kind == StagePass.WEIGHT).any())
 
     def in_flight(self) -> _Codes:
         """Most chunks of activations that each stage holds at once, shape (stages,)."""
-        last = Pass.WEIGHT if self.has_weight_passes else Pass.BACKWARD
-        change = (self.kind == Pass.FORWARD).astype(np.int64) - (self.kind == last)
+        last = StagePass.WEIGHT if self.has_weight_passes else StagePass.BACKWARD
+        change = (self.kind == StagePass.FORWARD).astype(np.int64) - (self.kind == last)
         most: _Codes = np.cumsum(change, axis=1).max(axis=1)
         return most
 
@@ -108,14 +108,14 @@ def _check(schedule: str, stages: int, microbatches: int, chunks: int) -> None:
         raise InvalidValueError("microbatch_count", microbatches, allowed)
 
 
-def _steps(kind: Pass, microbatches: _Codes, chunks: _Codes | int = 0) -> _Codes:
+def _steps(kind: StagePass, microbatches: _Codes, chunks: _Codes | int = 0) -> _Codes:
     columns = np.broadcast_arrays(int(kind), chunks, microbatches)
     return np.stack(columns).astype(np.int64)
 
 
 def _gpipe(microbatch_count: int) -> _Codes:
     every = np.arange(microbatch_count)
-    passes = [_steps(Pass.FORWARD, every), _steps(Pass.BACKWARD, every)]
+    passes = [_steps(StagePass.FORWARD, every), _steps(StagePass.BACKWARD, every)]
     return np.concatenate(passes, axis=1)
 
 
@@ -132,8 +132,8 @@ def _alternating(stage: int, stages: int, microbatches: int, chunks: int) -> _Co
     chunk = within // stages
     if chunks == 1:
         microbatch, chunk = place, np.zeros_like(place)
-    forward = _steps(Pass.FORWARD, microbatch, chunk)
-    backward = _steps(Pass.BACKWARD, microbatch, chunks - 1 - chunk)
+    forward = _steps(StagePass.FORWARD, microbatch, chunk)
+    backward = _steps(StagePass.BACKWARD, microbatch, chunks - 1 - chunk)
     steady = total - warm_up
     pairs = np.stack([forward[:, warm_up:], backward[:, :steady]], axis=2).reshape(3, -1)
     return np.concatenate([forward[:, :warm_up], pairs, backward[:, steady:]], axis=1)
@@ -142,15 +142,15 @@ def _alternating(stage: int, stages: int, microbatches: int, chunks: int) -> _Co
 def _zero_bubble(stage: int, stages: int, microbatches: int) -> _Codes:
     """ZB-H1: stage s puts s gradients of weights off until it would wait."""
     warm_up = min(microbatches, stages - stage - 1)
-    steps = [(Pass.FORWARD, i) for i in range(warm_up)]
+    steps = [(StagePass.FORWARD, i) for i in range(warm_up)]
     weights = 0
     for i in range(microbatches):
         if warm_up + i < microbatches:
-            steps.append((Pass.FORWARD, warm_up + i))
-        steps.append((Pass.BACKWARD, i))
+            steps.append((StagePass.FORWARD, warm_up + i))
+        steps.append((StagePass.BACKWARD, i))
         if i - weights >= stage:
-            steps.append((Pass.WEIGHT, weights))
+            steps.append((StagePass.WEIGHT, weights))
             weights += 1
-    steps += [(Pass.WEIGHT, i) for i in range(weights, microbatches)]
+    steps += [(StagePass.WEIGHT, i) for i in range(weights, microbatches)]
     kind, microbatch = np.array(steps, dtype=np.int64).T
     return np.stack([kind, np.zeros_like(kind), microbatch])

@@ -51,7 +51,7 @@ class LayerNames:
 
 
 @frozen
-class Layout:
+class ModulePaths:
     """Paths of a decoder-only model around its layers."""
 
     layer: LayerNames
@@ -194,9 +194,9 @@ LAYER_NAMES: Mapping[str, LayerNames] = {
 }
 
 #: Decoder-only layouts.
-LAYOUTS: Mapping[str, Layout] = {
-    "llama": Layout(_LLAMA),
-    "mixtral": Layout(
+LAYOUTS: Mapping[str, ModulePaths] = {
+    "llama": ModulePaths(_LLAMA),
+    "mixtral": ModulePaths(
         replace(
             _LLAMA,
             router="block_sparse_moe.gate",
@@ -204,39 +204,39 @@ LAYOUTS: Mapping[str, Layout] = {
             feed_forward="block_sparse_moe",
         )
     ),
-    "gpt_oss": Layout(replace(_LLAMA, router="mlp.router")),
-    "qwen2_moe": Layout(replace(_LLAMA, shared_expert="mlp.shared_expert")),
-    "gemma2": Layout(replace(_LLAMA, feed_forward_norm="pre_feedforward_layernorm")),
-    "glm4": Layout(
+    "gpt_oss": ModulePaths(replace(_LLAMA, router="mlp.router")),
+    "qwen2_moe": ModulePaths(replace(_LLAMA, shared_expert="mlp.shared_expert")),
+    "gemma2": ModulePaths(replace(_LLAMA, feed_forward_norm="pre_feedforward_layernorm")),
+    "glm4": ModulePaths(
         replace(
             _LLAMA,
             attention_post_norm="post_self_attn_layernorm",
             feed_forward_post_norm="post_mlp_layernorm",
         )
     ),
-    "llama4": Layout(_LLAMA4),
-    "gpt_neox": Layout(
+    "llama4": ModulePaths(_LLAMA4),
+    "gpt_neox": ModulePaths(
         _NEOX,
         layers="gpt_neox.layers",
         embedding="gpt_neox.embed_in",
         final_norm="gpt_neox.final_layer_norm",
         head="embed_out",
     ),
-    "phi": Layout(_PHI, final_norm="model.final_layernorm"),
-    "falcon": Layout(
+    "phi": ModulePaths(_PHI, final_norm="model.final_layernorm"),
+    "falcon": ModulePaths(
         _FALCON,
         layers="transformer.h",
         embedding="transformer.word_embeddings",
         final_norm="transformer.ln_f",
     ),
-    "gpt2": Layout(
+    "gpt2": ModulePaths(
         _GPT2,
         layers="transformer.h",
         embedding="transformer.wte",
         positions="transformer.wpe",
         final_norm="transformer.ln_f",
     ),
-    "opt": Layout(
+    "opt": ModulePaths(
         _FAIRSEQ,
         layers="model.decoder.layers",
         embedding="model.decoder.embed_tokens",

@@ -14,7 +14,7 @@ from accelsim.calibration.overlay import write_overlay
 from accelsim.cost.fitted import read_fitted
 from accelsim.cost.gpu import GpuParameters, cost_gpu
 from accelsim.cost.shape_surface import Surface
-from accelsim.cost.table import Execution, Tier
+from accelsim.cost.table import Execution, ParameterTier
 from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.scoreboard.columns import gemm_graph
@@ -93,10 +93,10 @@ def test_an_overlay_survives_the_file_and_pins_what_it_corrects(table, tmp_path)
 
 def test_the_measured_tier_says_so(table, tmp_path) -> None:
     read = read_fitted(write_overlay(kernel_overlay("h200_sxm"), tmp_path))
-    assert read.tier is Tier.MEASURED
+    assert read.tier is ParameterTier.MEASURED
     parameters = GpuParameters.class_wide().with_overlay(read)
     costs = cost_gpu(table.graph, table.device, Execution.GRAPH, parameters)
-    assert costs.tier is Tier.MEASURED
+    assert costs.tier is ParameterTier.MEASURED
 
 
 def test_outliers_do_not_bend_a_surface() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim import catalog
-from accelsim.calibration.fit.cells import Cell, chip_of, limited
+from accelsim.calibration.fit.cells import OperatorRows, chip_of, limited
 from accelsim.calibration.fit.gpu import STAGES, fit_stage
 from accelsim.calibration.fit.residuals import family_parts, family_residuals
 from accelsim.calibration.fit.solve import Prior, robust, solve
@@ -24,7 +24,7 @@ from accelsim.confidence.residual import (
 )
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.gpu_parameters import read_parameters
-from accelsim.cost.table import Execution, Tier
+from accelsim.cost.table import Execution, ParameterTier
 from accelsim.dtype import Dtype
 from accelsim.errors import InputError
 from accelsim.files.datafile import read_mapping
@@ -51,7 +51,7 @@ def gemm_cell(
     count: int = 250,
     noise: float = 0.0,
     octaves: tuple[float, float] = (5, 12),
-) -> Cell:
+) -> OperatorRows:
     random = np.random.default_rng(7)
     sizes = [np.round(2.0 ** random.uniform(*octaves, count)) for _ in range(3)]
     graph = gemm_graph(np.ones(count), *sizes, Dtype.FP32, batched=np.zeros(count, dtype=np.bool_))
@@ -60,7 +60,9 @@ def gemm_cell(
     )
 
 
-def vector_cell(truth: GpuParameters, device: str = "v100-pcie-32gb", count: int = 250) -> Cell:
+def vector_cell(
+    truth: GpuParameters, device: str = "v100-pcie-32gb", count: int = 250
+) -> OperatorRows:
     random = np.random.default_rng(8)
     rows, columns = (np.round(2.0 ** random.uniform(9, 13, count)) for _ in range(2))
     op = random.choice(["add", "tanh"], count)
@@ -70,9 +72,11 @@ def vector_cell(truth: GpuParameters, device: str = "v100-pcie-32gb", count: int
     )
 
 
-def timed(operator: str, kernels: KernelPrediction, truth: GpuParameters, noise: float) -> Cell:
+def timed(
+    operator: str, kernels: KernelPrediction, truth: GpuParameters, noise: float
+) -> OperatorRows:
     exact = kernels.call_s(kernels.costs(truth), truth)
-    return Cell(
+    return OperatorRows(
         operator,
         "made up",
         kernels,
@@ -90,7 +94,7 @@ def test_a_gemm_fit_finds_the_rate_that_made_the_times() -> None:
     assert fit.issued[0][1] == pytest.approx(6e-5, rel=0.15)
 
 
-def predicted(cell: Cell, fit: object) -> np.ndarray:
+def predicted(cell: OperatorRows, fit: object) -> np.ndarray:
     costs = cell.kernels.costs(fit.parameters)
     return cell.kernels.call_s(costs, fit.parameters, fit.issued[0][1])
 
@@ -149,7 +153,7 @@ def test_a_call_takes_as_long_as_its_issue_until_its_kernel_shows() -> None:
     assert replace(kernels, profile=catalog.device("mi100")).trailing_s(CLASS) == 0.0
 
 
-def conv_cell(truth: GpuParameters, execution: Execution, count: int = 1500) -> Cell:
+def conv_cell(truth: GpuParameters, execution: Execution, count: int = 1500) -> OperatorRows:
     """3x3 convolutions whose calls wait anything between none and twice the mean, as drawn."""
     random = np.random.default_rng(9)
     batch, inputs, outputs, side = (
@@ -234,7 +238,7 @@ def test_a_device_fit_is_an_overlay_that_predicts_its_rows(tmp_path: Path) -> No
     assert np.median(errors) < 0.03
     spread = overlay.families["gemm fp32"].log_sigma
     assert 0.75 < (errors < 1.645 * spread).mean() <= 1.0
-    assert own.tier is Tier.FITTED
+    assert own.tier is ParameterTier.FITTED
 
 
 @pytest.mark.parametrize(("device", "keeps"), [("t4", True), ("v100-pcie-32gb", False)])

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from accelsim.workloads.capture.onnx.registry import Step, operator, operators, sizes_of
+from accelsim.workloads.capture.onnx.registry import TorchStep, operator, operators, sizes_of
 
 # -- matrices
 
 
 @operator("MatMul MatMulInteger", 3)
-def product(step: Step, a: Tensor, b: Tensor, *bias: Tensor | None) -> Tensor:
+def product(step: TorchStep, a: Tensor, b: Tensor, *bias: Tensor | None) -> Tensor:
     """With a matrix of weights, a linear layer; its bias is what `module` has joined to it."""
     added = bias[0] if bias and step.node.operator == "MatMul" else None
     if isinstance(b, torch.nn.Parameter) and b.dim() == 2:
@@ -27,14 +27,14 @@ def product(step: Step, a: Tensor, b: Tensor, *bias: Tensor | None) -> Tensor:
 
 
 @operator("FusedMatMul")
-def scaled_product(step: Step, a: Tensor, b: Tensor) -> Tensor:
+def scaled_product(step: TorchStep, a: Tensor, b: Tensor) -> Tensor:
     """Either side transposed."""
     a = a.transpose(-1, -2) if step.get("transA") else a
     return product(step, a, b.transpose(-1, -2) if step.get("transB") else b)
 
 
 @operator("MatMulNBits", 2, 3, 4)
-def packed_product(step: Step, a: Tensor, packed: Tensor, *_: Tensor | None) -> Tensor:
+def packed_product(step: TorchStep, a: Tensor, packed: Tensor, *_: Tensor | None) -> Tensor:
     """Weights of N rows of K, packed in blocks: the parameters are those of the matrix."""
     n, k = step.get("N", 0), step.get("K", 0)
     if packed.numel() * 8 != n * k * step.get("bits", 4):
@@ -43,7 +43,7 @@ def packed_product(step: Step, a: Tensor, packed: Tensor, *_: Tensor | None) -> 
 
 
 @operator("Gemm")
-def gemm(step: Step, a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+def gemm(step: TorchStep, a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     """a b + c, either transposed."""
     a = a.t() if step.get("transA") else a
     return functional.linear(a, b if step.get("transB") else b.t(), bias)
@@ -56,7 +56,7 @@ operators({"Einsum": lambda step, *tensors: torch.einsum(step.get("equation", ""
 
 
 def _window_padding(
-    step: Step, sizes: list[int], window: list[int], *, spread: bool = True
+    step: TorchStep, sizes: list[int], window: list[int], *, spread: bool = True
 ) -> tuple[list[int], list[int]]:
     """Padding before and after each axis, as attributes or ``auto_pad`` say."""
     rank = len(window)
@@ -88,14 +88,14 @@ def _padded(
     return functional.pad(x, sides, value=value), [0] * len(before)
 
 
-def _rank(step: Step, window: list[int]) -> int:
+def _rank(step: TorchStep, window: list[int]) -> int:
     if not 1 <= len(window) <= 3:
         raise step.refuse(f"has a window of {len(window)} axes: expected 1 to 3")
     return len(window)
 
 
 @operator("Conv ConvInteger ConvTranspose", 3)
-def convolution(step: Step, x: Tensor, weight: Tensor, *bias: Tensor | None) -> Tensor:
+def convolution(step: TorchStep, x: Tensor, weight: Tensor, *bias: Tensor | None) -> Tensor:
     """Of one, two or three axes; padding takes away from the result of a transposed one."""
     window, transposed = list(weight.shape[2:]), step.node.operator == "ConvTranspose"
     rank = _rank(step, window)
@@ -123,7 +123,7 @@ operators(
 
 
 @operator("MaxPool AveragePool")
-def pool(step: Step, x: Tensor) -> Tensor:
+def pool(step: TorchStep, x: Tensor) -> Tensor:
     """Windows of one, two or three axes."""
     window = list(step.get("kernel_shape") or ())
     rank = _rank(step, window)
@@ -141,7 +141,7 @@ def pool(step: Step, x: Tensor) -> Tensor:
 
 
 @operator("GlobalAveragePool GlobalMaxPool")
-def global_pool(step: Step, x: Tensor) -> Tensor:
+def global_pool(step: TorchStep, x: Tensor) -> Tensor:
     """One value for each channel."""
     rank = x.dim() - 2
     if not 1 <= rank <= 3:
@@ -158,7 +158,7 @@ _PAST = {"Attention": (4, 5), "MultiHeadAttention": (6, 7), "GroupQueryAttention
 
 
 @operator("Attention MultiHeadAttention GroupQueryAttention", 4, 5, 6, 7, 8)
-def attention(step: Step, *tensors: Tensor | None) -> Any:
+def attention(step: TorchStep, *tensors: Tensor | None) -> Any:
     """ONNX's own operator (opset 23) and those of ONNX Runtime with query, key and value apart."""
     given: list[Any] = [*tensors, *[None] * (9 - len(tensors))]
     kind = step.node.operator
@@ -179,7 +179,7 @@ def attention(step: Step, *tensors: Tensor | None) -> Any:
     return result.transpose(1, 2).flatten(2) if is_flat else result, k, v
 
 
-def _in_heads(step: Step, x: Tensor, heads: int) -> Tensor:
+def _in_heads(step: TorchStep, x: Tensor, heads: int) -> Tensor:
     """(batch, tokens, width) as (batch, heads, tokens, width of one)."""
     if x.dim() == 4:
         return x
@@ -192,7 +192,9 @@ def _in_heads(step: Step, x: Tensor, heads: int) -> Tensor:
 
 
 @operator("LSTM GRU RNN", 4)
-def recurrent(step: Step, x: Tensor, weight: Tensor, state: Tensor, *more: Tensor | None) -> Any:
+def recurrent(
+    step: TorchStep, x: Tensor, weight: Tensor, state: Tensor, *more: Tensor | None
+) -> Any:
     """One layer, one or both directions, over padded sequences (steps, batch, width)."""
     bias, _, *others, peepholes = [*more, None, None, None, None, None][:5]
     kind = step.node.operator.lower()
@@ -221,7 +223,7 @@ def recurrent(step: Step, x: Tensor, weight: Tensor, state: Tensor, *more: Tenso
 
 
 @operator("BatchNormalization", 3, 4)
-def batch_norm(step: Step, x: Tensor, scale: Tensor, bias: Tensor, *running: Tensor) -> Tensor:
+def batch_norm(step: TorchStep, x: Tensor, scale: Tensor, bias: Tensor, *running: Tensor) -> Tensor:
     """By running statistics, or in training by those of the batch."""
     mean, variance, *_ = running
     return functional.batch_norm(x, mean, variance, scale, bias, training=step.training)
@@ -231,7 +233,7 @@ def batch_norm(step: Step, x: Tensor, scale: Tensor, bias: Tensor, *running: Ten
     "LayerNormalization SkipLayerNormalization RMSNormalization SimplifiedLayerNormalization "
     "SkipSimplifiedLayerNormalization"
 )
-def row_norm(step: Step, x: Tensor, *tensors: Tensor | None) -> Any:
+def row_norm(step: TorchStep, x: Tensor, *tensors: Tensor | None) -> Any:
     """Over the last axes; ONNX Runtime's that skip take a residual in first."""
     kind = step.node.operator
     if kind.startswith("Skip"):
@@ -262,7 +264,7 @@ operators(
 
 
 @operator("Softmax LogSoftmax")
-def softmax(step: Step, x: Tensor) -> Tensor:
+def softmax(step: TorchStep, x: Tensor) -> Tensor:
     """Over one axis; before version 13 over all from it on."""
     call = torch.softmax if step.node.operator == "Softmax" else torch.log_softmax
     if step.opset >= 13:
@@ -297,7 +299,7 @@ def _product_over(x: Tensor, axes: list[int], keep: bool) -> Tensor:
 
 
 @operator(" ".join(f"Reduce{name}" for name in (*_REDUCTIONS, "Prod")))
-def reduction(step: Step, x: Tensor, given: Tensor | None = None) -> Tensor:
+def reduction(step: TorchStep, x: Tensor, given: Tensor | None = None) -> Tensor:
     """Over some axes: all of them unless named."""
     axes = step.sizes("axes", given)
     if not axes and step.get("noop_with_empty_axes"):
@@ -307,14 +309,14 @@ def reduction(step: Step, x: Tensor, given: Tensor | None = None) -> Tensor:
 
 
 @operator("ArgMax ArgMin")
-def place_of_extreme(step: Step, x: Tensor) -> Tensor:
+def place_of_extreme(step: TorchStep, x: Tensor) -> Tensor:
     """Where the largest or smallest lies."""
     call = torch.argmax if step.node.operator == "ArgMax" else torch.argmin
     return call(x, step.get("axis", 0), bool(step.get("keepdims", 1)))
 
 
 @operator("TopK")
-def largest(step: Step, x: Tensor, count: Tensor | None = None) -> Any:
+def largest(step: TorchStep, x: Tensor, count: Tensor | None = None) -> Any:
     """The largest of an axis and where they lie."""
     k = step.get("k", 1) if count is None else prod(sizes_of(count))
     return tuple(torch.topk(x, k, step.get("axis", -1)))

@@ -24,7 +24,7 @@ from accelsim.workloads.capture.onnx import (
     pointwise,  # noqa: F401
 )
 from accelsim.workloads.capture.onnx.file import MAX_VALUES, OnnxGraph, OnnxNode, OnnxTensor
-from accelsim.workloads.capture.onnx.registry import FUNCTIONS, Step, is_supported, torch_dtype
+from accelsim.workloads.capture.onnx.registry import FUNCTIONS, TorchStep, is_supported, torch_dtype
 
 #: Data types of weights, by the precision they are run in; others are fp32.
 _STORED = {
@@ -50,7 +50,7 @@ _RUNNING = ("BatchNormalization",)
 class _Operator(torch.nn.Module):  # type: ignore[misc]
     """One operator."""
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: TorchStep) -> None:
         super().__init__()
         self.step = step
 
@@ -117,7 +117,9 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]
         for place, (name, constant) in enumerate(graph.constants.items()):
             kept = constant if name not in statistics else replace(constant, values=None)
             self._hold(name, kept, f"constant_{place}", is_parameter=name in parameters)
-        self.operators = torch.nn.ModuleList(_Operator(Step(one, graph.opset)) for one in nodes)
+        self.operators = torch.nn.ModuleList(
+            _Operator(TorchStep(one, graph.opset)) for one in nodes
+        )
 
     def _hold(self, name: str, constant: OnnxTensor, place: str, *, is_parameter: bool) -> None:
         """Keep a constant: as a parameter, as its values, or as a buffer without them."""

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from accelsim.workloads.capture.onnx.file import MAX_VALUES, OnnxTensor
 from accelsim.workloads.capture.onnx.registry import (
-    Step,
+    TorchStep,
     operator,
     operators,
     sizes_of,
@@ -61,7 +61,7 @@ operators({"ReverseSequence": lambda step, x, _: x.flip(step.get("time_axis", 0)
 
 
 @operator("Reshape")
-def reshape(step: Step, x: Tensor, shape: Tensor | None = None) -> Tensor:
+def reshape(step: TorchStep, x: Tensor, shape: Tensor | None = None) -> Tensor:
     """0 stands for the size there was, -1 for what is left."""
     sizes = step.sizes("shape", shape) or []
     if not step.get("allowzero"):
@@ -70,20 +70,20 @@ def reshape(step: Step, x: Tensor, shape: Tensor | None = None) -> Tensor:
 
 
 @operator("Flatten")
-def flatten(step: Step, x: Tensor) -> Tensor:
+def flatten(step: TorchStep, x: Tensor) -> Tensor:
     """To a matrix."""
     return x.reshape(prod(x.shape[: step.get("axis", 1)]), -1)
 
 
 @operator("Squeeze")
-def squeeze(step: Step, x: Tensor, axes: Tensor | None = None) -> Tensor:
+def squeeze(step: TorchStep, x: Tensor, axes: Tensor | None = None) -> Tensor:
     """Without axes of size 1."""
     removed = step.sizes("axes", axes)
     return x.squeeze() if removed is None else x.squeeze(tuple(removed))
 
 
 @operator("Unsqueeze")
-def unsqueeze(step: Step, x: Tensor, axes: Tensor | None = None) -> Tensor:
+def unsqueeze(step: TorchStep, x: Tensor, axes: Tensor | None = None) -> Tensor:
     """With axes of size 1."""
     added = step.sizes("axes", axes) or []
     rank = x.dim() + len(added)
@@ -93,7 +93,7 @@ def unsqueeze(step: Step, x: Tensor, axes: Tensor | None = None) -> Tensor:
 
 
 @operator("Tile")
-def tile(_: Step, x: Tensor, repeats: Tensor) -> Tensor:
+def tile(_: TorchStep, x: Tensor, repeats: Tensor) -> Tensor:
     """Repeated along each axis."""
     times = sizes_of(repeats)
     return (x.to("meta") if prod(times) * x.numel() > MAX_VALUES else x).repeat(times)
@@ -103,7 +103,7 @@ def tile(_: Step, x: Tensor, repeats: Tensor) -> Tensor:
 
 
 @operator("Split")
-def split(step: Step, x: Tensor, sizes: Tensor | None = None) -> Any:
+def split(step: TorchStep, x: Tensor, sizes: Tensor | None = None) -> Any:
     """Parts of an axis, given or equal."""
     axis = step.get("axis", 0)
     even = -(-x.shape[axis] // max(len(step.node.outputs), 1))
@@ -111,7 +111,7 @@ def split(step: Step, x: Tensor, sizes: Tensor | None = None) -> Any:
 
 
 @operator("Slice", 1, 2, 3, 4)
-def part(step: Step, x: Tensor, *given: Tensor | None) -> Tensor:
+def part(step: TorchStep, x: Tensor, *given: Tensor | None) -> Tensor:
     """From, to and by how much, for some axes."""
     starts, ends, axes, steps = (
         step.sizes(name, given[place] if place < len(given) else None)
@@ -130,7 +130,7 @@ def part(step: Step, x: Tensor, *given: Tensor | None) -> Tensor:
 
 
 @operator("Gather")
-def gather(step: Step, x: Tensor, index: Tensor) -> Tensor:
+def gather(step: TorchStep, x: Tensor, index: Tensor) -> Tensor:
     """Rows of a table, or slices of an axis."""
     axis = step.get("axis", 0)
     if isinstance(x, torch.nn.Parameter) and x.dim() == 2 and axis == 0 and index.is_meta:
@@ -143,7 +143,7 @@ def gather(step: Step, x: Tensor, index: Tensor) -> Tensor:
 
 
 @operator("GatherND")
-def gather_slices(step: Step, x: Tensor, index: Tensor) -> Tensor:
+def gather_slices(step: TorchStep, x: Tensor, index: Tensor) -> Tensor:
     """Slices that the last axis of the index names."""
     if step.get("batch_dims"):
         raise step.refuse("has batch axes: expected batch_dims 0")
@@ -151,7 +151,7 @@ def gather_slices(step: Step, x: Tensor, index: Tensor) -> Tensor:
 
 
 @operator("Trilu", 1)
-def triangle(step: Step, x: Tensor, offset: Tensor | None = None) -> Tensor:
+def triangle(step: TorchStep, x: Tensor, offset: Tensor | None = None) -> Tensor:
     """What lies above or below a diagonal."""
     call = torch.triu if step.get("upper", 1) else torch.tril
     return call(x, 0 if offset is None else sizes_of(offset)[0])
@@ -161,7 +161,7 @@ def triangle(step: Step, x: Tensor, offset: Tensor | None = None) -> Tensor:
 
 
 @operator("Pad", 1, 2, 3)
-def pad(step: Step, x: Tensor, *given: Tensor | None) -> Tensor:
+def pad(step: TorchStep, x: Tensor, *given: Tensor | None) -> Tensor:
     """Before and after each axis."""
     values, _, named = [*given, None, None, None][:3]
     pads = step.sizes("pads", values) or []
@@ -179,7 +179,7 @@ def pad(step: Step, x: Tensor, *given: Tensor | None) -> Tensor:
 
 
 @operator("Resize Upsample", 1, 2, 3)
-def resize(step: Step, x: Tensor, *given: Tensor | None) -> Tensor:
+def resize(step: TorchStep, x: Tensor, *given: Tensor | None) -> Tensor:
     """Spatial axes to other sizes, given or by factors."""
     is_old = step.node.operator == "Upsample" or step.opset < 11
     scales, sizes = ([*given, None, None, None][place] for place in ((0, 3) if is_old else (1, 2)))
@@ -202,7 +202,7 @@ def resize(step: Step, x: Tensor, *given: Tensor | None) -> Tensor:
 
 
 @operator("Constant")
-def constant(step: Step) -> Tensor:
+def constant(step: TorchStep) -> Tensor:
     """A tensor of the file."""
     for name, value in step.node.attributes.items():
         if isinstance(value, OnnxTensor):
@@ -217,7 +217,7 @@ def constant(step: Step) -> Tensor:
 
 
 @operator("ConstantOfShape")
-def filled(step: Step, shape: Tensor) -> Tensor:
+def filled(step: TorchStep, shape: Tensor) -> Tensor:
     """One value in every place."""
     given = step.get("value")
     if not isinstance(given, OnnxTensor) or given.values is None:
@@ -226,7 +226,7 @@ def filled(step: Step, shape: Tensor) -> Tensor:
 
 
 @operator("Range")
-def counted(step: Step, *bounds: Tensor) -> Tensor:
+def counted(step: TorchStep, *bounds: Tensor) -> Tensor:
     """Numbers at equal distances."""
     if any(x.is_meta for x in bounds):
         raise step.refuse("has a length that depends on data")
@@ -238,7 +238,7 @@ def counted(step: Step, *bounds: Tensor) -> Tensor:
 
 
 @operator("OneHot", 1, 2)
-def one_hot(step: Step, index: Tensor, depth: Tensor, values: Tensor) -> Tensor:
+def one_hot(step: TorchStep, index: Tensor, depth: Tensor, values: Tensor) -> Tensor:
     """A vector for each index."""
     shape = list(index.shape)
     shape.insert(step.get("axis", -1) % (len(shape) + 1), sizes_of(depth)[0])

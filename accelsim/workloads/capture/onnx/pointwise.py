@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from accelsim.workloads.capture.onnx.registry import (
-    Step,
+    TorchStep,
     elementwise,
     operator,
     operators,
@@ -92,7 +92,9 @@ operators(dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), lambda _, x, *_s
 
 
 @operator("Clip", 1, 2)
-def clip(step: Step, x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
+def clip(
+    step: TorchStep, x: Tensor, low: Tensor | None = None, high: Tensor | None = None
+) -> Tensor:
     """Bounds are inputs or, of old versions, attributes."""
     bounds = (_bound(low, step.get("min")), _bound(high, step.get("max")))
     if bounds == (0, 6):
@@ -105,7 +107,7 @@ def _bound(given: Tensor | None, attribute: float | None) -> Any:
 
 
 @operator("Cast CastLike", 1)
-def cast(step: Step, x: Tensor, like: Tensor | None = None) -> Tensor:
+def cast(step: TorchStep, x: Tensor, like: Tensor | None = None) -> Tensor:
     """Another data type."""
     from onnx import TensorProto
 
@@ -114,14 +116,14 @@ def cast(step: Step, x: Tensor, like: Tensor | None = None) -> Tensor:
 
 
 @operator("Dropout", 1, 2)
-def dropout(step: Step, x: Tensor, *_: Tensor | None) -> Any:
+def dropout(step: TorchStep, x: Tensor, *_: Tensor | None) -> Any:
     """Runs in training alone; the mask it gives is of ones otherwise."""
     kept = functional.dropout(x, step.get("ratio", 0.5), step.training)
     return (kept, x) if len(step.node.outputs) > 1 else kept
 
 
 @operator("DynamicQuantizeLinear")
-def rescaled_at_run_time(_: Step, x: Tensor) -> Any:
+def rescaled_at_run_time(_: TorchStep, x: Tensor) -> Any:
     """The largest and smallest value are sought; the rest is part of the product behind it."""
     low, high = torch.aminmax(x)
     return x, high - low, low

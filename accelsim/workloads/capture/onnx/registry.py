@@ -37,7 +37,7 @@ _DOMAINS = ("", "com.microsoft")
 
 
 @frozen
-class Step:
+class TorchStep:
     """A node as its function sees it.
 
     Attributes:

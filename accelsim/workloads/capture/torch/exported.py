@@ -20,7 +20,7 @@ from accelsim.errors import CaptureError
 from accelsim.workloads.capture.torch.meta_module import brief, tensors_in
 
 if TYPE_CHECKING:
-    from accelsim.workloads.capture.torch.recorder import Recorder
+    from accelsim.workloads.capture.torch.recorder import OperatorRecorder
 
 #: Operators that read one value.
 _READS = frozenset({torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default})  # noqa: SLF001
@@ -70,7 +70,7 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def replay(graph: Any, recorder: Recorder) -> Callable[..., Any]:
+def replay(graph: Any, recorder: OperatorRecorder) -> Callable[..., Any]:
     """A function that runs the exported graph, telling the recorder each node's module path."""
 
     class Replay(torch.fx.Interpreter):  # type: ignore[misc]
@@ -90,7 +90,7 @@ def replay(graph: Any, recorder: Recorder) -> Callable[..., Any]:
     return run
 
 
-def _path(node: torch.fx.Node, recorder: Recorder) -> str:
+def _path(node: torch.fx.Node, recorder: OperatorRecorder) -> str:
     stack = node.meta.get("nn_module_stack") or {}
     paths = [entry[0] for entry in stack.values()]
     return (paths[-1] if paths else "") or recorder.root

@@ -22,7 +22,7 @@ from torch.utils import backend_registration
 
 from accelsim.workloads.capture.torch.aten import Kernel
 from accelsim.workloads.capture.torch.aten_memory import rows_of
-from accelsim.workloads.capture.torch.recorder import REPLACED, Recorder
+from accelsim.workloads.capture.torch.recorder import REPLACED, OperatorRecorder
 from accelsim.workloads.operator import OperatorKind
 
 _ATEN = torch.ops.aten
@@ -58,7 +58,7 @@ def admitted() -> Iterator[None]:
 
 
 def _multi_head_attention(
-    recorder: Recorder, query: Tensor, key: Tensor, value: Tensor, *others: Any
+    recorder: OperatorRecorder, query: Tensor, key: Tensor, value: Tensor, *others: Any
 ) -> tuple[Tensor, Tensor]:
     """Attention of (batch, tokens, width) over itself; the weights (batch, tokens, tokens) are
     empty unless needed.
@@ -130,7 +130,7 @@ def _parted(qkv: Tensor, bias: Tensor, heads: int) -> Tensor:
     return result
 
 
-def _masked_softmax(recorder: Recorder, scores: Tensor, mask: Tensor) -> Tensor:
+def _masked_softmax(recorder: OperatorRecorder, scores: Tensor, mask: Tensor) -> Tensor:
     """A softmax that leaves out what the mask names, which torch has no shape function of."""
     result = torch.empty_like(scores)
     read, written = (recorder.operand(scores), recorder.operand(mask)), recorder.operand(result)
@@ -140,7 +140,7 @@ def _masked_softmax(recorder: Recorder, scores: Tensor, mask: Tensor) -> Tensor:
 
 
 def _encoder_layer(
-    recorder: Recorder, src: Tensor, embed_dim: int, num_heads: int, *others: Any
+    recorder: OperatorRecorder, src: Tensor, embed_dim: int, num_heads: int, *others: Any
 ) -> Tensor:
     """An encoder layer over (batch, tokens, width); the other arguments are those of
     ``torch._transformer_encoder_layer_fwd``, by position.

@@ -31,7 +31,7 @@ from accelsim.workloads.capture.torch.aten import (
     recurrent_kernel,
 )
 from accelsim.workloads.capture.torch.aten_memory import elementwise
-from accelsim.workloads.capture.torch.recorder import Recorder
+from accelsim.workloads.capture.torch.recorder import OperatorRecorder
 from accelsim.workloads.capture.torch.stepped_layers import stepped
 from accelsim.workloads.operator import RECURRENT_GATES, OperatorKind
 
@@ -63,7 +63,9 @@ class Interceptor(TorchFunctionMode):  # type: ignore[misc]
             recurrent layers into steps.
     """
 
-    def __init__(self, recorder: Recorder, *, fused_attention: bool, fused_always: bool) -> None:
+    def __init__(
+        self, recorder: OperatorRecorder, *, fused_attention: bool, fused_always: bool
+    ) -> None:
         super().__init__()
         self._recorder = recorder
         self._fused_attention, self._fused_always = fused_attention, fused_always
@@ -179,7 +181,7 @@ def _is_flash(
 
 
 def _attention(
-    recorder: Recorder, tensors: Sequence[Tensor], mask: Tensor | None, *, is_causal: bool
+    recorder: OperatorRecorder, tensors: Sequence[Tensor], mask: Tensor | None, *, is_causal: bool
 ) -> Tensor:
     """``scaled_dot_product_attention`` as one row; dropout inside the fused kernel costs no row."""
     query, key, value = (recorder.to_meta(x) for x in tensors)
@@ -211,7 +213,7 @@ def _attention_output(q: Tensor, v: Tensor) -> Tensor:
     )
 
 
-def _operands(recorder: Recorder, *tensors: Tensor) -> tuple[Operand, ...]:
+def _operands(recorder: OperatorRecorder, *tensors: Tensor) -> tuple[Operand, ...]:
     return tuple(recorder.operand(x) for x in tensors)
 
 
@@ -219,7 +221,7 @@ def _operands(recorder: Recorder, *tensors: Tensor) -> tuple[Operand, ...]:
 class _Attention:
     """One ATTENTION row forward, one ATTENTION_BACKWARD row backward."""
 
-    recorder: Recorder
+    recorder: OperatorRecorder
     mask: tuple[Operand, ...]
     causal: bool
     differentiable: bool
@@ -247,7 +249,7 @@ class _Attention:
 
 
 def _rms_norm(
-    recorder: Recorder,
+    recorder: OperatorRecorder,
     x: Tensor,
     normalized_shape: list[int],
     weight: Tensor | None = None,
@@ -267,7 +269,7 @@ def _rms_norm(
 class _RmsNorm:
     """One row forward (4 FLOP per element) and one backward (twice that)."""
 
-    recorder: Recorder
+    recorder: OperatorRecorder
     columns: int
 
     def forward(self, *tensors: Tensor) -> Any:
@@ -291,7 +293,9 @@ class _RmsNorm:
 # -- recurrent layers
 
 
-def _recurrent(recorder: Recorder, name: str, args: tuple[Any, ...], *, in_steps: bool) -> Any:
+def _recurrent(
+    recorder: OperatorRecorder, name: str, args: tuple[Any, ...], *, in_steps: bool
+) -> Any:
     """``torch.lstm`` and its kin over padded sequences; ``torch.rnn_tanh`` and ``torch.rnn_relu``,
     of which a CPU has no kernel, in steps.
     """
@@ -330,7 +334,7 @@ class _Stack:
     backward.
     """
 
-    recorder: Recorder
+    recorder: OperatorRecorder
     name: str
     layers: int
     directions: int

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import torch
 
     from accelsim.workloads.capture.torch.meta_module import Inputs, Known
-    from accelsim.workloads.capture.torch.recorder import Recorder, Row
+    from accelsim.workloads.capture.torch.recorder import OperatorRecorder, Row
 
 #: Told of operators so far, operators expected, and the module running.
 Progress = Callable[[float, float | None, str], None]
@@ -239,17 +239,19 @@ class _Run:
         self.seen.append(len(recorder.rows))
         return merge_attention(recorder.rows) if self.merge_attention else recorder.rows
 
-    def _record(self, module: torch.nn.Module, inputs: Inputs, paths: Any = None) -> Recorder:
+    def _record(
+        self, module: torch.nn.Module, inputs: Inputs, paths: Any = None
+    ) -> OperatorRecorder:
         import torch
 
         from accelsim.workloads.capture.torch.fast_paths import admitted
         from accelsim.workloads.capture.torch.intercept import Interceptor
         from accelsim.workloads.capture.torch.meta_module import AcceleratorOnMeta, meta_inputs
-        from accelsim.workloads.capture.torch.recorder import Recorder
+        from accelsim.workloads.capture.torch.recorder import OperatorRecorder
 
         (args, keywords), values = meta_inputs(inputs)
         whole = self.fused_attention and self.fused_always
-        recorder = Recorder(
+        recorder = OperatorRecorder(
             self.module,
             self.label,
             [*self.known, *values],
@@ -292,7 +294,7 @@ class _Run:
         for x in self.module.parameters():
             x.grad = None
 
-    def _record_exported(self, inputs: Inputs, refused: CaptureError) -> Recorder:
+    def _record_exported(self, inputs: Inputs, refused: CaptureError) -> OperatorRecorder:
         """Replay the graph `torch.export` makes, in which a value may stay unknown unless a size
         depends on it.
         """
@@ -302,7 +304,7 @@ class _Run:
         return self._record(graph, inputs, replay)
 
 
-def _explained(error: Exception, recorder: Recorder) -> CaptureError:
+def _explained(error: Exception, recorder: OperatorRecorder) -> CaptureError:
     """A failure inside the module, with where it happened."""
     from accelsim.workloads.capture.torch.meta_module import brief
 
@@ -323,7 +325,7 @@ def _explained(error: Exception, recorder: Recorder) -> CaptureError:
     return CaptureError(f"{place!r} cannot be captured: {said} (last operator {last}). {remedy}")
 
 
-def _differentiate(output: Any, recorder: Recorder) -> None:
+def _differentiate(output: Any, recorder: OperatorRecorder) -> None:
     """Run backward from the loss, or from every differentiable output with a dense gradient."""
     import torch
 

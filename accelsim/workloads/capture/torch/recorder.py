@@ -1,10 +1,11 @@
 """Records the operators a torch module dispatches on the meta device.
 
-`Recorder` is a dispatch mode: it sees every ATen operator of forward and backward below autograd,
-runs it on shapes alone and appends its rows. Tensors are told apart by the storage behind them, so
-views cost nothing, a transposed weight is still a weight, and a row waits for the last writer of
-what it reads. The module path of a forward row is the innermost module running; a backward row gets
-the path of the forward moment that made its autograd node, found by the node's sequence number.
+`OperatorRecorder` is a dispatch mode: it sees every ATen operator of forward and backward below
+autograd, runs it on shapes alone and appends its rows. Tensors are told apart by the storage behind
+them, so views cost nothing, a transposed weight is still a weight, and a row waits for the last
+writer of what it reads. The module path of a forward row is the innermost module running; a
+backward row gets the path of the forward moment that made its autograd node, found by the node's
+sequence number.
 
 Values: small tensors computed from known inputs alone (masks, lengths, positions) are also computed
 for real, so that code that looks at them (``.item()``, boolean indexing) still runs.
@@ -99,7 +100,7 @@ def _value_key(x: Tensor) -> tuple[Any, ...]:
     return (x.storage_offset(), tuple(x.shape), x.stride(), x.dtype)
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[misc]
+class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
     """Records rows while it is active.
 
     Args:
