@@ -58,14 +58,7 @@ def main(
     Raises:
         SystemExit: Always, with the exit code.
     """
-    if isinstance(sys.stdout, TextIOWrapper):
-        # what the terminal's encoding lacks; standard error replaces it already
-        sys.stdout.reconfigure(errors="replace")
-    gc.set_threshold(_GARBAGE_THRESHOLD)
-    # else the interpreter searches all that is left for garbage: a sixth of the time of an estimate
-    atexit.register(gc.freeze)
-    os.environ.setdefault(_NO_PLUGINS, "__all__")
-    warnings.showwarning = _caution  # type: ignore[assignment]
+    _set_up_process()
     given = sys.argv[1:] if arguments is None else list(arguments)
     ARGUMENTS.set((*program.split(), *given))
     written: list[str] = []
@@ -108,6 +101,18 @@ def main(
         )
         _fail(f"{name}: {error}. {hint}", _OWN_ERROR, error)
     sys.exit(0)
+
+
+def _set_up_process() -> None:
+    """What a command does to its process: text it cannot show, garbage, plugins, warnings."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        # what the terminal's encoding lacks; standard error replaces it already
+        sys.stdout.reconfigure(errors="replace")
+    gc.set_threshold(_GARBAGE_THRESHOLD)
+    # else the interpreter searches all that is left for garbage: a sixth of the time of an estimate
+    atexit.register(gc.freeze)
+    os.environ.setdefault(_NO_PLUGINS, "__all__")
+    warnings.showwarning = _caution  # type: ignore[assignment]
 
 
 @contextmanager

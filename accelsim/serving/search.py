@@ -179,6 +179,9 @@ class ServingSearch(Result):
         return pd.DataFrame(dict(self.columns))
 
 
+_NEAREST = "no simulated configuration meets the targets: best is the nearest"
+
+
 def search(
     workload: str | Workload,
     arrivals: Arrivals,
@@ -226,7 +229,6 @@ def search(
     simulated = grid.simulate(_different(columns, meets, simulate), seed)
     count = len(columns["device"]) + sum(grid.rejected.values())
     best = simulated[0]
-    nearest = "no simulated configuration meets the targets: best is the nearest"
     return ServingSearch(
         workload=grid.workload_name,
         best=best,
@@ -238,7 +240,7 @@ def search(
         columns=columns,
         inputs=grid.inputs(),
         provenance=Provenance(__version__, seed),
-        warnings=() if best["meets_targets"] else (nearest,),
+        warnings=() if best["meets_targets"] else (_NEAREST,),
     )
 
 

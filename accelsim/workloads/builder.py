@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import NamedTuple
 
 from accelsim.workloads.memory_layers import MemoryBoundLayers
 from accelsim.workloads.operator import RECURRENT_GATES, OperatorKind
@@ -28,6 +29,24 @@ from accelsim.workloads.window import (
 __all__ = ["GraphBuilder", "Tensor"]
 
 _K = OperatorKind
+
+
+class WrittenOut(NamedTuple):
+    """Attention without a fused kernel, as products, softmax and what stands between them.
+
+    Attributes:
+        masked: Whether a mask is added even where attention is not causal (padded text).
+        scaled: What is divided by sqrt(head_dim): "scores", "query" or "" for neither.
+        dropout: Whether probabilities are dropped in training; fused kernels draw their own numbers
+            and keep none.
+    """
+
+    masked: bool = False
+    scaled: str = "scores"
+    dropout: bool = False
+
+
+_PLAIN = WrittenOut()
 
 
 class GraphBuilder(MemoryBoundLayers):
@@ -161,9 +180,7 @@ class GraphBuilder(MemoryBoundLayers):
         latent: int = 0,
         cached: bool = False,
         bias: Tensor | None = None,
-        masked: bool = False,
-        scaled: str = "scores",
-        dropout: bool = False,
+        written_out: WrittenOut = _PLAIN,
     ) -> Tensor:
         """softmax(q k^T) v with q (batch, heads, q_len, head_dim), k and v (batch, kv_heads,
         new_len, dim).
@@ -178,12 +195,7 @@ class GraphBuilder(MemoryBoundLayers):
             latent: Width of a compressed cache row that serves as key and value (MLA); 0 for none.
             cached: Whether keys and values stay in a cache (adds to `kv_bytes_per_token`).
             bias: Additive scores (relative positions) the kernel reads.
-            masked: Whether a mask is added even where attention is not causal (padded text);
-                decomposed form only.
-            scaled: What the decomposed form divides by sqrt(head_dim): "scores", "query" or "" for
-                neither.
-            dropout: Whether the decomposed form drops probabilities in training; fused kernels
-                draw their own numbers and keep none.
+            written_out: The form without a fused kernel.
         """
         batch, heads, q_len, head_dim = q.shape
         kv_heads, value_dim, kv_len = k.shape[1], v.shape[3], k.shape[2] + context_len
@@ -192,10 +204,8 @@ class GraphBuilder(MemoryBoundLayers):
         if cached:
             self.kv_bytes_per_token += row_width * kv_width
         if not self.fused_attention:
-            adds = masked or causal or bias is not None
-            return self._decomposed_attention(
-                q, k, v, kv_len, masked=adds, scaled=scaled, dropout=dropout
-            )
+            adds = written_out.masked or causal or bias is not None
+            return self._decomposed_attention(q, k, v, kv_len, written_out._replace(masked=adds))
         seen = min(kv_len, window + q_len - 1) if window else kv_len
         heads_and_lengths = (batch, heads, kv_heads, q_len, kv_len)
         return self.operator(
@@ -217,28 +227,25 @@ class GraphBuilder(MemoryBoundLayers):
         k: Tensor,
         v: Tensor,
         kv_len: int,
-        *,
-        masked: bool,
-        scaled: str,
-        dropout: bool,
+        form: WrittenOut,
     ) -> Tensor:
         """Scores, softmax and context as rows of their own, their result copied back to token
         order.
         """
         batch, heads, q_len, head_dim = q.shape
-        if scaled == "query":
+        if form.scaled == "query":
             q = self.elementwise(q, name="attention.scale")
         if k.shape[1] == 1:  # one key-value head: the query heads are rows of one product
             q = self.view(q, batch, 1, heads * q_len, head_dim)
         keys, values = (self._full_heads(x, q.shape[1], kv_len) for x in (k, v))
         keys = self.part(keys, batch, q.shape[1], head_dim, kv_len)
         scores = self.matmul(q, keys, name="attention.scores")
-        if scaled == "scores":
+        if form.scaled == "scores":
             scores = self.elementwise(scores, name="attention.scale")
-        if masked:
+        if form.masked:
             scores = self.elementwise(scores, name="attention.mask")
         weights = self.softmax(scores, name="attention.softmax")
-        weights = self.dropout(weights) if dropout else weights
+        weights = self.dropout(weights) if form.dropout else weights
         context = self.matmul(weights, values, name="attention.context")
         shape = (batch, heads, q_len, v.shape[3])
         return self.copy(context, shape=shape, name="attention.merge_heads")

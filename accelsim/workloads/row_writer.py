@@ -241,18 +241,8 @@ class RowWriter:
         if dtype is not None and not self.precision.keeps(path):
             code = dtype
         weight_bytes = weights * self._stored(path, is_product=kind in PRODUCT_KINDS).bytes
-        self._rows.append(
-            (
-                int(kind),
-                tuple(dims),
-                int(code),
-                row_flop(kind, dims),
-                read,
-                output.bytes,
-                weight_bytes,
-                saved,
-            )
-        )
+        amounts = (row_flop(kind, dims), read, output.bytes, weight_bytes, saved)
+        self._rows.append((int(kind), tuple(dims), int(code), *amounts))
         self._names.append(name)
         self._paths.append(path)
         sources = sorted({x.row for x in inputs if x.row >= 0})

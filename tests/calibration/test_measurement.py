@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 from accelsim.calibration import run_measurement as entry  # noqa: E402
 from accelsim.calibration.measurement import timing as timing_module  # noqa: E402
 from accelsim.calibration.measurement.case import Case  # noqa: E402
-from accelsim.calibration.measurement.operators import BUILDERS, Pool, build_calls, prepare  # noqa: E402
+from accelsim.calibration.measurement.operators import BUILDERS, OperandPool, build_calls, prepare  # noqa: E402
 from accelsim.calibration.measurement.session import Session  # noqa: E402
 from accelsim.calibration.measurement.suite import operator_suite  # noqa: E402
 from accelsim.calibration.measurement.timing import CpuTimer, CudaTimer, Timing  # noqa: E402
@@ -154,7 +154,7 @@ for case in operator_suite("cpu", ("fp32",), (1,)):
 
 @pytest.fixture(scope="module")
 def pool():
-    return Pool("cpu")
+    return OperandPool("cpu")
 
 
 @pytest.mark.parametrize("operator", sorted(SMALLEST))

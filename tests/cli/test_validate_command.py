@@ -116,11 +116,10 @@ def test_accuracy_prints_the_scoreboard_and_one_device(run, refused):
     assert "Measured devices: " in refused("accuracy", "--device", "groq-lpu-v1")
 
 
-def test_shipped_figures_are_reproduced_by_the_shipped_tables(run):
-    assert (
-        run("validate", "gpu-models", "cnn-gpus", "mlperf-inference", "--check", "--quiet").code
-        == 0
-    )
+def test_shipped_figures_are_reproduced_by_the_shipped_tables():
+    """In a process of its own, where nothing hands in other parameters than those that ship."""
+    command = [sys.executable, "-m", "accelsim.cli", "validate", "--check", "--quiet"]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def test_check_fails_on_a_worse_figure_and_says_which(run, monkeypatch, tmp_path):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from accelsim.frozen import frozen
-from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.builder import GraphBuilder, Tensor, WrittenOut
 from accelsim.workloads.families.module_names import LayerNames
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.sharding import ParallelGroup, split_evenly
@@ -258,9 +258,7 @@ def self_attention(
             context_len=context_len + (others // 2 if a.causal else others),
             cached=cached,
             bias=position_bias,
-            masked=a.masked,
-            scaled=a.scaled,
-            dropout=a.dropout,
+            written_out=WrittenOut(a.masked, a.scaled, a.dropout),
         )
         if a.gated:
             scale = b.elementwise(b.part(gate, *attended.shape), name="sigmoid")
@@ -297,7 +295,7 @@ def cross_attention(
         k = _heads(b, b.linear(memory, inner, bias=a.key_bias, at=names.cross_key), a.heads)
         v = _heads(b, b.linear(memory, inner, bias=a.bias, at=names.cross_value), a.heads)
     with b.scope(names.cross_attention):
-        attended = b.attention(q, k, v, masked=a.masked, scaled=a.scaled, dropout=a.dropout)
+        attended = b.attention(q, k, v, written_out=WrittenOut(a.masked, a.scaled, a.dropout))
     return leave_split(b, _output(b, attended, width, names.cross_output, bias=a.output_bias))
 
 

@@ -64,73 +64,86 @@ def capture(
     """Capture a module as a workload.
 
     Args:
-        module: A module, which is not altered, or a function without arguments that makes one
-            (called on the meta device, so that even the largest model costs no memory). The
-            function may return ``(module, example_inputs)``, or keyword arguments after them.
+        module: A module, which is not altered, or a function that makes one on the meta device,
+            without memory; it may return ``(module, example_inputs)``, or keywords after them.
         example_inputs: A tensor, a tuple of arguments, or a mapping of keyword arguments; real or
             meta. Small real tensors keep their values (lengths, masks). Where None, those that the
             module names itself (``example_input_array``, ``dummy_inputs``), else one sample as its
             first layer takes it: a row, 128 tokens, or an image of 224 x 224 pixels.
         training: Capture a training step too, forward and backward. The outputs' gradients arrive
             dense; an output with a ``loss`` is differentiated from there.
-        optimizer: Update rule of the training step: sgd, momentum, adam, adamw or lamb; adamw
-            unless given.
+        optimizer: Update rule of training: sgd, momentum, adam, adamw or lamb; adamw unless given.
         name: Name of the workload; the module's class unless given.
-        precision: Policy the byte columns are stored at; lowering rescales to any other.
+        precision: Of the byte columns; lowering rescales to any other.
         fused_attention: One operator per attention; False leaves products and softmax apart.
-        merge_attention: With fused attention, one operator also where the module writes products
-            and softmax itself; False leaves those apart, as eager execution runs them.
-        fused_always: With fused attention, one operator whatever its form; False leaves products
-            and softmax apart where a CPU runs them so: scores are dropped, tensors have three or
-            five axes, keys and values differ in width. Plain recurrent layers (``nn.RNN``) then
-            come step by step.
-        batch_dimension: Axis of every input that holds the batch; None for no batch.
-        progress: Called now and then with the operators so far, those expected (None while that is
-            unknown) and the module running.
+        merge_attention: With it, one operator also where the module writes products and softmax
+            itself; False leaves those apart, as eager execution runs them.
+        fused_always: With fused attention, one operator whatever its form; False leaves it apart
+            where a CPU runs it so (scores are dropped, tensors have three or five axes, keys and
+            values differ in width), and plain recurrent layers (``nn.RNN``) step by step.
+        batch_dimension: Axis of every input that holds the batch, or None.
+        progress: Called now and then with operators done, those expected or None, and the module.
 
     Returns:
         A workload that saves to JSON and needs torch no more.
 
     Raises:
         MissingDependencyError: If torch is not installed.
-        CaptureError: If the module cannot be captured; the message names the submodule or operator.
+        CaptureError: If the module cannot be captured, naming the submodule or operator.
     """
     _require_torch()
-    from accelsim.workloads.capture.torch.meta_module import batch_size, meta_copy, resolve
+    from accelsim.workloads.capture.torch.meta_module import meta_copy, resolve
 
     rule = None if not training and optimizer is None else update_rule(optimizer or "adamw").name
+    policy = _policy(precision, training=training)
+    found, inputs = resolve(module, example_inputs)
+    label, merged = type(found).__name__, fused_attention and merge_attention
+    runs = [
+        _Run(
+            *meta_copy(found), label, mode, policy, fused_attention, merged, fused_always, progress
+        )
+        for mode in ((False, True) if training else (False,))
+    ]
+    model = _captured_model(runs, found, inputs, batch_dimension, rule)
+    called, default = name or label, PassShape(batch=model.forward.graph.batch)
+    note = _unknown_note(runs)
+    return Workload(called, called, "captured", None, None, default, captured=model, note=note)
+
+
+def _policy(precision: str | Precision, *, training: bool) -> Precision:
+    """A precision by its name; refused where it cannot be trained in and is to be."""
     policy = named_precision(precision)
     if training and not policy.trainable:
         raise InvalidValueError("precision", policy.name, "a precision that can be trained in")
-    found, inputs = resolve(module, example_inputs)
-    modes = (False, True) if training else (False,)
-    runs = [
-        _Run(
-            *meta_copy(found),
-            type(found).__name__,
-            mode,
-            policy,
-            fused_attention,
-            fused_attention and merge_attention,
-            fused_always,
-            progress,
-        )
-        for mode in modes
-    ]
+    return policy
+
+
+def _unknown_note(runs: Sequence[_Run]) -> str | None:
+    """Operators that nothing but the bytes is known of; None where there are none."""
+    unknown = set[str]().union(*(run.unknown for run in runs))
+    return f"costed by bytes only: {', '.join(sorted(unknown))}" if unknown else None
+
+
+def _captured_model(
+    runs: Sequence[_Run],
+    module: torch.nn.Module,
+    inputs: Inputs,
+    batch_dimension: int | None,
+    rule: str | None,
+) -> CapturedModel:
+    """The passes that a module's runs recorded."""
+    from accelsim.workloads.capture.torch.meta_module import batch_size
+
     batch = batch_size(inputs, batch_dimension)
     forward, *step = [_captured_pass(run, inputs, batch, batch_dimension or 0) for run in runs]
-    model = CapturedModel(
+    return CapturedModel(
         forward,
         step[0] if step else None,
         rule,
-        policy,
-        *_parameter_counts(found),
-        fused_attention=fused_attention,
+        runs[0].policy,
+        *_parameter_counts(module),
+        fused_attention=runs[0].fused_attention,
     )
-    unknown = set[str]().union(*(run.unknown for run in runs))
-    note = f"costed by bytes only: {', '.join(sorted(unknown))}" if unknown else None
-    label, default = name or type(found).__name__, PassShape(batch=forward.graph.batch)
-    return Workload(label, label, "captured", None, None, default, captured=model, note=note)
 
 
 def _parameter_counts(module: torch.nn.Module) -> tuple[int, int, int]:
