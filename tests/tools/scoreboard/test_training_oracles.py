@@ -11,7 +11,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.scoreboard import validate
 from tools.scoreboard.training_oracles import oracle
 
-TABLE = Path(__file__).resolve().parents[3] / "shared/reference/training/closed_form_oracles.csv"
+TABLE = Path(__file__).resolve().parents[4] / "shared/reference/training/closed_form_oracles.csv"
 #: Figures with their sources beside them.
 FIGURES = [
     # Korthikanti et al. 2022, arXiv:2205.05198, figure 1 and table 2
