@@ -61,7 +61,7 @@ def capture(
     batch_dimension: int | None = 0,
     progress: Progress | None = None,
 ) -> Workload:
-    """Capture a module as a workload.
+    """Capture a module as a workload, which saves to JSON and needs torch no more.
 
     Args:
         module: A module, which is not altered, or a function that makes one on the meta device,
@@ -83,9 +83,6 @@ def capture(
             values differ in width), and plain recurrent layers (``nn.RNN``) step by step.
         batch_dimension: Axis of every input that holds the batch, or None.
         progress: Called now and then with operators done, those expected or None, and the module.
-
-    Returns:
-        A workload that saves to JSON and needs torch no more.
 
     Raises:
         MissingDependencyError: If torch is not installed.
