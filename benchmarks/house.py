@@ -17,6 +17,7 @@ import re
 import resource
 import subprocess
 import sys
+import tempfile
 import tokenize
 import tomllib
 from collections import Counter, defaultdict
@@ -189,7 +190,13 @@ def cpu_ratio(base: Path, arguments: tuple[str, ...]) -> float:
     """CPU time of a command over that in another checkout: least of pairs of processes."""
     least_s: dict[Path, float] = {}
     for folder in (base, ROOT) * (PAIRS + 1):
-        environment = {**os.environ, "PYTHONPATH": str(folder)}
+        compiled = Path(tempfile.gettempdir()) / "accelsim-compiled"  # of both trees, or of neither
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(folder),
+            "PYTHONPYCACHEPREFIX": str(compiled),
+        }
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         command = [sys.executable, "-m", "accelsim.cli", *arguments]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(command, env=environment, cwd="/", capture_output=True, check=True)
