@@ -74,14 +74,13 @@ class TokenAnswer:
             InputError: If the replica does not fit, or nothing is known of its steps.
         """
         columns = load.columns(RandomStreams(0))
-        longest = int((columns.prompt_tokens + columns.output_tokens).max())
         targets = SloTargets(
             service.ttft_p99_s, service.tpot_p99_s, service.latency_p99_s, _QUANTILE
         )
         options = ServingOptions(engine=service.engine, tp=service.tp, slo=targets)
         lengths = {"seq_len", "output_len"}
         run = run_options(None, {n: v for n, v in service.run.items() if n not in lengths})
-        plan = replica_plan(service.model, device, run, options, max_context=longest)
+        plan = replica_plan(service.model, device, run, options, max_context=columns.longest)
         bare = cls(plan, load, full_batch(plan, LoadShape.of(columns)).requests_per_s)
         alone, busy = (
             bare._simulated(bare.full_per_s * share, 1.0, 0) for share in (_LEAST, _USUAL)

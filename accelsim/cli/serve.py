@@ -183,7 +183,7 @@ def _write_files(output_writer: ResultWriter, result: ServingResult, asked: Aske
         output_writer.wrote(asked.trace, "; open it at https://ui.perfetto.dev")
 
 
-def _told(report: Report, total: int) -> Callable[[int, float], None]:
+def _told(report: Report, total: int | None) -> Callable[[int, float], None]:
     """A report of the simulation, then of those at both ends of the interval of its step times."""
     titles = iter(("simulating", "its faster end", "its slower end"))
     title, last = next(titles), 0

@@ -32,7 +32,7 @@ def load_curves(
     energy_j, block_s = np.zeros(_PARTS), np.zeros(_PARTS)
     for place, replica in enumerate(fleet.replicas):
         busy_s, joules, blocks = replica.tally.history.between(edges_s)
-        waits_s = _paid_s(fleet, place, edges_s) - busy_s
+        waits_s = paid_s(fleet, place, edges_s) - busy_s
         energy_j += joules + (idle_w[place] or 0.0) * waits_s
         block_s += blocks
     found = {}
@@ -44,10 +44,16 @@ def load_curves(
     return found
 
 
-def _paid_s(fleet: ReplicaFleet, place: int, edges_s: FloatArray) -> FloatArray:
-    """Seconds of each part that a replica is paid for."""
-    paid_s = np.zeros(len(edges_s) - 1)
+def paid_s(fleet: ReplicaFleet, place: int, edges_s: FloatArray) -> FloatArray:
+    """Seconds of each part of a run that a replica is paid for.
+
+    Args:
+        fleet: A fleet that has run.
+        place: The replica.
+        edges_s: Where n parts begin and end, ascending, shape (n + 1,).
+    """
+    found = np.zeros(len(edges_s) - 1)
     for begun_s, until_s in fleet.paid_s[place]:
         inside = np.clip(edges_s, begun_s, fleet.now_s if until_s is None else until_s)
-        paid_s += np.diff(inside)
-    return paid_s
+        found += np.diff(inside)
+    return found

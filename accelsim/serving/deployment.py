@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -115,6 +116,21 @@ class Deployment:
         """The same with other step times."""
         pools = [replace(pool, plan=replace(pool.plan, steps=change(pool))) for pool in self.pools]
         return replace(self, pools=tuple(pools))
+
+    def inside(self, rate_per_s: float, columns: RequestColumns) -> float:
+        """Requests in service at a time at a rate, no more than full batches hold; where replicas
+        come and go, as if there were enough.
+
+        Args:
+            rate_per_s: Requests per second.
+            columns: Requests that are like the load's.
+        """
+        found = 0.0
+        for pool in self.pools:
+            full, share = pool.full_batch(columns), self.shares[pool.model]
+            most = math.inf if self.options.autoscale else full.sequences * pool.replicas
+            found += min(full.inside(share * rate_per_s), most)
+        return found
 
     def asked(self, columns: RequestColumns, streams: RandomStreams) -> RequestColumns:
         """Requests with the model each asks for, drawn by share where they do not say."""

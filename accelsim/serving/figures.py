@@ -12,10 +12,11 @@ from accelsim import __version__
 from accelsim.economics.result import SECONDS_PER_HOUR
 from accelsim.frozen import frozen
 from accelsim.plain import Document
-from accelsim.serving.curves import load_curves
+from accelsim.serving.curves import load_curves, paid_s
 from accelsim.serving.deployment import Deployment, PoolPlan, SimulatedFleet
 from accelsim.serving.measures import (
     RequestTimes,
+    ServedPart,
     distribution,
     gap_distribution,
     occupancy,
@@ -30,37 +31,48 @@ _TIMES = ("ttft_s", "tpot_s", "e2e_s", "queue_s")
 
 
 @frozen(eq=False)
+class _Part:
+    """What a pool did in a part of a run.
+
+    Attributes:
+        paid_s: Seconds that all its replicas were paid.
+        busy_s: Seconds in which they were in a step.
+        steps_j: Energy of the steps.
+        work_s: Seconds of full batches that their work takes.
+    """
+
+    paid_s: float
+    busy_s: float
+    steps_j: float
+    work_s: float
+
+
+@frozen(eq=False)
 class _PoolFigures:
     """What a pool did.
 
     Attributes:
         pool: Its plan.
         replicas: All replicas it ever had.
-        paid_s: Seconds that all of them were paid.
-        work_s: Seconds of full batches that their work takes.
+        whole: What they did in the whole run.
+        steady: What they did in its steady part.
     """
 
     pool: PoolPlan
     replicas: list[Scheduler]
-    paid_s: float
-    work_s: float
+    whole: _Part
+    steady: _Part
 
     @property
     def utilisation_fraction(self) -> float:
-        return min(1.0, self.work_s / max(self.paid_s, 1e-12))
+        return min(1.0, self.steady.work_s / max(self.steady.paid_s, 1e-12))
 
-    @property
-    def busy_s(self) -> float:
-        return sum(one.tally.busy_s for one in self.replicas)
-
-    @property
-    def energy_j(self) -> float | None:
+    def energy_j(self, part: _Part) -> float | None:
         """Energy of steps and of the idle time between them; None where unknown."""
         idle_w = self.pool.plan.steps.idle_w
         if idle_w is None:
             return None
-        steps_j = sum(one.tally.energy_j for one in self.replicas)
-        return steps_j + idle_w * max(self.paid_s - self.busy_s, 0.0)
+        return part.steps_j + idle_w * max(part.paid_s - part.busy_s, 0.0)
 
     @property
     def peak_power_w(self) -> float | None:
@@ -69,14 +81,13 @@ class _PoolFigures:
             return None
         return sum(max(one.tally.peak_power_w, idle_w) for one in self.replicas)
 
-    @property
-    def cost_usd(self) -> float | None:
+    def cost_usd(self, part: _Part) -> float | None:
         """What all devices cost while they are paid; None where the price is unknown."""
         usd_per_hour = self.pool.price.usd_per_hour
         if usd_per_hour is None:
             return None
         devices = self.pool.plan.options.devices_per_replica
-        return usd_per_hour * devices * self.paid_s / SECONDS_PER_HOUR
+        return usd_per_hour * devices * part.paid_s / SECONDS_PER_HOUR
 
 
 def result_of(
@@ -104,10 +115,14 @@ def result_of(
     arrived = arrived[arrived <= fleet.now_s]  # all, unless interrupted
     came = len(arrived)
     duration_s = max(fleet.now_s - start_s, 1e-12)
-    tokens = int(times.output_tokens.sum())
-    pools = _pools(plan, done, start_s)
-    span_s = max(float(arrived.max(initial=start_s)) - start_s, 1e-12)
-    offered = max(one.work_s * duration_s / (span_s * max(one.paid_s, 1e-12)) for one in pools)
+    last_s = float(arrived.max(initial=start_s))
+    steady_s = times.steady_part(start_s, last_s, start_s + duration_s)
+    served = times.within(*steady_s)
+    pools = _pools(plan, done, start_s, steady_s, served)
+    span_s = max(last_s - start_s, 1e-12)
+    offered = max(
+        one.whole.work_s * duration_s / (span_s * max(one.whole.paid_s, 1e-12)) for one in pools
+    )
     saturated, notes = trust(times, offered, is_closed=is_closed)
     replicas = fleet.replicas
     return ServingResult(
@@ -119,14 +134,16 @@ def result_of(
         requests=came,
         completed=len(times),
         duration_s=duration_s,
-        output_tokens_per_s=tokens / duration_s,
-        **_of_requests(plan, times, came, duration_s),
+        steady_from_s=steady_s[0] - start_s,
+        steady_s=served.seconds,
+        output_tokens_per_s=served.tokens / served.seconds,
+        **_of_requests(plan, times, came, served),
         itl_s=gap_distribution(replicas),
         kv_occupancy_fraction=occupancy(replicas),
         utilisation_fraction=_mean_use(pools),
         preemptions=sum(replica.tally.preemption_count for replica in replicas),
-        **_energy(pools, duration_s, tokens or len(times)),
-        **_cost(pools, tokens, len(times)),
+        **_energy(pools, served),
+        **_cost(pools, served),
         saturated=saturated,
         seed=seed,
         pools=tuple(
@@ -141,14 +158,15 @@ def result_of(
     )
 
 
-def _of_requests(plan: Deployment, times: RequestTimes, came: int, duration_s: float) -> Document:
+def _of_requests(plan: Deployment, times: RequestTimes, came: int, served: ServedPart) -> Document:
     """Rates of requests, and distributions of their times."""
     slo = plan.options.slo
     met = None if slo.is_empty else times.met(slo)
+    good = None if met is None else float(served.requests @ met) / served.seconds
     return {
-        "throughput_requests_per_s": len(times) / duration_s,
-        "goodput_requests_per_s": None if met is None else met / duration_s,
-        "slo_attainment_fraction": None if met is None else met / max(came, 1),
+        "throughput_requests_per_s": float(served.requests.sum()) / served.seconds,
+        "goodput_requests_per_s": good,
+        "slo_attainment_fraction": None if met is None else int(met.sum()) / max(came, 1),
         **{name: distribution(getattr(times, name)) for name in _TIMES},
     }
 
@@ -158,13 +176,34 @@ def _prompts(plan: Deployment) -> PoolPlan:
     return next((pool for pool in plan.pools if pool.part == "prompts"), plan.pools[0])
 
 
-def _pools(plan: Deployment, done: SimulatedFleet, start_s: float) -> list[_PoolFigures]:
+def _pools(
+    plan: Deployment,
+    done: SimulatedFleet,
+    start_s: float,
+    steady_s: tuple[float, float],
+    served: ServedPart,
+) -> list[_PoolFigures]:
     fleet, found = done.fleet, []
+    edges_s = np.array([start_s, *steady_s, max(fleet.now_s, steady_s[1])])
     for pool, members in zip(plan.pools, done.pools, strict=True):
         replicas = [fleet.replicas[place] for place in members.members]
-        paid_s = sum(fleet.paid_time_s(place, start_s) for place in members.members)
-        work_s = _work_s(pool.full_batch(fleet.log.asked), replicas)
-        found.append(_PoolFigures(pool, replicas, paid_s, work_s))
+        paid_parts_s = sum(
+            (paid_s(fleet, place, edges_s) for place in members.members), np.zeros(3)
+        )
+        parts = sum((one.tally.history.between(edges_s) for one in replicas), np.zeros((3, 3)))
+        full = pool.full_batch(fleet.log.asked)
+        whole = _Part(
+            paid_s=float(np.sum(paid_parts_s)),
+            busy_s=sum(one.tally.busy_s for one in replicas),
+            steps_j=sum(one.tally.energy_j for one in replicas),
+            work_s=_work_s(full, replicas),
+        )
+        steady = whole
+        if steady_s[0] > start_s:
+            busy_s, steps_j, _ = parts[:, 1]
+            work_s = _work_s(full, replicas, served.prompt_fraction, served.further_fraction)
+            steady = _Part(float(paid_parts_s[1]), float(busy_s), float(steps_j), work_s)
+        found.append(_PoolFigures(pool, replicas, whole, steady))
     return found
 
 
@@ -177,17 +216,19 @@ def _idle_w(plan: Deployment, done: SimulatedFleet) -> list[float | None]:
     return found
 
 
-def _work_s(full: FullBatch, replicas: list[Scheduler]) -> float:
-    """Seconds of full batches that a pool's work takes."""
+def _work_s(
+    full: FullBatch, replicas: list[Scheduler], prompt_fraction: float = 1.0, further: float = 1.0
+) -> float:
+    """Seconds of full batches that shares of a pool's work take."""
     prompts = sum(one.tally.prompt_tokens for one in replicas)
-    further = sum(float(one.tally.gap_count.sum()) for one in replicas)
-    return full.work_s(prompts, further)
+    gaps = sum(float(one.tally.gap_count.sum()) for one in replicas)
+    return full.work_s(prompt_fraction * prompts, further * gaps)
 
 
 def _mean_use(pools: list[_PoolFigures]) -> float:
     """Utilisation of all pools, by the time they are paid."""
-    paid_s = sum(one.paid_s for one in pools)
-    return min(1.0, sum(one.work_s for one in pools) / max(paid_s, 1e-12))
+    paid_s = sum(one.steady.paid_s for one in pools)
+    return min(1.0, sum(one.steady.work_s for one in pools) / max(paid_s, 1e-12))
 
 
 def _skips(done: SimulatedFleet) -> list[str]:
@@ -204,19 +245,21 @@ def _skips(done: SimulatedFleet) -> list[str]:
     return notes
 
 
-def _energy(pools: list[_PoolFigures], duration_s: float, count: int) -> Document:
+def _energy(pools: list[_PoolFigures], served: ServedPart) -> Document:
     """Energy of all pools; unknown where that of one is."""
     names = ("energy_j", "energy_j_per_token", "average_power_w", "peak_power_w")
-    energies = [one.energy_j for one in pools]
+    whole = [one.energy_j(one.whole) for one in pools]
+    steady = [one.energy_j(one.steady) for one in pools]
     peaks = [one.peak_power_w for one in pools]
-    if None in energies:
+    if None in whole:
         return dict.fromkeys(names)
-    energy, peak = (sum(filter(None, figures)) for figures in (energies, peaks))
-    values = (energy, energy / count if count else None, energy / duration_s, peak)
+    energy, steady_j, peak = (sum(filter(None, figures)) for figures in (whole, steady, peaks))
+    count = served.tokens or float(served.requests.sum())
+    values = (energy, steady_j / count if count else None, steady_j / served.seconds, peak)
     return dict(zip(names, values, strict=True))
 
 
-def _cost(pools: list[_PoolFigures], tokens: int, requests: int) -> Document:
+def _cost(pools: list[_PoolFigures], served: ServedPart) -> Document:
     """USD per million generated tokens and per 1,000 requests, every device paid all the time."""
     offers = dict.fromkeys(one.pool.price.offer for one in pools if one.pool.price.offer)
     cost: Document = {
@@ -224,12 +267,12 @@ def _cost(pools: list[_PoolFigures], tokens: int, requests: int) -> Document:
         "cost_usd_per_1000_requests": None,
         "offer": " + ".join(offers) or None,
     }
-    paid = [one.cost_usd for one in pools]
+    paid = [one.cost_usd(one.steady) for one in pools]
     if None in paid:
         return cost
-    usd = sum(filter(None, paid))
-    if tokens:
-        cost["cost_usd_per_million_tokens"] = 1e6 * usd / tokens
+    usd, requests = sum(filter(None, paid)), float(served.requests.sum())
+    if served.tokens:
+        cost["cost_usd_per_million_tokens"] = 1e6 * usd / served.tokens
     if requests:
         cost["cost_usd_per_1000_requests"] = 1e3 * usd / requests
     return cost
@@ -247,10 +290,10 @@ def _row(
         "part": pool.part,
         "engine": pool.plan.engine_name,
         "replicas": pool.replicas,
-        "mean_replicas": figures.paid_s / duration_s,
+        "mean_replicas": figures.whole.paid_s / duration_s,
         "utilisation_fraction": figures.utilisation_fraction,
-        "energy_j": figures.energy_j,
-        "cost_usd": figures.cost_usd,
+        "energy_j": figures.energy_j(figures.whole),
+        "cost_usd": figures.cost_usd(figures.whole),
         "cold_start_s": done.pools[place].start_s or None,
         "replicas_started": 0 if scaler is None else scaler.started,
         "replicas_removed": 0 if scaler is None else scaler.removed,

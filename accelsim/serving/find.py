@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -26,7 +26,7 @@ from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOpera
 from accelsim.estimation.options import PriceChoice, RunOptions, options_and_price
 from accelsim.frozen import frozen
 from accelsim.serving.loads.arrivals import Arrivals
-from accelsim.serving.memory_capacity import LoadShape, full_batch
+from accelsim.serving.memory_capacity import FullBatch, LoadShape, full_batch
 from accelsim.serving.options import ServingOptions
 from accelsim.serving.plan import ReplicaPlan, memory_of, replica_plan
 from accelsim.serving.result import ServingResult
@@ -155,12 +155,18 @@ def find(
         raise InvalidValueError("process", "burst", "arrivals that have a rate")
     chosen, paid = options_and_price(run, price, keywords)
     columns = arrivals.columns(RandomStreams(seed))
-    longest = int((columns.prompt_tokens + columns.output_tokens).max())
 
     def layout(options: ServingOptions) -> _Search:
-        plan = replica_plan(workload, device, chosen, options, max_context=longest, steps=steps)
-        cost = device_price(plan.run.device, paid)
-        return _Search(plan, arrivals, cost, seed, LoadShape.of(columns))
+        planned = partial(replica_plan, workload, device, chosen, options, steps=steps)
+        plan = planned(max_context=columns.longest)
+        full = full_batch(plan, LoadShape.of(columns))
+        replicas = options.replicas if question == "max-rate" else math.inf
+        rate = math.inf if question == "max-rate" else arrivals.rate_per_s
+        load = arrivals.steady(min(full.inside(rate or 0.0), full.sequences * replicas))
+        longest = load.columns(RandomStreams(seed)).longest
+        if longest > columns.longest:
+            plan = planned(max_context=longest)
+        return _Search(plan, load, device_price(plan.run.device, paid), seed, full)
 
     if question == "cheapest":
         if steps is not None:
@@ -220,10 +226,10 @@ class _Search:
     """Simulations of one layout at rates, replicas and limits; each once."""
 
     def __init__(
-        self, plan: ReplicaPlan, arrivals: Arrivals, price: DevicePrice, seed: int, load: LoadShape
+        self, plan: ReplicaPlan, arrivals: Arrivals, price: DevicePrice, seed: int, full: FullBatch
     ) -> None:
         self.plan, self.arrivals, self.price, self.seed = plan, arrivals, price, seed
-        self.served_per_s = full_batch(plan, load).requests_per_s
+        self.served_per_s = full.requests_per_s
         self.count = 0
 
     @property

@@ -14,11 +14,13 @@ from accelsim.serving.loads.requests import RequestLog
 from accelsim.serving.options import SloTargets
 from accelsim.serving.result import PERCENTILES
 from accelsim.serving.schedulers.base import Scheduler
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray
 
 #: Utilisation from which on waiting times depend on the last per cent of the load.
 _NEAR_CAPACITY = 0.95
 _PARTS = 4
+#: Percentile of the times in service after which batches are as full as they get.
+_FILLED_PERCENTILE = 90.0
 
 
 @frozen(eq=False)
@@ -78,8 +80,8 @@ class RequestTimes:
         gaps: FloatArray = times / (self.output_tokens[many] - 1)
         return gaps
 
-    def met(self, slo: SloTargets) -> int:
-        """Requests that met all targets."""
+    def met(self, slo: SloTargets) -> BoolArray:
+        """Whether each request met all targets, shape (n,)."""
         good = np.ones(len(self), dtype=bool)
         if slo.ttft_s is not None:
             good &= self.ttft_s <= slo.ttft_s
@@ -88,7 +90,81 @@ class RequestTimes:
         if slo.tpot_s is not None:
             further = np.maximum(self.output_tokens - 1, 0)
             good &= self.finish_s - self.first_token_s <= slo.tpot_s * further
-        return int(good.sum())
+        return good
+
+    def steady_part(self, start_s: float, last_s: float, end_s: float) -> tuple[float, float]:
+        """Begin and end of the part of a run that its rates are of.
+
+        Batches fill while the first requests are in service and empty after the last arrival: both
+        are left out (initial transient; Law, Simulation Modeling and Analysis, section 9.5.1). They
+        have filled after a time in which nine of ten requests are served. The part is the whole run
+        where no more than that time is left of it.
+
+        Args:
+            start_s: First arrival.
+            last_s: Last arrival.
+            end_s: Last end.
+        """
+        if not len(self):
+            return start_s, end_s
+        fill_s = float(np.percentile(self.finish_s - self.scheduled_s, _FILLED_PERCENTILE))
+        is_long = last_s - start_s > 2 * fill_s
+        return (start_s + fill_s, last_s) if is_long else (start_s, end_s)
+
+    def within(self, begin_s: float, end_s: float) -> ServedPart:
+        """What is served in a part of the run.
+
+        A request counts by the share of its service that lies in the part, its prompt by that of
+        the time to its first token and its further tokens by that of the rest.
+
+        Args:
+            begin_s: Where it begins.
+            end_s: Where it ends.
+        """
+        part = begin_s, end_s
+        prompt = _share_within(self.scheduled_s, self.first_token_s, part)
+        further = _share_within(self.first_token_s, self.finish_s, part)
+        generated = np.minimum(self.output_tokens, 1), np.maximum(self.output_tokens - 1, 0)
+        return ServedPart(
+            seconds=end_s - begin_s,
+            requests=_share_within(self.scheduled_s, self.finish_s, part),
+            tokens=float(prompt @ generated[0] + further @ generated[1]),
+            prompt_fraction=_weighted(prompt, self.prompt_tokens),
+            further_fraction=_weighted(further, generated[1]),
+        )
+
+
+@frozen(eq=False)
+class ServedPart:
+    """What is served in a part of a run.
+
+    Attributes:
+        seconds: Its length.
+        requests: Share of each request that lies in it, shape (n,).
+        tokens: Tokens generated in it.
+        prompt_fraction: Share of all prompts' tokens that are computed in it.
+        further_fraction: Share of all tokens after the first that are generated in it.
+    """
+
+    seconds: float
+    requests: FloatArray
+    tokens: float
+    prompt_fraction: float
+    further_fraction: float
+
+
+def _share_within(begin_s: FloatArray, end_s: FloatArray, part: tuple[float, float]) -> FloatArray:
+    """Share of spans of time inside a part; of those without length, whether they end in it."""
+    length = end_s - begin_s
+    inside = np.minimum(end_s, part[1]) - np.maximum(begin_s, part[0])
+    share: FloatArray = ((end_s > part[0]) & (end_s <= part[1])).astype(np.float64)
+    np.divide(np.maximum(inside, 0.0), length, out=share, where=length > 0)
+    return share
+
+
+def _weighted(share: FloatArray, weight: Any) -> float:
+    total = float(weight.sum())
+    return float(share @ weight) / total if total else 0.0
 
 
 def distribution(values: FloatArray) -> dict[str, float | None]:

@@ -65,11 +65,19 @@ class FullBatch:
         per_prompt_token_s: Seconds per token of a prompt.
         per_output_token_s: Seconds per token after the first.
         per_request_s: Seconds per request of the load.
+        sequences: Requests in the batch.
     """
 
     per_prompt_token_s: float
     per_output_token_s: float
     per_request_s: float
+    sequences: int
+
+    def inside(self, rate_per_s: float) -> float:
+        """Requests in service at a time at a rate, at most: their number in a full batch by the
+        share of its rate (Little, Operations Research 9(3), 1961).
+        """
+        return rate_per_s * self.per_request_s * self.sequences
 
     @property
     def requests_per_s(self) -> float:
@@ -107,7 +115,7 @@ def full_batch(plan: ReplicaPlan, load: LoadShape) -> FullBatch:
     per_prompt, per_output = added_s / tokens, decode_s / sequences
     if per_request > steps * decode_s + prompts * added_s:  # prompts in every step
         per_prompt, per_output = step_s / tokens, 0.0
-    return FullBatch(per_prompt, per_output, per_request)
+    return FullBatch(per_prompt, per_output, per_request, sequences)
 
 
 def _whole_batch(plan: ReplicaPlan, load: LoadShape) -> FullBatch:
@@ -119,4 +127,4 @@ def _whole_batch(plan: ReplicaPlan, load: LoadShape) -> FullBatch:
     decode_s = steps.decode_run(count, count * load.decode_context, 1)[0] if further else 0.0
     total = seconds + further * decode_s
     per_prompt = total / max(prompt, 1)
-    return FullBatch(per_prompt, 0.0, total / count)
+    return FullBatch(per_prompt, 0.0, total / count, count)

@@ -47,7 +47,11 @@ class ServingResult(Result):
         requests: Requests that came.
         completed: Requests that ended.
         duration_s: From the first arrival to the last end.
-        throughput_requests_per_s: Requests ended per second.
+        steady_from_s: From the first arrival to the part of the run that rates, mean power,
+            utilisation, energy and cost per token or request are of: batches are full by then.
+        steady_s: Length of that part, which ends with the last arrival; it is the whole run where
+            the arrivals are over before batches are full.
+        throughput_requests_per_s: Requests served per second.
         output_tokens_per_s: Tokens generated per second.
         goodput_requests_per_s: Requests per second that met all targets; None without targets.
         slo_attainment_fraction: Share of the requests that came which met them.
@@ -60,7 +64,7 @@ class ServingResult(Result):
         utilisation_fraction: Work done over what the replicas do in full batches in that time; a
             replica with few requests is in a step most of the time and yet little used.
         preemptions: Requests put back into the queue.
-        energy_j: Energy of all devices, idle time included.
+        energy_j: Energy of all devices in the whole run, idle time included.
         energy_j_per_token: Per generated token (per request where none are); None where no request
             ended.
         average_power_w: Mean power of all devices.
@@ -92,6 +96,8 @@ class ServingResult(Result):
     requests: int
     completed: int
     duration_s: float
+    steady_from_s: float
+    steady_s: float
     throughput_requests_per_s: float
     output_tokens_per_s: float
     goodput_requests_per_s: float | None

@@ -57,8 +57,6 @@ _TOKENS = (1024, 2048, 4096, 8192, 16_384)
 _MORE_REPLICAS = 3
 #: Batches of a layout that are simulated until one meets the targets.
 _TRIES = 4
-#: Requests per user of a simulated closed loop, so that its end weighs little.
-_PER_USER = 8
 _FIGURES = (
     *("tpot_s", "ttft_s", "stall_s", "tokens_per_s"),
     *("cost_usd_per_million_tokens", "energy_j_per_token"),
@@ -375,8 +373,7 @@ class _Grid:
         arrivals, least = self.arrivals, int(row["replicas"])
         if arrivals.users is not None:
             users = int(row["sequences"])
-            count = max(arrivals.requests, _PER_USER * users)
-            arrivals = replace(arrivals, users=users, requests=count)
+            arrivals = replace(arrivals, users=users)
         most = least + (_MORE_REPLICAS if arrivals.users is None else 0)
         for replicas in range(least, most + 1):
             result = serve(

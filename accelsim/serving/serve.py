@@ -79,9 +79,15 @@ def serve(
     served = replace(options or ServingOptions(), **own)
     chosen, paid = options_and_price(run, price, keywords)
     streams = RandomStreams(seed)
+    planned = partial(deployment, workload, device, chosen, served, paid, steps=steps)
     columns, users = _requests(arrivals, streams)
-    longest = int((columns.prompt_tokens + columns.output_tokens).max())
-    plan = deployment(workload, device, chosen, served, paid, max_context=longest, steps=steps)
+    plan = planned(max_context=columns.longest)
+    if isinstance(arrivals, Arrivals):
+        arrivals = arrivals.steady(plan.inside(arrivals.rate_per_s or 0.0, columns))
+        if arrivals.count != len(columns):
+            few, columns = columns, arrivals.columns(streams)
+            if columns.longest > few.longest:
+                plan = planned(max_context=columns.longest)
     if steps is None:
         plan = priced_alone(plan, len(columns))
     _check_used(served, chosen, plan.pools[0].plan)

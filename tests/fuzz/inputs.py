@@ -107,7 +107,7 @@ def _prices(folder: Path, text: str) -> object:
 
 def _arrivals(folder: Path, text: str) -> object:
     load = Arrivals(**known(text, Arrivals.__dataclass_fields__))
-    return load.columns(RandomStreams(0)) if load.requests * load.turns <= 100 else load
+    return load.columns(RandomStreams(0)) if load.count * load.turns <= 100 else load
 
 
 def _scenario(folder: Path, text: str) -> object:

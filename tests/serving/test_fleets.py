@@ -34,8 +34,9 @@ def test_a_slower_link_delays_the_second_token_alone():
     moves = [result.pools[1]["mean_transfer_s"] for result in (fast, slow)]
     assert moves[1] / moves[0] > 10
     assert {pool["part"] for pool in fast.pools} == {"prompts", "further"}
-    assert sum(pool["cost_usd"] for pool in fast.pools) == pytest.approx(
-        1e-3 * fast.cost_usd_per_1000_requests * fast.completed
+    per_s = sum(pool["cost_usd"] for pool in fast.pools) / fast.duration_s
+    assert per_s == pytest.approx(
+        1e-3 * fast.cost_usd_per_1000_requests * fast.throughput_requests_per_s
     )
 
 

@@ -19,6 +19,7 @@ from accelsim.serving.options import PoolOptions, PrefillOptions
 
 CONTRACT = (
     *("workload", "device", "replicas", "engine", "plan", "requests", "completed", "duration_s"),
+    *("steady_from_s", "steady_s"),
     *("throughput_requests_per_s", "output_tokens_per_s", "goodput_requests_per_s"),
     *("slo_attainment_fraction", "ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s"),
     *("kv_occupancy_fraction", "utilisation_fraction", "preemptions", "energy_j"),
@@ -91,15 +92,11 @@ def test_figures_are_those_of_the_contract():
     assert list(document["ttft_s"]) == ["mean", "p50", "p90", "p95", "p99", "p99.9"]
     assert document["completed"] == 200
     assert document["slo_attainment_fraction"] > 0.9
-    assert document["energy_j"] == pytest.approx(
-        document["average_power_w"] * document["duration_s"]
-    )
+    assert document["steady_from_s"] + document["steady_s"] < document["duration_s"]
+    joules = document["energy_j_per_token"] * document["output_tokens_per_s"]
+    assert joules == pytest.approx(document["average_power_w"])
     assert document["average_power_w"] < document["peak_power_w"] < 701
-    frame = result.to_requests()
-    assert len(frame) == 200
-    assert frame["output_tokens"].sum() == pytest.approx(
-        document["output_tokens_per_s"] * document["duration_s"]
-    )
+    assert len(result.to_requests()) == 200
 
 
 def test_times_rise_with_the_rate_until_it_is_too_much():
@@ -122,8 +119,40 @@ def test_littles_law():
     order = np.argsort(events)
     inside = np.cumsum(change[order])[:-1]
     mean_inside = (inside * np.diff(events[order])).sum() / result.duration_s
-    waited = result.throughput_requests_per_s * result.e2e_s["mean"]
+    waited = 300 / result.duration_s * result.e2e_s["mean"]
     assert mean_inside == pytest.approx(waited, rel=1e-6)
+
+
+def test_rates_are_those_of_the_arrivals_and_not_of_the_ramps():
+    load = Arrivals(rate_per_s=20, requests=400, process="uniform", prompt="256", output="384")
+    result = accelsim.serve("llama-3.1-8b", "h100-sxm-80gb", load)
+    assert 400 / result.duration_s < 18
+    assert result.throughput_requests_per_s == pytest.approx(20, rel=0.02)
+    assert result.output_tokens_per_s == pytest.approx(20 * 384, rel=0.02)
+    assert result.energy_j / result.duration_s < 0.99 * result.average_power_w
+
+
+def test_a_closed_loop_keeps_its_users_busy_in_the_steady_part():
+    load = Arrivals(users=16, requests=96, prompt="128", output="256")
+    result = accelsim.serve("llama-3.1-8b", "h100-sxm-80gb", load)
+    assert result.throughput_requests_per_s * result.e2e_s["mean"] == pytest.approx(16, rel=0.03)
+
+
+def test_a_run_without_a_steady_part_is_told_whole():
+    load = Arrivals(rate_per_s=5.0, requests=40, process="burst", prompt="128", output="32")
+    result = accelsim.serve("llama-3.1-8b", "h100-sxm-80gb", load)
+    assert (result.steady_from_s, result.steady_s) == (0.0, result.duration_s)
+    assert result.throughput_requests_per_s * result.duration_s == pytest.approx(40)
+    assert result.average_power_w * result.duration_s == pytest.approx(result.energy_j)
+
+
+def test_a_load_without_a_number_of_requests_has_as_many_as_a_steady_state_needs():
+    slow, fast = (Arrivals(rate_per_s=rate, prompt="512", output="1024") for rate in (0.2, 8.0))
+    few, many = (serve_llama(load) for load in (slow, fast))
+    assert few.requests == 1000
+    assert many.requests > 20 * 8.0 * many.e2e_s["p50"]
+    again = serve_llama(Arrivals(**many.inputs["load"]))
+    assert again == many
 
 
 @pytest.mark.parametrize("device", ["t4", "xeon-platinum-8380", "tpu-v5e", "alveo-u280"])

@@ -100,7 +100,7 @@ def _other_options(options: ServingOptions, seqs: int) -> Iterator[tuple[str, di
 def _first(load: Arrivals | RequestColumns) -> Arrivals | RequestColumns:
     """The first requests of a load."""
     if isinstance(load, Arrivals):
-        return replace(load, requests=min(load.requests, _MOST_REQUESTS))
+        return replace(load, requests=min(load.count, _MOST_REQUESTS))
     parts: dict[str, Any] = {
         f.name: None if (one := getattr(load, f.name)) is None else one[:_MOST_REQUESTS]
         for f in fields(load)

@@ -6,7 +6,9 @@ gaps, all at once, and a closed loop of users who send the next request when the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,6 +26,12 @@ _MOST = 100_000_000
 #: Least variation of gaps, and shortest period: the shape of a gamma distribution is 1 / cv^2.
 _LEAST = 1e-3
 _COUNT = (1, _MOST)
+#: Requests that are drawn at least where no number is given: a hundredth of them has ten.
+_LEAST_REQUESTS = 1000
+#: Times that the requests in service are replaced where no number is given, so that filling up and
+#: waiting lines of a load above what is served show; and the most requests: estimates.
+_TURNOVERS = 20
+_MOST_REQUESTS = 1_000_000
 
 
 @checked
@@ -44,7 +52,9 @@ class Arrivals:
     users: int | None = option(
         "Users of a closed loop, who send the next request when the last has ended.", within=_COUNT
     )
-    requests: int = option("Requests to simulate.", 1000, within=_COUNT)
+    requests: int | None = option(
+        "Requests to simulate; as many as a steady state needs if none.", within=_COUNT
+    )
     process: str = option(
         "How requests come: poisson, gamma, uniform, diurnal or burst.", "poisson", "NAME"
     )
@@ -94,25 +104,41 @@ class Arrivals:
             remedy = "Add the system prompt's tokens to those of the prompt."
             raise InvalidValueError("prefixes", self.prefixes, "0 with turns above 1", remedy)
 
+    @property
+    def count(self) -> int:
+        """Requests that are drawn."""
+        return _LEAST_REQUESTS if self.requests is None else self.requests
+
+    def steady(self, inside: float) -> Arrivals:
+        """The same load with as many requests as a steady state needs, where no number is given.
+
+        Args:
+            inside: Requests in service at a time.
+        """
+        if self.requests is not None or self.process == "burst":
+            return replace(self, requests=self.count)
+        wanted = math.ceil(_TURNOVERS * (self.users or inside))
+        return replace(self, requests=min(max(wanted, _LEAST_REQUESTS), _MOST_REQUESTS))
+
     def columns(self, streams: RandomStreams) -> RequestColumns:
         """Draw the requests: times from one stream, lengths from another.
 
         Args:
             streams: Random streams of the run.
         """
-        lengths = streams.stream("lengths")
-        prompt = draw_lengths("prompt", self.prompt, self.requests, lengths)
-        output = draw_lengths("output", self.output, self.requests, lengths, lowest=0)
-        sessions = -(-self.requests // self.turns)
+        lengths, count = streams.stream("lengths"), self.count
+        prompt = draw_lengths("prompt", self.prompt, count, lengths)
+        output = draw_lengths("output", self.output, count, lengths, lowest=0)
+        sessions = -(-count // self.turns)
         times = np.zeros(0)
         if not self.users:
             times = self._times(sessions, streams.stream("arrivals"))
         group, shared = self._prefixes(prompt, streams.stream("prefixes"))
         think = None
         if self.think_s:
-            think = streams.stream("think").exponential(self.think_s, self.requests)
+            think = streams.stream("think").exponential(self.think_s, count)
         columns = RequestColumns(
-            arrival_s=times if len(times) == self.requests else np.full(self.requests, np.nan),
+            arrival_s=times if len(times) == count else np.full(count, np.nan),
             prompt_tokens=prompt if group is None or shared is None else prompt + shared,
             output_tokens=output,
             prefix_group=group,
@@ -148,13 +174,13 @@ class Arrivals:
     def _priority(self, streams: RandomStreams) -> IntArray | None:
         if self.priorities == 1:
             return None
-        return streams.stream("priority").integers(0, self.priorities, self.requests)
+        return streams.stream("priority").integers(0, self.priorities, self.count)
 
     def _sessions(
         self, columns: RequestColumns, times: FloatArray, sessions: int
     ) -> RequestColumns:
         """Turns one after the other: the first turns by time, then all second ones, and so on."""
-        count = self.requests
+        count = self.count
         turn, session = np.divmod(np.arange(count), sessions)
         said = columns.prompt_tokens + columns.output_tokens
         before = np.zeros(count, dtype=np.int64)

@@ -76,6 +76,11 @@ class RequestColumns:
     def __len__(self) -> int:
         return len(self.arrival_s)
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest request, prompt and output."""
+        return int((self.prompt_tokens + self.output_tokens).max())
+
 
 def _shared(code: str, column: NDArray[Any]) -> memoryview:
     """A column to read; whole numbers in 32 bits, which hold the longest. No copy where it is so
