@@ -94,7 +94,8 @@ def accuracy_view(
     rows = score_rows(report, device)
     suites = report["suites"] if device is None else {}
     tables = (
-        _stack_table(suites.get("published", {}).get("stacks", ())),
+        *(_stack_table(suite.get("stacks", ())) for suite in suites.values()),
+        *(_pair_table(name, suite.get("pairs", ())) for name, suite in suites.items()),
         _suite_table([row for row in rows if not row["group"]]),
         Listing.of("refused in | >rows | ~why", _refused(suites)),
         Listing.of("not scored | ~why", list(report.get("skipped", {}).items())),
@@ -127,6 +128,16 @@ def _stack_table(stacks: Sequence[Values]) -> Listing:
         )
     titles = ">rows | >answered | >bias | >median | >p90 | >max | >cover | >beyond 1.5x"
     return Listing.of(f"stack | {titles}", cells, "max | p90 | rows")
+
+
+def _pair_table(suite: str, pairs: Sequence[Values]) -> Listing:
+    """Pairs of systems that differ in one thing and are predicted in the right order."""
+    cells = [
+        (suite, row["choice"], f"{row['pairs']:,}", f"{100 * row['in_order_fraction']:.1f}")
+        for row in pairs
+        if row["pairs"]
+    ]
+    return Listing.of("suite | differs in | >pairs | >in order", cells)
 
 
 _STACK_FIELDS = (

@@ -19,6 +19,7 @@ from accelsim.scoreboard.names import note_unknown_devices
 from accelsim.scoreboard.published_runs import PUBLISHED, published_row
 from accelsim.scoreboard.scored_rows import TIMES, ScoredRows
 from accelsim.scoreboard.suite import MeasuredBatch, register_suite
+from accelsim.workloads.graph import TextArray
 
 PUBLISHED_SCHEMA = schema("published/single_device.csv")
 #: A prediction further off than this, either way, misleads.
@@ -28,7 +29,11 @@ _ALL = "all"
 
 def by_stack(rows: Sequence[ScoredRows]) -> dict[str, Any]:
     """Accuracy per stack, and of all: bias is the geometric mean of predicted over measured."""
-    names = np.concatenate([part.group for part in rows])
+    return by_name(rows, np.concatenate([part.group for part in rows]))
+
+
+def by_name(rows: Sequence[ScoredRows], names: TextArray) -> dict[str, Any]:
+    """The same by the name of each row, shape (n,)."""
     answered = np.concatenate([np.full(len(part), not part.refusal) for part in rows])
     columns = {name: np.concatenate([getattr(part, name) for part in rows]) for name in TIMES}
     found = []

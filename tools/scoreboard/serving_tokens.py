@@ -1,8 +1,8 @@
-"""Suites `serving-tpot`, `serving-ttft`, `serving-ttft-mean`: language models served on H200 nodes
-by vLLM, SGLang and TensorRT-LLM, dense and mixtures of experts, prefill and decoding together and
-apart.
+"""Suites `serving-tpot`, `serving-ttft`, `serving-ttft-mean`: language models served on H200 and
+B200 nodes by vLLM, SGLang and TensorRT-LLM, dense and mixtures of experts, prefill and decoding
+together and apart.
 
-The table (aiconfigurator-core's end-to-end file, used to score and never to fit) states model,
+The tables (aiconfigurator-core's end-to-end file, used to score and never to fit) state model,
 format, ranks, lengths and requests in flight. What it does not state is as the public InferenceMAX
 harness does it: a closed loop of C users, lengths uniform between 0.8 and 1 of those stated, 10 C
 requests, no end-of-sequence, no prefix cache, at most C sequences and 8,192 tokens a step. Times
@@ -10,12 +10,11 @@ to the first token are compared as medians, and as means in a suite beside it: t
 rise with C by a twentieth of a prompt's time per user, whatever the length of the answers, as
 means over ten requests per user do whose first come all at once. Where the harness starts a server
 otherwise (FP8 cache, tokens of a step, share of memory), `serving_systems` says so. Formats of 4
-bits are of weights alone: an H200 has no such arithmetic.
+bits are of weights alone on an H200, which has no such arithmetic.
 
-Ranks: where a row gives as many expert-tensor ranks as expert ranks and the product as its ranks
-(64 on a node of 8), both are the same ranks. Rows that state no numbers of prefill and decode
-replicas do not say which system was measured, those alike in all that they state differ by up to
-2.5 times: they are refused.
+Models go by the name of their repository without organisation, format and date. Ranks are read as
+`serving_ranks` says. Rows that state no numbers of prefill and decode replicas do not say which
+system was measured, those alike in all that they state differ by up to 2.5 times: they are refused.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from accelsim.catalog.workloads import workload_names
 from accelsim.dtype import Precision
 from accelsim.dtype import precision as find_precision
 from accelsim.errors import InvalidValueError, UnknownNameError
@@ -40,7 +40,6 @@ from accelsim.workloads.checkpoints.quantization import published_precision
 from accelsim.workloads.model import Workload
 from tools.scoreboard.served_systems import (
     Load,
-    Ranks,
     Served,
     TokenTimes,
     as_published,
@@ -48,10 +47,18 @@ from tools.scoreboard.served_systems import (
     like_figure,
     split,
 )
+from tools.scoreboard.serving_findings import findings, label_of
+from tools.scoreboard.serving_ranks import COUNTS, Usual, ranks_of, usual_reading
 
 TOKENS_SCHEMA = schema("serving/measured_ttft_tpot_h200.csv")
+_SCHEMAS = (TOKENS_SCHEMA, replace(TOKENS_SCHEMA, file="serving/measured_ttft_tpot_b200.csv"))
 _FACTS: Values = published("serving_systems")
 _USERS = re.compile(r"silicon_concurrency=(\d+)")
+#: Ends of names of checkpoints of one architecture: tuning, date, format.
+_VARIANT = re.compile(
+    r"-(?:instruct|thinking|chat|it|hf|base|dynamic|block|\d{4}|(?:nv|mx)?fp[48]|bf16|awq|gptq"
+    r"|int[48]|w\d+a\d+|v\d)\Z"
+)
 _LEAST_SHARE = 0.8
 _BATCH_TOKENS = 8192
 #: Figures whose residuals are the spread of others like them; means have the medians'.
@@ -64,19 +71,29 @@ def _suite(
 ) -> Callable[[DataFolder], Sequence[MeasuredBatch]]:
     """A suite of one figure of the loops."""
 
-    @register_suite(name, title, (TOKENS_SCHEMA,), "model", quantity=quantity, has_best_alone=True)
+    @register_suite(
+        name,
+        title,
+        (),
+        "model",
+        optional_files=_SCHEMAS,
+        quantity=quantity,
+        has_best_alone=True,
+        findings=findings,
+    )
     def load(folder: DataFolder) -> list[MeasuredBatch]:
-        table = folder.table(TOKENS_SCHEMA)
-        if table is None:
-            return []
-        note_unknown_devices(folder, table, "system")
-        return run_batches(_row(cells, cells[column] * 1e-3, figure) for cells in table.records())
+        tables = [table for each in _SCHEMAS if (table := folder.table(each)) is not None]
+        for table in tables:
+            note_unknown_devices(folder, table, "system")
+        records = [cells for table in tables for cells in table.records()]
+        found = usual_reading(records)
+        return run_batches(_row(cells, cells[column] * 1e-3, figure, found) for cells in records)
 
     return load
 
 
 _FIRST = "time to the first token"
-_LOOPS = "language models served on H200 nodes"
+_LOOPS = "language models served on H200 and B200 nodes"
 _TOKEN = "time per output token"  # noqa: S105  (no secret)
 load_tpot = _suite(
     "serving-tpot", f"{_LOOPS}: {_TOKEN}", f"{_TOKEN}, s", "silicon_tpot_ms", "tpot_s"
@@ -93,10 +110,10 @@ load_ttft_mean = _suite(
 )
 
 
-def _row(cells: Values, measured_s: float, figure: str) -> MeasuredRun:
+def _row(cells: Values, measured_s: float, figure: str, usual: Usual) -> MeasuredRun:
     model, backend, mode = (cells[name] for name in ("model_path", "backend", "mode"))
     users = _users(cells)
-    label = f"{model} {cells['isl']:g}+{cells['osl']:g}, {users} users"
+    label = _label(cells, users)
     row = MeasuredRun(cells["system"], f"{model} ({backend}, {mode})", label, measured_s)
     if not np.isfinite(measured_s) or not users:
         return row.refused("no such time, or no requests in flight, in the row")
@@ -104,7 +121,7 @@ def _row(cells: Values, measured_s: float, figure: str) -> MeasuredRun:
         return row.refused(_NOT_STATED)
 
     def answered(row: MeasuredRun) -> MeasuredRun:
-        system = _System(cells, users)
+        system = _System(cells, users, usual)
         times = system.times()
         found = replace(row, predicted_s=getattr(times, figure), log_sigma=times.log_sigma)
         like_it = system.like(found, figure.partition("_")[0])
@@ -127,6 +144,7 @@ class _System:
 
     cells: Values
     users: int
+    usual: Usual
 
     def times(self) -> TokenTimes:
         """Predicted times.
@@ -172,9 +190,8 @@ class _System:
             raise UnknownNameError("engine", backend, known, f"Engines: {', '.join(known)}.")
         if self._count(f"{part}pp_size") > 1:
             raise InvalidValueError("pp_size", cells[f"{part}pp_size"], "1: stages are not asked")
-        names = ("tp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
-        ranks = layout(*(self._count(part + name) for name in names))
-        precision = served_precision(workload, cells["model_path"], cells["precision"])
+        ranks = ranks_of(cells, part, self.usual)
+        precision = served_precision(workload, cells["model_path"], stated_format(cells))
         device = device_of(cells["system"]).name
         kept = {name: self._asked.get(name) for name in ("kv_format", "memory_fraction")}
         return Served(workload, precision, engine, device, ranks, **kept)
@@ -185,42 +202,71 @@ class _System:
         return max(int(value), 1) if np.isfinite(value) else 1
 
 
-def layout(tp: int, dp: int, expert_tp: int, expert_ranks: int) -> Ranks:
-    """How a replica's devices share a model.
-
-    Args:
-        tp: Ranks that share heads, as stated.
-        dp: Groups of ranks with requests of their own, as stated.
-        expert_tp: Ranks that share the columns of an expert.
-        expert_ranks: Ranks that share the experts.
-    """
-    if expert_tp == expert_ranks > 1 and tp * dp == expert_tp * expert_ranks:
-        return (
-            Ranks(expert_ranks, 1, expert_ranks) if tp > 1 else Ranks(1, expert_ranks, expert_ranks)
-        )
-    groups = max(dp, expert_tp * expert_ranks // tp)
-    return Ranks(tp, groups, tp * groups) if groups > 1 else Ranks(tp, 1, expert_ranks)
-
-
 def _length(stated: float) -> str:
     return f"uniform:{max(round(_LEAST_SHARE * stated), 1)}-{round(stated)}"
 
 
+def _label(cells: Values, users: int) -> str:
+    """A row's system and load; its parallelism as stated."""
+    counts = [cells[part + name] for part in ("", "prefill_", "decode_") for name in COUNTS]
+    counts += [cells[f"{part}_num_workers"] for part in ("prefill", "decode")]
+    return label_of(
+        model=cells["model_path"],
+        lengths=f"{cells['isl']:g}+{cells['osl']:g}",
+        users=f"{users} users",
+        mode="together" if cells["mode"] == "agg" else "split",
+        format=cells["precision"],
+        engine=cells["backend"],
+        parallelism="-".join(f"{count:g}" for count in counts if np.isfinite(count)),
+    )
+
+
 @lru_cache(maxsize=64)
 def served_workload(path: str) -> Workload:
-    """The model, whatever the organisation that publishes it.
+    """The model, by its repository's name: without organisation, and without format, date and
+    tuning at its end where the catalogue has no such name.
 
     Args:
         path: Name of its repository.
 
     Raises:
-        UnknownNameError: If there is none, or operators of it are not modelled.
+        UnknownNameError: If there is none.
+        InvalidValueError: If operators of it are not modelled.
     """
-    name = _FACTS["models"].get(base := path.rpartition("/")[2].lower(), base)
-    reason = _FACTS["refused"].get(name)
-    if reason:
-        raise InvalidValueError("model", path, reason)
-    return workload_of(name)
+    name = path.rpartition("/")[2].lower()
+    while True:
+        try:
+            return workload_of(name)
+        except UnknownNameError:
+            if reason := _FACTS["refused"].get(name):
+                raise InvalidValueError("model", path, reason) from None
+            shorter = _VARIANT.sub("", name)
+            if shorter == name:
+                known = workload_names()
+                raise UnknownNameError("workload", path, known) from None
+            name = shorter
+
+
+def stated_format(cells: Values) -> str:
+    """The format of a row's products.
+
+    Raises:
+        InvalidValueError: If experts have weights of another width.
+    """
+    products, experts = (
+        str(_FACTS["formats"].get(cells[name], cells[name]) or "")
+        for name in ("gemm_quant_mode", "moe_quant_mode")
+    )
+    widths = [
+        find_precision(form.removesuffix("_block")).weight.bytes
+        for form in (products, experts)
+        if form
+    ]
+    if len({round(width, 1) for width in widths}) > 1:
+        allowed = f"{products}: experts of another width are not asked"
+        raise InvalidValueError("moe_quant_mode", experts, allowed)
+    blocks = [form for form in (products, experts) if form.endswith("_block")]
+    return (blocks or [products or cells["precision"]])[0]
 
 
 def served_precision(workload: Workload, path: str, form: str) -> Precision:
@@ -229,13 +275,14 @@ def served_precision(workload: Workload, path: str, form: str) -> Precision:
     Args:
         workload: The model.
         path: Its name in the table.
-        form: The format that the row states.
+        form: The format that the row states; "fp8_block" has a scale per block of weights.
 
     Raises:
         UnknownNameError: If there is no such format.
     """
-    asked = find_precision(_FACTS["formats"].get(form, form))
-    own = workload.quantised
-    if path.rpartition("/")[2].lower() in _FACTS["block_scaled"]:
+    named = _FACTS["formats"].get(form, form)
+    asked, own = find_precision(named.removesuffix("_block")), workload.quantised
+    is_own = any(path.lower().startswith(f"{name}/") for name in _FACTS["block_scaled"])
+    if own is None and asked.name == "fp8" and (is_own or named.endswith("_block")):
         own = published_precision({"quantization_config": _FACTS["block_scaled_config"]})
     return as_published(own, asked)

@@ -8,23 +8,27 @@ import numpy as np
 import pytest
 
 from accelsim.capacity.batch_queue import BatchTimes
+from accelsim.errors import InvalidValueError
+from accelsim.scoreboard import validate
 from accelsim.scoreboard.data_folder import DataFolder
 from accelsim.scoreboard.mlperf_inference import MLPERF_SCHEMA
 from tools.scoreboard.served_systems import Load, Ranks, Served, closed_loop, plan_of, split
 from tools.scoreboard.serving_energy import ENERGY_SCHEMA, steady_state
 from tools.scoreboard.serving_energy import load as load_energy
+from tools.scoreboard.serving_findings import findings
 from tools.scoreboard.serving_layers import A6000, TPU_LAYERS
 from tools.scoreboard.serving_layers import load as load_layers
 from tools.scoreboard.serving_mlperf import load as load_mlperf
+from tools.scoreboard.serving_ranks import COUNTS, ranks_of, usual_reading
 from tools.scoreboard.serving_requests import REQUESTS_SCHEMA
 from tools.scoreboard.serving_requests import load as load_requests
 from tools.scoreboard.serving_tokens import (
     TOKENS_SCHEMA,
-    layout,
     load_tpot,
     load_ttft,
     served_precision,
     served_workload,
+    stated_format,
 )
 
 H200 = "h200-sxm-141gb"
@@ -73,19 +77,70 @@ def test_rows_are_answered_by_both_suites_or_refused_by_name(tmp_path):
         assert 0 < answered.predict(None).time_s[0] < 1
 
 
+def counted(tp, dp, expert_tp, ep, name="a") -> dict[str, object]:
+    """A row of an H200 node with ranks."""
+    counts = dict(zip(COUNTS, (tp, dp, expert_tp, ep), strict=True))
+    return ROW | counts | {"id": name}
+
+
 @pytest.mark.parametrize(
     ("stated", "ranks"),
     [
         ((8, 1, 8, 1), Ranks(8, 1, 1)),
         ((8, 1, 1, 8), Ranks(8, 1, 8)),
+        ((8, 1, 1, 1), Ranks(8, 1, 1)),
         ((64, 1, 8, 8), Ranks(8, 1, 8)),
         ((1, 64, 8, 8), Ranks(1, 8, 8)),
         ((1, 8, 1, 8), Ranks(1, 8, 8)),
-        ((1, 1, 2, 1), Ranks(1, 2, 2)),
+        ((4, 4, 1, 16), Ranks(1, 4, 4)),
+        ((1, np.nan, 2, 1), Ranks(1, 2, 2)),
+        ((2, np.nan, 4, 1), Ranks(2, 2, 4)),
+        ((4, 1, 2, 2, "x_tp2_ep2_1"), Ranks(2, 1, 2)),
+        ((4, 1, 2, 2, "x_tp4_0_ep2_0_1"), Ranks(4, 1, 2)),
     ],
 )
 def test_ranks_of_a_row(stated, ranks):
-    assert layout(*stated) == ranks
+    assert ranks_of(counted(*stated), "", {}) == ranks
+
+
+def test_ranks_that_could_be_either_are_read_as_their_source_does():
+    doubtful, sure = counted(2, 2, 1, 4), counted(4, 4, 1, 16)
+    with pytest.raises(InvalidValueError, match=r"4 devices .*or 2 devices"):
+        ranks_of(doubtful, "", usual_reading([doubtful]))
+    assert ranks_of(doubtful, "", usual_reading([doubtful, sure])) == Ranks(1, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("nvidia/Llama-3.1-8B-Instruct-NVFP4", "llama-3.1-8b"),
+        ("Qwen/Qwen3-235B-A22B-Thinking-2507-FP8", "qwen3-235b-a22b"),
+        ("nvidia/DeepSeek-R1-0528-FP4-v2", "deepseek-v3"),
+        ("RedHatAI/Qwen3-8B-FP8-dynamic", "qwen3-8b"),
+    ],
+)
+def test_names_lose_organisation_format_and_date(path, name):
+    assert served_workload(path).name == name
+
+
+def test_a_rows_format_wins_over_the_checkpoints():
+    workload = served_workload("deepseek-ai/DeepSeek-V3")
+    form = stated_format({"gemm_quant_mode": "nvfp4", "moe_quant_mode": "nvfp4"})
+    assert served_precision(workload, "deepseek-ai/DeepSeek-V3", form).weight.bytes < 0.7
+    block = stated_format({"gemm_quant_mode": "fp8", "moe_quant_mode": "fp8_block"})
+    assert block == "fp8_block"
+    with pytest.raises(InvalidValueError, match="another width"):
+        stated_format({"gemm_quant_mode": "fp8", "moe_quant_mode": "nvfp4"})
+
+
+def test_pairs_that_differ_in_one_thing_are_counted_once(tmp_path):
+    slow = ROW | {"precision": "bfloat16", "silicon_tpot_ms": 9.0}
+    near = ROW | {"backend": "sglang", "silicon_tpot_ms": 6.1}
+    folder_of(tmp_path, TOKENS_SCHEMA, ROW, slow, near)
+    (score,) = validate(["serving-tpot"], tmp_path).suites
+    pairs = {row["choice"]: row for row in findings(score.rows)["pairs"]}
+    assert (pairs["format"]["pairs"], pairs["engine"]["pairs"]) == (1, 0)
+    assert pairs["format"]["in_order_fraction"] == 1
 
 
 def test_more_users_wait_longer_for_each_token(served):
