@@ -41,12 +41,15 @@ class StackPath(FrozenModel, strict=False):
             ones around it.
         fuses: What elementwise operators are joined with: nothing, each other and reductions
             ("pointwise"), or also the matrix products and convolutions before them ("epilogues").
+        merges: Whether products that read the same input (query, key and value; gate and up) are
+            one product.
         lays_out: Whether it chooses the layout of convolutions itself, whatever its input's.
         source: Where that is documented.
     """
 
     launch: Literal["eager", "graph", "compiled", "compiled-calls"]
     fuses: Literal["nothing", "pointwise", "epilogues"]
+    merges: bool = False
     lays_out: bool = False
     library_call_us: Annotated[float, Field(gt=0.0, le=1000.0)] | None = None
     source: _Source

@@ -114,6 +114,7 @@ def _lower(run: ResolvedRun, phase: Phase, **changes: int) -> Lowered:
         fused_attention=run.fused_attention,
         shard=run.shard,
         is_training=run.mode == "training",
+        merges=run.stack_path.merges,
     )
 
 

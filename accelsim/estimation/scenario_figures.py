@@ -130,7 +130,7 @@ def _decode_columns(first: IntArray, steps: IntArray) -> tuple[list[IntArray], l
 def _priced(run: ResolvedRun, repeats: FloatArray, shapes: ShapeColumns, phase: Phase) -> _Pass:
     """A pass lowered and priced."""
     model = ModelOptions(precision=run.precision, fused_attention=run.fused_attention)
-    batches = lower(run.workload, model, shapes, phase=phase)
+    batches = lower(run.workload, model, shapes, phase=phase, merges=run.stack_path.merges)
     columns: Columns = {}
     rows = []
     for lowered, parameters in (pair for each in batches for pair in _priced_alike(run, each)):

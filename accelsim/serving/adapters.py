@@ -3,7 +3,9 @@ ICLR 2022).
 
 All adapters are in device memory; requests ask for them evenly, so that of n adapters a batch of c
 sequences needs n (1 - (1 - 1/n)^c). Each product gets two thin ones beside it, each one kernel that
-reads the adapters of the batch once (Chen et al., Punica, MLSys 2024, section 4).
+reads the adapters of the batch once (Chen et al., Punica, MLSys 2024, section 4). A merged product
+has an A for each of its parts, all read by one kernel, and each part its rows of B (vLLM,
+MergedColumnParallelLinearWithLoRA).
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from accelsim.serving.options import Adapters
+from accelsim.workloads.builder import MERGED
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, concatenate
 from accelsim.workloads.operator import OperatorKind
 
@@ -35,19 +38,27 @@ def adapter_rows(
     active = max(1, round(count * (1 - (1 - 1 / count) ** sequences)))
     _, m, n, k = base.dims[:, :4].T.astype(np.float64)
     rank = np.full_like(m, adapters.rank)
-    return concatenate([_product(base, active, m, rank, k), _product(base, active, m, n, rank)])
+    down = _product(base, active, m, rank * _parts(base), k)
+    return concatenate([down, _product(base, active, m, n, rank)])
 
 
 def adapter_bytes(graph: OperatorGraph, is_layer: BoolArray, adapters: Adapters) -> float:
     """Memory of all adapters beside the products of a pass."""
-    n, k = _products(graph, is_layer).dims[:, 2:4].T
-    return float(adapters.count * adapters.rank * (n + k).sum() * _BYTES)
+    products = _products(graph, is_layer)
+    n, k = products.dims[:, 2:4].T
+    elements = (n + k * _parts(products)).sum()
+    return float(adapters.count * adapters.rank * elements * _BYTES)
 
 
 def _products(graph: OperatorGraph, is_layer: BoolArray) -> OperatorGraph:
     """Products with weights that all tokens pass: experts have no adapters."""
     is_product = (graph.kind == int(OperatorKind.GEMM)) & (graph.weight_bytes > 0)
     return graph.take(np.flatnonzero(is_product & is_layer))
+
+
+def _parts(products: OperatorGraph) -> FloatArray:
+    """Products that each row joins, shape (n,)."""
+    return np.array([1.0 + name.count(MERGED) for name in products.name])
 
 
 def _product(

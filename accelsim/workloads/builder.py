@@ -26,7 +26,7 @@ from accelsim.workloads.window import (
     window_outputs,
 )
 
-__all__ = ["GraphBuilder", "Tensor"]
+__all__ = ["MERGED", "GraphBuilder", "Projection", "Tensor"]
 
 _K = OperatorKind
 
@@ -47,6 +47,22 @@ class WrittenOut(NamedTuple):
 
 
 _PLAIN = WrittenOut()
+#: Joins the names of products that are merged.
+MERGED = "+"
+
+
+class Projection(NamedTuple):
+    """A product with weights, one of several that read the same input.
+
+    Attributes:
+        width: Output features.
+        bias: Whether it has a bias.
+        at: Module path within the scope.
+    """
+
+    width: int
+    bias: bool
+    at: str
 
 
 class GraphBuilder(MemoryBoundLayers):
@@ -81,6 +97,38 @@ class GraphBuilder(MemoryBoundLayers):
                 saves=[x],
                 dtype=self.precision.compute,
             )
+
+    def projections(self, x: Tensor, parts: Sequence[Projection], at: str) -> tuple[Tensor, ...]:
+        """Products of x with several weights: one by one, or one product with all of them where the
+        stack merges them and they are stored in one format. Its name joins theirs.
+
+        Args:
+            x: What all of them read, (..., k).
+            parts: The products.
+            at: Path of the merged product.
+        """
+        paths = [".".join([*self._scope, part.at]) for part in parts]
+        kept = {self.precision.keeps(path) for path in (*paths, ".".join([*self._scope, at]))}
+        if not self.merges or len(kept) > 1:
+            return tuple(self.linear(x, n, bias=bias, at=path) for n, bias, path in parts)
+        widths = [part.width for part in parts]
+        biases = sum(part.width * part.bias for part in parts)
+        x = self.cast(x, self.precision.activation)
+        rows, width, k = prod(x.shape[:-1]), sum(widths), x.shape[-1]
+        tensors = len(parts) + sum(part.bias for part in parts)
+        with self.scope(at):
+            self.parameters(k * width + biases, tensors, of_product=True)
+            whole = self.operator(
+                _K.GEMM,
+                (1, rows, width, k),
+                [x],
+                (*x.shape[:-1], width),
+                name=MERGED.join(part.at.rpartition(".")[2] for part in parts),
+                weights=k * width + biases,
+                saves=[x],
+                dtype=self.precision.compute,
+            )
+        return self.split(whole, widths)
 
     def grouped_linear(
         self,

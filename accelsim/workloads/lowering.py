@@ -210,6 +210,7 @@ def lower(
     shard: Shard = WHOLE,
     *,
     phase: Phase = Phase.FORWARD,
+    merges: bool = False,
 ) -> tuple[LoweredBatch, ...]:
     """Lower one pass of a catalogued workload in many scenarios.
 
@@ -219,6 +220,7 @@ def lower(
         shapes: Sizes of each scenario.
         shard: The part of one rank; the whole model unless given.
         phase: FORWARD, PREFILL or DECODE.
+        merges: Whether products of one input are one product.
 
     Returns:
         Batches of scenarios with the same operators; each scenario is in one of them.
@@ -228,7 +230,7 @@ def lower(
     """
     key = tuple(getattr(shapes, name).tobytes() for name in _SIZES)
     policy = model.policy(PRECISIONS["bf16"])
-    return _lowered(workload, policy, key, shard, phase, model.fused_attention)
+    return _lowered(workload, policy, key, shard, phase, model.fused_attention, merges)
 
 
 @lru_cache(maxsize=64)
@@ -239,12 +241,15 @@ def _lowered(
     shard: Shard,
     phase: Phase,
     fused_attention: bool,
+    merges: bool,
 ) -> tuple[LoweredBatch, ...]:
     shapes = ShapeColumns(*(np.frombuffer(column, dtype=np.int64) for column in key))
     pending, done = [np.arange(len(shapes))], []
     while pending:
         scenario = pending.pop()
-        builder = workload.builder(precision, phase, fused_attention=fused_attention, shard=shard)
+        builder = workload.builder(
+            precision, phase, fused_attention=fused_attention, shard=shard, merges=merges
+        )
         try:
             shape = shapes.take(scenario).shape()
             workload.family.write(builder, workload.parameters, shape)  # type: ignore[union-attr]

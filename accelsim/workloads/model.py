@@ -188,6 +188,7 @@ class Workload:
         fused_attention: bool = True,
         shard: Shard = WHOLE,
         is_training: bool = False,
+        merges: bool = False,
     ) -> Lowered:
         """Lower one pass.
 
@@ -199,11 +200,13 @@ class Workload:
             fused_attention: False writes attention as scores, softmax and context.
             shard: The part of one rank; the whole model unless given.
             is_training: Whether a backward pass follows; modules are captured with it or without.
+            merges: Whether products of one input are one product; captured modules stay as they
+                are.
 
         Raises:
             InvalidValueError: If the sizes or the ranks do not fit the model.
         """
-        return _lower(self, shape, precision, phase, fused_attention, shard, is_training)
+        return _lower(self, shape, precision, phase, fused_attention, shard, is_training, merges)
 
     def builder(
         self,
@@ -213,6 +216,7 @@ class Workload:
         fused_attention: bool = True,
         shard: Shard = WHOLE,
         is_training: bool = False,
+        merges: bool = False,
     ) -> GraphBuilder:
         """An empty builder of one pass of a catalogued workload.
 
@@ -231,6 +235,7 @@ class Workload:
             fused_attention=fused_attention,
             shard=shard,
             is_training=is_training,
+            merges=merges,
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -267,6 +272,7 @@ def _lower(
     fused_attention: bool,
     shard: Shard,
     is_training: bool,
+    merges: bool,
 ) -> Lowered:
     if workload.captured is not None:
         if not shard.is_whole:
@@ -274,7 +280,12 @@ def _lower(
         captured = (workload, workload.captured)
         return _lower_captured(*captured, shape, precision, phase, fused_attention)
     builder = workload.builder(
-        precision, phase, fused_attention=fused_attention, shard=shard, is_training=is_training
+        precision,
+        phase,
+        fused_attention=fused_attention,
+        shard=shard,
+        is_training=is_training,
+        merges=merges,
     )
     workload.family.write(builder, workload.parameters, shape)  # type: ignore[union-attr]
     totals = (*builder.parameter_totals, builder.kv_bytes_per_token)

@@ -108,6 +108,7 @@ class RowWriter:
         shard: The part of the model that is written.
         is_training: Whether a backward pass follows: dropout runs, and BF16 is PyTorch's
             automatic mixed precision.
+        merges: Whether products of one input are one product, as serving engines have them.
     """
 
     def __init__(
@@ -118,12 +119,14 @@ class RowWriter:
         fused_attention: bool = True,
         shard: Shard = WHOLE,
         is_training: bool = False,
+        merges: bool = False,
     ) -> None:
         self.precision = precision
         self.phase = phase
         self.fused_attention = fused_attention
         self.shard = shard
         self.is_training = is_training
+        self.merges = merges
         #: Whether norms and softmax run in FP32 between products of 16 bits.
         self.is_mixed = is_training and precision.name in _MIXED
         self.parameter_count = 0

@@ -1,10 +1,14 @@
 """Fleets of catalogued devices: parts apart, further pools, cold starts, speculation, adapters."""
 
+import numpy as np
 import pytest
 
 import accelsim
 from accelsim import Arrivals
+from accelsim.catalog.workloads import workload
+from accelsim.dtype import PRECISIONS
 from accelsim.errors import InvalidValueError, UnknownNameError
+from accelsim.serving.adapters import adapter_bytes, adapter_rows
 from accelsim.serving.options import (
     Adapters,
     PoolOptions,
@@ -14,6 +18,8 @@ from accelsim.serving.options import (
 )
 from accelsim.serving.replicas.autoscaling import Autoscaler, ScalingPolicy
 from accelsim.serving.replicas.outages import OutagePolicy
+from accelsim.workloads.model import PassShape
+from accelsim.workloads.operator import Phase
 
 PAIR = ("llama-3.1-8b", "h100-sxm-80gb")
 LOAD = Arrivals(rate_per_s=8, requests=120)
@@ -169,3 +175,17 @@ def test_replicas_lost_before_a_request_can_end_are_refused(bound, monkeypatch):
         monkeypatch.setattr(f"accelsim.serving.replicas.outages.{name}", most)
     with pytest.raises(InvalidValueError, match=r"mean_time_s = 0.001 .*at most 5 "):
         serve(Arrivals(rate_per_s=5, requests=20), outages=OutagePolicy(0.001))
+
+
+def test_a_merged_product_holds_the_adapters_of_its_parts():
+    step = PassShape(batch=8, seq_len=1, context_len=100)
+    apart, merged = (
+        workload("llama-3.1-70b").lower(step, PRECISIONS["bf16"], Phase.DECODE, merges=m).graph
+        for m in (False, True)
+    )
+    one = Adapters(count=4, rank=16)
+    held = [adapter_bytes(graph, np.ones(len(graph), bool), one) for graph in (apart, merged)]
+    assert held[0] == held[1]
+    rows = [adapter_rows(graph, np.ones(len(graph), bool), one, 8) for graph in (apart, merged)]
+    assert len(rows[1]) < len(rows[0])
+    assert rows[0].weight_bytes.sum() == pytest.approx(rows[1].weight_bytes.sum())

@@ -243,7 +243,10 @@ class _Pricing:
         run, totals = self.run, np.zeros((len(shapes), 2))
         model = ModelOptions(precision=run.precision, fused_attention=run.fused_attention)
         for shard in self.shards:
-            for lowered in lower(run.workload, model, shapes, shard, phase=phase):
+            batches = lower(
+                run.workload, model, shapes, shard, phase=phase, merges=run.stack_path.merges
+            )
+            for lowered in batches:
                 totals[lowered.scenario] += costs(lowered, shard)
         totals[:, 1] *= self.ranks
         return totals
@@ -326,7 +329,12 @@ class _Pricing:
 
 def _lowered(run: ResolvedRun, shape: PassShape, phase: Phase, shard: Shard) -> Lowered:
     lowered = run.workload.lower(
-        shape, run.precision, phase, fused_attention=run.fused_attention, shard=shard
+        shape,
+        run.precision,
+        phase,
+        fused_attention=run.fused_attention,
+        shard=shard,
+        merges=run.stack_path.merges,
     )
     return replace(lowered, graph=fused(run, lowered.graph))
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from accelsim.frozen import frozen
-from accelsim.workloads.builder import GraphBuilder, Tensor, WrittenOut
+from accelsim.workloads.builder import GraphBuilder, Projection, Tensor, WrittenOut
 from accelsim.workloads.families.module_names import LayerNames
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.sharding import ParallelGroup, split_evenly
@@ -137,9 +137,12 @@ def _project(
         fused = b.linear(x, query + 2 * each, bias=a.bias, at=names.fused_qkv)
         q, k, v = b.split(fused, (query, each, each))
         return q, k, v
-    q = b.linear(x, query * (1 + a.gated), bias=a.bias, at=names.query)
-    k = b.linear(x, each, bias=a.key_bias, at=names.key)
-    v = b.linear(x, each, bias=a.bias, at=names.value)
+    parts = (
+        Projection(query * (1 + a.gated), a.bias, names.query),
+        Projection(each, a.key_bias, names.key),
+        Projection(each, a.bias, names.value),
+    )
+    q, k, v = b.projections(x, parts, names.fused_qkv)
     return q, k, v
 
 

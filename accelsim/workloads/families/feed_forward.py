@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import ceil
 
 from accelsim.frozen import frozen
-from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.builder import GraphBuilder, Projection, Tensor
 from accelsim.workloads.families.attention_layers import enter_split, leave_split
 from accelsim.workloads.families.module_names import LayerNames
 from accelsim.workloads.operator import OperatorKind
@@ -127,8 +127,8 @@ def _gated(b: GraphBuilder, x: Tensor, f: FeedForward, names: LayerNames) -> Ten
     if f.fused_gate_up:
         gate, up = b.split(b.linear(x, 2 * size, bias=f.bias, at=names.fused_gate_up), (size, size))
     else:
-        gate = b.linear(x, size, bias=f.bias, at=names.gate)
-        up = b.linear(x, size, bias=f.bias, at=names.up)
+        parts = (Projection(size, f.bias, names.gate), Projection(size, f.bias, names.up))
+        gate, up = b.projections(x, parts, names.fused_gate_up)
     with b.scope(names.feed_forward):
         return b.multiply(activate(b, gate, f.activation), up)
 
@@ -208,7 +208,11 @@ def _from_experts(b: GraphBuilder, rows: Tensor, count: int) -> Tensor:
 def _shared(b: GraphBuilder, tokens: Tensor, m: Mixture, names: LayerNames) -> Tensor:
     path = names.shared_expert
     inner = LayerNames(
-        gate=f"{path}.gate_proj", up=f"{path}.up_proj", down=f"{path}.down_proj", feed_forward=path
+        gate=f"{path}.gate_proj",
+        up=f"{path}.up_proj",
+        fused_gate_up=f"{path}.gate_up_proj",
+        down=f"{path}.down_proj",
+        feed_forward=path,
     )
     dense = FeedForward(m.shared_intermediate_size, m.activation, gated=True)
     out = _expert(b, tokens, dense, inner)

@@ -1,0 +1,77 @@
+"""Serving engines run q/k/v, and gate and up, as one product: same weights, same arithmetic, fewer
+rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from accelsim.catalog.stacks import stack, stack_names
+from accelsim.catalog.workloads import workload
+from accelsim.dtype import PRECISIONS
+from accelsim.workloads.lowering import ShapeColumns, lower
+from accelsim.workloads.model import PassShape
+from accelsim.workloads.operator import OperatorKind, Phase
+from accelsim.workloads.options import ModelOptions
+from accelsim.workloads.sharding import WHOLE, Shard
+
+STEP = PassShape(batch=8, seq_len=1, context_len=100)
+
+
+def both(name, precision=PRECISIONS["bf16"], shard=WHOLE):
+    """A decode step apart and merged."""
+    lowered = workload(name).lower
+    return [lowered(STEP, precision, Phase.DECODE, shard=shard, merges=m) for m in (False, True)]
+
+
+def products(graph):
+    return graph.take(np.flatnonzero(graph.kind == int(OperatorKind.GEMM)))
+
+
+@pytest.mark.parametrize(
+    ("name", "tp", "fewer"),
+    [
+        ("llama-3.1-70b", 1, 3),
+        ("llama-3.1-70b", 8, 3),
+        ("qwen2.5-7b", 4, 3),
+        ("gemma-2-9b", 1, 3),
+        ("gpt2", 1, 0),
+        ("phi-3-mini", 1, 0),
+    ],
+)
+def test_weights_and_arithmetic_stay_and_rows_go(name, tp, fewer):
+    shard = Shard(tp=tp)
+    apart, merged = both(name, shard=shard)
+    for count in ("parameter_count", "parameter_tensor_count", "parameter_bytes"):
+        assert getattr(apart, count) == getattr(merged, count)
+    assert apart.graph.model_flop == merged.graph.model_flop
+    assert apart.graph.weight_bytes.sum() == pytest.approx(merged.graph.weight_bytes.sum())
+    layers = workload(name).parameters.layers
+    assert len(products(apart.graph)) - len(products(merged.graph)) == fewer * layers
+    read = [products(each.graph).read_bytes.sum() for each in (apart, merged)]
+    assert read[1] < read[0] if fewer else read[1] == read[0]
+
+
+def test_products_of_two_formats_stay_apart():
+    kept = replace(PRECISIONS["nvfp4"], kept=(*PRECISIONS["nvfp4"].kept, "k_proj"))
+    apart, merged = both("llama-3.1-8b", kept)
+    ends = {path.rpartition(".")[2] for path in products(merged.graph).path}
+    assert {"q_proj", "k_proj", "v_proj", "gate_up_proj"} <= ends
+    assert apart.parameter_bytes == merged.parameter_bytes
+
+
+def test_columns_of_scenarios_are_merged_as_one_pass_is():
+    shapes = ShapeColumns.of(batch=np.array([1, 8]), seq_len=1, context_len=100)
+    (batch,) = lower(
+        workload("llama-3.1-8b"), ModelOptions(), shapes, phase=Phase.DECODE, merges=True
+    )
+    _, merged = both("llama-3.1-8b")
+    assert batch.flop[1] @ batch.repeat_count == merged.graph.flop.sum()
+
+
+def test_engines_merge_and_frameworks_do_not():
+    merging = {n for n in stack_names() if any(p.merges for p in stack(n).paths.values())}
+    assert merging == {"vllm", "sglang", "tensorrt-llm"}
