@@ -6,10 +6,12 @@ A slice of a device is priced at its share: cores of a CPU, the fraction of a GP
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import TypedDict
 
 from accelsim.arguments import checked
+from accelsim.economics.carbon import grid_kgco2e_per_kwh, pue_ratio
 from accelsim.economics.offer import Quote
 from accelsim.economics.price import PriceBook, parse_discounts
 from accelsim.errors import InvalidValueError, OverBudgetError
@@ -64,11 +66,21 @@ class DevicePrice:
         usd_per_hour: USD per hour.
         offer: Offer it comes from, provider/region/instance[:kind]; None for a price of the user's.
         as_of: Date of the offer's price; empty where it has none.
+        devices_per_instance: Devices of an instance of the offer, which may be part of one.
+        kgco2e_per_kwh: Carbon of what the devices use in the offer's region, its site's overhead
+            included.
     """
 
     usd_per_hour: float | None
     offer: str | None
     as_of: str = ""
+    devices_per_instance: float | None = None
+    kgco2e_per_kwh: float | None = None
+
+    def instances(self, devices: int) -> int | None:
+        """Instances that have so many devices."""
+        each = self.devices_per_instance
+        return None if each is None else math.ceil(devices / each - 1e-9)
 
 
 def device_price(device: DeviceProfile, choice: PriceChoice | None = None) -> DevicePrice:
@@ -96,7 +108,12 @@ def device_price(device: DeviceProfile, choice: PriceChoice | None = None) -> De
     price = quote.usd_per_hour(share, core_count=cores)
     if price is not None and wanted.max_usd_per_hour is not None:
         _check_cap(device.name, price, quote.quote_id, wanted.max_usd_per_hour)
-    return DevicePrice(price, quote.quote_id, quote.offer.dated(quote.kind))
+    offer = quote.offer
+    place = offer.provider, offer.region
+    grid = grid_kgco2e_per_kwh(*place)
+    each = None if offer.device_count is None else offer.device_count / share
+    carbon = None if grid is None else grid * pue_ratio(*place)
+    return DevicePrice(price, quote.quote_id, offer.dated(quote.kind), each, carbon)
 
 
 def _check_cap(device: str, price: float, offer: str, cap: float) -> None:

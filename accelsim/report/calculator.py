@@ -38,16 +38,18 @@ class LoadOption:
     """A way to carry a load.
 
     Attributes:
-        name: Device, with how it is paid.
-        rate_per_s: Results per second of one device, > 0.
-        usd_per_hour: Price of one device for an hour.
+        name: Device or replica, with how it is paid.
+        rate_per_s: Results per second of one, > 0.
+        usd_per_hour: Price of one for an hour.
         fixed_usd_per_month: Paid whatever the load: development over its life.
+        devices: Devices of one.
     """
 
     name: str
     rate_per_s: float
     usd_per_hour: float
     fixed_usd_per_month: float = 0.0
+    devices: int = 1
 
 
 @frozen
@@ -79,7 +81,8 @@ def load_cost(option: LoadOption, load_per_s: float, utilisation_fraction: float
     count = max(1, math.ceil(load_per_s / capacity_per_s - 1e-9))
     monthly = option.fixed_usd_per_month + count * option.usd_per_hour * _HOURS_PER_MONTH
     made = load_per_s * _SECONDS_PER_HOUR * _HOURS_PER_MONTH
-    return LoadCost(count, monthly, 1e3 * monthly / made, count * capacity_per_s / load_per_s - 1)
+    devices = count * option.devices
+    return LoadCost(devices, monthly, 1e3 * monthly / made, count * capacity_per_s / load_per_s - 1)
 
 
 def calculator_section(

@@ -20,7 +20,7 @@ function costs(data, option, load, settings) {
   const hourly = units * option.usd_per_hour * settings.price_ratio;
   const monthly = option.fixed_usd_per_month + hourly * data.hours_per_month;
   const made = load * 3600 * data.hours_per_month;
-  return { units, monthly, per_1000: 1000 * monthly / made, headroom: units * capacity / load - 1 };
+  return { units: units * option.devices, monthly, per_1000: 1000 * monthly / made, headroom: units * capacity / load - 1 };
 }
 
 function cheapest(data, load, settings) {

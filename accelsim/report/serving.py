@@ -32,7 +32,7 @@ def serving_view(result: ServingResult) -> RenderableType:
     """A served load: its figures in a panel, and its distributions of times."""
     panel = Panel(
         pairs(_figures(result), style="bold"),
-        title=Text(f"{result.workload} on {result.replicas} x {result.device}"),
+        title=Text(f"{result.workload} on {result.deployed}"),
         title_align="left",
         border_style="dim",
     )
@@ -67,7 +67,7 @@ def _figures(r: ServingResult) -> list[tuple[str, str]]:
             f"{amount(r.average_power_w, 'W')} on average, {amount(r.peak_power_w, 'W')} at most"
         )
         lines.append(("energy", f"{amount(r.energy_j_per_token, 'J')} per {item}; {power}"))
-    lines.append(("cost", _cost_words(r)))
+    lines += [("cost", _cost_words(r)), ("a month", month_words(r.figures()))]
     lines += [("pool", _pool_words(pool)) for pool in r.pools if _is_told(r, pool)]
     return [*lines, *(("caution", warning) for warning in r.warnings)]
 
@@ -125,3 +125,16 @@ def _cost_words(r: ServingResult) -> str:
     if r.cost_usd_per_million_tokens is not None:
         words = f"{usd(r.cost_usd_per_million_tokens)} per million output tokens, {words}"
     return f"{words} ({offer_words(r.offer)})"
+
+
+def month_words(figures: Values) -> str:
+    """Cost, energy and carbon of a month at a load.
+
+    Args:
+        figures: Those that end in "_per_month".
+    """
+    energy, carbon = (figures[f"{name}_per_month"] for name in ("energy_kwh", "carbon_kgco2e"))
+    words = [usd(figures["cost_usd_per_month"])]
+    words.append("kWh unknown" if energy is None else f"{energy:,.0f} kWh")
+    words.append("kgCO2e unknown" if carbon is None else f"{carbon:,.0f} kgCO2e")
+    return ", ".join(words)

@@ -25,7 +25,9 @@ from accelsim.report.parts import (
 from accelsim.report.quantity import amount, duration, number, percent, usd
 from accelsim.report.result_page import known_devices
 from accelsim.report.run_sections import offers_section
+from accelsim.report.serving import month_words
 from accelsim.report.serving_steps import step_sections
+from accelsim.serving.result import deployment_words
 
 if TYPE_CHECKING:
     from accelsim.exploration.sensitivity.change import Change
@@ -72,7 +74,7 @@ def serving_page(
         metrics_section(document["metrics"]),
         *provenance_sections([flat], devices),
     ]
-    title = f"{document['workload']} on {document['replicas']} x {document['device']}"
+    title = f"{document['workload']} on {_deployed(document)}"
     return Page.of(title, _decision(document), [*sections, *rest], command, document["warnings"])
 
 
@@ -85,7 +87,7 @@ def _flat(inputs: Values) -> Document:
 
 
 def _decision(d: Values) -> tuple[str, ...]:
-    where = f"{d['replicas']} x {d['device']} with {d['engine']}"
+    where = f"{_deployed(d)} with {d['engine']}"
     met = d["slo_attainment_fraction"]
     asked = d["inputs"]["options"]["slo"]["attainment_fraction"]
     if met is None:
@@ -104,7 +106,15 @@ def _decision(d: Values) -> tuple[str, ...]:
         ("It is overloaded: the queue grows as long as the load lasts.",) if d["saturated"] else ()
     )
     used = f"Utilisation {percent(d['utilisation_fraction'])}"
-    return (first, *overload, f"Times: {times}.", f"{used}; energy {power}; cost {cost}.")
+    month = f"A month at this load: {month_words(d)}."
+    return (first, *overload, f"Times: {times}.", f"{used}; energy {power}; cost {cost}.", month)
+
+
+def _deployed(d: Values) -> str:
+    """Replicas, devices and instances of the first pool."""
+    first, *others = d["pools"]
+    instances = None if others else d["instances"]
+    return deployment_words(d["device"], d["replicas"], first["devices"], d["plan"], instances)
 
 
 def _times(document: Values) -> Section:
@@ -228,7 +238,9 @@ def _calculator(d: Values) -> Section | None:
         return None
     hourly = per_1000 / 1e3 * rate * _SECONDS_PER_HOUR / d["replicas"]
     full = rate / used / d["replicas"]
-    option = LoadOption(f"replica of {d['device']}", full, hourly)
+    option = LoadOption(
+        f"replica of {d['device']}", full, hourly, devices=d["plan"]["devices_per_replica"]
+    )
     text = (
         f"A replica at full use is taken to answer {number(full)} requests/s: the rate of this run "
         f"over its utilisation of {percent(used)}, an estimate that leaves batching out; "

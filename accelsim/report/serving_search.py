@@ -17,6 +17,8 @@ from accelsim.report.page import Cell, DataTable, Page, Section, axis, cell, fig
 from accelsim.report.parts import COLOURS, provenance_sections, rows_section
 from accelsim.report.quantity import amount, duration, number, usd
 from accelsim.report.result_page import known_devices
+from accelsim.report.serving import month_words
+from accelsim.serving.result import deployment_words
 
 if TYPE_CHECKING:
     from accelsim.serving.search import ServingSearch
@@ -38,7 +40,9 @@ def search_view(result: ServingSearch) -> RenderableType:
         front.add_row(*_layout(row), *(text for text, _ in _figures(row)))
     more = len(result.pareto) - _MOST_ROWS
     words = f"the front of cost and time per token at full batches{f', {more} more' * (more > 0)}"
+    month = f"a month of the first: {month_words(result.best)}"
     parts: list[RenderableType] = [Text("simulated, cheapest first", style="bold"), simulated]
+    parts.append(Text(month))
     parts += [Padding(Text(words, style="bold"), (1, 0, 0, 0)), front]
     if result.rejected:
         lines = "\n".join(f"{count:>8,}  {why}" for why, count in result.rejected.items())
@@ -47,9 +51,12 @@ def search_view(result: ServingSearch) -> RenderableType:
 
 
 def _layout(row: Values) -> list[str]:
-    ranks = " ".join(f"{name}{row[name]}" for name in ("tp", "pp", "ep") if row[name] != 1)
-    deployment = f"{row['replicas']:g} x {row['device']} {row['precision']} {ranks}".rstrip()
-    return [deployment, f"{row['max_seqs']} of {row['max_batch_tokens']:,} tokens"]
+    counts = int(row["replicas"]), int(row["devices"])
+    deployment = deployment_words(row["device"], *counts, row, row.get("instances"))
+    return [
+        f"{deployment}, {row['precision']}",
+        f"{row['max_seqs']} of {row['max_batch_tokens']:,} tokens",
+    ]
 
 
 def _simulated(row: Values) -> list[str]:
@@ -83,8 +90,7 @@ def search_page(document: Values, command: str) -> Page:
     """
     best, front = document["best"], document["pareto"]
     words = (
-        f"{best['replicas']:g} x {best['device']} (tp {best['tp']}, {best['precision']}, up to "
-        f"{best['max_seqs']} sequences) serve {document['workload']} for "
+        f"{_layout(best)[0]} (up to {best['max_seqs']} sequences) serve {document['workload']} for "
         f"{usd(best['simulated_usd_per_million_tokens'])} per million tokens, a token every "
         f"{duration(best['simulated_tpot_s'])}."
     )
@@ -129,13 +135,14 @@ def _costs(simulated: Sequence[Values]) -> list[Section]:
     """Cost of other loads on the configurations that were simulated."""
     options = [
         LoadOption(
-            " of ".join(_layout(row)),
+            f"replica of {' of '.join(_layout(row))}",
             row["simulated_tokens_per_s"] / row["replicas"],
             row["simulated_usd_per_million_tokens"]
             / 1e6
             * row["simulated_tokens_per_s"]
             / row["replicas"]
             * _SECONDS_PER_HOUR,
+            devices=round(row["devices"] / row["replicas"]),
         )
         for row in simulated
         if row["simulated_usd_per_million_tokens"] and row["simulated_tokens_per_s"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from accelsim import __version__
-from accelsim.economics.result import SECONDS_PER_HOUR
+from accelsim.economics.result import HOURS_PER_YEAR, SECONDS_PER_HOUR
 from accelsim.frozen import frozen
 from accelsim.plain import Document
 from accelsim.serving.curves import load_curves, paid_s
@@ -26,6 +26,7 @@ from accelsim.serving.memory_capacity import FullBatch
 from accelsim.serving.result import ServingResult
 from accelsim.serving.schedulers.base import Scheduler
 
+_JOULE_PER_KWH = 3.6e6
 #: Times of requests whose distributions are told.
 _TIMES = ("ttft_s", "tpot_s", "e2e_s", "queue_s")
 
@@ -73,6 +74,11 @@ class _PoolFigures:
         if idle_w is None:
             return None
         return part.steps_j + idle_w * max(part.paid_s - part.busy_s, 0.0)
+
+    @property
+    def devices(self) -> int:
+        """Devices of the replicas that there are at the start."""
+        return self.pool.replicas * self.pool.plan.options.devices_per_replica
 
     @property
     def peak_power_w(self) -> float | None:
@@ -129,6 +135,7 @@ def result_of(
         workload=first.plan.run.workload.name,
         device=first.plan.run.device.name,
         replicas=first.replicas,
+        **_counts(pools),
         engine=first.plan.engine_name,
         plan=first.plan.to_dict(),
         requests=came,
@@ -144,6 +151,7 @@ def result_of(
         preemptions=sum(replica.tally.preemption_count for replica in replicas),
         **_energy(pools, served),
         **_cost(pools, served),
+        **_month(pools, served),
         saturated=saturated,
         seed=seed,
         pools=tuple(
@@ -278,6 +286,34 @@ def _cost(pools: list[_PoolFigures], served: ServedPart) -> Document:
     return cost
 
 
+def _counts(pools: list[_PoolFigures]) -> Document:
+    """Devices of all pools at the start, and the instances that have them."""
+    instances = [one.pool.price.instances(one.devices) for one in pools]
+    return {
+        "devices": sum(one.devices for one in pools),
+        "instances": None if None in instances else sum(filter(None, instances)),
+    }
+
+
+def _month(pools: list[_PoolFigures], served: ServedPart) -> Document:
+    """A month of the steady part: cost and energy of all pools, and its carbon."""
+    months = HOURS_PER_YEAR / 12 * SECONDS_PER_HOUR / served.seconds
+    paid = [one.cost_usd(one.steady) for one in pools]
+    joules = [one.energy_j(one.steady) for one in pools]
+    kwh = [None if energy is None else energy * months / _JOULE_PER_KWH for energy in joules]
+    carbon = [
+        None
+        if own is None or one.pool.price.kgco2e_per_kwh is None
+        else own * one.pool.price.kgco2e_per_kwh
+        for own, one in zip(kwh, pools, strict=True)
+    ]
+    return {
+        "cost_usd_per_month": None if None in paid else months * sum(filter(None, paid)),
+        "energy_kwh_per_month": None if None in kwh else sum(filter(None, kwh)),
+        "carbon_kgco2e_per_month": None if None in carbon else sum(filter(None, carbon)),
+    }
+
+
 def _row(
     plan: Deployment, done: SimulatedFleet, place: int, figures: _PoolFigures, duration_s: float
 ) -> Document:
@@ -290,6 +326,7 @@ def _row(
         "part": pool.part,
         "engine": pool.plan.engine_name,
         "replicas": pool.replicas,
+        "devices": figures.devices,
         "mean_replicas": figures.whole.paid_s / duration_s,
         "utilisation_fraction": figures.utilisation_fraction,
         "energy_j": figures.energy_j(figures.whole),

@@ -105,11 +105,7 @@ _UNITS = {
 
 
 def _deployment(found: Found) -> str:
-    if found.question != "cheapest":
-        return ""
-    plan = found.result.plan
-    ranks = " ".join(f"{name} {plan[name]}" for name in ("tp", "pp", "ep") if plan[name] != 1)
-    return f", {found.result.replicas} x {found.result.device} {ranks}".rstrip() + ","
+    return "" if found.question == "max-rate" else f", {found.result.deployed},"
 
 
 def find(

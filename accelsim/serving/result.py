@@ -25,6 +25,7 @@ PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 _ABOUT = frozenset({"inputs", "provenance", "warnings", "log", "intervals", "curves", "runs"})
 _NESTED = frozenset({"plan", "ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s"})
 _LEVEL = 0.9
+_RANKS = ("tp", "pp", "ep", "dp")
 _REQUEST_COLUMNS = (
     *("arrival_s", "prompt_tokens", "output_tokens"),
     *("scheduled_s", "first_token_s", "finish_s"),
@@ -42,6 +43,8 @@ class ServingResult(Result):
         workload: Workload name.
         device: Device name.
         replicas: Copies of the model.
+        devices: Devices of all pools at the start.
+        instances: Instances of the offers that have them.
         engine: Engine and version.
         plan: Ranks, limits and memory of a replica.
         requests: Requests that came.
@@ -72,6 +75,9 @@ class ServingResult(Result):
         cost_usd_per_million_tokens: Per million generated tokens, all hours paid.
         cost_usd_per_1000_requests: Per 1,000 requests.
         offer: Offer the price comes from.
+        cost_usd_per_month: Of the steady part, all hours of a month.
+        energy_kwh_per_month: Of all devices in such a month.
+        carbon_kgco2e_per_month: Of that energy in the offers' regions, sites' overhead included.
         saturated: Whether the load is more than the replicas serve.
         seed: Of the random numbers.
         pools: Each pool of the fleet: its device, part, replicas, utilisation, energy and cost.
@@ -91,6 +97,8 @@ class ServingResult(Result):
     workload: str
     device: str
     replicas: int
+    devices: int
+    instances: int | None
     engine: str
     plan: Values
     requests: int
@@ -117,6 +125,9 @@ class ServingResult(Result):
     cost_usd_per_million_tokens: float | None
     cost_usd_per_1000_requests: float | None
     offer: str | None
+    cost_usd_per_month: float | None
+    energy_kwh_per_month: float | None
+    carbon_kgco2e_per_month: float | None
     saturated: bool
     seed: int
     pools: tuple[Values, ...] = ()
@@ -130,10 +141,18 @@ class ServingResult(Result):
 
     def __repr__(self) -> str:
         return (
-            f"<ServingResult: {self.workload} on {self.replicas} x {self.device}, "
+            f"<ServingResult: {self.workload} on {self.deployed}, "
             f"{self.completed} of {self.requests} requests, "
             f"{self.throughput_requests_per_s:.4g} per s>"
         )
+
+    @property
+    def deployed(self) -> str:
+        """Replicas, devices and instances in words: "4 x tp 4 = 16 h100 in 2 instances"."""
+        first, more = self.pools[0] if self.pools else None, len(self.pools) > 1
+        devices = self.devices if first is None else int(first["devices"])
+        instances = None if more else self.instances
+        return deployment_words(self.device, self.replicas, devices, self.plan, instances)
 
     @property
     def metrics(self) -> dict[str, Metric]:
@@ -227,6 +246,25 @@ class ServingResult(Result):
         if log.prompt_replica:
             prompt[list(log.prompt_replica)] = list(log.prompt_replica.values())
         return np.stack([prompt, prompt, last])
+
+
+def deployment_words(
+    device: str, replicas: int, devices: int, ranks: Values, instances: int | None = None
+) -> str:
+    """Replicas, devices and instances in words: "4 x tp 4 = 16 h100-sxm-80gb in 2 instances".
+
+    Args:
+        device: Name of every rank's device.
+        replicas: Copies of the model.
+        devices: Devices of all of them.
+        ranks: "tp", "pp", "ep" and "dp" of a copy, those that are told.
+        instances: Instances that have the devices; None where unknown.
+    """
+    split = [f"{name} {ranks[name]}" for name in _RANKS if ranks.get(name, 1) != 1]
+    total = f"{' '.join(split)} = {devices:,} {device}" if split else device
+    unit = "instance" if instances == 1 else "instances"
+    place = f" in {instances:,} {unit}" if instances else ""
+    return f"{replicas:,} x {total}{place}"
 
 
 def _counts(start_s: FloatArray, end_s: FloatArray) -> StepFunction:

@@ -329,6 +329,7 @@ class _Grid:
                 **dict(zip(("max_seqs", "max_batch_tokens"), self.limits, strict=True)),
                 "sequences": points.pop("sequences"),
                 "replicas": replicas,
+                "devices": replicas * options.devices_per_replica,
                 **points,
                 "tokens_per_s": tokens_per_s,
                 "cost_usd_per_million_tokens": 1e6 * usd_per_s * replicas / tokens_per_s,
@@ -390,11 +391,16 @@ class _Grid:
                 break
         return dict(row) | {
             "replicas": replicas,
+            "devices": result.devices,
+            "instances": result.instances,
             "meets_targets": meets,
             "simulated_tpot_s": result.tpot_s["p50"],
             "simulated_ttft_s": result.ttft_s["p50"],
             "simulated_tokens_per_s": result.output_tokens_per_s,
             "simulated_usd_per_million_tokens": result.cost_usd_per_million_tokens,
+            "cost_usd_per_month": result.cost_usd_per_month,
+            "energy_kwh_per_month": result.energy_kwh_per_month,
+            "carbon_kgco2e_per_month": result.carbon_kgco2e_per_month,
         }
 
     def _is_good(self, result: ServingResult) -> bool:

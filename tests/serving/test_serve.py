@@ -1,5 +1,7 @@
 """Serving a catalogued model: agrees with `estimate`, keeps laws, refuses what cannot be."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import example, given, reject, settings
@@ -18,13 +20,15 @@ from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.options import PoolOptions, PrefillOptions
 
 CONTRACT = (
-    *("workload", "device", "replicas", "engine", "plan", "requests", "completed", "duration_s"),
+    *("workload", "device", "replicas", "devices", "instances", "engine", "plan"),
+    *("requests", "completed", "duration_s"),
     *("steady_from_s", "steady_s"),
     *("throughput_requests_per_s", "output_tokens_per_s", "goodput_requests_per_s"),
     *("slo_attainment_fraction", "ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s"),
     *("kv_occupancy_fraction", "utilisation_fraction", "preemptions", "energy_j"),
     *("energy_j_per_token", "average_power_w", "peak_power_w", "cost_usd_per_million_tokens"),
-    *("cost_usd_per_1000_requests", "offer", "saturated", "seed", "pools"),
+    *("cost_usd_per_1000_requests", "offer", "cost_usd_per_month"),
+    *("energy_kwh_per_month", "carbon_kgco2e_per_month", "saturated", "seed", "pools"),
 )
 
 
@@ -329,3 +333,19 @@ def test_cache_use_is_that_of_the_replicas_with_blocks():
     pool = PoolOptions("a100-sxm-80gb", engine="static")
     use = serve_llama(Arrivals(rate_per_s=5.0, requests=3), pools=(pool,)).kv_occupancy_fraction
     assert 0 < use["mean"] <= use["peak"] < 1
+
+
+def test_counts_are_of_devices_replicas_and_instances_and_a_month_is_of_its_rates():
+    load = Arrivals(rate_per_s=20, requests=200, prompt="256", output="64")
+    ask = partial(accelsim.serve, "llama-3.1-8b", "h100-sxm-80gb", load, tp=4, replicas=4)
+    rented = ask(offer="aws/ap-northeast-1/p5.48xlarge")
+    assert rented.deployed == "4 x tp 4 = 16 h100-sxm-80gb in 2 instances"
+    assert rented.carbon_kgco2e_per_month > 0.4 * rented.energy_kwh_per_month
+    result = ask(usd_per_hour=2.0)
+    assert (result.devices, result.instances) == (16, None)
+    assert result.carbon_kgco2e_per_month is None
+    assert result.cost_usd_per_month == pytest.approx(16 * 2.0 * 730.5)
+    kwh = result.average_power_w * 730.5 / 1e3
+    assert result.energy_kwh_per_month == pytest.approx(kwh)
+    made = result.output_tokens_per_s * 730.5 * 3600 / 1e6
+    assert result.cost_usd_per_million_tokens * made == pytest.approx(result.cost_usd_per_month)
