@@ -34,5 +34,6 @@ add_modules(
         "serving_layers",
         "serving_mlperf",
         "power_cap",
+        "fleet",
     )
 )
