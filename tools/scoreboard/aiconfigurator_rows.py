@@ -44,6 +44,15 @@ BACKENDS = ("trtllm", "vllm", "sglang")
 #: five times slower than their neighbours), and sglang switches between untuned and tuned kernels
 #: by model.
 _LAYER_BACKENDS = ("vllm", "trtllm", "sglang")
+#: Time of expert layers of few tokens over that of the same layers in BF16 by the same backend, in
+#: the median, from which on kernels of a narrower format are not tuned for the system: its next
+#: backend has them. vLLM 0.24's FP8 layers (FlashInfer's CUTLASS kernels) take 2.3 and 2.8 times as
+#: long on an H100 and an H200, vLLM 0.19's INT4 layers 1.4 to 1.7 times; all others of FP8 and INT4
+#: 0.3 to 1.1 times.
+_NOT_TUNED, _FEW_TOKENS = 1.25, 16
+#: Format whose expert layers all backends and versions run by the same kernels (Marlin): each has
+#: some models, all tables together most.
+_OF_ALL_BACKENDS = "int4_wo"
 
 
 @frozen
@@ -257,6 +266,7 @@ def preferred_rows(
     """
     found: list[KernelRows] = []
     taken: set[str] = set()
+    complements = {_OF_ALL_BACKENDS} if kind == "moe" else set()
     for backend in _LAYER_BACKENDS if kind == "moe" else BACKENDS:
         if not versions(system, kind, backend):
             continue
@@ -269,12 +279,56 @@ def preferred_rows(
                 raise
             on_damage(error)
             continue
-        names = format_names(rows)
-        new = ~np.isin(names, list(taken))
-        if new.any():
-            found.append(rows.take(new))
-            taken |= set(np.unique(names).tolist())
+        for table in _layers(rows) if kind == "moe" else [rows]:
+            names = format_names(table)
+            new = ~np.isin(names, list(taken))
+            if new.any():
+                found.append(table.take(new))
+                taken |= set(np.unique(names).tolist()) - complements
     return found
+
+
+def _layers(rows: KernelRows) -> list[KernelRows]:
+    """A table's expert layers whose kernels are tuned; of formats whose are not, and of models that
+    it lacks in `_OF_ALL_BACKENDS`, those of the backend's other versions.
+    """
+    own = _tuned(rows)
+    asked = set(format_names(rows).tolist()) - set(format_names(own).tolist())
+    found = [own]
+    for version in versions(rows.system, rows.kind, rows.backend):
+        if version != rows.version:
+            table = _tuned(read_kernels(rows.system, rows.backend, version, rows.kind))
+            formats = format_names(table)
+            more = (formats == _OF_ALL_BACKENDS) & ~np.isin(_models(table), _models(own))
+            found.append(table.take(more | np.isin(formats, [*asked])))
+    return [table for table in found if len(table)]
+
+
+def _models(rows: KernelRows) -> NDArray[Any]:
+    """What tells apart the models whose layers the rows are, by format, shape (n,)."""
+    names = format_names(rows).astype(object)
+    for size in ("hidden_size", "inter_size", "num_experts"):
+        names = names + " " + rows.sizes[size].astype(str)
+    return names.astype(str)
+
+
+def _tuned(rows: KernelRows) -> KernelRows:
+    """Rows of expert layers without the formats whose kernels are not tuned, by `_NOT_TUNED`; all
+    rows of formats whose layers have none in BF16 beside them.
+    """
+    names = format_names(rows)
+    sizes = [*rows.sizes.values(), np.unique(rows.words["distribution"], return_inverse=True)[1]]
+    shape = np.unique(np.stack(sizes, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+    wide_s = np.full(int(shape.max(initial=-1)) + 1, np.nan)
+    is_wide = names == "bfloat16"
+    wide_s[shape[is_wide]] = rows.time_s[is_wide]
+    ratio = rows.time_s / wide_s[shape]
+    asked = np.isfinite(ratio) & (rows.sizes["num_tokens"] <= _FEW_TOKENS)
+    kept = np.ones(len(rows), dtype=bool)
+    for name in np.unique(names[asked]).tolist():
+        own = names == name
+        kept &= ~own | (float(np.median(ratio[asked & own])) <= _NOT_TUNED)
+    return rows.take(kept)
 
 
 def format_names(rows: KernelRows) -> NDArray[Any]:

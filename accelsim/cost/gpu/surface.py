@@ -383,41 +383,48 @@ def _on_surfaces(
     sigma = np.broadcast_to(own_sigma, (len(rows),)).copy()
     shared, outside = np.full(len(rows), np.nan), np.zeros(len(rows))
     for name, (operator, part) in surface_rows(rows).items():
-        surface = _surface(parameters.surfaces, name)
-        if surface is None:
-            continue
         whole = coordinates(rows, operator, parameters.conditions)
-        place = [column[part] for column in whole]
-        factor[part] = np.exp(surface(place))
-        sigma[part], shared[part], outside[part] = surface.spread(place)
+        for surface in _surfaces(parameters.surfaces, name):
+            place = [column[part] for column in whole]
+            spread = surface.spread(place)
+            nearer = np.isnan(shared[part]) | (spread[2] < outside[part])
+            own = part[nearer]
+            factor[own] = np.exp(surface(place)[nearer])
+            sigma[own], shared[own], outside[own] = (column[nearer] for column in spread)
     return replace(
-        _scaled(costs, factor, rows, machine),
+        _scaled(costs, factor, rows, machine, is_sustained=parameters.conditions is None),
         log_sigma=sigma,
         shared_log_sigma=shared,
         outside_decades=outside,
     )
 
 
-def _surface(surfaces: Mapping[str, Surface], name: str) -> Surface | None:
-    """The surface of a name: FP16 and BF16 kernels are the same but for the format, and one stands
-    for the other where it alone was measured; so do weights of whole numbers with scales and
-    those without.
+def _surfaces(surfaces: Mapping[str, Surface], name: str) -> list[Surface]:
+    """The surfaces of a name, of which that whose sizes are nearest counts, the first where equal.
+
+    FP16 and BF16 kernels are the same but for the format, and one stands for the other where it
+    alone was measured; so do weights of 4 bits with scales and those without: of products where
+    they alone were measured, of experts, which were measured in few sizes with scales, by size.
     """
     same = name.replace(" fp16 ", " bf16 ")
-    return surfaces.get(name) or surfaces.get(same) or surfaces.get(_unscaled(same))
+    names = [name if name in surfaces else same]
+    if "gemm bf16 w4 scaled" in same:
+        names.append(same.removesuffix(" scaled"))
+    found = [known for each in names if (known := surfaces.get(each)) is not None]
+    return found if same.startswith(OperatorKind.GROUPED_GEMM.label) else found[:1]
 
 
-def _unscaled(name: str) -> str:
-    """The name of the surface whose weights of 4 bits have no scales, for products in 16 bits."""
-    return name.removesuffix(" scaled") if name.startswith("gemm bf16 w4 ") else name
-
-
-def _scaled(costs: RowCosts, factor: FloatArray, rows: Rows, machine: GpuMachine) -> RowCosts:
-    """Times multiplied by `factor`, at least the arithmetic at the peak; their parts stay below the
-    whole.
+def _scaled(
+    costs: RowCosts, factor: FloatArray, rows: Rows, machine: GpuMachine, *, is_sustained: bool
+) -> RowCosts:
+    """Times multiplied by `factor`, at least the arithmetic at the peak and, in sustained work, the
+    weights of the experts hit at the bandwidth; their parts stay below the whole.
     """
     if rows.kind in CONTRACTION_KINDS:
         least_s = costs.flop / machine.contraction_rate(rows)
+        if rows.kind == _K.GROUPED_GEMM and is_sustained:
+            read_s = rows.column("weight_bytes") / machine.bandwidth_bytes_per_s
+            least_s = np.maximum(least_s, read_s)
     else:
         # What the cache serves in a measuring loop is faster than memory.
         least_s = np.minimum(costs.bytes / machine.bandwidth_bytes_per_s, costs.memory_s)
