@@ -14,19 +14,23 @@ bits are of weights alone on an H200, which has no such arithmetic.
 
 Models go by the name of their repository without organisation, format and date. Ranks are read as
 `serving_ranks` says. Rows that state no numbers of prefill and decode replicas do not say which
-system was measured, those alike in all that they state differ by up to 2.5 times: they are refused.
+system was measured: they are answered by the geometric middle of the fewest and the most replicas
+there may be, with an interval that holds them all.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import product
 
 import numpy as np
 
 from accelsim.catalog.workloads import workload_names
+from accelsim.confidence.quantiles import Z90
 from accelsim.dtype import Precision
 from accelsim.dtype import precision as find_precision
 from accelsim.errors import InvalidValueError, UnknownNameError
@@ -63,7 +67,6 @@ _LEAST_SHARE = 0.8
 _BATCH_TOKENS = 8192
 #: Figures whose residuals are the spread of others like them; means have the medians'.
 _MEDIANS = frozenset({"ttft_s", "tpot_s"})
-_NOT_STATED = "the row states no numbers of prefill and decode replicas"
 
 
 def _suite(
@@ -117,13 +120,11 @@ def _row(cells: Values, measured_s: float, figure: str, usual: Usual) -> Measure
     row = MeasuredRun(cells["system"], f"{model} ({backend}, {mode})", label, measured_s)
     if not np.isfinite(measured_s) or not users:
         return row.refused("no such time, or no requests in flight, in the row")
-    if mode == "disagg" and not np.isfinite(cells["decode_num_workers"]):
-        return row.refused(_NOT_STATED)
 
     def answered(row: MeasuredRun) -> MeasuredRun:
         system = _System(cells, users, usual)
-        times = system.times()
-        found = replace(row, predicted_s=getattr(times, figure), log_sigma=times.log_sigma)
+        middle_s, log_sigma = spanned(system.times(), figure)
+        found = replace(row, predicted_s=middle_s, log_sigma=log_sigma)
         like_it = system.like(found, figure.partition("_")[0])
         return like_it if figure in _MEDIANS else replace(like_it, setting="")
 
@@ -146,8 +147,8 @@ class _System:
     users: int
     usual: Usual
 
-    def times(self) -> TokenTimes:
-        """Predicted times.
+    def times(self) -> list[TokenTimes]:
+        """Predicted times, of each system that the row may be.
 
         Raises:
             InputError: If the model is unknown or does not run; its subclasses say which.
@@ -155,10 +156,20 @@ class _System:
         prompt, output = (_length(self.cells[name]) for name in ("isl", "osl"))
         load = Load(self.users, prompt, output, self._batch_tokens)
         if self.cells["mode"] == "agg":
-            return closed_loop(self._served(""), load)
-        counts = [self._count(f"{part}_num_workers") for part in ("prefill", "decode")]
+            return [closed_loop(self._served(""), load)]
         prefill, decode = self._served("prefill_"), self._served("decode_")
-        return split(prefill, counts[0], decode, counts[1], load)
+        counts = self._replicas("prefill", prefill), self._replicas("decode", decode)
+        return [split(prefill, one, decode, other, load) for one, other in product(*counts)]
+
+    def _replicas(self, part: str, served: Served) -> set[int]:
+        """Numbers of replicas: the row's own, or the fewest and the most there may be, each group
+        of ranks with requests of its own in use.
+        """
+        stated = self.cells[f"{part}_num_workers"]
+        if np.isfinite(stated):
+            return {max(int(stated), 1)}
+        most = min(int(_FACTS["most_replicas"][part]), self.users // served.ranks.dp)
+        return {1, max(most, 1)}
 
     @property
     def _asked(self) -> Values:
@@ -200,6 +211,20 @@ class _System:
         """A number of ranks or replicas; 1 where the row does not state it."""
         value = self.cells[name]
         return max(int(value), 1) if np.isfinite(value) else 1
+
+
+def spanned(times: Sequence[TokenTimes], figure: str) -> tuple[float, float]:
+    """The geometric middle of a figure over systems that a row may be, and the standard deviation
+    of ln(true / middle) whose 90 % interval holds those of all.
+
+    Args:
+        times: Of each system.
+        figure: A field of `TokenTimes`.
+    """
+    ends_s = [getattr(one, figure) for one in times]
+    low_s, high_s = min(ends_s), max(ends_s)
+    half = 0.5 * math.log(high_s / low_s)
+    return math.sqrt(low_s * high_s), max(one.log_sigma for one in times) + half / Z90
 
 
 def _length(stated: float) -> str:

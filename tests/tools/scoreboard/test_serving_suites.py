@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from accelsim.capacity.batch_queue import BatchTimes
+from accelsim.confidence.quantiles import Z90
 from accelsim.errors import InvalidValueError
 from accelsim.scoreboard import validate
 from accelsim.scoreboard.data_folder import DataFolder
@@ -159,12 +160,20 @@ def test_a_split_system_is_bound_by_its_prefill(served):
     assert four.ttft_s < one.ttft_s
 
 
-def test_rows_of_unknown_replicas_and_servers_of_the_harness(tmp_path):
-    apart = ROW | {"mode": "disagg", "silicon_tpot_ms": 9.0}
-    stated = apart | {"prefill_num_workers": 1, "decode_num_workers": 2, "prefill_tp_size": 1}
-    folder = folder_of(tmp_path, TOKENS_SCHEMA, apart, stated | {"decode_tp_size": 1})
-    refused = [batch.refusal for batch in load_tpot(folder) if batch.refusal]
-    assert refused == ["the row states no numbers of prefill and decode replicas"]
+def test_rows_of_unknown_replicas_span_those_there_may_be(tmp_path):
+    apart = ROW | {"mode": "disagg", "silicon_data_source": "silicon_concurrency=8;"}
+    sizes = {"prefill_tp_size": 1, "decode_tp_size": 1}
+    stated = [
+        apart | sizes | {"prefill_num_workers": one, "decode_num_workers": other}
+        for one in (1, 7)
+        for other in (1, 8)  # no more than users
+    ]
+    (batch,) = load_tpot(folder_of(tmp_path, TOKENS_SCHEMA, apart | sizes, *stated))
+    open_s, *known_s = batch.predict(None).time_s
+    assert open_s == pytest.approx(np.sqrt(min(known_s) * max(known_s)))
+    ranged, *sigmas = batch.predict(None).log_sigma
+    half = np.log(max(known_s) / min(known_s)) / 2
+    assert ranged == pytest.approx(max(sigmas) + half / Z90, rel=0.05)
 
 
 def test_energy_of_a_steady_batch_is_power_over_rate(served):
