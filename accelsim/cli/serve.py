@@ -137,12 +137,12 @@ def _load(
 ) -> Arrivals | RequestColumns:
     """The load that is asked for: drawn, or that of a trace."""
     if asked.arrivals is not None:
-        _check_alone(
-            asked.arrivals, users=load.get("users"), duration=asked.duration, find=asked.find
-        )
+        _check_alone(asked.arrivals, users=load.get("users"), duration=asked.duration)
         drawn = {name: load[name] for name in ("rate_per_s", "process", "cv") if name in load}
         rated = Arrivals(**drawn) if "rate_per_s" in load else None
-        return _trace(output_writer, asked.arrivals, load.get("requests"), rated, asked.seed)
+        return trace_requests(
+            output_writer, asked.arrivals, load.get("requests"), rated, asked.seed
+        )
     if asked.find == "max-rate" and not {"rate_per_s", "users"} & load.keys():
         load = {**load, "rate_per_s": 1.0}  # where the search starts
     return Arrivals(**_lengths(model) | load | _count(asked.duration, load))
@@ -159,7 +159,7 @@ def _answer(
     from accelsim.serving.serve import serve as serve_load
 
     _, _, load, _ = question
-    if find is not None and isinstance(load, Arrivals):
+    if find is not None:
         model, device, _, options = question
         with progress_bar("searching", quiet=output_writer.quiet):
             found = find_best(find, model, device, load, options, **beside)
@@ -208,7 +208,7 @@ def _measured_steps(path: Path, device: str) -> FittedSteps:
     return fit_steps(read_step_times(path), idle_power_w(catalog.device(device)))
 
 
-def _trace(
+def trace_requests(
     output_writer: ResultWriter, path: Path, limit: int | None, drawn: Arrivals | None, seed: int
 ) -> RequestColumns:
     """Requests of a trace, at a rate of their own where one is given; what was left out is said.

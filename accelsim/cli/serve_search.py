@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
-from accelsim.cli.serve import check_no_sizes
+from accelsim.cli.serve import check_no_sizes, trace_requests
 from accelsim.estimation.options import PriceChoice, RunOptions
 from accelsim.option import argument, option
 from accelsim.plain import Document
 from accelsim.serving.loads.arrivals import Arrivals
+from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.options import ServingOptions, SloTargets
 from accelsim.serving.search import SearchSpace
 
@@ -27,6 +29,9 @@ def serve_search(
     rate: float | None = option(
         "Requests per second that the replicas serve together; full batches of one replica if none."
     ),
+    trace: Path | None = option(
+        "Trace of requests, as of serve; with --rate at that rate.", None, "FILE", "--arrivals"
+    ),
     engine: str | None = option(
         "vllm, sglang or tensorrt-llm; name@version for one that is not the newest.", metavar="NAME"
     ),
@@ -38,7 +43,11 @@ def serve_search(
     from accelsim.serving.search import search
 
     check_no_sizes(run)
-    arrivals = Arrivals(**load, rate_per_s=rate, users=None if rate is not None else 1)
+    drawn = Arrivals(**load, rate_per_s=rate, users=None if rate is not None else 1)
+    arrivals: Arrivals | RequestColumns = drawn
+    if trace is not None:
+        rated = None if rate is None else drawn
+        arrivals = trace_requests(output_writer, trace, load.get("requests"), rated, seed)
     options = ServingOptions(engine=engine, slo=slo)
     with progress_bar("scoring", unit="layouts", quiet=output_writer.quiet) as told:
         result = search(

@@ -97,7 +97,7 @@ def _load_words(r: ServingResult, load: Mapping[str, object]) -> str:
     if load.get("users"):
         return f"{load['users']} users, {came}"
     rate = load.get("rate_per_s")
-    return f"{load['process']}, {number(rate)} requests/s, {came}" if rate else came  # type: ignore[arg-type]
+    return f"{load.get('process', 'trace')}, {number(rate)} requests/s, {came}" if rate else came  # type: ignore[arg-type]
 
 
 def _plan_words(plan: Mapping[str, object], engine: str) -> str:

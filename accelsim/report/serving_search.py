@@ -23,7 +23,7 @@ from accelsim.serving.result import deployment_words
 if TYPE_CHECKING:
     from accelsim.serving.search import ServingSearch
 
-_LAYOUT = ("deployment", "batch")
+_LAYOUT = ("deployment", "seqs of tokens")
 _TITLES = (*_LAYOUT, "TPOT", "TTFT", "tokens/s", "$/million", "per token")
 _SIMULATED = (*_LAYOUT, "TPOT", "TTFT", "tokens/s", "$/million", "targets")
 _MOST_ROWS = 12
@@ -40,7 +40,8 @@ def search_view(result: ServingSearch) -> RenderableType:
         front.add_row(*_layout(row), *(text for text, _ in _figures(row)))
     more = len(result.pareto) - _MOST_ROWS
     words = f"the front of cost and time per token at full batches{f', {more} more' * (more > 0)}"
-    month = f"a month of the first: {month_words(result.best)}"
+    first = _deployed(result.best, result.best["instances"])
+    month = f"{first}, a month: {month_words(result.best)}"
     parts: list[RenderableType] = [Text("simulated, cheapest first", style="bold"), simulated]
     parts.append(Text(month))
     parts += [Padding(Text(words, style="bold"), (1, 0, 0, 0)), front]
@@ -50,12 +51,15 @@ def search_view(result: ServingSearch) -> RenderableType:
     return Group(*parts, *(Text(f"caution: {warning}") for warning in result.warnings))
 
 
-def _layout(row: Values) -> list[str]:
+def _deployed(row: Values, instances: int | None = None) -> str:
     counts = int(row["replicas"]), int(row["devices"])
-    deployment = deployment_words(row["device"], *counts, row, row.get("instances"))
+    return deployment_words(row["device"], *counts, row, instances)
+
+
+def _layout(row: Values) -> list[str]:
     return [
-        f"{deployment}, {row['precision']}",
-        f"{row['max_seqs']} of {row['max_batch_tokens']:,} tokens",
+        f"{_deployed(row)} {row['precision']}",
+        f"{row['max_seqs']} of {row['max_batch_tokens']:,}",
     ]
 
 
@@ -90,7 +94,8 @@ def search_page(document: Values, command: str) -> Page:
     """
     best, front = document["best"], document["pareto"]
     words = (
-        f"{_layout(best)[0]} (up to {best['max_seqs']} sequences) serve {document['workload']} for "
+        f"{_deployed(best, best['instances'])} {best['precision']} "
+        f"(up to {best['max_seqs']} sequences) serve {document['workload']} for "
         f"{usd(best['simulated_usd_per_million_tokens'])} per million tokens, a token every "
         f"{duration(best['simulated_tpot_s'])}."
     )

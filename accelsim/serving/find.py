@@ -26,6 +26,7 @@ from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOpera
 from accelsim.estimation.options import PriceChoice, RunOptions, options_and_price
 from accelsim.frozen import frozen
 from accelsim.serving.loads.arrivals import Arrivals
+from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.memory_capacity import FullBatch, LoadShape, full_batch
 from accelsim.serving.options import ServingOptions
 from accelsim.serving.plan import ReplicaPlan, memory_of, replica_plan
@@ -112,7 +113,7 @@ def find(
     question: str,
     workload: str | Workload,
     device: str | DeviceProfile,
-    arrivals: Arrivals,
+    arrivals: Arrivals | RequestColumns,
     options: ServingOptions,
     run: RunOptions | None = None,
     price: PriceChoice | None = None,
@@ -128,7 +129,7 @@ def find(
             replicas) or "limits" (of batches and memory).
         workload: The model.
         device: Every rank's device.
-        arrivals: The load; its rate is where "max-rate" starts.
+        arrivals: The load, or requests as columns, whose gaps other rates stretch.
         options: How the model is served, with targets.
         run: Precision and formats.
         price: Which price.
@@ -140,28 +141,22 @@ def find(
         InvalidValueError: If there are no targets or no rate (a burst has none), or nothing
             meets the targets.
     """
-    if question not in QUESTIONS:
-        raise InvalidValueError("find", question, "one of " + ", ".join(QUESTIONS))
-    if options.slo.is_empty:
-        remedy = "Add --slo-ttft, --slo-tpot or --slo-e2e."
-        raise InvalidValueError("slo", None, "at least one target", remedy)
-    if arrivals.rate_per_s is None:
-        raise InvalidValueError("rate", None, "a rate", "A closed loop has none: use --rate.")
-    if arrivals.process == "burst":
-        raise InvalidValueError("process", "burst", "arrivals that have a rate")
+    usual = _rate(question, arrivals, options)
     chosen, paid = options_and_price(run, price, keywords)
-    columns = arrivals.columns(RandomStreams(seed))
+    columns = _drawn(arrivals, usual, RandomStreams(seed))
 
     def layout(options: ServingOptions) -> _Search:
         planned = partial(replica_plan, workload, device, chosen, options, steps=steps)
         plan = planned(max_context=columns.longest)
         full = full_batch(plan, LoadShape.of(columns))
         replicas = options.replicas if question == "max-rate" else math.inf
-        rate = math.inf if question == "max-rate" else arrivals.rate_per_s
-        load = arrivals.steady(min(full.inside(rate or 0.0), full.sequences * replicas))
-        longest = load.columns(RandomStreams(seed)).longest
-        if longest > columns.longest:
-            plan = planned(max_context=longest)
+        rate = math.inf if question == "max-rate" else usual
+        load = arrivals
+        if isinstance(load, Arrivals):
+            load = load.steady(min(full.inside(rate), full.sequences * replicas))
+            longest = load.columns(RandomStreams(seed)).longest
+            if longest > columns.longest:
+                plan = planned(max_context=longest)
         return _Search(plan, load, device_price(plan.run.device, paid), seed, full)
 
     if question == "cheapest":
@@ -173,6 +168,33 @@ def find(
     if question == "max-rate":
         return search.max_rate()
     return search.limits() if question == "limits" else search.min_replicas()
+
+
+def _rate(question: str, load: Arrivals | RequestColumns, options: ServingOptions) -> float:
+    """Rate of a load of which a question can be asked.
+
+    Raises:
+        InvalidValueError: If there is no such question, no target or no rate.
+    """
+    if question not in QUESTIONS:
+        raise InvalidValueError("find", question, "one of " + ", ".join(QUESTIONS))
+    if options.slo.is_empty:
+        remedy = "Add --slo-ttft, --slo-tpot or --slo-e2e."
+        raise InvalidValueError("slo", None, "at least one target", remedy)
+    if load.rate_per_s is None:
+        raise InvalidValueError("rate", None, "a rate", "A closed loop has none: use --rate.")
+    if isinstance(load, Arrivals) and load.process == "burst":
+        raise InvalidValueError("process", "burst", "arrivals that have a rate")
+    return load.rate_per_s
+
+
+def _drawn(
+    load: Arrivals | RequestColumns, rate_per_s: float, streams: RandomStreams
+) -> RequestColumns:
+    """Requests of a load at a rate."""
+    if isinstance(load, RequestColumns):
+        return load.at_rate(rate_per_s)
+    return replace(load, rate_per_s=rate_per_s).columns(streams)
 
 
 def _cheapest(
@@ -222,7 +244,12 @@ class _Search:
     """Simulations of one layout at rates, replicas and limits; each once."""
 
     def __init__(
-        self, plan: ReplicaPlan, arrivals: Arrivals, price: DevicePrice, seed: int, full: FullBatch
+        self,
+        plan: ReplicaPlan,
+        arrivals: Arrivals | RequestColumns,
+        price: DevicePrice,
+        seed: int,
+        full: FullBatch,
     ) -> None:
         self.plan, self.arrivals, self.price, self.seed = plan, arrivals, price, seed
         self.served_per_s = full.requests_per_s
@@ -254,11 +281,11 @@ class _Search:
         """One simulation."""
         self.count += 1
         plan = plan or self.plan
-        load = replace(self.arrivals, rate_per_s=rate_per_s)
         streams = RandomStreams(self.seed)
         plan = replace(plan, options=replace(plan.options, replicas=replicas))
-        columns = load.columns(streams)
-        return simulate_plan(plan, columns, self.price, streams, described(load))
+        columns = _drawn(self.arrivals, rate_per_s, streams)
+        load = described(self.arrivals) | {"rate_per_s": rate_per_s}
+        return simulate_plan(plan, columns, self.price, streams, load)
 
     def is_good(self, result: ServingResult) -> bool:
         """Whether the load is served and enough requests meet the targets."""

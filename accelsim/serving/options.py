@@ -23,14 +23,19 @@ from accelsim.serving.replicas.outages import OutagePolicy
 _COUNT = (1, 100_000)
 
 
+def _share_of_requests(name: str, text: str) -> float:
+    """A share, or the percentile at which targets are kept: p99."""
+    try:
+        return float(text.removeprefix("p")) / (100.0 if text.startswith("p") else 1.0)
+    except ValueError:
+        allowed = "a percentile or a share, such as p99 or 0.97"
+        raise InvalidValueError(name, text, allowed) from None
+
+
 @checked
 @frozen
 class SloTargets:
-    """What counts as served well; None asks for nothing.
-
-    Attributes:
-        attainment_fraction: Share of the requests that must meet all of them.
-    """
+    """What counts as served well; None asks for nothing."""
 
     ttft_s: float | None = option(
         "Longest time to the first token: 500ms, 2s.",
@@ -44,7 +49,13 @@ class SloTargets:
     e2e_s: float | None = option(
         "Longest time to the last token.", metavar="TIME", flags="--slo-e2e", parse=seconds
     )
-    attainment_fraction: float = 0.9
+    attainment_fraction: float = option(
+        "Share of the requests that must meet all targets: p50, p90, p95, p99 or 0.97.",
+        0.9,
+        "SHARE",
+        "--slo-attainment",
+        _share_of_requests,
+    )
 
     def __post_init__(self) -> None:
         """Refuse targets nothing meets.
@@ -233,7 +244,7 @@ class ServingOptions:
         parse=seconds,
     )
     router: str = option(
-        "round-robin, random, least-outstanding, least-kv or prefix-aware.",
+        "round-robin, random, least-outstanding, least-waiting, least-kv or prefix-aware.",
         "least-outstanding",
         "NAME",
     )

@@ -37,6 +37,7 @@ from accelsim.plain import Document, Values
 from accelsim.result import Metric, Provenance, Result
 from accelsim.serving.engines import engine
 from accelsim.serving.loads.arrivals import Arrivals
+from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.memory_capacity import LoadShape
 from accelsim.serving.operating_points import operating_points
 from accelsim.serving.options import ServingOptions, SloTargets
@@ -182,7 +183,7 @@ _NEAREST = "no simulated configuration meets the targets: best is the nearest"
 
 def search(
     workload: str | Workload,
-    arrivals: Arrivals,
+    arrivals: Arrivals | RequestColumns,
     options: ServingOptions | None = None,
     space: SearchSpace | None = None,
     run: RunOptions | None = None,
@@ -197,7 +198,8 @@ def search(
 
     Args:
         workload: The model.
-        arrivals: The load; users of a closed loop stand for full batches of whatever size.
+        arrivals: The load, or requests as columns; users of a closed loop stand for full batches
+            of whatever size.
         options: Engine and targets; what `space` varies is not read.
         space: What is tried.
         run: Formats but the precision.
@@ -248,7 +250,7 @@ class _Grid:
     def __init__(
         self,
         workload: str | Workload,
-        arrivals: Arrivals,
+        arrivals: Arrivals | RequestColumns,
         options: ServingOptions,
         space: SearchSpace,
         run: RunOptions,
@@ -275,7 +277,8 @@ class _Grid:
 
     def score(self, streams: RandomStreams, report: Report | None) -> None:
         """Score all layouts."""
-        load = LoadShape.of(self.arrivals.columns(streams))
+        asked = self.arrivals
+        load = LoadShape.of(asked.columns(streams) if isinstance(asked, Arrivals) else asked)
         devices = self.space.devices or _priced_gpus()
         layouts = list(self._layouts(devices))
         for place, (device, precision, tp, pp, ep) in enumerate(layouts):
@@ -372,10 +375,9 @@ class _Grid:
         options = replace(self.options, **limits)
         model = replace(self.run.model, precision=row["precision"])
         arrivals, least = self.arrivals, int(row["replicas"])
-        if arrivals.users is not None:
-            users = int(row["sequences"])
-            arrivals = replace(arrivals, users=users)
-        most = least + (_MORE_REPLICAS if arrivals.users is None else 0)
+        most = least + _MORE_REPLICAS
+        if isinstance(arrivals, Arrivals) and arrivals.users is not None:
+            arrivals, most = replace(arrivals, users=int(row["sequences"])), least
         for replicas in range(least, most + 1):
             result = serve(
                 self.workload,

@@ -62,6 +62,8 @@ def test_rows_per_request(run, tmp_path):
         ("--users", "4"),
         ("--slo-ttft", "500"),
         ("--slo-tpot", "-5ms"),
+        ("--slo-tpot", "5ms", "--slo-attainment", "most"),
+        ("--slo-tpot", "5ms", "--slo-attainment", "p200"),
         ("--duration", "10"),
         ("--batch", "4"),
         ("--engine", "nothing"),

@@ -1,11 +1,16 @@
 """Searches by simulation: as good as trying all, never beyond the bound; or they say why not."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 import accelsim
 from accelsim import Arrivals, ServingOptions, SloTargets
 from accelsim.errors import InvalidValueError
 from accelsim.serving.find import find
+from accelsim.serving.loads.requests import RequestColumns
+from accelsim.simulation.randomness import RandomStreams
 
 SLO = SloTargets(ttft_s=0.4, tpot_s=0.04)
 PAIR = ("llama-3.1-8b", "h100-sxm-80gb")
@@ -35,6 +40,31 @@ def test_the_fewest_replicas_are_those_of_trying_all():
     good = [one.slo_attainment_fraction >= 0.9 and not one.saturated for one in tried]
     assert good.index(True) + 1 == found.value
     assert found.value >= found.bound
+
+
+def test_a_trace_is_stretched_to_the_rates_that_are_tried():
+    trace = load(3.0).columns(RandomStreams(0))
+    assert trace.at_rate(6.0).rate_per_s == pytest.approx(6.0)
+    found = find("max-rate", *PAIR, trace, ServingOptions(slo=SLO))
+    drawn = find("max-rate", *PAIR, load(3.0), ServingOptions(slo=SLO))
+    assert found.value == pytest.approx(drawn.value, rel=0.2)
+    assert found.result.requests == len(trace)
+    fewest = find("min-replicas", *PAIR, trace.at_rate(60.0), ServingOptions(slo=SLO))
+    assert fewest.value >= 60.0 / found.bound
+
+
+def test_requests_all_at_once_have_no_rate_to_find():
+    burst = RequestColumns(np.zeros(9), np.full(9, 64), np.full(9, 8))
+    with pytest.raises(InvalidValueError, match="arrival_s"):
+        find("max-rate", *PAIR, burst, ServingOptions(slo=SLO))
+
+
+def test_more_load_is_found_where_fewer_requests_must_meet_the_targets():
+    some, most = (
+        find("max-rate", *PAIR, load(1.0), ServingOptions(slo=replace(SLO, attainment_fraction=x)))
+        for x in (0.5, 0.99)
+    )
+    assert some.value > most.value
 
 
 def test_a_burst_has_no_rate_to_find():

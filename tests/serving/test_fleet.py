@@ -263,3 +263,19 @@ def test_no_fleet_loses_a_request_and_each_is_the_same_again(drawn):
 def test_policies_that_are_none_are_refused(make):
     with pytest.raises(InvalidValueError):
         make()
+
+
+def test_the_least_waiting_replica_is_chosen_before_the_least_loaded():
+    log = RequestLog(random_columns(0, 9))
+    limits = BatchLimits(blocks=4000, max_tokens=512, max_seqs=2)
+    few, many = (ContinuousBatching(log, STEPS, limits) for _ in range(2))
+    many._max_seqs = 8
+    for request in range(4):
+        few.submit(request, 0.0)
+        many.submit(request + 4, 0.0)
+    many.submit(8, 0.0)
+    few.advance(), many.advance()
+    assert len(many.waiting) < len(few.waiting)
+    assert few.outstanding < many.outstanding
+    assert router("least-waiting", log, None)(0, [few, many]) == 1
+    assert router("least-outstanding", log, None)(0, [few, many]) == 0

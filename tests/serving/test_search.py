@@ -14,6 +14,7 @@ from accelsim.serving.find import find
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.options import ServingOptions, SloTargets
 from accelsim.serving.search import SearchSpace, search
+from accelsim.simulation.randomness import RandomStreams
 
 LOAD = Arrivals(users=1, requests=200, prompt="400", output="100")
 SPACE = SearchSpace(
@@ -61,6 +62,15 @@ def test_a_rate_takes_as_many_replicas_as_it_needs():
     space = SearchSpace(devices=("l4",), tp=(1,), max_seqs=(32,), max_batch_tokens=(2048,))
     found = search("llama-3.2-3b", load, space=space, simulate=1)
     assert found.best["replicas"] >= found.pareto[0]["replicas"] > 1
+
+
+def test_a_trace_is_searched_at_its_own_rate():
+    trace = Arrivals(rate_per_s=40, requests=400, prompt="400", output="100")
+    trace = trace.columns(RandomStreams(0))
+    space = SearchSpace(devices=("l4",), tp=(1,), max_seqs=(32,), max_batch_tokens=(2048,))
+    found = search("llama-3.2-3b", trace, space=space, simulate=1)
+    assert found.best["replicas"] == found.best["devices"] > 1
+    assert found.best["tokens_per_s"] == pytest.approx(100 * trace.rate_per_s)
 
 
 @pytest.mark.parametrize(

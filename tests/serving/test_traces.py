@@ -29,7 +29,6 @@ def test_a_mooncake_trace_out_of_order(tmp_path):
     rows = [
         {"timestamp": 3000, "input_length": 6755, "output_length": 500, "hash_ids": [0, 1]},
         {"timestamp": 1000, "input_length": 7319, "output_length": 490, "hash_ids": [0, 2]},
-        {"timestamp": -5, "input_length": 1, "output_length": 1},
         {"timestamp": 5, "input_length": 0, "output_length": 1},
         {"input_length": 1, "output_length": 1},
         {"timestamp": 5, "input_length": "x", "output_length": 1},
@@ -38,7 +37,7 @@ def test_a_mooncake_trace_out_of_order(tmp_path):
     trace = read_trace(path)
     assert trace.requests.arrival_s.tolist() == [0.0, 2.0]
     assert trace.requests.output_tokens.tolist() == [490, 500]
-    assert sum(trace.skips.values()) == 5
+    assert sum(trace.skips.values()) == 4
 
 
 def test_blocks_of_one_hash_are_shared(tmp_path):
@@ -82,6 +81,13 @@ def test_conversations(tmp_path):
     assert not trace.has_times
 
 
+def test_times_before_the_first_request_are_refused(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n-1.5,10,5\n2,10,5\n")
+    with pytest.raises(InvalidValueError, match="arrival_s"):
+        read_trace(path)
+
+
 def test_rows_that_end_early_are_skipped(tmp_path):
     path = tmp_path / "cut.csv"
     path.write_text(HEADER + "3,10,5\n1,20,6\n2,30\n\nx,1,1\n4,7,")
@@ -90,7 +96,7 @@ def test_rows_that_end_early_are_skipped(tmp_path):
     assert trace.requests.prompt_tokens.tolist() == [20, 10]
     assert trace.skips == {
         "cut short, or not of the file's form": 1,
-        "no time, or one below 0": 1,
+        "no time": 1,
         "no length, or one below 0": 1,
     }
     assert trace.unsorted_count == 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from array import array
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,23 @@ class RequestColumns:
 
     def __len__(self) -> int:
         return len(self.arrival_s)
+
+    @property
+    def rate_per_s(self) -> float:
+        """Requests per second between the first and the last arrival.
+
+        Raises:
+            InvalidValueError: If all come at once.
+        """
+        times = self.arrival_s[~np.isnan(self.arrival_s)]
+        span_s = float(np.ptp(times)) if len(times) else 0.0
+        if not span_s:
+            raise InvalidValueError("arrival_s", "all at once", "arrivals that have a rate")
+        return (len(times) - 1) / span_s
+
+    def at_rate(self, rate_per_s: float) -> RequestColumns:
+        """The same requests at another rate: all gaps longer or shorter by one factor."""
+        return replace(self, arrival_s=self.arrival_s * (self.rate_per_s / rate_per_s))
 
     @property
     def longest(self) -> int:

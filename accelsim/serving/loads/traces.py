@@ -71,7 +71,7 @@ def read_trace(path: Path, limit: int | None = None) -> Trace:
         limit: Rows to read at most; all where None.
 
     Raises:
-        InvalidValueError: If the name ends otherwise, or the limit is below 1.
+        InvalidValueError: If the name ends otherwise, the limit is below 1, or a time below 0.
         ProfileError: If the file cannot be read, lacks a column, or holds no request.
     """
     if path.suffix not in _READERS:
@@ -118,12 +118,17 @@ class _Columns:
         times, prompts, outputs, hashes = zip(*rows, strict=True)
         self._has_times = times[0] is not _TIMELESS
         time_s = _seconds(times) if self._has_times else np.zeros(len(rows))
+        with np.errstate(invalid="ignore"):
+            early = time_s[(time_s < 0) & np.isfinite(time_s)]
+        if len(early):
+            remedy = "Count the times from the first request."
+            raise InvalidValueError("arrival_s", float(early.min()), "times >= 0", remedy)
         prompt, output = _numbers(prompts), _numbers(outputs)
         keep = np.ones(len(rows), dtype=bool)
         with np.errstate(invalid="ignore"):
             for reason, wrong in (
                 ("cut short, or not of the file's form", is_cut),
-                ("no time, or one below 0", ~((time_s >= 0) & np.isfinite(time_s))),
+                ("no time", ~np.isfinite(time_s)),
                 ("no length, or one below 0", ~((prompt >= 0) & (output >= 0))),
                 ("no tokens in or out", (prompt < 1) | (output < 1)),
                 (f"more than {LONGEST_TOKENS:,} tokens", np.fmax(prompt, output) > LONGEST_TOKENS),

@@ -10,7 +10,14 @@ from accelsim.errors import InvalidValueError
 from accelsim.serving.loads.requests import NO_GROUP, RequestLog
 from accelsim.serving.schedulers.base import Scheduler
 
-ROUTERS = ("round-robin", "random", "least-outstanding", "least-kv", "prefix-aware")
+ROUTERS = (
+    "round-robin",
+    "random",
+    "least-outstanding",
+    "least-waiting",
+    "least-kv",
+    "prefix-aware",
+)
 #: Requests a prefix-aware router lets a replica be ahead of the least loaded: an estimate.
 _IMBALANCE = 8
 
@@ -49,6 +56,14 @@ def _least_outstanding(_request: int, replicas: Sequence[Scheduler]) -> int:
     return loads.index(min(loads))
 
 
+def _least_waiting(_request: int, replicas: Sequence[Scheduler]) -> int:
+    """The replica with the fewest requests in its queue; of equals the one with least to do (vLLM's
+    DPLBAsyncMPClient weighs the queue most: 4 x waiting + running).
+    """
+    loads = [(len(one.waiting), (one.outstanding + 1) / one.speed) for one in replicas]
+    return loads.index(min(loads))
+
+
 def _least_cache(_request: int, replicas: Sequence[Scheduler]) -> int:
     loads = [(replica.used_blocks, replica.outstanding) for replica in replicas]
     return loads.index(min(loads))
@@ -73,6 +88,13 @@ def _prefix_aware(log: RequestLog) -> PlainRouter:
     return choose
 
 
+_PLAIN: dict[str, PlainRouter] = {
+    "least-outstanding": _least_outstanding,
+    "least-waiting": _least_waiting,
+    "least-kv": _least_cache,
+}
+
+
 def router(name: str, log: RequestLog, generator: np.random.Generator) -> PlainRouter:
     """A router by name.
 
@@ -92,4 +114,4 @@ def router(name: str, log: RequestLog, generator: np.random.Generator) -> PlainR
         return _random(generator)
     if name == "prefix-aware":
         return _prefix_aware(log)
-    return _least_cache if name == "least-kv" else _least_outstanding
+    return _PLAIN[name]
