@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -258,6 +258,22 @@ def pairwise_all_to_all(tiers: Tiers) -> AlphaBeta:
     return AlphaBeta(latency, sent, tiers.exchange_bandwidth_bytes_per_s, is_pipelined=True)
 
 
+def fan_out_all_to_all(tiers: Tiers, copies: int) -> AlphaBeta:
+    """What goes to several ranks is sent once to each unit, and fanned out inside it.
+
+    A payload is `copies` of each token, one for each of its experts on evenly chosen ranks. They
+    reach u (1 - (1 - 1/u)^copies) of u units on average; the part of a rank's own unit stays. Each
+    unit's ranks talk to their peers of the same place. Back, a unit's results are summed up before
+    they leave. DeepEP (github.com/deepseek-ai/DeepEP, 2025); DeepSeek-V3, arXiv:2412.19437, section
+    3.2.2.
+    """
+    units = tiers.size / tiers.lane_count
+    reached = units * (1.0 - (1.0 - 1.0 / units) ** copies)
+    sent = tiers.level_share * reached / copies
+    latency = (tiers.fanout - 1.0) * tiers.latency_s
+    return AlphaBeta(latency, sent, tiers.exchange_bandwidth_bytes_per_s, is_pipelined=True)
+
+
 def binomial_broadcast(tiers: Tiers) -> AlphaBeta:
     """log2(n) sends of the whole payload. Thakur et al. 2005, section 4.2."""
     return AlphaBeta(tiers.rounds * tiers.latency_s, tiers.rounds, tiers.pair_bandwidth_bytes_per_s)
@@ -376,6 +392,7 @@ def collective_costs(
     cluster: Cluster,
     *,
     algorithm: str | None = None,
+    copies: int = 1,
 ) -> CollectiveCosts:
     """Time and traffic of a collective, at each payload by the quickest algorithm.
 
@@ -385,19 +402,24 @@ def collective_costs(
         group: Ranks; one takes no time.
         cluster: Where they stand.
         algorithm: Name in `ALGORITHMS` of the only one to take; the quickest unless given.
+        copies: Of an all-to-all: ranks, possibly the same, that each part of a payload goes to
+            alike (the experts of a token); its copies are part of the payload.
 
     Returns:
         Columns of length k.
 
     Raises:
         InvalidValueError: If the kind is no collective, the algorithm is not one of it, or a
-            payload is negative, or no switch of the group can reduce for "nvls".
+            payload is negative, or no switch of the group can reduce for "nvls", or there are no
+            copies.
     """
+    if copies < 1:
+        raise InvalidValueError("copies", copies, "1 or more")
     payload = np.atleast_1d(np.asarray(payload_bytes, dtype=np.float64))
     if payload.size and not (payload >= 0).all():
         raise InvalidValueError("payload_bytes", float(payload.min()), "bytes >= 0")
     label = kind.label if isinstance(kind, OperatorKind) else kind
-    choices = _choices(label, group, cluster, algorithm)
+    choices = _choices(label, group, cluster, algorithm, copies)
     times = choices.latency_s + np.multiply.outer(payload, choices.seconds_per_byte)
     quickest = times.argmin(axis=1)
     column = payload[:, np.newaxis]
@@ -437,10 +459,14 @@ _NOTHING = AlphaBeta(np.zeros(1), np.zeros(1), np.ones(1))
 
 
 @lru_cache(maxsize=4096)
-def _choices(label: str, group: RankGroup, cluster: Cluster, algorithm: str | None) -> _Choices:
+def _choices(
+    label: str, group: RankGroup, cluster: Cluster, algorithm: str | None, copies: int
+) -> _Choices:
     placement = place(group, cluster)
     levels = placement.levels
     forms = _open_algorithms(label, algorithm, levels)
+    if label == OperatorKind.ALL_TO_ALL.label and copies > 1 and algorithm is None:
+        forms = {**forms, "fan_out": partial(fan_out_all_to_all, copies=copies)}
     rows = list(_rows(forms, placement)) or [("", "", 0.0, _NOTHING)]
     names, protocols, starts, costs = zip(*rows, strict=True)
     copied = _COPIED_SHARE[label] * sum(level.copy_s_per_byte for level in levels[:1])

@@ -78,13 +78,17 @@ def sharded_costs(
     table = operator_costs(computed, run.device, run.execution, known, host=run.host)
     if run.cluster is None or computed is graph:
         return table
-    return _joined(table, graph, np.flatnonzero(joins), run.shard, run.cluster)
+    times = _times_s(graph, np.flatnonzero(joins), run, run.cluster)
+    return _joined(table, graph, np.flatnonzero(joins), times)
 
 
 def _joined(
-    table: CostTable, graph: OperatorGraph, places: IntArray, shard: Shard, cluster: Cluster
+    table: CostTable,
+    graph: OperatorGraph,
+    places: IntArray,
+    joined: tuple[FloatArray, FloatArray],
 ) -> CostTable:
-    """The device's rows with collectives in their places of the graph."""
+    """The device's rows with collectives, their times and spreads, in their places of the graph."""
     count = len(graph)
     computed = np.ones(count, dtype=bool)
     computed[places] = False
@@ -94,7 +98,7 @@ def _joined(
         if isinstance(values, np.ndarray):
             columns[column.name] = np.zeros(count, dtype=values.dtype)
             columns[column.name][computed] = values
-    times, sigmas = _times_s(graph, places, shard, cluster)
+    times, sigmas = joined
     columns["time_s"][places] = times
     columns["memory_s"][places] = columns["time_s"][places]
     columns["dispatch_s"][places] = np.median(table.dispatch_s)  # a kernel like the others
@@ -113,7 +117,7 @@ def _joined(
 
 
 def _times_s(
-    graph: OperatorGraph, places: IntArray, shard: Shard, cluster: Cluster
+    graph: OperatorGraph, places: IntArray, run: ResolvedRun, cluster: Cluster
 ) -> tuple[FloatArray, FloatArray]:
     """Times of collectives and their spreads, those of one kind and group in one call."""
     from accelsim.cost.collective import collective_costs
@@ -123,8 +127,15 @@ def _times_s(
     kinds, groups = graph.kind[places], graph.dims[places, group_axis]
     for kind, group in {*zip(kinds.tolist(), groups.tolist(), strict=True)}:
         same = (kinds == kind) & (groups == group)
-        ranks = rank_group(ParallelGroup(group), shard)
+        ranks = rank_group(ParallelGroup(group), run.shard)
         payload = graph.dims[places[same], 0]
-        costs = collective_costs(OperatorKind(kind), payload, ranks, cluster)
+        copies = _experts_of_token(run) if group == ParallelGroup.EXPERT else 1
+        costs = collective_costs(OperatorKind(kind), payload, ranks, cluster, copies=copies)
         times[same], sigmas[same] = costs.time_s, costs.log_sigma
     return times, sigmas
+
+
+def _experts_of_token(run: ResolvedRun) -> int:
+    """Experts that each token goes to; 1 where the model has none."""
+    mixture = getattr(run.workload.parameters, "mixture", None)
+    return 1 if mixture is None else int(mixture.top_k)

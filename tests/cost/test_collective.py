@@ -606,3 +606,32 @@ def test_an_engines_all_reduce_reads_all_at_once_or_in_two_phases():
     small = direct_all_reduce_s(1e4, 8, 10e-6, 100e9)
     assert small == pytest.approx(10e-6 + 7 * 1e4 / 35e9)
     assert direct_all_reduce_s(1e9, 1, 10e-6, 100e9) == pytest.approx(10e-6)
+
+
+def test_a_token_is_sent_once_to_each_node_of_its_experts():
+    """DeepSeek-V3's dispatch: 8 copies of a token over two levels, by the closed form."""
+    copies, size_bytes = 8, 1e12
+    group = RankGroup(32)
+    found = collective_costs("all_to_all", size_bytes, group, SUPERPOD, copies=8)
+    plain = collective_costs("all_to_all", size_bytes, group, SUPERPOD)
+    assert found.algorithm[0] == "fan_out"
+    nodes, ranks = 4, 32
+    inside = 7 / 8 * ranks * (1 - (1 - 1 / ranks) ** copies) / copies
+    between = 3 / 4 * nodes * (1 - (1 - 1 / nodes) ** copies) / copies
+    assert found.bytes_on_link[0] / size_bytes == pytest.approx([inside, between])
+    assert plain.bytes_on_link[0, 1] / size_bytes == pytest.approx(3 / 4)
+
+
+@pytest.mark.parametrize("ranks", [2, 8, 16, 64])
+def test_a_copy_more_of_the_same_tokens_is_never_cheaper(ranks):
+    pattern, group = SUPERPOD, RankGroup(ranks)
+    times = [
+        collective_costs("all_to_all", copies * 1e8, group, pattern, copies=copies).time_s[0]
+        for copies in (1, 2, 4, 8, 16)
+    ]
+    assert times == sorted(times)
+
+
+def test_no_copies_are_refused():
+    with pytest.raises(InvalidValueError, match="copies"):
+        collective_costs("all_to_all", 1.0, RankGroup(8), SUPERPOD, copies=0)
