@@ -107,8 +107,9 @@ def serve(
 
     if prefill.device is not None:
         options = replace(options, prefill=prefill)
-    elif prefill != PrefillOptions(replicas=prefill.replicas, tp=prefill.tp):
-        raise InvalidValueError("kv_link", prefill.link, "no value without --prefill-device")
+    elif prefill != PrefillOptions():
+        allowed = "a device, beside --prefill-replicas, --prefill-tp and --kv-link"
+        raise InvalidValueError("prefill_device", None, allowed, "Name the prompts' device.")
     options = replace(options, outages=asked.outages())
     for path in filter(None, (asked.requests_out, asked.trace)):
         check_output(path, force=output_writer.force)

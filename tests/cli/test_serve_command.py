@@ -72,6 +72,8 @@ def test_rows_per_request(run, tmp_path):
         ("--autoscale", "queue"),
         ("--autoscale", "queue:4:9"),
         ("--kv-link", "nvlink4"),
+        ("--prefill-replicas", "2"),
+        ("--prefill-tp", "2"),
         ("--pool", "replicas=2"),
         ("--pool", "device=l4,replicas=x"),
         ("--spot", "6"),
