@@ -349,3 +349,15 @@ def test_counts_are_of_devices_replicas_and_instances_and_a_month_is_of_its_rate
     assert result.energy_kwh_per_month == pytest.approx(kwh)
     made = result.output_tokens_per_s * 730.5 * 3600 / 1e6
     assert result.cost_usd_per_million_tokens * made == pytest.approx(result.cost_usd_per_month)
+
+
+def test_a_narrow_format_that_a_board_multiplies_decodes_no_slower():
+    """Four bits, eight and sixteen of a B200, each with weights and activations."""
+    load = Arrivals(users=8, requests=16, prompt="1024", output="128")
+    taken = [
+        accelsim.serve(
+            "llama-3.1-70b", "b200-sxm", load, tp=8, precision=name, intervals=False
+        ).tpot_s["mean"]
+        for name in ("nvfp4", "fp8", "bf16")
+    ]
+    assert taken[0] < taken[1] < taken[2]

@@ -53,6 +53,8 @@ _ROW_BLOCKS, _LOAD_CLOCKS = 64, 877.0
 #: Most copies of the weights that a GEMM's loop goes through, and routings that a loop of an expert
 #: layer does.
 _MOST_COPIES, _ROUTINGS = 5, 5
+#: Backends whose GEMM loop goes through so many copies, whatever the cache holds.
+_FIXED_COPIES = {"sglang": 6}
 #: (hidden, expert) sizes of the models without gates (squared ReLU), which TensorRT-LLM's tables
 #: mark "nongated".
 _UNGATED_SIZES = ((2688, 1856), (1024, 2688), (4096, 2688), (2048, 5120), (8192, 5120))
@@ -325,8 +327,8 @@ _BUILD = {
 
 
 def _gemm_loop(kernels: KernelGraph, cache_bytes: float) -> LoopConditions:
-    """A GEMM's loop goes through as many copies of the weights as fill the cache, five at most; a
-    single pass is no loop.
+    """A GEMM's loop goes through as many copies of the weights as fill the cache, five at most, or
+    a fixed number; a single pass is no loop.
     """
     if kernels.format_name in _BETWEEN_EVENTS:
         return _prefill_loop(kernels, cache_bytes)
@@ -336,7 +338,8 @@ def _gemm_loop(kernels: KernelGraph, cache_bytes: float) -> LoopConditions:
     unscaled = np.maximum(
         DTYPE_BYTES[stored] * kernels.rows.sizes["n"] * kernels.rows.sizes["k"], 1.0
     )
-    copies = np.clip(np.ceil(cache_bytes / unscaled), 1, _MOST_COPIES)
+    filling = np.clip(np.ceil(cache_bytes / unscaled), 1, _MOST_COPIES)
+    copies = _FIXED_COPIES.get(kernels.rows.backend, filling)
     first = slice(0, len(weights))
     turn = copies * weights + graph.read_bytes[first] + graph.write_bytes[first]
     return LoopConditions(np.tile(turn, kernels.stages), np.zeros(len(graph)))
