@@ -79,7 +79,9 @@ def _is_told(r: ServingResult, pool: Values) -> bool:
 
 def _pool_words(pool: Values) -> str:
     part = {"all": "", "prompts": ", prompts", "further": ", further tokens"}[pool["part"]]
-    words = f"{pool['workload']} on {number(pool['mean_replicas'])} x {pool['device']}{part}"
+    each = pool["devices"] // pool["replicas"]
+    device = f"{each} {pool['device']}" if each > 1 else pool["device"]
+    words = f"{pool['workload']} on {number(pool['mean_replicas'])} x {device}{part}"
     words += f", {percent(pool['utilisation_fraction'])} used"
     if pool["mean_transfer_s"] is not None:
         words += f"; caches move in {duration(pool['mean_transfer_s'])}"

@@ -162,7 +162,7 @@ def result_of(
         runs={"further": first.plan.run, "prompts": _prompts(plan).plan.run},
         inputs={"load": load, "run": first.plan.run.to_dict(), "options": asdict(plan.options)},
         provenance=replace(first.plan.run.provenance, version=__version__, seed=seed),
-        warnings=(*_skips(done), *notes),
+        warnings=(*_skips(done), *notes, *_spread_replicas(pools)),
     )
 
 
@@ -250,6 +250,19 @@ def _skips(done: SimulatedFleet) -> list[str]:
         notes.append(f"{fleet.parked_count} requests found no replica until the end")
     if fleet.is_interrupted:
         notes.append(f"interrupted at {fleet.now_s:.6g} s of simulated time: a partial result")
+    return notes
+
+
+def _spread_replicas(pools: list[_PoolFigures]) -> list[str]:
+    """Replicas that no instance of their offer holds."""
+    notes = []
+    for pool in (one.pool for one in pools):
+        ranks, each = pool.plan.options.devices_per_replica, pool.price.devices_per_instance
+        if each is not None and ranks > max(each, 1):
+            notes.append(
+                f"a replica of {ranks} devices spans instances of {each:g} at {pool.price.offer}: "
+                "name an offer whose instances hold it"
+            )
     return notes
 
 
