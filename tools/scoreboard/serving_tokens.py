@@ -35,7 +35,7 @@ from accelsim.dtype import Precision
 from accelsim.dtype import precision as find_precision
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.frozen import frozen
-from accelsim.plain import Values
+from accelsim.plain import Document, Values
 from accelsim.scoreboard.data_folder import DataFolder, published, schema
 from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.names import device_of, note_unknown_devices, workload_of
@@ -174,16 +174,22 @@ class _System:
     @property
     def _asked(self) -> Values:
         """What the harness asks of this server."""
-        workload = served_workload(self.cells["model_path"])
-        asked: Values = _FACTS["harness"].get(f"{self.cells['backend']}/{workload.name}", {})
+        cells = self.cells
+        asked: Document = {}
+        name = f"{cells['backend']}/{served_workload(cells['model_path']).name}"
+        for part in ("", cells["system"], cells["precision"], f"{cells['tp_size']:g}"):
+            name = f"{name}/{part}" if part else name
+            asked |= _FACTS["harness"].get(name, {})
         return asked
 
     @property
     def _batch_tokens(self) -> int:
         """Tokens of a step."""
         tokens = self._asked.get("batch_tokens", _BATCH_TOKENS)
-        is_sequence = tokens == "sequence"
-        return round(self.cells["isl"] + self.cells["osl"]) if is_sequence else int(tokens)
+        prompt, output = round(self.cells["isl"]), round(self.cells["osl"])
+        if tokens == "prompt":  # in blocks of 64, with one to spare
+            return max((prompt + self.users + 127) // 64 * 64, _BATCH_TOKENS)
+        return prompt + output if tokens == "sequence" else int(tokens)
 
     def like(self, row: MeasuredRun, figure: str) -> MeasuredRun:
         """A row with the measured figures that the system's are like."""

@@ -176,6 +176,18 @@ def test_rows_of_unknown_replicas_span_those_there_may_be(tmp_path):
     assert ranged == pytest.approx(max(sigmas) + half / Z90, rel=0.05)
 
 
+def test_servers_start_as_the_harness_asks_for_their_board_format_and_ranks(tmp_path):
+    """FP8 weights of DeepSeek-V3 fit on four B200 with the share of memory of that script alone,
+    and prompts of 8,192 tokens find room beside those in flight.
+    """
+    model = {"model_path": "deepseek-ai/DeepSeek-V3", "system": "b200_sxm", "isl": 8192}
+    four = ROW | model | dict(zip(COUNTS, (4, 1, 4, 1), strict=True)) | {"backend": "sglang"}
+    eight = four | dict(zip(COUNTS, (8, 1, 8, 1), strict=True)) | {"backend": "trtllm"}
+    batches = load_ttft(folder_of(tmp_path, TOKENS_SCHEMA, four, eight))
+    (times,) = [batch.predict(None).time_s for batch in batches]
+    assert (times < 5).all()
+
+
 def test_energy_of_a_steady_batch_is_power_over_rate(served):
     figures = steady_state(plan_of(served), 16, 300, 1000)
     assert figures["J per token"] * figures["tokens per s"] == pytest.approx(figures["power"])
