@@ -188,7 +188,8 @@ class _System:
         tokens = self._asked.get("batch_tokens", _BATCH_TOKENS)
         prompt, output = round(self.cells["isl"]), round(self.cells["osl"])
         if tokens == "prompt":  # in blocks of 64, with one to spare
-            return max((prompt + self.users + 127) // 64 * 64, _BATCH_TOKENS)
+            blocks = (prompt + self.users + 127) // 64
+            return max(int(blocks * 64), _BATCH_TOKENS)
         return prompt + output if tokens == "sequence" else int(tokens)
 
     def like(self, row: MeasuredRun, figure: str) -> MeasuredRun:
