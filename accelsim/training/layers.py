@@ -141,6 +141,8 @@ def block_costs(runs: tuple[ResolvedRun, ...]) -> BlockCosts:
 
 @frozen(eq=False)
 class _Unit:
+    """What the blocks of one run cost, beside the spreads of their rows."""
+
     values: dict[str, FloatArray]
     layer_count: int
     rows: RowSpreads

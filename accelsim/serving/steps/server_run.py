@@ -122,6 +122,8 @@ def read_benchmark(path: Path, max_batch_tokens: int = 8192) -> ServerRun:
 
 @frozen(eq=False)
 class _Request:
+    """One answered request of a measured run."""
+
     prompt: int
     token_s: FloatArray  # when each token came
 
