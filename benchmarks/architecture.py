@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from accelsim.cost.systolic.stalls import stalled_run
+from accelsim.cost.systolic.stalls import ArrayProduct, stalled_run
 from accelsim.exploration.architecture import DATAFLOWS, design_grid, sweep_architectures
 
 KIB = 1024
@@ -38,7 +38,7 @@ def layers_per_s() -> float:
     sides = [np.ceil(10 ** random.uniform(0, 3.5, count)) for _ in range(3)]
     pads = (1e5, 1e5, 1e5)
     slowest = max(
-        best_s(lambda f=flow: stalled_run(*sides, 128, 128, f, pads, 10.0))
+        best_s(lambda f=flow: stalled_run(ArrayProduct(*sides, 128, 128, f), pads, 10.0))
         for flow in DATAFLOWS.values()
     )
     return count / slowest

@@ -283,17 +283,15 @@ def family_rows(graph: OperatorGraph) -> dict[str, IntArray]:
 def row_spread(
     graph: OperatorGraph,
     families: Mapping[str, FamilyResidual],
-    log_sigma: FloatArray,
+    formula: RowSpread,
     time_s: FloatArray,
-    shared_log_sigma: FloatArray | None = None,
-    outside_decades: FloatArray | None = None,
     conditions: tuple[str, str] = ("", ""),
     on_matrix_cores: BoolArray | None = None,
 ) -> RowSpread:
     """Spread of every row of a graph.
 
     A family of the device's own rows describes them best; then what the formula knows of the row
-    (`shared_log_sigma` is a number: its surface); then the family of other boards.
+    (its shared part is a number: its surface); then the family of other boards.
 
     Estimate: spreads are 90th percentiles of measured residuals over the normal's; see
     `accelsim.calibration.fit.residuals`.
@@ -301,17 +299,14 @@ def row_spread(
     Args:
         graph: n operators.
         families: Residuals by family, and by group and execution path for rows no family describes.
-        log_sigma: Spread of rows of which neither knows anything, shape (n,).
+        formula: What the formula says of the rows; the shared part is NaN where it knows none.
         time_s: Predicted times, shape (n,).
-        shared_log_sigma: Shared part where the formula knows it, else NaN, shape (n,).
-        outside_decades: Distance from what the formula's corrections were measured on, shape (n,).
         conditions: Of the board's products and of its other operators: families of boards like it
             come first. See `accelsim.cost.gpu.condition`.
         on_matrix_cores: Formats the board multiplies on matrix cores, by format code.
     """
-    sigma = np.array(log_sigma, dtype=np.float64)
-    beyond = np.zeros(len(graph)) if outside_decades is None else np.array(outside_decades)
-    shared = np.full(len(graph), np.nan) if shared_log_sigma is None else np.array(shared_log_sigma)
+    sigma = np.array(formula.log_sigma, dtype=np.float64)
+    shared, beyond = np.array(formula.shared_log_sigma), np.array(formula.extrapolation_decades)
     for name, rows in family_rows(graph).items() if families else ():
         kind = int(graph.kind[rows[0]])
         condition = conditions[kind not in PRODUCT_KINDS]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from accelsim.catalog import workloads as workload_catalog
-from accelsim.cost.systolic.area import area_coefficients
+from accelsim.cost.systolic.area import DesignParts, area_coefficients
 from accelsim.cost.systolic.counts import PARTIAL_SUM_BITS
 from accelsim.cost.systolic.designs import (
     ArrayDesign,
@@ -305,10 +305,10 @@ def _areas(
     stays = np.array([design.dataflow is Dataflow.OUTPUT_STATIONARY for design in designs])
     bits = np.where(stays, 2.0, 3.0) * 8.0 * dtype.bytes + PARTIAL_SUM_BITS
     lanes = column("columns") * column("count")
-    elements, pads = column("element_count"), tuple(column("pads_bytes"))
-    count, known = column("count"), area_coefficients()
+    pads = tuple(column("pads_bytes"))
+    parts = DesignParts(column("element_count"), bits, column("count"), lanes, pads)
     try:
-        return known.design_parts(elements, bits, pads, count, lanes, dtype, process_nm), ""
+        return area_coefficients().design_parts(parts, dtype, process_nm), ""
     except MissingCoefficientError as error:
         if asked:
             raise

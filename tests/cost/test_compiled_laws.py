@@ -14,7 +14,7 @@ from accelsim.cost.roofline import Roofline
 from accelsim.cost.systolic.counts import array_counts
 from accelsim.cost.systolic.cycles import pipelined_cycles, systolic_cycles
 from accelsim.cost.systolic.products import pack_groups
-from accelsim.cost.systolic.stalls import stalled_run, tile_words
+from accelsim.cost.systolic.stalls import ArrayProduct, stalled_run, tile_words
 from accelsim.cost.table import RowCosts, gather_costs, refuse_rows
 from accelsim.dtype import DTYPE_BYTES, PRECISIONS, Dtype
 from accelsim.errors import UnsupportedOperatorError
@@ -121,7 +121,8 @@ def test_a_wider_port_never_slows_and_cycles_never_fall_below_the_array(
 ):
     tiles = tile_words(m, n, k, side, side, flow)
     slow, fast = (
-        stalled_run(m, n, k, side, side, flow, 2 * tiles, width) for width in (rate, factor * rate)
+        stalled_run(ArrayProduct(m, n, k, side, side, flow), 2 * tiles, width)
+        for width in (rate, factor * rate)
     )
     assert fast.cycles <= slow.cycles * (1 + 1e-12)
     assert fast.cycles >= fast.compute_cycles
@@ -133,7 +134,7 @@ def test_larger_scratchpads_never_move_more(m, n, k, side, flow, factor):
     tiles = tile_words(m, n, k, side, side, flow)
     moved = []
     for scale in (2.0, 2.0 * factor):
-        run = stalled_run(m, n, k, side, side, flow, scale * tiles, 1.0)
+        run = stalled_run(ArrayProduct(m, n, k, side, side, flow), scale * tiles, 1.0)
         moved.append(run.cycles)
     assert moved[1] <= moved[0] * (1 + 1e-12)
 

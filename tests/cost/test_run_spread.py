@@ -13,6 +13,7 @@ from accelsim.confidence.residual import (
     LONG_S,
     SIGMA_PER_DECADE,
     FamilyResidual,
+    RowSpread,
     family_rows,
     row_spread,
     run_log_sigma,
@@ -115,7 +116,8 @@ def family(**changes) -> FamilyResidual:
 def spread_of(flop, seconds=1e-4, *, families=None, sigma=0.5, moved=1e6):
     graph = row(K.GEMM, (1, 1, 1, 1), flop=flop, read=moved)
     known = {"gemm fp32": family()} if families is None else families
-    return row_spread(graph, known, np.array([sigma]), np.array([seconds]))
+    formula = RowSpread(np.array([sigma]), np.array([np.nan]), np.zeros(1))
+    return row_spread(graph, known, formula, np.array([seconds]))
 
 
 def test_long_rows_have_a_spread_of_their_own():

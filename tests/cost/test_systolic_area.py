@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from accelsim.cost.systolic.area import area_coefficients
+from accelsim.cost.systolic.area import DesignParts, area_coefficients
 from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError, MissingCoefficientError
 
@@ -43,9 +43,8 @@ def test_area_grows_with_node_width_and_capacity():
 
 
 def test_parts_of_a_design_grow_with_what_they_hold():
-    parts = AREA.design_parts(
-        [1024.0, 4096.0], 56.0, (1e6, 1e6, 5e5), 1.0, [32.0, 64.0], Dtype.INT8, 7
-    )
+    made_of = DesignParts([1024.0, 4096.0], 56.0, 1.0, [32.0, 64.0], (1e6, 1e6, 5e5))
+    parts = AREA.design_parts(made_of, Dtype.INT8, 7)
     assert parts["mac_mm2"][1] == pytest.approx(4 * parts["mac_mm2"][0])
     assert parts["vector_mm2"][1] == pytest.approx(2 * parts["vector_mm2"][0])
     assert parts["sram_mm2"][1] == parts["sram_mm2"][0]

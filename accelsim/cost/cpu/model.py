@@ -32,6 +32,7 @@ from accelsim.cost.cpu.machine import CpuMachine, cpu_machine
 from accelsim.cost.cpu.parameters import CpuParameters, cpu_parameters
 from accelsim.cost.table import CostTable, Execution, Formulas, ParameterTier, RowCosts, Rows
 from accelsim.dtype import DTYPE_BYTES, Dtype
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import CpuProfile
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
 from accelsim.workloads.operator import (
@@ -194,15 +195,29 @@ def _best_threads(
     return best
 
 
+@frozen(eq=False)
+class _Work:
+    """Arithmetic of operators; every column has shape (r,).
+
+    Attributes:
+        compute_s: Its time on the threads it feeds, which share it evenly.
+        flop: Executed operations.
+        threads: Most threads that have work.
+        fed: Threads that have arithmetic, where others only move operands.
+    """
+
+    compute_s: FloatArray
+    flop: FloatArray
+    threads: FloatArray
+    fed: FloatArray | None = None
+
+
 def _started(
     rows: Rows,
     machine: CpuMachine,
-    compute: FloatArray,
-    flop: FloatArray,
-    threads: FloatArray,
+    work: _Work,
     start_s: float,
     memory_s: Callable[[FloatArray], FloatArray] | None = None,
-    fed: FloatArray | None = None,
 ) -> RowCosts:
     """Row costs from arithmetic time: adds traffic, page faults and start-up; rows without bytes
     cost only the latter.
@@ -212,21 +227,18 @@ def _started(
     Args:
         rows: The rows.
         machine: The CPU.
-        compute: Arithmetic time on the threads it feeds, which share it evenly.
-        flop: Executed operations.
-        threads: Most threads that have work.
+        work: Their arithmetic.
         start_s: Start of the operator.
         memory_s: Time of the operands on so many threads, where it is not the rows' traffic.
-        fed: Threads that have arithmetic, where others only move operands.
     """
     parts = machine.part_count(rows)
     moved_s = memory_s or partial(machine.level_s, machine.traffic_bytes(rows, parts))
     fault_s, faulting = machine.page_fault_s(rows), machine.values.page_fault_parallel_count
-    sharing = threads if fed is None else fed
-    work = compute * sharing
+    sharing = work.threads if work.fed is None else work.fed
+    each_s = work.compute_s * sharing
 
     def compute_s(count: FloatArray) -> FloatArray:
-        shared: FloatArray = work / np.minimum(count, sharing)
+        shared: FloatArray = each_s / np.minimum(count, sharing)
         return shared
 
     def traffic_s(count: FloatArray) -> FloatArray:
@@ -236,13 +248,13 @@ def _started(
         longest: FloatArray = np.maximum(compute_s(count), traffic_s(count))
         return longest + parts * machine.fork_join_s(count)
 
-    used = _best_threads(time_s, threads, machine)
+    used = _best_threads(time_s, work.threads, machine)
     compute, traffic = compute_s(used), traffic_s(used)
     return RowCosts(
         time_s=np.maximum(compute, traffic) + parts * (start_s + machine.fork_join_s(used)),
         compute_s=compute,
         memory_s=traffic,
-        flop=flop,
+        flop=work.flop,
         bytes=machine.main_memory_bytes(rows),
         log_sigma=_SIGMA,
     )
@@ -284,7 +296,8 @@ def _gemm(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
     epilogue = _epilogue_s(rows, outputs, machine, values) * machine.threads / fed
     compute = _product_s(shape, rate, machine, values) + _conversion_s(rows, machine) + epilogue
     threads = np.maximum(fed, _threads(rows.bytes, 4.0 * values.parallel_grain_count, machine))
-    return _started(rows, machine, compute, shape.flop, threads, machine.contraction_s, fed=fed)
+    work = _Work(compute, shape.flop, threads, fed)
+    return _started(rows, machine, work, machine.contraction_s)
 
 
 @FORMULAS.register(_K.CONV, _K.CONV_TRANSPOSE, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT)
@@ -307,7 +320,7 @@ def _conv(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
     )
     threads = np.where(depthwise, channelwise, _gemm_threads(shape, machine, values))
     compute += _epilogue_s(rows, outputs, machine, values) * machine.threads / threads
-    return _started(rows, machine, compute, shape.flop, threads, machine.conv_s)
+    return _started(rows, machine, _Work(compute, shape.flop, threads), machine.conv_s)
 
 
 @FORMULAS.register(_K.ATTENTION, _K.ATTENTION_BACKWARD)
@@ -331,7 +344,8 @@ def _attention(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCos
     threads = _threads(parts.pairs, values.gemm_block_count, machine)
     softmax = 6.0 * parts.pairs / (machine.vector_rate(rows) * values.softmax_efficiency_fraction)
     compute = products * passes + softmax * machine.threads / threads + _conversion_s(rows, machine)
-    return _started(rows, machine, compute, parts.flop, threads, machine.contraction_s)
+    work = _Work(compute, parts.flop, threads)
+    return _started(rows, machine, work, machine.contraction_s)
 
 
 @FORMULAS.register(_K.RNN, _K.LSTM, _K.GRU)
@@ -356,8 +370,8 @@ def _recurrent(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCos
     steps = parts.passes * parts.steps
     fed = _gemm_threads(parts.inputs, machine, values)
     moving = np.maximum(fed, _threads(rows.bytes, 4.0 * values.parallel_grain_count, machine))
-    flop, start_s = rows.column("flop"), machine.contraction_s
-    costs = _started(rows, machine, parts.passes * once, flop, moving, start_s, fed=fed)
+    inputs = _Work(parts.passes * once, rows.column("flop"), moving, fed)
+    costs = _started(rows, machine, inputs, machine.contraction_s)
     time = costs.time_s + steps * (step_s(threads) + values.recurrent_step_s)
     compute = costs.compute_s + steps * work / threads
     return RowCosts(time, compute, costs.memory_s, costs.flop, costs.bytes, _SIGMA)
@@ -373,7 +387,8 @@ def _vector(
     """A vector kernel: `lane_s` is its time on all threads, `work` its elements."""
     threads = _threads(work, values.parallel_grain_count, machine)
     compute = lane_s * machine.threads / threads
-    return _started(rows, machine, compute, rows.column("flop"), threads, machine.dispatch_s)
+    kernel = _Work(compute, rows.column("flop"), threads)
+    return _started(rows, machine, kernel, machine.dispatch_s)
 
 
 @FORMULAS.register(_K.ELEMENTWISE, _K.MOE_ROUTING, _K.REDUCTION, _K.BATCH_NORM)
@@ -421,7 +436,8 @@ def _optimizer(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCos
     memory_s = partial(machine.level_s, moved)
 
     start = machine.dispatch_s * np.maximum(rows["tensors"] if eager else 1.0, 1.0)
-    costs = _started(rows, machine, lane * machine.threads / threads, flop, threads, 0.0, memory_s)
+    work = _Work(lane * machine.threads / threads, flop, threads)
+    costs = _started(rows, machine, work, 0.0, memory_s)
     return replace(costs, time_s=costs.time_s + start)
 
 
@@ -458,7 +474,8 @@ def _gather(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
         * machine.threads
         / threads
     )
-    return _started(rows, machine, compute, flop, threads, machine.dispatch_s, memory_s)
+    work = _Work(compute, flop, threads)
+    return _started(rows, machine, work, machine.dispatch_s, memory_s)
 
 
 @FORMULAS.register(_K.TREE_ENSEMBLE)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from accelsim.cost.contraction import visible_pairs
-from accelsim.cost.gpu.gemm import contraction_costs
+from accelsim.cost.gpu.gemm import KernelWork, contraction_costs
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.table import RowCosts, Rows
@@ -63,16 +63,9 @@ def attention_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
     second = parameters.memory.kernel_latency_s * np.where(
         np.logical_or(sliced, backward), 1.0, 0.0
     )
-    return contraction_costs(
-        rows,
-        _joined(arithmetic_s, executed * products, machine, parameters),
-        flop,
-        rows.bytes,
-        machine,
-        parameters,
-        sigma=parameters.spread.attention,
-        extra_latency_s=second,
-    )
+    compute_s = _joined(arithmetic_s, executed * products, machine, parameters)
+    work = KernelWork(compute_s, flop, rows.bytes, extra_latency_s=second)
+    return contraction_costs(rows, work, machine, parameters, parameters.spread.attention)
 
 
 def _rate(

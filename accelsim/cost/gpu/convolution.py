@@ -18,7 +18,13 @@ from dataclasses import replace
 import numpy as np
 
 from accelsim.cost.contraction import contraction, window_volume
-from accelsim.cost.gpu.gemm import MOST_QUANTISED, GemmShape, contraction_costs, gemm_compute_s
+from accelsim.cost.gpu.gemm import (
+    MOST_QUANTISED,
+    GemmShape,
+    KernelWork,
+    contraction_costs,
+    gemm_compute_s,
+)
 from accelsim.cost.gpu.generation import tiles_of
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine, reached_flop_per_s
@@ -154,10 +160,8 @@ def convolution_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters
     compute_s = np.minimum(
         _implicit_s(layer, machine, parameters), _direct_s(rows, layer, machine, parameters)
     )
-    sigma = parameters.spread.convolution
-    best = contraction_costs(
-        rows, compute_s, layer.flop, rows.bytes, machine, parameters, sigma=sigma
-    )
+    work = KernelWork(compute_s, layer.flop, rows.bytes)
+    best = contraction_costs(rows, work, machine, parameters, parameters.spread.convolution)
     use = np.flatnonzero(_is_winograd(rows, layer))
     for algorithm in (_FUSED, _UNFUSED):
         if rows.kind in algorithm.kinds and use.size:
@@ -273,7 +277,6 @@ def _winograd_costs(
     weight_bytes = (2.0 * algorithm.products + layer.window) * pairs * layer.width_bytes
     # The lanes that do not multiply transform: both draw power and count as executed.
     flop = layer.flop / algorithm.saving / busy
-    sigma = parameters.spread.convolution
     if algorithm.fused:
         joined_bytes, apart_bytes = rows.bytes, weight_bytes
     else:
@@ -282,7 +285,8 @@ def _winograd_costs(
             2.0 * algorithm.products * _tiles(rows, layer, algorithm) * channels * layer.width_bytes
         )
         joined_bytes, apart_bytes = np.zeros(len(rows)), weight_bytes + tile_bytes + rows.bytes
-    costs = contraction_costs(rows, compute_s, flop, joined_bytes, machine, parameters, sigma=sigma)
+    work = KernelWork(compute_s, flop, joined_bytes)
+    costs = contraction_costs(rows, work, machine, parameters, parameters.spread.convolution)
     apart_s = apart_bytes / machine.stream_bytes_per_s
     return replace(
         costs,

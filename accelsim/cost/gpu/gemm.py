@@ -81,6 +81,42 @@ class GemmShape:
         return GemmShape(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
 
 
+@frozen(eq=False)
+class KernelWork:
+    """What a matrix kernel does; every column has shape (r,).
+
+    Attributes:
+        compute_s: Arithmetic at the boost clock.
+        flop: FLOP executed.
+        moved_bytes: Main-memory traffic.
+        memory_ratio: Rate of main memory over that of a stream.
+        extra_latency_s: Latency beyond the kernel's own.
+    """
+
+    compute_s: FloatArray
+    flop: FloatArray
+    moved_bytes: FloatArray
+    memory_ratio: FloatArray | float = 1.0
+    extra_latency_s: FloatArray | float = 0.0
+
+
+@frozen(eq=False)
+class _Grid:
+    """Output tiles of one size.
+
+    Attributes:
+        count: Tiles, shape (r,).
+        step_s: One step of k of one tile if it had the whole device, shape (r,).
+        tile_elements: Outputs of a tile.
+        shares: Whether the SMs share the last wave.
+    """
+
+    count: FloatArray
+    step_s: FloatArray
+    tile_elements: int
+    shares: bool = False
+
+
 def gemm_compute_s(
     shape: GemmShape,
     machine: GpuMachine,
@@ -153,15 +189,15 @@ def _fastest(
         np.minimum(best, _waves(count, machine, narrow) * step * depth, out=best)
         if not split:
             continue
-        _try_splits(best, shape, count, step, tall * wide, machine, parameters)
+        grid = _Grid(count, step, tall * wide)
+        _try_splits(best, shape, grid, machine, parameters)
         shares = not machine.generation.is_reference
         if shares or not matrix:
             filled = shape.batch * np.maximum(shape.m / tall, 1.0) * edges[wide][1]
             shared = np.maximum(filled, _waves(shape.batch * edges[wide][1], machine))
             np.minimum(in_part, shared * step * depth, out=in_part)
-            _try_splits(
-                in_part, shape, filled, step, tall * wide, machine, parameters, shares=shares
-            )
+            grid = replace(grid, count=filled, shares=shares)
+            _try_splits(in_part, shape, grid, machine, parameters)
     np.minimum(best, MOST_QUANTISED * in_part, out=best)
     return best
 
@@ -204,13 +240,9 @@ def _page_walks(
 def _try_splits(
     best: FloatArray,
     shape: GemmShape,
-    count: FloatArray,
-    step: FloatArray,
-    tile_elements: int,
+    grid: _Grid,
     machine: GpuMachine,
     parameters: GpuParameters,
-    *,
-    shares: bool = False,
 ) -> None:
     """Improve `best` where the tiles fill less than half of the SMs, by slicing k; slices are
     summed through L2. Where the last wave is shared, less than all of them is enough, and slices
@@ -218,19 +250,19 @@ def _try_splits(
 
     Slices, and tiles that share the last wave: Osama et al., Stream-K, PPoPP 2023.
     """
-    few = np.flatnonzero((1 if shares else 2) * count <= machine.sm_count)
+    few = np.flatnonzero((1 if grid.shares else 2) * grid.count <= machine.sm_count)
     if not few.size:
         return
-    k, step, count, fastest = shape.k[few], step[few], count[few], best[few]
+    k, step_s, count, fastest = shape.k[few], grid.step_s[few], grid.count[few], best[few]
     # One 32-bit tile goes out and comes in through L2, whose rate goes with the lanes, not the SMs.
     lanes = machine.profile.lanes_per_sm.value / _LANES_OF_A_SHARE
-    partial_s = 2 * 4.0 * tile_elements * machine.sm_count
+    partial_s = 2 * 4.0 * grid.tile_elements * machine.sm_count
     partial_s /= machine.vector_operand_bytes_per_s * lanes
     for slices in _SPLITS:
         depth = np.ceil(k / slices) + parameters.gemm.prologue_k
         sliced = count * slices
-        waves = np.maximum(sliced, machine.sm_count) if shares else _waves(sliced, machine)
-        total = waves * step * depth + partial_s * np.log2(2 * slices)
+        waves = np.maximum(sliced, machine.sm_count) if grid.shares else _waves(sliced, machine)
+        total = waves * step_s * depth + partial_s * np.log2(2 * slices)
         np.minimum(fastest, total, out=fastest)
     best[few] = fastest
 
@@ -267,16 +299,7 @@ def gemm_traffic_bytes(
 
 
 def contraction_costs(
-    rows: Rows,
-    compute_s: FloatArray,
-    flop: FloatArray,
-    moved_bytes: FloatArray,
-    machine: GpuMachine,
-    parameters: GpuParameters,
-    *,
-    sigma: float,
-    extra_latency_s: FloatArray | float = 0.0,
-    memory_ratio: FloatArray | float = 1.0,
+    rows: Rows, work: KernelWork, machine: GpuMachine, parameters: GpuParameters, sigma: float
 ) -> RowCosts:
     """Join arithmetic and traffic, slow both to the clock the power limit allows, and add latency.
 
@@ -287,20 +310,18 @@ def contraction_costs(
 
     Args:
         rows: Rows of a matrix-arithmetic kind, r of them.
-        compute_s: Arithmetic at the boost clock, shape (r,).
-        flop: FLOP executed, shape (r,).
-        moved_bytes: Main-memory traffic, shape (r,).
+        work: What their kernels do.
         machine: GPU.
         parameters: Class-wide or fitted.
         sigma: Standard deviation of ln(time).
-        extra_latency_s: Latency beyond the kernel's own.
-        memory_ratio: Rate of main memory over that of a stream.
     """
-    memory_s = moved_bytes / (machine.stream_bytes_per_s * memory_ratio)
-    joined_s = join_times(compute_s, memory_s, parameters.gemm.overlap_exponent)
-    clock = machine.clock_fraction(machine.contraction_energy_j(rows, flop, moved_bytes), joined_s)
-    time_s = joined_s / clock + parameters.gemm.latency_s + extra_latency_s
-    return RowCosts(time_s, compute_s / clock, memory_s, flop, moved_bytes, sigma)
+    moved_bytes = work.moved_bytes
+    memory_s = moved_bytes / (machine.stream_bytes_per_s * work.memory_ratio)
+    joined_s = join_times(work.compute_s, memory_s, parameters.gemm.overlap_exponent)
+    energy_j = machine.contraction_energy_j(rows, work.flop, moved_bytes)
+    clock = machine.clock_fraction(energy_j, joined_s)
+    time_s = joined_s / clock + parameters.gemm.latency_s + work.extra_latency_s
+    return RowCosts(time_s, work.compute_s / clock, memory_s, work.flop, moved_bytes, sigma)
 
 
 def gemm_shape(rows: Rows, machine: GpuMachine, batch: str = "batch") -> GemmShape:
@@ -339,12 +360,8 @@ def gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> Ro
     moved = gemm_traffic_bytes(shape, rows.bytes, machine)
     ratio = 1.0 if batched else _layout_ratio(rows, machine, parameters)
     quantised_s = 0.0 if batched else _quantisation_s(rows, shape, machine, parameters)
-    return contraction_costs(
-        *(rows, compute_s, flop, moved, machine, parameters),
-        sigma=parameters.spread.gemm,
-        memory_ratio=ratio,
-        extra_latency_s=quantised_s,
-    )
+    work = KernelWork(compute_s, flop, moved, ratio, quantised_s)
+    return contraction_costs(rows, work, machine, parameters, parameters.spread.gemm)
 
 
 def _plain_compute_s(
@@ -444,7 +461,5 @@ def grouped_gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameter
     whole = gemm_shape(rows, machine, batch="groups")
     shape = replace(whole, m=whole.m / np.maximum(whole.batch, 1.0))
     compute_s = gemm_compute_s(shape, machine, parameters, split=False)
-    flop = 2.0 * whole.m * whole.n * whole.k
-    return contraction_costs(
-        rows, compute_s, flop, rows.bytes, machine, parameters, sigma=parameters.spread.gemm
-    )
+    work = KernelWork(compute_s, 2.0 * whole.m * whole.n * whole.k, rows.bytes)
+    return contraction_costs(rows, work, machine, parameters, parameters.spread.gemm)

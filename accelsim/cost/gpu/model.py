@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from accelsim.confidence.residual import row_spread
+from accelsim.confidence.residual import RowSpread, row_spread
 from accelsim.cost.gpu.attention import attention_costs
 from accelsim.cost.gpu.condition import board_conditions
 from accelsim.cost.gpu.convolution import convolution_costs
@@ -110,16 +110,10 @@ def cost_gpu(
     used = used.of_vendor(device.vendor)
     machine = GpuMachine.of(device, used)
     costs = GPU.evaluate(graph, machine, used, device.name)
-    spread = row_spread(
-        graph,
-        used.families,
-        np.asarray(costs.log_sigma),
-        costs.time_s,
-        np.asarray(costs.shared_log_sigma),
-        np.asarray(costs.outside_decades),
-        board_conditions(device),
-        machine.uses_matrix_cores,
-    )
+    of_formula = (costs.log_sigma, costs.shared_log_sigma, costs.outside_decades)
+    formula = RowSpread(*(np.asarray(column) for column in of_formula))
+    conditions, on_cores = board_conditions(device), machine.uses_matrix_cores
+    spread = row_spread(graph, used.families, formula, costs.time_s, conditions, on_cores)
     serial_s = costs.time_s - np.maximum(
         costs.compute_s, costs.memory_s
     )  # steps of a recurrent layer wait for each other

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from accelsim.cost.gpu.gemm import GemmShape, contraction_costs, gemm_compute_s
+from accelsim.cost.gpu.gemm import GemmShape, KernelWork, contraction_costs, gemm_compute_s
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.table import RowCosts, Rows
@@ -44,13 +44,10 @@ def recurrent_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
     reread_bytes = np.where(
         weights > machine.l2_bytes, np.maximum(steps - 1.0, 0.0) * weights * passes, 0.0
     )
-    return contraction_costs(
-        rows,
+    work = KernelWork(
         compute_s,
         forward_flop * passes,
         rows.bytes + reread_bytes,
-        machine,
-        parameters,
-        sigma=parameters.spread.recurrent,
         extra_latency_s=passes * steps * parameters.recurrent.step_s,
     )
+    return contraction_costs(rows, work, machine, parameters, parameters.spread.recurrent)

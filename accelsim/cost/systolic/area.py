@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -60,6 +60,24 @@ class _Placed(_Sourced):
     logic_ratio: _Above0
     sram_ratio: _Above0
     sram_bank_bits: _Above0
+
+
+class DesignParts(NamedTuple):
+    """What designs are made of; columns that broadcast to shape (d,).
+
+    Attributes:
+        element_count: Multiply-adders of all arrays.
+        register_bits: Of one element.
+        array_count: Arrays.
+        lane_count: Vector lanes, each a multiply-adder of 32 bits.
+        scratchpad_bytes: Of each operand, per array.
+    """
+
+    element_count: ArrayLike
+    register_bits: ArrayLike
+    array_count: ArrayLike
+    lane_count: ArrayLike
+    scratchpad_bytes: tuple[ArrayLike, ...]
 
 
 class AreaCoefficients(FrozenModel):
@@ -150,11 +168,7 @@ class AreaCoefficients(FrozenModel):
 
     def design_parts(
         self,
-        element_count: ArrayLike,
-        register_bits: ArrayLike,
-        scratchpad_bytes: tuple[ArrayLike, ...],
-        array_count: ArrayLike,
-        lane_count: ArrayLike,
+        parts: DesignParts,
         dtype: Dtype,
         node_nm: float,
     ) -> dict[str, FloatArray]:
@@ -164,20 +178,16 @@ class AreaCoefficients(FrozenModel):
         floor plans.
 
         Args:
-            element_count: Multiply-adders of all arrays.
-            register_bits: Of one element.
-            scratchpad_bytes: Of each operand, per array.
-            array_count: Arrays.
-            lane_count: Vector lanes, each a multiply-adder of 32 bits.
+            parts: What the designs are made of.
             dtype: Operand format.
             node_nm: Process node.
 
         Raises:
             MissingCoefficientError: As `multiply_adder_um2`.
         """
-        columns = (element_count, register_bits, array_count, lane_count, *scratchpad_bytes)
+        *counts, scratchpads = parts
         elements, bits, copies, lanes, *pads = np.broadcast_arrays(
-            *(np.asarray(column, dtype=np.float64) for column in columns)
+            *(np.asarray(column, dtype=np.float64) for column in (*counts, *scratchpads))
         )
         sram = np.sum([8.0 * size * self.sram_bit_um2(size, node_nm) for size in pads], axis=0)
         parts_um2 = {

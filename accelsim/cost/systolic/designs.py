@@ -20,7 +20,7 @@ from accelsim.cost.contraction import Contraction
 from accelsim.cost.systolic.counts import PARTIAL_SUM_BITS, access_bits, moving_bits
 from accelsim.cost.systolic.energy import EnergyCoefficients
 from accelsim.cost.systolic.products import Products, pack_groups
-from accelsim.cost.systolic.stalls import StalledRun, stalled_run, tile_words
+from accelsim.cost.systolic.stalls import ArrayProduct, StalledRun, stalled_run, tile_words
 from accelsim.dtype import Dtype
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.frozen import frozen
@@ -291,13 +291,9 @@ def _best_share(
     """The quickest way to spread each product, and its run; arrays share the memory evenly."""
     best: tuple[_Share, StalledRun] | None = None
     for share in _shares(shape, columns, design.dataflow):
+        sides = (share.m, share.n, share.k, columns.rows, columns.columns)
         run = stalled_run(
-            share.m,
-            share.n,
-            share.k,
-            columns.rows,
-            columns.columns,
-            design.dataflow,
+            ArrayProduct(*sides, design.dataflow),
             columns.pads_bytes / dtype.bytes,
             columns.words_per_cycle / share.arrays,
             partial_sum_words=max(PARTIAL_SUM_BITS / 8.0 / dtype.bytes, 1.0),

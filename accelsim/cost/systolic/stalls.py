@@ -13,6 +13,7 @@ stall-free form.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,6 +32,26 @@ _REFETCHED = {
     Dataflow.WEIGHT_STATIONARY: (_INPUTS, _OUTPUTS),
     Dataflow.INPUT_STATIONARY: (_WEIGHTS, _OUTPUTS),
 }
+
+
+class ArrayProduct(NamedTuple):
+    """Products on an array; columns that broadcast.
+
+    Attributes:
+        m: Output pixels, >= 1.
+        n: Filters, >= 1.
+        k: Window, >= 1.
+        rows: R >= 1.
+        columns: C >= 1.
+        dataflow: Output, weight or input stationary.
+    """
+
+    m: ArrayLike
+    n: ArrayLike
+    k: ArrayLike
+    rows: ArrayLike
+    columns: ArrayLike
+    dataflow: Dataflow
 
 
 @frozen(eq=False)
@@ -84,12 +105,7 @@ def tile_words(
 
 
 def stalled_run(
-    m: ArrayLike,
-    n: ArrayLike,
-    k: ArrayLike,
-    rows: ArrayLike,
-    columns: ArrayLike,
-    dataflow: Dataflow,
+    product: ArrayProduct,
     scratchpad_words: Sequence[ArrayLike] | FloatArray,
     words_per_cycle: ArrayLike = np.inf,
     *,
@@ -101,12 +117,7 @@ def stalled_run(
     Samajdar et al., ISPASS 2020 (SCALE-Sim) and its double-buffered scratchpads.
 
     Args:
-        m: Output pixels, >= 1.
-        n: Filters, >= 1.
-        k: Window, >= 1.
-        rows: R >= 1.
-        columns: C >= 1.
-        dataflow: Output, weight or input stationary.
+        product: The products and the array.
         scratchpad_words: Capacity of the scratchpads of inputs, weights and outputs, both halves
             together; each half must hold its tile (`tile_words`).
         words_per_cycle: Bandwidth of main memory, > 0.
@@ -117,17 +128,18 @@ def stalled_run(
         InvalidValueError: If a bandwidth or capacity is not above 0, or the array is empty.
     """
     m, n, k, rows, columns, rate, *pads = np.broadcast_arrays(
-        *(np.asarray(side, dtype=np.float64) for side in (m, n, k, rows, columns)),
+        *(np.asarray(side, dtype=np.float64) for side in product[:5]),
         _positive("bandwidth", words_per_cycle),
         *(_positive("scratchpad", size) for size in scratchpad_words),
     )
+    dataflow = product.dataflow
     sides = (m, n, k, rows, columns, dataflow)
     compute = (pipelined_cycles if pipelined else systolic_cycles)(*sides)
-    product = folding(*sides)
+    folded = folding(*sides)
     once = np.stack([m * k, n * k, m * n])
-    exposed = tile_words(*sides)[:_OUTPUTS].sum(axis=0) + _last_result(product, dataflow)
+    exposed = tile_words(*sides)[:_OUTPUTS].sum(axis=0) + _last_result(folded, dataflow)
     best: StalledRun | None = None
-    for words in _orders(product, once, dataflow, np.stack(pads) / 2, partial_sum_words):
+    for words in _orders(folded, once, dataflow, np.stack(pads) / 2, partial_sum_words):
         hidden = np.maximum(compute, (words.sum(axis=0) - exposed) / rate)
         run = StalledRun(exposed / rate + hidden, compute, words)
         best = run if best is None else _better(best, run)

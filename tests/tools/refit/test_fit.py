@@ -19,6 +19,7 @@ from accelsim.calibration.overlay import read_fitted, write_overlay
 from accelsim.confidence.residual import (
     IN_MODEL_LOG_SIGMA,
     FamilyResidual,
+    RowSpread,
     row_spread,
     run_log_sigma,
 )
@@ -331,16 +332,16 @@ FAMILY = FamilyResidual(100, 0.1, 0.1, 0.04, 0.05, 0.15, (1e8, 1e12), (1e5, 1e9)
 
 def test_spreads_widen_outside_the_measured_sizes() -> None:
     graph = gemm_cell(CLASS, count=200).graph
-    spread = row_spread(graph, {"gemm fp32": FAMILY}, np.full(len(graph), 0.5), np.ones(len(graph)))
+    count = len(graph)
+    formula = RowSpread(np.full(count, 0.5), np.full(count, np.nan), np.zeros(count))
+    spread = row_spread(graph, {"gemm fp32": FAMILY}, formula, np.ones(count))
     inside = (
         (graph.flop >= 1e8) & (graph.flop <= 1e12) & (graph.bytes >= 1e5) & (graph.bytes <= 1e9)
     )
     assert np.allclose(spread.log_sigma[inside], 0.1)
     assert (spread.log_sigma[~inside] > 0.1).all()
     assert ((spread.extrapolation_decades > 0) == ~inside).all()
-    assert np.allclose(
-        row_spread(graph, {}, np.full(len(graph), 0.5), np.ones(len(graph))).log_sigma, 0.5
-    )
+    assert np.allclose(row_spread(graph, {}, formula, np.ones(count)).log_sigma, 0.5)
 
 
 @given(st.integers(1, 40), st.floats(0.01, 0.5), st.floats(0, 1))

@@ -14,6 +14,7 @@ from accelsim.confidence.residual import (
     KIND_CORRELATION,
     MATRIX_CORES,
     FamilyResidual,
+    RowSpread,
     family_rows,
     path_of,
     row_spread,
@@ -216,9 +217,8 @@ def test_own_rows_come_first_then_surfaces_then_boards_alike_then_the_group() ->
     surface = np.array([np.nan, 0.06, np.nan])
 
     def shared(families: dict[str, FamilyResidual], condition: str = "") -> list[float]:
-        found = row_spread(
-            graph, families, np.full(3, 0.35), np.ones(3), surface, None, (condition, "")
-        )
+        formula = RowSpread(np.full(3, 0.35), surface, np.zeros(3))
+        found = row_spread(graph, families, formula, np.ones(3), (condition, ""))
         return found.shared_log_sigma.tolist()
 
     assert shared(alike) == pytest.approx([0.1, 0.06, 0.1])
@@ -253,9 +253,8 @@ def test_rows_of_matrix_cores_take_the_spread_of_their_path() -> None:
     cores[Dtype.INT8] = True
 
     def spread(dtype: Dtype, families: dict[str, FamilyResidual]) -> tuple[float, float]:
-        found = row_spread(
-            convolution(dtype), families, np.array([0.5]), np.ones(1), on_matrix_cores=cores
-        )
+        formula = RowSpread(np.array([0.5]), np.array([np.nan]), np.zeros(1))
+        found = row_spread(convolution(dtype), families, formula, np.ones(1), on_matrix_cores=cores)
         return float(found.log_sigma[0]), float(found.shared_log_sigma[0])
 
     assert spread(Dtype.INT8, group) == (0.4, 0.1)
