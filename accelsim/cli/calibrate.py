@@ -15,6 +15,7 @@ from accelsim.cli.options import with_help
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import check_report, command_text
 from accelsim.errors import InputError, InvalidValueError
+from accelsim.frozen import frozen
 from accelsim.option import REQUIRED, option
 from accelsim.plain import Document
 
@@ -38,25 +39,32 @@ calibrate = typer.Typer(
 )
 
 
+@frozen
+class CalibrationOptions:
+    """What is measured and fitted, and where it goes."""
+
+    device: str = option("cpu or cuda:N.", "cpu", "NAME")
+    threads: str = option("Thread counts; 1 and all if left out.", "", "N,M")
+    dtypes: str = option("As fp32,bf16; the fast ones if left out.", "", "NAMES")
+    budget: str = option("Time to measure: 60s, 6m.", "6m", "TIME")
+    out: Path | None = option(
+        "Folder for run and overlays; your configuration if left out.", metavar="DIR"
+    )
+    resume: bool = option("Continue an interrupted run.", False)
+    name: str = option("Device the run describes; needed for another machine's.", "", "DEVICE")
+    despite_noise: bool = option("Fit although the machine was busy.", False)
+    report: Path | None = option("Also write a page (HTML): figures and data.", metavar="FILE")
+    force: bool = option("Let --report replace a page.", False)
+
+
 @calibrate.callback(invoke_without_command=True)
 @with_help
 def calibrate_run(
     context: typer.Context,
-    device: str = option("cpu or cuda:N.", "cpu", "NAME"),
-    threads: str = option("Thread counts; 1 and all if left out.", "", "N,M"),
-    dtypes: str = option("As fp32,bf16; the fast ones if left out.", "", "NAMES"),
-    budget: str = option("Time to measure: 60s, 6m.", "6m", "TIME"),
-    out: Path | None = option(
-        "Folder for run and overlays; your configuration if left out.", metavar="DIR"
-    ),
-    resume: bool = option("Continue an interrupted run.", False),
+    options: CalibrationOptions,
     from_run: Path | None = option(
         "Fit this run file instead of measuring.", metavar="FILE", flags="--from"
     ),
-    name: str = option("Device the run describes; needed for another machine's.", "", "DEVICE"),
-    despite_noise: bool = option("Fit although the machine was busy.", False),
-    report: Path | None = option("Also write a page (HTML): figures and data.", metavar="FILE"),
-    force: bool = option("Let --report replace a page.", False),
 ) -> None:
     """Measure this machine's operators and fit its cost model; then: accelsim calibrate check."""
     if context.invoked_subcommand is not None:
@@ -69,16 +77,24 @@ def calibrate_run(
         parse_threads,
     )
 
+    report, force = options.report, options.force
     check_report(report, force=force)
-    folder = _folder(out)
+    folder = _folder(options.out)
     path = from_run or folder / "run.jsonl"
     if from_run is None:
-        chosen = (parse_threads(threads), parse_formats(dtypes), parse_budget_s(budget))
-        settings = MeasureSettings(device, *chosen, rounds=2, out=path, resume=resume)
+        settings = MeasureSettings(
+            options.device,
+            parse_threads(options.threads),
+            parse_formats(options.dtypes),
+            parse_budget_s(options.budget),
+            rounds=2,
+            out=path,
+            resume=options.resume,
+        )
         with _interruptible(path), progress_bar("measuring") as told:
             measure(settings, lambda p: told(p.done, p.total, p.label))
     with _interruptible(path, f"fit it with --from {path}"):
-        written = _fit(path, folder, name, despite_noise)
+        written = _fit(path, folder, options.name, options.despite_noise)
     if report is not None:
         from accelsim.report.calibration_page import fit_page
 

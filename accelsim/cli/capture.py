@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Annotated
 
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import frozen
 from accelsim.option import argument, option
+from accelsim.plain import Document
+
+
+@frozen
+class CaptureOptions:
+    """How a module is captured."""
+
+    training: bool = option("Capture a training step.", False)
+    optimizer: str | None = option(
+        "Of training: sgd, momentum, adam, adamw or lamb; adamw if none.", metavar="NAME"
+    )
+    precision: str | None = option(
+        "fp32, tf32, fp16, bf16, int8; quantised weights fp8, mxfp4, nvfp4, w8a8, w8a16, w4a16, "
+        "nf4, q4_k_m ... of llama.cpp; the published or usual one if none.",
+        metavar="NAME",
+    )
+    name: str | None = option("Name of the workload; the factory's if left out.")
 
 
 @with_output
 def capture(
     output: ResultWriter,
+    said: Annotated[Document, CaptureOptions],
     target: str = argument(
         "pkg.module:factory; the factory returns (module, example inputs). Or FILE.onnx."
-    ),
-    training: bool = option("Capture a training step.", False),
-    optimizer: str | None = option(
-        "Of training: sgd, momentum, adam, adamw or lamb; adamw if none.", metavar="NAME"
     ),
     merge_attention: bool = option(
         "Take attention that the module writes out for the fused kernel; eager PyTorch runs it "
@@ -27,12 +42,6 @@ def capture(
         True,
         flags="--merge-attention/--no-merge-attention",
     ),
-    precision: str | None = option(
-        "fp32, tf32, fp16, bf16, int8; quantised weights fp8, mxfp4, nvfp4, w8a8, w8a16, w4a16, "
-        "nf4, q4_k_m ... of llama.cpp; the published or usual one if none.",
-        metavar="NAME",
-    ),
-    name: str | None = option("Name of the workload; the factory's if left out."),
     given: list[str] | None = option(
         "Sizes of an input of an ONNX file, name=1x3x224x224; may be repeated.",
         metavar="NAME=SIZES",
@@ -52,14 +61,12 @@ def capture(
     if shapes and not is_file:
         allowed = "no value for a module, whose factory gives inputs"
         raise InvalidValueError("input", given[0] if given else None, allowed, "Leave it out.")
-    options: dict[str, Any] = {"training": training, "optimizer": optimizer, "name": name}
-    options |= {} if precision is None else {"precision": precision}
-    options |= {"merge_attention": merge_attention}
+    options = said | {"merge_attention": merge_attention}
     with progress_bar("capturing", unit="operators", quiet=output.quiet) as told:
         if is_file:
             workload = capture_onnx(target, shapes, progress=told, **options)
         else:
-            options["name"] = name or target.rpartition(":")[2]
+            options["name"] = options.get("name") or target.rpartition(":")[2]
             workload = capture_target(target, progress=told, **options)
     out = output.out
     if out is not None:

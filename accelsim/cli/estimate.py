@@ -11,6 +11,7 @@ from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import PriceChoice, RunOptions, run_options
+from accelsim.frozen import frozen
 from accelsim.option import argument, option
 
 if TYPE_CHECKING:
@@ -21,42 +22,49 @@ if TYPE_CHECKING:
     from accelsim.report.page import Page
 
 
+@frozen
+class EstimateOptions:
+    """What is asked of the model."""
+
+    device: str | None = option(
+        "Device, or a slice: epyc-7763@8vcpu.", metavar="NAME", flags="--device -d"
+    )
+    mode: str = option("inference or training.", "inference", "MODE")
+    offer: str | None = option(
+        "Price to use: provider/region/instance[:spot]; else the cheapest.", metavar="ID"
+    )
+    device_file: Path | None = option(
+        "Device profile of yours, instead of --device.", metavar="FILE"
+    )
+    max_batch: bool = option("The largest batch that fits.", False)
+    batches: str | None = option("A table of batches, with the knee.", metavar="N,N,...")
+    operators: str = option("Operators to list, or all.", "10", "N")
+
+
 @with_output
 def estimate(
     output: ResultWriter,
+    options: EstimateOptions,
     run: RunOptions,
     price: PriceChoice,
     model: str = argument(
         "Workload name, or a file: workload, captured module, ONNX, HF folder or config.json.",
         "MODEL",
     ),
-    device: str | None = option(
-        "Device, or a slice: epyc-7763@8vcpu.", metavar="NAME", flags="--device -d"
-    ),
-    mode: str = option("inference or training.", "inference", "MODE"),
-    offer: str | None = option(
-        "Price to use: provider/region/instance[:spot]; else the cheapest.", metavar="ID"
-    ),
-    device_file: Path | None = option(
-        "Device profile of yours, instead of --device.", metavar="FILE"
-    ),
-    max_batch: bool = option("The largest batch that fits.", False),
-    batches: str | None = option("A table of batches, with the knee.", metavar="N,N,..."),
-    operators: str = option("Operators to list, or all.", "10", "N"),
 ) -> None:
     """Estimate the time, energy, memory and cost of one model on one device."""
     from accelsim.estimation.estimate import estimate as estimate_run
 
-    run, price = replace(run, mode=mode), replace(price, offer=offer)
-    profile = _profile(device, device_file)
-    if max_batch or batches is not None:
-        _check_alone(batches, max_batch=max_batch, batch=run.shape.batch)
-    if batches is not None:
+    run, price = replace(run, mode=options.mode), replace(price, offer=options.offer)
+    profile, operators = _profile(options.device, options.device_file), options.operators
+    if options.max_batch or options.batches is not None:
+        _check_alone(options.batches, max_batch=options.max_batch, batch=run.shape.batch)
+    if options.batches is not None:
         _check_curve(operators)
-        _emit_curve(output, model, profile, batches, run, price)
+        _emit_curve(output, model, profile, options.batches, run, price)
         return
     asked = run
-    if max_batch:
+    if options.max_batch:
         from accelsim.estimation.batches import largest_batch
 
         asked = run_options(run, {"batch": largest_batch(model, profile, run)})

@@ -13,6 +13,7 @@ from accelsim.cli.entry import KEPT, terminable
 from accelsim.cli.options import with_help
 from accelsim.cli.report_file import PageLimits, check_report, command_text
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import frozen
 from accelsim.option import REQUIRED, argument, option
 from accelsim.plain import Document
 
@@ -20,13 +21,20 @@ if TYPE_CHECKING:
     from accelsim.cli.progress import Report
 
 
+@frozen
+class Workers:
+    """Where points are answered."""
+
+    workers: int | None = option("Processes; as many as CPUs if none.")
+    executor: str = option("local, or dask://HOST:PORT of a cluster.", "local", "WHERE")
+
+
 @with_help
 def sweep(
+    where: Annotated[Document, Workers],
     limits: Annotated[Document, PageLimits],
     spec: Path = argument("Sweep (YAML or JSON).", "SPEC"),
     out: str = option("Folder of the results; gone on with.", REQUIRED, "DIR"),
-    workers: int | None = option("Processes; as many as CPUs if none."),
-    executor: str = option("local, or dask://HOST:PORT of a cluster.", "local", "WHERE"),
     report: Path | None = option("Also write a page of the points (HTML).", metavar="FILE"),
     force: bool = option("Let --report replace a page.", False),
     quiet: bool = option("Print nothing but the result.", False, flags="--quiet -q"),
@@ -42,13 +50,7 @@ def sweep(
         raise InvalidValueError(name.partition("_")[0], value, "no value without --report")
     KEPT.set(lambda: f"{out} keeps the points that are finished; the same command goes on")
     with terminable(), progress_bar("sweep", unit="points", quiet=quiet) as told:
-        result = run_sweep(
-            spec,
-            out,
-            workers=workers,
-            executor=executor,
-            report=_with_rate(told),
-        )
+        result = run_sweep(spec, out, report=_with_rate(told), **where)
     if report is not None:
         from accelsim.report.page import write_page
         from accelsim.report.result_page import result_page

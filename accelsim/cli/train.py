@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -60,37 +60,43 @@ class Limits:
     )
 
 
+@frozen
+class Surroundings:
+    """What else is said of a run, and what is kept of it."""
+
+    conditions: str = option(
+        "What else slows a run: straggler_fraction, loader_samples_per_s, network_share, "
+        "preemption_mtbf_s, evaluation_s ...",
+        "",
+        "pue=1.2,...",
+    )
+    offer: str | None = option(
+        "Price to use: provider/region/instance[:spot]; else the cheapest.", metavar="ID"
+    )
+    trace: Path | None = option("Write the iteration as a trace for Perfetto.", metavar="FILE")
+
+
 @with_output
 def train(
     output: ResultWriter,
-    place: Annotated[Document, TrainingPlace],
-    plan_words: Annotated[Document, PlanWords],
-    amounts: Annotated[Document, RunLength],
-    most: Annotated[Document, Limits],
+    around: Surroundings,
+    place: Annotated[Document, TrainingPlace, PlanWords],
+    amounts: Annotated[Document, RunLength, Limits],
     run: RunOptions,
     price: PriceChoice,
     model: str = argument(
         "Workload name, or a file: workload, captured module, ONNX, HF folder or config.json.",
         "MODEL",
     ),
-    conditions: str = option(
-        "What else slows a run: straggler_fraction, loader_samples_per_s, network_share, "
-        "preemption_mtbf_s, evaluation_s ...",
-        "",
-        "pue=1.2,...",
-    ),
-    offer: str | None = option(
-        "Price to use: provider/region/instance[:spot]; else the cheapest.", metavar="ID"
-    ),
-    trace: Path | None = option("Write the iteration as a trace for Perfetto.", metavar="FILE"),
 ) -> None:
     """Estimate training on many devices: one plan, or the best one found."""
     from accelsim.files.output import check_output
     from accelsim.training.estimate import train as estimate_training
     from accelsim.training.length import parse_conditions
 
-    around, of_length = parse_conditions(conditions)
-    training = run.training
+    conditions, of_length = parse_conditions(around.conditions)
+    training, trace = run.training, around.trace
+    plan_words, most = _taken(PlanWords, place), _taken(Limits, amounts)
     search = plan_words.pop("search", False)
     words = _words(plan_words.pop("plan", None), **plan_words, lora_rank=training.lora_rank)
     run = replace(run, training=replace(training, lora_rank=None))
@@ -101,8 +107,9 @@ def train(
         "deadline_s": most["deadline"] * _SECONDS_PER_HOUR if "deadline" in most else None,
         "budget_usd": most.get("budget"),
     }
-    price = replace(price, offer=offer)
-    ask = partial(estimate_training, model, run, price, length=length, conditions=around, **place)
+    price = replace(price, offer=around.offer)
+    said = {"length": length, "conditions": conditions, **place}
+    ask = partial(estimate_training, model, run, price, **said)
     with progress_bar("search", unit="groups", quiet=output.quiet or not search) as report:
         is_kept = trace is not None or output.report is not None
         result = ask(plan=words, search=search, record=is_kept, report=report)
@@ -111,6 +118,11 @@ def train(
     again = partial(_page, ask=ask, asked=(place.get("cluster"), length), limits=limits)
     _emit(output, result, limits, again)
     end_if_partial(result.warnings)
+
+
+def _taken(kind: type, values: Document) -> Document:
+    """What was given of the fields of a class, taken from the values."""
+    return {entry.name: values.pop(entry.name) for entry in fields(kind) if entry.name in values}
 
 
 def _emit(

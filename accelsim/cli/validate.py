@@ -14,6 +14,7 @@ from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.cli.score_files import REPORT_NAME, ScoreFiles
 from accelsim.errors import InputError, InvalidValueError, UnknownNameError
+from accelsim.frozen import frozen
 from accelsim.option import argument, option
 from accelsim.plain import Values
 
@@ -30,31 +31,38 @@ _NOTE = (
 )
 
 
+@frozen
+class ScoreOptions:
+    """What is scored, and what is written beside the result."""
+
+    data: Path | None = option(
+        "Folder of measured tables; those that ship with accelsim if left out.", metavar="DIR"
+    )
+    tier: str = option(
+        "Parameters to predict with: best, spec, fitted or measured.", "best", "TIER"
+    )
+    rows: Path | None = option("Also write every row to this new CSV file.", metavar="FILE")
+    groups: bool = option("Show every device and operator or model.", False)
+    publish: Path | None = option(
+        "Also write ACCURACY.md, ACCURACY.json and EVIDENCE.json to this folder.", metavar="DIR"
+    )
+    plots: Path | None = option(
+        "Also draw predicted against measured, as pages in this folder.", metavar="DIR"
+    )
+    check: bool = option(
+        "Exit with 1 if a figure is worse than the report that ships with accelsim.", False
+    )
+    resume: bool = option(
+        "Take over the suites that an interrupted run with the same --publish finished.", False
+    )
+
+
 @with_output
 def validate(
     output: ResultWriter,
+    options: ScoreOptions,
     suites: list[str] | None = argument(
         "Suites to score; all that find their tables if none.", "SUITE", None
-    ),
-    data: Path | None = option(
-        "Folder of measured tables; those that ship with accelsim if left out.", metavar="DIR"
-    ),
-    tier: str = option(
-        "Parameters to predict with: best, spec, fitted or measured.", "best", "TIER"
-    ),
-    rows: Path | None = option("Also write every row to this new CSV file.", metavar="FILE"),
-    groups: bool = option("Show every device and operator or model.", False),
-    publish: Path | None = option(
-        "Also write ACCURACY.md, ACCURACY.json and EVIDENCE.json to this folder.", metavar="DIR"
-    ),
-    plots: Path | None = option(
-        "Also draw predicted against measured, as pages in this folder.", metavar="DIR"
-    ),
-    check: bool = option(
-        "Exit with 1 if a figure is worse than the report that ships with accelsim.", False
-    ),
-    resume: bool = option(
-        "Take over the suites that an interrupted run with the same --publish finished.", False
     ),
 ) -> None:
     """Score predictions on measured tables: errors, ranking, intervals, and the plain roofline
@@ -66,15 +74,15 @@ def validate(
     from accelsim.report.score_page import score_page
     from accelsim.scoreboard import scoreboard_dict, suite, tier_name
 
-    wanted = tier_name(tier)
+    wanted, data = tier_name(options.tier), options.data
     for name in suites or ():
         suite(name)  # before a folder is made
-    outputs = ScoreFiles(rows, publish, plots, output.force)
+    outputs = ScoreFiles(options.rows, options.publish, options.plots, output.force)
     outputs.check()
-    finished = _finished(publish, data, wanted, resume=resume)
+    finished = _finished(options.publish, data, wanted, resume=options.resume)
     board = _scored(suites or (), data, wanted, output, finished)
     found = scoreboard_dict(board)
-    view = partial(accuracy_view, found, groups=groups)
+    view = partial(accuracy_view, found, groups=options.groups)
     output.emit(
         found,
         view,
@@ -86,7 +94,7 @@ def validate(
     outputs.write(board, found)
     if finished is not None:
         finished.clear()
-    worse = _worse(found, output, is_shipped_data=data is None) if check else []
+    worse = _worse(found, output, is_shipped_data=data is None) if options.check else []
     _tell(board.problems, worse)
     if board.problems or worse:
         raise typer.Exit(1)
