@@ -132,6 +132,18 @@ def words(_: str, text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
+def items(name: str, text: str) -> list[str]:
+    """Words between commas, each once.
+
+    Raises:
+        InvalidValueError: If there is none.
+    """
+    found = list(dict.fromkeys(words(name, text)))
+    if not found:
+        raise InvalidValueError(name, text, "one value or more, separated by commas")
+    return found
+
+
 def integers(name: str, text: str) -> tuple[int, ...]:
     """Whole numbers between commas.
 

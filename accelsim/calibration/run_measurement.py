@@ -145,10 +145,9 @@ def measure(settings: MeasureSettings, report: Callable[[Progress], None] | None
         guard,
         RunFile(settings.out, facts, recorded, resume=settings.resume) as run_file,
     ):
-        session = Session(
-            device, run_file, settings.budget_s - compiling_s, rounds=settings.rounds, report=report
-        )
-        session.measure(operator_suite(kind, dtypes, threads, executions))
+        session = Session(device, run_file, rounds=settings.rounds, report=report)
+        cases = operator_suite(kind, dtypes, threads, executions)
+        session.measure(cases, settings.budget_s - compiling_s)
         if kind == "cuda":
             session.measure_energy(power_suite(dtypes))
         if compiling_s:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +11,9 @@ import typer
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InvalidValueError
+from accelsim.exploration.array_question import ArrayQuestion
 from accelsim.frozen import frozen
-from accelsim.option import argument, option
+from accelsim.option import argument, items, option
 
 if TYPE_CHECKING:
     from accelsim.cost.systolic.designs import ArrayDesign
@@ -60,31 +60,15 @@ class Grid:
         from accelsim.exploration.architecture import dataflow_named, design_grid
 
         return design_grid(
-            [_pair(item) for item in _items("--array", self.array)],
-            [dataflow_named(item) for item in _items("--dataflow", self.dataflow)],
-            [_srams(item) for item in _items("--sram", self.sram)],
+            [_pair(item) for item in items("--array", self.array)],
+            [dataflow_named(item) for item in items("--dataflow", self.dataflow)],
+            [_srams(item) for item in items("--sram", self.sram)],
             _rates(self.bandwidth or "100"),
-            counts=[_whole("--count", item) for item in _items("--count", self.count)],
+            counts=[_whole("--count", item) for item in items("--count", self.count)],
             clock_hz=self.clock_hz,
             pipelined=self.pipelined,
             weight_density_fraction=self.density,
         )
-
-
-@frozen
-class Answer:
-    """What every design is asked."""
-
-    batch: int = option("Samples per pass.", 1)
-    seq_len: int | None = option("Input tokens per sequence.")
-    precision: str = option("Operands: int8, int16, bf16, fp16 or fp32.", "int8", "NAME")
-    process_nm: float = option("Node of the chip.", 7.0)
-    memory: str = option("DDR3, DDR4, LPDDR4, GDDR6 or HBM2.", "HBM2", "NAME")
-    objectives: list[str] | None = option(
-        "Of the Pareto front: latency, energy, area, elements, dram.",
-        metavar="O,...",
-        parse=lambda name, text: _items(f"--{name}", text),
-    )
 
 
 @arch.command("sweep")
@@ -92,7 +76,7 @@ class Answer:
 def arch_sweep(
     output: ResultWriter,
     grid: Grid,
-    asked: Answer,
+    question: ArrayQuestion,
     model: str = argument("Workload, or a SCALE-Sim topology (.csv).", "MODEL"),
     config: list[Path] | None = option(
         "SCALE-Sim configuration, instead of array to --sram; repeatable.", metavar="FILE"
@@ -104,10 +88,9 @@ def arch_sweep(
     """
     from accelsim.exploration.architecture import sweep_architectures
 
-    designs = _configured(config, asked.precision, grid) if config else grid.designs()
+    designs = _configured(config, question.precision, grid) if config else grid.designs()
     with progress_bar(f"{len(designs):,} designs", quiet=output.quiet):
-        said = {entry.name: getattr(asked, entry.name) for entry in fields(asked)}
-        found = sweep_architectures(_model(model, asked.precision), designs, **said)
+        found = sweep_architectures(_model(model, question.precision), designs, question)
     from accelsim.report.architecture import sweep_view
 
     data = found.to_dict()
@@ -157,14 +140,7 @@ def _configured(files: Sequence[Path], precision: str, grid: Grid) -> list[Array
 
 
 def _rates(text: str) -> list[float]:
-    return [_number("--bandwidth", item) * 1e9 for item in _items("--bandwidth", text)]
-
-
-def _items(option: str, text: str) -> list[str]:
-    items = [item.strip() for item in text.split(",") if item.strip()]
-    if not items:
-        raise InvalidValueError(option, text, "one value or more, separated by commas")
-    return list(dict.fromkeys(items))
+    return [_number("--bandwidth", item) * 1e9 for item in items("--bandwidth", text)]
 
 
 def _number(option: str, text: str) -> float:

@@ -12,6 +12,7 @@ from accelsim.cli.report_file import PageLimits, command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import PriceChoice, RunOptions
+from accelsim.frozen import frozen
 from accelsim.option import argument, option
 from accelsim.plain import Document
 
@@ -43,25 +44,47 @@ _MIXED_NOTE = (
 )
 
 
+def _text(_: str, text: str) -> str:
+    return text
+
+
+@frozen
+class CompareOptions:
+    """What the models are compared over."""
+
+    devices: tuple[str, ...] = option(
+        "Devices, or the words cpu, gpu, fpga, tpu, asic, all.",
+        (),
+        metavar="D,D,...",
+        flags="--devices -d",
+        parse=_text,
+        repeated=True,
+    )
+    mode: tuple[str, ...] = option(
+        "inference, training or both; may be repeated.",
+        (),
+        metavar="MODE",
+        parse=_text,
+        repeated=True,
+    )
+    device_file: tuple[Path, ...] = option(
+        "Device profile of yours (YAML or JSON).",
+        (),
+        metavar="FILE",
+        parse=lambda _, text: Path(text),
+        repeated=True,
+    )
+    batches: str | None = option("Batches to name the winners of inference at.", metavar="N,N,...")
+
+
 @with_output
 def compare(
     output: ResultWriter,
+    options: CompareOptions,
     run: RunOptions,
     price: PriceChoice,
     limits: Annotated[Document, PageLimits],
     models: list[str] = argument("Workload names or files.", "MODEL"),
-    devices: list[str] | None = option(
-        "Devices, or the words cpu, gpu, fpga, tpu, asic, all.",
-        metavar="D,D,...",
-        flags="--devices -d",
-    ),
-    mode: list[str] | None = option(
-        "inference, training or both; may be repeated.", metavar="MODE"
-    ),
-    device_file: list[Path] | None = option(
-        "Device profile of yours (YAML or JSON).", metavar="FILE"
-    ),
-    batches: str | None = option("Batches to name the winners of inference at.", metavar="N,N,..."),
 ) -> None:
     """Compare models over devices; the best of each column is marked, and what cannot run says
     why.
@@ -74,8 +97,10 @@ def compare(
     )
     from accelsim.estimation.compare import compare as compare_runs
 
-    names, profiles = list(dict.fromkeys(models)), chosen_devices(devices or [], device_file or [])
-    modes, sizes = chosen_modes(mode or ["inference"]), chosen_batches(batches or _BATCHES)
+    devices, batches = options.devices, options.batches
+    names, profiles = list(dict.fromkeys(models)), chosen_devices(devices, options.device_file)
+    modes = chosen_modes(options.mode or ("inference",))
+    sizes = chosen_batches(batches or _BATCHES)
     has_winners = "inference" in modes and len(profiles) > 1
     if batches is not None and not has_winners:
         allowed = "no value: winners are named of inference on several devices"
@@ -90,7 +115,7 @@ def compare(
             for place, name in enumerate(names):
                 told(place, len(names), f"{name} by batch")
                 winners.append(batch_winners(name, profiles, sizes, run, price))
-    output.note(groups_note(devices or []))
+    output.note(groups_note(devices))
 
     def operators(rows: Sequence[Document]) -> Operators:
         return _operators_of_fronts(names, rows, profiles, run)

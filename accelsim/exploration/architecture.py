@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from accelsim.cost.systolic.designs import (
     design_costs,
     refuse_small_scratchpads,
 )
-from accelsim.cost.systolic.energy import EnergyCoefficients, energy_coefficients
+from accelsim.cost.systolic.energy import energy_coefficients
 from accelsim.cost.systolic.products import Products, lower_to_products
 from accelsim.dtype import Dtype
 from accelsim.dtype import precision as find_precision
@@ -37,6 +37,7 @@ from accelsim.errors import (
     UnknownNameError,
 )
 from accelsim.estimation.pareto import pareto_mask
+from accelsim.exploration.array_question import ArrayQuestion
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import Dataflow
 from accelsim.hardware.scalesim import DATAFLOWS, ScaleSimConfig
@@ -155,6 +156,14 @@ class ArchitectureSweep:
         return found | {"points": [point.to_dict() for point in self.points]}
 
 
+class SharedFields(TypedDict, total=False):
+    """Fields of `ArrayDesign` that a grid does not vary."""
+
+    clock_hz: float
+    pipelined: bool
+    weight_density_fraction: float
+
+
 def design_grid(
     arrays: Iterable[tuple[int, int]],
     dataflows: Iterable[Dataflow],
@@ -162,9 +171,7 @@ def design_grid(
     bandwidths_bytes_per_s: Iterable[float],
     *,
     counts: Iterable[int] = (1,),
-    clock_hz: float = 1e9,
-    pipelined: bool = False,
-    weight_density_fraction: float = 1.0,
+    **shared: Unpack[SharedFields],
 ) -> tuple[ArrayDesign, ...]:
     """Every combination, in the order given.
 
@@ -174,9 +181,7 @@ def design_grid(
         srams_bytes: (inputs, weights, outputs) scratchpads of one array.
         bandwidths_bytes_per_s: Of main memory.
         counts: Arrays per design.
-        clock_hz: Array clock.
-        pipelined: Whether folds overlap their fills.
-        weight_density_fraction: Of structured sparse weights.
+        shared: Fields that all designs have alike.
 
     Raises:
         InvalidValueError: If a design is not possible, or there are more than 100,000.
@@ -193,9 +198,8 @@ def design_grid(
     if not 1 <= size <= _MOST_DESIGNS:
         allowed = f"1 to {_MOST_DESIGNS} combinations"
         raise InvalidValueError("designs", size, allowed, "Name fewer values.")
-    rest = (clock_hz, pipelined, weight_density_fraction)
     return tuple(
-        ArrayDesign(rows, columns, flow, inputs, weights, outputs, bandwidth, count, *rest)
+        ArrayDesign(rows, columns, flow, inputs, weights, outputs, bandwidth, count, **shared)
         for (rows, columns), flow, (inputs, weights, outputs), bandwidth, count in product(*axes)
     )
 
@@ -228,27 +232,14 @@ def design_of_config(
 def sweep_architectures(
     model: str | Workload | OperatorGraph,
     designs: Sequence[ArrayDesign],
-    *,
-    batch: int = 1,
-    precision: str = "int8",
-    seq_len: int | None = None,
-    process_nm: float = 7.0,
-    memory: str = "HBM2",
-    coefficients: EnergyCoefficients | None = None,
-    objectives: Sequence[str] | None = None,
+    question: ArrayQuestion | None = None,
 ) -> ArchitectureSweep:
     """Latency, energy and area of one forward pass on every design.
 
     Args:
         model: Name, workload or forward graph (whose sizes then stand).
         designs: Designs.
-        batch: Samples per pass, 1 to 1,048,576.
-        precision: Operand format: int8, int16, bf16, fp16 or fp32.
-        seq_len: Tokens per sequence, where that applies.
-        process_nm: Node, 1 to 500 nm.
-        memory: Main-memory technology: DDR3, DDR4, LPDDR4, GDDR6 or HBM2.
-        coefficients: Energy per action; the shipped ones unless given.
-        objectives: What the front weighs, of `OBJECTIVES`; latency, energy and area unless given,
+        question: What each is asked. The front weighs latency, energy and area unless it says, with
             elements in place of an area that is unknown.
 
     Raises:
@@ -261,15 +252,17 @@ def sweep_architectures(
     """
     if not designs:
         raise InvalidValueError("designs", 0, "at least one design")
+    asked = question or ArrayQuestion()
+    objectives, process_nm = asked.objectives, asked.process_nm
     _check_objectives(objectives)
-    name, products = _products(model, batch, precision, seq_len)
-    dtype = find_precision(precision).compute
+    name, products = _products(model, asked.batch, asked.precision, asked.seq_len)
+    dtype = find_precision(asked.precision).compute
     refusals = [_refusal(products, design, dtype) for design in designs]
     runs = [design for design, refusal in zip(designs, refusals, strict=True) if not refusal]
     if not runs:
         refuse_small_scratchpads(products, designs[0], dtype)
-    known = coefficients or energy_coefficients()
-    costs = design_costs(products, runs, dtype, known, process_nm=process_nm, memory=memory)
+    energies, memory = energy_coefficients(), asked.memory
+    costs = design_costs(products, runs, dtype, energies, process_nm=process_nm, memory=memory)
     area, area_note = _areas(runs, dtype, process_nm, asked="area" in (objectives or ()))
     weighed = tuple(objectives or ("latency", "energy", "area" if area else "elements"))
     found = iter(_points(runs, costs, area, weighed))
@@ -277,9 +270,8 @@ def sweep_architectures(
         DesignPoint(design, refusal=refusal) if refusal else next(found)
         for design, refusal in zip(designs, refusals, strict=True)
     )
-    return ArchitectureSweep(
-        name, batch, precision, process_nm, memory, len(products), weighed, area_note, points
-    )
+    about = (name, asked.batch, asked.precision, process_nm, memory, len(products))
+    return ArchitectureSweep(*about, weighed, area_note, points)
 
 
 def _check_objectives(objectives: Sequence[str] | None) -> None:

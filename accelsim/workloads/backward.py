@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,17 @@ class RowBlock:
     write_bytes: FloatArray
     weight_bytes: FloatArray
     suffix: str
+
+
+class GradientColumns(TypedDict, total=False):
+    """Columns of gradient rows that are not their forward rows' own."""
+
+    kind: OperatorKind | NDArray[np.int16]
+    dims: IntArray
+    flop: FloatArray
+    read: FloatArray
+    write: FloatArray
+    weight: FloatArray
 
 
 def new_rows(
@@ -185,29 +196,20 @@ class ForwardRows:
         return replace(self, rows=self.rows[chosen])
 
     def gradient(
-        self,
-        suffix: str = "grad",
-        step: int = 0,
-        *,
-        kind: OperatorKind | NDArray[np.int16] | None = None,
-        dims: IntArray | None = None,
-        flop: FloatArray | None = None,
-        read: FloatArray | None = None,
-        write: FloatArray | None = None,
-        weight: FloatArray | None = None,
+        self, suffix: str = "grad", step: int = 0, **columns: Unpack[GradientColumns]
     ) -> RowBlock:
         """Gradient rows whose columns default to the forward rows' own."""
         count = len(self.rows)
-        own = self.graph.kind[self.rows] if kind is None else kind
+        kind = columns.get("kind", self.graph.kind[self.rows])
         return RowBlock(
             source=self.rows,
             step=step,
-            kind=np.broadcast_to(own, count).astype(np.int16),
-            dims=self.dims if dims is None else dims,
-            flop=self.flop if flop is None else flop,
-            read_bytes=self.read + self.write if read is None else read,
-            write_bytes=self.read if write is None else write,
-            weight_bytes=np.zeros(count) if weight is None else weight,
+            kind=np.broadcast_to(kind, count).astype(np.int16),
+            dims=columns.get("dims", self.dims),
+            flop=columns.get("flop", self.flop),
+            read_bytes=columns.get("read", self.read + self.write),
+            write_bytes=columns.get("write", self.read),
+            weight_bytes=columns.get("weight", np.zeros(count)),
             suffix=suffix,
         )
 

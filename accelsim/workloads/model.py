@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from dataclasses import field, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -206,7 +206,8 @@ class Workload:
         Raises:
             InvalidValueError: If the sizes or the ranks do not fit the model.
         """
-        return _lower(self, shape, precision, phase, fused_attention, shard, is_training, merges)
+        form = _Form(fused_attention, shard, is_training, merges)
+        return _lower(self, shape, precision, phase, form)
 
     def builder(
         self,
@@ -263,30 +264,29 @@ class Workload:
         return captured_document(self.captured, about)
 
 
+class _Form(NamedTuple):
+    """How a pass is written; see `Workload.lower`."""
+
+    fused_attention: bool
+    shard: Shard
+    is_training: bool
+    merges: bool
+
+
 @lru_cache(maxsize=256)
 def _lower(
     workload: Workload,
     shape: PassShape,
     precision: Precision,
     phase: Phase,
-    fused_attention: bool,
-    shard: Shard,
-    is_training: bool,
-    merges: bool,
+    form: _Form,
 ) -> Lowered:
     if workload.captured is not None:
-        if not shard.is_whole:
-            raise InvalidValueError("shard", shard, "the whole model of a captured module")
+        if not form.shard.is_whole:
+            raise InvalidValueError("shard", form.shard, "the whole model of a captured module")
         captured = (workload, workload.captured)
-        return _lower_captured(*captured, shape, precision, phase, fused_attention)
-    builder = workload.builder(
-        precision,
-        phase,
-        fused_attention=fused_attention,
-        shard=shard,
-        is_training=is_training,
-        merges=merges,
-    )
+        return _lower_captured(*captured, shape, precision, phase, form.fused_attention)
+    builder = workload.builder(precision, phase, **form._asdict())
     workload.family.write(builder, workload.parameters, shape)  # type: ignore[union-attr]
     totals = (*builder.parameter_totals, builder.kv_bytes_per_token)
     return Lowered(builder.build(), *totals)

@@ -80,9 +80,7 @@ def test_a_machine_that_cannot_compile_says_why(monkeypatch, tmp_path):
 
     monkeypatch.setattr(torch, "compile", refuse)
     with RunFile(tmp_path / "run.jsonl", {}, {"device": "cpu"}) as file:
-        measure._measure_compiled(
-            Session("cpu", file, 1.0), 1.0, compiled_suite("cpu", ("fp32",), (1,))
-        )
+        measure._measure_compiled(Session("cpu", file), 1.0, compiled_suite("cpu", ("fp32",), (1,)))
     run = read_run(tmp_path / "run.jsonl")
     assert run.rows == []
     assert run.notes == [{"note": "compiled", "skipped": "RuntimeError: no C++ compiler here"}]

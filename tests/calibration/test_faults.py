@@ -232,12 +232,13 @@ def test_a_full_disk_ends_with_2_and_the_run_goes_on_later(start, tmp_path):
 
 def test_memory_that_runs_out_halves_the_case(tmp_path):
     with RunFile(tmp_path / "run.jsonl", {}, {"device": "cpu"}) as file, memory_limit(900 * 2**20):
-        running = Session("cpu", file, 60.0, rounds=1)
+        running = Session("cpu", file, rounds=1)
         running.measure(
             [
                 Case("elementwise", "relu", {"elements": 2**30}),
                 Case("elementwise", "tanh", {"elements": 64}),
-            ]
+            ],
+            60.0,
         )
     shrunk, _, small, _ = read_run(tmp_path / "run.jsonl").rows  # each alone and amid others
     assert shrunk.time_s is not None, shrunk.skipped
@@ -274,10 +275,10 @@ def test_a_device_that_stops_answering_ends_the_run_and_keeps_it(tmp_path, monke
 
     monkeypatch.setitem(BUILDERS, "relu", build)
     with RunFile(tmp_path / "run.jsonl", {}, {"device": "cpu"}) as file:
-        running = Session("cpu", file, 2.0, rounds=1, timer=lambda _threads: Timer())
+        running = Session("cpu", file, rounds=1, timer=lambda _threads: Timer())
         cases = [Case("elementwise", name, {"elements": 64}) for name in ("tanh", "relu", "exp")]
         with pytest.raises(OutputError, match="does not answer any more"):
-            running.measure(cases)
+            running.measure(cases, 2.0)
     assert [row.skipped is None for row in read_run(tmp_path / "run.jsonl").rows] == [True, False]
 
 

@@ -119,8 +119,8 @@ def test_tf32_is_set_for_its_cases_alone(gpu, tmp_path):
     before = torch.backends.cudnn.allow_tf32
     case = Case("gemm", "addmm", {"m": 4096, "n": 4096, "k": 4096}, "fp32", 0, execution="graph")
     with RunFile(tmp_path / "run.jsonl", {}, {"device": "cuda:0"}) as file:
-        Session("cuda:0", file, 5.0, rounds=1).measure(
-            [replace(case, dtype=name) for name in ("fp32", "tf32", "bf16")]
+        Session("cuda:0", file, rounds=1).measure(
+            [replace(case, dtype=name) for name in ("fp32", "tf32", "bf16")], 5.0
         )
     plain, short, half = (row.time_s for row in read_run(tmp_path / "run.jsonl").rows)
     assert plain == pytest.approx(2 * 4096**3 / fake_gpu.FLOP_PER_S["fp32"], rel=0.1)
@@ -226,8 +226,8 @@ def test_a_clock_that_does_not_move_is_no_time(gpu, tmp_path):
         RunFile(tmp_path / "run.jsonl", {}, {"device": "cuda:0"}) as file,
     ):
         patch.setitem(BUILDERS, "tanh", lambda _source: lambda: None)
-        Session("cuda:0", file, 2.0, rounds=1).measure(
-            [Case("elementwise", "tanh", {"elements": 64}, "fp32", 0)]
+        Session("cuda:0", file, rounds=1).measure(
+            [Case("elementwise", "tanh", {"elements": 64}, "fp32", 0)], 2.0
         )
     (row,) = read_run(tmp_path / "run.jsonl").rows
     assert row.skipped == "the clock did not move"
@@ -247,7 +247,7 @@ def test_a_call_that_cannot_be_captured_is_skipped_by_name(gpu, tmp_path):
             Case("elementwise", name, {"elements": 64}, "fp32", 0, execution="graph")
             for name in ("tanh", "exp")
         ]
-        Session("cuda:0", file, 2.0, rounds=1).measure(cases)
+        Session("cuda:0", file, rounds=1).measure(cases, 2.0)
     failed, fine = read_run(tmp_path / "run.jsonl").rows
     assert "stream is capturing" in failed.skipped
     assert gpu.current is gpu.main

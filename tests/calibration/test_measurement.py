@@ -184,8 +184,8 @@ def test_inputs_are_written_again_weights_are_not(pool):
 
 def test_a_cpu_case_gives_a_row_alone_and_a_row_amid_others(tmp_path):
     file = RunFile(tmp_path / "run.jsonl", {"device": "cpu"}, {"device": "cpu"}, resume=True)
-    Session("cpu", file, 30.0, rounds=1).measure(
-        [CASES[0], Case("framework", "module_call", {"count": 4})]
+    Session("cpu", file, rounds=1).measure(
+        [CASES[0], Case("framework", "module_call", {"count": 4})], 30.0
     )
     file.close()
     rows = read_run(tmp_path / "run.jsonl").rows
@@ -213,7 +213,7 @@ class FixedTimer:
 def session(tmp_path, **options):
     file = RunFile(tmp_path / "run.jsonl", {"device": "cpu"}, {"device": "cpu"}, resume=True)
     return Session(
-        "cpu", file, 30.0, timer=lambda _threads: FixedTimer(), **{"rounds": 1, **options}
+        "cpu", file, timer=lambda _threads: FixedTimer(), **{"rounds": 1, **options}
     ), file
 
 
@@ -223,7 +223,7 @@ CASES = [Case("elementwise", "relu", {"elements": n}) for n in (10, 20, 30)]
 def test_session_writes_every_row_and_its_noise(tmp_path):
     seen = []
     running, file = session(tmp_path, report=seen.append)
-    assert running.measure(CASES) == 3
+    assert running.measure(CASES, 30.0) == 3
     file.close()
     run = read_run(tmp_path / "run.jsonl")
     assert [m.case.shape["elements"] for m in run.rows] == [10, 20, 30]
@@ -232,10 +232,10 @@ def test_session_writes_every_row_and_its_noise(tmp_path):
 
 def test_resuming_measures_only_what_is_left(tmp_path):
     running, file = session(tmp_path)
-    running.measure(CASES[:2])
+    running.measure(CASES[:2], 30.0)
     file.close()
     running, file = session(tmp_path)
-    assert running.measure(CASES) == 1
+    assert running.measure(CASES, 30.0) == 1
     file.close()
     assert len(read_run(tmp_path / "run.jsonl").rows) == 3
 
@@ -246,7 +246,7 @@ def test_every_case_of_the_suite_is_known_again_in_its_file(tmp_path):
         for case in cases:
             file.append(Measurement(case, 1e-3, 0.0, 0, {}))
     running, file = session(tmp_path)
-    assert running.measure(cases) == 0
+    assert running.measure(cases, 30.0) == 0
     file.close()
 
 
@@ -257,7 +257,7 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path):
 
     running, file = session(tmp_path, report=stop)
     with pytest.raises(KeyboardInterrupt), file:
-        running.measure(CASES)
+        running.measure(CASES, 30.0)
     assert len(read_run(tmp_path / "run.jsonl").rows) == 2
 
 
@@ -271,7 +271,7 @@ def test_out_of_memory_halves_the_case_and_notes_it(tmp_path, monkeypatch):
 
     monkeypatch.setitem(BUILDERS, "relu", build)
     running, file = session(tmp_path)
-    running.measure([Case("elementwise", "relu", {"elements": 1000})])
+    running.measure([Case("elementwise", "relu", {"elements": 1000})], 30.0)
     file.close()
     (row,) = read_run(tmp_path / "run.jsonl").rows
     assert row.case.shape == {"elements": 250}
@@ -291,7 +291,7 @@ def test_cases_measured_later_run_on_their_threads_too(tmp_path, monkeypatch):
     torch.set_num_threads(2)
     try:
         for elements in (100, 200):  # in between the caller has its own threads back
-            running.measure([Case("elementwise", "relu", {"elements": elements}, threads=1)])
+            running.measure([Case("elementwise", "relu", {"elements": elements}, threads=1)], 30.0)
             assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
@@ -310,7 +310,8 @@ def test_a_kernel_that_raises_is_skipped_by_name(tmp_path, monkeypatch):
             CASES[0],
             Case("x", "no_such_operator", {"elements": 1}),
             Case("elementwise", "tanh", {"elements": 5}),
-        ]
+        ],
+        30.0,
     )
     file.close()
     rows = read_run(tmp_path / "run.jsonl").rows
@@ -323,7 +324,7 @@ def test_the_budget_is_kept(tmp_path):
     now = iter(range(10**6))
     running, file = session(tmp_path, clock=lambda: next(now) * 1.0)
     many = [Case("elementwise", "relu", {"elements": n}) for n in range(1, 500)]
-    assert running.measure(many) < 40
+    assert running.measure(many, 30.0) < 40
     file.close()
 
 
@@ -331,7 +332,7 @@ def test_a_budget_too_short_for_repeats_goes_to_further_cases(tmp_path):
     now = iter(range(10**6))
     running, file = session(tmp_path, clock=lambda: next(now) * 1.0, rounds=2)
     cases = [Case("elementwise", "relu", {"elements": n}) for n in range(1, 500)]
-    running.measure(cases)
+    running.measure(cases, 30.0)
     file.close()
     rows = read_run(tmp_path / "run.jsonl").rows
     assert {row.round_number for row in rows} == {0}

@@ -27,6 +27,7 @@ from accelsim.exploration.architecture import (
     pareto_mask,
     sweep_architectures,
 )
+from accelsim.exploration.array_question import ArrayQuestion
 from accelsim.hardware.profile import Dataflow
 from accelsim.workloads.builder import GraphBuilder
 
@@ -42,7 +43,7 @@ GRID = design_grid(
 
 
 def run(design, model="resnet-18", **options):
-    (point,) = sweep_architectures(model, [design], **options).points
+    (point,) = sweep_architectures(model, [design], ArrayQuestion(**options)).points
     return point
 
 
@@ -125,10 +126,13 @@ def test_area_parts_sum_and_objectives_choose_the_front():
     for point in found.points:
         assert sum(point.area_parts_mm2.values()) == pytest.approx(point.area_mm2, rel=1e-9)
     (fastest,) = {
-        p.latency_s for p in sweep_architectures("resnet-18", GRID, objectives=["latency"]).pareto
+        p.latency_s
+        for p in sweep_architectures(
+            "resnet-18", GRID, ArrayQuestion(objectives=["latency"])
+        ).pareto
     }
     assert fastest == min(p.latency_s for p in found.points)
-    smallest = sweep_architectures("resnet-18", GRID, objectives=["area"]).pareto
+    smallest = sweep_architectures("resnet-18", GRID, ArrayQuestion(objectives=["area"])).pareto
     assert {p.area_mm2 for p in smallest} == {min(p.area_mm2 for p in found.points)}
     larger = replace(BASE, weight_sram_bytes=4096 * KIB)
     assert run(larger).area_mm2 > run(BASE).area_mm2 > run(BASE, process_nm=5).area_mm2
@@ -138,16 +142,18 @@ def test_area_parts_sum_and_objectives_choose_the_front():
 
 
 def test_an_unknown_area_is_none_and_multiply_adders_stand_for_it():
-    found = sweep_architectures("resnet-18", [BASE], process_nm=180)
+    found = sweep_architectures("resnet-18", [BASE], ArrayQuestion(process_nm=180))
     assert found.points[0].area_mm2 is None
     assert found.objectives[-1] == "elements"
     assert "3 to 130 nm" in found.area_note
     with pytest.raises(MissingCoefficientError, match="130 nm"):
-        sweep_architectures("resnet-18", [BASE], process_nm=180, objectives=["latency", "area"])
+        sweep_architectures(
+            "resnet-18", [BASE], ArrayQuestion(process_nm=180, objectives=["latency", "area"])
+        )
     with pytest.raises(UnknownNameError, match="Use latency"):
-        sweep_architectures("resnet-18", [BASE], objectives=["price"])
+        sweep_architectures("resnet-18", [BASE], ArrayQuestion(objectives=["price"]))
     with pytest.raises(InvalidValueError, match="at least one"):
-        sweep_architectures("resnet-18", [BASE], objectives=[])
+        sweep_architectures("resnet-18", [BASE], ArrayQuestion(objectives=[]))
 
 
 def test_equal_designs_all_stay_on_the_front():
@@ -193,9 +199,9 @@ def test_bad_questions_are_refused():
     with pytest.raises(InvalidValueError, match="designs"):
         design_grid([(r, r) for r in range(1, 1000)], DATAFLOWS.values(), [(1, 1, 1)] * 100, [1e9])
     with pytest.raises(InvalidValueError, match="mac-fp8"):
-        sweep_architectures("resnet-18", [BASE], precision="fp8")
+        sweep_architectures("resnet-18", [BASE], ArrayQuestion(precision="fp8"))
     with pytest.raises(InvalidValueError, match="batch"):
-        sweep_architectures("resnet-18", [BASE], batch=0)
+        sweep_architectures("resnet-18", [BASE], ArrayQuestion(batch=0))
     with pytest.raises(UnknownNameError, match="dataflow"):
         dataflow_named("rs")
 

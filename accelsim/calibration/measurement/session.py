@@ -76,7 +76,6 @@ class Session:
     Args:
         device: Torch device name.
         run_file: Where rows go.
-        budget_s: Wall time for all rounds.
         rounds: Passes over the suite; the best of them counts.
         report: Called after every case.
         timer: Makes a timer for a thread count; chosen by the device unless given.
@@ -87,14 +86,13 @@ class Session:
         self,
         device: str,
         run_file: RunFile,
-        budget_s: float,
         *,
         rounds: int = 2,
         report: Callable[[Progress], None] | None = None,
         timer: Callable[[int], Timer] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.device, self.run_file, self.budget_s, self.rounds = device, run_file, budget_s, rounds
+        self.device, self.run_file, self.rounds = device, run_file, rounds
         self._report = report or (lambda _: None)
         self._timer = timer or (CpuTimer if device == "cpu" else lambda _: CudaTimer(torch.cuda))
         self._clock = clock
@@ -102,17 +100,17 @@ class Session:
         self._scrubbed = torch.zeros(_SCRUBBED_BYTES // 4) if device == "cpu" else torch.zeros(0)
         self._reference: list[float] = []
 
-    def measure(self, cases: Sequence[Case], budget_s: float | None = None) -> int:
+    def measure(self, cases: Sequence[Case], budget_s: float) -> int:
         """Measure as many of the cases as the budget allows, round after round.
 
         Args:
             cases: In the order of their importance.
-            budget_s: Wall time for these; the session's if None.
+            budget_s: Wall time for all rounds of these.
 
         Returns:
             Rows written.
         """
-        end = self._clock() + (self.budget_s if budget_s is None else budget_s)
+        end = self._clock() + budget_s
         self._reference = []
         done = _rounds_done(self.run_file)
         written, threads = 0, torch.get_num_threads()
