@@ -8,7 +8,7 @@ apart from each other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -140,14 +140,26 @@ def vector_graph(
     )
 
 
+class Window(NamedTuple):
+    """Window of convolutions; pairs are (height, width).
+
+    Attributes:
+        kernel: Its sides.
+        padding: Rows and columns of zeros on each side of the input.
+        stride: The same both ways.
+    """
+
+    kernel: tuple[FloatArray, FloatArray]
+    padding: tuple[FloatArray, FloatArray]
+    stride: FloatArray
+
+
 def conv_graph(
     kind: OperatorKind,
     batch: FloatArray,
     channels: tuple[FloatArray, FloatArray],
     size: tuple[FloatArray, FloatArray],
-    kernel: tuple[FloatArray, FloatArray],
-    padding: tuple[FloatArray, FloatArray],
-    stride: FloatArray,
+    window: Window,
     dtype: Dtype,
 ) -> OperatorGraph:
     """2-D convolutions, forward or a gradient, without groups; pairs are (in, out) channels and
@@ -159,16 +171,15 @@ def conv_graph(
         batch: Images.
         channels: Input and output channels.
         size: Input height and width.
-        kernel: Window height and width.
-        padding: Rows and columns of zeros on each side.
-        stride: The same both ways.
+        window: Window.
         dtype: Format.
     """
     ones = np.ones_like(batch)
     width = DTYPE_BYTES[dtype]
+    kernel, padding, stride = window
     out = [
-        np.floor((edge + 2 * pad - window) / stride) + 1
-        for edge, pad, window in zip(size, padding, kernel, strict=True)
+        np.floor((edge + 2 * pad - side) / stride) + 1
+        for edge, pad, side in zip(size, padding, kernel, strict=True)
     ]
     inputs = width * batch * channels[0] * size[0] * size[1]
     outputs = width * batch * channels[1] * out[0] * out[1]

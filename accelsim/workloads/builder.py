@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from accelsim.workloads.memory_layers import MemoryBoundLayers
 from accelsim.workloads.operator import RECURRENT_GATES, OperatorKind
-from accelsim.workloads.row_writer import Tensor
+from accelsim.workloads.row_writer import Saved, Tensor
 from accelsim.workloads.window import (
     per_axis,
     three_axes,
@@ -26,7 +26,7 @@ from accelsim.workloads.window import (
     window_outputs,
 )
 
-__all__ = ["MERGED", "GraphBuilder", "Projection", "Tensor"]
+__all__ = ["MERGED", "GraphBuilder", "Projection", "Saved", "Tensor"]
 
 _K = OperatorKind
 
@@ -94,7 +94,7 @@ class GraphBuilder(MemoryBoundLayers):
                 (*x.shape[:-1], out_features),
                 name=name,
                 weights=weights,
-                saves=[x],
+                saves=Saved([x]),
                 dtype=self.precision.compute,
             )
 
@@ -125,7 +125,7 @@ class GraphBuilder(MemoryBoundLayers):
                 (*x.shape[:-1], width),
                 name=MERGED.join(part.at.rpartition(".")[2] for part in parts),
                 weights=k * width + biases,
-                saves=[x],
+                saves=Saved([x]),
                 dtype=self.precision.compute,
             )
         return self.split(whole, widths)
@@ -154,7 +154,7 @@ class GraphBuilder(MemoryBoundLayers):
             (m, out_features),
             name=name,
             weights=active * each,
-            saves=[x],
+            saves=Saved([x]),
             dtype=self.precision.compute,
         )
 
@@ -170,7 +170,7 @@ class GraphBuilder(MemoryBoundLayers):
             name=name,
             # A product with itself reads once.
             read_bytes=a.bytes if a.storage == b.storage else None,
-            saves=[a, b],
+            saves=Saved([a, b]),
             dtype=self.attention_dtype,
         )
 
@@ -212,7 +212,7 @@ class GraphBuilder(MemoryBoundLayers):
                 (batch, channels, *out),
                 name=name,
                 weights=weights,
-                saves=[x],
+                saves=Saved([x]),
                 dtype=self.precision.compute,
             )
 
@@ -263,9 +263,7 @@ class GraphBuilder(MemoryBoundLayers):
             (batch, heads, q_len, value_dim),
             name="attention",
             read_bytes=q.bytes + batch * seen * row_width * kv_width + (bias.bytes if bias else 0),
-            saves=[q, k, v],
-            save_output=True,
-            extra_saved_bytes=4.0 * batch * heads * q_len,
+            saves=Saved([q, k, v], output=True, extra_bytes=4.0 * batch * heads * q_len),
             dtype=self.attention_dtype,
         )
 
@@ -329,6 +327,8 @@ class GraphBuilder(MemoryBoundLayers):
         weights = directions * gates * hidden * (width + hidden + bias_sets)
         outputs = batch * steps * directions * hidden
         with self.scope(at):
+            # gates and cell state of every step
+            states_bytes = outputs * (gates + 1) * self.precision.activation.bytes
             self.parameters(weights, directions * (2 + bias_sets), of_product=True)
             return self.operator(
                 kind,
@@ -337,10 +337,7 @@ class GraphBuilder(MemoryBoundLayers):
                 (batch, steps, directions * hidden),
                 name=cell,
                 weights=weights,
-                saves=[x],
-                save_output=True,
-                # Gates and cell state of every step.
-                extra_saved_bytes=outputs * (gates + 1) * self.precision.activation.bytes,
+                saves=Saved([x], output=True, extra_bytes=states_bytes),
                 dtype=self.precision.compute,
             )
 
@@ -355,7 +352,7 @@ class GraphBuilder(MemoryBoundLayers):
             [logits],
             (tokens, top_k),
             name="moe_routing",
-            save_output=True,
+            saves=Saved(output=True),
         )
 
     def trees(self, x: Tensor, trees: int, depth: int) -> Tensor:

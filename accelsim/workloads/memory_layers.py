@@ -11,7 +11,7 @@ from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.pointwise import POINTWISE_FLOP
-from accelsim.workloads.row_writer import RowWriter, Tensor
+from accelsim.workloads.row_writer import NOTHING, RowWriter, Saved, Tensor
 from accelsim.workloads.window import per_axis, pooled_size
 
 _K = OperatorKind
@@ -29,8 +29,7 @@ class MemoryBoundLayers(RowWriter):
         *inputs: Tensor,
         name: str,
         flop_per_element: int = 1,
-        saves: Sequence[Tensor] = (),
-        save_output: bool = False,
+        saves: Saved = NOTHING,
         shape: Sequence[int] | None = None,
     ) -> Tensor:
         """One output element per element of the first input (or of `shape`)."""
@@ -42,18 +41,14 @@ class MemoryBoundLayers(RowWriter):
             out,
             name=name,
             saves=saves,
-            save_output=save_output,
         )
 
     def activation(self, x: Tensor, function: str = "relu", *, at: str = "") -> Tensor:
         """A named activation."""
-        by_output = function in _SAVES_OUTPUT
         flop = POINTWISE_FLOP.get(function, 1)
-        saves = () if by_output else [x]
+        saves = Saved(output=True) if function in _SAVES_OUTPUT else Saved([x])
         with self.scope(at):
-            return self.elementwise(
-                x, name=function, flop_per_element=flop, saves=saves, save_output=by_output
-            )
+            return self.elementwise(x, name=function, flop_per_element=flop, saves=saves)
 
     def dropout(self, x: Tensor) -> Tensor:
         """Dropout, which runs in training alone: beside the output it writes a mask of a byte per
@@ -69,7 +64,7 @@ class MemoryBoundLayers(RowWriter):
             x.shape,
             name=DROPOUT,
             read_bytes=x.bytes + mask_bytes,
-            extra_saved_bytes=mask_bytes,
+            saves=Saved(extra_bytes=mask_bytes),
         )
 
     def add(self, a: Tensor, b: Tensor, *, name: str = "add") -> Tensor:
@@ -78,7 +73,7 @@ class MemoryBoundLayers(RowWriter):
 
     def multiply(self, a: Tensor, b: Tensor, *, name: str = "mul") -> Tensor:
         """Product of two tensors (b may be smaller and broadcast)."""
-        return self.elementwise(a, b, name=name, saves=[a, b])
+        return self.elementwise(a, b, name=name, saves=Saved([a, b]))
 
     def _norm(
         self, kind: OperatorKind, x: Tensor, rows: int, parameters: int, tensors: int, at: str
@@ -94,8 +89,7 @@ class MemoryBoundLayers(RowWriter):
                 x.shape,
                 name=kind.label,
                 weights=parameters,
-                saves=[x],
-                extra_saved_bytes=8.0 * rows,
+                saves=Saved([x], extra_bytes=8.0 * rows),
                 dtype=full,
                 output_dtype=full,
             )
@@ -125,8 +119,7 @@ class MemoryBoundLayers(RowWriter):
                 x.shape,
                 name="batch_norm",
                 weights=4 * channels,
-                saves=[x],
-                extra_saved_bytes=8.0 * channels,
+                saves=Saved([x], extra_bytes=8.0 * channels),
             )
 
     def group_norm(self, x: Tensor, groups: int, *, at: str = "") -> Tensor:
@@ -147,7 +140,7 @@ class MemoryBoundLayers(RowWriter):
             [x],
             x.shape,
             name=name,
-            save_output=True,
+            saves=Saved(output=True),
             dtype=full,
             output_dtype=full,
         )
@@ -199,8 +192,8 @@ class MemoryBoundLayers(RowWriter):
             [x],
             (batch, channels, *out),
             name=f"{mode}_pool",
-            saves=[x] if mode == "max" else [],
-            extra_saved_bytes=8.0 * outputs if mode == "max" else 0.0,  # int64 indices
+            # int64 indices
+            saves=Saved([x], extra_bytes=8.0 * outputs) if mode == "max" else NOTHING,
         )
 
     def embedding(
@@ -225,7 +218,7 @@ class MemoryBoundLayers(RowWriter):
                 (*ids.shape, width),
                 name=name,
                 read_bytes=ids.bytes + lookups * width * self.precision.activation.bytes,
-                extra_saved_bytes=ids.bytes,
+                saves=Saved(extra_bytes=ids.bytes),
             )
 
     def embedding_bag(
@@ -242,7 +235,7 @@ class MemoryBoundLayers(RowWriter):
             (bags, width),
             name=name,
             read_bytes=ids_bytes + lookups * width * self.precision.activation.bytes,
-            extra_saved_bytes=ids_bytes,
+            saves=Saved(extra_bytes=ids_bytes),
         )
 
     def copy(

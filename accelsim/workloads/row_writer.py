@@ -61,6 +61,23 @@ class Tensor:
 RowEntry = tuple[int, tuple[int, ...], int, float, float, float, float, float]
 
 
+class Saved(NamedTuple):
+    """What the backward pass needs of an operator.
+
+    Attributes:
+        tensors: Inputs.
+        output: Whether it needs the output.
+        extra_bytes: Other bytes kept (masks, indices, statistics).
+    """
+
+    tensors: Sequence[Tensor] = ()
+    output: bool = False
+    extra_bytes: float = 0.0
+
+
+NOTHING = Saved()
+
+
 class Written(NamedTuple):
     """Rows of a graph before they are columns; `sources` lists what each row waits for, row after
     row, `source_counts` how many rows that is.
@@ -209,9 +226,7 @@ class RowWriter:
         name: str,
         weights: int = 0,
         read_bytes: float | None = None,
-        saves: Sequence[Tensor] = (),
-        save_output: bool = False,
-        extra_saved_bytes: float = 0.0,
+        saves: Saved = NOTHING,
         dtype: Dtype | None = None,
         output_dtype: StoredFormat | None = None,
     ) -> Tensor:
@@ -225,9 +240,7 @@ class RowWriter:
             name: Operator name.
             weights: Number of parameter elements read.
             read_bytes: Activation bytes read, if not the sum of the inputs.
-            saves: Tensors the backward pass needs.
-            save_output: Whether the backward pass needs the output.
-            extra_saved_bytes: Other bytes kept (masks, indices, statistics).
+            saves: What the backward pass needs.
             dtype: Compute dtype; the activation dtype unless given.
             output_dtype: Stored dtype of the output; the activation dtype unless given.
         """
@@ -236,8 +249,8 @@ class RowWriter:
             output_dtype = dtype = self._promoted(inputs)
         width = (output_dtype or self.precision.activation).bytes
         output = Tensor(tuple(output_shape), row, self._storage(), width)
-        saved = extra_saved_bytes + sum(self._save(x) for x in saves)
-        saved += self._save(output) if save_output else 0.0
+        saved = saves.extra_bytes + sum(self._save(x) for x in saves.tensors)
+        saved += self._save(output) if saves.output else 0.0
         read = sum(x.bytes for x in inputs) if read_bytes is None else read_bytes
         path = ".".join(self._scope)
         code = self.precision.activation

@@ -10,7 +10,7 @@ from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.gpu.model import cost_gpu
 from accelsim.dtype import Dtype
-from accelsim.scoreboard.columns import conv_graph, gemm_graph
+from accelsim.scoreboard.columns import Window, conv_graph, gemm_graph
 from accelsim.workloads.operator import OperatorKind
 
 
@@ -56,9 +56,7 @@ def depthwise_s(device, dtype):
         np.array([64.0]),
         (one * 64, one * 64),
         size,
-        window,
-        (one, one),
-        one,
+        Window(window, (one, one), one),
         dtype,
     )
     graph.dims[:, 3] = 64  # one channel per group

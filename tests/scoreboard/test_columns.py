@@ -9,6 +9,7 @@ import pytest
 
 from accelsim.dtype import Dtype
 from accelsim.scoreboard.columns import (
+    Window,
     attention_graph,
     conv_graph,
     gemm_graph,
@@ -57,13 +58,14 @@ def test_vector_columns_follow_the_operator():
 
 
 def test_convolution_columns_agree_with_resnet_conv1():
-    sizes = (column(1), (column(3), column(64)), (column(224), column(224)), (column(7), column(7)))
-    graph = conv_graph(OperatorKind.CONV, *sizes, (column(3), column(3)), column(2), Dtype.FP32)
+    sizes = (column(1), (column(3), column(64)), (column(224), column(224)))
+    window = Window((column(7), column(7)), (column(3), column(3)), column(2))
+    graph = conv_graph(OperatorKind.CONV, *sizes, window, Dtype.FP32)
     assert graph.flop[0] == 2 * 112 * 112 * 64 * 3 * 49
     out = dict(zip(("out_h", "out_w"), graph.dims[0, [8, 9]].tolist(), strict=True))
     assert out == {"out_h": 112, "out_w": 112}
     for kind in (OperatorKind.CONV_BACKWARD_DATA, OperatorKind.CONV_BACKWARD_WEIGHT):
-        gradient = conv_graph(kind, *sizes, (column(3), column(3)), column(2), Dtype.FP32)
+        gradient = conv_graph(kind, *sizes, window, Dtype.FP32)
         assert gradient.flop[0] == graph.flop[0]
         assert gradient.bytes[0] == graph.bytes[0]
 

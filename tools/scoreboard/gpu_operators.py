@@ -26,6 +26,7 @@ from accelsim.errors import UnknownNameError
 from accelsim.frozen import frozen
 from accelsim.scoreboard.columns import (
     ELEMENTWISE,
+    Window,
     conv_graph,
     gemm_graph,
     recurrent_graph,
@@ -186,9 +187,9 @@ def _conv(
     kind: OperatorKind = OperatorKind.CONV,
     dtype: Dtype = Dtype.FP32,
 ) -> OperatorGraph:
-    batch, c_in, c_out, *window, stride = (table[size] for size in sizes)
-    image, kernel, padding = zip(window[::2], window[1::2], strict=True)
-    return conv_graph(kind, batch, (c_in, c_out), image, kernel, padding, stride, dtype)
+    batch, c_in, c_out, *sides, stride = (table[size] for size in sizes)
+    image, kernel, padding = zip(sides[::2], sides[1::2], strict=True)
+    return conv_graph(kind, batch, (c_in, c_out), image, Window(kernel, padding, stride), dtype)
 
 
 #: Columns of a convolution: batch, channels, and height and width of input, window and padding.

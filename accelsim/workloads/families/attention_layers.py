@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from accelsim.frozen import frozen
-from accelsim.workloads.builder import GraphBuilder, Projection, Tensor, WrittenOut
+from accelsim.workloads.builder import GraphBuilder, Projection, Saved, Tensor, WrittenOut
 from accelsim.workloads.families.module_names import LayerNames
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.sharding import ParallelGroup, split_evenly
@@ -409,6 +409,6 @@ def _per_head(b: GraphBuilder, x: Tensor, width: int, name: str) -> Tensor:
         (batch, heads, length, width),
         name=name,
         weights=heads * k * width,
-        saves=[x],
+        saves=Saved([x]),
         dtype=b.precision.compute,
     )

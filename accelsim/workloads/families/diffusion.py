@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.builder import GraphBuilder, Saved, Tensor
 from accelsim.workloads.family_parameters import Count, FamilyParameters, Natural
 from accelsim.workloads.model import PassShape, family
 
@@ -180,7 +180,7 @@ def _transformer_block(b: GraphBuilder, x: Tensor, context: Tensor, heads: int) 
         width = x.shape[-1]
         both = b.linear(y, 8 * width, at="0.proj")
         half = b.part(both, *x.shape[:-1], 4 * width)
-        y = b.elementwise(half, half, name="geglu", flop_per_element=9, saves=[both])
+        y = b.elementwise(half, half, name="geglu", flop_per_element=9, saves=Saved([both]))
         y = b.linear(y, width, at="2")
     return b.add(y, x)
 

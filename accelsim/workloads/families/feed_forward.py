@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import ceil
 
 from accelsim.frozen import frozen
-from accelsim.workloads.builder import GraphBuilder, Projection, Tensor
+from accelsim.workloads.builder import GraphBuilder, Projection, Saved, Tensor
 from accelsim.workloads.families.attention_layers import enter_split, leave_split
 from accelsim.workloads.families.module_names import LayerNames
 from accelsim.workloads.operator import OperatorKind
@@ -90,7 +90,7 @@ def activate(b: GraphBuilder, x: Tensor, function: str) -> Tensor:
     if function != "gelu_new":
         return b.activation(x, function)
     half = b.elementwise(x, name="mul")
-    cube = b.elementwise(x, name="pow", flop_per_element=2, saves=[x])
+    cube = b.elementwise(x, name="pow", flop_per_element=2, saves=Saved([x]))
     inner = b.elementwise(x, b.elementwise(cube, name="mul"), name="add")
     tanh = b.activation(b.elementwise(inner, name="mul"), "tanh")
     return b.multiply(half, b.elementwise(tanh, name="add"))
@@ -180,7 +180,7 @@ def _routed(b: GraphBuilder, tokens: Tensor, chosen: Tensor, m: Mixture) -> Tens
         shape=(count, width),
         name="combine",
         flop_per_element=2 * m.top_k,
-        saves=[returned, chosen],
+        saves=Saved([returned, chosen]),
     )
 
 

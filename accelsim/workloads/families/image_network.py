@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 
 from accelsim.files.datafile import data_root, read_yaml
 from accelsim.frozen import frozen
-from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.builder import GraphBuilder, Saved, Tensor
 from accelsim.workloads.operator import OperatorKind
 
 _WORD = re.compile(
@@ -244,7 +244,7 @@ def _scaled_norm(b: GraphBuilder, x: Tensor, _: LayerStep) -> Tensor:
         x.shape,
         name="l2_norm",
         weights=channels,
-        saves=[x],
+        saves=Saved([x]),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.builder import GraphBuilder, Saved, Tensor
 from accelsim.workloads.family_parameters import Count, Depth, FamilyParameters
 from accelsim.workloads.model import PassShape, family
 from accelsim.workloads.operator import OperatorKind
@@ -138,7 +138,12 @@ def _additive_attention(b: GraphBuilder, query: Tensor, memory: Tensor) -> Tenso
     k = b.linear(memory, width, bias=False, at="linear_k")
     b.parameters(2 * width + 1, 3)  # v, its scale and the bias
     pairs = b.elementwise(
-        q, k, name="tanh", flop_per_element=8, save_output=True, shape=(batch, q_len, k_len, width)
+        q,
+        k,
+        name="tanh",
+        flop_per_element=8,
+        saves=Saved(output=True),
+        shape=(batch, q_len, k_len, width),
     )
     scores = b.operator(
         OperatorKind.GEMM,

@@ -29,7 +29,7 @@ from accelsim.cost.table import Execution, ParameterTier
 from accelsim.dtype import Dtype
 from accelsim.errors import InputError
 from accelsim.files.datafile import read_mapping
-from accelsim.scoreboard.columns import conv_graph, gemm_graph, vector_graph
+from accelsim.scoreboard.columns import Window, conv_graph, gemm_graph, vector_graph
 from accelsim.scoreboard.parameters import parameters
 from accelsim.workloads.operator import OperatorKind
 from tools.refit import refit
@@ -166,9 +166,7 @@ def conv_cell(truth: GpuParameters, execution: Execution, count: int = 1500) -> 
         batch,
         (inputs, outputs),
         (side, side),
-        (three, three),
-        (one, one),
-        one,
+        Window((three, three), (one, one), one),
         Dtype.FP32,
     )
     kernels = KernelPrediction(graph, catalog.device("v100-pcie-32gb"), execution)

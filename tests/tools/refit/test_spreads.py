@@ -23,7 +23,7 @@ from accelsim.confidence.residual import (
 from accelsim.cost.gpu import GpuMachine, GpuParameters, cost_gpu
 from accelsim.cost.gpu.condition import EARLY, OTHER_VENDOR, SLOT_POWERED, board_conditions
 from accelsim.dtype import Dtype
-from accelsim.scoreboard.columns import conv_graph, gemm_graph
+from accelsim.scoreboard.columns import Window, conv_graph, gemm_graph
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 from tools.refit.class_residuals import class_residuals
@@ -240,7 +240,12 @@ def test_own_rows_come_first_then_surfaces_then_boards_alike_then_the_group() ->
 def convolution(dtype: Dtype) -> OperatorGraph:
     size, three, one = columns(1), np.full(1, 3.0), np.ones(1)
     return conv_graph(
-        OperatorKind.CONV, one, (size, size), (size, size), (three, three), (one, one), one, dtype
+        OperatorKind.CONV,
+        one,
+        (size, size),
+        (size, size),
+        Window((three, three), (one, one), one),
+        dtype,
     )
 
 
@@ -324,9 +329,7 @@ def test_convolutions_have_a_family_per_window() -> None:
         size,
         (size, size),
         (size, size),
-        (kernel, kernel),
-        (size * 0, size * 0),
-        size / size,
+        Window((kernel, kernel), (size * 0, size * 0), size / size),
         Dtype.FP16,
     )
     rows = family_rows(graph)
