@@ -170,6 +170,7 @@ class Stack(FrozenModel, strict=False):
         memory_fraction: Share of a GPU's memory that it takes, its context included.
         all_reduce_start_us: Start of its own all-reduce between devices whose memory each other can
             read; None where it has none.
+        selective: What selective recomputation keeps; see `recomputation.selectively`.
         achieved: Ratios by operator family; 1 where there is none.
         spreads: Spread of networks by device class and mode, and by operator family.
         source: Where versions and properties come from; of the ratios, too.
@@ -189,6 +190,7 @@ class Stack(FrozenModel, strict=False):
     own_kernels: OwnKernels | None = None
     memory_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     all_reduce_start_us: Positive | None = None
+    selective: Literal["attention", "products"] = "attention"
     achieved: tuple[Achieved, ...] = ()
     spreads: tuple[Spread, ...] = ()
     source: _Source

@@ -162,7 +162,7 @@ def _checkpointed(run: ResolvedRun, step: TrainingStep) -> TrainingStep:
     """The step with what activation checkpointing drops and makes again."""
     if run.recompute == "none":
         return step
-    kept, again = recomputed(step.forward, run.recompute)
+    kept, again = recomputed(step.forward, run.recompute, run.stack.selective)
     is_forward = step.rows.phase == int(Phase.FORWARD)
     parts = (step.rows.take(is_forward), again, step.rows.take(~is_forward))
     return replace(step, forward=kept, rows=concatenate([part for part in parts if len(part)]))

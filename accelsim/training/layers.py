@@ -30,7 +30,7 @@ from accelsim.workloads.operator import (
     OperatorKind,
     Phase,
 )
-from accelsim.workloads.recomputation import ATTENTION_INSIDE, layer_of
+from accelsim.workloads.recomputation import layer_of, selectively
 from accelsim.workloads.sharding import ParallelGroup
 
 if TYPE_CHECKING:
@@ -54,9 +54,10 @@ FIELDS = (
     "weight_gradient_s",  # of the backward pass, the part that no other layer waits for
     # of the forward pass, what full recomputation does again: layers
     *(f"again_{name}" for name in ("compute_s", "issue_s", "energy_j")),
-    "inner_attention_s",  # of the forward pass, what selective recomputation does again
+    # of the forward pass, what selective recomputation does again
+    *(f"selective_{name}" for name in ("compute_s", "issue_s", "energy_j")),
     "saved_bytes",
-    "inner_saved_bytes",  # of these, what selective recomputation drops
+    "selective_saved_bytes",  # what is kept where selective recomputation does the rest again
     "output_bytes",
     "working_bytes",
     "parameters",
@@ -214,12 +215,14 @@ def _columns(graph: OperatorGraph, table: CostTable, run: ResolvedRun) -> dict[s
     """Columns of the rows to sum over blocks, by field."""
     is_forward = graph.phase == int(Phase.FORWARD)
     joins = is_kind(graph.kind, COLLECTIVE_KINDS)
-    inside = np.isin(graph.kind, ATTENTION_INSIDE) & is_forward
+    kept_bytes, again = selectively(graph, run.stack.selective)
     columns = {
         "weight_gradient_s": table.time_s * _ends(graph, (".grad_weight", ".grad_bias")),
-        "inner_attention_s": table.time_s * inside,
+        "selective_compute_s": table.time_s * again,
+        "selective_issue_s": table.dispatch_s * again,
+        "selective_energy_j": table.energy_j * again,
         "saved_bytes": graph.saved_bytes,
-        "inner_saved_bytes": graph.saved_bytes * inside,
+        "selective_saved_bytes": kept_bytes,
         "flop": np.where(is_kind(graph.kind, CONTRACTION_KINDS) & is_forward, graph.flop, 0.0),
     }
     for part, rows in (("forward", is_forward), ("backward", ~is_forward)):

@@ -183,11 +183,14 @@ def _held(staged: StagedPlans) -> dict[str, FloatArray]:
 def _activations(staged: StagedPlans) -> FloatArray:
     """What waits for backward passes; a layer that is computed again is held once more."""
     recompute = staged["recompute"][:, None]
-    saved = staged.sums("saved_bytes")
-    selective = saved - staged.sums("inner_saved_bytes")
+    saved, selective = staged.sums("saved_bytes"), staged.sums("selective_saved_bytes")
     inputs = staged.sums("block_counts") * staged.table.boundary_bytes[staged.row][:, None]
     kept = np.select([recompute == _FULL, recompute == _SELECTIVE], [inputs, selective], saved)
-    again = np.where(recompute == _FULL, staged.sums("again_bytes"), 0.0)
+    again = np.select(
+        [recompute == _FULL, recompute == _SELECTIVE],
+        [staged.sums("again_bytes"), staged.sums("selective_again_bytes")],
+        0.0,
+    )
     waiting = kept * in_flight(staged.plans, staged.microbatch_count, saved.shape[1])
     on_device = np.where(staged["activation_offload"].astype(bool)[:, None], 0.0, waiting)
     return np.where(on_device > 0, on_device + again, staged.sums("block_saved_bytes"))

@@ -17,8 +17,8 @@ from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
 from accelsim.workloads.sharding import Shard, split_evenly
 
-#: Activations that are computed again in the backward pass: none, what attention makes between its
-#: matrix products (Korthikanti et al. 2022, arXiv:2205.05198, section 5), or all but layer inputs.
+#: Activations that are computed again in the backward pass: none, those that the trainer chooses
+#: (`workloads.recomputation.selectively`), or all but layer inputs.
 RECOMPUTE = ("none", "selective", "full")
 #: Schedules that are costed in closed form and not simulated.
 CLOSED_FORM = ("zb-v", "dualpipe")

@@ -144,15 +144,15 @@ def stage_times(staged: StagedPlans) -> StageTimes:
     slowest = setup.conditions.slowest_ratio(ranks)[:, None]
     forward, issue_f = _direction(staged, "forward")
     backward, issue_b = _direction(staged, "backward")
-    again, inner = staged["recompute"][:, None] == _FULL, staged["recompute"][:, None] == _SELECTIVE
-    for name, seconds in (forward | {"compute": staged.sums("again_compute_s")}).items():
-        backward[name] = backward[name] + np.where(again, seconds, 0.0)
-    backward["compute"] += np.where(inner, staged.sums("inner_attention_s"), 0)
+    again = staged["recompute"][:, None] == _FULL
+    for name in ("tensor", "context", "expert"):
+        backward[name] = backward[name] + np.where(again, forward[name], 0.0)
+    backward["compute"] = backward["compute"] + _again(staged, "compute_s")
     exchange_s = _exchange_s(staged)
     for parts in (forward, backward):
         parts["expert"] = parts["expert"] + exchange_s
         parts["compute"] = parts["compute"] * slowest
-    issue_b = issue_b + np.where(again, staged.sums("again_issue_s"), 0.0)
+    issue_b = issue_b + _again(staged, "issue_s")
     forward_s = np.maximum(sum(forward.values()), issue_f)
     backward_s = np.maximum(sum(backward.values()), issue_b)
     offloaded = staged["activation_offload"].astype(bool)[:, None]
@@ -164,6 +164,13 @@ def stage_times(staged: StagedPlans) -> StageTimes:
         {name: forward[name] + backward[name] for name in forward},
         _send_s(staged, ranks),
     )
+
+
+def _again(staged: StagedPlans, name: str) -> FloatArray:
+    """What recomputation adds to the backward pass of each stage, shape (k, stages)."""
+    recompute = staged["recompute"][:, None]
+    both = [staged.sums(f"{word}_{name}") for word in ("again", "selective")]
+    return np.select([recompute == _FULL, recompute == _SELECTIVE], both, 0.0)
 
 
 def _direction(staged: StagedPlans, way: str) -> tuple[dict[str, FloatArray], FloatArray]:
@@ -294,11 +301,10 @@ def _closed_form_bubbles_s(times: StageTimes) -> dict[str, FloatArray]:
 
 def _energy_j(staged: StagedPlans) -> FloatArray:
     """Dynamic energy of the passes on all devices."""
-    forward, backward, layers = (
-        staged.sums(f"{name}_j").sum(axis=1)
-        for name in ("energy_forward", "energy_backward", "again_energy")
+    forward, backward = (
+        staged.sums(f"energy_{name}_j").sum(axis=1) for name in ("forward", "backward")
     )
-    again = np.where(staged["recompute"] == _FULL, layers, 0.0)
+    again = _again(staged, "energy_j").sum(axis=1)
     ranks = staged.data_ranks * staged["tp"]
     energy: FloatArray = ranks * staged.microbatch_count * (forward + backward + again)
     return energy

@@ -27,8 +27,8 @@ class StageTable:
     Attributes:
         values: Shape (rows, stages) each, by name in `layers.FIELDS`: sums, for `working_bytes` the
             largest; "block_counts" of blocks, "block_saved_bytes" and "block_parameters", the most
-            of one block, and "again_bytes", what a layer that is computed again holds beyond what
-            any block works with.
+            of one block, and "again_bytes" and "selective_again_bytes", what a layer that is
+            computed again, whole or in part, holds beyond what any block works with.
         boundary_bytes: What is sent from stage to stage, shape (rows,).
     """
 
@@ -143,6 +143,7 @@ def stage_table(
         "block_saved_bytes": saved,
         "block_parameters": costs["parameters"],
         "again_bytes": of_layers(saved + working, costs.layer_count),
+        "selective_again_bytes": saved - costs["selective_saved_bytes"] + working,
     }
     sums = {
         name: np.zeros((len(units), stage_count)) for name in (*FIELDS, *largest, "block_counts")
@@ -161,7 +162,8 @@ def stage_table(
         inner = max(costs.block_count - 1, 1)
         boundary[rows] = np.median(costs["output_bytes"][picked, :inner], axis=1)
         _untie(sums, costs, rows, picked, stage_count)
-    sums["again_bytes"] = np.maximum(sums["again_bytes"] - sums["working_bytes"], 0.0)
+    for name in ("again_bytes", "selective_again_bytes"):
+        sums[name] = np.maximum(sums[name] - sums["working_bytes"], 0.0)
     return StageTable(sums, boundary)
 
 

@@ -10,30 +10,65 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from accelsim.errors import InvalidValueError
-from accelsim.workloads.graph import BoolArray, OperatorGraph
-from accelsim.workloads.operator import OperatorKind, Phase
+from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, is_kind
+from accelsim.workloads.operator import COLLECTIVE_KINDS, OperatorKind, Phase
 
-#: Rows whose kept activations selective recomputation makes again.
-ATTENTION_INSIDE = (int(OperatorKind.SOFTMAX), int(OperatorKind.BATCHED_GEMM))
+Selective: TypeAlias = Literal["attention", "products"]
+#: Rows inside attention that is not one operator.
+_ATTENTION_INSIDE = (int(OperatorKind.SOFTMAX), int(OperatorKind.BATCHED_GEMM))
+_PRODUCTS = frozenset({OperatorKind.GEMM, OperatorKind.GROUPED_GEMM})
+_ALWAYS_KEPT = frozenset({OperatorKind.ATTENTION}) | COLLECTIVE_KINDS
 
 
-def recomputed(forward: OperatorGraph, how: str) -> tuple[OperatorGraph, OperatorGraph]:
+def selectively(graph: OperatorGraph, policy: Selective) -> tuple[FloatArray, BoolArray]:
+    """Bytes that forward rows keep under selective recomputation, and the rows that run again.
+
+    Args:
+        graph: Rows of a training step, shape (n,); others than forward ones keep nothing.
+        policy: "attention" makes again what unfused attention has between its products
+            (Korthikanti et al. 2022, arXiv:2205.05198, section 5). "products" keeps a layer's input
+            and the outputs of attention, of collectives and of every other matrix product, and
+            makes the rest again (torchtitan, distributed/activation_checkpoint.py, mode "op").
+
+    Returns:
+        Bytes, shape (n,), and which rows, shape (n,).
+    """
+    is_forward = graph.phase == int(Phase.FORWARD)
+    if policy == "attention":
+        again: BoolArray = np.isin(graph.kind, _ATTENTION_INSIDE) & is_forward
+        return np.where(again, 0.0, graph.saved_bytes), again
+    layers = [layer_of(path) for path in graph.path]
+    in_layer = np.array([is_layer for _, is_layer in layers], dtype=bool) & is_forward
+    names, layer = np.unique([name for name, _ in layers], return_inverse=True)
+    is_product = is_kind(graph.kind, _PRODUCTS) & in_layer
+    kept, first = is_kind(graph.kind, _ALWAYS_KEPT), np.zeros(len(graph), dtype=bool)
+    for number in range(len(names)):
+        kept[np.flatnonzero(is_product & (layer == number))[::2]] = True
+        first[np.flatnonzero(in_layer & (layer == number))[:1]] = True
+    in_part = kept * graph.write_bytes + first * graph.read_bytes
+    return np.where(in_layer, in_part, graph.saved_bytes), in_layer & ~kept
+
+
+def recomputed(
+    forward: OperatorGraph, how: str, policy: Selective
+) -> tuple[OperatorGraph, OperatorGraph]:
     """The forward rows with what they keep, and the rows that run again.
 
     Args:
         forward: Forward rows of a training step.
         how: "full" or "selective".
+        policy: Which rows run again where it is selective.
 
     Raises:
         InvalidValueError: If there is nothing to run again.
     """
     if how == "selective":
-        again = np.isin(forward.kind, ATTENTION_INSIDE)
-        saved = np.where(again, 0.0, forward.saved_bytes)
+        saved, again = selectively(forward, policy)
     else:
         layers = [layer_of(path) for path in forward.path]
         again = np.array([is_layer for _, is_layer in layers], dtype=bool)

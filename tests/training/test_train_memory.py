@@ -133,7 +133,8 @@ def stage_columns(**changes):
         "trained_parameters": [[1000.0, 600.0]],
         "trained_experts": [[0.0, 0.0]],
         "saved_bytes": [[9000.0, 3000.0]],
-        "inner_saved_bytes": [[5000.0, 2000.0]],
+        "selective_saved_bytes": [[4000.0, 1000.0]],
+        "selective_again_bytes": [[20.0, 15.0]],
         "working_bytes": [[70.0, 110.0]],
         "block_saved_bytes": [[2500.0, 1500.0]],
         "again_bytes": [[40.0, 30.0]],
@@ -255,7 +256,7 @@ def test_tables_lie_on_one_rank_each_with_states_and_without_dense_gradients():
         ({}, 1, 9000),
         ({}, 4, 2 * 9000),
         ({"schedule": "gpipe"}, 4, 4 * 9000),
-        ({"recompute": "selective"}, 4, 2 * (9000 - 5000)),
+        ({"recompute": "selective"}, 4, 2 * 4000 + 20),
         ({"recompute": "full"}, 4, 2 * 4 * 8 + 40),  # inputs of four layers, and the one run again
         ({"activation_offload": True}, 4, 2500),  # the block that is worked on
         ({"activation_offload": True, "recompute": "full"}, 4, 2500),
@@ -310,7 +311,8 @@ TWO_ROWS = {
     "trained_parameters": [[260.0, 600.0], [450.0, 580.0]],
     "trained_experts": [[640.0, 0.0], [0.0, 320.0]],
     "saved_bytes": [[9000.0, 12000.0], [4500.0, 8000.0]],
-    "inner_saved_bytes": [[5000.0, 2000.0], [2500.0, 1000.0]],
+    "selective_saved_bytes": [[4000.0, 10000.0], [2000.0, 7000.0]],
+    "selective_again_bytes": [[20.0, 15.0], [10.0, 7.0]],
     "working_bytes": [[70.0, 110.0], [35.0, 55.0]],
     "block_saved_bytes": [[2500.0, 1500.0], [1200.0, 700.0]],
     "again_bytes": [[40.0, 30.0], [20.0, 15.0]],

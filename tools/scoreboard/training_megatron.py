@@ -37,6 +37,7 @@ SCHEMES_SCHEMA = schema("training/narayanan_sc21_table2.csv")
 MT_NLG_SCHEMA = schema("training/mt_nlg_530b.csv")
 #: Mixed precision; attention as separate operators.
 _OPTIONS = (("precision", "fp16"), ("fused_attention", False))
+_VTRAIN = (*_OPTIONS, ("stack", "megatron-deepspeed"))
 _DEVICE = "a100-80gb"
 _SELENE = "dgx-superpod-a100"
 _MICROBATCHES = (1, 2, 4, 8)
@@ -107,7 +108,9 @@ def _vtrain_row(record: Values, where: Cluster) -> MeasuredRun:
     row = MeasuredRun(
         _DEVICE, group, f"{group}, batch {batch}: {plan}", record["iteration time (ms)"] * 1e-3
     )
-    return _planned(row, (hidden, heads, layers, seq_len), where, devices, batch, [plan])
+    options = (*_VTRAIN, ("seq_len", seq_len))
+    model = gpt(hidden, heads, layers, seq_len)
+    return planned(row, PlannedRun(model, where, devices, batch, (plan,), options))
 
 
 def _planned(
