@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -97,12 +97,7 @@ class _PoolFigures:
 
 
 def result_of(
-    plan: Deployment,
-    done: SimulatedFleet,
-    *,
-    load: Mapping[str, Any],
-    seed: int,
-    is_closed: bool,
+    plan: Deployment, done: SimulatedFleet, *, load: Mapping[str, Any], seed: int, is_closed: bool
 ) -> ServingResult:
     """The result of a simulation.
 
@@ -114,9 +109,8 @@ def result_of(
         is_closed: Whether users wait for their answers.
     """
     fleet, first = done.fleet, plan.pools[0]
-    log = fleet.log
-    times = RequestTimes.of(log)
-    arrived = log.column("arrival_s")
+    times = RequestTimes.of(fleet.log)
+    arrived = fleet.log.column("arrival_s")
     start_s = float(np.nanmin(arrived))
     arrived = arrived[arrived <= fleet.now_s]  # all, unless interrupted
     came = len(arrived)
@@ -125,12 +119,9 @@ def result_of(
     steady_s = times.steady_part(start_s, last_s, start_s + duration_s)
     served = times.within(*steady_s)
     pools = _pools(plan, done, start_s, steady_s, served)
-    span_s = max(last_s - start_s, 1e-12)
-    offered = max(
-        one.whole.work_s * duration_s / (span_s * max(one.whole.paid_s, 1e-12)) for one in pools
-    )
+    offered = _offered(pools, duration_s / max(last_s - start_s, 1e-12))
     saturated, notes = trust(times, offered, is_closed=is_closed)
-    replicas = fleet.replicas
+    rows = (_row(plan, done, place, one, duration_s) for place, one in enumerate(pools))
     return ServingResult(
         workload=first.plan.run.workload.name,
         device=first.plan.run.device.name,
@@ -145,25 +136,30 @@ def result_of(
         steady_s=served.seconds,
         output_tokens_per_s=served.tokens / served.seconds,
         **_of_requests(plan, times, came, served),
-        itl_s=gap_distribution(replicas),
-        kv_occupancy_fraction=occupancy(replicas),
+        itl_s=gap_distribution(fleet.replicas),
+        kv_occupancy_fraction=occupancy(fleet.replicas),
         utilisation_fraction=_mean_use(pools),
-        preemptions=sum(replica.tally.preemption_count for replica in replicas),
+        preemptions=sum(replica.tally.preemption_count for replica in fleet.replicas),
         **_energy(pools, served),
         **_cost(pools, served),
         **_month(pools, served),
         saturated=saturated,
         seed=seed,
-        pools=tuple(
-            _row(plan, done, place, figures, duration_s) for place, figures in enumerate(pools)
-        ),
-        log=log,
+        pools=tuple(rows),
+        log=fleet.log,
         curves=load_curves(fleet, start_s, _idle_w(plan, done)),
         runs={"further": first.plan.run, "prompts": _prompts(plan).plan.run},
         inputs={"load": load, "run": first.plan.run.to_dict(), "options": asdict(plan.options)},
         provenance=replace(first.plan.run.provenance, version=__version__, seed=seed),
         warnings=(*_skips(done), *notes, *_spread_replicas(pools)),
     )
+
+
+def _offered(pools: Sequence[_PoolFigures], stretch: float) -> float:
+    """Work that arrives over what the busiest pool can do, where a run took so many times as long
+    as its arrivals.
+    """
+    return max(one.whole.work_s * stretch / max(one.whole.paid_s, 1e-12) for one in pools)
 
 
 def _of_requests(plan: Deployment, times: RequestTimes, came: int, served: ServedPart) -> Document:

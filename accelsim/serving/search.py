@@ -228,10 +228,9 @@ def search(
     front = tuple(_rows(columns, _front(columns, meets)))
     simulated = grid.simulate(_different(columns, meets, simulate), seed)
     count = len(columns["device"]) + sum(grid.rejected.values())
-    best = simulated[0]
     return ServingSearch(
         workload=grid.workload_name,
-        best=best,
+        best=simulated[0],
         simulated=tuple(simulated),
         pareto=front,
         considered_count=count,
@@ -240,7 +239,7 @@ def search(
         columns=columns,
         inputs=grid.inputs(),
         provenance=Provenance(__version__, seed),
-        warnings=() if best["meets_targets"] else (_NEAREST,),
+        warnings=() if simulated[0]["meets_targets"] else (_NEAREST,),
     )
 
 

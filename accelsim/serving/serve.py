@@ -95,14 +95,15 @@ def serve(
     result, is_interrupted = simulated(plan)
     if not intervals or not plan.pools[0].plan.steps.log_sigma or is_interrupted:
         return result
-    ends = []
-    for z in (-Z90, Z90):
-        slower, is_interrupted = simulated(plan.with_steps(partial(_scaled, z)))
-        if is_interrupted:
-            raise KeyboardInterrupt
-        ends.append(slower.metrics)
+    ends = [_metrics_of(*simulated(plan.with_steps(partial(_scaled, z)))) for z in (-Z90, Z90)]
     like = [pool.served for pool in plan.pools]
     return replace(result, intervals=_intervals(result, like, *ends))
+
+
+def _metrics_of(result: ServingResult, is_interrupted: bool) -> Mapping[str, Metric]:
+    if is_interrupted:
+        raise KeyboardInterrupt
+    return result.metrics
 
 
 def _requests(
