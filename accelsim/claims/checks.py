@@ -13,9 +13,9 @@ import accelsim
 from accelsim import catalog
 from accelsim.claims.claim import Reading
 from accelsim.claims.closed_forms import CLOSED_FORMS
+from accelsim.claims.peaks import asic_peaks
 from accelsim.claims.scenarios import scenario_figure
 from accelsim.claims.taxonomy import DISTRIBUTED, SHARED, TAXONOMY
-from accelsim.exploration.peaks import asic_peaks
 from accelsim.hardware.profile import CpuProfile, GpuProfile
 from accelsim.workloads.operator import OperatorKind
 

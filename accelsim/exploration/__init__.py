@@ -1,1 +1,1 @@
-"""Questions asked over many answers: sweeps, sensitivity, designs of arrays."""
+"""Questions asked over many answers: sweeps and sensitivity."""

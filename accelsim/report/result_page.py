@@ -90,7 +90,6 @@ _ROWS = {
         "breakeven_page",
         "breakeven_page",
     ),
-    frozenset(("quoted_flop_per_s", "derived_flop_per_s")): ("architecture_page", "peaks_page"),
 }
 #: Module and function of the page of a kind of result, and of one known by a key it has.
 _KINDS = {
@@ -104,7 +103,6 @@ _KEYS = {
     "claims": ("claims", "claims_page"),
     "suites": ("score_page", "score_page"),
     "batches": ("estimate_page", "batches_page"),
-    "product_count": ("architecture_page", "exploration_page"),
     "frozen_hash": ("calibration_page", "check_page"),
 }
 

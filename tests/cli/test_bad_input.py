@@ -33,7 +33,6 @@ WRITERS = {
     "sweep": (("sweep", "s.yaml", "--out", "r"), ("--report",)),
     "results": (("results", "top", "r", "--by", "batch"), ("--out", "--report")),
     "report": (("report", "r.json"), ("--out",)),
-    "arch": (("arch", "sweep", "lenet-5"), ("--out", "--report")),
     "capture": (("capture", "a:b"), ("--out",)),
     "claims": (("claims", "run", "S11"), ("--out", "--report")),
     "validate": (("validate",), ("--out", "--rows")),

@@ -239,10 +239,6 @@ def test_all_offers_are_listed_with_unknown_prices_empty(run):
         (("workloads", "show", "models/vision/resnet-50"), "a path that ends in .yaml"),
         (("workloads", "show", "microsoft/resnet-5O"), "Did you mean resnet-50"),
         (("workloads", "show", "x" * 5000), "Unknown workload 'xxx"),
-        (
-            ("arch", "sweep", "missing.csv"),
-            "missing.csv: cannot be read: No such file or directory",
-        ),
         (("compare", "resnet-50", "--devices", "t4", "--batches", "0"), "above 0"),
         (
             (

@@ -69,7 +69,6 @@ def test_a_closed_standard_error_is_no_terminal(monkeypatch):
 
 
 LONG = {
-    "arch": (("arch", "sweep", "lenet-5"), "15 designs"),
     "report": (("estimate", "lenet-5", "-d", "t4", "--report", "r.html"), "writing the page"),
 }
 
@@ -89,7 +88,6 @@ SWEEP = "fixed: {precision: fp16}\nvary: {model: [lenet-5], device: [t4], batch:
 AGAIN = "nothing was written; the same command starts again"
 #: Command, what is interrupted in it, and what is said then.
 INTERRUPTED = {
-    "arch": (("arch", "sweep", "lenet-5"), "exploration.architecture.sweep_architectures", AGAIN),
     "compare": (("compare", "lenet-5", "-d", "t4"), "estimation.compare.compare", AGAIN),
     "plan": (("plan", "s.yaml"), "capacity.plan.plan", AGAIN),
     "claims": (("claims", "run", "S11"), "claims.run.run_claim", AGAIN),

@@ -14,7 +14,6 @@ from accelsim.cost.roofline import Roofline
 from accelsim.cost.systolic.counts import array_counts
 from accelsim.cost.systolic.cycles import pipelined_cycles, systolic_cycles
 from accelsim.cost.systolic.products import pack_groups
-from accelsim.cost.systolic.stalls import ArrayProduct, stalled_run, tile_words
 from accelsim.cost.table import RowCosts, gather_costs, refuse_rows
 from accelsim.dtype import DTYPE_BYTES, PRECISIONS, Dtype
 from accelsim.errors import UnsupportedOperatorError
@@ -109,34 +108,6 @@ def test_every_operand_is_read_and_every_result_written(m, n, k, rows, columns, 
     assert counts.input_reads >= m * k
     assert counts.weight_reads >= n * k
     assert counts.output_writes >= m * n
-
-
-PORT = st.floats(0.1, 1000)
-
-
-@settings(max_examples=60, deadline=None)
-@given(m=SIDES, n=SIDES, k=SIDES, side=ARRAY, flow=FLOWS, rate=PORT, factor=st.floats(1, 50))
-def test_a_wider_port_never_slows_and_cycles_never_fall_below_the_array(
-    m, n, k, side, flow, rate, factor
-):
-    tiles = tile_words(m, n, k, side, side, flow)
-    slow, fast = (
-        stalled_run(ArrayProduct(m, n, k, side, side, flow), 2 * tiles, width)
-        for width in (rate, factor * rate)
-    )
-    assert fast.cycles <= slow.cycles * (1 + 1e-12)
-    assert fast.cycles >= fast.compute_cycles
-
-
-@settings(max_examples=60, deadline=None)
-@given(m=SIDES, n=SIDES, k=SIDES, side=ARRAY, flow=FLOWS, factor=st.floats(1, 100))
-def test_larger_scratchpads_never_move_more(m, n, k, side, flow, factor):
-    tiles = tile_words(m, n, k, side, side, flow)
-    moved = []
-    for scale in (2.0, 2.0 * factor):
-        run = stalled_run(ArrayProduct(m, n, k, side, side, flow), scale * tiles, 1.0)
-        moved.append(run.cycles)
-    assert moved[1] <= moved[0] * (1 + 1e-12)
 
 
 @settings(max_examples=40, deadline=None)

@@ -47,8 +47,6 @@ READERS: dict[str, tuple[tuple[str, ...], Callable[[str], list[str]]]] = {
         (".csv",),
         lambda f: ["serve", "llama-3.1-8b", "--device", "h100-sxm-80gb", "--step-times", f],
     ),
-    "arrays": ((".cfg",), lambda f: ["arch", "sweep", "lenet-5", "--config", f]),
-    "topology": ((".csv",), lambda f: ["arch", "sweep", f]),
 }
 
 

@@ -26,12 +26,10 @@ from accelsim.estimation.passes import run_passes
 from accelsim.estimation.run import resolve
 from accelsim.exploration.sweeps.spec import load_sweep
 from accelsim.files.datafile import data_root
-from accelsim.hardware.scalesim import parse_scalesim_config
 from accelsim.scoreboard.data_folder import DataFolder, schema_of
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.workloads.graph import OperatorGraph
-from accelsim.workloads.scalesim import parse_scalesim_topology
 
 
 class Kind(NamedTuple):
@@ -91,14 +89,6 @@ def _table(folder: Path, text: str) -> object:
 def _run(folder: Path, text: str) -> object:
     run = read_run(file_of(folder, "run.jsonl", text))
     return measured_graph([row for row in run.rows if row.row is not None])
-
-
-def _topology(folder: Path, text: str) -> object:
-    return parse_scalesim_topology(text)
-
-
-def _design(folder: Path, text: str) -> object:
-    return parse_scalesim_config(text)
 
 
 def _prices(folder: Path, text: str) -> object:
@@ -287,31 +277,6 @@ _LLAMA = {
     "text_config": None,
     "vision_config": None,
 }
-_TOPOLOGY = [
-    [
-        *("Layer", "IFMAP Height", "IFMAP Width", "Filter Height", "Filter Width", "Channels"),
-        *("Num Filter", "Strides", ""),
-    ],
-    ["c1", 8, 8, 3, 3, 3, 4, 1, ""],
-    ["c2", 6, 6, 3, 3, 4, 8, 1, ""],
-]
-_DESIGN = """\
-[general]
-run_name = x
-[architecture_presets]
-ArrayHeight : 8
-ArrayWidth : 8
-IfmapSramSzkB : 64
-FilterSramSzkB : 64
-OfmapSramSzkB : 64
-IfmapOffset : 0
-FilterOffset : 100
-OfmapOffset : 200
-Dataflow : ws
-Bandwidth : 10
-[run_presets]
-InterfaceBandwidth: CALC
-"""
 _CALL = {
     "model": "lenet-5",
     "device": "t4",
@@ -410,8 +375,6 @@ KINDS: Mapping[str, Kind] = {
         _table,
     ),
     "run": Kind([_HEADER, _MEASURED, {"note": "noise"}, _MEASURED], _lines, _run),
-    "topology": Kind(_TOPOLOGY, csv_text, _topology),
-    "design": Kind(_DESIGN, str, _design),
     "prices": Kind(
         {"offers": [{"device": "t4", "on_demand_usd_per_hour": 0.5, "as_of": "2026"}]},
         _yaml,

@@ -12,10 +12,7 @@ import accelsim
 from accelsim.capacity.breakeven import DeploymentOption, breakeven
 from accelsim.errors import InputError
 from accelsim.estimation.batches import estimate_batches
-from accelsim.exploration.architecture import design_grid, sweep_architectures
-from accelsim.exploration.peaks import asic_peaks
 from accelsim.exploration.sweeps.store import SweepStore
-from accelsim.hardware.profile import Dataflow
 from accelsim.report.claims import scenario_command
 from accelsim.report.comparison_page import comparison_page, pareto_front
 from accelsim.report.formats import plain_values
@@ -184,24 +181,6 @@ def test_the_page_of_a_break_even_has_its_lines_cross_at_its_volume():
     whole_life = 36 * (730.5 * chip["usd_per_hour"] / 2.0 + chip["fixed_usd_per_month"])
     assert whole_life == pytest.approx(points[0]["usd_per_demand"] + 1e6)
     assert result_page(points, "").decision[0].startswith("tpu-v4i is cheaper than t4 from")
-
-
-def test_the_page_of_designs_has_the_front_and_what_its_energy_goes_to():
-    grid = design_grid([(16, 16), (64, 64)], [Dataflow.WEIGHT_STATIONARY], [(2**20,) * 3], [1e11])
-    document = sweep_architectures("lenet-5", grid).to_dict()
-    found = sections_of(document)
-    front = [point for point in document["points"] if point["is_pareto"]]
-    assert values(found["pareto"], 6).count("yes") == len(front)
-    energy = [sum(one.value for one in row[1:]) for row in found["energy"].table.rows]
-    assert sorted(energy) == pytest.approx(sorted(point["energy_j"] for point in front))
-
-
-def test_the_page_of_peaks_draws_both():
-    rows = [peak.to_dict() for peak in asic_peaks(["tpu-v4"])]
-    (section,) = result_page(rows, "").sections
-    quoted, derived = (trace["x"] for trace in section.figure["data"])
-    assert quoted == [row["quoted_flop_per_s"] for row in rows]
-    assert derived == pytest.approx(quoted, rel=0.02)
 
 
 def test_saved_estimates_have_costs_offers_and_accuracy():

@@ -20,7 +20,6 @@ import numpy as np
 from accelsim.cost.systolic.counts import ArrayCounts, array_counts
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import Dataflow, DeviceProfile, parse_device
-from accelsim.hardware.scalesim import DATAFLOWS
 from accelsim.scoreboard.data_folder import DataFolder, Table, schema
 from accelsim.scoreboard.suite import MeasuredBatch, refused_batch, register_suite
 from accelsim.workloads.graph import FloatArray, TextArray
@@ -28,6 +27,11 @@ from tools.scoreboard.quantity_batches import QUANTITY, quantity_batch
 
 #: Figures this close are equal: the tables hold percentages of 15 to 17 digits.
 EXACT_FRACTION = 1e-9
+DATAFLOWS = {
+    "os": Dataflow.OUTPUT_STATIONARY,
+    "ws": Dataflow.WEIGHT_STATIONARY,
+    "is": Dataflow.INPUT_STATIONARY,
+}
 V2 = schema("systolic/scalesim_v2.csv")
 USER_BANDWIDTH = replace(V2, file="systolic/scalesim_v2_user_bandwidth.csv")
 V3 = replace(V2, file="systolic/scalesim_v3.csv.gz")

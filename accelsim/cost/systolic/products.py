@@ -12,7 +12,6 @@ import numpy as np
 
 from accelsim.cost.contraction import Contraction, attention_products, contraction, recurrence
 from accelsim.cost.table import Rows
-from accelsim.errors import UnsupportedOperatorError
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import CONV_KINDS, OperatorKind
@@ -43,22 +42,6 @@ class Products:
 
     def __len__(self) -> int:
         return len(self.repeat)
-
-
-def lower_to_products(graph: OperatorGraph) -> Products:
-    """Every contraction of a forward graph as products.
-
-    Raises:
-        UnsupportedOperatorError: For attention's backward pass: the products of an inference are
-            asked for.
-    """
-    backward = np.flatnonzero(graph.kind == int(_K.ATTENTION_BACKWARD))
-    if backward.size:
-        operator = f"{_K.ATTENTION_BACKWARD.label} {graph.name[int(backward[0])]!r}"
-        raise UnsupportedOperatorError(
-            "systolic array", operator, "no lowering", "Sweep inference."
-        )
-    return all_products(graph)
 
 
 @lru_cache(maxsize=64)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from accelsim import catalog
+from accelsim.claims.peaks import asic_peaks
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.estimation.estimate import estimate
-from accelsim.exploration.peaks import asic_peaks
 
 # The chips the architecture models are for.
 CHIPS = [
