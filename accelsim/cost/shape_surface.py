@@ -241,6 +241,9 @@ def _corners(
         low = np.minimum(place.astype(np.int64), len(knots) - 2)
         part = place - low
         start = index * len(knots) + low
+        if not part.any():  # all rows lie on knots, as heads and widths of one model do
+            index = start
+            continue
         index = np.concatenate([start, start + 1])
         weight = np.concatenate([weight * (1.0 - part), weight * part])
     return index, weight

@@ -10,7 +10,7 @@ bandwidth.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -18,18 +18,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.cost.gpu.filled import FILLED, FilledRows, least_filled_s, sequence_reads
 from accelsim.cost.gpu.repeated import with_cached_operands
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.dtype import DTYPE_BYTES, Dtype
-from accelsim.frozen import frozen
-from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
+from accelsim.workloads.graph import FloatArray, IntArray
 from accelsim.workloads.operator import (
     ATTENTION_KINDS,
     CONTRACTION_KINDS,
     CONV_KINDS,
     OperatorKind,
-    Phase,
 )
 
 if TYPE_CHECKING:
@@ -59,24 +58,6 @@ _MOST_TAPS, _MOST_INPUTS, _SPARSE = 400, 7, 15
 #: Operators whose axes are dimensions as they are.
 _PLAIN = frozenset({"gemm", "batched_gemm", "rows"})
 _ATTENTION_FORMS = ("", " window", " latent", " backward", " full")
-#: Sides that grow with a batch. A smaller one is filled up to a larger where it took longer than
-#: that: libraries pad, and tables of kernels scatter; what a board's relatives gain with more
-#: sequences begins at another number of cores.
-_FILLED: Mapping[OperatorKind, str] = {
-    **dict.fromkeys((_K.ATTENTION, _K.BATCHED_GEMM), "batch"),
-    **dict.fromkeys((_K.GEMM, _K.GROUPED_GEMM), "m"),
-    **dict.fromkeys(CONV_KINDS, "batch"),
-}
-#: Most sizes that convolutions are filled up to: their tables scatter from one size to the next.
-_CONVOLUTION_REACH = 4
-#: Sizes to fill up to, eight an octave.
-_FILLED_SIZES = np.array(
-    sorted({2.0**octave * part // 8 for octave in range(1, 11) for part in range(8, 17)})
-)
-#: Parts of the way from one of them to the next, where the sides leave whole ones.
-_PARTS = 8
-#: What grows with it.
-_GROW = frozenset({"flop", "read_bytes", "write_bytes"})
 Formula = Callable[[Rows, "GpuMachine", "GpuParameters"], RowCosts]
 
 
@@ -126,12 +107,14 @@ def surface_rows(rows: Rows) -> dict[str, tuple[str, IntArray]]:
     The name holds the operator, the format of the arithmetic and how weights or cache are stored:
     "gemm fp8 w8", "gemm fp8 w8 scaled" (a scale per block of weights), "decode bf16 cache8".
     """
-    naming = _NAMING.get(rows.kind, _row_wise_names)
-    columns, name = naming(rows)
-    parts = [(rows.column("dtype"), len(DTYPE_BYTES)), *columns]
+    own = rows.own if isinstance(rows, FilledRows) else rows
+    columns, name = _NAMING.get(own.kind, _row_wise_names)(own)
+    parts = [(own.column("dtype"), len(DTYPE_BYTES)), *columns]
     shape = [size for _, size in parts]
     whole = [np.asarray(column).astype(np.int64) for column, _ in parts]
     codes = np.ravel_multi_index(whole, shape)
+    if isinstance(rows, FilledRows):  # a larger batch has the surface of its own
+        codes = codes[rows.place]
     found = {}
     for code in np.flatnonzero(np.bincount(codes)).tolist():  # counted, not sorted: few codes
         dtype, *values = map(int, np.unravel_index(code, shape))
@@ -188,30 +171,9 @@ def _stream_names(rows: Rows) -> Naming:
     return [(inputs, _MOST_INPUTS + 1), (is_heavy, 2)], name
 
 
-def _sequence_reads(rows: Rows) -> tuple[FloatArray, FloatArray]:
-    """Bytes of the queries, and elements of keys and values, that the sequences of attention rows
-    bring each for itself; shape (r,) each.
-    """
-    query = (
-        DTYPE_BYTES[rows.column("dtype")]
-        * rows["batch"]
-        * rows["heads"]
-        * rows["q_len"]
-        * rows["head_dim"]
-    )
-    seen = np.where(
-        rows["window"] > 0,
-        np.minimum(rows["kv_len"], rows["q_len"] + rows["window"]),
-        rows["kv_len"],
-    )
-    latent = rows["latent"]
-    width = np.where(latent > 0, latent, rows["kv_heads"] * (rows["head_dim"] + rows["value_dim"]))
-    return query, np.maximum(rows["batch"] * seen * width, 1.0)
-
-
 def _attention_names(rows: Rows) -> Naming:
     dtype, latent = rows.column("dtype"), rows["latent"]
-    query, stored = _sequence_reads(rows)
+    query, stored = sequence_reads(rows)
     bits = np.round(8.0 * (rows.column("read_bytes") - query) / stored)
     if rows.kind == _K.ATTENTION:  # what all sequences share, a bias, is no part of the cache
         bits = np.minimum(bits, 8.0 * DTYPE_BYTES[dtype])
@@ -258,114 +220,16 @@ def with_surfaces(formula: Formula) -> Formula:
         if not parameters.surfaces:
             return costs
         found = _on_surfaces(costs, rows, machine, parameters)
-        if conditions is not None or rows.kind not in _FILLED:
+        if conditions is not None or rows.kind not in FILLED:
             return found
-        time_s = found.time_s.copy()
-        for side, own in _filled_sides(rows):
-            some = Rows(rows.graph, rows.index[own], rows.kind)
-            time_s[own] = _least_filled_s(formula, side, time_s[own], some, machine, parameters)
-        return _within(found, time_s)
+
+        def filled_s(filled: FilledRows) -> FloatArray:
+            costs = formula(filled, machine, parameters)
+            return _on_surfaces(costs, filled, machine, parameters).time_s
+
+        return _within(found, least_filled_s(rows, found.time_s, filled_s))
 
     return with_measured_shape
-
-
-def _filled_sides(rows: Rows) -> Iterator[tuple[str, BoolArray]]:
-    """Sides that grow with a batch, and which of r rows each grows in: products that yield the
-    gradients of weights are summed up over the batch.
-    """
-    is_gradient = rows.column("phase") == int(Phase.BACKWARD)
-    is_gradient &= (rows.kind == _K.GEMM) & (rows.column("weight_bytes") == 0)
-    for side, own in ((_FILLED[rows.kind], ~is_gradient), ("k", is_gradient)):
-        if own.any():
-            yield side, own
-
-
-def _least_filled_s(
-    formula: Formula,
-    side: str,
-    time_s: FloatArray,
-    rows: Rows,
-    machine: GpuMachine,
-    parameters: GpuParameters,
-) -> FloatArray:
-    """The least of r rows' own times and those of the same rows filled up, and no less than that of
-    the size to fill up to below; shape (r,).
-    """
-    alike = np.stack([time_s, rows[side], rows.bytes, rows.column("flop")], axis=1)
-    _, own, place = np.unique(alike, axis=0, return_index=True, return_inverse=True)
-    least_s, size = time_s[own], rows[side][own]
-    above = np.searchsorted(_FILLED_SIZES, size, side="right")
-    below = np.maximum(above - 1, 0)
-    grows = above < len(_FILLED_SIZES)
-    if not grows.any():
-        return time_s
-    reach = _CONVOLUTION_REACH if rows.kind in CONV_KINDS else len(_FILLED_SIZES)
-    count = np.where(grows, np.minimum(len(_FILLED_SIZES) - below, reach + 1), 0)
-    starts = np.cumsum(count) - count
-    sizes = _FILLED_SIZES[np.repeat(below - starts, count) + np.arange(count.sum())]
-    is_between = grows & (size > _FILLED_SIZES[below])
-    inner, inner_sizes = _sizes_between(size, below, is_between)
-    index = rows.index[own[np.concatenate([np.repeat(np.arange(len(own)), count), inner])]]
-    filled_sizes = np.concatenate([sizes, inner_sizes])
-    more = _FilledRows(rows.graph, index, rows.kind, side, filled_sizes)
-    every_s = _on_surfaces(formula(more, machine, parameters), more, machine, parameters).time_s
-    filled_s = every_s[: len(sizes)]
-    least_s[is_between] = np.inf
-    np.minimum.at(least_s, inner, every_s[len(sizes) :])
-    starts = starts[grows]
-    from_below_s = np.minimum.reduceat(filled_s, starts)
-    has_below = size[grows] >= _FILLED_SIZES[below[grows]]
-    filled_s[starts[has_below]] = np.inf
-    filled = np.minimum(least_s[grows], np.minimum.reduceat(filled_s, starts))
-    least_s[grows] = np.where(has_below, np.maximum(filled, from_below_s), filled)
-    every: FloatArray = least_s[place.ravel()]
-    return every
-
-
-def _sizes_between(
-    size: FloatArray, below: IntArray, is_between: BoolArray
-) -> tuple[IntArray, FloatArray]:
-    """Sizes from each of r sides to the next to fill up to, in `_PARTS` of the way there from the
-    one below: place of the side and size.
-
-    Estimate: kernels take whole vectors of a side, so that one of more than 128 is rounded up to
-    such a part, by 1.6 % at most.
-
-    Args:
-        size: Sides, shape (r,).
-        below: Place of the size to fill up to below each, shape (r,).
-        is_between: Whether a side is none of these sizes itself, shape (r,).
-    """
-    above = np.minimum(below + 1, len(_FILLED_SIZES) - 1)
-    upper = _FILLED_SIZES[above]
-    step = np.maximum((upper - _FILLED_SIZES[below]) / _PARTS, 1.0)
-    parts = (np.ceil(size / step) + np.arange(_PARTS)[:, None]) * step
-    part, place = np.nonzero((parts < upper) & is_between)
-    return place, parts[part, place]
-
-
-@frozen(eq=False)
-class _FilledRows(Rows):
-    """Rows with one side filled up to a size each, shape (r,)."""
-
-    side: str
-    size: FloatArray
-
-    def __getitem__(self, dimension: str) -> FloatArray:
-        found = Rows.__getitem__(self, dimension)
-        return self.size if dimension == self.side else found
-
-    def column(self, name: str) -> Any:
-        found = Rows.column(self, name)
-        if name not in _GROW or (name == "write_bytes" and self.side == "k"):
-            return found
-        own = Rows(self.graph, self.index, self.kind)
-        grown = self.size / np.maximum(own[self.side], 1.0)
-        if name == "read_bytes" and self.kind == _K.ATTENTION:
-            query, stored = _sequence_reads(own)
-            apart = np.minimum(found, query + stored * DTYPE_BYTES[own.column("dtype")])
-            return found + apart * (grown - 1.0)
-        return found * grown
 
 
 def _within(costs: RowCosts, time_s: FloatArray) -> RowCosts:
