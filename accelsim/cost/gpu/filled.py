@@ -165,7 +165,7 @@ def _families(rows: Rows, side: str) -> tuple[IntArray, IntArray]:
     size = np.maximum(rows[side], 1.0)
     columns = [rows[name] for name in DIMENSIONS[rows.kind] if name != side]
     columns += [rows.column(name) for name in ("dtype", "phase", "weight_bytes")]
-    columns += [rows.column("variant"), rows.epilogue_flop]
+    columns.append(rows.epilogue_flop)
     columns += [rows.column(name) / size for name in ("flop", "read_bytes", "write_bytes")]
     return _distinct(columns)
 
