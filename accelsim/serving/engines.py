@@ -47,6 +47,10 @@ class ServingEngine(FrozenModel):
         max_batch_tokens: Tokens of a step, by the device's memory.
         max_seqs: Sequences (or items of a batch) at once, by the device's memory.
         batch_window_s: Longest that the first request of a batch waits for others.
+        schedules_ahead: Whether the host chooses a batch while the one before it runs.
+        poll_steps: Steps of further tokens from one look for new requests to the next.
+        hold_steps: Steps that prompts wait for others while sequences run.
+        hold_tokens_fraction: Share of the tokens of a step that ends that wait; 0 for no such end.
         memory_rule: "total": the cache gets the fraction of the memory less weights, activations
             and what is reserved; "static": the fraction holds weights and cache; "free": the cache
             gets the fraction of what weights, activations and the reserve leave.
@@ -69,6 +73,10 @@ class ServingEngine(FrozenModel):
     max_batch_tokens: tuple[_FromMemory, ...] = Field(min_length=1, strict=False)
     max_seqs: tuple[_FromMemory, ...] = Field(min_length=1, strict=False)
     batch_window_s: float = Field(default=0.0, ge=0)
+    schedules_ahead: bool = False
+    poll_steps: int = Field(default=1, ge=1)
+    hold_steps: int = Field(default=0, ge=0)
+    hold_tokens_fraction: float = Field(default=0.0, ge=0, le=1)
     memory_rule: Literal["total", "static", "free"]
     memory_fraction: float = Field(gt=0, le=1)
     step_overhead_s: SourcedFigure

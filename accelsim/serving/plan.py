@@ -14,7 +14,7 @@ from accelsim.plain import Document
 from accelsim.serving.engines import ServingEngine, engine
 from accelsim.serving.options import ServingOptions
 from accelsim.serving.replicas.cold_start import host_bandwidth_bytes_per_s
-from accelsim.serving.schedulers.limits import BatchLimits
+from accelsim.serving.schedulers.limits import BatchLimits, JoinRule
 from accelsim.serving.steps.combined_steps import SpeculativeSteps
 from accelsim.serving.steps.step_tables import (
     ReplicaMemory,
@@ -88,7 +88,19 @@ class ReplicaPlan:
             reserve=one.reserve,
             watermark_fraction=one.watermark_fraction,
             most_positions=self._most_positions,
+            join=self._join,
             **self._swap,
+        )
+
+    @property
+    def _join(self) -> JoinRule:
+        """When requests that come to a busy replica may join."""
+        one = self.engine
+        return JoinRule(
+            ahead=one.schedules_ahead,
+            poll_steps=one.poll_steps,
+            hold_steps=one.hold_steps,
+            hold_tokens=round(one.hold_tokens_fraction * self.max_batch_tokens),
         )
 
     @property

@@ -8,20 +8,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accelsim.errors import InvalidValueError
+from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.replicas.prefix_cache import PrefixCache
 from accelsim.serving.schedulers.continuous import ContinuousBatching
-from accelsim.serving.schedulers.limits import BatchLimits
+from accelsim.serving.schedulers.limits import BatchLimits, JoinRule
 
 from .scenarios import cases, random_columns, run_fleet, table_steps
 
 STEPS = table_steps(1)
+JOINS = (
+    JoinRule(),
+    JoinRule(ahead=True),
+    JoinRule(ahead=True, poll_steps=7),
+    JoinRule(hold_steps=5, hold_tokens=100),
+    JoinRule(ahead=True, hold_steps=3),
+)
 
 
 class OneStepAtATime(ContinuousBatching):
     """Never jumps."""
 
-    def _start_run(self, *, is_single):
-        super()._start_run(is_single=True)
+    def _start_run(self, most):
+        super()._start_run(1)
 
     def _like_steps(self, prompt, part):
         return 1
@@ -40,6 +48,7 @@ def scenarios(draw):
         chunked=draw(st.booleans()),
         mixed=draw(st.booleans()),
         reserve=draw(st.sampled_from(["part", "prompt", "sequence"])),
+        join=draw(st.sampled_from(JOINS)),
     )
     count = draw(st.integers(1, 25))
     rng = np.random.default_rng(draw(st.integers(0, 1000)))
@@ -184,6 +193,64 @@ def test_prefixes_kept_on_the_host_save_work_where_the_device_is_small():
         )
         computed.append(fleet.replicas[0].tally.prompt_tokens)
     assert computed[0] > computed[1] > computed[2]
+
+
+class EvenSteps:
+    """Every step takes a second."""
+
+    idle_w, log_sigma, common_fraction = 0.0, 0.0, 1.0
+
+    def step(self, *_):
+        return 1.0, 0.0
+
+    def decode_run(self, _count, _context, n):
+        return float(n), 0.0
+
+
+@pytest.mark.parametrize(
+    ("join", "joins_s"),
+    [  # the first request runs from 0 s, its prompt in the first second; the second comes at 3.5 s
+        (JoinRule(), 4.0),
+        (JoinRule(ahead=True), 5.0),  # the step from 4 s on was chosen at 3 s
+        (JoinRule(poll_steps=5), 6.0),  # looked at 1 s, after the prompt, and five steps later
+        (JoinRule(ahead=True, poll_steps=5), 7.0),
+        (JoinRule(hold_steps=3), 7.0),  # three steps after the one that ends at 4 s
+        (JoinRule(hold_steps=3, hold_tokens=8), 4.0),  # its prompt alone is enough
+        (JoinRule(ahead=True, hold_steps=3), 8.0),
+    ],
+)
+@pytest.mark.parametrize("kind", [ContinuousBatching, OneStepAtATime])
+def test_a_request_joins_as_late_as_the_rule_says(join, joins_s, kind):
+    lengths = np.array([4, 8]), np.array([40, 3])
+    columns = RequestColumns(np.array([0.0, 3.5]), *lengths)
+    log, _ = run_fleet(columns, lambda log: kind(log, EvenSteps(), BatchLimits(join=join)))
+    assert log.scheduled_s[0] == 0.0
+    assert log.scheduled_s[1] == joins_s
+    assert log.first_token_s[1] == joins_s + 1.0
+
+
+def test_an_idle_replica_takes_a_request_at_once():
+    columns = RequestColumns(np.array([0.0, 9.5]), np.array([4, 8]), np.array([2, 3]))
+    rule = JoinRule(ahead=True, poll_steps=30, hold_steps=20)
+    limits = BatchLimits(join=rule)
+    log, _ = run_fleet(columns, lambda log: ContinuousBatching(log, EvenSteps(), limits))
+    assert log.scheduled_s.tolist() == [0.0, 9.5]
+
+
+def test_requests_held_for_others_join_together():
+    arrival = np.array([0.0, 3.5, 5.5])
+    columns = RequestColumns(arrival, np.array([4, 8, 8]), np.array([40, 3, 3]))
+    limits = BatchLimits(join=JoinRule(hold_steps=20, hold_tokens=16))
+    log, _ = run_fleet(columns, lambda log: ContinuousBatching(log, EvenSteps(), limits))
+    assert log.scheduled_s.tolist() == [0.0, 6.0, 6.0]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"poll_steps": 0}, {"hold_steps": -1}, {"hold_tokens": -1}], ids=str
+)
+def test_rules_of_joining_out_of_range_are_refused(wrong):
+    with pytest.raises(InvalidValueError, match=next(iter(wrong))):
+        JoinRule(**wrong)
 
 
 @pytest.mark.parametrize("field", ["max_tokens", "max_seqs", "block_tokens", "blocks"])

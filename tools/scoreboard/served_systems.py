@@ -43,9 +43,8 @@ _BATCH_TOKENS = 8192
 _MOST_SEQS = 1024
 #: Sequences of the benchmarks are shorter.
 _LONGEST = 16_384
-#: Requests per user, as the harnesses send them: the first of each come all at once, which weighs
-#: in means.
-_PER_USER = 10
+#: Requests per user, as the harnesses send them.
+REQUESTS_PER_USER = 10
 _FACTS: Values = published("serving_systems")
 
 
@@ -117,17 +116,21 @@ class Load:
         prompt: Lengths of prompts, as `Arrivals` takes them.
         output: Lengths of outputs.
         batch_tokens: Tokens of a step.
+        per_user: Requests per user; the first of each come all at once, which weighs in means.
+        settings: Settings of the engine in place of its own, by name.
     """
 
     users: int
     prompt: str
     output: str
     batch_tokens: int = _BATCH_TOKENS
+    per_user: int = REQUESTS_PER_USER
+    settings: tuple[tuple[str, object], ...] = ()
 
     @property
     def columns(self) -> RequestColumns:
         """Its requests."""
-        count = _PER_USER * self.users
+        count = self.per_user * self.users
         asked = Arrivals(users=self.users, requests=count, prompt=self.prompt, output=self.output)
         return asked.columns(RandomStreams(0))
 
@@ -211,7 +214,7 @@ def closed_loop(served: Served, load: Load) -> TokenTimes:
         InputError: If the model does not fit or does not run; its subclasses say which.
     """
     users = max(1, round(load.users / served.ranks.dp))
-    plan = _limited(served, users, load.batch_tokens)
+    plan = _limited(served, users, load)
     times = simulated(plan, replace(load, users=users).columns, users)
     return _token_times(times, like(served).common_log_sigma(plan.steps))
 
@@ -233,8 +236,8 @@ def split(
     Raises:
         InputError: If a model does not fit or does not run; its subclasses say which.
     """
-    first = _limited(prefill, load.users, load.batch_tokens)
-    second = _limited(decode, load.users, load.batch_tokens)
+    first = _limited(prefill, load.users, load)
+    second = _limited(decode, load.users, load)
     price, link = device_price(second.run.device), str(_FACTS["cache_link"])
     options = replace(second.options, prefill=PrefillOptions(link=link))
     pools = (
@@ -256,9 +259,11 @@ def split(
     return _token_times(RequestTimes.of(done.fleet.log), sigma)
 
 
-def _limited(served: Served, users: int, batch_tokens: int) -> ReplicaPlan:
-    """A replica with room for so many users at once."""
-    return replace(plan_of(served), max_seqs=users, max_batch_tokens=max(batch_tokens, users))
+def _limited(served: Served, users: int, load: Load) -> ReplicaPlan:
+    """A replica with room for so many users at once, set as a load's harness asks."""
+    plan, tokens = plan_of(served), max(load.batch_tokens, users)
+    engine = plan.engine.model_copy(update=dict(load.settings))
+    return replace(plan, max_seqs=users, max_batch_tokens=tokens, engine=engine)
 
 
 def _token_times(times: RequestTimes, sigma: float) -> TokenTimes:

@@ -40,9 +40,11 @@ from accelsim.scoreboard.data_folder import DataFolder, published, schema
 from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.names import device_of, note_unknown_devices, workload_of
 from accelsim.scoreboard.suite import MeasuredBatch, register_suite
+from accelsim.serving.engines import ServingEngine
 from accelsim.workloads.checkpoints.quantization import published_precision
 from accelsim.workloads.model import Workload
 from tools.scoreboard.served_systems import (
+    REQUESTS_PER_USER,
     Load,
     Served,
     TokenTimes,
@@ -153,8 +155,7 @@ class _System:
         Raises:
             InputError: If the model is unknown or does not run; its subclasses say which.
         """
-        prompt, output = (_length(self.cells[name]) for name in ("isl", "osl"))
-        load = Load(self.users, prompt, output, self._batch_tokens)
+        load = self._load()
         if self.cells["mode"] == "agg":
             return [closed_loop(self._served(""), load)]
         prefill, decode = self._served("prefill_"), self._served("decode_")
@@ -172,20 +173,43 @@ class _System:
         return {1, max(most, 1)}
 
     @property
-    def _asked(self) -> Values:
+    def _asked(self) -> Document:
         """What the harness asks of this server."""
-        cells = self.cells
-        asked: Document = {}
+        cells, asked = self.cells, Document()
         name = f"{cells['backend']}/{served_workload(cells['model_path']).name}"
-        for part in ("", cells["system"], cells["precision"], f"{cells['tp_size']:g}"):
-            name = f"{name}/{part}" if part else name
-            asked |= _FACTS["harness"].get(name, {})
+        for row in _FACTS["harness"]:
+            if row["of"] == name and self._is_where(row.get("where", {})):
+                asked |= row["asks"]
         return asked
 
-    @property
-    def _batch_tokens(self) -> int:
+    def _is_where(self, where: Values) -> bool:
+        """Whether a row of the harness speaks of this system."""
+        cells = self.cells
+        lengths = f"{cells['isl']:g}+{cells['osl']:g}"
+        own = {"system": cells["system"], "precision": cells["precision"], "lengths": lengths}
+        own["own_attention"] = self._count("attention_dp_size") > 1
+        return (
+            all(where.get(key, value) == value for key, value in own.items())
+            and self.users >= where.get("from_users", 0)
+            and cells["tp_size"] in where.get("tp", (cells["tp_size"],))
+        )
+
+    def _load(self) -> Load:
+        """The loop, with what the harness asks of the engine."""
+        asked = self._asked
+        own = {key: value for key, value in asked.items() if key in ServingEngine.model_fields}
+        settings = {key: value for key, value in own.items() if key != "memory_fraction"}
+        return Load(
+            self.users,
+            _length(self.cells["isl"]),
+            _length(self.cells["osl"]),
+            self._batch_tokens(asked.get("batch_tokens", _BATCH_TOKENS)),
+            asked.get("requests_per_user", REQUESTS_PER_USER),
+            tuple(settings.items()),
+        )
+
+    def _batch_tokens(self, tokens: int | str) -> int:
         """Tokens of a step."""
-        tokens = self._asked.get("batch_tokens", _BATCH_TOKENS)
         prompt, output = round(self.cells["isl"]), round(self.cells["osl"])
         if tokens == "prompt":  # in blocks of 64, with one to spare
             blocks = (prompt + self.users + 127) // 64

@@ -14,9 +14,13 @@ from heapq import heappop
 from accelsim.serving.loads.requests import NO_GROUP, RequestLog
 from accelsim.serving.replicas.prefix_cache import PrefixCache
 from accelsim.serving.schedulers.base import NEVER, WaitingQueue
+from accelsim.serving.schedulers.joining import Unseen
 from accelsim.serving.schedulers.limits import BatchLimits
 from accelsim.serving.schedulers.paged import PagedBatch, Prompt
 from accelsim.serving.steps.step_times import StepTimes
+
+#: More steps than a run has.
+_MANY = 1 << 60
 
 
 class ContinuousBatching(PagedBatch):
@@ -42,6 +46,8 @@ class ContinuousBatching(PagedBatch):
         *,
         comes_cached: bool = False,
     ) -> None:
+        #: Requests that wait unseen; None where the step after the running one sees all.
+        self._unseen = None if limits.join.is_plain else Unseen(limits.join)
         super().__init__(log, limits, cache, queue, comes_cached=comes_cached)
         self.steps, self._mixed = steps, limits.mixed
         self._note = self.tally.rows.append
@@ -56,6 +62,8 @@ class ContinuousBatching(PagedBatch):
         self._step_count = self._more_blocks = 0
         self._stall_s = 0.0
         self._ended: list[int] = []
+        if self._unseen is not None:
+            self._unseen.clear()
 
     def submit(self, request: int, now_s: float) -> None:
         """Queue a request; see `Scheduler`."""
@@ -70,12 +78,41 @@ class ContinuousBatching(PagedBatch):
         self.outstanding += 1
         if self.ready_s == NEVER:
             self._begin(now_s)
-        elif self._step_count > 1 and not self._chunks and len(self.waiting) == 1:
-            self._shorten(now_s)
+        elif self._unseen is not None:
+            self._wait_unseen(self._unseen, request, now_s)
+        elif (
+            self._step_count > 1
+            and not self._chunks
+            and len(self.waiting) == 1
+            and len(self._running) < self._max_seqs
+        ):
+            self._shorten(self._step_at(now_s))
+
+    def _wait_unseen(self, unseen: Unseen, request: int, now_s: float) -> None:
+        """Let a request wait until the scheduler looks, and end a run with the step that does."""
+        tokens = self.log.prompt_tokens[request]
+        if self._step_count <= 1 or self._chunks:
+            unseen.add(tokens, 0)
+            return
+        running = self._step_at(now_s)
+        unseen.add(tokens, running - 1)
+        look = running + unseen.steps_left(running)
+        if len(self.waiting) == unseen.count and len(self._running) < self._max_seqs:
+            self._shorten(min(look, self._step_count))
+        elif look < self._step_count:  # none can join before the run ends
+            unseen.look(look)
+
+    def drop_waiting(self) -> list[int]:
+        """Take all that wait out of the queue; see `Scheduler`."""
+        if self._unseen is not None:
+            self._unseen.look()
+        return super().drop_waiting()
 
     def advance(self) -> list[int]:
         """Pass the event at `ready_s`; see `Scheduler`."""
         now_s = self.ready_s
+        if self._unseen is not None:
+            self._unseen.pass_steps(max(self._step_count, 1), prompts=bool(self._chunks))
         self._complete(now_s)
         self._begin(now_s)
         ended = self._ended
@@ -171,24 +208,43 @@ class ContinuousBatching(PagedBatch):
         mixed, running = self._mixed, self._running
         if mixed and running:
             self._reserve()
-        is_single = False
+        most = _MANY
         if self.waiting or self._partial:
-            self._choose_prompts(now_s)
+            most = self._most_steps(now_s)
         if not mixed and running and not self._chunks:
             waiting_count = len(self.waiting)
             self._reserve()
-            is_single = len(self.waiting) > waiting_count
+            if len(self.waiting) > waiting_count:
+                most = 1
         self._start_s = now_s
         if self._chunks:
             self._start_prompts()
         elif running:
-            self._start_run(is_single=is_single or self._move_s > 0)
+            self._start_run(1 if self._move_s else most)
         else:
             self._step_count, self.ready_s = 0, NEVER
             return
         if self._move_s:
             self._charge_moves()
         self.ready_s = now_s + self._seconds
+
+    def _most_steps(self, now_s: float) -> int:
+        """Choose prompts; gives the most steps until the scheduler looks for requests again."""
+        unseen = self._unseen
+        if unseen is None or not unseen.count:
+            self._choose_prompts(now_s)
+            return _MANY
+        left = unseen.steps_left()
+        if not left and not unseen.ahead:
+            unseen.look()
+        self._choose_prompts(now_s)
+        if unseen.count and not (self._chunks or self._running):  # idle: it looks all the time
+            unseen.look()
+            self._choose_prompts(now_s)
+        if unseen.count and not left:
+            unseen.look()
+            return 1
+        return left if unseen.count else _MANY
 
     def _charge_moves(self) -> None:
         """Let the step wait for caches that move."""
@@ -221,6 +277,8 @@ class ContinuousBatching(PagedBatch):
         more = (prompt.target - prompt.done - 1) // part
         if more <= 1 or self._move_s or part < self._max_tokens - len(self._running):
             return 1
+        if self._unseen is not None:
+            return 1
         steps: int = min(more, self._ends[0][0] - self._counter)
         if steps <= 1:
             return 1
@@ -245,14 +303,14 @@ class ContinuousBatching(PagedBatch):
         self._seconds = sum([seconds for seconds, _ in parts])
         self._joules, self._step_count = 0.0, steps
 
-    def _start_run(self, *, is_single: bool) -> None:
-        """Steps up to the first that ends a sequence or runs out of blocks; a single one where a
-        request was put back just now, whose blocks others may take.
+    def _start_run(self, most: int) -> None:
+        """Steps up to the first that ends a sequence or runs out of blocks, and at most `most`: a
+        single one where a request was put back just now, whose blocks others may take.
         """
         ends, running, counter = self._ends, self._running, self._counter
         while (request := ends[0][1]) not in running or running[request][2] != ends[0][0]:
             heappop(ends)
-        steps, count = 1 if is_single else ends[0][0] - counter, len(running)
+        steps, count = min(ends[0][0] - counter, most), len(running)
         if steps > 1:
             more, room = self._blocks_between(counter + 1, steps - 1), self._room()
             if more > room:
@@ -262,29 +320,32 @@ class ContinuousBatching(PagedBatch):
         self._seconds, self._joules = self.steps.decode_run(count, self._context, steps)
         self._step_count = steps
 
-    def _shorten(self, now_s: float) -> None:
-        """End a run with the step that runs now, so that a new request can join."""
-        count = len(self._running)
-        if count >= self.limits.max_seqs:
-            return
+    def _step_at(self, now_s: float) -> int:
+        """Which step of the run computes at a time, from 1."""
         gap_s, steps, run = now_s - self._start_s, self._step_count, self.steps.decode_run
+        count, context = len(self._running), self._context
         wanted = min(steps, int(steps * gap_s / self._seconds) + 1)
-        seconds, joules = run(count, self._context, wanted)
+        seconds = run(count, context, wanted)[0]
         while seconds < gap_s and wanted < steps:
             wanted += 1
-            seconds, joules = run(count, self._context, wanted)
-        while wanted > 1 and (less := run(count, self._context, wanted - 1))[0] >= gap_s:
+            seconds = run(count, context, wanted)[0]
+        while wanted > 1 and run(count, context, wanted - 1)[0] >= gap_s:
             wanted -= 1
-            seconds, joules = less
-        self._step_count, self._seconds, self._joules = wanted, seconds, joules
-        self._more_blocks = self._blocks_between(self._counter + 1, wanted - 1)
-        self.ready_s = self._start_s + seconds
+        return wanted
+
+    def _shorten(self, steps: int) -> None:
+        """End a run after so many steps, so that a new request can join."""
+        run = self.steps.decode_run
+        self._seconds, self._joules = run(len(self._running), self._context, steps)
+        self._step_count = steps
+        self._more_blocks = self._blocks_between(self._counter + 1, steps - 1)
+        self.ready_s = self._start_s + self._seconds
 
     def _choose_prompts(self, now_s: float) -> None:
         """Parts of prompts for this step: those begun first, then waiting ones."""
         running = self._running
         budget = self._max_tokens - (len(running) if self._mixed else 0)
-        waiting, partial = self.waiting, self._partial
+        waiting, partial, max_seqs = self.waiting, self._partial, self._max_seqs
         for prompt in tuple(partial):
             if budget <= 0:
                 return
@@ -292,7 +353,8 @@ class ContinuousBatching(PagedBatch):
             if not extended:
                 return
             budget -= extended
-        while budget > 0 and waiting and len(running) + len(partial) < self._max_seqs:
+        unseen = 0 if self._unseen is None else self._unseen.count
+        while budget > 0 and len(waiting) > unseen and len(running) + len(partial) < max_seqs:
             taken = self._admit(waiting[0], budget, now_s)
             if taken is None:
                 return

@@ -7,6 +7,40 @@ from accelsim.frozen import frozen
 
 
 @frozen
+class JoinRule:
+    """When requests that come to a busy replica may join its batch. An idle one takes them at once.
+
+    Attributes:
+        ahead: Whether the host chooses a batch while the one before it runs: a request joins a step
+            later than where it chooses between steps.
+        poll_steps: Steps of further tokens from one look for new requests to the next; the step
+            after prompts looks always.
+        hold_steps: Steps that prompts wait for others while sequences run, from the first on.
+        hold_tokens: Tokens of waiting prompts that end the wait; 0 for no such end.
+    """
+
+    ahead: bool = False
+    poll_steps: int = 1
+    hold_steps: int = 0
+    hold_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of range.
+
+        Raises:
+            InvalidValueError: Naming the field.
+        """
+        for name, least in (("poll_steps", 1), ("hold_steps", 0), ("hold_tokens", 0)):
+            if getattr(self, name) < least:
+                raise InvalidValueError(name, getattr(self, name), f"a whole number >= {least}")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether requests join the step after the running one."""
+        return not self.ahead and self.poll_steps == 1 and not self.hold_steps
+
+
+@frozen
 class BatchLimits:
     """What a batch may hold.
 
@@ -25,6 +59,7 @@ class BatchLimits:
         most_positions: Tokens of the longest sequence that the model has positions for; 0 for no
             such limit.
         swap_block_s: Time to move one block between device and host, cached prefixes' too.
+        join: When requests that come may join.
     """
 
     max_tokens: int = 8192
@@ -38,6 +73,7 @@ class BatchLimits:
     swap_blocks: int = 0
     swap_block_s: float = 0.0
     most_positions: int = 0
+    join: JoinRule = JoinRule()
 
     def __post_init__(self) -> None:
         """Refuse limits nothing runs under.
