@@ -21,6 +21,7 @@ from accelsim.training.iteration import simulate_iteration
 from accelsim.training.plan import ParallelismPlan
 from accelsim.training.score import score
 from accelsim.training.search import score_groups
+from accelsim.training.setup import TrainingPlace
 
 BATCH, DEVICES = 1536, 1024
 BATCHES = 16
@@ -35,9 +36,8 @@ def cpu_s(work):
 
 def gpt3():
     options = run_options(None, {"mode": "training", "seq_len": 2048})
-    return training_setup(
-        "gpt3-175b", options, cluster="dgx-superpod-a100", gpus=DEVICES, global_batch=BATCH
-    )
+    where = TrainingPlace(cluster="dgx-superpod-a100", gpus=DEVICES, global_batch=BATCH)
+    return training_setup("gpt3-175b", options, where)
 
 
 def scored_groups(setup):
@@ -65,9 +65,8 @@ def trillion():
     gpt = accelsim.workload("gpt3-175b")
     model = replace(gpt, name="gpt-1t", parameters=gpt.parameters.model_copy(update=sizes))
     options = run_options(None, {"mode": "training", "seq_len": 2048})
-    setup = training_setup(
-        model, options, cluster="dgx-superpod-a100", gpus=3072, global_batch=3072
-    )
+    where = TrainingPlace(cluster="dgx-superpod-a100", gpus=3072, global_batch=3072)
+    setup = training_setup(model, options, where)
     plan = ParallelismPlan(dp=6, tp=8, pp=64, sp=True, zero=1, recompute="full")
     run, seconds = cpu_s(lambda: simulate_iteration(setup, plan, 3072))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3

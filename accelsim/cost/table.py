@@ -131,6 +131,18 @@ class CostTable:
         total_s = float(time_s.sum())
         return float((self.context_log_sigma * time_s).sum()) / total_s if total_s else 0.0
 
+    def part(self, rows: slice) -> CostTable:
+        """Some of the rows."""
+        columns: Document = {
+            f.name: value[rows]
+            for f in fields(self)
+            if isinstance(value := getattr(self, f.name), np.ndarray)
+        }
+        if self.energy_parts_j is not None:
+            parts = {part: column[rows] for part, column in self.energy_parts_j.items()}
+            columns["energy_parts_j"] = parts
+        return replace(self, **columns)
+
     def scaled(self, repeats: FloatArray | float) -> CostTable:
         """Every additive column times `repeats` (rows that run several times)."""
         columns: Document = {name: getattr(self, name) * repeats for name in _ADDITIVE}

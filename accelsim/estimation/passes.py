@@ -105,7 +105,7 @@ def _shape(run: ResolvedRun, **changes: int) -> PassShape:
     return PassShape(**(sizes | changes))
 
 
-def _lower(run: ResolvedRun, phase: Phase, **changes: int) -> Lowered:
+def _lower(run: ResolvedRun, phase: Phase, *, folds: bool = False, **changes: int) -> Lowered:
     shape = _shape(run, **changes)
     return run.workload.lower(
         shape,
@@ -115,6 +115,7 @@ def _lower(run: ResolvedRun, phase: Phase, **changes: int) -> Lowered:
         shard=run.shard,
         is_training=run.mode == "training",
         merges=run.stack_path.merges,
+        folds=folds,
     )
 
 
@@ -133,13 +134,17 @@ class TrainingStep:
     lowered: Lowered
 
 
-def training_step(run: ResolvedRun) -> TrainingStep:
+def training_step(run: ResolvedRun, *, folds: bool = False) -> TrainingStep:
     """Forward, backward and optimizer rows of a training run's part of the batch.
+
+    Args:
+        run: A training run.
+        folds: Whether the rows have only three of many equal layers; see `Lowered.folded`.
 
     Raises:
         InvalidValueError: If the workload cannot be lowered at these sizes.
     """
-    forward = _lower(run, Phase.FORWARD)
+    forward = _lower(run, Phase.FORWARD, folds=folds)
     graph, counts = forward.graph, (forward.parameter_count, forward.parameter_tensor_count)
     if run.lora_rank is not None:
         words = _predicts_words(run)

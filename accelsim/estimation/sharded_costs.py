@@ -8,6 +8,7 @@ nearest links.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,8 @@ from accelsim.cost.stack import on_stack
 from accelsim.cost.table import Bound, CostTable
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.run import ResolvedRun
-from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, is_kind
+from accelsim.hardware.profile import GpuProfile
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, concatenate, is_kind
 from accelsim.workloads.operator import COLLECTIVE_KINDS, DIMENSIONS, OperatorKind
 from accelsim.workloads.sharding import ParallelGroup, Shard
 
@@ -55,6 +57,35 @@ def run_costs(
     return on_stack(kernels, graph, run.stack_effect, is_decode=is_decode)
 
 
+def rank_costs(graphs: Sequence[OperatorGraph], runs: Sequence[ResolvedRun]) -> list[CostTable]:
+    """Costs of the graphs of several runs, each as `run_costs` has them.
+
+    What a GPU takes for a row depends on no other row: the rows of all are priced in one call.
+
+    Args:
+        graphs: Operators and collectives of each run.
+        runs: Runs that differ in batch, shard and adapters alone.
+
+    Raises:
+        InvalidValueError: If there are collectives but no cluster.
+        UnsupportedOperatorError: Naming the first row that the device cannot run.
+    """
+    pairs = list(zip(graphs, runs, strict=True))
+    if not pairs:
+        return []
+    first = runs[0]
+    if not isinstance(first.device, GpuProfile) or first.host is not None:
+        return [run_costs(graph, run, is_decode=False) for graph, run in pairs]
+    computed = [_computed(graph, run) for graph, run in pairs]
+    whole = operator_costs(concatenate(computed), first.device, first.execution, first.parameters)
+    ends = np.cumsum([len(graph) for graph in computed]).tolist()
+    tables = [whole.part(slice(end - len(g), end)) for g, end in zip(computed, ends, strict=True)]
+    return [
+        on_stack(_with_links(table, graph, run), graph, run.stack_effect, is_decode=False)
+        for table, (graph, run) in zip(tables, pairs, strict=True)
+    ]
+
+
 def sharded_costs(
     graph: OperatorGraph, run: ResolvedRun, parameters: Any | None = None
 ) -> CostTable:
@@ -70,16 +101,32 @@ def sharded_costs(
         UnsupportedOperatorError: Naming the first row that the device cannot run.
     """
     known = run.parameters if parameters is None else parameters
+    computed = _computed(graph, run)
+    table = operator_costs(computed, run.device, run.execution, known, host=run.host)
+    return _with_links(table, graph, run)
+
+
+def _computed(graph: OperatorGraph, run: ResolvedRun) -> OperatorGraph:
+    """The rows that the device computes.
+
+    Raises:
+        InvalidValueError: If there are others but no cluster.
+    """
     joins = is_kind(graph.kind, COLLECTIVE_KINDS)
-    computed = graph.take(~joins) if joins.any() else graph
-    if computed is not graph and run.cluster is None:
+    if not joins.any():
+        return graph
+    if run.cluster is None:
         remedy = "See: accelsim clusters list."
         raise InvalidValueError("cluster", None, "the cluster that joins the ranks", remedy)
-    table = operator_costs(computed, run.device, run.execution, known, host=run.host)
-    if run.cluster is None or computed is graph:
+    return graph.take(~joins)
+
+
+def _with_links(table: CostTable, graph: OperatorGraph, run: ResolvedRun) -> CostTable:
+    """The costs of the rows that the device computes, and those of the others by the cluster."""
+    places = np.flatnonzero(is_kind(graph.kind, COLLECTIVE_KINDS))
+    if run.cluster is None or not places.size:
         return table
-    times = _times_s(graph, np.flatnonzero(joins), run, run.cluster)
-    return _joined(table, graph, np.flatnonzero(joins), times)
+    return _joined(table, graph, places, _times_s(graph, places, run, run.cluster))
 
 
 def _joined(

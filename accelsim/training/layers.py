@@ -7,6 +7,7 @@ and sharded weights are made of.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from accelsim.estimation.likeness import Setting, setting_of
 from accelsim.estimation.passes import TrainingStep, fused, training_step
 from accelsim.estimation.run import ResolvedRun, RunKey
 from accelsim.estimation.schedule import device_settings
-from accelsim.estimation.sharded_costs import run_costs
+from accelsim.estimation.sharded_costs import rank_costs
 from accelsim.frozen import frozen
 from accelsim.simulation.device_settings import device_time_s
 from accelsim.workloads.adapters import is_adapter
@@ -126,13 +127,20 @@ def block_costs(runs: tuple[ResolvedRun, ...]) -> BlockCosts:
     """Price one microbatch of each run, forward and backward.
 
     Args:
-        runs: Runs of one workload whose batch is a microbatch and whose shard has no stages.
+        runs: Runs of one workload that differ in batch, shard and adapters alone; the batch is a
+            microbatch, the shard has no stages.
 
     Raises:
         InvalidValueError: If a shard does not divide the model.
         UnsupportedOperatorError: If the device cannot run a row.
     """
-    units = [_unit(RunKey(run)) for run in runs]
+    kept = [_kept(RunKey(run)) for run in runs]
+    new = [(one, run) for one, run in zip(kept, runs, strict=True) if not one]
+    written = [_written(run) for _, run in new]
+    tables = _tables([one.graph for one in written], [run for _, run in new])
+    for (one, run), own, table in zip(new, written, tables, strict=True):
+        one.append(_unit(own, table, run))
+    units = [one[0] for one in kept]
     values = {name: np.stack([unit.values[name] for unit in units]) for name in FIELDS}
     tied = np.array([unit.tied for unit in units])
     trained = np.array([run.lora_rank is None for run in runs]) * tied
@@ -151,13 +159,29 @@ class _Unit:
 
 
 @lru_cache(maxsize=1024)
-def _unit(key: RunKey) -> _Unit:
-    run = key.run
-    step = training_step(run)
+def _kept(_: RunKey) -> list[_Unit]:
+    """Where a run's unit is kept once it is priced, empty until then."""
+    return []
+
+
+@frozen(eq=False)
+class _Written:
+    """Rows of one run: its step, its distinct blocks and their rows."""
+
+    step: TrainingStep
+    blocks: _Blocks
+    graph: OperatorGraph
+
+
+def _written(run: ResolvedRun) -> _Written:
+    step = training_step(run, folds=True)
     passes = _both_passes(step, run)
-    blocks = _Blocks.of(step.forward, passes, run)
-    graph = passes.take(blocks.distinct_rows)
-    table = _table(graph, run)
+    blocks = _Blocks.of(step, passes, run)
+    return _Written(step, blocks, passes.take(blocks.distinct_rows))
+
+
+def _unit(written: _Written, table: CostTable, run: ResolvedRun) -> _Unit:
+    step, blocks, graph = written.step, written.blocks, written.graph
     block = blocks.distinct_block
     size = blocks.distinct_count
     sums: dict[str, FloatArray] = {}
@@ -189,7 +213,7 @@ def operator_frame(run: ResolvedRun) -> pd.DataFrame:
         run: A run whose batch is a microbatch.
     """
     graph = _both_passes(training_step(run), run)
-    return _table(graph, run).to_frame(graph)
+    return _tables([graph], [run])[0].to_frame(graph)
 
 
 def of_layers(sums: FloatArray, layer_count: int) -> FloatArray:
@@ -206,9 +230,11 @@ def of_layers(sums: FloatArray, layer_count: int) -> FloatArray:
     return kept
 
 
-def _table(graph: OperatorGraph, run: ResolvedRun) -> CostTable:
-    table = run_costs(graph, run, is_decode=False)
-    return replace(table, time_s=device_time_s(table, device_settings(run, is_decode=False)))
+def _tables(graphs: Sequence[OperatorGraph], runs: Sequence[ResolvedRun]) -> list[CostTable]:
+    return [
+        replace(table, time_s=device_time_s(table, device_settings(run, is_decode=False)))
+        for table, run in zip(rank_costs(graphs, runs), runs, strict=True)
+    ]
 
 
 def _columns(graph: OperatorGraph, table: CostTable, run: ResolvedRun) -> dict[str, FloatArray]:
@@ -321,9 +347,9 @@ class _Blocks:
     layer_count: int
 
     @classmethod
-    def of(cls, forward: OperatorGraph, passes: OperatorGraph, run: ResolvedRun) -> _Blocks:
+    def of(cls, step: TrainingStep, passes: OperatorGraph, run: ResolvedRun) -> _Blocks:
         """Blocks of the rows of a forward and a backward pass."""
-        keys = _keys(forward.path, is_split=_is_split(run))
+        keys = _keys(step.forward.path, is_split=_is_split(run))
         block = np.array([keys[path] for path in passes.path], dtype=np.int64)
         count = max(keys.values()) + 1
         order = np.argsort(block, kind="stable")
@@ -342,9 +368,12 @@ class _Blocks:
                 rows.append(own)
                 sort_of_rows.append(np.full(len(own), sort))
             alike.append(sort)
-        layers = count - 2 if _is_split(run) else count
+        copies = np.ones(count, dtype=np.int64)
+        for path, number in keys.items():
+            copies[number] = 1 + step.lowered.folded.get(layer_of(path)[0], 0)
+        layers = int(copies.sum()) - 2 if _is_split(run) else count
         picked = (np.concatenate(rows), np.concatenate(sort_of_rows))
-        return cls(*picked, len(sorts), np.array(alike), layers)
+        return cls(*picked, len(sorts), np.repeat(alike, copies), layers)
 
 
 def _is_split(run: ResolvedRun) -> bool:

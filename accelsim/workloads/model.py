@@ -9,7 +9,7 @@ decode step, and a training step.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -63,6 +63,7 @@ class Lowered:
         parameter_bytes: Bytes they are stored in.
         kv_bytes_per_token: Cache bytes one token of one sequence takes over all layers; 0 where
             there is no cache.
+        folded: Further layers that a layer of the graph stands for, by its path.
     """
 
     graph: OperatorGraph
@@ -70,6 +71,7 @@ class Lowered:
     parameter_tensor_count: int
     parameter_bytes: float
     kv_bytes_per_token: float
+    folded: Mapping[str, int] = field(default_factory=dict)
 
 
 #: A family: parameters model and the function that writes its layers.
@@ -189,6 +191,7 @@ class Workload:
         shard: Shard = WHOLE,
         is_training: bool = False,
         merges: bool = False,
+        folds: bool = False,
     ) -> Lowered:
         """Lower one pass.
 
@@ -202,11 +205,12 @@ class Workload:
             is_training: Whether a backward pass follows; modules are captured with it or without.
             merges: Whether products of one input are one product; captured modules stay as they
                 are.
+            folds: Whether the graph has only three of many equal layers; captured modules have all.
 
         Raises:
             InvalidValueError: If the sizes or the ranks do not fit the model.
         """
-        form = _Form(fused_attention, shard, is_training, merges)
+        form = _Form(fused_attention, shard, is_training, merges, folds)
         return _lower(self, shape, precision, phase, form)
 
     def builder(
@@ -218,6 +222,7 @@ class Workload:
         shard: Shard = WHOLE,
         is_training: bool = False,
         merges: bool = False,
+        folds: bool = False,
     ) -> GraphBuilder:
         """An empty builder of one pass of a catalogued workload.
 
@@ -237,6 +242,7 @@ class Workload:
             shard=shard,
             is_training=is_training,
             merges=merges,
+            folds=folds,
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -271,6 +277,7 @@ class _Form(NamedTuple):
     shard: Shard
     is_training: bool
     merges: bool
+    folds: bool
 
 
 @lru_cache(maxsize=256)
@@ -289,7 +296,7 @@ def _lower(
     builder = workload.builder(precision, phase, **form._asdict())
     workload.family.write(builder, workload.parameters, shape)  # type: ignore[union-attr]
     totals = (*builder.parameter_totals, builder.kv_bytes_per_token)
-    return Lowered(builder.build(), *totals)
+    return Lowered(builder.build(), *totals, builder.folded)
 
 
 def _lower_captured(

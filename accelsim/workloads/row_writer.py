@@ -126,6 +126,8 @@ class RowWriter:
         is_training: Whether a backward pass follows: dropout runs, and BF16 is PyTorch's
             automatic mixed precision.
         merges: Whether products of one input are one product, as serving engines have them.
+        folds: Whether of equal layers one after the other only the first two and the last are
+            written; `folded` says how many more each of these stands for.
     """
 
     def __init__(
@@ -137,6 +139,7 @@ class RowWriter:
         shard: Shard = WHOLE,
         is_training: bool = False,
         merges: bool = False,
+        folds: bool = False,
     ) -> None:
         self.precision = precision
         self.phase = phase
@@ -144,6 +147,9 @@ class RowWriter:
         self.shard = shard
         self.is_training = is_training
         self.merges = merges
+        self.folds = folds
+        #: Equal layers that are not written, by the path of the one that stands for them.
+        self.folded: dict[str, int] = {}
         #: Whether norms and softmax run in FP32 between products of 16 bits.
         self.is_mixed = is_training and precision.name in _MIXED
         self.parameter_count = 0
@@ -374,7 +380,11 @@ class RowWriter:
         rows, _, storages, parameters, tensors, parameter_bytes, kv_bytes = (
             now - then for now, then in zip(self._counts(), start, strict=True)
         )
-        copies, row, storage = len(places) - 1, int(start[0]), int(start[2])
+        count, row, storage = len(places) - 1, int(start[0]), int(start[2])
+        if self.folds and count > 1:
+            self.folded[".".join([*self._scope, places[0]])] = count - 1
+            places = (places[0], places[-1])
+        copies = len(places) - 1
         names, paths = self._names[row:], self._paths[row:]
         sources = np.array(self._sources[start[1] :], dtype=np.int64)
         within = len(".".join([*self._scope, places[0]]))
@@ -389,10 +399,10 @@ class RowWriter:
         moved = int(storages) * copies
         self._saved |= {kept + moved for kept in self._saved if kept > storage}
         self._storages += moved
-        self.parameter_count += int(parameters) * copies
-        self.parameter_tensor_count += int(tensors) * copies
-        self.parameter_bytes += parameter_bytes * copies
-        self.kv_bytes_per_token += kv_bytes * copies
+        self.parameter_count += int(parameters) * count
+        self.parameter_tensor_count += int(tensors) * count
+        self.parameter_bytes += parameter_bytes * count
+        self.kv_bytes_per_token += kv_bytes * count
         made_inside = x.storage > storage
         return Tensor(
             x.shape, x.row + int(rows) * copies, x.storage + moved * made_inside, x.element_bytes

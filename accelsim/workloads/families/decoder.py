@@ -9,6 +9,7 @@ embedding lookup does not (Kaplan et al. 2020, arXiv:2001.08361).
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -193,7 +194,7 @@ def write_decoder(b: GraphBuilder, p: DecoderParameters, shape: PassShape) -> No
     received = b.input(shape.batch, held, p.hidden_size)
     x = _embed(b, p, shape.batch, held) if stage.is_first else received
     indices = stage_layers(p.layers, stage)
-    layers = [_layer(p, index) for index in indices]
+    layers = _layers(p)[indices.start : indices.stop]
     x = transformer_layers(
         b, x, layers, layout.layers, context_len=shape.context_len, first=indices.start
     )
@@ -225,6 +226,11 @@ def _embed(b: GraphBuilder, p: DecoderParameters, batch: int, length: int) -> Te
     if p.positions != "learned":
         return x
     return with_positions(b, x, p.max_positions + p.position_offset, layout.positions)
+
+
+@lru_cache(maxsize=256)
+def _layers(p: DecoderParameters) -> tuple[TransformerLayer, ...]:
+    return tuple(_layer(p, index) for index in range(p.layers))
 
 
 def _layer(p: DecoderParameters, index: int) -> TransformerLayer:
