@@ -190,7 +190,7 @@ class Stack(FrozenModel, strict=False):
     own_kernels: OwnKernels | None = None
     memory_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     all_reduce_start_us: Positive | None = None
-    selective: Literal["attention", "products"] = "attention"
+    selective: Literal["attention", "products", "projections"] = "attention"
     achieved: tuple[Achieved, ...] = ()
     spreads: tuple[Spread, ...] = ()
     source: _Source

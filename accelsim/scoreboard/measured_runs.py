@@ -101,6 +101,8 @@ class RunModel:
 def run_batches(rows: Iterable[MeasuredRun], model: RunModel | None = None) -> list[MeasuredBatch]:
     """One batch per device (and count of programs), and one per device and reason of refusal.
 
+    Rows that come with their figures are scored whether or not the catalogue has their device.
+
     Args:
         rows: Measured rows.
         model: Predicts their runs; None where rows come with their figures.
@@ -120,10 +122,12 @@ def _batch(rows: Sequence[MeasuredRun], model: RunModel | None) -> MeasuredBatch
     if first.refusal:
         return refused_batch(first.device, *columns, first.refusal)
     find = device_of if model is None else model.profile_of
+    profile: Any = None
     try:
-        profile: Any = _programmed(find(first.profile or first.device), first.program_count)
+        profile = _programmed(find(first.profile or first.device), first.program_count)
     except UnknownNameError as error:
-        return refused_batch(first.device, *columns, f"no GPU profile of {error.name}")
+        if model is not None:
+            return refused_batch(first.device, *columns, f"no GPU profile of {error.name}")
     if model is None:
         line_s, setting = column("roofline_s"), column("setting")
         predict = fixed_prediction(Prediction(column("predicted_s"), column("log_sigma")))
@@ -141,8 +145,12 @@ def _batch(rows: Sequence[MeasuredRun], model: RunModel | None) -> MeasuredBatch
         predict,
         views=tuple((name, np.array([name in row.views for row in rows])) for name in names),
         setting=setting,
-        origin=np.array([row.origin or profile.whole_name for row in rows]),
+        origin=np.array([row.origin or _board(profile, row) for row in rows]),
     )
+
+
+def _board(profile: DeviceProfile | None, row: MeasuredRun) -> str:
+    return row.device if profile is None else profile.whole_name
 
 
 def _programmed(profile: DeviceProfile, program_count: int) -> DeviceProfile:

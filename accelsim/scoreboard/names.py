@@ -1,27 +1,38 @@
-"""Profiles and workloads by the names that measured tables give them.
+"""Profiles, clusters and workloads by the names that measured tables give them.
 
 `calibration/published/table_names.yaml` says what the catalogue calls them; names that tables share
-with the catalogue need no line there. MI250 rows are of one of the card's two dies:
-frameworks show each as a device of its own.
+with the catalogue need no line there, nor do those that differ in capitals and signs alone, as
+`LLAMA3_70B` does from `llama-3-70b`. MI250 rows are of one of the card's two dies: frameworks show
+each as a device of its own.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 
 from accelsim import catalog
+from accelsim.catalog import clusters as cluster_catalog
 from accelsim.catalog import workloads as workload_catalog
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
 from accelsim.scoreboard.data_folder import DataFolder, DataProblem, Table, published
 from accelsim.workloads.model import Workload
 
+#: Words of clusters of one device, the likeliest to have been measured first: estimate.
+_CLUSTERS = ("superpod", "pod", "infiniband", "nvl72", "ultracluster")
+
 
 def _key(name: str) -> str:
     return " ".join(name.lower().split())
+
+
+def _letters(name: str) -> str:
+    """Letters and figures of a name alone, without what stands in brackets."""
+    return re.sub(r"\(.*?\)|[^a-z0-9]", "", name.lower())
 
 
 def device_names() -> Mapping[str, str]:
@@ -108,4 +119,33 @@ def workload_of(name: str) -> Workload:
         UnknownNameError: If neither the alias table nor the catalogue has it.
     """
     key = _key(name)
-    return workload_catalog.workload(model_names().get(key, key))
+    known = model_names().get(key) or _workload_letters().get(_letters(name), key)
+    return workload_catalog.workload(known)
+
+
+@cache
+def _workload_letters() -> Mapping[str, str]:
+    names = (*workload_catalog.workload_aliases(), *workload_catalog.workload_names())
+    return {_letters(name): name for name in names}
+
+
+@lru_cache(maxsize=64)
+def cluster_of(chip: str) -> str:
+    """The catalogue's cluster of a chip as a table names it, such as `DGX-B200` or `B200`.
+
+    Of several the largest kind that its maker sells counts; see `_CLUSTERS`. A name without a
+    figure, such as `TPU`, says no chip.
+
+    Raises:
+        UnknownNameError: If there is none.
+    """
+    asked = _letters(chip.partition("-")[2] if chip.upper().startswith("DGX-") else chip)
+    found = []
+    for name in cluster_catalog.cluster_names() if re.search(r"\d", asked) else ():
+        board = _letters(cluster_catalog.cluster(name).device_name)
+        if board.startswith(asked) or board.removeprefix("tpu").startswith(asked):
+            words = (place for place, word in enumerate(_CLUSTERS) if word in name)
+            found.append((next(words, len(_CLUSTERS)), name))
+    if not found:
+        raise UnknownNameError("cluster of", chip, cluster_catalog.cluster_names())
+    return min(found)[1]

@@ -234,9 +234,9 @@ def _choice(
 
 
 def _plain_choice(batch: MeasuredBatch, tier: TierName) -> Choice | None:
-    if batch.predict is None or batch.profile is None:
+    if batch.predict is None:
         return None
-    return choose(batch.profile, tier)
+    return Choice("spec", None) if batch.profile is None else choose(batch.profile, tier)
 
 
 def _score_batch(batch: MeasuredBatch, choice: Choice | None) -> ScoredRows:

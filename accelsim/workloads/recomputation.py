@@ -18,7 +18,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import COLLECTIVE_KINDS, OperatorKind, Phase
 
-Selective: TypeAlias = Literal["attention", "products"]
+Selective: TypeAlias = Literal["attention", "products", "projections"]
 #: Rows inside attention that is not one operator.
 _ATTENTION_INSIDE = (int(OperatorKind.SOFTMAX), int(OperatorKind.BATCHED_GEMM))
 _PRODUCTS = frozenset({OperatorKind.GEMM, OperatorKind.GROUPED_GEMM})
@@ -34,6 +34,8 @@ def selectively(graph: OperatorGraph, policy: Selective) -> tuple[FloatArray, Bo
             (Korthikanti et al. 2022, arXiv:2205.05198, section 5). "products" keeps a layer's input
             and the outputs of attention, of collectives and of every other matrix product, and
             makes the rest again (torchtitan, distributed/activation_checkpoint.py, mode "op").
+            "projections" keeps the input and the outputs of all products and collectives, and makes
+            attention and what is elementwise again (MaxText's remat policy "minimal").
 
     Returns:
         Bytes, shape (n,), and which rows, shape (n,).
@@ -46,9 +48,11 @@ def selectively(graph: OperatorGraph, policy: Selective) -> tuple[FloatArray, Bo
     in_layer = np.array([is_layer for _, is_layer in layers], dtype=bool) & is_forward
     names, layer = np.unique([name for name, _ in layers], return_inverse=True)
     is_product = is_kind(graph.kind, _PRODUCTS) & in_layer
-    kept, first = is_kind(graph.kind, _ALWAYS_KEPT), np.zeros(len(graph), dtype=bool)
+    is_alternate = policy == "products"
+    kinds = _ALWAYS_KEPT if is_alternate else COLLECTIVE_KINDS
+    kept, first = is_kind(graph.kind, kinds), np.zeros(len(graph), dtype=bool)
     for number in range(len(names)):
-        kept[np.flatnonzero(is_product & (layer == number))[::2]] = True
+        kept[np.flatnonzero(is_product & (layer == number))[:: 2 if is_alternate else 1]] = True
         first[np.flatnonzero(in_layer & (layer == number))[:1]] = True
     in_part = kept * graph.write_bytes + first * graph.read_bytes
     return np.where(in_layer, in_part, graph.saved_bytes), in_layer & ~kept

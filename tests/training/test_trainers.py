@@ -25,6 +25,17 @@ def test_torchtitan_keeps_inputs_attention_and_every_other_product():
     assert not again[~in_layer].any()
 
 
+def test_maxtext_keeps_products_and_runs_attention_again():
+    forward = training_step(resolve("llama-3.2-1b", "h100-sxm-80gb", **RUN)).forward
+    kept, again = selectively(forward, "projections")
+    in_layer = np.array([any(part.isdigit() for part in path.split(".")) for path in forward.path])
+    assert not again[forward.kind == int(OperatorKind.GEMM)].any()
+    assert again[forward.kind == int(OperatorKind.ATTENTION)].all()
+    hidden, inner, key_width, layers = 2048, 8192, 512, 16
+    per_token = 2 * (hidden + hidden + 2 * key_width + hidden + 2 * inner + hidden)
+    assert kept[in_layer].sum() == pytest.approx(256 * layers * per_token, rel=0.001)
+
+
 def _train(recompute, stack="torchtitan"):
     return accelsim.train(
         "llama-3.1-8b",

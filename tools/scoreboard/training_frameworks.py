@@ -3,9 +3,10 @@ publish of themselves.
 
 llm-foundry: MPT under FSDP on A100 and H100, eager, fused attention, DecoupledLionW; the servers'
 networks are taken as the catalogue's InfiniBand patterns, one card a GPU, and p4d for the 40 GB
-boards. MaxText: TPU slices; sharding is FSDP throughout unless a configuration names its tensor
-parallelism; rates count attention as a full rectangle, as MaxText did before 2025-07. Megatron
-Bridge: Megatron-LM on H100 to GB300; expert and data groups overlap, activations are kept.
+boards. MaxText: TPU slices, several of them over the data-centre network; sharding is FSDP inside a
+slice unless a configuration names its tensor parallelism; rates count attention as a full
+rectangle, as MaxText did before 2025-07. Megatron Bridge: Megatron-LM on H100 to GB300; expert and
+data groups overlap, activations are kept.
 """
 
 from __future__ import annotations
@@ -16,16 +17,19 @@ from dataclasses import replace
 from functools import lru_cache
 
 from accelsim.catalog.clusters import cluster
+from accelsim.errors import InputError
+from accelsim.hardware.cluster import Cluster
 from accelsim.plain import Values
 from accelsim.scoreboard.data_folder import DataFolder, published, schema
 from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
-from accelsim.scoreboard.names import workload_of
+from accelsim.scoreboard.names import cluster_of, workload_of
 from accelsim.scoreboard.suite import MeasuredBatch, register_suite
 from accelsim.training.plan import ParallelismPlan
 from accelsim.workloads.model import Workload
 from tools.scoreboard.training_plans import (
     PlannedRun,
     decoder,
+    fits,
     gpt_parameters,
     model_flop,
     planned,
@@ -67,7 +71,7 @@ def _fsdp_row(record: Values, sizes: Values) -> MeasuredRun:
     facts = _FACTS["fsdp"]
     row = MeasuredRun(board, name, label, measured_s)
     if board not in facts["clusters"]:
-        return row.refused(_no_cluster(board))
+        return row.refused(f"no cluster of {board} in the catalogue")
     if sharding not in facts["zero"]:
         return row.refused(f"no ZeRO stage of {sharding}")
     if name not in sizes:
@@ -89,10 +93,6 @@ def _options(seq_len: int, precision: str = "bf16") -> tuple[tuple[str, int | st
     return ("precision", precision), ("seq_len", seq_len)
 
 
-def _no_cluster(board: str) -> str:
-    return f"no cluster of {board} in the catalogue"
-
-
 @register_suite(
     "training-maxtext",
     "MaxText on TPU v4 to v6e and H100",
@@ -101,58 +101,73 @@ def _no_cluster(board: str) -> str:
     has_best_alone=True,
 )
 def load_maxtext(folder: DataFolder) -> list[MeasuredBatch]:
-    """Rows of MaxText's performance tables; rows that restate an earlier one are named."""
+    """Rows of MaxText's performance tables."""
     return run_batches(map(_maxtext_row, folder.records(MAXTEXT_SCHEMA)))
 
 
 def _maxtext_row(record: Values) -> MeasuredRun:
     chip, name = record["accelerator"], record["model"].removesuffix(" model")
+    label = f"{name} on {int(record['chips'])} {chip} in {int(record['n_slices'])} slices"
+    row = MeasuredRun(chip, name, label, math.nan)
+    return row.answered(lambda row: _maxtext_figure(row, record))
+
+
+def _maxtext_figure(row: MeasuredRun, record: Values) -> MeasuredRun:
     slices, devices = int(record["n_slices"]), int(record["chips"])
-    facts = _FACTS["maxtext"]
-    config = facts["configs"].get(chip, {}).get(name)
-    row = MeasuredRun(chip, name, f"{name} on {devices} {chip} in {slices} slices", math.nan)
-    reasons = (
-        ("README main table" in record["seq_or_note"], "restates an earlier row of the table"),
-        (chip not in facts["clusters"], _no_cluster(chip)),
-        (config is None, "no published configuration of the run"),
-        (
-            slices > 1 and chip.startswith("v"),
-            "several slices over the data-centre network, not stated",
-        ),
-    )
-    for holds, reason in reasons:
-        if holds:
-            return row.refused(reason)
-    seq_len, per_device, tp = config["seq_len"], config["batch"], config.get("tp", 1)
-    model = _maxtext_model(config, seq_len)
+    facts, chip = _FACTS["maxtext"], row.device
+    config = facts["configs"].get(chip, {}).get(row.group)
+    stated = re.search(r"SL=(\d+)", record["seq_or_note"])
+    known = config or {"seq_len": int(stated[1]) if stated else facts["seq_len"]}
+    seq_len = known["seq_len"]
+    model = _maxtext_model(row.group, known)
     rate = record["tokens_s_device"]
     if not rate > 0:
         rate = record["tflops_per_chip"] * 1e12 * seq_len / model_flop(model, seq_len)
     if not rate > 0:
-        return row.refused("no rate in the row")
+        raise InputError("no rate in the row")
+    where = cluster(facts["clusters"].get(chip) or cluster_of(chip)).with_devices(devices // slices)
+    runs = (
+        _maxtext_run(model, where, devices, slices, config=one, seq_len=seq_len)
+        for one in ([config] if config else facts["usual"])
+    )
+    run = next((one for one in runs if config or fits(one)), None)
+    if run is None:
+        raise InputError("no published configuration of the run, and no usual one fits")
+    plan = run.plans[0]
+    per_device = plan.microbatch / plan.tp
+    label = f"{row.label}: {plan}"
+    return planned(replace(row, label=label, measured_s=per_device * seq_len / rate), run)
+
+
+def _maxtext_run(
+    model: Workload, where: Cluster, devices: int, slices: int, *, config: Values, seq_len: int
+) -> PlannedRun:
+    """Weights are sharded inside a slice, which `where` is, and copied from slice to slice."""
+    tp = config.get("tp", 1)
     plan = ParallelismPlan(
         dp=devices // tp,
         tp=tp,
         sp=tp > 1,
         zero=3,
-        microbatch=max(round(per_device * tp), 1),
+        shard_group=devices // slices // tp if slices > 1 else None,
+        microbatch=max(round(config["batch"] * tp), 1),
         recompute=config["recompute"],
     )
-    where, batch = cluster(facts["clusters"][chip]), plan.dp * plan.microbatch
-    run = PlannedRun(model, where, devices, batch, (plan,), _options(seq_len))
-    return planned(
-        replace(row, label=f"{row.label}: {plan}", measured_s=per_device * seq_len / rate), run
-    )
+    options = (*_options(seq_len), ("stack", "maxtext"))
+    return PlannedRun(model, where, devices, plan.dp * plan.microbatch, (plan,), options)
 
 
-def _maxtext_model(config: Values, seq_len: int) -> Workload:
+def _maxtext_model(name: str, config: Values) -> Workload:
     """A catalogued model, or MaxText's default one scaled (src/maxtext/pyconfig.py): powers of two
     go to heads and inner width first, then width, then depth.
     """
-    if "workload" in config:
-        return workload_of(config["workload"])
-    sizes = config.get("sizes") or _scaled(int(config["scale"]))
-    return _maxtext_decoder(*sizes, seq_len)
+    billions = re.fullmatch(r"(\d+)B", name)
+    if "sizes" in config:  # of 2023, when the inner product was not gated
+        return _maxtext_decoder(*config["sizes"], config["seq_len"], is_gated=False)
+    if billions:
+        sizes = _scaled(int(config.get("scale", billions[1])))
+        return _maxtext_decoder(*sizes, config["seq_len"])
+    return workload_of(config.get("workload", name))
 
 
 def _scaled(scale: int) -> tuple[int, int, int, int]:
@@ -163,7 +178,9 @@ def _scaled(scale: int) -> tuple[int, int, int, int]:
 
 
 @lru_cache(maxsize=64)
-def _maxtext_decoder(width: int, heads: int, inner: int, layers: int, seq_len: int) -> Workload:
+def _maxtext_decoder(
+    width: int, heads: int, inner: int, layers: int, seq_len: int, *, is_gated: bool = True
+) -> Workload:
     parameters = {
         "layout": "llama",
         "vocab_size": 32_000,
@@ -173,7 +190,7 @@ def _maxtext_decoder(width: int, heads: int, inner: int, layers: int, seq_len: i
         "head_dim": _FACTS["maxtext"]["head_dims"].get(width, 128),
         "intermediate_size": inner,
         "max_positions": seq_len,
-        "gated": True,
+        "gated": is_gated,
     }
     return decoder(f"maxtext-{width}-{layers}", parameters, seq_len)
 
@@ -198,8 +215,7 @@ def _bridge_row(record: Values) -> MeasuredRun:
     label = f"{model} {precision or 'BF16'}, {devices} GPUs, batch {batch}: {' '.join(words)}"
     row = MeasuredRun(system, model, label, batch * seq_len / (record["tokens_s_gpu"] * devices))
     reasons = (
-        (system not in facts["clusters"], _no_cluster(system)),
-        (model not in facts["models"], facts["refused"].get(model, f"no workload {model}")),
+        (model in facts["refused"], facts["refused"].get(model, "")),
         (any("(" in word for word in (*words, precision)), "two plans in one row"),
         (precision not in facts["precisions"], f"training in {precision} has no precision policy"),
     )
@@ -208,8 +224,8 @@ def _bridge_row(record: Values) -> MeasuredRun:
             return row.refused(reason)
 
     def figure(row: MeasuredRun) -> MeasuredRun:
-        plan, workload = _bridge_plan(record, devices), workload_of(facts["models"][model])
-        where = cluster(facts["clusters"][system])
+        plan, workload = _bridge_plan(record, devices), workload_of(model)
+        where = cluster(facts["clusters"].get(system) or cluster_of(system))
         options = _options(seq_len, facts["precisions"][precision])
         return planned(row, PlannedRun(workload, where, devices, batch, (plan,), options))
 

@@ -2,12 +2,12 @@
 DeepLearningExamples and MLPerf Training report it.
 
 `training-scaling` scores the speed-up from few devices to many, so that neither the samples a
-second of either count. `training-time` takes the epochs that a submission needed, and adds no
-evaluation or start-up. `training-power` is the mean power of a metered node. Models, data sets,
-clusters and what is refused are in ``calibration/published/training_mlperf.yaml``. Every device has
-a copy of the model, or of its dense part, unless plans are named; MLPerf's run compiled, in 16 bits
-where no other format is. A row of examples with
-two batches has the larger one in mixed precision.
+second of either count; where a table has no row of fewer, those of one GPU are predicted.
+`training-time` takes the epochs that a submission needed, and adds no evaluation or start-up.
+`training-power` is the mean power of a metered node. Models, data sets, clusters and what is
+refused are in ``calibration/published/training_mlperf.yaml``. Every device has a copy of the model,
+or of its dense part, unless plans are named; MLPerf's run compiled, in 16 bits where no other
+format is. A row of examples with two batches has the larger one in mixed precision.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from accelsim.estimation.evidence import residual_log_sigma
 from accelsim.plain import Values
 from accelsim.scoreboard.data_folder import DataFolder, published, schema
 from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
-from accelsim.scoreboard.names import workload_of
+from accelsim.scoreboard.names import cluster_of, workload_of
 from accelsim.scoreboard.parameters import parameters
 from accelsim.scoreboard.suite import MeasuredBatch, register_suite
 from accelsim.training.estimate import iteration_energy_j
@@ -49,6 +49,10 @@ _FACTS: Values = published("training_mlperf")
 _RATIO_LOG_SIGMA = 0.08
 #: Spread of a node's power beside its devices': the share of its limit that the host draws.
 _POWER_LOG_SIGMA = 0.1
+#: What the label of a speed-up says whose one GPU is predicted.
+_ONE_PREDICTED = ", one GPU as predicted"
+#: Class of a metered system whose name has none: that of most submissions.
+_METERED = "H100"
 
 
 @lru_cache(maxsize=1024)
@@ -67,8 +71,9 @@ def _run(
         InputError: If there is none; it says why.
     """
     facts = _FACTS["models"].get(benchmark)
-    if facts is None:
-        raise InputError(_FACTS["refused"].get(benchmark, f"no workload {benchmark}"))
+    if facts is None and benchmark in _FACTS["refused"]:
+        raise InputError(_FACTS["refused"][benchmark])
+    facts = facts or {"workload": benchmark, "execution": "eager"}
     plans = _plans(facts, devices, batch)
     if not plans:
         raise InputError("a batch that the devices do not divide: other parallelism, not stated")
@@ -108,13 +113,27 @@ def _submitted(benchmark: str, chip: str, devices: int, batch: int, board: str =
     """
     precision = _FACTS["formats"].get(benchmark, {}).get(chip, "bf16")
     profile = _FACTS["boards"].get(board, _FACTS["boards"].get(chip, ""))
-    return _run(benchmark, _cluster(chip), devices, batch, precision, device=profile)
+    trained = _trained(benchmark, devices, batch)
+    return _run(benchmark, _cluster(chip), trained, batch, precision, device=profile)
+
+
+def _trained(benchmark: str, devices: int, batch: int) -> int:
+    """Devices that train: as many as samples where there are fewer of these, and others of a run
+    evaluate (NVIDIA's U-Net has 72 GPUs and a batch of 56).
+    """
+    is_copied = "plans" not in _FACTS["models"].get(benchmark, {})
+    return batch if is_copied and batch < devices else devices
 
 
 def _cluster(chip: str) -> str:
-    if chip not in _FACTS["clusters"]:
-        raise InputError(f"no cluster of {chip} in the catalogue")
-    return str(_FACTS["clusters"][chip])
+    """The cluster of a class of devices: as the facts have it, else as the catalogue names it."""
+    return str(_FACTS["clusters"].get(chip) or cluster_of(chip))
+
+
+def _chip(named: str, system: str) -> str:
+    """Class of the devices of a row; that of the system's name where the row's has no figure."""
+    found = re.search(r"tpu-v\d[a-z]?", system)
+    return found[0].upper() if found and not re.search(r"\d", named) else named
 
 
 def _network(record: Values) -> str:
@@ -161,7 +180,7 @@ def _speed_up(row: MeasuredRun, small: PlannedRun, large: PlannedRun) -> Measure
 
 
 def _pair(record: Values) -> MeasuredRun:
-    benchmark, chip = _network(record), record["acc"]
+    benchmark, chip = _network(record), _chip(record["acc"], record["source"])
     counts = [int(record[name]) for name in ("n_small", "n_large")]
     label = "{} {} {} {} to {} {}".format(record["round"], record["org"], benchmark, *counts, chip)
 
@@ -181,50 +200,82 @@ def _pair(record: Values) -> MeasuredRun:
 
 
 def _examples(records: Iterator[Values]) -> Iterator[MeasuredRun]:
-    """Training rows of several GPUs against the one of one GPU beside them."""
+    """Training rows of several GPUs against those of the fewest of their table; where a table has
+    one count alone, against one GPU as `train` has it.
+    """
     keys = ("framework", "family", "gpu", "precision", "batch", "metric_header", "seq_len")
-    groups: dict[tuple[str, ...], dict[str, list[Values]]] = defaultdict(lambda: defaultdict(list))
+    groups: dict[tuple[str, ...], dict[int, list[Values]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
         if (record["task_mode"], record["metric_kind"]) == ("training", "throughput"):
             key = (*(record[name] for name in keys), record["source"])
-            groups[key][record["n_gpus"]].append(record)
+            groups[key][_devices_of(record)].append(record)
     for counts in groups.values():
-        for count, rows in counts.items():
-            if count not in {"", "1"}:
-                alone = counts.get("1", [])
-                is_pair = len(alone) == len(rows) == 1
-                yield from (_example(record, alone[0] if is_pair else None) for record in rows)
+        fewest = min(counts)
+        for count in sorted(set(counts) - {1}):
+            for record in counts[count]:
+                is_pair = fewest < count and len(counts[fewest]) == len(counts[count]) == 1
+                is_one_table = is_pair or len(counts[count]) == 1
+                base = counts[fewest][0] if is_pair else None
+                yield _example(record, base) if is_one_table else _several(record)
 
 
-def _example(record: Values, alone: Values | None) -> MeasuredRun:
-    """A row against the one of one GPU, where there are but these two."""
-    framework, family, form = (record[name] for name in ("framework", "family", "precision"))
-    devices = int(record["n_gpus"])
-    label = f"{framework} {family} {form} 1 to {devices}"
-    row = MeasuredRun(record["gpu"], family, label, math.nan)
-    if alone is None:
-        return row.refused(
-            "no single row of one GPU beside it, or several tables under one heading"
-        )
-    row = replace(row, measured_s=float(np.divide(record["value"], alone["value"])))
-    return row.answered(lambda row: _example_figure(row, record, devices))
+def _devices_of(record: Values) -> int:
+    """Devices of a row, all its nodes together; 1 where it names none."""
+    counts = (record["n_gpus"], record["n_nodes"])
+    return math.prod(int(count) for count in counts if count.isdigit())
 
 
-def _example_figure(row: MeasuredRun, record: Values, devices: int) -> MeasuredRun:
+def _label(record: Values, fewest: int = 1) -> str:
+    words = " ".join(record[name] for name in ("framework", "family", "precision"))
+    return f"{words} {fewest} to {_devices_of(record)}"
+
+
+def _several(record: Values) -> MeasuredRun:
+    row = MeasuredRun(record["gpu"], record["family"], _label(record), math.nan)
+    return row.refused("several tables under one heading")
+
+
+def _example(record: Values, base: Values | None) -> MeasuredRun:
+    """A row against the one of the fewest GPUs of its table; one GPU as predicted where None."""
+    fewest = 1 if base is None else _devices_of(base)
+    label = _label(record, fewest) + (_ONE_PREDICTED if base is None else "")
+    row = MeasuredRun(record["gpu"], record["family"], label, math.nan)
+    return row.answered(lambda row: _example_figure(row, record, base))
+
+
+def _example_figure(row: MeasuredRun, record: Values, base: Values | None) -> MeasuredRun:
     where = _FACTS["clusters"].get(record["gpu"])
-    benchmark = _FACTS["examples"].get(record["family"])
-    batches = [int(word) for word in re.findall(r"\d+", record["batch"])]
+    family = record["family"]
+    benchmark = _FACTS["examples"].get(family) or workload_of(family).name
+    batches = _batches(record)
     precision = _FACTS["precisions"].get(record["precision"])
-    if benchmark is None:
-        raise InputError(f"no workload {record['family']}")
     if where is None or precision is None:
         raise InputError("no board or precision")
     if not batches:
         raise InputError("no batch of one GPU in the row")
     each = max(batches) if precision == "fp16" else min(batches)
     seq_len = int(record["seq_len"]) if record["seq_len"].isdigit() else None
-    runs = [_run(benchmark, where, n, n * each, precision, seq_len) for n in (1, devices)]
-    return _speed_up(row, *runs)
+    counts = (1 if base is None else _devices_of(base), _devices_of(record))
+    runs = [_run(benchmark, where, n, n * each, precision, seq_len) for n in counts]
+    if base is not None:
+        return _speed_up(replace(row, measured_s=record["value"] / base["value"]), *runs)
+    samples = _FACTS["rates"].get(family)
+    if samples is None:
+        raise InputError("no row of fewer GPUs beside it, and its rate counts no samples")
+    alone = runs[0].global_batch / iteration_of(runs[0]).iteration_s / samples
+    views = row.views | {_ONE_PREDICTED.strip(" ,")}
+    return _speed_up(replace(row, measured_s=record["value"] / alone, views=views), *runs)
+
+
+def _batches(record: Values) -> list[int]:
+    """Batches of one GPU: one a precision where the column of a row says so, else one number, which
+    may have commas or a k.
+    """
+    column = re.search(r'"([^"]*[Bb]atch[^"]*)":', record["row_context"])
+    is_one = column is not None and not re.search(r"mixed|FP32|TF32|FP16|BF16", column[1])
+    text = record["batch"].replace(",", "") if is_one else record["batch"]
+    found = re.findall(r"(\d+)(k?)", text)
+    return [int(number) * (1024 if thousands else 1) for number, thousands in found]
 
 
 # -- time to train
@@ -243,14 +294,14 @@ def load_times(folder: DataFolder) -> list[MeasuredBatch]:
 
 
 def _time(record: Values) -> MeasuredRun:
-    chip, benchmark = record["acc_class"], _network(record)
+    chip, benchmark = _chip(record["acc_class"], record["system"]), _network(record)
     devices = int(record["n_acc"]) if record["n_acc"] >= 1 else 0
     label = f"{record['round']} {record['org']} {benchmark} on {devices} {chip}"
 
     def figure(row: MeasuredRun) -> MeasuredRun:
         if not devices:
             raise InputError("no count of accelerators in the row")
-        run, samples = _submission(record, benchmark, devices)
+        run, samples = _submission(record, benchmark, chip, devices)
         iteration = iteration_of(run)
         return replace(
             row,
@@ -264,9 +315,11 @@ def _time(record: Values) -> MeasuredRun:
     return MeasuredRun(chip, benchmark, label, measured_s).answered(figure)
 
 
-def _submission(record: Values, benchmark: str, devices: int) -> tuple[PlannedRun, float]:
+def _submission(
+    record: Values, benchmark: str, chip: str, devices: int
+) -> tuple[PlannedRun, float]:
     """The run of a submission, and the samples it saw; errors as of `_run`."""
-    chip, batch = record["acc_class"], record["global_batch_size"]
+    batch = record["global_batch_size"]
     _cluster(chip)
     samples = _sample_count(benchmark, record["epochs_median"])
     if not np.isfinite([batch, samples]).all():
@@ -309,23 +362,36 @@ def load_power(folder: DataFolder) -> list[MeasuredBatch]:
 
 def _power(record: Values, batches: Mapping[tuple[str, int], list[float]]) -> MeasuredRun:
     system, benchmark = record["system"], record["benchmark"]
-    devices = 8 * int(system.partition("x")[0])
+    chip, nodes, per_node = _metered(system)
+    devices = (nodes or int(record["n_nodes_metered"] or 1)) * per_node
 
     def figure(row: MeasuredRun) -> MeasuredRun:
-        run = _submitted(benchmark, "H100", devices, _usual_batch(batches, benchmark, devices))
+        batch = _usual_batch(batches, benchmark, devices)
+        run = _submitted(benchmark, chip, devices, batch)
         iteration = iteration_of(run)
         energy = iteration_energy_j(iteration)
         if energy is None:
             raise InputError("no idle power of the device")
-        where = iteration.setup.cluster
-        nodes = devices / where.node.device_count if where else 1
-        watts = energy / iteration.iteration_s / nodes
+        watts = energy / iteration.iteration_s * per_node / run.device_count
         profile = run.profile.name
         return replace(row, predicted_s=watts, log_sigma=_POWER_LOG_SIGMA, profile=profile)
 
     label = f"{system} {benchmark} {record['run']}"
     measured = record["avg_power_W_per_node_meter"]
-    return MeasuredRun("H100", benchmark, label, measured).answered(figure)
+    return MeasuredRun(chip, benchmark, label, measured).answered(figure)
+
+
+def _metered(system: str) -> tuple[str, int, int]:
+    """Class of the devices, nodes (0 where its name has none), devices of a node of a system such
+    as `9xSMC-H100-SXM-80GB` or `SR780aV3-8xB200_SXM_180GB`; eight where none stands.
+    """
+    chip = re.search(r"(?<![A-Z0-9])(?:GB|[ABHV])\d{3}(?![0-9])", system.partition("x")[2])
+    nodes, count = re.match(r"(\d+)x", system), re.search(r"[-_x](\d+)x", system)
+    return (
+        chip[0] if chip else _METERED,
+        int(nodes[1]) if nodes else 0,
+        int(count[1]) if count else 8,
+    )
 
 
 def _usual_batch(

@@ -144,6 +144,12 @@ def iteration_of(run: PlannedRun) -> Iteration:
     return min(fitting or found, key=lambda x: x.iteration_s)
 
 
+def fits(run: PlannedRun) -> bool:
+    """Whether the quickest of a run's plans is predicted to fit."""
+    found = iteration_of(run)
+    return found.memory_bytes <= found.setup.capacity_bytes
+
+
 #: View of rows whose plan needs more memory than the model says there is; they ran.
 _NO_FIT = "predicted not to fit"
 

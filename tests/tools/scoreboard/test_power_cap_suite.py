@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from accelsim.cost.power_cap import CapResponse, capped_run
+from accelsim.scoreboard import scoreboard_dict, validate
 from accelsim.scoreboard.data_folder import DataFolder
 from tools.scoreboard.power_cap import CAP_SCHEMA, load
 
@@ -29,6 +30,18 @@ def batches(tmp_path_factory):
     path = root / CAP_SCHEMA.file.removesuffix(".gz")
     path.write_text(HEAD + "\n".join(lines) + "\n", encoding="utf-8")
     return load(DataFolder(root))
+
+
+def test_a_board_that_the_catalogue_lacks_is_answered_beside_the_others(tmp_path):
+    (tmp_path / "power").mkdir()
+    lines = rows_of("a", 8, 180) + rows_of("b", 8, 220)
+    both = lines + [line.replace("V100", "Z9") for line in lines]
+    path = tmp_path / CAP_SCHEMA.file.removesuffix(".gz")
+    path.write_text(HEAD + "\n".join(both) + "\n", encoding="utf-8")
+    score = scoreboard_dict(validate(["power-cap"], tmp_path))["suites"]["power-cap"]
+    asked = [batch for batch in load(DataFolder(tmp_path)) if not batch.refusal]
+    assert score["rows_answered"] == sum(map(len, asked)) > 0
+    assert {batch.device for batch in asked} == {"V100", "Z9"}
 
 
 def test_limits_that_bind_are_asked_and_all_others_named(batches):
