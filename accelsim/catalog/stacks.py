@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from accelsim.catalog.versions import Span, covers
 from accelsim.dtype import PRECISIONS, Precision
 from accelsim.errors import ProfileError, UnknownNameError
 from accelsim.files.datafile import data_root, name_key, read_mapping, validated
@@ -133,7 +134,8 @@ class StackVersion(FrozenModel, strict=False):
     """What is known to differ from one version of a stack to another.
 
     Attributes:
-        version: The version, or the versions that are alike.
+        version: The version, or the first of those that are alike.
+        through: The last version that is known to be like it.
         lacks_paths: Ways of the stack that it does not have.
         lacks_precisions: Precisions that it does not run.
         is_eager: Whether it issues operators one after the other where the stack replays them.
@@ -143,12 +145,20 @@ class StackVersion(FrozenModel, strict=False):
     """
 
     version: Annotated[str, Field(pattern=r"^[a-z0-9.-]+$", max_length=20)]
+    through: str | None = None
     lacks_paths: tuple[str, ...] = ()
     lacks_precisions: tuple[str, ...] = ()
     is_eager: bool = False
     fused_attention: bool = True
     gpu_host_ratio: _Ratio = 1.0
     source: _Source
+
+    def holds(self, version: str) -> bool:
+        """Whether a version is this one, or between it and the last that is like it."""
+        through = self.through
+        return version == self.version or (
+            through is not None and covers(Span(self.version, through), version)
+        )
 
 
 class Stack(FrozenModel, strict=False):
@@ -213,12 +223,11 @@ class Stack(FrozenModel, strict=False):
         Raises:
             UnknownNameError: If there is none of that name.
         """
-        found = {one.version: one for one in self.versions}
-        if version not in found:
-            known = [f"{self.name}@{one}" for one in found]
+        one = next((one for one in self.versions if one.holds(version)), None)
+        if one is None:
+            known = [f"{self.name}@{one.version}" for one in self.versions]
             asked = f"{self.name}@{version}"
             raise UnknownNameError("stack version", asked, known, f"There are {', '.join(known)}.")
-        one = found[version]
         paths = {
             name: path.model_copy(update={"launch": "eager"}) if one.is_eager else path
             for name, path in self.paths.items()

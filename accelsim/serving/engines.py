@@ -1,18 +1,22 @@
 """Inference engines by version: what their schedulers do and how they share memory out.
 
-What changed between versions is data: ``calibration/engines/<name>.yaml``.
+What changed between versions is data: ``calibration/engines/<name>.yaml``. An entry covers a range
+of versions; one that names another with ``like`` states only what differs from it.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from accelsim.catalog.versions import Span, covers, is_before, span_below
 from accelsim.errors import UnknownNameError
 from accelsim.files.datafile import data_root, name_key, read_yaml, validated
+from accelsim.hardware.profile import DeviceProfile
 from accelsim.hardware.sourced import FrozenModel
+from accelsim.plain import Document
 
 
 class SourcedFigure(FrozenModel):
@@ -23,16 +27,79 @@ class SourcedFigure(FrozenModel):
     source: str = Field(min_length=8)
 
 
-class _FromMemory(FrozenModel):
+class _Limit(FrozenModel):
+    """A limit on devices with so much memory, and replicas of so many ranks.
+
+    Attributes:
+        from_gb: Least memory of the device, in 1e9 bytes.
+        from_ranks: Fewest ranks that share the model's heads.
+        not_on: Parts of the names of boards that the engine leaves out.
+        value: The limit.
+    """
+
     from_gb: float = Field(ge=0)
+    from_ranks: int = Field(default=1, ge=1)
+    not_on: tuple[str, ...] = Field(default=(), strict=False)
     value: int = Field(ge=1)
+
+    def holds(self, device: DeviceProfile, ranks: int) -> bool:
+        """Whether it is a limit of such a replica."""
+        is_left_out = any(part in device.name for part in self.not_on)
+        is_large = self.from_gb * 1e9 <= device.memory.capacity_bytes.value
+        return is_large and self.from_ranks <= ranks and not is_left_out
+
+
+_Limits = Annotated[tuple[_Limit, ...], Field(min_length=1, strict=False)]
+
+
+def _limit(limits: tuple[_Limit, ...], device: DeviceProfile, ranks: int) -> int:
+    """The last of the limits that holds."""
+    return [one.value for one in limits if one.holds(device, ranks)][-1]
+
+
+class StaticReserve(FrozenModel):
+    """Memory that an engine keeps beside weights and cache, by its own rule, in MiB.
+
+    Attributes:
+        base_mib: Whatever is served.
+        token_mib: Per token of a full step.
+        graph_mib: Per sequence of the largest captured batch.
+        graph_seqs: Sequences of that batch.
+        rank_mib: Per rank of the replica.
+        least_mib: No less than this on a device with so much memory.
+        source: Where the rule was read.
+    """
+
+    base_mib: float = Field(ge=0)
+    token_mib: float = Field(ge=0)
+    graph_mib: float = Field(ge=0)
+    graph_seqs: _Limits
+    rank_mib: float = Field(ge=0)
+    least_mib: _Limits
+    source: str = Field(min_length=8)
+
+    def fraction(self, device: DeviceProfile, tokens: int, tp: int, ranks: int) -> float:
+        """Share of the memory that is left for weights and cache.
+
+        Args:
+            device: A rank's device.
+            tokens: Tokens of a full step.
+            tp: Ranks that share the heads.
+            ranks: Ranks of the replica.
+        """
+        graphs = self.graph_mib * _limit(self.graph_seqs, device, tp)
+        kept = self.base_mib + self.token_mib * tokens + graphs + self.rank_mib * ranks
+        kept = max(kept, _limit(self.least_mib, device, tp))
+        return 1.0 - kept * 2**20 / device.memory.capacity_bytes.value
 
 
 class ServingEngine(FrozenModel):
     """One version of an engine.
 
     Attributes:
-        version: Its version.
+        version: The first version that is so.
+        through: The last version whose source was read.
+        asked: The version asked for; empty where none was.
         source: Where its behaviour was read.
         scheduler: "continuous", or "window" for batches that run as a whole.
         stack: Software that runs the model, where it runs on the device; the device's usual one
@@ -54,13 +121,16 @@ class ServingEngine(FrozenModel):
         memory_rule: "total": the cache gets the fraction of the memory less weights, activations
             and what is reserved; "static": the fraction holds weights and cache; "free": the cache
             gets the fraction of what weights, activations and the reserve leave.
-        memory_fraction: That fraction.
+        memory_fraction: That fraction; None where `static_reserve` gives it.
+        static_reserve: What is kept beside the static share, where a rule says so.
         step_overhead_s: Host time per step that nothing overlaps.
         reserved_bytes: Memory for the driver, captured graphs and communication.
         start_s: From loaded weights to the first request: profiling, compilation, captured graphs.
     """
 
     version: str
+    through: str | None = None
+    asked: str = ""
     source: str
     scheduler: Literal["continuous", "window"] = "continuous"
     stack: str | None = None
@@ -70,23 +140,55 @@ class ServingEngine(FrozenModel):
     prefix_cache: bool = False
     block_tokens: int = Field(default=16, ge=1)
     watermark_fraction: float = Field(default=0.0, ge=0, lt=1)
-    max_batch_tokens: tuple[_FromMemory, ...] = Field(min_length=1, strict=False)
-    max_seqs: tuple[_FromMemory, ...] = Field(min_length=1, strict=False)
+    max_batch_tokens: _Limits
+    max_seqs: _Limits
     batch_window_s: float = Field(default=0.0, ge=0)
     schedules_ahead: bool = False
     poll_steps: int = Field(default=1, ge=1)
     hold_steps: int = Field(default=0, ge=0)
     hold_tokens_fraction: float = Field(default=0.0, ge=0, le=1)
     memory_rule: Literal["total", "static", "free"]
-    memory_fraction: float = Field(gt=0, le=1)
+    memory_fraction: float | None = Field(default=None, gt=0, le=1)
+    static_reserve: StaticReserve | None = None
     step_overhead_s: SourcedFigure
     reserved_bytes: SourcedFigure
     start_s: SourcedFigure
 
-    def limit(self, name: Literal["max_batch_tokens", "max_seqs"], memory_bytes: float) -> int:
-        """A limit on a device with so much memory."""
-        values = [row.value for row in getattr(self, name) if row.from_gb * 1e9 <= memory_bytes]
-        return int(values[-1])
+    @property
+    def span(self) -> Span:
+        """Versions that are so."""
+        return Span(self.version, self.through or self.version)
+
+    @property
+    def label(self) -> str:
+        """The version asked for, else the newest that is so."""
+        return self.asked or self.span.last
+
+    @property
+    def note(self) -> str:
+        """That another version answers for the one asked for; empty where none does."""
+        if not self.asked or covers(self.span, self.asked):
+            return ""
+        return f"Engine version {self.asked} has no data of its own: as version {self.span.text}."
+
+    def limit(
+        self, name: Literal["max_batch_tokens", "max_seqs"], device: DeviceProfile, ranks: int = 1
+    ) -> int:
+        """A limit of its batches.
+
+        Args:
+            name: Which.
+            device: A rank's device.
+            ranks: Ranks that share the heads.
+        """
+        limits = self.max_seqs if name == "max_seqs" else self.max_batch_tokens
+        return _limit(limits, device, ranks)
+
+    def share(self, device: DeviceProfile, tokens: int, tp: int, ranks: int) -> float:
+        """Its share of a device's memory, as its rule has it; as of `StaticReserve.fraction`."""
+        if self.static_reserve is not None:
+            return self.static_reserve.fraction(device, tokens, tp, ranks)
+        return 1.0 if self.memory_fraction is None else self.memory_fraction
 
 
 class _EngineFile(FrozenModel):
@@ -104,6 +206,8 @@ def engine_names() -> tuple[str, ...]:
 def engine(name: str) -> ServingEngine:
     """An engine, in its newest version unless another is named.
 
+    A version between two that there are data of takes the older one, and says so in its note.
+
     Args:
         name: Its name, or ``name@version``.
 
@@ -115,14 +219,30 @@ def engine(name: str) -> ServingEngine:
     if wanted not in engine_names():
         raise UnknownNameError("engine", name, engine_names())
     versions = _file(wanted).versions
-    found = {one.version: one for one in versions}
-    if version and version not in found:
-        known = [f"{wanted}@{one}" for one in found]
-        raise UnknownNameError("engine version", name, known, f"There are {', '.join(known)}.")
-    return found[version] if version else versions[0]
+    if not version:
+        return versions[0]
+    spans = [one.span for one in versions]
+    found = span_below(version, spans)
+    if found is None:  # it lies outside, or has no number
+        nearest = spans[-1].first if is_before(version, spans[-1]) else spans[0].last
+        there = ", ".join(span.text for span in spans)
+        remedy = f"Nearest: {wanted}@{nearest}. There are {wanted} {there}."
+        raise UnknownNameError("engine version", name, (), remedy)
+    return versions[spans.index(found)].model_copy(update={"asked": version})
 
 
 @lru_cache(maxsize=16)
 def _file(name: str) -> _EngineFile:
     path = data_root() / "calibration" / "engines" / f"{name}.yaml"
-    return validated(path, lambda: _EngineFile.model_validate(read_yaml(path)))
+    return validated(path, lambda: _EngineFile.model_validate(_completed(read_yaml(path))))
+
+
+def _completed(entries: Document) -> Document:
+    """A file's versions with all that they take from the one they are like."""
+    whole: dict[str, Document] = {}
+    for stated in entries["versions"]:
+        base = whole[stated["like"]] if "like" in stated else {}
+        own = {name: value for name, value in stated.items() if name != "like"}
+        inherited = {name: value for name, value in base.items() if name != "through"}
+        whole[stated["version"]] = inherited | own
+    return {**entries, "versions": list(whole.values())}

@@ -151,8 +151,13 @@ def result_of(
         runs={"further": first.plan.run, "prompts": _prompts(plan).plan.run},
         inputs={"load": load, "run": first.plan.run.to_dict(), "options": asdict(plan.options)},
         provenance=replace(first.plan.run.provenance, version=__version__, seed=seed),
-        warnings=(*_skips(done), *notes, *_spread_replicas(pools)),
+        warnings=(*_engine_notes(plan), *_skips(done), *notes, *_spread_replicas(pools)),
     )
+
+
+def _engine_notes(plan: Deployment) -> tuple[str, ...]:
+    """Engines whose data is of another version."""
+    return tuple(dict.fromkeys(note for pool in plan.pools if (note := pool.plan.engine.note)))
 
 
 def _offered(pools: Sequence[_PoolFigures], stretch: float) -> float:

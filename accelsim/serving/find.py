@@ -29,7 +29,7 @@ from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.memory_capacity import FullBatch, LoadShape, full_batch
 from accelsim.serving.options import ServingOptions
-from accelsim.serving.plan import ReplicaPlan, memory_of, replica_plan
+from accelsim.serving.plan import ReplicaPlan, memory_fraction, memory_of, replica_plan
 from accelsim.serving.result import ServingResult
 from accelsim.serving.serve import described, simulate_plan
 from accelsim.serving.steps.step_times import StepTimes
@@ -338,7 +338,8 @@ class _Search:
 
     def limits(self) -> Found:
         """The limits under which most requests meet the targets, and the least memory for them."""
-        usual = self.plan.options.memory_fraction or self.plan.engine.memory_fraction
+        plan = self.plan
+        usual = memory_fraction(plan.run, plan.engine, plan.options, plan.max_batch_tokens)
         best = max((self._sequences(tokens, usual) for tokens in _TOKENS), key=_share)
         low, high = 0.0, usual
         while high - low > _SHARE_STEP:

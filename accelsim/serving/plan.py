@@ -197,9 +197,9 @@ def replica_plan(
     name = options.engine or ("vllm" if generates else "static")
     one = _engine(name, first)
     run = deployed_run(first, run_options, options, one)
-    memory_bytes = run.device.memory.capacity_bytes.value
-    max_seqs = options.max_seqs or one.limit("max_seqs", memory_bytes)
-    max_tokens = options.max_batch_tokens or one.limit("max_batch_tokens", memory_bytes)
+    board, tp = run.device, options.tp
+    max_seqs = options.max_seqs or one.limit("max_seqs", board, tp)
+    max_tokens = options.max_batch_tokens or one.limit("max_batch_tokens", board, tp)
     overhead_s = _overhead_s(one, options)
     parts: Document = {"memory": None, "blocks": 0}
     if generates:
@@ -215,7 +215,7 @@ def replica_plan(
 
         steps = batch_tables(run, run_options, max_batch=max_seqs, overhead_s=overhead_s)
     prefix_cache = one.prefix_cache if options.prefix_cache is None else options.prefix_cache
-    label = f"{name.partition('@')[0]} {one.version}"
+    label = f"{name.partition('@')[0]} {one.label}"
     return ReplicaPlan(
         run,
         label,
@@ -331,6 +331,14 @@ def _cluster(run: ResolvedRun, options: ServingOptions) -> Cluster:
     raise InvalidValueError("tp", options.tp, allowed, remedy)
 
 
+def memory_fraction(
+    run: ResolvedRun, one: ServingEngine, options: ServingOptions, max_tokens: int
+) -> float:
+    """The engine's share of a rank's memory: what is asked for, else its own; as of `memory_of`."""
+    ranks = options.devices_per_replica
+    return options.memory_fraction or one.share(run.device, max_tokens, options.tp, ranks)
+
+
 def memory_of(
     run: ResolvedRun,
     one: ServingEngine,
@@ -355,7 +363,7 @@ def memory_of(
     if draft is not None:
         memory = memory.beside(replica_memory(draft, tokens, options.pp))
     capacity = run.device.memory.capacity_bytes.value
-    fraction = options.memory_fraction or one.memory_fraction
+    fraction = memory_fraction(run, one, options, max_tokens)
     reserved = one.reserved_bytes.value
     beside = memory.weight_bytes + memory.activation_bytes + reserved
     if one.memory_rule == "static":

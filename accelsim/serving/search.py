@@ -228,6 +228,7 @@ def search(
     front = tuple(_rows(columns, _front(columns, meets)))
     simulated = grid.simulate(_different(columns, meets, simulate), seed)
     count = len(columns["device"]) + sum(grid.rejected.values())
+    nearest = "" if simulated[0]["meets_targets"] else _NEAREST
     return ServingSearch(
         workload=grid.workload_name,
         best=simulated[0],
@@ -239,7 +240,7 @@ def search(
         columns=columns,
         inputs=grid.inputs(),
         provenance=Provenance(__version__, seed),
-        warnings=() if simulated[0]["meets_targets"] else (_NEAREST,),
+        warnings=tuple(filter(None, (grid.engine.note, nearest))),
     )
 
 
@@ -259,6 +260,7 @@ class _Grid:
         self.space, self.run, self.price = space, run, price
         self.rejected: Counter[str] = Counter()
         self.engine_name = options.engine or "vllm"
+        self.engine = engine(self.engine_name)
         self.layouts: list[Document] = []
         self.workload_name = ""
 
@@ -314,7 +316,7 @@ class _Grid:
         if paid.usd_per_hour is None:
             self.rejected[_UNPRICED] += len(self.limits[0])
             return
-        own = engine(self.engine_name)
+        own = self.engine
         run = deployed_run(resolved, run_options, options, own)
         points = operating_points(run, own, options, load, self.limits)
         served, energy_j = points.pop("requests_per_s"), points.pop("energy_j_per_token")

@@ -75,7 +75,7 @@ class Served:
     Attributes:
         workload: The model.
         precision: Formats of its checkpoint.
-        engine: Name of the engine.
+        engine: Name of the engine, and its version where that is not the newest.
         device: Catalogue name of the device.
         ranks: How the devices share it.
         kv_format: Format of the cache; the precision's where None.
@@ -93,7 +93,7 @@ class Served:
     @property
     def origin(self) -> str:
         """Model and engine, whose systems are left out together."""
-        return f"{self.workload.name} {self.engine}"
+        return f"{self.workload.name} {self.engine.partition('@')[0]}"
 
 
 def as_published(own: Precision | None, asked: Precision) -> Precision:

@@ -86,7 +86,7 @@ def _served(cells: Values) -> Served:
     precision = served_precision(workload, model, cells["weight_precision"])
     devices, shared = int(cells["num_gpus"]), int(cells["expert_parallel"])
     device = device_of(_FACTS["boards"][cells["gpu_model"]]).name
-    return Served(workload, precision, "vllm", device, Ranks(devices, 1, shared))
+    return Served(workload, precision, _FACTS["energy_engine"], device, Ranks(devices, 1, shared))
 
 
 def steady_state(

@@ -225,23 +225,32 @@ class _System:
     def _served(self, part: str) -> Served:
         cells = self.cells
         workload = served_workload(cells["model_path"])
-        backend = cells["backend"]
-        engine = _FACTS["engines"].get(backend)
-        if engine is None:
-            known = sorted(_FACTS["engines"])
-            raise UnknownNameError("engine", backend, known, f"Engines: {', '.join(known)}.")
         if self._count(f"{part}pp_size") > 1:
             raise InvalidValueError("pp_size", cells[f"{part}pp_size"], "1: stages are not asked")
         ranks = ranks_of(cells, part, self.usual)
         precision = served_precision(workload, cells["model_path"], stated_format(cells))
         device = device_of(cells["system"]).name
         kept = {name: self._asked.get(name) for name in ("kv_format", "memory_fraction")}
-        return Served(workload, precision, engine, device, ranks, **kept)
+        return Served(workload, precision, served_engine(cells), device, ranks, **kept)
 
     def _count(self, name: str) -> int:
         """A number of ranks or replicas; 1 where the row does not state it."""
         value = self.cells[name]
         return max(int(value), 1) if np.isfinite(value) else 1
+
+
+def served_engine(cells: Values) -> str:
+    """The engine of a row in its version, as ``name@version``.
+
+    Raises:
+        UnknownNameError: If there is no such engine.
+    """
+    backend, stated = cells["backend"], cells["backend_version"] or ""
+    name = _FACTS["engines"].get(backend)
+    if name is None:
+        known = sorted(_FACTS["engines"])
+        raise UnknownNameError("engine", backend, known, f"Engines: {', '.join(known)}.")
+    return f"{name}@{_FACTS['releases'][backend].get(stated, stated)}"
 
 
 def spanned(times: Sequence[TokenTimes], figure: str) -> tuple[float, float]:

@@ -27,6 +27,7 @@ from tools.scoreboard.serving_tokens import (
     TOKENS_SCHEMA,
     load_tpot,
     load_ttft,
+    served_engine,
     served_precision,
     served_workload,
     stated_format,
@@ -76,6 +77,18 @@ def test_rows_are_answered_by_both_suites_or_refused_by_name(tmp_path):
         assert any("linear attention" in reason for reason in refused)
         (answered,) = [batch for batch in batches if not batch.refusal]
         assert 0 < answered.predict(None).time_s[0] < 1
+
+
+@pytest.mark.parametrize(
+    ("backend", "stated", "name"),
+    [
+        ("vllm", "0.18.0", "vllm@0.18.0"),
+        ("trtllm", "0.8.1.post2", "tensorrt-llm@1.2.0rc6.post2"),  # of the container that holds it
+        ("sglang", "", "sglang@0.5.5"),
+    ],
+)
+def test_a_row_is_asked_of_its_engine_s_version(backend, stated, name):
+    assert served_engine({"backend": backend, "backend_version": stated}) == name
 
 
 def counted(tp, dp, expert_tp, ep, name="a") -> dict[str, object]:
