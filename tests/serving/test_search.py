@@ -16,7 +16,8 @@ from accelsim.serving.options import ServingOptions, SloTargets
 from accelsim.serving.search import SearchSpace, search
 from accelsim.simulation.randomness import RandomStreams
 
-LOAD = Arrivals(users=1, requests=200, prompt="400", output="100")
+#: Requests of one length would march together: all prompts in one step, none beside decoding.
+LOAD = Arrivals(users=1, requests=200, prompt="uniform:300-500", output="uniform:75-125")
 SPACE = SearchSpace(
     devices=("h100-sxm-80gb", "l4", "t4"), tp=(1, 16), max_seqs=(8, 32), max_batch_tokens=(2048,)
 )
