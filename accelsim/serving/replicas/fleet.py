@@ -131,7 +131,11 @@ class ReplicaFleet:
         self.held_count = 0
         self.paid_s: list[list[tuple[float, float | None]]] = [[(0.0, None)] for _ in replicas]
         self.handover: Callable[[int, list[int], float, ReplicaFleet], list[int]] | None = None
-        self._ready = [replica.ready_s for replica in replicas]
+        self._ready = [NEVER] * len(self.replicas)
+        #: Next events by time and place; those of a time that is no longer a replica's are void.
+        self._events: list[tuple[float, int]] = []
+        for place in range(len(self.replicas)):
+            self._note_ready(place)
         self._parked: deque[int] = deque()
         self._draining: set[int] = set()
 
@@ -157,12 +161,14 @@ class ReplicaFleet:
             replica.tally.close()
 
     def _run(self, progress: Callable[[int, float], None] | None) -> None:
-        arrivals, replicas, ready = self.arrivals, self.replicas, self._ready
+        arrivals, replicas, ready, events = self.arrivals, self.replicas, self._ready, self._events
         is_changed = bool(self.controls)
         is_watched = arrivals.reacts or is_changed
         came, arrival_s = 0, arrivals.next_s
         while True:
-            event_s = min(ready) if ready else NEVER
+            while events and ready[events[0][1]] != events[0][0]:
+                heapq.heappop(events)
+            event_s = events[0][0] if events else NEVER
             if is_changed and self._act(min(event_s, arrival_s)):
                 arrival_s = arrivals.next_s
                 continue
@@ -176,15 +182,27 @@ class ReplicaFleet:
                 continue
             if event_s == NEVER:
                 return
-            place = ready.index(event_s)
+            place = events[0][1]
             replica = replicas[place]
             self.now_s = event_s
             ended = replica.advance()
-            ready[place] = replica.ready_s
+            ready[place] = ready_s = replica.ready_s
+            if ready_s == NEVER:
+                heapq.heappop(events)
+            else:
+                heapq.heapreplace(events, (ready_s, place))
             if ended and is_watched:
                 replica.ended_count += len(ended)
                 self._note_ends(place, ended)
                 arrival_s = arrivals.next_s
+
+    def _note_ready(self, place: int) -> None:
+        """Queue a replica's next event where it has changed."""
+        ready_s = self.replicas[place].ready_s
+        if ready_s != self._ready[place]:
+            self._ready[place] = ready_s
+            if ready_s != NEVER:
+                heapq.heappush(self._events, (ready_s, place))
 
     def _act(self, event_s: float) -> bool:
         """Let the control act that is due before the next event; nothing is, once all is done."""
@@ -209,7 +227,7 @@ class ReplicaFleet:
             self.log.replica[request] = place
             replica = self.replicas[place]
             replica.submit(request, self.now_s)
-            self._ready[place] = replica.ready_s
+            self._note_ready(place)
         rejected = self.log.rejected
         if rejected and request in rejected and self.arrivals.reacts:
             self.arrivals.note_end(request, self.now_s)
@@ -233,9 +251,11 @@ class ReplicaFleet:
     def add(self, replica: Scheduler) -> int:
         """Add a replica that is paid from now on; gives its place."""
         self.replicas.append(replica)
-        self._ready.append(replica.ready_s)
+        self._ready.append(NEVER)
+        place = len(self.replicas) - 1
+        self._note_ready(place)
         self.paid_s.append([(self.now_s, None)])
-        return len(self.replicas) - 1
+        return place
 
     def begin_pay(self, place: int) -> None:
         """Pay a replica again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 import numpy as np
 
@@ -18,6 +19,8 @@ ROUTERS = (
     "least-kv",
     "prefix-aware",
 )
+#: Called on each replica for each request.
+_LOAD = attrgetter("load")
 #: Requests a prefix-aware router lets a replica be ahead of the least loaded: an estimate.
 _IMBALANCE = 8
 
@@ -52,15 +55,14 @@ def _random(generator: np.random.Generator) -> PlainRouter:
 
 
 def _least_outstanding(_request: int, replicas: Sequence[Scheduler]) -> int:
-    loads = [(replica.outstanding + 1) / replica.speed for replica in replicas]
-    return loads.index(min(loads))
+    return replicas.index(min(replicas, key=_LOAD))
 
 
 def _least_waiting(_request: int, replicas: Sequence[Scheduler]) -> int:
     """The replica with the fewest requests in its queue; of equals the one with least to do (vLLM's
     DPLBAsyncMPClient weighs the queue most: 4 x waiting + running).
     """
-    loads = [(len(one.waiting), (one.outstanding + 1) / one.speed) for one in replicas]
+    loads = [(len(one.waiting), one.load) for one in replicas]
     return loads.index(min(loads))
 
 

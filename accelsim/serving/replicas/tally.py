@@ -85,8 +85,8 @@ class Tally:
     def _add_gaps(self, gap_s: FloatArray, count: FloatArray) -> None:
         place = np.searchsorted(_EDGES_S, gap_s, side="right") - 1
         place = np.clip(place, 0, _BINS - 1)
-        self.gap_count += np.bincount(place, count, _BINS)
-        self.gap_sum_s += np.bincount(place, count * gap_s, _BINS)
+        np.add.at(self.gap_count, place, count)
+        np.add.at(self.gap_sum_s, place, count * gap_s)
 
     def gaps(self, *others: Tally) -> tuple[FloatArray, FloatArray]:
         """Mean gap between tokens and its count, of each bin that has any, with those of others."""

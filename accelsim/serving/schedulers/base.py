@@ -59,18 +59,35 @@ class Scheduler(ABC):
         tally: Sums over its steps.
         waiting: Requests that wait.
         capacity_blocks: Cache blocks there are; 0 for a model without a cache.
-        speed: Requests it serves per second beside others, for routers that weigh them.
-        outstanding: Requests that wait or run.
+        load: Requests it would have with one more, over its speed.
         ended_count: Requests that ended, where the fleet counts them.
     """
 
     def __init__(self, log: RequestLog, queue: WaitingQueue | None = None) -> None:
         self.log = log
-        self.capacity_blocks, self.speed = 0, 1.0
+        self.capacity_blocks, self._speed = 0, 1.0
         self.ready_s = NEVER
         self.tally = Tally()
-        self.outstanding = self.ended_count = 0
+        self.outstanding = self.ended_count = 0  # sets the load, too
         self.waiting: WaitingQueue = deque() if queue is None else queue
+
+    @property
+    def outstanding(self) -> int:
+        """Requests that wait or run."""
+        return self._outstanding
+
+    @outstanding.setter
+    def outstanding(self, count: int) -> None:
+        self._outstanding, self.load = count, (count + 1) / self._speed
+
+    @property
+    def speed(self) -> float:
+        """Requests it serves per second beside others, for routers that weigh them."""
+        return self._speed
+
+    @speed.setter
+    def speed(self, requests_per_s: float) -> None:
+        self._speed, self.load = requests_per_s, (self._outstanding + 1) / requests_per_s
 
     @property
     def used_blocks(self) -> int:
