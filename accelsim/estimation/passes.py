@@ -206,7 +206,7 @@ def _generation(run: ResolvedRun) -> RunPasses:
     for context, repeats in decode_contexts(cached, tokens - 1):
         step = _lower(run, Phase.DECODE, seq_len=1, context_len=context, source_len=prompt)
         graphs.append(("decode", step.graph, repeats))
-    cache = prefill.kv_bytes_per_token * run.batch * (prompt + tokens)
+    cache = run.batch * float(prefill.cache.bytes_of(prompt + tokens))
     memory = inference_footprint(prefill.graph, prefill.parameter_bytes, cache)
     return _passes(run, graphs, memory, prefill)
 

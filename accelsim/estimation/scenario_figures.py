@@ -29,6 +29,7 @@ from accelsim.workloads.operator import CONTRACTION_KINDS, Phase
 from accelsim.workloads.options import ModelOptions
 
 Columns = dict[str, NDArray[Any]]
+_CACHED_SIZES = ("batch", "seq_len", "output_len")
 
 
 @frozen(eq=False)
@@ -222,8 +223,8 @@ def _memory_bytes(sizes: Mapping[str, IntArray], first: _Pass) -> FloatArray:
     """Weights, live activations and cache; see `accelsim.cost.memory.inference_footprint`."""
     memory = np.empty(len(sizes["batch"]))
     for lowered in first.batches:
-        cached = sizes["batch"] * (sizes["seq_len"] + sizes["output_len"])
-        cache = lowered.kv_bytes_per_token * cached[lowered.scenario] * bool(sizes["output_len"][0])
+        batch, prompt, output = (sizes[name][lowered.scenario] for name in _CACHED_SIZES)
+        cache = batch * lowered.cache.bytes_of(prompt + output) * bool(output[0])
         memory[lowered.scenario] = lowered.parameter_bytes + lowered.peak_live_bytes() + cache
     return memory
 

@@ -16,6 +16,7 @@ from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
 from accelsim.report.listing import Listing, plain_table
 from accelsim.report.quantity import amount, number, percent
+from accelsim.workloads.cache import SequenceCache
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.model import Lowered, PassShape, Published, Workload
 from accelsim.workloads.operator import OperatorKind, Phase
@@ -63,6 +64,13 @@ class FigureCheck:
 def forward_pass(workload: Workload, shape: PassShape) -> Lowered:
     """One forward pass in fp32, as model sizes are counted."""
     return workload.lower(shape, PRECISIONS["fp32"], Phase.FORWARD)
+
+
+def sequence_cache(workload: Workload, shape: PassShape) -> SequenceCache:
+    """What a model that generates keeps of one sequence, in bf16."""
+    if not workload.autoregressive:
+        return SequenceCache()
+    return workload.lower(shape, PRECISIONS["bf16"], Phase.PREFILL).cache
 
 
 def check_figures(workload: Workload) -> list[FigureCheck]:
@@ -134,13 +142,16 @@ def workload_document(workload: Workload, *, operators: bool = False) -> Documen
     groups.
     """
     shape = workload.default
-    lowered = forward_pass(workload, shape)
+    lowered, cache = forward_pass(workload, shape), sequence_cache(workload, shape)
     document = workload_row(workload) | {
         "note": workload.note,
         "parameter_count": lowered.parameter_count,
         "flop": lowered.graph.model_flop,
         "operator_count": len(lowered.graph),
-        "kv_bytes_per_token": lowered.kv_bytes_per_token or None,
+        "kv_bytes_per_token": cache.token_bytes or None,
+        "windowed_kv_bytes_per_token": cache.windowed_bytes or None,
+        "window_tokens": cache.window_tokens or None,
+        "state_bytes": cache.state_bytes or None,
         "published": [check.to_dict() for check in check_figures(workload)],
     }
     return document | ({"operators": layer_groups(lowered.graph)} if operators else {})
@@ -163,18 +174,31 @@ def workload_view(document: Values) -> RenderableType:
     return Group(*parts)
 
 
+def _cache(document: Values) -> str:
+    """What a sequence keeps, in words."""
+    token, windowed, state = (
+        amount(document[name], "B", small=False) if document[name] else ""
+        for name in ("kv_bytes_per_token", "windowed_kv_bytes_per_token", "state_bytes")
+    )
+    parts = [f"{token} per token"] if token else []
+    if windowed:
+        parts.append(f"{windowed} of them for the last {document['window_tokens']:,} tokens alone")
+    if state:
+        parts.append(f"{state} of states per sequence")
+    return f"{', '.join(parts)} (bf16)" if parts else ""
+
+
 def _lines(document: Values) -> list[tuple[str, str]]:
     names = ("batch", "seq_len", "output_len", "image_size")
     sizes = [(name, document[f"default_{name}"]) for name in names]
     work = amount(document["flop"], "FLOP", small=False)
-    cache = amount(document["kv_bytes_per_token"], "B", small=False)
     lines = [
         ("task", document["task"]),
         ("family", document["family"] or "captured module"),
         ("default run", ", ".join(f"{name} {size:,}" for name, size in sizes if size)),
         ("parameters", number(document["parameter_count"])),
         ("forward pass", f"{work}, {document['operator_count']:,} operators"),
-        ("cache", f"{cache} per token (fp32)" if document["kv_bytes_per_token"] else ""),
+        ("cache", _cache(document)),
         ("also called", ", ".join(document["aliases"])),
         ("note", document["note"]),
     ]

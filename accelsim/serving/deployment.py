@@ -33,6 +33,7 @@ from accelsim.serving.schedulers.window import WindowBatching
 from accelsim.serving.steps.step_times import StepTimes
 from accelsim.serving.trust import ServedRun
 from accelsim.simulation.randomness import RandomStreams
+from accelsim.workloads.cache import SequenceCache
 
 if TYPE_CHECKING:
     from accelsim.hardware.profile import DeviceProfile
@@ -220,9 +221,9 @@ def cache_link(plan: ReplicaPlan, name: str) -> CacheLink:
         name: Name of the link.
     """
     link = cluster_catalog.link(name)
-    held = 0.0 if plan.memory is None else plan.memory.cache_bytes_per_token
     rate = link.bandwidth_bytes_per_s.value * link.achieved_fraction.value
-    return CacheLink(link.latency_s.value, held / rate)
+    kept = SequenceCache() if plan.cache is None else plan.cache.kept
+    return CacheLink(link.latency_s.value, rate, kept)
 
 
 @frozen(eq=False)

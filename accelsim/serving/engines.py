@@ -93,6 +93,23 @@ class StaticReserve(FrozenModel):
         return 1.0 - kept * 2**20 / device.memory.capacity_bytes.value
 
 
+class WindowRule(FrozenModel):
+    """How an engine keeps the windows of layers that see no more.
+
+    Attributes:
+        ratio: Tokens of the windowed layers' pool to those of the full layers'; None where both
+            take blocks from one pool.
+        layouts: Layouts of the models it does so for; all where empty.
+        without: Layouts of those it does not.
+        source: Where that was read.
+    """
+
+    ratio: float | None = Field(default=None, gt=0, le=1)
+    layouts: tuple[str, ...] = Field(default=(), strict=False)
+    without: tuple[str, ...] = Field(default=(), strict=False)
+    source: str = Field(min_length=8)
+
+
 class ServingEngine(FrozenModel):
     """One version of an engine.
 
@@ -110,6 +127,7 @@ class ServingEngine(FrozenModel):
             prompt, or the whole sequence.
         prefix_cache: Whether requests share cached prefixes.
         block_tokens: Tokens of a cache block.
+        keeps_windows: How windowed layers keep their window alone; None where they keep all tokens.
         watermark_fraction: Share of the blocks that starting a prompt leaves free.
         max_batch_tokens: Tokens of a step, by the device's memory.
         max_seqs: Sequences (or items of a batch) at once, by the device's memory.
@@ -139,6 +157,7 @@ class ServingEngine(FrozenModel):
     reserve: Literal["part", "prompt", "sequence"] = "part"
     prefix_cache: bool = False
     block_tokens: int = Field(default=16, ge=1)
+    keeps_windows: WindowRule | None = None
     watermark_fraction: float = Field(default=0.0, ge=0, lt=1)
     max_batch_tokens: _Limits
     max_seqs: _Limits

@@ -98,8 +98,8 @@ def full_batch(plan: ReplicaPlan, load: LoadShape) -> FullBatch:
     """
     if not plan.is_continuous:
         return _whole_batch(plan, load)
-    held = max(load.decode_context, 1.0)
-    count = plan.blocks * plan.engine.block_tokens / held if load.output_tokens > 1 else np.inf
+    held = 0.0 if plan.cache is None else plan.cache.held(max(load.decode_context, 1.0))
+    count = plan.blocks / held if held and load.output_tokens > 1 else np.inf
     sequences = max(1, int(min(count, plan.max_seqs)))
     context = sequences * load.decode_context
     decode_s = plan.steps.decode_run(sequences, context, 1)[0] if load.output_tokens > 1 else 0.0

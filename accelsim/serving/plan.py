@@ -11,10 +11,11 @@ from accelsim.estimation.options import RunOptions
 from accelsim.estimation.run import ResolvedRun, resolve
 from accelsim.frozen import frozen
 from accelsim.plain import Document
+from accelsim.serving.cache_blocks import BlockPlan, block_plan
 from accelsim.serving.engines import ServingEngine, engine
 from accelsim.serving.options import ServingOptions
 from accelsim.serving.replicas.cold_start import host_bandwidth_bytes_per_s
-from accelsim.serving.schedulers.limits import BatchLimits, JoinRule
+from accelsim.serving.schedulers.limits import BatchLimits, JoinRule, SequenceBlocks
 from accelsim.serving.steps.combined_steps import SpeculativeSteps
 from accelsim.serving.steps.step_tables import (
     ReplicaMemory,
@@ -45,6 +46,7 @@ class ReplicaPlan:
         max_seqs: Sequences, or items of a batch, at once.
         max_batch_tokens: Tokens of a step.
         memory: Memory of a rank; None for models without a cache.
+        cache: Size of its cache blocks, and how many a sequence takes; None without a cache.
         blocks: Cache blocks of a replica; 0 without a cache.
         steps: Step times.
         prefix_cache: Whether requests share cached prefixes.
@@ -57,6 +59,7 @@ class ReplicaPlan:
     max_seqs: int
     max_batch_tokens: int
     memory: ReplicaMemory | None
+    cache: BlockPlan | None
     blocks: int
     steps: StepTimes
     prefix_cache: bool
@@ -83,6 +86,7 @@ class ReplicaPlan:
             max_seqs=self.max_seqs * copies,
             block_tokens=one.block_tokens,
             blocks=self.blocks,
+            sequence=SequenceBlocks() if self.cache is None else self.cache.sequence,
             chunked=one.chunked,
             mixed=one.mixed,
             reserve=one.reserve,
@@ -141,8 +145,7 @@ class ReplicaPlan:
     @property
     def _block_bytes(self) -> float:
         """Memory of one block on a rank."""
-        held = 0.0 if self.memory is None else self.memory.cache_bytes_per_token
-        return held * self.engine.block_tokens
+        return 0.0 if self.cache is None else self.cache.bytes
 
     def to_dict(self) -> Document:
         """Figures of the plan, ready for JSON."""
@@ -164,7 +167,7 @@ class ReplicaPlan:
             "weight_bytes": None if memory is None else memory.weight_bytes,
             "activation_bytes": None if memory is None else memory.activation_bytes,
             "kv_cache_bytes": self.blocks // self.options.dp * self._block_bytes or None,
-            "kv_bytes_per_token": None if memory is None else memory.cache_bytes_per_token,
+            "kv_bytes_per_token": None if memory is None else memory.cache.token_bytes,
             "prefix_cache": self.prefix_cache,
         }
 
@@ -201,7 +204,7 @@ def replica_plan(
     max_seqs = options.max_seqs or one.limit("max_seqs", board, tp)
     max_tokens = options.max_batch_tokens or one.limit("max_batch_tokens", board, tp)
     overhead_s = _overhead_s(one, options)
-    parts: Document = {"memory": None, "blocks": 0}
+    parts: Document = {"memory": None, "cache": None, "blocks": 0}
     if generates:
         if one.mixed:
             max_tokens = max(max_tokens, max_seqs)
@@ -214,7 +217,7 @@ def replica_plan(
         from accelsim.serving.steps.batch_tables import batch_tables
 
         steps = batch_tables(run, run_options, max_batch=max_seqs, overhead_s=overhead_s)
-    prefix_cache = one.prefix_cache if options.prefix_cache is None else options.prefix_cache
+    prefix_cache = _shares_prefixes(one, options, parts["cache"])
     label = f"{name.partition('@')[0]} {one.label}"
     return ReplicaPlan(
         run,
@@ -224,9 +227,20 @@ def replica_plan(
         max_seqs,
         max_tokens,
         steps=steps,
-        prefix_cache=prefix_cache and generates,
+        prefix_cache=prefix_cache,
         **parts,
     )
+
+
+def _shares_prefixes(one: ServingEngine, options: ServingOptions, cache: BlockPlan | None) -> bool:
+    """Whether requests share cached prefixes: not where a layer keeps no token of a prefix, or a
+    state that another request cannot go on from.
+    """
+    if cache is None or not cache.sequence.beyond:
+        return False
+    if options.prefix_cache is None:
+        return one.prefix_cache and not cache.sequence.state
+    return options.prefix_cache
 
 
 def _engine(name: str, run: ResolvedRun) -> ServingEngine:
@@ -346,7 +360,7 @@ def memory_of(
     max_tokens: int,
     draft: ResolvedRun | None = None,
 ) -> Document:
-    """Memory for the cache by the engine's rule: fields `memory` and `blocks`.
+    """Memory for the cache by the engine's rule: fields `memory`, `cache` and `blocks`.
 
     Args:
         run: The model on one rank.
@@ -372,10 +386,15 @@ def memory_of(
         room = fraction * (capacity - beside)
     else:
         room = fraction * capacity - beside
-    block_bytes = memory.cache_bytes_per_token * one.block_tokens
-    blocks = int(room // block_bytes)
+    cache = block_plan(memory.cache, one, _layout(run))
+    blocks = int(room // cache.bytes)
     if blocks < 1:
         remedy = "Choose more ranks, a smaller format, or a device with more memory."
-        needed = capacity - room + block_bytes
+        needed = capacity - room + cache.bytes
         raise DoesNotFitError(run.device.name, "memory_bytes", needed, capacity, remedy)
-    return {"memory": memory, "blocks": blocks * options.dp}
+    return {"memory": memory, "cache": cache, "blocks": blocks * options.dp}
+
+
+def _layout(run: ResolvedRun) -> str:
+    """Layout of the model's modules; empty where its family has one alone."""
+    return str(getattr(run.workload.parameters, "layout", ""))

@@ -12,10 +12,12 @@ the query, key, value and output of attention.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
+from accelsim.workloads.cache import CacheLayer
 from accelsim.workloads.memory_layers import MemoryBoundLayers
 from accelsim.workloads.operator import RECURRENT_GATES, OperatorKind
 from accelsim.workloads.row_writer import Saved, Tensor
@@ -241,7 +243,7 @@ class GraphBuilder(MemoryBoundLayers):
             window: Keys a query sees at most; 0 sees all.
             context_len: Keys and values already cached.
             latent: Width of a compressed cache row that serves as key and value (MLA); 0 for none.
-            cached: Whether keys and values stay in a cache (adds to `kv_bytes_per_token`).
+            cached: Whether keys and values stay in a cache (one more layer of `cached`).
             bias: Additive scores (relative positions) the kernel reads.
             written_out: The form without a fused kernel.
         """
@@ -250,7 +252,7 @@ class GraphBuilder(MemoryBoundLayers):
         row_width = latent or kv_heads * (head_dim + value_dim)
         kv_width = self.precision.kv_cache.bytes if cached else q.element_bytes
         if cached:
-            self.kv_bytes_per_token += row_width * kv_width
+            self.cached.append(CacheLayer(window or math.inf, row_width * kv_width))
         if not self.fused_attention:
             adds = written_out.masked or causal or bias is not None
             return self._decomposed_attention(q, k, v, kv_len, written_out._replace(masked=adds))

@@ -19,6 +19,7 @@ from accelsim.arguments import checked
 from accelsim.dtype import PRECISIONS, Precision
 from accelsim.frozen import frozen
 from accelsim.workloads.builder import GraphBuilder
+from accelsim.workloads.cache import SequenceCache
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.model import PassShape, Workload
 from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
@@ -95,7 +96,7 @@ class LoweredBatch:
         parameter_count: Parameters of the model.
         parameter_tensor_count: Tensors they live in.
         parameter_bytes: Bytes they are stored in.
-        kv_bytes_per_token: Cache bytes one token of one sequence takes over all layers.
+        cache: What its layers keep of one sequence.
     """
 
     scenario: IntArray
@@ -115,7 +116,7 @@ class LoweredBatch:
     parameter_count: int
     parameter_tensor_count: int
     parameter_bytes: float
-    kv_bytes_per_token: float
+    cache: SequenceCache
 
     @property
     def repeat_count(self) -> IntArray:
@@ -285,7 +286,7 @@ def _batch(builder: GraphBuilder, scenario: IntArray) -> LoweredBatch:
         parameter_count=builder.parameter_count,
         parameter_tensor_count=builder.parameter_tensor_count,
         parameter_bytes=builder.parameter_bytes,
-        kv_bytes_per_token=builder.kv_bytes_per_token,
+        cache=SequenceCache.of(builder.cached),
     )
 
 

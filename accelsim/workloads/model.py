@@ -21,6 +21,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.plain import Document
 from accelsim.workloads.builder import GraphBuilder
+from accelsim.workloads.cache import SequenceCache
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import Phase
 from accelsim.workloads.sharding import WHOLE, Shard
@@ -61,8 +62,7 @@ class Lowered:
         parameter_count: Trainable parameters.
         parameter_tensor_count: Tensors they live in (for per-tensor optimizer kernels).
         parameter_bytes: Bytes they are stored in.
-        kv_bytes_per_token: Cache bytes one token of one sequence takes over all layers; 0 where
-            there is no cache.
+        cache: What its layers keep of one sequence while it generates.
         folded: Further layers that a layer of the graph stands for, by its path.
     """
 
@@ -70,7 +70,7 @@ class Lowered:
     parameter_count: int
     parameter_tensor_count: int
     parameter_bytes: float
-    kv_bytes_per_token: float
+    cache: SequenceCache = SequenceCache()
     folded: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -295,8 +295,8 @@ def _lower(
         return _lower_captured(*captured, shape, precision, phase, form.fused_attention)
     builder = workload.builder(precision, phase, **form._asdict())
     workload.family.write(builder, workload.parameters, shape)  # type: ignore[union-attr]
-    totals = (*builder.parameter_totals, builder.kv_bytes_per_token)
-    return Lowered(builder.build(), *totals, builder.folded)
+    cache = SequenceCache.of(builder.cached)
+    return Lowered(builder.build(), *builder.parameter_totals, cache, builder.folded)
 
 
 def _lower_captured(
@@ -323,4 +323,4 @@ def _lower_captured(
         )
     graph = captured_forward(model, shape.batch, precision, phase)
     counts = model.parameter_count, model.parameter_tensor_count
-    return Lowered(graph, *counts, stored_bytes(graph, counts[0], precision), 0.0)
+    return Lowered(graph, *counts, stored_bytes(graph, counts[0], precision))

@@ -19,6 +19,7 @@ from accelsim.dtype import Dtype, Precision, StoredFormat
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.plain import Document
+from accelsim.workloads.cache import CacheLayer
 from accelsim.workloads.graph import FLOAT_COLUMNS, IntArray, OperatorGraph
 from accelsim.workloads.operator import (
     MAX_DIMENSIONS,
@@ -155,7 +156,7 @@ class RowWriter:
         self.parameter_count = 0
         self.parameter_tensor_count = 0
         self.parameter_bytes = 0.0
-        self.kv_bytes_per_token = 0.0  # of one sequence, over all layers
+        self.cached: list[CacheLayer] = []  # of one sequence, by layer
         self._rows: list[RowEntry] = []
         self._names: list[str] = []
         self._paths: list[str] = []
@@ -363,21 +364,21 @@ class RowWriter:
                 x = write(x)
         return self._copied(x, first[0], start, places[1:]) if len(places) > 2 else x
 
-    def _counts(self) -> tuple[int, int, int, int, int, float, float]:
-        places = len(self._rows), len(self._sources), self._storages
-        return *places, *self.parameter_totals, self.kv_bytes_per_token
+    def _counts(self) -> tuple[int, int, int, int, int, int, float]:
+        places = len(self._rows), len(self._sources), self._storages, len(self.cached)
+        return *places, *self.parameter_totals
 
     def _copied(
         self,
         x: Tensor,
         first_row: int,
-        start: tuple[int, int, int, int, int, float, float],
+        start: tuple[int, int, int, int, int, int, float],
         places: Sequence[str],
     ) -> Tensor:
         """Append copies of the rows since `start`, the layer at the first place, for the other
         places.
         """
-        rows, _, storages, parameters, tensors, parameter_bytes, kv_bytes = (
+        rows, _, storages, _, parameters, tensors, parameter_bytes = (
             now - then for now, then in zip(self._counts(), start, strict=True)
         )
         count, row, storage = len(places) - 1, int(start[0]), int(start[2])
@@ -402,7 +403,7 @@ class RowWriter:
         self.parameter_count += int(parameters) * count
         self.parameter_tensor_count += int(tensors) * count
         self.parameter_bytes += parameter_bytes * count
-        self.kv_bytes_per_token += kv_bytes * count
+        self.cached += self.cached[start[3] :] * count
         made_inside = x.storage > storage
         return Tensor(
             x.shape, x.row + int(rows) * copies, x.storage + moved * made_inside, x.element_bytes

@@ -11,7 +11,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.replicas.prefix_cache import PrefixCache
 from accelsim.serving.schedulers.continuous import ContinuousBatching
-from accelsim.serving.schedulers.limits import BatchLimits, JoinRule
+from accelsim.serving.schedulers.limits import BatchLimits, JoinRule, SequenceBlocks
 
 from .scenarios import cases, random_columns, run_fleet, table_steps
 
@@ -22,6 +22,14 @@ JOINS = (
     JoinRule(ahead=True, poll_steps=7),
     JoinRule(hold_steps=5, hold_tokens=100),
     JoinRule(ahead=True, hold_steps=3),
+)
+#: Plain caches; windows from one pool, of two pools, beside states; a window alone has no prefix to
+#: share.
+SEQUENCES = (
+    SequenceBlocks(),
+    SequenceBlocks(3, 1, 2),
+    SequenceBlocks(5, 4, 1),
+    SequenceBlocks(2, 1, 3, state=2),
 )
 
 
@@ -49,6 +57,7 @@ def scenarios(draw):
         mixed=draw(st.booleans()),
         reserve=draw(st.sampled_from(["part", "prompt", "sequence"])),
         join=draw(st.sampled_from(JOINS)),
+        sequence=draw(st.sampled_from(SEQUENCES)),
     )
     count = draw(st.integers(1, 25))
     rng = np.random.default_rng(draw(st.integers(0, 1000)))
@@ -87,12 +96,13 @@ def test_nothing_is_lost_and_no_block_leaks(scenario):
     assert replica.outstanding == 0
     assert replica.used_blocks == 0
     assert replica._context == 0
+    assert replica._growth == 0
     assert replica._promised == 0
     assert not any(replica._due)
     if replica.cache is not None:
         assert not replica.cache.held_count
         assert replica.cache.idle_count == sum(replica.cache.length.values())
-        assert replica._free + replica.cache.idle_count == replica.limits.blocks
+        assert replica._free + replica._idle == replica.limits.blocks
     assert 0 < replica.tally.peak_blocks <= replica.limits.blocks or not done.any()
 
 

@@ -18,11 +18,13 @@ from accelsim.serving.replicas.transfers import CacheLink, Transfers
 from accelsim.serving.schedulers.continuous import ContinuousBatching
 from accelsim.serving.schedulers.limits import BatchLimits
 from accelsim.serving.steps.combined_steps import PipelinedSteps, SpeculativeSteps
+from accelsim.workloads.cache import CacheLayer, SequenceCache
 
 from .scenarios import cases, random_columns, table_steps
 
 STEPS = table_steps(1)
-LINK = CacheLink(1e-3, 1e-5)
+TOKEN_S = 1e-5
+LINK = CacheLink(1e-3, 1e9, SequenceCache((CacheLayer(math.inf, 1e9 * TOKEN_S),)))
 KINDS_OF_STEPS = (STEPS, SpeculativeSteps(STEPS, 2.5, 4), PipelinedSteps(STEPS, 2, 256))
 
 
@@ -84,7 +86,7 @@ def test_prompts_and_further_tokens_on_pools_of_their_own(seed, rate, blocks):
     check(log, fleet)
     many = log.column("output_tokens") > 1
     waits = (log.column("finish_s") - log.column("first_token_s"))[many]
-    moved = LINK.latency_s + LINK.token_s * log.column("prompt_tokens")[many]
+    moved = LINK.latency_s + TOKEN_S * log.column("prompt_tokens")[many]
     assert (waits > moved).all()
     prompts, further = ([fleet.replicas[p] for p in pool.members] for pool in pools)
     preempted = sum(one.tally.preemption_count for one in fleet.replicas)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from accelsim.dtype import Dtype, precision
 from accelsim.errors import InputError, InvalidValueError
 from accelsim.workloads.builder import GraphBuilder
+from accelsim.workloads.cache import CacheLayer
 from accelsim.workloads.graph import OperatorGraph, concatenate
 from accelsim.workloads.operator import DIMENSIONS, MAX_DIMENSIONS, OperatorKind, Phase
 
@@ -124,7 +126,7 @@ def stacked(count, *, is_copied):
     def layer(x):
         with b.scope("mlp"):
             inner = b.linear(b.layer_norm(x), 16)
-        b.kv_bytes_per_token += 32.0
+        b.cached.append(CacheLayer(math.inf, 32.0))
         return b.add(b.linear(b.activation(inner, "gelu"), 8), b.add(x, shared))
 
     x = b.linear(shared, 8)
@@ -145,5 +147,5 @@ def test_copied_layers_are_the_layers_written_out(count):
     copied, written = stacked(count, is_copied=True), stacked(count, is_copied=False)
     one, other = copied.build(), written.build()
     assert one.to_dict() == other.to_dict()
-    totals = ("parameter_count", "parameter_tensor_count", "kv_bytes_per_token")
+    totals = ("parameter_count", "parameter_tensor_count", "cached")
     assert [getattr(copied, name) for name in totals] == [getattr(written, name) for name in totals]

@@ -147,7 +147,7 @@ def test_states_do_not_grow_with_the_context():
     near, far = (
         lowered(MAMBA, Phase.DECODE, seq_len=1, context_len=length) for length in (10, 10_000)
     )
-    assert near.kv_bytes_per_token == 0
+    assert near.cache.token_bytes == 0
     assert near.graph.total_bytes == far.graph.total_bytes
     short, long = (lowered(MAMBA, Phase.PREFILL, seq_len=n).graph.model_flop for n in (512, 4096))
     assert long / short == pytest.approx(8, rel=0.25)  # not quadratic: 64
@@ -155,7 +155,7 @@ def test_states_do_not_grow_with_the_context():
 
 def test_three_layers_in_four_of_a_hybrid_keep_no_keys():
     whole = lowered(NEXT, Phase.PREFILL, seq_len=64)
-    assert whole.kv_bytes_per_token == 12 * 2 * 2 * 256 * 2  # layers, k and v, heads, width, bytes
+    assert whole.cache.token_bytes == 12 * 2 * 2 * 256 * 2  # layers, k and v, heads, width, bytes
     kinds = {**NEXT, "layer_types": ["linear_attention"] * 48}
     with pytest.raises(InvalidValueError):
         lowered({**kinds, "layer_types": ["full_attention", *kinds["layer_types"][1:]]})
@@ -163,7 +163,7 @@ def test_three_layers_in_four_of_a_hybrid_keep_no_keys():
 
 def test_lightning_layers_keep_no_keys_and_split_over_ranks():
     whole = lowered(MINIMAX, Phase.PREFILL, seq_len=64)
-    assert whole.kv_bytes_per_token == 10 * 2 * 8 * 128 * 2  # layers, k and v, heads, width, bytes
+    assert whole.cache.token_bytes == 10 * 2 * 8 * 128 * 2  # layers, k and v, heads, width, bytes
     near, far = (
         lowered(MINIMAX, Phase.DECODE, seq_len=1, context_len=length).graph for length in (64, 128)
     )

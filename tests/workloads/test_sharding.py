@@ -142,7 +142,7 @@ def test_every_layer_is_in_one_stage(layers, stages):
 
 def test_fewer_key_value_heads_than_ranks_are_held_by_several():
     whole, part = (lowered("llama-3.1-8b", shard, Phase.PREFILL) for shard in (WHOLE, Shard(tp=16)))
-    assert part.kv_bytes_per_token == whole.kv_bytes_per_token / 8
+    assert part.cache.token_bytes == whole.cache.token_bytes / 8
 
 
 @pytest.mark.parametrize(

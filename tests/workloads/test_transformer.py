@@ -222,8 +222,8 @@ def test_phases_agree_on_the_model(name):
     ]
     assert len({run.parameter_count for run in runs}) == 1
     forward, prefill, decode = runs
-    assert forward.kv_bytes_per_token == 0
-    assert prefill.kv_bytes_per_token == decode.kv_bytes_per_token > 0
+    assert forward.cache.token_bytes == 0
+    assert prefill.cache.token_bytes == decode.cache.token_bytes > 0
     for run, phase in zip(runs, (Phase.FORWARD, Phase.PREFILL, Phase.DECODE), strict=True):
         assert set(run.graph.phase.tolist()) == {int(phase)}
 
@@ -262,7 +262,7 @@ def test_chunked_prefill_adds_up_to_one_prefill():
     ],
 )
 def test_cache_bytes_per_token(name, bytes_per_token):
-    assert lowered(name, PassShape(1, 16), Phase.PREFILL).kv_bytes_per_token == bytes_per_token
+    assert lowered(name, PassShape(1, 16), Phase.PREFILL).cache.token_bytes == bytes_per_token
 
 
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "deepseek-v3", "gpt2"])
@@ -270,11 +270,11 @@ def test_decode_appends_one_token_and_reads_the_cache(name):
     context = 1000
     run = lowered(name, PassShape(4, 1, context_len=context), Phase.DECODE)
     appended = [row for row in rows(run, K.COPY) if run.graph.name[row] == "kv_cache.append"]
-    assert run.graph.write_bytes[appended].sum() == 4 * run.kv_bytes_per_token
+    assert run.graph.write_bytes[appended].sum() == 4 * run.cache.token_bytes
     attention = rows(run, K.ATTENTION)
     queries = prod_bytes(run, ("batch", "heads", "q_len", "head_dim"))
     read = run.graph.read_bytes[attention].sum() - queries
-    assert read == pytest.approx(4 * run.kv_bytes_per_token * (context + 1), rel=1e-12)
+    assert read == pytest.approx(4 * run.cache.token_bytes * (context + 1), rel=1e-12)
 
 
 def prod_bytes(run: Lowered, names: tuple[str, ...]) -> float:
@@ -300,7 +300,7 @@ def test_grouped_heads_save_bytes_not_flop(kv_heads, context):
     grouped = decoder(**sizes, kv_heads=kv_heads).lower(shape, BF16, Phase.DECODE)
     attention = rows(full, K.ATTENTION), rows(grouped, K.ATTENTION)
     assert full.graph.flop[attention[0]].sum() == grouped.graph.flop[attention[1]].sum()
-    assert grouped.kv_bytes_per_token * 8 == full.kv_bytes_per_token * kv_heads
+    assert grouped.cache.token_bytes * 8 == full.cache.token_bytes * kv_heads
     assert grouped.graph.total_bytes <= full.graph.total_bytes
 
 
@@ -625,7 +625,7 @@ def test_weights_halve_from_bf16_to_fp8_and_cache_stays():
     gemm, head = rows(bf16, K.GEMM), 4096 * 128256
     wide, narrow = (x.graph.weight_bytes[gemm].sum() for x in (bf16, fp8))
     assert wide - 2 * head == 2 * (narrow - 2 * head)  # the logits stay in 16 bits
-    assert bf16.kv_bytes_per_token == fp8.kv_bytes_per_token
+    assert bf16.cache.token_bytes == fp8.cache.token_bytes
 
 
 @pytest.mark.parametrize(("name", "most"), [("llama-3.1-8b", 4), ("llama-3.1-405b", 2)])

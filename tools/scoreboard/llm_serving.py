@@ -168,7 +168,7 @@ def _running(run: _Served, device: GpuProfile) -> int:
     lowered = run.workload.lower(shape, run.precision.on(device.peak_flop_per_s), Phase.DECODE)
     weights = float(lowered.graph.weight_bytes.sum())
     room = available_bytes(device, _MEMORY_SHARE) - weights
-    each = lowered.kv_bytes_per_token * (load.prompt + load.answer / 2)
+    each = float(lowered.cache.bytes_of(load.prompt + load.answer / 2))
     return int(np.clip(room // max(each, 1.0), 1, load.requests))
 
 

@@ -15,6 +15,7 @@ from accelsim.serving.loads.requests import RequestLog
 from accelsim.serving.replicas.fleet import ReplicaFleet
 from accelsim.serving.replicas.pools import PoolRouter, ReplicaPool
 from accelsim.serving.schedulers.base import NEVER
+from accelsim.workloads.cache import SequenceCache
 
 
 @frozen
@@ -23,15 +24,17 @@ class CacheLink:
 
     Attributes:
         latency_s: Time before the first byte.
-        token_s: Time per token of the cache.
+        bytes_per_s: Its achieved bandwidth.
+        kept: What a rank keeps of one sequence.
     """
 
     latency_s: float
-    token_s: float
+    bytes_per_s: float
+    kept: SequenceCache
 
     def time_s(self, tokens: int) -> float:
         """Time that a cache takes."""
-        return self.latency_s + tokens * self.token_s
+        return self.latency_s + float(self.kept.bytes_of(tokens)) / self.bytes_per_s
 
 
 class Transfers:

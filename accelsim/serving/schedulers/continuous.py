@@ -143,7 +143,7 @@ class ContinuousBatching(PagedBatch):
                 self._make_room(0)
         used = self._blocks - self._free
         if self.cache is not None:
-            used -= self.cache.idle_count
+            used -= self._idle
         if steps:
             counter = self._counter = self._counter + steps
             self._context += steps * count
@@ -314,7 +314,7 @@ class ContinuousBatching(PagedBatch):
         if steps > 1:
             more, room = self._blocks_between(counter + 1, steps - 1), self._room()
             if more > room:
-                steps = 1 + room // count * self._size
+                steps = 1 + room // self._growth * self._size
                 more = self._blocks_between(counter + 1, steps - 1)
             self._more_blocks = more
         self._seconds, self._joules = self.steps.decode_run(count, self._context, steps)
@@ -393,10 +393,10 @@ class ContinuousBatching(PagedBatch):
             if not self.limits.chunked and (self._chunks or target <= self.limits.max_tokens):
                 return None
             tokens = budget
-        blocks = -(-(done + tokens if self._by_part else target) // size)
-        needed = blocks - shared
+        blocks = self._blocks_of(request, done + tokens if self._by_part else target)
+        needed = blocks - self._chained * shared
         revived = 0 if cache is None else max(0, shared - cache.held(self._group(request)))
-        if not self._fits(request, needed + revived):
+        if not self._fits(request, needed + self._chained * revived):
             return None
         self.waiting.popleft()
         if self._promises:

@@ -41,6 +41,52 @@ class JoinRule:
 
 
 @frozen
+class SequenceBlocks:
+    """Cache blocks that a sequence takes, by the blocks that its tokens fill in one layer.
+
+    A sequence that stays within the window grows in all layers. One that outgrows it holds the
+    window, which lies across one block more than it fills, and grows in the full layers alone.
+
+    Attributes:
+        whole: Cache blocks per filled block while all layers grow.
+        beyond: Cache blocks per filled block of the layers that keep all tokens.
+        window: Filled blocks of the window; 0 for no window.
+        state: Cache blocks of the states, whatever the length.
+    """
+
+    whole: int = 1
+    beyond: int = 1
+    window: int = 0
+    state: int = 0
+
+    def terms(self, longest: int) -> tuple[int, int]:
+        """Blocks per filled block, and blocks from the start, of a sequence that will fill so many
+        at its end.
+        """
+        if self.window and longest > self.window:
+            return self.beyond, self.state + (self.whole - self.beyond) * (self.window + 1)
+        return self.whole, self.state
+
+    def of(self, filled: int) -> int:
+        """Blocks of a sequence that ends with so many filled."""
+        each, kept = self.terms(filled)
+        return each * filled + kept
+
+    def most_filled(self, blocks: int) -> int:
+        """Filled blocks of the longest sequence that so many cache blocks hold."""
+        each, kept = self.terms(self.window + 1)
+        if self.window and blocks >= kept + each * (self.window + 1):
+            return (blocks - kept) // each if each else _NO_LIMIT
+        room = blocks - self.state
+        short = room // self.whole if self.whole else (_NO_LIMIT if room >= 0 else 0)
+        return max(0, min(short, self.window or short))
+
+
+#: Filled blocks of a sequence that nothing limits.
+_NO_LIMIT = 1 << 40
+
+
+@frozen
 class BatchLimits:
     """What a batch may hold.
 
@@ -49,6 +95,7 @@ class BatchLimits:
         max_seqs: Sequences at once.
         block_tokens: Tokens of a cache block.
         blocks: Cache blocks.
+        sequence: Cache blocks that a sequence takes.
         chunked: Whether a prompt may be computed in parts.
         mixed: Whether prompts and further tokens share steps.
         reserve: What must find blocks before a prompt starts: its first "part", all of the
@@ -74,6 +121,7 @@ class BatchLimits:
     swap_block_s: float = 0.0
     most_positions: int = 0
     join: JoinRule = JoinRule()
+    sequence: SequenceBlocks = SequenceBlocks()
 
     def __post_init__(self) -> None:
         """Refuse limits nothing runs under.

@@ -15,7 +15,7 @@ from heapq import heappush
 from accelsim.serving.loads.requests import NO_GROUP, RequestLog
 from accelsim.serving.replicas.prefix_cache import PrefixCache
 from accelsim.serving.schedulers.base import Scheduler, WaitingQueue
-from accelsim.serving.schedulers.limits import BatchLimits
+from accelsim.serving.schedulers.limits import BatchLimits, SequenceBlocks
 
 
 class Prompt:
@@ -55,11 +55,14 @@ class PagedBatch(Scheduler):
         self.limits, self.cache, self.comes_cached = limits, cache, comes_cached
         self.capacity_blocks = limits.blocks
         self._size = limits.block_tokens
-        held = limits.blocks * limits.block_tokens
+        held = limits.sequence.most_filled(limits.blocks) * limits.block_tokens
         self._most_tokens = min(held, limits.most_positions or held)
         self._watermark = int(limits.blocks * limits.watermark_fraction)
         self._promises = limits.reserve == "sequence"
         self._by_part = limits.reserve == "part"
+        self._sequence = limits.sequence
+        self._alike = limits.sequence == SequenceBlocks()
+        self._chained = limits.sequence.beyond  # cache blocks of one that requests share
         self._clear()
 
     def _clear(self) -> None:
@@ -72,6 +75,7 @@ class PagedBatch(Scheduler):
         #: Blocks of its chain that each sequence holds, and those of its cache not its own.
         self._shared: dict[int, tuple[int, int]] = {}
         self._context = 0
+        self._growth = 0  # blocks that all running sequences begin in a block's tokens
         self._counter = 0
         #: Sequences whose next block comes at each remainder of the counter, twice over.
         self._due = [0] * (2 * self.limits.block_tokens)
@@ -85,8 +89,12 @@ class PagedBatch(Scheduler):
     @property
     def used_blocks(self) -> int:
         """Cache blocks that requests hold."""
-        idle = 0 if self.cache is None else self.cache.idle_count
-        return self.limits.blocks - self._free - idle
+        return self.limits.blocks - self._free - self._idle
+
+    @property
+    def _idle(self) -> int:
+        """Cache blocks of prefixes that nobody holds."""
+        return 0 if self.cache is None else self._chained * self.cache.idle_count
 
     def _tokens_of_all(self, request: int) -> int:
         """Tokens of a request's longest cache."""
@@ -96,7 +104,18 @@ class PagedBatch(Scheduler):
 
     def _blocks_of_all(self, request: int) -> int:
         """Blocks of a request's longest cache."""
-        return -(-self._tokens_of_all(request) // self._size)
+        return self._blocks_of(request, self._tokens_of_all(request))
+
+    def _blocks_of(self, request: int, tokens: int) -> int:
+        """Blocks that a request takes with so many tokens cached."""
+        filled = -(-tokens // self._size)
+        if self._alike:
+            return filled
+        each, kept = self._terms(request)
+        return each * filled + kept
+
+    def _terms(self, request: int) -> tuple[int, int]:
+        return self._sequence.terms(-(-self._tokens_of_all(request) // self._size))
 
     def _refusal(self, request: int) -> str:
         """Why a request is longer than the replica can hold."""
@@ -118,16 +137,20 @@ class PagedBatch(Scheduler):
             heappush(self._ends, (counter + left, request))
         self._context += length
         due, place = self._due, (counter - length) % size
-        due[place] += 1
-        due[place + size] += 1
+        each = 1 if self._alike else self._terms(request)[0]
+        self._growth += each
+        due[place] += each
+        due[place + size] += each
 
     def _remove(self, request: int) -> int:
         """Take a sequence out of the batch; gives its length."""
         joined, length, _ = self._running.pop(request)
         size, due = self._size, self._due
         place = (joined - length) % size
-        due[place] -= 1
-        due[place + size] -= 1
+        each = 1 if self._alike else self._terms(request)[0]
+        self._growth -= each
+        due[place] -= each
+        due[place + size] -= each
         length += self._counter - joined
         self._context -= length
         return length
@@ -138,11 +161,12 @@ class PagedBatch(Scheduler):
         """Give a sequence's blocks back; those of a session stay cached."""
         if self._promises:
             self._promised -= self._blocks_of_all(request)
-        own = -(-length // self._size)
+        own = self._blocks_of(request, length)
         if self.cache is not None and (held := self._shared.pop(request, None)) is not None:
             depth, shared = held
             group = self._group(request)
-            own -= shared + self.cache.extend(group, self._chain(request, length))
+            shared += self.cache.extend(group, self._chain(request, length))
+            own -= self._chained * shared
             self.cache.release(group, depth)
         self._free += own
 
@@ -172,25 +196,25 @@ class PagedBatch(Scheduler):
 
     def _room(self) -> int:
         """Blocks that can be had."""
-        return self._free if self.cache is None else self._free + self.cache.idle_count
+        return self._free if self.cache is None else self._free + self._idle
 
     def _make_room(self, count: int) -> None:
         """Have so many blocks free, of those there is room for."""
         if self.cache is not None and count > self._free:
-            given = count - self._free
+            given = -(-(count - self._free) // self._chained)
             self.cache.give_up(given)
-            self._free += given
+            self._free += self._chained * given
 
     def _blocks_between(self, counter: int, steps: int) -> int:
         """Blocks that the running sequences begin in so many steps from a counter on."""
         size = self._size
         start, rest = counter % size, steps % size
-        return steps // size * len(self._running) + sum(self._due[start : start + rest])
+        return steps // size * self._growth + sum(self._due[start : start + rest])
 
     def _blocks_for(self, prompt: Prompt, tokens: int) -> int:
         """Blocks of its own that a prompt lacks for a part."""
         length = prompt.done + tokens if self._by_part else prompt.target
-        return -(-length // self._size) - prompt.blocks
+        return self._blocks_of(prompt.request, length) - prompt.blocks
 
     def _fits(self, request: int, blocks: int) -> bool:
         """Whether a request may start that takes so many blocks now."""
@@ -210,8 +234,8 @@ class PagedBatch(Scheduler):
         cache.hold(group, here)
         cache.hit_count += shared
         if shared > here:
-            self._make_room(shared - here)
-            self._free -= cache.extend(group, shared)
+            self._make_room(self._chained * (shared - here))
+            self._free -= self._chained * cache.extend(group, shared)
             cache.hold(group, shared)
             cache.release(group, here)
             self._move_s += (shared - here) * self.limits.swap_block_s
@@ -235,7 +259,7 @@ class PagedBatch(Scheduler):
             prompt = self._partial.pop()
             if self._promises:
                 self._promised -= self._blocks_of_all(prompt.request)
-            self._free += prompt.blocks - prompt.shared
+            self._free += prompt.blocks - self._chained * prompt.shared
             if self.cache is not None:
                 self.cache.release(self._group(prompt.request), prompt.depth)
             self.waiting.appendleft(prompt.request)
@@ -245,7 +269,7 @@ class PagedBatch(Scheduler):
         length = self._remove(request)
         self._left[request] = end - self._counter
         self._release(request, length)
-        self._swap_out(request, -(-length // self.limits.block_tokens))
+        self._swap_out(request, self._blocks_of(request, length))
         self.waiting.appendleft(request)
 
     def _swap_out(self, request: int, blocks: int) -> None:
@@ -259,7 +283,7 @@ class PagedBatch(Scheduler):
         """Let a sequence go on whose cache is outside the device; takes the token of this step."""
         log, left, mixed = self.log, self._left[request], self.limits.mixed
         length = log.prompt_tokens[request] + log.output_tokens[request] - left - 1
-        needed = -(-(length + mixed) // self.limits.block_tokens)
+        needed = self._blocks_of(request, length + mixed)
         if not self._fits(request, needed):
             return None
         self.waiting.popleft()

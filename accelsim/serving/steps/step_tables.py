@@ -34,6 +34,7 @@ from accelsim.serving.options import Adapters, ServingOptions
 from accelsim.serving.steps.combined_steps import PipelinedSteps
 from accelsim.serving.steps.step_times import StepCurve, StepSurface, TabulatedSteps
 from accelsim.simulation.device_settings import DeviceSettings, device_time_s
+from accelsim.workloads.cache import SequenceCache
 from accelsim.workloads.graph import (
     BoolArray,
     FloatArray,
@@ -65,19 +66,19 @@ class ReplicaMemory:
     Attributes:
         weight_bytes: Weights it holds.
         activation_bytes: Largest set of live activations of a full step.
-        cache_bytes_per_token: Cache that one token takes on this rank.
+        cache: What its layers keep of one sequence.
     """
 
     weight_bytes: float
     activation_bytes: float
-    cache_bytes_per_token: float
+    cache: SequenceCache
 
     def beside(self, other: ReplicaMemory) -> ReplicaMemory:
         """With another model on the same rank, which runs before or after it."""
         return ReplicaMemory(
             self.weight_bytes + other.weight_bytes,
             max(self.activation_bytes, other.activation_bytes),
-            self.cache_bytes_per_token + other.cache_bytes_per_token,
+            self.cache.beside(other.cache),
         )
 
 
@@ -94,7 +95,7 @@ def replica_memory(
     """
     length = min(max_tokens, most_positions(run) or max_tokens)
     shape = PassShape(batch=max(1, max_tokens // length), seq_len=length)
-    largest = ReplicaMemory(0.0, 0.0, 0.0)
+    largest = ReplicaMemory(0.0, 0.0, SequenceCache())
     for shard in stages_of(run, stages):
         lowered = _lowered(run, shape, Phase.PREFILL, shard)
         parts = inference_footprint(lowered.graph, lowered.parameter_bytes)
@@ -102,7 +103,7 @@ def replica_memory(
         if adapters is not None:
             is_layer, _ = _parts(lowered.graph, shard)
             weights += adapter_bytes(lowered.graph, is_layer, adapters)
-        held = ReplicaMemory(weights, parts.activation_bytes, lowered.kv_bytes_per_token)
+        held = ReplicaMemory(weights, parts.activation_bytes, lowered.cache)
         if held.weight_bytes + held.activation_bytes > largest.weight_bytes:
             largest = held
     return largest

@@ -11,16 +11,19 @@ latent itself, one shared key-value row per token.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from accelsim.frozen import frozen
 from accelsim.workloads.builder import GraphBuilder, Projection, Saved, Tensor, WrittenOut
+from accelsim.workloads.cache import CacheLayer
 from accelsim.workloads.families.module_names import LayerNames
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.sharding import ParallelGroup, split_evenly
 
 _K = OperatorKind
-_CACHING = frozenset({Phase.PREFILL, Phase.DECODE})
+#: Phases that keep what they compute of a sequence.
+CACHING = frozenset({Phase.PREFILL, Phase.DECODE})
 #: Multiply by cosine, multiply the rotated half by sine, add (Su et al. 2021, RoFormer, equation
 #: 34).
 _ROTARY_FLOP = 3
@@ -249,7 +252,7 @@ def self_attention(
             k = _rotate(b, k, a.rotary_dim)
         if a.sinks:
             b.parameters(a.heads)
-        cached = a.causal and b.phase in _CACHING  # encoders keep nothing
+        cached = a.causal and b.phase in CACHING  # encoders keep nothing
         k, v = _append(b, k, v) if cached else (k, v)
         k, v, others = _with_context(b, k, v)
         attended = b.attention(
@@ -317,8 +320,8 @@ def latent_attention(
         q_nope, q_rope = b.split(q, (a.nope_dim, a.rope_dim))
         q_rope = _rotate(b, q_rope, a.rope_dim)
         key_rope = _rotate(b, key_rope, a.rope_dim)
-    if b.phase in _CACHING:
-        b.kv_bytes_per_token += a.cache_width * b.precision.kv_cache.bytes
+    if b.phase in CACHING:
+        b.cached.append(CacheLayer(math.inf, a.cache_width * b.precision.kv_cache.bytes))
         with b.scope(names.attention):
             latent, key_rope = _append(b, latent, key_rope)
     absorbed = b.phase is Phase.DECODE

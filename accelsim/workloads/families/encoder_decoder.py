@@ -4,7 +4,7 @@ The original is Vaswani et al. 2017 (arXiv:1706.03762), T5 with relative positio
 al. 2020 (arXiv:1910.10683). A forward pass (training, scoring) runs `seq_len` source and
 `target_len` target tokens. Prefill encodes the source and runs the start token of the target; a
 decode step runs one more target token on `context_len` cached ones and on the cached keys and
-values of `source_len` encoder states. The cache grows by `kv_bytes_per_token` per target token; the
+values of `source_len` encoder states. The cache grows by `Lowered.cache` per target token; the
 source takes as much per source token once.
 """
 

@@ -17,7 +17,8 @@ from pydantic import model_validator
 from accelsim.dtype import Dtype
 from accelsim.frozen import frozen
 from accelsim.workloads.builder import GraphBuilder, Tensor
-from accelsim.workloads.families.attention_layers import enter_split, leave_split
+from accelsim.workloads.cache import STATE, CacheLayer
+from accelsim.workloads.families.attention_layers import CACHING, enter_split, leave_split
 from accelsim.workloads.family_parameters import Count, FamilyParameters
 from accelsim.workloads.operator import Phase
 from accelsim.workloads.sharding import split_evenly
@@ -165,9 +166,16 @@ def _convolution(
     activation.
     """
     channels = x.shape[-1]
+    _keep_state(b, channels * (kernel - 1) * b.precision.activation.bytes)
     with b.scope(f"{path}.conv1d"):
         b.parameters(channels * (kernel + bias), 1 + bias)
         return b.elementwise(x, name="causal_conv1d", flop_per_element=2 * kernel + 4)
+
+
+def _keep_state(b: GraphBuilder, size_bytes: float) -> None:
+    """What a sequence leaves to its next token."""
+    if b.phase in CACHING:
+        b.cached.append(CacheLayer(STATE, size_bytes))
 
 
 def _scan(
@@ -184,6 +192,7 @@ def _scan(
     """
     heads, key, value = sizes
     batch, length, _ = x.shape
+    _keep_state(b, heads * key * value * Dtype.FP32.bytes)
     if b.phase is Phase.DECODE:
         state = b.input(batch, heads, key, value, dtype=Dtype.FP32)
         updated = b.elementwise(
