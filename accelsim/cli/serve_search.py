@@ -35,6 +35,7 @@ def serve_search(
     engine: str | None = option(
         "vllm, sglang or tensorrt-llm; name@version for one that is not the newest.", metavar="NAME"
     ),
+    kv_blocks: int | None = option("Cache blocks of a replica, as of serve."),
     seed: int = option("Of the random numbers.", 0),
     simulate: int = option("Layouts to simulate.", 4),
 ) -> None:
@@ -48,7 +49,7 @@ def serve_search(
     if trace is not None:
         rated = None if rate is None else drawn
         arrivals = trace_requests(output_writer, trace, load.get("requests"), rated, seed)
-    options = ServingOptions(engine=engine, slo=slo)
+    options = ServingOptions(engine=engine, slo=slo, kv_blocks=kv_blocks)
     with progress_bar("scoring", unit="layouts", quiet=output_writer.quiet) as told:
         result = search(
             *(model, arrivals, options, space, run, price),

@@ -13,6 +13,7 @@ from dataclasses import asdict
 import numpy as np
 
 from accelsim.dtype import Precision
+from accelsim.errors import DoesNotFitError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -61,11 +62,27 @@ def available_bytes(device: DeviceProfile, utilization_fraction: float = 1.0) ->
         utilization_fraction: Share of the memory an engine takes (vLLM: `gpu_memory_utilization`,
             0.9 by default, its context included), in (0, 1].
     """
-    level = device.memory
-    usable = (level.usable_bytes or level.capacity_bytes).value * utilization_fraction
+    usable = device.memory_bytes * utilization_fraction
     if not isinstance(device, GpuProfile):
         return usable
     return max(usable - _CONTEXT_BYTES, 0.0) * (1.0 - _FRAGMENTATION_FRACTION)
+
+
+def memory_short(
+    device: DeviceProfile, needed_bytes: float, room_bytes: float, remedy: str
+) -> DoesNotFitError:
+    """Why a run does not fit, by the one figure that a device's memory has in all answers.
+
+    Args:
+        device: The device.
+        needed_bytes: What the run needs.
+        room_bytes: What it can have; the driver, the allocator and the engine keep the rest.
+        remedy: What to do next.
+    """
+    kept, memory = device.memory_bytes - room_bytes, device.memory_bytes
+    if kept > 0:
+        remedy = f"Of them {kept:,.0f} are the driver's, the allocator's and the engine's. {remedy}"
+    return DoesNotFitError(device.name, "memory_bytes", needed_bytes + kept, memory, remedy)
 
 
 def live_bytes(graph: OperatorGraph) -> FloatArray:

@@ -118,6 +118,7 @@ class Estimate(Result):
         energy_note: The coefficient that is missing where a chip of a class with parts has none.
         sparse_weights: Whether weights were taken to have the chip's structured sparsity.
         heap: "default", or "kept" where the memory allocator was taken to keep what is freed.
+        device_memory_bytes: Memory of the device, as its driver reports it.
         memory_available_bytes: Memory a run can allocate there: the device's, less what error
             correction, the process and fragmentation take.
         would_fit: Where it does not fit, changes that would make it, each alone.
@@ -177,6 +178,7 @@ class Estimate(Result):
     energy_note: str = ""
     sparse_weights: bool = False
     heap: str = "default"
+    device_memory_bytes: float | None = None
     memory_available_bytes: float | None = None
     would_fit: tuple[FittingChange, ...] = ()
     trained_positions: int | None = None
@@ -326,6 +328,7 @@ def _estimate(run: ResolvedRun, passes: RunPasses, price: DevicePrice) -> Estima
         layout=run.layout if passes.has(CONV_KINDS) else "",
         interval_level=_INTERVAL_LEVEL,
         memory_bytes=passes.memory.total_bytes,
+        device_memory_bytes=run.device.memory_bytes,
         memory_available_bytes=available,
         fits=short <= 0,
         memory_short_bytes=short,

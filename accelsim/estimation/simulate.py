@@ -21,9 +21,8 @@ import numpy as np
 from accelsim.arguments import checked
 from accelsim.confidence.quantiles import Z90
 from accelsim.confidence.residual import run_log_sigma
-from accelsim.cost.memory import MemoryFootprint
+from accelsim.cost.memory import MemoryFootprint, memory_short
 from accelsim.cost.table import Bound, CostTable, ParameterTier
-from accelsim.errors import DoesNotFitError
 from accelsim.estimation.evidence import has_own_spread, residual_log_sigma
 from accelsim.estimation.likeness import Setting, setting_of
 from accelsim.estimation.options import RunKeywords, RunOptions
@@ -366,8 +365,7 @@ def check_memory(run: ResolvedRun, passes: RunPasses) -> None:
     short = passes.memory.short_bytes(capacity)
     if short > 0:
         remedy = "Choose a smaller batch or format, or a device with more memory."
-        needed = passes.memory.total_bytes
-        raise DoesNotFitError(run.device.name, "memory_bytes", needed, capacity, remedy)
+        raise memory_short(run.device, passes.memory.total_bytes, capacity, remedy)
 
 
 def simulated(run: ResolvedRun, passes: RunPasses, parameters: Any | None = None) -> Simulation:

@@ -197,6 +197,11 @@ class _Base(FrozenModel):
         return self.name.partition("@")[0]
 
     @property
+    def memory_bytes(self) -> float:
+        """Main memory as the driver reports it; its capacity where that is unknown."""
+        return (self.memory.usable_bytes or self.memory.capacity_bytes).value
+
+    @property
     def memory_bandwidth_bytes_per_s(self) -> float | None:
         """Bandwidth of the main memory, or None where unknown."""
         return value_of(self.memory.bandwidth_bytes_per_s, None)

@@ -67,7 +67,7 @@ def device_row(profile: DeviceProfile, *, local: bool = False) -> Document:
         "year": profile.year,
         "title": profile.title,
         "local": local,
-        "memory_bytes": profile.memory.capacity_bytes.value,
+        "memory_bytes": profile.memory_bytes,
         "memory_bandwidth_bytes_per_s": profile.memory_bandwidth_bytes_per_s,
         "limit_w": None if limit is None else limit.value,
         "idle_w": None if idle is None else idle.value,

@@ -53,6 +53,8 @@ def _times(result: ServingResult) -> RenderableType:
 def _figures(r: ServingResult) -> list[tuple[str, str]]:
     load = r.inputs["load"]
     lines = [("load", _load_words(r, load)), ("replica", _plan_words(r.plan, r.engine))]
+    if r.plan["blocks"]:
+        lines.append(("memory", _memory_words(r.plan)))
     tokens = f", {number(r.output_tokens_per_s)} tokens/s" if r.output_tokens_per_s else ""
     lines.append(("throughput", f"{number(r.throughput_requests_per_s)} requests/s{tokens}"))
     if r.slo_attainment_fraction is not None:
@@ -108,6 +110,15 @@ def _plan_words(plan: Mapping[str, object], engine: str) -> str:
     if plan["blocks"]:
         limits += f", {plan['max_batch_tokens']:,} tokens a step"
     return ", ".join([engine, str(plan["precision"]), *ranks, limits])
+
+
+def _memory_words(plan: Values) -> str:
+    """What the memory of a rank holds."""
+    device, weights, cache = (
+        amount(plan[f"{name}_bytes"], "B", small=False)
+        for name in ("device_memory", "weight", "kv_cache")
+    )
+    return f"{device} a device: weights {weights}, KV cache {cache} in {plan['blocks']:,} blocks"
 
 
 def _use_words(r: ServingResult) -> str:

@@ -273,9 +273,11 @@ def _power_limit_words(device: DeviceProfile) -> str:
 
 
 def _memory_words(e: Estimate) -> str:
-    available = amount(e.memory_available_bytes, "B", small=False)
-    short = amount(e.memory_short_bytes, "B", small=False)
-    verdict = "fits" if e.fits else f"DOES NOT FIT, {short} short"
+    device, available, short = (
+        amount(size, "B", small=False)
+        for size in (e.device_memory_bytes, e.memory_available_bytes, e.memory_short_bytes)
+    )
+    verdict = "fits" if e.fits else f"DOES NOT FIT, {short} short of the {available} a run can have"
     parts = [
         f"{words} {amount(e.memory[part], 'B', small=False)}"
         for part, words in _MEMORY_PARTS.items()
@@ -283,7 +285,7 @@ def _memory_words(e: Estimate) -> str:
     ]
     total = amount(e.memory_bytes, "B", small=False)
     listed = f" ({', '.join(parts)})" if parts else ""
-    return f"{total} of {available}: {verdict}{listed}"
+    return f"{total} of {device}: {verdict}{listed}"
 
 
 def _cost_words(e: Estimate, device: DeviceProfile) -> str:

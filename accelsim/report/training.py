@@ -98,7 +98,8 @@ def _memory(result: TrainingEstimate) -> str:
         f"{name.removesuffix('_bytes')} {amount(size, 'B')}" for name, size in parts if size > 0
     ]
     total = amount(result.memory_bytes, "B")
-    return f"{total} on rank {result.worst_rank}, the worst: {', '.join(words)}"
+    device = amount(result.device_memory_bytes, "B")
+    return f"{total} of {device} on rank {result.worst_rank}, the worst: {', '.join(words)}"
 
 
 def _energy(result: TrainingEstimate) -> str:

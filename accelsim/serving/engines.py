@@ -45,7 +45,7 @@ class _Limit(FrozenModel):
     def holds(self, device: DeviceProfile, ranks: int) -> bool:
         """Whether it is a limit of such a replica."""
         is_left_out = any(part in device.name for part in self.not_on)
-        is_large = self.from_gb * 1e9 <= device.memory.capacity_bytes.value
+        is_large = self.from_gb * 1e9 <= device.memory_bytes
         return is_large and self.from_ranks <= ranks and not is_left_out
 
 
@@ -90,7 +90,7 @@ class StaticReserve(FrozenModel):
         graphs = self.graph_mib * _limit(self.graph_seqs, device, tp)
         kept = self.base_mib + self.token_mib * tokens + graphs + self.rank_mib * ranks
         kept = max(kept, _limit(self.least_mib, device, tp))
-        return 1.0 - kept * 2**20 / device.memory.capacity_bytes.value
+        return 1.0 - kept * 2**20 / device.memory_bytes
 
 
 class WindowRule(FrozenModel):

@@ -56,9 +56,9 @@ def operating_points(
         InputError: If the ranks do not divide the model or no node joins them.
     """
     max_seqs, max_batch_tokens = limits
-    held = max(load.decode_context, 1.0)
-    blocks = memory_of(run, engine, options, int(max_batch_tokens.max()))["blocks"]
-    sequences = np.minimum(max_seqs, np.floor(max(blocks * engine.block_tokens / held, 1.0)))
+    parts = memory_of(run, engine, options, int(max_batch_tokens.max()))
+    held = parts["cache"].held(max(load.decode_context, 1.0))
+    sequences = np.minimum(max_seqs, np.floor(max(parts["blocks"] / held, 1.0)))
     stages, prompt = options.pp, max(round(load.prompt_tokens), 1)
     per_batch = np.maximum(np.ceil(sequences / stages), 1.0)
     counts, decode = _decode(run, options, load, int(per_batch.max()))

@@ -21,6 +21,7 @@ from accelsim.serving.replicas.autoscaling import ScalingPolicy
 from accelsim.serving.replicas.outages import OutagePolicy
 
 _COUNT = (1, 100_000)
+_BLOCKS = (1, 1_000_000_000)
 
 
 def _share_of_requests(name: str, text: str) -> float:
@@ -235,6 +236,11 @@ class ServingOptions:
     memory_fraction: float | None = option(
         "The engine's share of the memory.", flags="--gpu-memory-utilization"
     )
+    kv_blocks: int | None = option(
+        "Cache blocks of a replica, as the engine counts them (vLLM: num_gpu_blocks); as many as "
+        "its memory holds if none.",
+        within=_BLOCKS,
+    )
     prefix_cache: bool | None = None
     step_overhead_s: float | None = None
     batch_window_s: float | None = option(
@@ -354,5 +360,5 @@ class ServingOptions:
         return replace(self._alone(pool.tp), replicas=pool.replicas, engine=engine)
 
     def _alone(self, tp: int) -> ServingOptions:
-        """Those of replicas with ranks of their own."""
-        return replace(self, tp=tp, pp=1, ep=1, dp=1, cluster=None)
+        """Those of replicas with ranks and memory of their own."""
+        return replace(self, tp=tp, pp=1, ep=1, dp=1, cluster=None, kv_blocks=None)

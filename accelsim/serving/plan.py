@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from accelsim.catalog.stacks import stack
+from accelsim.cost.memory import memory_short
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
 from accelsim.estimation.options import RunOptions
 from accelsim.estimation.run import ResolvedRun, resolve
@@ -164,6 +165,7 @@ class ReplicaPlan:
             "max_seqs": self.max_seqs,
             "block_tokens": self.engine.block_tokens,
             "blocks": self.blocks or None,
+            "device_memory_bytes": self.run.device.memory_bytes,
             "weight_bytes": None if memory is None else memory.weight_bytes,
             "activation_bytes": None if memory is None else memory.activation_bytes,
             "kv_cache_bytes": self.blocks // self.options.dp * self._block_bytes or None,
@@ -370,13 +372,14 @@ def memory_of(
         draft: The model that guesses tokens on the same rank; None for none.
 
     Raises:
-        DoesNotFitError: If weights and activations leave no room for a block.
+        DoesNotFitError: If weights and activations leave no room for a block, or the blocks that
+            are stated are more than the memory holds.
     """
     tokens = min(max_tokens, _BATCHED_TOKENS)
     memory = replica_memory(run, tokens, options.pp, options.adapters)
     if draft is not None:
         memory = memory.beside(replica_memory(draft, tokens, options.pp))
-    capacity = run.device.memory.capacity_bytes.value
+    capacity = run.device.memory_bytes
     fraction = memory_fraction(run, one, options, max_tokens)
     reserved = one.reserved_bytes.value
     beside = memory.weight_bytes + memory.activation_bytes + reserved
@@ -390,9 +393,17 @@ def memory_of(
     blocks = int(room // cache.bytes)
     if blocks < 1:
         remedy = "Choose more ranks, a smaller format, or a device with more memory."
-        needed = capacity - room + cache.bytes
-        raise DoesNotFitError(run.device.name, "memory_bytes", needed, capacity, remedy)
-    return {"memory": memory, "cache": cache, "blocks": blocks * options.dp}
+        held = memory.weight_bytes + memory.activation_bytes
+        raise memory_short(run.device, held + cache.bytes, held + room, remedy)
+    if options.kv_blocks is not None:
+        most = int((capacity - memory.weight_bytes) // cache.bytes) * options.dp
+        if options.kv_blocks > most:  # as a server's log has them, whatever it keeps back
+            remedy = "Give fewer, choose more ranks or a smaller format, or leave --kv-blocks out."
+            raise DoesNotFitError(run.device.name, "kv_blocks", options.kv_blocks, most, remedy)
+        blocks = options.kv_blocks
+    else:
+        blocks *= options.dp
+    return {"memory": memory, "cache": cache, "blocks": blocks}
 
 
 def _layout(run: ResolvedRun) -> str:

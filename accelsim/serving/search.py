@@ -64,7 +64,7 @@ _FIGURES = (
 )
 #: Why layouts cannot run, by the error that says so.
 _REASONS: Mapping[type[InputError], str] = {
-    DoesNotFitError: "weights and activations leave no room for a cache",
+    DoesNotFitError: "the memory has no room for the cache",
     UnsupportedOperatorError: "the device cannot run the model",
     InvalidValueError: "no node joins the ranks, or they do not divide the model",
 }

@@ -129,6 +129,16 @@ def _simulated(
     return result, done.fleet.is_interrupted
 
 
+#: Options of models that generate tokens.
+_OF_TOKENS = (
+    "max_batch_tokens",
+    "memory_fraction",
+    "kv_blocks",
+    "prefix_cache",
+    "host_cache_bytes",
+)
+
+
 def _check_used(options: ServingOptions, run: RunOptions, plan: ReplicaPlan) -> None:
     """Refuse options that say nothing of such a load, engine or model, by name.
 
@@ -142,7 +152,7 @@ def _check_used(options: ServingOptions, run: RunOptions, plan: ReplicaPlan) -> 
     if plan.is_continuous:
         unused["batch_window_s"] = options.batch_window_s, "batches are never waited for"
     if not model.autoregressive:
-        for name in ("max_batch_tokens", "memory_fraction", "prefix_cache", "host_cache_bytes"):
+        for name in _OF_TOKENS:
             unused[name] = getattr(options, name) or None, f"{model.name} generates no tokens"
     if getattr(model.parameters, "mixture", None) is None and options.ep > 1:
         unused["ep"] = options.ep, f"{model.name} has no experts"

@@ -16,6 +16,7 @@ from accelsim import catalog
 from accelsim.arguments import checked
 from accelsim.catalog import clusters as cluster_catalog
 from accelsim.confidence.quantiles import Z90
+from accelsim.cost.memory import memory_short
 from accelsim.dtype import Dtype
 from accelsim.economics.device_price import DevicePrice, device_price
 from accelsim.errors import DoesNotFitError, InvalidValueError
@@ -103,6 +104,7 @@ class TrainingEstimate(Result):
         mfu_fraction: Model FLOP per second over the devices' peak at this precision.
         model_flop_per_s_per_device: Model FLOP per second of one device.
         memory_bytes: Memory of the worst rank.
+        device_memory_bytes: Memory of its device.
         worst_rank: That rank.
         fits: Whether it is within the device's memory.
         memory: Its memory by part.
@@ -152,6 +154,7 @@ class TrainingEstimate(Result):
     mfu_fraction: float | None
     model_flop_per_s_per_device: float
     memory_bytes: float
+    device_memory_bytes: float
     worst_rank: int
     fits: bool
     memory: Mapping[str, float]
@@ -418,6 +421,7 @@ def _estimate(
         iteration_high_s=high,
         interval_level=_INTERVAL_LEVEL,
         memory_bytes=memory,
+        device_memory_bytes=run.device.memory_bytes,
         worst_rank=iteration.worst_rank,
         fits=fits,
         memory={name: float(part[0]) for name, part in iteration.scores.memory.items()},
@@ -485,5 +489,4 @@ def _does_not_fit(
         if near
         else "No plan on these devices fits: take more, or add optimizer_offload=1."
     )
-    memory, capacity = iteration.memory_bytes, setup.capacity_bytes
-    return DoesNotFitError(setup.run.device.name, "memory_bytes", memory, capacity, remedy)
+    return memory_short(setup.run.device, iteration.memory_bytes, setup.capacity_bytes, remedy)

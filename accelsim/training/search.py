@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from accelsim.cost.memory import memory_short
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.estimation.pareto import pareto_mask
 from accelsim.frozen import frozen
@@ -428,8 +429,7 @@ def _nothing_fits(setup: TrainingSetup, found: list[Scored]) -> DoesNotFitError:
         f"That is rank {rank} of {plan}, the plan that needs the least. "
         "Take more devices, or add optimizer_offload=1."
     )
-    device, capacity = setup.run.device.name, setup.capacity_bytes
-    return DoesNotFitError(device, "memory_bytes", needed, capacity, remedy)
+    return memory_short(setup.run.device, needed, setup.capacity_bytes, remedy)
 
 
 def nearest_plan(setup: TrainingSetup, plan: ParallelismPlan) -> ParallelismPlan | None:

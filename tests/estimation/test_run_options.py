@@ -229,6 +229,7 @@ SERVED = {
     "max_seqs": 1,
     "max_batch_tokens": 16,
     "memory_fraction": 0.01,
+    "kv_blocks": 2,
     "step_overhead_s": 0.1,
     "batch_window_s": 0.5,
     "tp": 2,
@@ -243,7 +244,12 @@ SERVED = {
 
 def test_an_option_of_serving_changes_figures_or_is_refused_by_name():
     assert not idle_options(ASKED["served"], SERVED)
-    of_tokens = {"max_batch_tokens": 8, "memory_fraction": 0.5, "prefix_cache": True}
+    of_tokens = {
+        "max_batch_tokens": 8,
+        "memory_fraction": 0.5,
+        "kv_blocks": 9,
+        "prefix_cache": True,
+    }
     for name, value in of_tokens.items():
         with pytest.raises(InvalidValueError, match=f"{name}.*generates no tokens"):
             accelsim.serve("lenet-5", "t4", SMALL_LOAD, **{name: value})

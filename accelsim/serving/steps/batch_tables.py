@@ -9,7 +9,8 @@ import numpy as np
 
 from accelsim.confidence.quantiles import Z90
 from accelsim.cost.idle import idle_power_w
-from accelsim.errors import DoesNotFitError, UnsupportedOperatorError
+from accelsim.cost.memory import memory_short
+from accelsim.errors import UnsupportedOperatorError
 from accelsim.estimation.estimate import estimate
 from accelsim.estimation.estimate_many import EstimateColumns, estimate_many
 from accelsim.estimation.options import RunOptions
@@ -66,9 +67,9 @@ def batch_tables(
 def _refuse(run: ResolvedRun, options: RunOptions, found: EstimateColumns) -> NoReturn:
     """Raise why batches cannot run: memory, or what `estimate` says of one item."""
     needed = np.nanmax(np.append(found["memory_bytes"], 0.0))
-    capacity = run.device.memory.capacity_bytes.value
-    if needed > capacity:
+    room = run.available_bytes
+    if needed > room:
         remedy = "Choose a smaller --max-seqs, a smaller format, or a device with more memory."
-        raise DoesNotFitError(run.device.name, "memory_bytes", float(needed), capacity, remedy)
+        raise memory_short(run.device, float(needed), room, remedy)
     estimate(run.workload.name, run.device.name, options)
     raise UnsupportedOperatorError(run.device.name, run.workload.name, str(max(found["reason"])))
