@@ -34,6 +34,7 @@ MADE = Estimate(
     memory_bytes=3e9,
     fits=True,
     memory_short_bytes=0.0,
+    device_memory_bytes=15.9e9,
     memory_available_bytes=15.3e9,
     flop=2e9,
     bytes=1e8,
@@ -89,7 +90,7 @@ def test_an_estimate_shows_its_figures(width):
         assert figure in text
     for figure in (
         "50.0 W on average, limit 70.0 W",
-        "3.00 GB of 15.3 GB: fits",
+        "3.00 GB of 15.9 GB: fits",
         "weights 2.00 GB",
         "$0.00100 per 1,000",
     ):
