@@ -48,16 +48,17 @@ def scenarios(draw):
     """A load, limits, and whether blocks are shared."""
     block = draw(st.sampled_from([1, 4, 16]))
     max_seqs = draw(st.sampled_from([1, 3, 64]))
+    sequence = draw(st.sampled_from(SEQUENCES))
     limits = BatchLimits(
         max_tokens=draw(st.sampled_from([max(max_seqs, 7), 64, 300, 2048])),
         max_seqs=max_seqs,
         block_tokens=block,
-        blocks=draw(st.integers(170, 1500)) // block + 1,
+        blocks=sequence.of(draw(st.integers(170, 1500)) // block + 1),  # one sequence fits
         chunked=draw(st.booleans()),
         mixed=draw(st.booleans()),
         reserve=draw(st.sampled_from(["part", "prompt", "sequence"])),
         join=draw(st.sampled_from(JOINS)),
-        sequence=draw(st.sampled_from(SEQUENCES)),
+        sequence=sequence,
     )
     count = draw(st.integers(1, 25))
     rng = np.random.default_rng(draw(st.integers(0, 1000)))
