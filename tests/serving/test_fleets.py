@@ -54,7 +54,7 @@ def test_faster_devices_of_a_mixed_pool_get_more():
     assert other["workload"] == "llama-3.2-1b"
     assert h100["energy_j"] > l4["energy_j"]
     ratio = h100["utilisation_fraction"] / l4["utilisation_fraction"]
-    assert 0.3 < ratio < 4
+    assert 0.2 < ratio < 5
     assert sum(pool["energy_j"] for pool in result.pools) == pytest.approx(result.energy_j)
 
 
