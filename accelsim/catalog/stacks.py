@@ -29,6 +29,7 @@ Mode = Literal["inference", "training"]
 FAMILIES = ("convolution", "product", "memory", "decode")
 Family = Literal["convolution", "product", "memory", "decode"]
 _Ratio = Annotated[float, Field(ge=0.2, le=5.0)]
+_Share = Annotated[float, Field(ge=0.0, le=1.0)]
 _Source = Annotated[str, Field(min_length=8)]
 
 
@@ -44,6 +45,8 @@ class StackPath(FrozenModel, strict=False):
             ("pointwise"), or also the matrix products and convolutions before them ("epilogues").
         merges: Whether products that read the same input (query, key and value; gate and up) are
             one product.
+        fused_quantisation: Share of the products of a format whose input the kernel before them
+            (norm, activation, attention) quantises; FP8 has a scale per tensor or per block.
         lays_out: Whether it chooses the layout of convolutions itself, whatever its input's.
         source: Where that is documented.
     """
@@ -51,6 +54,7 @@ class StackPath(FrozenModel, strict=False):
     launch: Literal["eager", "graph", "compiled", "compiled-calls"]
     fuses: Literal["nothing", "pointwise", "epilogues"]
     merges: bool = False
+    fused_quantisation: Mapping[Literal["fp8", "fp8-block", "fp4"], _Share] = {}
     lays_out: bool = False
     library_call_us: Annotated[float, Field(gt=0.0, le=1000.0)] | None = None
     source: _Source
@@ -180,6 +184,8 @@ class Stack(FrozenModel, strict=False):
         memory_fraction: Share of a GPU's memory that it takes, its context included.
         all_reduce_start_us: Start of its own all-reduce between devices whose memory each other can
             read; None where it has none.
+        gathers_tokens: Whether all ranks of a node that share the experts get all tokens; else each
+            is sent to the ranks of its experts.
         selective: What selective recomputation keeps; see `recomputation.selectively`.
         achieved: Ratios by operator family; 1 where there is none.
         spreads: Spread of networks by device class and mode, and by operator family.
@@ -200,6 +206,7 @@ class Stack(FrozenModel, strict=False):
     own_kernels: OwnKernels | None = None
     memory_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     all_reduce_start_us: Positive | None = None
+    gathers_tokens: bool = False
     selective: Literal["attention", "products", "projections"] = "attention"
     achieved: tuple[Achieved, ...] = ()
     spreads: tuple[Spread, ...] = ()

@@ -274,6 +274,18 @@ def fan_out_all_to_all(tiers: Tiers, copies: int) -> AlphaBeta:
     return AlphaBeta(latency, sent, tiers.exchange_bandwidth_bytes_per_s, is_pipelined=True)
 
 
+def gathering_all_to_all(tiers: Tiers, copies: int) -> AlphaBeta:
+    """Every rank gets the tokens of all, runs its own experts on them, and sums what it made of
+    each into the results: an all-gather there, a reduce-scatter back, of n s / copies.
+
+    A payload is `copies` of each token, as of `fan_out_all_to_all`. vLLM 0.11 (2025),
+    distributed/device_communicators/all2all.py (AgRsAll2AllManager); TensorRT-LLM 1.0,
+    _torch/modules/fused_moe/fused_moe_cutlass.py; SGLang 0.5, layers/dp_attention.py.
+    """
+    gathered = ring_gather(tiers)
+    return replace(gathered, sent_share=gathered.sent_share * tiers.size / copies)
+
+
 def binomial_broadcast(tiers: Tiers) -> AlphaBeta:
     """log2(n) sends of the whole payload. Thakur et al. 2005, section 4.2."""
     return AlphaBeta(tiers.rounds * tiers.latency_s, tiers.rounds, tiers.pair_bandwidth_bytes_per_s)
@@ -393,6 +405,7 @@ def collective_costs(
     *,
     algorithm: str | None = None,
     copies: int = 1,
+    gathers: bool = False,
 ) -> CollectiveCosts:
     """Time and traffic of a collective, at each payload by the quickest algorithm.
 
@@ -404,6 +417,8 @@ def collective_costs(
         algorithm: Name in `ALGORITHMS` of the only one to take; the quickest unless given.
         copies: Of an all-to-all: ranks, possibly the same, that each part of a payload goes to
             alike (the experts of a token); its copies are part of the payload.
+        gathers: Whether every rank gets all of it, where one level of links joins the ranks: beyond
+            that, copies are sent once to each unit and fan out there.
 
     Returns:
         Columns of length k.
@@ -419,7 +434,7 @@ def collective_costs(
     if payload.size and not (payload >= 0).all():
         raise InvalidValueError("payload_bytes", float(payload.min()), "bytes >= 0")
     label = kind.label if isinstance(kind, OperatorKind) else kind
-    choices = _choices(label, group, cluster, algorithm, copies)
+    choices = _choices(label, group, cluster, algorithm, copies, gathers)
     times = choices.latency_s + np.multiply.outer(payload, choices.seconds_per_byte)
     quickest = times.argmin(axis=1)
     column = payload[:, np.newaxis]
@@ -460,13 +475,20 @@ _NOTHING = AlphaBeta(np.zeros(1), np.zeros(1), np.ones(1))
 
 @lru_cache(maxsize=4096)
 def _choices(
-    label: str, group: RankGroup, cluster: Cluster, algorithm: str | None, copies: int
+    label: str,
+    group: RankGroup,
+    cluster: Cluster,
+    algorithm: str | None,
+    copies: int,
+    gathers: bool,
 ) -> _Choices:
     placement = place(group, cluster)
     levels = placement.levels
     forms = _open_algorithms(label, algorithm, levels)
     if label == OperatorKind.ALL_TO_ALL.label and copies > 1 and algorithm is None:
         forms = {**forms, "fan_out": partial(fan_out_all_to_all, copies=copies)}
+        if gathers and len(levels) == 1:
+            forms = {"gather": partial(gathering_all_to_all, copies=copies)}
     rows = list(_rows(forms, placement)) or [("", "", 0.0, _NOTHING)]
     names, protocols, starts, costs = zip(*rows, strict=True)
     copied = _COPIED_SHARE[label] * sum(level.copy_s_per_byte for level in levels[:1])

@@ -19,6 +19,7 @@ import numpy as np
 from accelsim.cost.fitted import FittedParameters, fitted_parameters
 from accelsim.cost.power import dram_energy_per_byte_j
 from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s
+from accelsim.cost.stack import KernelMaker
 from accelsim.cost.table import Bound, CostModel, CostTable, Execution, ParameterTier
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import (
@@ -67,6 +68,7 @@ def tier_parameters(
     *,
     sparse_weights: bool = False,
     heap: str = "default",
+    maker: KernelMaker | None = None,
 ) -> Any | None:
     """Parameters of a device at a tier, for its cost model; None where the model finds them itself.
 
@@ -76,6 +78,7 @@ def tier_parameters(
         sparse_weights: Whether weights have the structured sparsity of a matrix ASIC's sparse
             rates.
         heap: One of `HEAPS`.
+        maker: Stack whose own kernels a GPU runs.
 
     Raises:
         UnsupportedOperatorError: If a heap is to be kept on a device that is no CPU or has no
@@ -97,14 +100,13 @@ def tier_parameters(
         if board is not None:
             return board
     _check_overlay(device, tier, overlay)
-    return _class_parameters(device, tier, overlay, sparse_weights=sparse_weights)
-
-
-def _class_parameters(
-    device: DeviceProfile, tier: str, overlay: FittedParameters | None, *, sparse_weights: bool
-) -> Any | None:
     if isinstance(device, GpuProfile):
-        return _gpu_parameters(device, overlay)
+        found = _gpu_parameters(device, overlay)
+        return found if maker is None else _made_by(found, maker)
+    return _class_parameters(device, tier, sparse_weights=sparse_weights)
+
+
+def _class_parameters(device: DeviceProfile, tier: str, *, sparse_weights: bool) -> Any | None:
     if isinstance(device, CpuProfile) and tier == "spec":
         from accelsim.cost.cpu.parameters import cpu_parameters
 
@@ -144,6 +146,11 @@ def _kept_heap(device: DeviceProfile, tier: str) -> Any:
         remedy = "Measure this one with: accelsim calibrate, or leave heap out."
         raise UnsupportedOperatorError(device.name, "a model with its heap kept", reason, remedy)
     return replace(values, keeps_heap=True)
+
+
+@lru_cache(maxsize=64)
+def _made_by(parameters: Any, maker: KernelMaker) -> Any:
+    return replace(parameters, maker=maker)
 
 
 @lru_cache(maxsize=64)

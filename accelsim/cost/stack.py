@@ -81,6 +81,24 @@ class MatrixVector:
 
 
 @frozen
+class KernelMaker:
+    """A stack that brings kernels of its own.
+
+    Attributes:
+        name: Of the stack: surfaces measured under it count before those of other stacks.
+        fused_quantisation: Share of the products of a format ("fp8" with a scale per tensor,
+            "fp8-block", "fp4") whose input the kernel before them quantises.
+    """
+
+    name: str
+    fused_quantisation: tuple[tuple[str, float], ...] = ()
+
+    def fused(self, form: str) -> float:
+        """The share of one format; 0 where none is known."""
+        return dict(self.fused_quantisation).get(form, 0.0)
+
+
+@frozen
 class FamilySpread:
     """Spread of ln(true / predicted) of networks that spend their time in one family of operators.
 

@@ -20,7 +20,7 @@ from accelsim.catalog.stacks import Stack, StackPath
 from accelsim.cost.fitted import fitted_parameters
 from accelsim.cost.memory import available_bytes
 from accelsim.cost.registry import HEAPS, tier_parameters
-from accelsim.cost.stack import FamilySpread, StackEffect
+from accelsim.cost.stack import FamilySpread, KernelMaker, StackEffect
 from accelsim.cost.table import Execution
 from accelsim.dtype import PRECISIONS, Dtype, Precision
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
@@ -152,8 +152,19 @@ class ResolvedRun:
     def parameters(self) -> Any:
         """Parameters of the device's class at the run's tier."""
         return tier_parameters(
-            self.device, self.tier, sparse_weights=self.sparse_weights, heap=self.heap
+            self.device,
+            self.tier,
+            sparse_weights=self.sparse_weights,
+            heap=self.heap,
+            maker=self._maker,
         )
+
+    @property
+    def _maker(self) -> KernelMaker | None:
+        """The stack, where it serves language models with kernels of its own."""
+        if not self.stack.generation_only:
+            return None
+        return KernelMaker(self.stack.name, tuple(self.stack_path.fused_quantisation.items()))
 
     @property
     def available_bytes(self) -> float:

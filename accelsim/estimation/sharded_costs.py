@@ -177,7 +177,8 @@ def _times_s(
         ranks = rank_group(ParallelGroup(group), run.shard)
         payload = graph.dims[places[same], 0]
         copies = _experts_of_token(run) if group == ParallelGroup.EXPERT else 1
-        costs = collective_costs(OperatorKind(kind), payload, ranks, cluster, copies=copies)
+        gathers, joins = run.stack.gathers_tokens, OperatorKind(kind)
+        costs = collective_costs(joins, payload, ranks, cluster, copies=copies, gathers=gathers)
         times[same], sigmas[same] = costs.time_s, costs.log_sigma
     return times, sigmas
 

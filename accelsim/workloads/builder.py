@@ -109,8 +109,7 @@ class GraphBuilder(MemoryBoundLayers):
             parts: The products.
             at: Path of the merged product.
         """
-        paths = [".".join([*self._scope, part.at]) for part in parts]
-        kept = {self.precision.keeps(path) for path in (*paths, ".".join([*self._scope, at]))}
+        kept = {self.keeps(path) for path in (*(part.at for part in parts), at)}
         if not self.merges or len(kept) > 1:
             return tuple(self.linear(x, n, bias=bias, at=path) for n, bias, path in parts)
         widths = [part.width for part in parts]

@@ -436,6 +436,10 @@ class RowWriter:
         self.parameter_tensor_count += other.parameter_tensor_count
         self.parameter_bytes += other.parameter_bytes
 
+    def keeps(self, at: str) -> bool:
+        """Whether weights of the module at a path within the scope are not quantised."""
+        return self.precision.keeps(".".join([*self._scope, at]))
+
     def _stored(self, path: str, *, is_product: bool) -> StoredFormat:
         """Format of a module's weights."""
         is_quantised = is_product and not self.precision.keeps(path)

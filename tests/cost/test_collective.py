@@ -632,6 +632,25 @@ def test_a_copy_more_of_the_same_tokens_is_never_cheaper(ranks):
     assert times == sorted(times)
 
 
+def test_ranks_that_gather_all_tokens_get_each_once_whatever_its_copies():
+    """8 ranks of a node with 100 MB of tokens each, 8 experts a token: all send theirs to 7."""
+    tokens, copies, group = 1e8, 8, RankGroup(8)
+    how = {"copies": copies, "gathers": True}
+    found = collective_costs("all_to_all", copies * tokens, group, SUPERPOD, **how)
+    assert found.algorithm[0] == "gather"
+    assert found.bytes_on_link[0, 0] == pytest.approx(7 * tokens)
+    ring = collective_costs("all_gather", 8 * tokens, group, SUPERPOD, algorithm="ring")
+    assert found.time_s[0] == pytest.approx(ring.time_s[0], rel=0.01)
+
+
+def test_tokens_are_gathered_within_a_node_alone():
+    size, group = 1e9, RankGroup(32)
+    how = {"copies": 8, "gathers": True}
+    gathered = collective_costs("all_to_all", size, group, SUPERPOD, **how)
+    sent = collective_costs("all_to_all", size, group, SUPERPOD, copies=8)
+    assert gathered.time_s == pytest.approx(sent.time_s)
+
+
 def test_no_copies_are_refused():
     with pytest.raises(InvalidValueError, match="copies"):
         collective_costs("all_to_all", 1.0, RankGroup(8), SUPERPOD, copies=0)

@@ -16,6 +16,7 @@ from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.gemm import GemmShape, gemm_compute_s, gemm_traffic_bytes
 from accelsim.cost.gpu.machine import GpuMachine, join_times
 from accelsim.cost.gpu.model import GPU, cost_gpu
+from accelsim.cost.stack import KernelMaker
 from accelsim.cost.table import Execution
 from accelsim.dtype import Dtype
 from accelsim.scoreboard.columns import gemm_graph
@@ -340,6 +341,22 @@ def test_the_input_is_quantised_before_the_product(board, dtype):
     assert found.time_s - product_s == pytest.approx(
         CLASS.memory.kernel_latency_s + moved / rate, rel=0.01
     )
+
+
+@pytest.mark.parametrize(("form", "scale"), [("fp8-block", 4), ("fp8", 0)])
+def test_a_stack_that_fuses_three_quantisations_of_four_pays_a_quarter(form, scale):
+    column = [np.array([float(size)]) for size in (1, 64, 512, 1024)]
+    options = {"batched": np.array([False]), "weight": Dtype.FP8, "output": Dtype.BF16}
+    plain = gemm_graph(*column, Dtype.FP8, **options)
+    graph = replace(plain, weight_bytes=plain.weight_bytes + scale)
+
+    def time_s(*fused):
+        under = replace(CLASS, maker=KernelMaker("any", fused))
+        return cost_gpu(graph, gpu("b200-sxm"), Execution.GRAPH, under).time_s[0]
+
+    whole, none, other = time_s(), time_s((form, 1.0)), time_s(("fp4", 1.0))
+    assert other == whole > none
+    assert time_s((form, 0.75)) - none == pytest.approx(0.25 * (whole - none))
 
 
 def test_inputs_beyond_the_cache_are_quantised_at_the_rate_of_memory():

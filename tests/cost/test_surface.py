@@ -17,6 +17,7 @@ from accelsim.cost.gpu.relatives import measured_relatives, with_relative_surfac
 from accelsim.cost.gpu.repeated import cached_share
 from accelsim.cost.gpu.surface import AXES, coordinates, surface_rows
 from accelsim.cost.shape_surface import Surface, surface_from_thousandths
+from accelsim.cost.stack import KernelMaker
 from accelsim.cost.surface_file import SurfaceFile, surface_file_name, write_surfaces
 from accelsim.cost.table import Execution, ParameterTier, Rows
 from accelsim.dtype import Dtype
@@ -210,14 +211,33 @@ def test_a_surface_scales_its_rows_and_no_others() -> None:
     assert twice.energy_j.min() > 0
 
 
-def test_fp16_takes_the_surface_of_bf16_where_it_has_none() -> None:
+@pytest.mark.parametrize(
+    ("dtype", "name"), [(Dtype.FP16, "gemm bf16 w16"), (Dtype.INT8, "gemm fp8 w8")]
+)
+def test_a_format_takes_the_surface_of_one_as_wide_where_it_has_none(dtype, name) -> None:
     flat = Surface.of_values((np.zeros(1),) * 3, np.full((1, 1, 1), np.log(3.0)), 0.03, 10)
     base = GpuParameters.class_wide()
-    graph = gemms(64, 4096, 4096, Dtype.FP16)
+    graph = gemms(64, 4096, 4096, dtype)
     plain = cost_gpu(graph, h200(), Execution.GRAPH, base)
     assert cost_gpu(
-        graph, h200(), Execution.GRAPH, replace(base, surfaces={"gemm bf16 w16": flat})
+        graph, h200(), Execution.GRAPH, replace(base, surfaces={name: flat})
     ).time_s == pytest.approx(3 * plain.time_s)
+
+
+@pytest.mark.parametrize("dtype", [Dtype.BF16, Dtype.FP16])
+def test_a_stacks_own_surface_counts_before_those_of_others(dtype) -> None:
+    flat = [
+        Surface.of_values((np.zeros(1),) * 3, np.full((1, 1, 1), np.log(ratio)), 0.03, 10)
+        for ratio in (2.0, 3.0)
+    ]
+    surfaces = dict(zip(("gemm bf16 w16", "gemm bf16 w16 @vllm"), flat, strict=True))
+    base, graph = GpuParameters.class_wide(), gemms(64, 4096, 4096, dtype)
+    plain = cost_gpu(graph, h200(), Execution.GRAPH, base).time_s
+    for maker, ratio in ((None, 2.0), (KernelMaker("sglang"), 2.0), (KernelMaker("vllm"), 3.0)):
+        under = replace(base, surfaces=surfaces, maker=maker)
+        assert cost_gpu(graph, h200(), Execution.GRAPH, under).time_s == pytest.approx(
+            ratio * plain
+        )
 
 
 @given(st.integers(1, 8192), st.integers(32, 16384), st.integers(32, 16384), st.floats(-8, 3))

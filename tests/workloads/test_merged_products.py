@@ -55,6 +55,29 @@ def test_weights_and_arithmetic_stay_and_rows_go(name, tp, fewer):
     assert read[1] < read[0] if fewer else read[1] == read[0]
 
 
+@pytest.mark.parametrize("tp", [1, 8])
+def test_latents_and_shared_experts_are_merged_with_the_same_weights(tp):
+    """DeepSeek-V3: queries' and keys' latents are one product; a token's ninth expert is the shared
+    one.
+    """
+    apart, merged = both("deepseek-v3", shard=Shard(tp=tp))
+    for count in ("parameter_count", "parameter_tensor_count", "parameter_bytes"):
+        assert getattr(apart, count) == getattr(merged, count)
+    assert apart.graph.model_flop == merged.graph.model_flop
+    assert apart.graph.weight_bytes.sum() == pytest.approx(merged.graph.weight_bytes.sum())
+    dense, sparse = 3, 58
+    # Latents, gates of dense layers; and of the shared experts gate, up and down.
+    fewer = (dense + sparse) + dense + 3 * sparse
+    assert len(products(apart.graph)) - len(products(merged.graph)) == fewer
+    grouped = merged.graph.take(np.flatnonzero(merged.graph.kind == OperatorKind.GROUPED_GEMM))
+    assert set(grouped.dims[:, 1]) == {STEP.batch * 9}
+
+
+def test_shared_experts_run_by_themselves_where_ranks_share_out_the_others():
+    _, merged = both("deepseek-v3", shard=Shard(ep=8))
+    assert any("shared_expert" in path for path in merged.graph.path)
+
+
 def test_products_of_two_formats_stay_apart():
     kept = replace(PRECISIONS["nvfp4"], kept=(*PRECISIONS["nvfp4"].kept, "k_proj"))
     apart, merged = both("llama-3.1-8b", kept)

@@ -13,7 +13,7 @@ project, and its end-to-end file is not read.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -293,6 +293,32 @@ def preferred_rows(
                 found.append(table.take(new))
                 taken |= set(np.unique(names[new]).tolist()) - complements
     return found
+
+
+def own_rows(system: str, backend: str) -> Iterator[KernelRows]:
+    """Tables of the kernels that a backend brings itself (attention and expert layers; products are
+    the maker's library's in all), but for formats that `preferred_rows` takes from it anyway.
+
+    Args:
+        system: One of `SYSTEMS`.
+        backend: One of `BACKENDS`.
+
+    Raises:
+        MissingDependencyError: If the package is not installed.
+        ProfileError: If a table is damaged.
+    """
+    for kind in KINDS:
+        if kind == "gemm" or system in EAGER_SYSTEMS or not versions(system, kind, backend):
+            continue
+        taken = {_OF_ALL_BACKENDS}
+        for table in preferred_rows(system, kind):
+            if table.backend == backend:
+                taken |= set(format_names(table).tolist())
+        rows = read_kernels(system, backend, None, kind)
+        for table in _layers(rows) if kind == "moe" else [rows]:
+            new = ~np.isin(format_names(table), [*taken])
+            if new.any():
+                yield table.take(new)
 
 
 def _layers(rows: KernelRows) -> list[KernelRows]:

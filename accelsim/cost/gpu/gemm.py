@@ -367,13 +367,18 @@ def gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> Ro
 def _plain_compute_s(
     rows: Rows, shape: GemmShape, machine: GpuMachine, parameters: GpuParameters
 ) -> FloatArray:
-    """As `gemm_compute_s`; kernels for FP8 weights with a scale per block have tiles of their own
-    and never split k.
+    """As `gemm_compute_s`; kernels for weights with a scale per block never split k, those in FP8
+    have tiles of their own.
+
+    Estimate: FP4 kernels' times of few tiles and k >= 51,200 in aiconfigurator-core 0.12.0 lie a
+    factor of 2 to 6 above a split one's, and at those of CUTLASS's that do not split.
     """
     compute_s = gemm_compute_s(shape, machine, parameters)
-    scaled = np.flatnonzero(_has_block_scales(rows, shape) & (rows.column("dtype") == Dtype.FP8))
-    if scaled.size:
-        compute_s[scaled] = _scaled_compute_s(shape.part(scaled), machine, parameters)
+    scaled, is_fp8 = _has_block_scales(rows, shape), rows.column("dtype") == Dtype.FP8
+    if (eights := np.flatnonzero(scaled & is_fp8)).size:
+        compute_s[eights] = _scaled_compute_s(shape.part(eights), machine, parameters)
+    if (fours := np.flatnonzero(scaled & ~is_fp8)).size:
+        compute_s[fours] = gemm_compute_s(shape.part(fours), machine, parameters, split=False)
     return compute_s
 
 
@@ -420,16 +425,23 @@ def _quantisation_s(
     narrow format; shape (r,).
 
     Scales of activations are found per token and block at run time, so the kernel is part of every
-    such layer. It reads what the operator before it wrote: from the cache, where that fits into
-    half of it.
+    such layer, but where a stack's kernels of norms, activations or attention do it. Under such
+    stacks, products in FP8 with a scale per tensor pay for those that do not, too. It reads what
+    the operator before it wrote: from the cache, where that fits into half of it.
     """
-    scaled = _has_block_scales(rows, shape)
-    if not scaled.any():
+    scaled, maker = _has_block_scales(rows, shape), parameters.maker
+    is_fp8 = rows.column("dtype") == Dtype.FP8
+    charged = scaled if maker is None else scaled | is_fp8
+    if not charged.any():
         return 0.0
     moved = shape.m * shape.k * (Dtype.BF16.bytes + shape.element_bytes)
     cache_rate = max(cache_bytes_per_s(machine), machine.stream_bytes_per_s)
     rate = np.where(moved <= 0.5 * machine.l2_bytes, cache_rate, machine.stream_bytes_per_s)
-    return np.where(scaled, parameters.memory.kernel_latency_s + moved / rate, 0.0)
+    alone_s = np.where(charged, parameters.memory.kernel_latency_s + moved / rate, 0.0)
+    if maker is not None:
+        of_block = np.where(is_fp8, maker.fused("fp8-block"), maker.fused("fp4"))
+        alone_s *= 1.0 - np.where(scaled, of_block, maker.fused("fp8"))
+    return alone_s
 
 
 def _layout_ratio(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> FloatArray | float:

@@ -19,6 +19,7 @@ from accelsim.cost.class_parameters import entry_problems
 from accelsim.cost.fitted import FittedParameters
 from accelsim.cost.gpu.generation import vendor_generation
 from accelsim.cost.shape_surface import Surface
+from accelsim.cost.stack import KernelMaker
 from accelsim.cost.table import ParameterTier
 from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.files.datafile import data_root, read_mapping
@@ -335,6 +336,7 @@ class GpuParameters:
             of its relatives.
         families: Residuals of measured rows by operator family, where they are known.
         relatives: Boards whose surfaces stand for the device's own.
+        maker: Stack whose own kernels run; the makers' of other tables where None.
         tier: Where the numbers come from.
         is_isolated: Whether kernels are measured one by one, with pauses: short ones then keep the
             boost clock.
@@ -357,6 +359,7 @@ class GpuParameters:
     surfaces: Mapping[str, Surface] = field(default_factory=dict, hash=False)
     families: Mapping[str, FamilyResidual] = field(default_factory=dict, hash=False)
     relatives: tuple[str, ...] = ()
+    maker: KernelMaker | None = None
     tier: ParameterTier = ParameterTier.SPEC
     is_isolated: bool = False
     is_early_library: bool = False

@@ -26,6 +26,9 @@ _K = OperatorKind
 _TENSORS_PER_LAUNCH = 36.0
 #: Kernels of softmax, top-k, sort and permutation in expert routing.
 _ROUTING_KERNELS = 6.0
+#: Dependent passes of a serving stack's own kernel for it: scores, then the choice. What permutes
+#: the rows is part of its expert layers.
+_OWN_ROUTING_PASSES = 2.0
 #: A row is reduced before its first result is written: two dependent passes.
 _ROW_PASSES = 2.0
 #: Columns of a softmax that a warp keeps in registers; longer rows are read for their maximum,
@@ -120,11 +123,13 @@ def gather_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> 
 def routing_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
     """Expert routing: small data, several dependent kernels.
 
-    Estimate: six kernels of softmax, top-k, sort and permutation, none of them measured alone.
+    Estimate: six kernels of softmax, top-k, sort and permutation, none of them measured alone; one
+    of a serving stack's own (vLLM, csrc/moe/grouped_topk_kernels.cu; SGLang, sgl-kernel
+    moe_fused_gate; TensorRT-LLM, noAuxTcKernels.cu).
     """
-    return _streamed(
-        rows, machine, parameters, latency_s=_ROUTING_KERNELS * parameters.memory.kernel_latency_s
-    )
+    passes = _ROUTING_KERNELS if parameters.maker is None else _OWN_ROUTING_PASSES
+    latency_s = passes * parameters.memory.kernel_latency_s
+    return _streamed(rows, machine, parameters, latency_s=latency_s)
 
 
 def optimizer_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:

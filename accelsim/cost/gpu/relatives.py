@@ -144,7 +144,7 @@ def _carried_fraction(name: str) -> float:
     """Part of a surface that carries over beyond an architecture."""
     if name.split(maxsplit=1)[0] not in _CARRIED_IN_PART:
         return 1.0
-    is_scaled = name.startswith("gemm ") and name.endswith(" scaled")
+    is_scaled = name.startswith("gemm ") and " scaled" in name
     return _CARRIED_FRACTION_SCALED if is_scaled else _CARRIED_FRACTION
 
 

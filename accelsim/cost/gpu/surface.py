@@ -248,7 +248,7 @@ def _on_surfaces(
     shared, outside = np.full(len(rows), np.nan), np.zeros(len(rows))
     for name, (operator, part) in surface_rows(rows).items():
         whole = coordinates(rows, operator, parameters.conditions)
-        for surface in _surfaces(parameters.surfaces, name):
+        for surface in _surfaces(parameters, name):
             place = [column[part] for column in whole]
             spread = surface.spread(place)
             nearer = np.isnan(shared[part]) | (spread[2] < outside[part])
@@ -263,19 +263,40 @@ def _on_surfaces(
     )
 
 
-def _surfaces(surfaces: Mapping[str, Surface], name: str) -> list[Surface]:
+def maker_name(name: str, maker: str) -> str:
+    """Name of a stack's own surface of a kernel: "decode bf16 cache8 @vllm".
+
+    Args:
+        name: Of the surface that counts for other stacks.
+        maker: Name of the stack.
+    """
+    return f"{name} @{maker}"
+
+
+def _surfaces(parameters: GpuParameters, name: str) -> list[Surface]:
     """The surfaces of a name, of which that whose sizes are nearest counts, the first where equal.
 
-    FP16 and BF16 kernels are the same but for the format, and one stands for the other where it
-    alone was measured; so do weights of 4 bits with scales and those without: of products where
-    they alone were measured, of experts, which were measured in few sizes with scales, by size.
+    A stack's own kernels are those measured under it, where they were. FP16 and BF16 kernels are
+    the same but for the format, and one stands for the other where it alone was measured; so do
+    products of two operands of 8 bits, whole or not, and weights of 4 bits with scales and those
+    without: of products where they alone were measured, of experts, which were measured in few
+    sizes with scales, by size.
     """
     same = name.replace(" fp16 ", " bf16 ")
-    names = [name if name in surfaces else same]
+    names = [name if _found(parameters, name) else same]
     if "gemm bf16 w4 scaled" in same:
         names.append(same.removesuffix(" scaled"))
-    found = [known for each in names if (known := surfaces.get(each)) is not None]
+    elif same == "gemm int8 w8":
+        names.append("gemm fp8 w8")
+    found = [known for each in names if (known := _found(parameters, each)) is not None]
     return found if same.startswith(OperatorKind.GROUPED_GEMM.label) else found[:1]
+
+
+def _found(parameters: GpuParameters, name: str) -> Surface | None:
+    """A surface by its name: the stack's own where there is one."""
+    surfaces, maker = parameters.surfaces, parameters.maker
+    own = None if maker is None else surfaces.get(maker_name(name, maker.name))
+    return own or surfaces.get(name)
 
 
 def _scaled(

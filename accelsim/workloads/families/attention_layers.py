@@ -314,8 +314,9 @@ def latent_attention(
     a = replace(a, heads=split_evenly("tp", b.shard.tp, a.heads, "attention heads"))
     width = x.shape[-1]
     x = enter_split(b, x)
-    q = _latent_query(b, x, a, names)
-    latent, key_rope = _compress(b, x, a, names)
+    down, both = _compressed(b, x, a, names)
+    q = _latent_query(b, down, a, names)
+    latent, key_rope = _cached_pair(b, both, a, names)
     with b.scope(names.attention):
         q_nope, q_rope = b.split(q, (a.nope_dim, a.rope_dim))
         q_rope = _rotate(b, q_rope, a.rope_dim)
@@ -330,22 +331,34 @@ def latent_attention(
     return leave_split(b, _output(b, attended, width, names.output, bias=False))
 
 
-def _latent_query(b: GraphBuilder, x: Tensor, a: LatentAttention, names: LayerNames) -> Tensor:
+def _compressed(
+    b: GraphBuilder, x: Tensor, a: LatentAttention, names: LayerNames
+) -> tuple[Tensor, Tensor]:
+    """What queries are made of (x itself where they are not compressed), and what is cached."""
+    if not a.query_rank:
+        return x, b.linear(x, a.cache_width, bias=False, at=names.latent_down)
+    parts = (
+        Projection(a.query_rank, False, names.query_down),
+        Projection(a.cache_width, False, names.latent_down),
+    )
+    down, both = b.projections(x, parts, names.fused_down)
+    return down, both
+
+
+def _latent_query(b: GraphBuilder, down: Tensor, a: LatentAttention, names: LayerNames) -> Tensor:
     width = a.heads * (a.nope_dim + a.rope_dim)
     if not a.query_rank:
-        return _heads(b, b.linear(x, width, bias=False, at=names.query), a.heads)
-    down = b.linear(x, a.query_rank, bias=False, at=names.query_down)
+        return _heads(b, b.linear(down, width, bias=False, at=names.query), a.heads)
     down = b.rms_norm(down, at=names.query_down_norm)
     return _heads(b, b.linear(down, width, bias=False, at=names.query_up), a.heads)
 
 
-def _compress(
-    b: GraphBuilder, x: Tensor, a: LatentAttention, names: LayerNames
+def _cached_pair(
+    b: GraphBuilder, both: Tensor, a: LatentAttention, names: LayerNames
 ) -> tuple[Tensor, Tensor]:
     """The cached pair: normalised latent (batch, len, rank) and one unrotated key (batch, 1, len,
     rope).
     """
-    both = b.linear(x, a.cache_width, bias=False, at=names.latent_down)
     latent, key_rope = b.split(both, (a.latent_rank, a.rope_dim))
     latent = b.rms_norm(latent, at=names.latent_norm)
     return latent, _heads(b, key_rope, 1)

@@ -148,24 +148,48 @@ def mixture(b: GraphBuilder, x: Tensor, m: Mixture, names: LayerNames) -> Tensor
         chosen = b.moe_routing(b.linear(tokens, m.experts, bias=m.bias), m.top_k)
         if m.correction_bias:
             b.parameters(m.experts)
+    joined = _joined_experts(b, m, names)
     with b.scope(names.experts):
-        out = _routed(b, tokens, chosen, m)
-    if m.shared_intermediate_size:
+        out = _routed(b, tokens, chosen, m, joined)
+    if m.shared_intermediate_size and not joined:
         out = b.add(out, _shared(b, tokens, m, names))
     out = b.view(out, batch, length, width)
     return out if is_spread else leave_split(b, out)
 
 
-def _routed(b: GraphBuilder, tokens: Tensor, chosen: Tensor, m: Mixture) -> Tensor:
+def _joined_experts(b: GraphBuilder, m: Mixture, names: LayerNames) -> int:
+    """Shared experts that run as routed ones that every token is routed to; 0 where they run by
+    themselves.
+
+    Serving engines fuse them so or run them beside the routed ones (SGLang, deepseek_v2.py,
+    num_fused_shared_experts; TensorRT-LLM, modeling_deepseekv3.py, maybe_execute_in_parallel; vLLM,
+    fused_moe/layer.py, shared_experts_stream): where ranks do not share out the experts, and the
+    weights are stored alike.
+    """
+    count, rest = divmod(m.shared_intermediate_size, m.intermediate_size)
+    shared, routed = f"{names.shared_expert}.gate_proj", f"{names.experts}.gate_up"
+    is_alike = not rest and not m.shared_gate and b.keeps(shared) == b.keeps(routed)
+    return count if b.merges and is_alike and b.shard.ep == 1 else 0
+
+
+def _routed(b: GraphBuilder, tokens: Tensor, chosen: Tensor, m: Mixture, joined: int) -> Tensor:
     shard = b.shard
     experts = split_evenly("ep", shard.ep, m.experts, "experts")
     size = split_evenly("etp", shard.expert_tp, m.intermediate_size, "columns of an expert")
     count, width = tokens.shape
     is_own = shard.experts_in_tensor_group
-    rows = -(-count * m.top_k // shard.ep) if is_own else count * m.top_k
+    each = m.top_k + joined
+    rows = -(-count * each // shard.ep) if is_own else count * each
     active = active_experts(m.experts, m.top_k, count if is_own else count * shard.ep)
-    held = max(active // shard.ep, 1)
-    gathered = b.copy(tokens, chosen, shape=(rows, width), name="gather_by_expert")
+    held = max(active // shard.ep, 1) + joined
+    experts += joined
+    b.parameters(0, 3 * joined)
+    # Engines' expert kernels find their rows themselves.
+    gathered = (
+        b.part(tokens, rows, width)
+        if b.merges
+        else b.copy(tokens, chosen, shape=(rows, width), name="gather_by_expert")
+    )
     sent = _to_experts(b, gathered)
     both = b.grouped_linear(
         sent, 2 * size, groups=experts, active=held, bias=m.bias, name="gate_up"
@@ -179,7 +203,7 @@ def _routed(b: GraphBuilder, tokens: Tensor, chosen: Tensor, m: Mixture) -> Tens
         chosen,
         shape=(count, width),
         name="combine",
-        flop_per_element=2 * m.top_k,
+        flop_per_element=2 * each,
         saves=Saved([returned, chosen]),
     )
 

@@ -28,6 +28,7 @@ class LayerNames:
     query_down_norm: str = "self_attn.q_a_layernorm"
     query_up: str = "self_attn.q_b_proj"
     latent_down: str = "self_attn.kv_a_proj_with_mqa"
+    fused_down: str = "self_attn.fused_qkv_a_proj_with_mqa"
     latent_norm: str = "self_attn.kv_a_layernorm"
     latent_up: str = "self_attn.kv_b_proj"
     attention_norm: str = "input_layernorm"

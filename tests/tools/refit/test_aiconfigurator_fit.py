@@ -39,6 +39,12 @@ def truth(m, n, k):
     return 0.3 + 0.05 * np.log2(m) - 0.03 * np.log2(n) + 0.2 * np.sin(np.log2(k) / 4.0)
 
 
+@pytest.fixture(autouse=True)
+def no_own_tables(monkeypatch):
+    """Stacks have no tables of their own but where a test says so."""
+    monkeypatch.setattr(aiconfigurator_fit, "own_rows", lambda *_: iter(()))
+
+
 @pytest.fixture
 def table(monkeypatch):
     """A small GEMM table of an H200 made by the model and a known departure from it, with 2 % of
@@ -89,6 +95,25 @@ def test_an_overlay_survives_the_file_and_pins_what_it_corrects(table, tmp_path)
     assert pinned == pytest.approx(GpuParameters.class_wide().gemm.matrix_efficiency, rel=1e-3)
     drifted = GpuParameters.class_wide().with_values({"gemm.matrix_efficiency": 0.5})
     assert drifted.with_overlay(read).gemm.matrix_efficiency == pinned
+
+
+def test_a_stacks_own_table_is_a_surface_under_its_name(table, monkeypatch) -> None:
+    own = replace(table.rows, backend="sglang", time_s=2.0 * table.rows.time_s)
+    found = {"trtllm": [], "vllm": [], "sglang": [own]}
+    monkeypatch.setattr(aiconfigurator_fit, "own_rows", lambda _, backend: iter(found[backend]))
+    surfaces = kernel_overlay("h200_sxm").surfaces
+    assert set(surfaces) == {"gemm bf16 w16", "gemm bf16 w16 @sglang"}
+    doubled = surfaces["gemm bf16 w16 @sglang"].flat - surfaces["gemm bf16 w16"].flat
+    assert np.median(doubled) == pytest.approx(np.log(2.0), abs=0.05)
+
+
+def test_a_table_whose_cells_scatter_is_no_surface_of_a_stack(table, monkeypatch) -> None:
+    factor = np.exp(np.random.default_rng(5).normal(0.0, 0.5, len(table.rows)))
+    own = replace(table.rows, backend="vllm", time_s=table.rows.time_s * factor)
+    monkeypatch.setattr(
+        aiconfigurator_fit, "own_rows", lambda _, backend: iter([own] * (backend == "vllm"))
+    )
+    assert set(kernel_overlay("h200_sxm").surfaces) == {"gemm bf16 w16"}
 
 
 def test_the_measured_tier_says_so(table, tmp_path) -> None:
