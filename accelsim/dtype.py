@@ -106,6 +106,7 @@ class Precision:
         kv_cache: Stored keys and values.
         unquantised: Stored weights of all else: norms, tables, modules that are kept.
         master_weight: Extra full-precision weight copy kept by the optimizer in training, or None.
+        state: Optimizer states, where they are not as wide as the weight that is updated.
         trainable: Whether training in this precision is offered.
         kept: Modules whose weights are not quantised, which compute in the activations' format:
             module paths, their ends or dotted parts, or regular expressions after "re:".
@@ -118,6 +119,7 @@ class Precision:
     kv_cache: Dtype | BlockFormat
     unquantised: Dtype | BlockFormat
     master_weight: Dtype | None = None
+    state: Dtype | None = None
     trainable: bool = False
     kept: tuple[str, ...] = ()
 
@@ -125,6 +127,41 @@ class Precision:
     def is_file(self) -> bool:
         """Whether its weights are a file of llama.cpp's, tables and all."""
         return isinstance(self.weight, BlockFormat) and self.weight == self.unquantised
+
+    @property
+    def adapts(self) -> bool:
+        """Whether its weights alone are narrow: what adapters may be trained beside."""
+        return self.compute is self.activation and self.weight.bytes < self.activation.bytes
+
+    @property
+    def trained(self) -> Precision:
+        """The policy of what is trained: its own, or that of 16-bit adapters with FP32 states and
+        no master copy beside weights that are too narrow to be updated (Dettmers et al. 2023,
+        QLoRA, arXiv:2305.14314, section 3; artidoro/qlora, qlora.py).
+        """
+        wide = PRECISIONS[self.activation.label]
+        return self if self.trainable else replace(wide, master_weight=None, state=Dtype.FP32)
+
+    @property
+    def state_bytes(self) -> float:
+        """Bytes of one optimizer state of a parameter."""
+        return (self.state or self.master_weight or self.weight).bytes
+
+    @property
+    def held_bytes(self) -> float:
+        """Bytes of a weight that is trained, beside its master copy: products in narrower formats
+        cast it anew each time (torchao, float8; NVIDIA, Transformer Engine).
+        """
+        return max(self.weight.bytes, self.activation.bytes)
+
+    def stored_bytes(self, path: str, *, is_product: bool) -> float:
+        """Bytes of a frozen weight of the module at a path.
+
+        Args:
+            path: Module path.
+            is_product: Whether it is a product's, which alone are quantised.
+        """
+        return (self.weight if is_product and not self.keeps(path) else self.unquantised).bytes
 
     def keeps(self, path: str) -> bool:
         """Whether the module at a path is one whose weights are not quantised."""

@@ -186,7 +186,9 @@ class Stack(FrozenModel, strict=False):
             read; None where it has none.
         gathers_tokens: Whether all ranks of a node that share the experts get all tokens; else each
             is sent to the ranks of its experts.
-        selective: What selective recomputation keeps; see `recomputation.selectively`.
+        selective: Which rows selective recomputation makes again; see `recomputation.selectively`.
+            None is "attention" where that keeps scores, and "products" where it is fused and has
+            none to drop.
         achieved: Ratios by operator family; 1 where there is none.
         spreads: Spread of networks by device class and mode, and by operator family.
         source: Where versions and properties come from; of the ratios, too.
@@ -207,7 +209,7 @@ class Stack(FrozenModel, strict=False):
     memory_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     all_reduce_start_us: Positive | None = None
     gathers_tokens: bool = False
-    selective: Literal["attention", "products", "projections"] = "attention"
+    selective: Literal["attention", "products", "projections"] | None = None
     achieved: tuple[Achieved, ...] = ()
     spreads: tuple[Spread, ...] = ()
     source: _Source

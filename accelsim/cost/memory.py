@@ -131,6 +131,7 @@ def training_footprint(
     parameter_count: int,
     precision: Precision,
     rule: Optimizer,
+    frozen_bytes: float = 0.0,
 ) -> MemoryFootprint:
     """Weights, gradients, optimizer states (and master weights), kept activations and the largest
     transient.
@@ -140,12 +141,13 @@ def training_footprint(
     Args:
         forward: Forward rows, with what each keeps for the backward pass.
         step: All rows of the step.
-        parameter_count: Parameters, frozen ones too.
+        parameter_count: Parameters of the model, or of its adapters.
         precision: Dtypes.
         rule: Update rule.
+        frozen_bytes: Bytes of the weights beside which adapters are trained.
     """
-    master = 0.0 if precision.master_weight is None else precision.master_weight.bytes
-    state = master or precision.weight.bytes
+    policy = precision.trained
+    master = 0.0 if policy.master_weight is None else policy.master_weight.bytes
     updated = int(
         step.dims[step.kind == int(OperatorKind.OPTIMIZER), 0].sum()
     )  # neither frozen nor out of a sparse step
@@ -153,8 +155,8 @@ def training_footprint(
     backward = step.phase == int(Phase.BACKWARD)
     transient = float((step.read_bytes + step.write_bytes)[backward].max(initial=0.0))
     return MemoryFootprint(
-        weight_bytes=parameter_count * precision.weight.bytes,
+        weight_bytes=frozen_bytes + parameter_count * policy.held_bytes,
         activation_bytes=float(forward.saved_bytes.sum()) + transient,
-        gradient_bytes=updated * max(precision.weight.bytes, precision.activation.bytes),
-        optimizer_bytes=trained * (state * rule.state_count + master),
+        gradient_bytes=updated * policy.held_bytes,
+        optimizer_bytes=trained * (policy.state_bytes * rule.state_count + master),
     )

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from accelsim.cost.memory import MemoryFootprint, inference_footprint, training_footprint
+from accelsim.dtype import Precision
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.run import ResolvedRun
 from accelsim.frozen import frozen
@@ -23,7 +24,7 @@ from accelsim.workloads.model import Lowered, PassShape
 from accelsim.workloads.operator import CONV_KINDS, OperatorKind, Phase
 from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.recomputation import recomputed
-from accelsim.workloads.training import training_graph
+from accelsim.workloads.training import Optimizer, WordLoss, training_graph
 
 # Graphs are immutable and lowered once: what is derived from one is kept beside it.
 _step = lru_cache(maxsize=64)(training_graph)
@@ -147,13 +148,11 @@ def training_step(run: ResolvedRun, *, folds: bool = False) -> TrainingStep:
     forward = _lower(run, Phase.FORWARD, folds=folds)
     graph, counts = forward.graph, (forward.parameter_count, forward.parameter_tensor_count)
     if run.lora_rank is not None:
-        words = _predicts_words(run)
         asked = (run.lora_rank, run.precision, run.optimizer)
-        step = adapter_step(graph, *asked, predicts_words=words)
+        step = adapter_step(graph, *asked, loss=_loss(run))
         return _checkpointed(run, TrainingStep(graph, step, forward))
     if run.workload.captured is None:
-        words = _predicts_words(run)
-        step = _step(graph, *counts, run.precision, run.optimizer, predicts_words=words)
+        step = _step(graph, *counts, run.precision, run.optimizer, loss=_loss(run))
         return _checkpointed(run, TrainingStep(graph, step, forward))
     from accelsim.workloads.capture.workload import captured_training
 
@@ -167,28 +166,34 @@ def _checkpointed(run: ResolvedRun, step: TrainingStep) -> TrainingStep:
     """The step with what activation checkpointing drops and makes again."""
     if run.recompute == "none":
         return step
-    kept, again = recomputed(step.forward, run.recompute, run.stack.selective)
+    kept, again = recomputed(step.forward, run.recompute, run.selective)
     is_forward = step.rows.phase == int(Phase.FORWARD)
     parts = (step.rows.take(is_forward), again, step.rows.take(~is_forward))
     return replace(step, forward=kept, rows=concatenate([part for part in parts if len(part)]))
 
 
-def _predicts_words(run: ResolvedRun) -> bool:
-    """Whether the last product scores the words of a vocabulary at every position: decoders of all
-    sorts, encoders with a head for masked words, and recurrent models of language.
+def _loss(run: ResolvedRun) -> WordLoss | None:
+    """The loss where the last product scores the words of a vocabulary at every position: decoders
+    of all sorts, encoders with a head for masked words, and recurrent models of language. A
+    compiler makes two kernels of it.
     """
     head = getattr(run.workload.parameters, "head", None)
     is_recurrent = run.workload.task in {"language-modelling", "translation"}
-    return run.workload.autoregressive or is_recurrent or head in {"masked_lm", "pretraining"}
+    if run.workload.autoregressive or is_recurrent or head in {"masked_lm", "pretraining"}:
+        return "plain" if run.stack_path.fuses == "nothing" else "fused"
+    return None
 
 
 def _training(run: ResolvedRun) -> RunPasses:
     found = training_step(run)
     step, forward = found.rows, found.lowered
     is_update = step.phase == int(Phase.OPTIMIZER)
-    adapters = 0 if run.lora_rank is None else int(step.dims[is_update, 0].sum())
-    counts = forward.parameter_count + adapters
-    memory = training_footprint(found.forward, step, counts, run.precision, run.optimizer)
+    asked: tuple[int, Precision, Optimizer, float]
+    asked = (forward.parameter_count, run.precision, run.optimizer, 0.0)
+    if run.lora_rank is not None:
+        adapters = int(step.dims[is_update, 0].sum())
+        asked = (adapters, run.precision, run.optimizer, forward.parameter_bytes)
+    memory = training_footprint(found.forward, step, *asked)
     if run.accumulation == 1:
         return _passes(run, [("training step", step, 1.0)], memory, forward)
     part, update = step.take(~is_update), step.take(is_update)

@@ -37,7 +37,7 @@ from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceProfile, Gp
 from accelsim.plain import Document, Values
 from accelsim.result import Provenance
 from accelsim.workloads.model import Workload
-from accelsim.workloads.options import ModelOptions
+from accelsim.workloads.recomputation import Selective
 from accelsim.workloads.sharding import WHOLE, Shard
 from accelsim.workloads.training import Optimizer
 from accelsim.workloads.training import optimizer as find_optimizer
@@ -126,6 +126,11 @@ class ResolvedRun:
     def stack_path(self) -> StackPath:
         """How the stack runs it."""
         return stack_path(self.stack, self.execution)
+
+    @property
+    def selective(self) -> Selective:
+        """Which rows selective recomputation makes again."""
+        return self.stack.selective or ("products" if self.fused_attention else "attention")
 
     @property
     def stack_effect(self) -> StackEffect:
@@ -283,7 +288,7 @@ def resolve(
     _check_used(chosen, model)
     shape = chosen.shape
     batch = _size("batch", shape.batch, model.default.batch, 1)
-    policy = _precision(chosen.model, model, profile, mode)
+    policy = _precision(chosen, model, profile, mode)
     stack = choose_stack(chosen.model.stack, profile, mode, model, policy)
     execution = choose_execution(chosen.model, stack, profile)
     return ResolvedRun(
@@ -322,21 +327,18 @@ def _captured(workload: Any, mode: str) -> Any:
 
 
 def _precision(
-    options: ModelOptions, workload: Workload, device: DeviceProfile, mode: Mode
+    chosen: RunOptions, workload: Workload, device: DeviceProfile, mode: Mode
 ) -> Precision:
     """The policy asked for, the one the model is published in, or the device's usual one, with the
     formats named beside it.
     """
+    options = chosen.model
     published = workload.quantised if mode == "inference" else None
     usual = default_precision(device, mode)
     policy = _on_chip(options.policy(usual if published is None else published), device)
-    if mode == "training" and not policy.trainable:
-        if options.precision is None:
-            reason = f"{policy.name} is its only arithmetic"
-            remedy = "Choose another device."
-            raise UnsupportedOperatorError(device.name, "training", reason, remedy)
-        trainable = ", ".join(p.name for p in PRECISIONS.values() if p.trainable)
-        raise InvalidValueError("precision", policy.name, f"for training one of {trainable}")
+    if mode == "training":
+        is_named = options.precision is not None
+        _check_trained(policy, device, is_named=is_named, rank=chosen.training.lora_rank)
     if options.sparse_weights:
         _check_sparse(device, policy, mode)
     if mode == "training" and options.weight_format is not None:
@@ -345,6 +347,22 @@ def _precision(
             "weight_format", options.weight_format, "no value in training", remedy
         )
     return policy
+
+
+def _check_trained(
+    policy: Precision, device: DeviceProfile, *, is_named: bool, rank: int | None
+) -> None:
+    """Refuse formats that cannot be trained, and narrow weights without adapters beside them."""
+    if policy.trainable or (policy.adapts and rank is not None):
+        return
+    if not is_named:
+        reason = f"{policy.name} is its only arithmetic"
+        raise UnsupportedOperatorError(device.name, "training", reason, "Choose another device.")
+    narrow = [p.name for p in PRECISIONS.values() if p.adapts and not p.is_file]
+    names = ", ".join(p.name for p in PRECISIONS.values() if p.trainable)
+    allowed = f"for training one of {names}, or with lora_rank one of {', '.join(narrow)}"
+    remedy = "Add lora_rank=16." if policy.adapts else "Choose one of those."
+    raise InvalidValueError("precision", policy.name, allowed, remedy)
 
 
 def _on_chip(policy: Precision, device: DeviceProfile) -> Precision:

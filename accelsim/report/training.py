@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _SHOWN_PLANS = 6
 _SHOWN_SHARE = 0.0005
+#: A probability of fit nearer to 0 or 1 than this goes without saying.
+_SURE = 0.01
 
 
 def training_view(result: TrainingEstimate, plan: str) -> RenderableType:
@@ -89,7 +91,9 @@ def _throughput(result: TrainingEstimate) -> str:
 def _mfu(result: TrainingEstimate) -> str:
     rate = amount(result.model_flop_per_s_per_device, "FLOP/s", small=False)
     share = UNKNOWN if result.mfu_fraction is None else percent(result.mfu_fraction)
-    return f"{share}, {rate} a device"
+    ratio = result.hardware_flop_per_s_per_device / result.model_flop_per_s_per_device
+    again = f"; {percent(ratio - 1.0)} more with what runs again" if ratio > 1.0 else ""
+    return f"{share}, {rate} a device{again}"
 
 
 def _memory(result: TrainingEstimate) -> str:
@@ -97,9 +101,12 @@ def _memory(result: TrainingEstimate) -> str:
     words = [
         f"{name.removesuffix('_bytes')} {amount(size, 'B')}" for name, size in parts if size > 0
     ]
-    total = amount(result.memory_bytes, "B")
+    low, high = (amount(x, "B") for x in (result.memory_low_bytes, result.memory_high_bytes))
     device = amount(result.device_memory_bytes, "B")
-    return f"{total} of {device} on rank {result.worst_rank}, the worst: {', '.join(words)}"
+    total = f"{amount(result.memory_bytes, 'B')} ({low} to {high}) of {device}"
+    chance = result.fit_probability_fraction
+    fits = f"fits with probability {chance:.2f}; " if _SURE < chance < 1.0 - _SURE else ""
+    return f"{total}; {fits}worst rank {result.worst_rank}: {', '.join(words)}"
 
 
 def _energy(result: TrainingEstimate) -> str:

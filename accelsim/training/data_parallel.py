@@ -107,7 +107,7 @@ def _transfers(staged: StagedPlans) -> tuple[FloatArray, FloatArray]:
     collective_s, zero = staged.setup.collective_s, staged["zero"]
     expert, tables = staged.sums("expert_parameters")[:, 0], staged.sums("table_parameters")[:, 0]
     dense = staged.sums("parameters")[:, 0] - expert - tables
-    width = gradient_width_bytes(staged.setup, staged.microbatch_count)
+    width = gradient_width_bytes(staged.setup, staged.microbatch_count > 1)
     weight = staged.setup.run.precision.weight.bytes
     ranks, (experts, spread) = staged.data_ranks, staged.expert_ranks
     reduce, gather = np.zeros(len(staged)), np.zeros(len(staged))

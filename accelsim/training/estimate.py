@@ -12,9 +12,7 @@ from dataclasses import asdict, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from accelsim import catalog
 from accelsim.arguments import checked
-from accelsim.catalog import clusters as cluster_catalog
 from accelsim.confidence.quantiles import Z90
 from accelsim.cost.memory import memory_short
 from accelsim.dtype import Dtype
@@ -23,9 +21,7 @@ from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.estimation.evidence import POWER_LOG_SIGMA, Evidence
 from accelsim.estimation.options import PriceChoice, RunOptions, options_and_price, run_options
 from accelsim.estimation.passes import check_effect
-from accelsim.estimation.run import resolve
 from accelsim.frozen import frozen
-from accelsim.hardware.profile import DeviceProfile
 from accelsim.plain import Document, Values
 from accelsim.result import Metric, Provenance, Result
 from accelsim.training.iteration import Iteration, simulate_iteration
@@ -35,6 +31,7 @@ from accelsim.training.length import (
     checkpoint_bytes,
     training_run,
 )
+from accelsim.training.place import training_setup
 from accelsim.training.plan import (
     ParallelismPlan,
     check_model,
@@ -44,8 +41,10 @@ from accelsim.training.plan import (
 from accelsim.training.score import TIME_PARTS
 from accelsim.training.setup import Conditions, TrainingPlace, TrainingSetup
 from accelsim.training.trust import (
+    fit_probability,
     iteration_evidence,
     iteration_log_sigma,
+    memory_log_sigma,
     row_spreads,
 )
 from accelsim.workloads.model import Workload
@@ -53,7 +52,6 @@ from accelsim.workloads.model import Workload
 if TYPE_CHECKING:
     from torch.nn import Module
 
-    from accelsim.hardware.cluster import Cluster
     from accelsim.simulation.timeline import Timeline
 
 _INTERVAL_LEVEL = 0.9
@@ -77,10 +75,15 @@ _CUT_SHORT = "the search was interrupted: the best of the first {:,} plans"
 _SPREADS: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("iteration_s", "samples_per_s", "tokens_per_s", "mfu_fraction"), (1.0, 0.0)),
     **dict.fromkeys(("model_flop_per_s_per_device", "cost_usd"), (1.0, 0.0)),
+    "hardware_flop_per_s_per_device": (1.0, 0.0),
     "energy_j": (1.0, POWER_LOG_SIGMA),
     "average_power_w": (0.0, POWER_LOG_SIGMA),
 }
-_METRICS = (*_SPREADS, "memory_bytes")
+#: The same of a whole run.
+_OF_RUN: Mapping[str, tuple[float, float]] = {
+    "total_cost_usd": (1.0, 0.0),
+    "total_energy_j": (1.0, POWER_LOG_SIGMA),
+}
 
 
 @frozen(repr=False)
@@ -103,10 +106,14 @@ class TrainingEstimate(Result):
         tokens_per_s: Tokens per second; None where there are none.
         mfu_fraction: Model FLOP per second over the devices' peak at this precision.
         model_flop_per_s_per_device: Model FLOP per second of one device.
+        hardware_flop_per_s_per_device: The same with what recomputation does again.
         memory_bytes: Memory of the worst rank.
         device_memory_bytes: Memory of its device.
+        memory_low_bytes: Lower end of its interval.
+        memory_high_bytes: Upper end.
         worst_rank: That rank.
         fits: Whether it is within the device's memory.
+        fit_probability_fraction: Probability that it is.
         memory: Its memory by part.
         time_s: Exposed seconds of an iteration by part; they sum to `iteration_s`. `other` is what
             devices wait for operators to be issued and inputs to be copied.
@@ -153,10 +160,14 @@ class TrainingEstimate(Result):
     tokens_per_s: float | None
     mfu_fraction: float | None
     model_flop_per_s_per_device: float
+    hardware_flop_per_s_per_device: float
     memory_bytes: float
     device_memory_bytes: float
+    memory_low_bytes: float
+    memory_high_bytes: float
     worst_rank: int
     fits: bool
+    fit_probability_fraction: float
     memory: Mapping[str, float]
     time_s: Mapping[str, float]
     energy_j: float | None
@@ -189,17 +200,20 @@ class TrainingEstimate(Result):
     @property
     def metrics(self) -> dict[str, Metric]:
         """Figures by name, with their intervals."""
-        found = {name: self._metric(name) for name in _METRICS}
         level = self.interval_level
+        found = {name: self._metric(name) for name in _SPREADS}
+        held = (self.memory_bytes, self.memory_low_bytes, self.memory_high_bytes)
+        found["memory_bytes"] = Metric(*held, level)
         if self.time_to_train_s is not None:
             ends = (self.time_to_train_low_s, self.time_to_train_high_s)
             found["time_to_train_s"] = Metric(self.time_to_train_s, *ends, level)
+            found |= {name: self._metric(name) for name in _OF_RUN}
         return found
 
     def _metric(self, name: str) -> Metric:
         """A figure; what goes with the time has its spread, and with the power that of powers."""
-        value, (share, own) = getattr(self, name), _SPREADS.get(name, (0.0, 0.0))
-        if value is None or not (share or own):
+        value, (share, own) = getattr(self, name), {**_SPREADS, **_OF_RUN}[name]
+        if value is None:
             return Metric(value)
         time = share * math.log(self.iteration_high_s / self.iteration_s)
         spread = math.exp(math.hypot(time, Z90 * own))
@@ -271,7 +285,7 @@ def train(
     place = TrainingPlace(**where)
     asked, paid = options_and_price(options, price, keywords)
     chosen = run_options(asked, {"mode": "training"})
-    setup = training_setup(workload, chosen, place, conditions)
+    setup = training_setup(workload, chosen, place, conditions, _adapter_rank(plan))
     if place.global_batch is None and chosen.shape.batch is None:
         batch = _least_batch(plan, setup.device_count)
         setup = replace(setup, run=replace(setup.run, batch=batch))
@@ -290,11 +304,22 @@ def train(
     return _estimate(setup, chosen_plan, cost, length, check_memory, record)
 
 
+def _adapter_rank(plan: ParallelismPlan | str | None) -> int | None:
+    """Rank of the adapters that a plan trains."""
+    rank: int | None = _fields(plan).get("lora_rank")
+    return rank
+
+
+def _fields(plan: ParallelismPlan | str | None) -> Document:
+    """Fields that a plan names."""
+    if isinstance(plan, ParallelismPlan):
+        return {f.name: getattr(plan, f.name) for f in fields(plan)}
+    return parse_plan(plan or "")
+
+
 def _least_batch(plan: ParallelismPlan | str | None, device_count: int) -> int:
     """One microbatch of every data-parallel rank of a plan, of all devices where none is named."""
-    if isinstance(plan, ParallelismPlan):
-        return plan.dp * plan.microbatch
-    named = parse_plan(plan or "")
+    named = _fields(plan)
     ranks = math.prod(named.get(name, 1) for name in ("tp", "pp", "cp"))
     samples = named.get("dp", device_count // max(ranks, 1)) * named.get("microbatch", 1)
     return max(int(samples), 1)
@@ -309,76 +334,7 @@ def _named(plan: ParallelismPlan | str | None) -> Document:
 
 
 def _chosen(plan: ParallelismPlan | str | None, setup: TrainingSetup) -> ParallelismPlan:
-    if isinstance(plan, ParallelismPlan):
-        values = {f.name: getattr(plan, f.name) for f in fields(plan)}
-        return plan_on(setup.device_count, values)
-    return plan_on(setup.device_count, parse_plan(plan or ""))
-
-
-def _devices(
-    cluster: str | Cluster | None, device: str | DeviceProfile | None, gpus: int | None
-) -> tuple[DeviceProfile, Cluster | None, int]:
-    """The device, what joins several of it, and how many there are."""
-    if cluster is not None:
-        found = cluster_catalog.cluster(cluster) if isinstance(cluster, str) else cluster
-        profile = catalog.device(found.device_name)
-        named = catalog.device(device) if isinstance(device, str) else device
-        if named is not None and named.name != profile.name:
-            allowed = f"{profile.name}, the device of {found.name}"
-            raise InvalidValueError("device", named.name, allowed, "Leave device out.")
-        count = found.device_count if gpus is None else gpus
-        return named or profile, found.with_devices(count), count
-    if device is None:
-        remedy = "See: accelsim clusters list, accelsim devices list."
-        raise InvalidValueError("cluster", None, "a cluster or a device", remedy)
-    profile = catalog.device(device) if isinstance(device, str) else device
-    count = gpus or 1
-    return profile, None if count == 1 else _node_cluster(profile, count), count
-
-
-def _node_cluster(device: DeviceProfile, count: int) -> Cluster:
-    """The largest node of the catalogue with a device, with so many of them."""
-    nodes = [cluster_catalog.node(name) for name in cluster_catalog.node_names()]
-    fitting = [node for node in nodes if node.device == device.whole_name]
-    if not fitting:
-        remedy = "Name a cluster: accelsim clusters list."
-        raise InvalidValueError("device", device.name, "a device that a node has", remedy)
-    largest = max(fitting, key=lambda node: node.device_count.value)
-    return cluster_catalog.cluster(largest.name).with_devices(count)
-
-
-def training_setup(
-    workload: str | Path | Workload,
-    options: RunOptions,
-    where: TrainingPlace,
-    conditions: Conditions | None = None,
-) -> TrainingSetup:
-    """Look up and check what all plans of a training run share; see `train`.
-
-    Raises:
-        InputError: If a name, size or choice is wrong; its subclasses say which.
-    """
-    profile, joined, device_count = _devices(where.cluster, where.device, where.gpus)
-    _check_planned(options)
-    batch = options.shape.batch if where.global_batch is None else where.global_batch
-    run = resolve(workload, profile, run_options(options, {"batch": batch}))
-    around = conditions or Conditions()
-    if joined is not None:
-        joined = joined.with_contention(1.0 / around.network_share)
-    return TrainingSetup(run, joined, device_count, around)
-
-
-def _check_planned(options: RunOptions) -> None:
-    """Refuse what the plan decides, or what one plan cannot say."""
-    trained = options.training
-    for name, usual, why in (
-        ("accumulation", 1, "microbatches are the plan's: give microbatch"),
-        ("recompute", "none", "recomputation is the plan's: give it there"),
-        ("lora_rank", None, "adapters are the plan's: give lora_rank there"),
-    ):
-        value = getattr(trained, name)
-        if value not in {None, usual}:
-            raise InvalidValueError(name, value, f"no value: {why}")
+    return plan_on(setup.device_count, _fields(plan))
 
 
 def _estimate(
@@ -397,6 +353,7 @@ def _estimate(
         raise _does_not_fit(setup, plan, iteration)
     seconds = iteration.iteration_s
     spread = math.exp(Z90 * iteration_log_sigma(iteration))
+    memory_spread = math.exp(Z90 * memory_log_sigma(iteration))
     low, high = seconds / spread, seconds * spread
     figures = _rates(iteration, price)
     if length is not None:
@@ -422,8 +379,11 @@ def _estimate(
         interval_level=_INTERVAL_LEVEL,
         memory_bytes=memory,
         device_memory_bytes=run.device.memory_bytes,
+        memory_low_bytes=memory / memory_spread,
+        memory_high_bytes=memory * memory_spread,
         worst_rank=iteration.worst_rank,
         fits=fits,
+        fit_probability_fraction=fit_probability(iteration),
         memory={name: float(part[0]) for name, part in iteration.scores.memory.items()},
         time_s={name: iteration.time_s[name] for name in TIME_PARTS},
         offer=price.offer,
@@ -442,14 +402,15 @@ def _rates(iteration: Iteration, price: DevicePrice) -> Document:
     setup, plan, seconds = iteration.setup, iteration.plan, iteration.iteration_s
     batch, seq_len = setup.run.batch, setup.run.seq_len
     passes = _MODEL_PASSES if plan.lora_rank is None else _ADAPTER_PASSES
-    flop = passes * iteration.forward_flop * batch / plan.microbatch
-    per_device = flop / seconds / setup.device_count
+    samples_per_s = batch / plan.microbatch / seconds / setup.device_count
+    per_device = passes * iteration.forward_flop * samples_per_s
     energy, usd = iteration_energy_j(iteration), price.usd_per_hour
     return {
         "samples_per_s": batch / seconds,
         "tokens_per_s": batch / seconds * seq_len if seq_len else None,
         "mfu_fraction": _mfu(setup, per_device),
         "model_flop_per_s_per_device": per_device,
+        "hardware_flop_per_s_per_device": per_device + iteration.again_flop * samples_per_s,
         "energy_j": energy,
         "average_power_w": None if energy is None else energy / seconds,
         "cost_usd": None if usd is None else usd * setup.device_count * seconds / 3600.0,

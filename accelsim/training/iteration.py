@@ -64,7 +64,17 @@ class Iteration:
     @property
     def forward_flop(self) -> float:
         """Model FLOP of one microbatch's forward pass on all ranks that share it."""
-        own = float(self.costs["flop"][self.unit].sum())
+        return self._flop("flop")
+
+    @property
+    def again_flop(self) -> float:
+        """What recomputation does again of them."""
+        names = {"none": None, "selective": "selective_flop", "full": "again_flop"}
+        name = names[self.plan.recompute]
+        return 0.0 if name is None else self._flop(name)
+
+    def _flop(self, name: str) -> float:
+        own = float(self.costs[name][self.unit].sum())
         return own * self.plan.tp * self.plan.cp
 
     @property

@@ -28,6 +28,7 @@ from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGr
 from accelsim.workloads.operator import (
     COLLECTIVE_KINDS,
     CONTRACTION_KINDS,
+    PRODUCT_KINDS,
     OperatorKind,
     Phase,
 )
@@ -54,9 +55,9 @@ FIELDS = (
     *(f"energy_{part}_j" for part in _BOTH),
     "weight_gradient_s",  # of the backward pass, the part that no other layer waits for
     # of the forward pass, what full recomputation does again: layers
-    *(f"again_{name}" for name in ("compute_s", "issue_s", "energy_j")),
+    *(f"again_{name}" for name in ("compute_s", "issue_s", "energy_j", "flop")),
     # of the forward pass, what selective recomputation does again
-    *(f"selective_{name}" for name in ("compute_s", "issue_s", "energy_j")),
+    *(f"selective_{name}" for name in ("compute_s", "issue_s", "energy_j", "flop")),
     "saved_bytes",
     "selective_saved_bytes",  # what is kept where selective recomputation does the rest again
     "output_bytes",
@@ -66,6 +67,8 @@ FIELDS = (
     "table_parameters",  # of embedding bags
     "trained_parameters",  # of those that are neither
     "trained_experts",
+    "weight_bytes",  # as they are held; of dense layers
+    "expert_weight_bytes",
     "pooled_bytes",  # what embedding bags give
     "flop",
 )
@@ -81,6 +84,7 @@ class BlockCosts:
         rows: Times and spreads of each unit's distinct rows, for intervals.
         tied_parameters: Parameters of the first block that the last one uses, too, shape (u,).
         tied_trained: Those of them that are trained.
+        tied_bytes: Their bytes.
     """
 
     values: dict[str, FloatArray]
@@ -88,6 +92,7 @@ class BlockCosts:
     rows: tuple[RowSpreads, ...]
     tied_parameters: FloatArray
     tied_trained: FloatArray
+    tied_bytes: FloatArray
 
     def __getitem__(self, name: str) -> FloatArray:
         return self.values[name]
@@ -144,8 +149,9 @@ def block_costs(runs: tuple[ResolvedRun, ...]) -> BlockCosts:
     values = {name: np.stack([unit.values[name] for unit in units]) for name in FIELDS}
     tied = np.array([unit.tied for unit in units])
     trained = np.array([run.lora_rank is None for run in runs]) * tied
+    width = values["weight_bytes"][:, 0] / np.maximum(values["parameters"][:, 0], 1.0)
     rows = tuple(unit.rows for unit in units)
-    return BlockCosts(values, units[0].layer_count, rows, tied, trained)
+    return BlockCosts(values, units[0].layer_count, rows, tied, trained, tied * width)
 
 
 @frozen(eq=False)
@@ -192,6 +198,7 @@ def _unit(written: _Written, table: CostTable, run: ResolvedRun) -> _Unit:
     for word, unit in (("compute", "s"), ("issue", "s"), ("energy", "j")):
         whole = values[f"{word}_forward_{unit}"]
         values[f"again_{word}_{unit}"] = of_layers(whole, blocks.layer_count)
+    values["again_flop"] = of_layers(values["flop"], blocks.layer_count)
     tied = _tied(values, step, run)
     mode = "training" if run.cluster is None else "parallel-training"
     setting = setting_of(mode, run.precision, step.forward)
@@ -241,7 +248,8 @@ def _columns(graph: OperatorGraph, table: CostTable, run: ResolvedRun) -> dict[s
     """Columns of the rows to sum over blocks, by field."""
     is_forward = graph.phase == int(Phase.FORWARD)
     joins = is_kind(graph.kind, COLLECTIVE_KINDS)
-    kept_bytes, again = selectively(graph, run.stack.selective)
+    kept_bytes, again = selectively(graph, run.selective)
+    flop = np.where(is_kind(graph.kind, CONTRACTION_KINDS) & is_forward, graph.flop, 0.0)
     columns = {
         "weight_gradient_s": table.time_s * _ends(graph, (".grad_weight", ".grad_bias")),
         "selective_compute_s": table.time_s * again,
@@ -249,7 +257,8 @@ def _columns(graph: OperatorGraph, table: CostTable, run: ResolvedRun) -> dict[s
         "selective_energy_j": table.energy_j * again,
         "saved_bytes": graph.saved_bytes,
         "selective_saved_bytes": kept_bytes,
-        "flop": np.where(is_kind(graph.kind, CONTRACTION_KINDS) & is_forward, graph.flop, 0.0),
+        "flop": flop,
+        "selective_flop": flop * again,
     }
     for part, rows in (("forward", is_forward), ("backward", ~is_forward)):
         columns[f"compute_{part}_s"] = table.time_s * (rows & ~joins)
@@ -273,18 +282,22 @@ def _ends(graph: OperatorGraph, suffixes: tuple[str, ...]) -> BoolArray:
 def _parameters(
     graph: OperatorGraph, is_forward: BoolArray, run: ResolvedRun
 ) -> dict[str, FloatArray]:
-    """Parameters of forward rows: stored weights, whole tables, all experts."""
-    policy = run.precision
-    width = np.where(graph.dtype == policy.compute, policy.weight.bytes, DTYPE_BYTES[graph.dtype])
-    count = graph.weight_bytes / width
+    """Parameters of forward rows and their bytes: stored weights, whole tables, all experts."""
+    adapters = is_adapter(graph)
+    width = _weight_widths(graph, run)
+    count = graph.weight_bytes / np.where(adapters, run.precision.activation.bytes, width)
     lookups = np.isin(graph.kind, _LOOKUPS)
     sizes = graph.dims.astype(np.float64)
     count = np.where(lookups, sizes[:, 1] * sizes[:, 2], count)
     grouped = graph.kind == int(_K.GROUPED_GEMM)
     count = np.where(grouped, sizes[:, 0] * sizes[:, 2] * sizes[:, 3], count) * is_forward
     bags = graph.kind == int(_K.EMBEDDING_BAG)
-    trained = count if run.lora_rank is None else count * is_adapter(graph)
+    trained = count if run.lora_rank is None else count * adapters
+    frozen = run.lora_rank is not None
+    held = np.where(frozen & ~adapters, width, run.precision.trained.held_bytes) * count
     return {
+        "weight_bytes": held * ~(grouped | bags),
+        "expert_weight_bytes": held * grouped,
         "parameters": count,
         "expert_parameters": count * grouped,
         "table_parameters": count * bags,
@@ -292,6 +305,20 @@ def _parameters(
         "trained_experts": trained * grouped,
         "pooled_bytes": graph.write_bytes * (bags & is_forward),
     }
+
+
+def _weight_widths(graph: OperatorGraph, run: ResolvedRun) -> FloatArray:
+    """Bytes of one stored weight of each row, shape (n,)."""
+    policy = run.precision
+    if run.workload.captured is not None:
+        is_narrow = graph.dtype == policy.compute
+        return np.where(is_narrow, policy.weight.bytes, DTYPE_BYTES[graph.dtype])
+    products = is_kind(graph.kind, PRODUCT_KINDS).tolist()
+    widths = (
+        policy.stored_bytes(path, is_product=is_product)
+        for path, is_product in zip(graph.path, products, strict=True)
+    )
+    return np.fromiter(widths, dtype=np.float64, count=len(graph))
 
 
 def _edges(graph: OperatorGraph, block: IntArray, size: int) -> tuple[FloatArray, FloatArray]:

@@ -17,7 +17,7 @@ from accelsim.training.candidates import CandidatePlans, distinct_rows
 from accelsim.training.plan import RECOMPUTE, SCHEDULES
 from accelsim.training.setup import TrainingSetup
 from accelsim.training.stages import StagedPlans
-from accelsim.workloads.graph import FloatArray, IntArray
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 #: What memory goes to; the sum is a rank's.
 MEMORY_PARTS = (
@@ -27,13 +27,12 @@ MEMORY_PARTS = (
     "activation_bytes",
     "working_bytes",
     "buffer_bytes",
+    "allocator_bytes",
     "reserve_bytes",
 )
 _FP32_BYTES = 4.0
 _GPIPE, _DUALPIPE = SCHEDULES.index("gpipe"), SCHEDULES.index("dualpipe")
 _FULL, _SELECTIVE = RECOMPUTE.index("full"), RECOMPUTE.index("selective")
-#: Blocks whose gathered weights are held at once under FSDP: the one that runs and the next.
-_GATHERED_BLOCKS = 2.0
 
 
 def state_bytes(
@@ -74,12 +73,23 @@ def state_bytes(
     return weight, gradient, optimizer
 
 
-def gradient_width_bytes(setup: TrainingSetup, microbatch_count: IntArray) -> FloatArray:
-    """Bytes of one gradient."""
+def gradient_width_bytes(setup: TrainingSetup, is_wide: BoolArray) -> FloatArray:
+    """Bytes of one gradient, where it is kept in FP32 beside a master copy and where it is not."""
     alone = setup.gradient_bytes
-    has_master = setup.run.precision.master_weight is not None
-    several = max(alone, _FP32_BYTES) if has_master else alone
-    return np.where(microbatch_count > 1, several, alone)
+    has_master = setup.run.precision.trained.master_weight is not None
+    return np.where(is_wide & has_master, max(alone, _FP32_BYTES), alone)
+
+
+def keeps_wide_gradients(staged: StagedPlans) -> BoolArray:
+    """Whether gradients are held in FP32: by trainers that split layers or stages.
+
+    Megatron-LM has a buffer of FP32 gradients whatever the number of microbatches (Korthikanti et
+    al. 2022, arXiv:2205.05198, figure 1: 18 bytes a parameter). Data parallelism alone holds
+    gradients as wide as weights (Rajbhandari et al. 2020, arXiv:1910.02054, table 1: 16 bytes;
+    FSDP2 has as many, 4 each of weights and gradients and 8 of states).
+    """
+    wide: BoolArray = staged["tp"] * staged["pp"] > 1
+    return wide
 
 
 def in_flight(plans: CandidatePlans, microbatch_count: IntArray, stage_count: int) -> FloatArray:
@@ -114,31 +124,39 @@ def worst_memory(staged: StagedPlans) -> dict[str, FloatArray]:
     held, fixed = _alike(staged)
     total = np.sum(list(fixed.values()), axis=0)[held]
     first, waits = _waiting_alike(staged)
-    fragmented = 1.0 / (1.0 - staged.setup.conditions.fragmentation_fraction)
-    saved = _activations(staged.take(first)) * fragmented
-    total += saved[waits]
+    saved = _activations(staged.take(first))
+    lost = _lost_ratio(staged) * saved
+    total += saved[waits] + lost[waits]
     worst = total.argmax(axis=1)
     parts = {name: part[held, worst] for name, part in fixed.items()}
     parts["activation_bytes"] = saved[waits, worst]
+    parts["allocator_bytes"] += lost[waits, worst]
     columns = {f"memory.{name}": parts[name] for name in MEMORY_PARTS}
     return columns | {"memory_bytes": total[np.arange(len(total)), worst], "worst_stage": worst}
 
 
+def _lost_ratio(staged: StagedPlans) -> float:
+    """What the allocator reserves beyond what is live, over that."""
+    fraction = staged.setup.fragmentation_fraction
+    return fraction / (1.0 - fraction)
+
+
 def _alike(staged: StagedPlans) -> tuple[IntArray, dict[str, FloatArray]]:
     """All but activations of each sort of plans that hold the same, and each plan's sort."""
-    fields = ("dp", "zero", "shard_group", "optimizer_offload")
+    fields = ("dp", "zero", "shard_group", "optimizer_offload", "tp", "cp", "ep")
     _, bucket = np.unique(staged["bucket_bytes"], return_inverse=True)
     doubled = staged["schedule"] == _DUALPIPE
-    several = staged.microbatch_count > 1
-    keys = (staged.row, bucket, doubled, several, *(staged[name] for name in fields))
+    keys = (staged.row, bucket, doubled, *(staged[name] for name in fields))
     first, sort = distinct_rows(*keys)
-    own, conditions = staged.take(first), staged.setup.conditions
+    own = staged.take(first)
     working = own.sums("working_bytes")
+    reserve = own.setup.reserve_bytes(own.plans)[:, None]
     return sort, {
         **_held(own),
-        "working_bytes": working / (1.0 - conditions.fragmentation_fraction),
+        "working_bytes": working,
         "buffer_bytes": _buffers(own),
-        "reserve_bytes": np.full(working.shape, conditions.reserve_bytes),
+        "allocator_bytes": _lost_ratio(own) * working,
+        "reserve_bytes": np.broadcast_to(reserve, working.shape),
     }
 
 
@@ -154,19 +172,23 @@ def _waiting_alike(staged: StagedPlans) -> tuple[IntArray, IntArray]:
 def _held(staged: StagedPlans) -> dict[str, FloatArray]:
     """Weights, gradients and states: of dense layers, of experts and of tables."""
     setup = staged.setup
-    expert, tables = staged.sums("expert_parameters"), staged.sums("table_parameters")
-    dense = staged.sums("parameters") - expert - tables
-    weight_width = setup.run.precision.weight.bytes
+    tables = staged.sums("table_parameters")
     widths: dict[str, Any] = {
-        "weight_bytes": weight_width,
-        "gradient_bytes": gradient_width_bytes(setup, staged.microbatch_count)[:, None],
+        "weight_bytes": 1.0,
+        "gradient_bytes": gradient_width_bytes(setup, keeps_wide_gradients(staged))[:, None],
         "optimizer_bytes": setup.state_bytes,
     }
     parts = [
-        state_bytes(count, staged["zero"][:, None], ranks[:, None], trained_count=trained, **widths)
-        for count, ranks, trained in (
-            (dense, staged.state_ranks, staged.sums("trained_parameters")),
-            (expert, staged.expert_ranks[0], staged.sums("trained_experts")),
+        state_bytes(
+            staged.sums(held),
+            staged["zero"][:, None],
+            ranks[:, None],
+            trained_count=staged.sums(trained),
+            **widths,
+        )
+        for held, ranks, trained in (
+            ("weight_bytes", staged.state_ranks, "trained_parameters"),
+            ("expert_weight_bytes", staged.expert_ranks[0], "trained_experts"),
         )
     ]
     weight, gradient, optimizer = (sum(pair) for pair in zip(*parts, strict=True))
@@ -174,8 +196,8 @@ def _held(staged: StagedPlans) -> dict[str, FloatArray]:
     on_device = ~staged["optimizer_offload"].astype(bool)[:, None]
     copies_held = np.where(staged["schedule"] == _DUALPIPE, 2.0, 1.0)[:, None]
     return {
-        "weight_bytes": copies_held * weight + shared_tables * weight_width,
-        "gradient_bytes": copies_held * gradient,
+        "weight_bytes": copies_held * weight + shared_tables * setup.run.precision.held_bytes,
+        "gradient_bytes": copies_held * gradient * on_device,
         "optimizer_bytes": (optimizer + shared_tables * setup.state_bytes) * on_device,
     }
 
@@ -197,10 +219,19 @@ def _activations(staged: StagedPlans) -> FloatArray:
 
 
 def _buffers(staged: StagedPlans) -> FloatArray:
-    """Weights gathered from other ranks, and buckets of gradients on their way."""
-    setup, block = staged.setup, staged.sums("block_parameters")
+    """Weights gathered from other ranks, and gradients on their way.
+
+    FSDP gathers the block that runs and the next one, and has one block's gradients whole (Zhao et
+    al. 2023, arXiv:2304.11277); so has stage 2, which then keeps its own part of them. Others send
+    gradients in buckets, to other ranks or to the host.
+    """
+    setup, zero = staged.setup, staged["zero"][:, None]
     width = setup.run.precision.weight.bytes
-    gathered = _GATHERED_BLOCKS * block * width + block * setup.gradient_bytes
+    trained = np.minimum(staged.sums("block_parameters"), staged.updated)
+    block = trained * setup.gradient_bytes
+    gathered = staged.sums("pair_parameters") * width
     bucket = np.minimum(staged["bucket_bytes"][:, None], staged.sums("parameters") * width)
-    buffers = np.where(staged["zero"][:, None] == 3, gathered, bucket)
-    return np.where(staged.data_ranks[:, None] > 1, buffers, 0.0)
+    sent = np.where(zero >= 2, np.maximum(block, bucket), bucket)
+    buffers = sent + np.where(zero == 3, gathered, 0.0)
+    travels = (staged.data_ranks > 1) | staged["optimizer_offload"].astype(bool)
+    return np.where(travels[:, None], buffers, 0.0)

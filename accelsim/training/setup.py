@@ -18,6 +18,7 @@ from accelsim.estimation.schedule import device_settings, host_link_bytes_per_s
 from accelsim.estimation.sharded_costs import run_costs
 from accelsim.frozen import frozen
 from accelsim.hardware.placement import RankGroup
+from accelsim.hardware.profile import GpuProfile
 from accelsim.option import option
 from accelsim.plain import Document
 from accelsim.training.candidates import CandidatePlans
@@ -38,6 +39,14 @@ _UNIT_FIELDS = ("tp", "cp", "ep", "etp", "sp", "vocabulary", "microbatch", "lora
 _HOST_LOAD_FRACTION = 0.6
 #: Sums of gradients and hessians of one bin, FP64 each.
 _HISTOGRAM_ENTRY_BYTES = 16.0
+#: Share of activations' memory that the allocator of a GPU in parallel training cannot give out:
+#: estimate, between the 3 % of plain training and the 15 % that recomputation, sharding, offloading
+#: and adapters cost eight language models on A100 (Guo et al., GMLake, ASPLOS 2024,
+#: arXiv:2401.08156, abstract), as trainers turn expandable segments on.
+_FRAGMENTATION_FRACTION = 0.09
+#: Buffers of NCCL for each group that a rank is in: 544 MB in a group of two, 688 MB in a larger
+#: one on four A100 with NVLink (github.com/NVIDIA/nccl/issues/964).
+_GROUP_BYTES = (544e6, 688e6)
 #: Above any number of devices, for codes of groups.
 _LARGEST_STRIDE = 2**32
 _OPTIMIZER_PROBE = 10_000_000
@@ -88,17 +97,18 @@ class Conditions:
             never binds.
         network_share: Share of the links beyond the nearest ones that this job has; other jobs have
             the rest.
-        reserve_bytes: Memory of each device that is kept beside the context, such as buffers of the
-            communication library.
-        fragmentation_fraction: Activations' memory that the allocator cannot use.
+        reserve_bytes: Memory of each device that is kept beside the context; what the communication
+            library takes where None.
+        fragmentation_fraction: Activations' memory that the allocator cannot use; what it loses in
+            parallel training where None.
         pue: Power usage effectiveness of the site.
     """
 
     straggler_fraction: float = 0.0
     loader_samples_per_s: float | None = None
     network_share: float = 1.0
-    reserve_bytes: float = 0.0
-    fragmentation_fraction: float = 0.0
+    reserve_bytes: float | None = None
+    fragmentation_fraction: float | None = None
     pue: float = 1.0
 
     def __post_init__(self) -> None:
@@ -113,10 +123,11 @@ class Conditions:
             raise InvalidValueError("loader_samples_per_s", self.loader_samples_per_s, "above 0")
         if not 0 < self.network_share <= 1:
             raise InvalidValueError("network_share", self.network_share, "above 0, at most 1")
-        if not self.reserve_bytes >= 0:
+        if self.reserve_bytes is not None and not self.reserve_bytes >= 0:
             raise InvalidValueError("reserve_bytes", self.reserve_bytes, "bytes >= 0")
-        if not 0 <= self.fragmentation_fraction < 1:
-            raise InvalidValueError("fragmentation_fraction", self.fragmentation_fraction, "0 to 1")
+        lost = self.fragmentation_fraction
+        if lost is not None and not 0 <= lost < 1:
+            raise InvalidValueError("fragmentation_fraction", lost, "0 to 1")
         if not self.pue >= 1:
             raise InvalidValueError("pue", self.pue, "at least 1")
 
@@ -157,18 +168,38 @@ class TrainingSetup:
         """Memory that a run can allocate on one device."""
         return self.run.available_bytes
 
+    @property
+    def _shares_gpus(self) -> bool:
+        return self.cluster is not None and isinstance(self.run.device, GpuProfile)
+
+    @property
+    def fragmentation_fraction(self) -> float:
+        """Share of activations' memory that the allocator cannot give out."""
+        given = self.conditions.fragmentation_fraction
+        usual = _FRAGMENTATION_FRACTION if self._shares_gpus else 0.0
+        return usual if given is None else given
+
+    def reserve_bytes(self, plans: CandidatePlans) -> FloatArray:
+        """Memory that no plan can use beside the context, shape (k,)."""
+        given = self.conditions.reserve_bytes
+        if given is not None or not self._shares_gpus:
+            return np.full(len(plans), given or 0.0)
+        pair, more = _GROUP_BYTES
+        groups = (plans[name] for name in ("dp", "tp", "pp", "cp", "ep"))
+        held = (np.select([ranks > 2, ranks > 1], [more, pair], 0.0) for ranks in groups)
+        return np.asarray(sum(held))
+
     @cached_property
     def gradient_bytes(self) -> float:
         """Bytes of one gradient in an iteration of one microbatch."""
-        policy = self.run.precision
-        return max(policy.weight.bytes, policy.activation.bytes)
+        return self.run.precision.trained.held_bytes
 
     @cached_property
     def state_bytes(self) -> float:
         """Bytes of one parameter's optimizer states and master copy."""
-        policy, rule = self.run.precision, self.run.optimizer
+        policy, rule = self.run.precision.trained, self.run.optimizer
         master = 0.0 if policy.master_weight is None else policy.master_weight.bytes
-        return (master or policy.weight.bytes) * rule.state_count + master
+        return policy.state_bytes * rule.state_count + master
 
     @cached_property
     def host_link_bytes_per_s(self) -> float:
@@ -235,7 +266,7 @@ class TrainingSetup:
     def _update(self, parameter_count: int) -> tuple[float, float]:
         run = self.run
         tensors = max(parameter_count // _TENSOR_PARAMETERS, 1)
-        graph = optimizer_graph(parameter_count, tensors, run.precision, run.optimizer)
+        graph = optimizer_graph(parameter_count, tensors, run.precision.trained, run.optimizer)
         table = run_costs(graph, run, is_decode=False)
         return table.total_time_s, table.total_energy_j
 

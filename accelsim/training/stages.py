@@ -27,8 +27,9 @@ class StageTable:
     Attributes:
         values: Shape (rows, stages) each, by name in `layers.FIELDS`: sums, for `working_bytes` the
             largest; "block_counts" of blocks, "block_saved_bytes" and "block_parameters", the most
-            of one block, and "again_bytes" and "selective_again_bytes", what a layer that is
-            computed again, whole or in part, holds beyond what any block works with.
+            of one block, "pair_parameters", of one and the next, "again_bytes" and
+            "selective_again_bytes", what a layer that is computed again, whole or in part, holds
+            beyond what any block works with.
         boundary_bytes: What is sent from stage to stage, shape (rows,).
     """
 
@@ -142,6 +143,7 @@ def stage_table(
         "working_bytes": working,
         "block_saved_bytes": saved,
         "block_parameters": costs["parameters"],
+        "pair_parameters": _with_next(costs["parameters"]),
         "again_bytes": of_layers(saved + working, costs.layer_count),
         "selective_again_bytes": saved - costs["selective_saved_bytes"] + working,
     }
@@ -167,6 +169,13 @@ def stage_table(
     return StageTable(sums, boundary)
 
 
+def _with_next(column: FloatArray) -> FloatArray:
+    """Each block's sums with those of the next one, shape (u, blocks)."""
+    both = column.copy()
+    both[:, :-1] += column[:, 1:]
+    return both
+
+
 def _untie(
     sums: dict[str, FloatArray],
     costs: BlockCosts,
@@ -178,3 +187,4 @@ def _untie(
     if stage_count == 1:
         sums["parameters"][rows, 0] -= costs.tied_parameters[units]
         sums["trained_parameters"][rows, 0] -= costs.tied_trained[units]
+        sums["weight_bytes"][rows, 0] -= costs.tied_bytes[units]

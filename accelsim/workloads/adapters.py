@@ -17,7 +17,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.workloads.backward import backward_graph, new_rows, row_dims, rows_graph
 from accelsim.workloads.graph import BoolArray, IntArray, OperatorGraph, concatenate
 from accelsim.workloads.operator import OperatorKind, Phase
-from accelsim.workloads.training import Optimizer, optimizer_graph, word_loss_graph
+from accelsim.workloads.training import Optimizer, WordLoss, optimizer_graph, word_loss_graph
 
 _MARK = ".lora_"
 _OF_WEIGHTS = (".grad_weight", ".grad_bias")
@@ -34,7 +34,7 @@ def adapter_step(
     precision: Precision,
     rule: Optimizer,
     *,
-    predicts_words: bool = False,
+    loss: WordLoss | None = None,
 ) -> OperatorGraph:
     """One training step of adapters: forward, loss over a vocabulary, backward, optimizer.
 
@@ -43,7 +43,7 @@ def adapter_step(
         rank: Rank of the adapters.
         precision: Dtypes.
         rule: Update rule.
-        predicts_words: Whether a loss over a vocabulary is made.
+        loss: How a loss over a vocabulary is made; None for no such loss.
 
     Raises:
         InvalidValueError: If no layer of the model is linear.
@@ -53,12 +53,12 @@ def adapter_step(
         allowed = "no value: the model has no linear layers to adapt"
         raise InvalidValueError("lora_rank", rank, allowed, "Leave it out.")
     adapters = _forward(forward, adapted, rank, precision)
-    loss = [word_loss_graph(forward, precision)] if predicts_words else []
+    losses = [word_loss_graph(forward, precision, loss)] if loss else []
     sizes = forward.dims[adapted]
     count = int(rank * (sizes[:, 2] + sizes[:, 3]).sum())
-    update = optimizer_graph(count, 2 * len(adapted), precision, rule)
+    update = optimizer_graph(count, 2 * len(adapted), precision.trained, rule)
     backward = [backward_graph(adapters), _through(forward)]
-    return concatenate([forward, adapters, *loss, *backward, update])
+    return concatenate([forward, adapters, *losses, *backward, update])
 
 
 def _adapted(forward: OperatorGraph) -> IntArray:

@@ -52,7 +52,9 @@ def fuse_elementwise(graph: OperatorGraph, *, epilogues: bool = True) -> Operato
 
     FLOP of matrix rows stay those of the matrix arithmetic, what is fused behind them stands in
     `epilogue_flop`; fused arithmetic is added to memory-bound rows. Tensors a backward pass needs
-    are still written.
+    are still written, except where the compiler generates the kernels: there the backward pass
+    makes what stayed inside one again from what it read (the min-cut partitioner of Ansel et al.,
+    section 5; a gated layer keeps gate, up and product).
 
     Args:
         graph: Rows in launch order.
@@ -75,9 +77,9 @@ def fuse_elementwise(graph: OperatorGraph, *, epilogues: bool = True) -> Operato
     hidden = graph.write_bytes[producer]
     training = bool((graph.phase == Phase.BACKWARD).any())
     written = _is_read_outside(graph, member)
-    kept = (
-        np.minimum(graph.saved_bytes[fused], hidden) * training * ~written[producer]
-    )  # saved for the backward pass: written all the same
+    inner = np.minimum(graph.saved_bytes[fused], hidden) * training * ~written[producer]
+    # saved for the backward pass: written all the same, unless that makes it again
+    kept, made_again = (inner, 0.0 * inner) if epilogues else (0.0 * inner, inner)
     read = _sum(graph.read_bytes, member, count) - _sum(hidden, member[fused], count)
     write = _sum(graph.write_bytes * written, member, count)
     write += _sum(kept, member[fused], count)
@@ -96,7 +98,7 @@ def fuse_elementwise(graph: OperatorGraph, *, epilogues: bool = True) -> Operato
         read_bytes=np.maximum(read, 0.0),
         write_bytes=write,
         weight_bytes=_sum(weight_owner, member, count),
-        saved_bytes=_sum(graph.saved_bytes, member, count),
+        saved_bytes=_sum(graph.saved_bytes, member, count) - _sum(made_again, member[fused], count),
         dependency_offset=offset,
         dependency=dependency,
         epilogue_flop=np.where(matrix, _sum(behind, member, count), 0.0),

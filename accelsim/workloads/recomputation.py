@@ -14,13 +14,12 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from accelsim.dtype import DTYPE_BYTES
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import COLLECTIVE_KINDS, OperatorKind, Phase
 
 Selective: TypeAlias = Literal["attention", "products", "projections"]
-#: Rows inside attention that is not one operator.
-_ATTENTION_INSIDE = (int(OperatorKind.SOFTMAX), int(OperatorKind.BATCHED_GEMM))
 _PRODUCTS = frozenset({OperatorKind.GEMM, OperatorKind.GROUPED_GEMM})
 _ALWAYS_KEPT = frozenset({OperatorKind.ATTENTION}) | COLLECTIVE_KINDS
 
@@ -42,8 +41,7 @@ def selectively(graph: OperatorGraph, policy: Selective) -> tuple[FloatArray, Bo
     """
     is_forward = graph.phase == int(Phase.FORWARD)
     if policy == "attention":
-        again: BoolArray = np.isin(graph.kind, _ATTENTION_INSIDE) & is_forward
-        return np.where(again, 0.0, graph.saved_bytes), again
+        return _without_scores(graph, is_forward)
     layers = [layer_of(path) for path in graph.path]
     in_layer = np.array([is_layer for _, is_layer in layers], dtype=bool) & is_forward
     names, layer = np.unique([name for name, _ in layers], return_inverse=True)
@@ -56,6 +54,31 @@ def selectively(graph: OperatorGraph, policy: Selective) -> tuple[FloatArray, Bo
         first[np.flatnonzero(in_layer & (layer == number))[:1]] = True
     in_part = kept * graph.write_bytes + first * graph.read_bytes
     return np.where(in_layer, in_part, graph.saved_bytes), in_layer & ~kept
+
+
+def _without_scores(graph: OperatorGraph, is_forward: BoolArray) -> tuple[FloatArray, BoolArray]:
+    """What is kept where unfused attention between its products is made again: queries, keys and
+    values, which its two products read (Korthikanti et al. 2022, arXiv:2205.05198, section 5).
+    """
+    is_softmax = (graph.kind == int(OperatorKind.SOFTMAX)) & is_forward
+    is_product = (graph.kind == int(OperatorKind.BATCHED_GEMM)) & is_forward
+    of_scores = is_softmax | (
+        _read(graph, is_softmax) & (graph.kind == int(OperatorKind.ELEMENTWISE))
+    )
+    after = is_product & _read(graph, of_scores)
+    groups, _, columns, inner = (graph.dims[:, place].astype(np.float64) for place in range(4))
+    values = groups * columns * inner * DTYPE_BYTES[graph.dtype]
+    kept = np.where(after, np.minimum(graph.saved_bytes, values), graph.saved_bytes)
+    again = is_product | of_scores
+    return np.where(of_scores, 0.0, kept), again
+
+
+def _read(graph: OperatorGraph, sources: BoolArray) -> BoolArray:
+    """Rows that read what any of some rows wrote, shape (n,)."""
+    reader = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_offset))
+    found = np.zeros(len(graph), dtype=bool)
+    found[reader[sources[graph.dependency]]] = True
+    return found
 
 
 def recomputed(

@@ -164,6 +164,7 @@ class RowWriter:
         self._sources: list[int] = []
         self._scope: list[str] = []
         self._saved: set[int] = set()
+        self._shards: dict[int, Tensor] = {}  # by storage of what was gathered from them
         self._storages = 0
         mixed = precision.activation.bytes != precision.compute.bytes
         self.attention_dtype = precision.activation if mixed else precision.compute
@@ -263,7 +264,7 @@ class RowWriter:
         code = self.precision.activation
         if dtype is not None and not self.precision.keeps(path):
             code = dtype
-        weight_bytes = weights * self._stored(path, is_product=kind in PRODUCT_KINDS).bytes
+        weight_bytes = weights * self.precision.stored_bytes(path, is_product=kind in PRODUCT_KINDS)
         amounts = (row_flop(kind, dims), read, output.bytes, weight_bytes, saved)
         self._rows.append((int(kind), tuple(dims), int(code), *amounts))
         self._names.append(name)
@@ -306,6 +307,10 @@ class RowWriter:
     ) -> Tensor:
         """Append a collective over a group of ranks; nothing where the group is one rank.
 
+        Of what the ranks of a tensor group gather, a rank keeps its own part for the backward pass,
+        which gathers it again beside other work (Korthikanti et al. 2022, arXiv:2205.05198, section
+        4.2.2).
+
         Args:
             kind: A collective kind.
             x: What the rank brings.
@@ -317,13 +322,16 @@ class RowWriter:
             return x
         made = Tensor(tuple(shape), x.row, x.storage, x.element_bytes)
         payload = max(x.bytes, made.bytes)
-        return self.operator(
+        whole = self.operator(
             kind,
             (cast("int", payload // 1), ranks, int(group)),
             [x],
             shape,
             name=f"{group.label}.{kind.label}",
         )
+        if kind is OperatorKind.ALL_GATHER and group is ParallelGroup.TENSOR:
+            self._shards[whole.storage] = x
+        return whole
 
     def repeated(
         self, x: Tensor, places: Sequence[str], write: Callable[[Tensor], Tensor]
@@ -414,7 +422,7 @@ class RowWriter:
         self.parameter_count += count
         self.parameter_tensor_count += tensors
         path = ".".join(self._scope)
-        self.parameter_bytes += count * self._stored(path, is_product=of_product).bytes
+        self.parameter_bytes += count * self.precision.stored_bytes(path, is_product=of_product)
 
     @property
     def parameter_totals(self) -> tuple[int, int, float]:
@@ -440,16 +448,12 @@ class RowWriter:
         """Whether weights of the module at a path within the scope are not quantised."""
         return self.precision.keeps(".".join([*self._scope, at]))
 
-    def _stored(self, path: str, *, is_product: bool) -> StoredFormat:
-        """Format of a module's weights."""
-        is_quantised = is_product and not self.precision.keeps(path)
-        return self.precision.weight if is_quantised else self.precision.unquantised
-
     def _storage(self) -> int:
         self._storages += 1
         return self._storages
 
     def _save(self, x: Tensor) -> float:
+        x = self._shards.get(x.storage, x)
         if x.storage in self._saved:
             return 0.0
         self._saved.add(x.storage)

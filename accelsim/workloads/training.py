@@ -7,6 +7,8 @@ LAMB passes twice for its trust ratio (You 2020). Backward rows are `backward`'s
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 import numpy as np
 
 from accelsim.dtype import Dtype, Precision
@@ -23,6 +25,8 @@ from accelsim.workloads.graph import OperatorGraph, concatenate
 from accelsim.workloads.operator import OperatorKind, Phase
 
 _K = OperatorKind
+#: How a loss over a vocabulary runs: operator by operator, or as a compiler joins them.
+WordLoss: TypeAlias = Literal["plain", "fused"]
 
 
 @frozen
@@ -31,8 +35,7 @@ class Optimizer:
 
     Attributes:
         name: Name.
-        state_count: Tensors of optimizer state per parameter, each stored as wide as the weight
-            that is updated.
+        state_count: Tensors of optimizer state per parameter.
         flop_per_parameter: Arithmetic of one update.
         passes: Times the weight and states are read (LAMB: 2).
     """
@@ -77,7 +80,7 @@ def training_graph(
     precision: Precision,
     rule: Optimizer,
     *,
-    predicts_words: bool = False,
+    loss: WordLoss | None = None,
 ) -> OperatorGraph:
     """One training step: forward, loss over a vocabulary, backward, optimizer.
 
@@ -87,21 +90,24 @@ def training_graph(
         tensor_count: Tensors they live in.
         precision: Dtypes.
         rule: Update rule.
-        predicts_words: Whether the last product gives a score for every word of a vocabulary, of
-            which a loss is made.
+        loss: How a loss is made of the last product's scores, one for every word of a vocabulary;
+            None for no such loss.
     """
     if (forward.kind == _K.TREE_ENSEMBLE).any():
         return _tree_training(forward)
     updated = parameter_count - untouched_parameter_count(forward)
     update = optimizer_graph(updated, tensor_count, precision, rule)
-    loss = [word_loss_graph(forward, precision)] if predicts_words else []
-    return concatenate([forward, *loss, backward_graph(forward), update])
+    losses = [word_loss_graph(forward, precision, loss)] if loss else []
+    return concatenate([forward, *losses, backward_graph(forward), update])
 
 
-def word_loss_graph(forward: OperatorGraph, precision: Precision) -> OperatorGraph:
+def word_loss_graph(
+    forward: OperatorGraph, precision: Precision, loss: WordLoss = "plain"
+) -> OperatorGraph:
     """Cross entropy over a vocabulary and its gradient, in FP32 as PyTorch and Megatron-LM compute
     it: scores widened, their logarithmic softmax, the gradient of the words that were meant, that
-    of the softmax, and the result narrowed again.
+    of the softmax, and the result narrowed again. Fused, one kernel reads the scores for the loss
+    and one reads them again and writes their gradient, both as narrow as they are stored.
 
     PyTorch, aten/src/ATen/native/cuda/SoftMax.cu and NLLLoss2d.cu; Megatron-LM,
     core/tensor_parallel/cross_entropy.py. Rows of classes (a few thousand) are not worth it.
@@ -109,6 +115,7 @@ def word_loss_graph(forward: OperatorGraph, precision: Precision) -> OperatorGra
     Args:
         forward: Rows whose last matrix product gives the scores.
         precision: Dtypes.
+        loss: "plain" or "fused".
     """
     last = np.flatnonzero(forward.kind == _K.GEMM)[-1:]
     batch, rows, words = (forward.dims[last, place] for place in range(3))
@@ -121,7 +128,10 @@ def word_loss_graph(forward: OperatorGraph, precision: Precision) -> OperatorGra
         "log_softmax.grad": (2.0 * wide, wide, _K.SOFTMAX),
         "narrow": (wide, narrow, _K.ELEMENTWISE),
     }
-    if narrow >= wide:
+    if loss == "fused":
+        softmax = {"log_softmax": 0.0, "log_softmax.grad": narrow}
+        moved = {name: (narrow, write, _K.SOFTMAX) for name, write in softmax.items()}
+    elif narrow >= wide:
         moved = {name: row for name, row in moved.items() if "softmax" in name or "grad" in name}
     whole, one = scores.astype(np.int64), np.ones_like(rows)
     blocks = [
@@ -178,14 +188,15 @@ def optimizer_graph(
     of zero throughout.
 
     With a master copy the FP32 weight is read and written and the working weight written; without
-    one the working weight is read and written. States are as wide as the weight that is updated.
+    one the working weight is read and written.
     """
     weight = precision.weight.bytes
     master = 0.0 if precision.master_weight is None else precision.master_weight.bytes
     gradient = precision.activation.bytes if precision.activation.bytes <= 4 else weight
     stored = master or weight
-    read = rule.passes * (stored * (1 + rule.state_count) + gradient)
-    write = stored * (1 + rule.state_count) + (weight if master else 0.0)
+    states = precision.state_bytes * rule.state_count
+    read = rule.passes * (stored + states + gradient)
+    write = stored + states + (weight if master else 0.0)
     sizes = (parameter_count, rule.state_count, max(tensor_count, 1), idle_count)
     count = np.array([float(parameter_count)])
     dims = row_dims(*(np.array([size]) for size in sizes))

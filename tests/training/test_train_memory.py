@@ -11,16 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import accelsim
+from accelsim.dtype import PRECISIONS, Dtype
 from accelsim.estimation.options import RunOptions, run_options
 from accelsim.training.candidates import CandidatePlans
-from accelsim.training.estimate import training_setup
 from accelsim.training.memory import (
     MEMORY_PARTS,
     gradient_width_bytes,
     in_flight,
+    keeps_wide_gradients,
     state_bytes,
     worst_memory,
 )
+from accelsim.training.place import training_setup
 from accelsim.training.plan import SCHEDULES, ParallelismPlan
 from accelsim.training.schedules.schedule import pipeline_order
 from accelsim.training.score import score
@@ -139,22 +141,27 @@ def stage_columns(**changes):
         "block_saved_bytes": [[2500.0, 1500.0]],
         "again_bytes": [[40.0, 30.0]],
         "block_parameters": [[250.0, 300.0]],
+        "pair_parameters": [[450.0, 500.0]],
         "block_counts": [[4.0, 3.0]],
         "boundary_bytes": [8.0],
     }
     arrays = {name: np.array(value) for name, value in (values | changes).items()}
+    experts, tables = (arrays[f"{name}_parameters"] for name in ("expert", "table"))
+    arrays["expert_weight_bytes"] = 2.0 * experts
+    arrays["weight_bytes"] = 2.0 * (arrays["parameters"] - experts - tables)
     return StageTable(arrays, arrays.pop("boundary_bytes"))
 
 
 def mixed_setup(*, has_master=True, gradient=2.0, **conditions):
     """BF16 weights; 12 bytes of a parameter are states and master copy."""
-    width = SimpleNamespace(bytes=2.0)
-    policy = SimpleNamespace(weight=width, master_weight=width if has_master else None)
+    master = Dtype.FP32 if has_master else None
+    around = Conditions(**conditions)
     return SimpleNamespace(
-        run=SimpleNamespace(precision=policy),
+        run=SimpleNamespace(precision=replace(PRECISIONS["bf16"], master_weight=master)),
         gradient_bytes=gradient,
         state_bytes=12.0,
-        conditions=Conditions(**conditions),
+        fragmentation_fraction=around.fragmentation_fraction or 0.0,
+        reserve_bytes=lambda plans: np.full(len(plans), around.reserve_bytes or 0.0),
     )
 
 
@@ -175,7 +182,7 @@ def states(found):
 def test_the_worst_stages_parts_are_told():
     first = memory({}, microbatches=2)
     assert first["stage"] == 0
-    assert states(first) == [2000, 4000, 12000]  # gradients of two microbatches add up in FP32
+    assert states(first) == [2000, 4000, 12000]  # a pipeline's gradients are FP32
     assert first["activation_bytes"] == 2 * 9000
     assert first["working_bytes"] == 70
     assert first["buffer_bytes"] == first["reserve_bytes"] == 0
@@ -186,25 +193,27 @@ def test_the_worst_stages_parts_are_told():
     assert later["working_bytes"] == 110
 
 
-def test_gradients_of_several_microbatches_add_up_in_fp32_beside_a_master_copy():
-    counts = np.array([1, 2, 8])
+def test_gradients_are_wide_beside_a_master_copy_where_layers_or_stages_are_split():
+    plans = [ParallelismPlan(dp=4), ParallelismPlan(tp=2), ParallelismPlan(pp=2)]
+    places, counts = np.zeros(3, dtype=np.int64), np.array([8, 1, 1])
     for has_master, alone, widths in (
         (True, 2.0, [2, 4, 4]),
         (False, 2.0, [2, 2, 2]),
         (True, 8.0, [8, 8, 8]),
     ):
         setup = mixed_setup(has_master=has_master, gradient=alone)
-        assert gradient_width_bytes(setup, counts).tolist() == widths
+        staged = StagedPlans(setup, CandidatePlans.of(plans), stage_columns(), places, counts)
+        assert gradient_width_bytes(setup, keeps_wide_gradients(staged)).tolist() == widths
 
 
 @pytest.mark.parametrize(
     ("plan", "held"),
     [
-        ({"dp": 4, "cp": 2}, [2000, 2000, 12000]),
-        ({"dp": 4, "cp": 2, "zero": 1}, [2000, 2000, 12000 / 8]),
-        ({"dp": 4, "cp": 2, "zero": 1, "shard_group": 2}, [2000, 2000, 12000 / 2]),
-        ({"dp": 4, "cp": 2, "zero": 1, "optimizer_offload": True}, [2000, 2000, 0]),
-        ({"schedule": "dualpipe"}, [4000, 4000, 12000]),  # both directions' stages on each rank
+        ({"dp": 4, "cp": 2}, [2000, 4000, 12000]),
+        ({"dp": 4, "cp": 2, "zero": 1}, [2000, 4000, 12000 / 8]),
+        ({"dp": 4, "cp": 2, "zero": 1, "shard_group": 2}, [2000, 4000, 12000 / 2]),
+        ({"dp": 4, "cp": 2, "zero": 1, "optimizer_offload": True}, [2000, 0, 0]),
+        ({"schedule": "dualpipe"}, [4000, 8000, 12000]),  # both directions' stages on each rank
     ],
 )
 def test_states_are_shared_by_the_ranks_that_hold_copies(plan, held):
@@ -230,7 +239,7 @@ def test_states_of_experts_are_shared_by_the_ranks_that_hold_their_copies(
         trained_experts=[[640.0, 0.0]],
     )
     shared = 12 * 360 / dense_ranks + 12 * 640 / expert_ranks
-    assert states(memory({"zero": 1, **plan}, table)) == [2000, 2000, pytest.approx(shared)]
+    assert states(memory({"zero": 1, **plan}, table)) == [2000, 4000, pytest.approx(shared)]
 
 
 def test_frozen_layers_and_experts_have_weights_alone():
@@ -239,7 +248,7 @@ def test_frozen_layers_and_experts_have_weights_alone():
         trained_parameters=[[30.0, 60.0]],
         trained_experts=[[20.0, 0.0]],
     )
-    assert states(memory({}, table)) == [2000, 2 * 50, 12 * 50]
+    assert states(memory({}, table)) == [2000, 4 * 50, 12 * 50]
 
 
 def test_tables_lie_on_one_rank_each_with_states_and_without_dense_gradients():
@@ -247,7 +256,7 @@ def test_tables_lie_on_one_rank_each_with_states_and_without_dense_gradients():
     for zero in (0, 1):
         held = states(memory({"dp": 2, "cp": 2, "zero": zero}, table))
         optimizer = 12 * 200 / (4 if zero else 1) + 12 * 800 / 4
-        assert held == [2 * 200 + 2 * 800 / 4, 2 * 200, optimizer]
+        assert held == [2 * 200 + 2 * 800 / 4, 4 * 200, optimizer]
 
 
 @pytest.mark.parametrize(
@@ -269,10 +278,9 @@ def test_activations_wait_for_their_backward_passes(plan, microbatches, waiting)
 def test_an_allocator_that_fragments_and_a_reserve_add_to_what_is_held():
     setup = mixed_setup(fragmentation_fraction=0.2, reserve_bytes=512.0)
     found = memory({}, setup=setup)
-    assert found["activation_bytes"] == pytest.approx(9000 / 0.8)
-    assert found["working_bytes"] == pytest.approx(70 / 0.8)
+    assert found["allocator_bytes"] == pytest.approx((9000 + 70) * 0.2 / 0.8)
     assert found["reserve_bytes"] == 512
-    assert states(found) == [2000, 2000, 12000]
+    assert states(found) == [2000, 4000, 12000]
 
 
 @pytest.mark.parametrize(
@@ -283,6 +291,7 @@ def test_an_allocator_that_fragments_and_a_reserve_add_to_what_is_held():
         ({"dp": 2, "bucket_bytes": 300.0}, 300),
         ({"cp": 2, "bucket_bytes": 300.0}, 300),
         ({"dp": 2, "bucket_bytes": 1e6}, 2000),  # no more than all gradients
+        ({"optimizer_offload": True, "bucket_bytes": 300.0}, 300),  # on their way to the host
     ],
 )
 def test_buckets_of_gradients_wait_where_ranks_share_them(plan, held):
@@ -291,15 +300,19 @@ def test_buckets_of_gradients_wait_where_ranks_share_them(plan, held):
 
 @pytest.mark.parametrize("gradient", [2.0, 4.0])
 def test_fsdp_gathers_the_block_that_runs_and_the_next(gradient):
-    """Zhao et al. 2023, arXiv:2304.11277: weights of two blocks, gradients of one."""
+    """Zhao et al. 2023, arXiv:2304.11277: weights of two blocks, gradients of one; stage 2 has the
+    latter too.
+    """
     table = stage_columns()
     one = replace(table, values={name: column[:, :1] for name, column in table.values.items()})
-    plans = CandidatePlans.of([ParallelismPlan(dp=4, zero=3), ParallelismPlan(zero=3)])
-    setup, places = mixed_setup(gradient=gradient), np.array([0, 0])
-    found = worst_memory(StagedPlans(setup, plans, one, places, np.array([1, 1])))
-    assert found["memory.buffer_bytes"].tolist() == [2 * 250 * 2 + 250 * gradient, 0]
-    assert found["memory.weight_bytes"].tolist() == [2000 / 4, 2000]
-    assert found["memory.gradient_bytes"].tolist() == [gradient * 250, gradient * 1000]
+    sharded = [ParallelismPlan(dp=4, zero=zero, bucket_bytes=100.0) for zero in (3, 2)]
+    plans = CandidatePlans.of([*sharded, ParallelismPlan(zero=3)])
+    setup, places = mixed_setup(gradient=gradient), np.array([0, 0, 0])
+    found = worst_memory(StagedPlans(setup, plans, one, places, np.array([1, 1, 1])))
+    block = 250 * gradient
+    assert found["memory.buffer_bytes"].tolist() == [450 * 2 + block, block, 0]
+    assert found["memory.weight_bytes"].tolist() == [2000 / 4, 2000, 2000]
+    assert found["memory.gradient_bytes"].tolist() == [gradient * 250] * 2 + [gradient * 1000]
 
 
 # -- laws of random plans on many devices
@@ -317,6 +330,7 @@ TWO_ROWS = {
     "block_saved_bytes": [[2500.0, 1500.0], [1200.0, 700.0]],
     "again_bytes": [[40.0, 30.0], [20.0, 15.0]],
     "block_parameters": [[250.0, 300.0], [125.0, 150.0]],
+    "pair_parameters": [[450.0, 500.0], [225.0, 250.0]],
     "boundary_bytes": [8.0, 4.0],
     "block_counts": [[4.0, 3.0], [4.0, 3.0]],
 }

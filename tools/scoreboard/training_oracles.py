@@ -1,8 +1,9 @@
 """Suite `training-oracles`: published closed forms of training, equal or not.
 
-Activations, states, FLOP, bubbles, ZeRO, bus bandwidths and collectives. Bubbles of schedules are
-those of tasks simulated on the engine where the schedule is simulated, memory and collectives come
-from the functions that price plans.
+Activations, states, FLOP, bubbles, ZeRO, bus bandwidths and collectives. Memory, sizes and FLOP
+are those that `accelsim.train` gives of the models named (`trained_gpt`); bubbles are of tasks
+simulated on the engine where the schedule is simulated; collectives come from the functions that
+price plans.
 """
 
 from __future__ import annotations
@@ -26,11 +27,10 @@ from accelsim.scoreboard.suite import (
     refused_batch,
     register_suite,
 )
-from accelsim.training.memory import state_bytes
 from accelsim.training.schedules import bubble
 from accelsim.training.schedules.pipeline import PipelineWork, simulate_pipeline
 from accelsim.training.schedules.schedule import pipeline_order
-from tools.scoreboard import training_closed_forms as closed_form
+from tools.scoreboard import trained_gpt
 from tools.scoreboard.quantity_batches import QUANTITY
 from tools.scoreboard.systolic import EXACT_FRACTION, mismatches
 
@@ -39,14 +39,7 @@ _SCALES = {"GiB": 2.0**30, "GB(1e9)": 1e9}
 #: Closed forms hold on any device; the scores ask for one.
 _ANY_DEVICE = "a100-sxm-80gb"
 Inputs = Mapping[str, float]
-_ACTIVATIONS = {
-    "none (TP only)": "tensor",
-    "sequence parallel": "sequence",
-    "selective (TP only)": "selective",
-    "selective+sequence": "selective sequence",
-    "full (store layer input, TP)": "full",
-    "no parallelism": "whole",
-}
+_SECONDS_A_DAY = 86_400.0
 
 
 def oracle(name: str, quantity: str, inputs: str) -> float:
@@ -69,53 +62,36 @@ def oracle(name: str, quantity: str, inputs: str) -> float:
     raise InvalidValueError("quantity", quantity, "a closed form that is known")
 
 
-def _activation(name: str, x: Inputs) -> float:
-    form = _ACTIVATIONS[name.split("_", 2)[2]]
-    return closed_form.activation_bytes(
-        form,
-        sequence=x["s"],
-        batch=x["b"],
-        hidden=x["h"],
-        heads=x["a"],
-        layers=x["L"],
-        tensor_ranks=x["t"],
-        stages=x["p"],
-        chunks=x["v"],
-    )
-
-
-def _state(_name: str, x: Inputs) -> float:
-    return closed_form.gpt_state_bytes(
-        hidden=x["h"], layers=x["L"], tensor_ranks=x["t"], stages=x["p"]
-    )
-
-
-def _sizes(x: Inputs) -> dict[str, float]:
-    return {"hidden": x["h"], "layers": x["l"], "vocabulary": x["V"], "sequence": x["s"]}
-
-
-def _flop(function: Callable[..., float]) -> Callable[[str, Inputs], float]:
-    return lambda _name, x: function(batch=x["B"], **_sizes(x))
-
-
 def _days(_name: str, x: Inputs) -> float:
-    return closed_form.training_days(
-        parameters=x["P"], tokens=x["T"], devices=x["n"], flop_per_s=x["X"]
-    )
+    """8 T P/(n X) (Narayanan et al. 2021, arXiv:2104.04473, equation 4)."""
+    return 8.0 * x["T"] * x["P"] / (x["n"] * x["X"]) / _SECONDS_A_DAY
 
 
 def _simulated_ratio(
     schedule: str, x: Inputs, times: tuple[float, float, float], chunks: int = 1
 ) -> float:
     """Bubble over ideal time of an iteration on the engine."""
-    stages = int(x["p"])
     count = int(x["m"])
+    return _simulated_s(schedule, int(x["p"]), count, times, chunks) / (count * sum(times))
+
+
+def _simulated_s(
+    schedule: str, stages: int, count: int, times: tuple[float, float, float], chunks: int = 1
+) -> float:
+    """Bubble of an iteration on the engine.
+
+    Args:
+        schedule: A schedule that is simulated.
+        stages: Stages.
+        count: Microbatches.
+        times: Forward pass of a stage, backward pass without gradients of weights, those.
+        chunks: Chunks a stage.
+    """
     forward, backward, weight = (np.full((stages, chunks), s / chunks) for s in times)
     none = np.zeros(stages)
     work = PipelineWork(forward, backward, weight, 0.0, none, 1, none)
     run = simulate_pipeline(pipeline_order(schedule, stages, count, chunks), work)
-    ideal = count * sum(times)
-    return (run.makespan_s - ideal) / ideal
+    return run.makespan_s - count * sum(times)
 
 
 def _bubble(name: str, x: Inputs) -> float:
@@ -127,21 +103,18 @@ def _bubble(name: str, x: Inputs) -> float:
 
 
 def _bubble_time(name: str, x: Inputs) -> Any:
-    stages = x["PP"]
-    backward = x["B"]
-    weight = x["W"]
+    stages = int(x["PP"])
+    backward, weight = x["B"], x["W"]
     if name.startswith("bub_1f1b"):
-        return closed_form.one_forward_one_backward_bubble_s(stages, x["F"], backward)
+        return _simulated_s("1f1b", stages, 2 * stages, (x["F"], backward, 0.0))
     if name.startswith("bub_zb1p"):
-        return closed_form.zero_bubble_h1_bubble_s(stages, x["F"], backward, weight)
+        return _simulated_s("zb-h1", stages, 2 * stages, (x["F"], backward - weight, weight))
     times = (np.array(x[name]) for name in ("F&B", "B", "W"))
     return bubble.dualpipe_bubble_s(stages, *times)
 
 
 def _zero(name: str, x: Inputs) -> float:
-    stage = 0 if name.startswith("DP") else int(name[len("ZeRO-")])
-    held = state_bytes(x["psi"], stage, x["Nd"], optimizer_bytes=x["K"])
-    return float(sum(held))
+    return trained_gpt.zero_bytes(0 if name.startswith("DP") else int(name[len("ZeRO-")]), x)
 
 
 def _volume(name: str, _x: Inputs) -> float:
@@ -192,12 +165,12 @@ def _switch(ranks: int, bandwidth: float = 1.0, latency: float = 0.0) -> Cluster
 
 
 _FUNCTIONS: Mapping[str, Callable[[str, Inputs], Any]] = {
-    "act_": _activation,
-    "state_": _state,
-    "params_": lambda _name, x: closed_form.gpt_parameter_count(**_sizes(x)),
-    "flops_full": _flop(closed_form.gpt_recompute_flop),
-    "flops_model": _flop(closed_form.gpt_model_flop),
-    "flops_hw_sel": _flop(closed_form.gpt_selective_flop),
+    "act_": lambda name, x: trained_gpt.activation_bytes(name.split("_", 2)[2], x),
+    "state_": lambda _name, x: trained_gpt.state_bytes(x),
+    "params_": lambda _name, x: trained_gpt.parameter_count(x),
+    "flops_full": lambda _name, x: trained_gpt.recompute_flop(x),
+    "flops_model": lambda _name, x: trained_gpt.model_flop(x),
+    "flops_hw_sel": lambda _name, x: trained_gpt.selective_flop(x),
     "days_": _days,
     "bubble_": _bubble,
     "bub_": _bubble_time,

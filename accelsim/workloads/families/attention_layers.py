@@ -173,6 +173,7 @@ def enter_split(b: GraphBuilder, x: Tensor) -> Tensor:
     """
     if not b.shard.sp:
         return x
+    x = b.cast(x, b.precision.activation)
     batch, length, width = x.shape
     whole = (batch, length * b.shard.tp, width)
     return b.collective(_K.ALL_GATHER, x, ParallelGroup.TENSOR, whole)

@@ -115,6 +115,8 @@ class DecoderParameters(FamilyParameters):
         delta: Gated delta networks in place of most attention layers.
         lightning_every: Lightning attention in all layers but every n-th; 0 for none (MiniMax-01).
         output_gate: Attention scales its output by a gate.
+        dropout: Whether training drops attention's probabilities and a part of each sublayer's
+            output.
     """
 
     layout: str = "llama"
@@ -153,6 +155,7 @@ class DecoderParameters(FamilyParameters):
     delta: GatedDelta | None = None
     lightning_every: Natural = 0
     output_gate: bool = False
+    dropout: bool = False
 
     @model_validator(mode="after")
     def _consistent(self) -> DecoderParameters:
@@ -242,6 +245,7 @@ def _layer(p: DecoderParameters, index: int) -> TransformerLayer:
         parallel=p.parallel,
         parallel_norms=p.parallel_norms,
         post_norms=p.post_norms,
+        dropout=p.dropout,
     )
 
 
@@ -272,6 +276,7 @@ def _attention(
         sinks=p.sinks,
         gated=p.output_gate,
         scaled="query" if p.layout == "opt" else "scores",
+        dropout=p.dropout,
     )
 
 

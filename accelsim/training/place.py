@@ -1,0 +1,85 @@
+"""Where a model is trained: the devices asked for, what joins them, and the run resolved there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from accelsim import catalog
+from accelsim.catalog import clusters as cluster_catalog
+from accelsim.errors import InvalidValueError
+from accelsim.estimation.options import RunOptions, run_options
+from accelsim.estimation.run import resolve
+from accelsim.hardware.cluster import Cluster
+from accelsim.hardware.profile import DeviceProfile
+from accelsim.training.setup import Conditions, TrainingPlace, TrainingSetup
+from accelsim.workloads.model import Workload
+
+
+def _devices(
+    cluster: str | Cluster | None, device: str | DeviceProfile | None, gpus: int | None
+) -> tuple[DeviceProfile, Cluster | None, int]:
+    """The device, what joins several of it, and how many there are."""
+    if cluster is not None:
+        found = cluster_catalog.cluster(cluster) if isinstance(cluster, str) else cluster
+        profile = catalog.device(found.device_name)
+        named = catalog.device(device) if isinstance(device, str) else device
+        if named is not None and named.name != profile.name:
+            allowed = f"{profile.name}, the device of {found.name}"
+            raise InvalidValueError("device", named.name, allowed, "Leave device out.")
+        count = found.device_count if gpus is None else gpus
+        return named or profile, found.with_devices(count), count
+    if device is None:
+        remedy = "See: accelsim clusters list, accelsim devices list."
+        raise InvalidValueError("cluster", None, "a cluster or a device", remedy)
+    profile = catalog.device(device) if isinstance(device, str) else device
+    count = gpus or 1
+    return profile, None if count == 1 else _node_cluster(profile, count), count
+
+
+def _node_cluster(device: DeviceProfile, count: int) -> Cluster:
+    """The largest node of the catalogue with a device, with so many of them."""
+    nodes = [cluster_catalog.node(name) for name in cluster_catalog.node_names()]
+    fitting = [node for node in nodes if node.device == device.whole_name]
+    if not fitting:
+        remedy = "Name a cluster: accelsim clusters list."
+        raise InvalidValueError("device", device.name, "a device that a node has", remedy)
+    largest = max(fitting, key=lambda node: node.device_count.value)
+    return cluster_catalog.cluster(largest.name).with_devices(count)
+
+
+def training_setup(
+    workload: str | Path | Workload,
+    options: RunOptions,
+    where: TrainingPlace,
+    conditions: Conditions | None = None,
+    lora_rank: int | None = None,
+) -> TrainingSetup:
+    """Look up and check what all plans of a training run share; see `train`. Plans that train
+    adapters alone may have weights that are too narrow to be trained.
+
+    Raises:
+        InputError: If a name, size or choice is wrong; its subclasses say which.
+    """
+    profile, joined, device_count = _devices(where.cluster, where.device, where.gpus)
+    _check_planned(options)
+    batch = options.shape.batch if where.global_batch is None else where.global_batch
+    asked = run_options(options, {"batch": batch, "lora_rank": lora_rank})
+    run = replace(resolve(workload, profile, asked), lora_rank=None)
+    around = conditions or Conditions()
+    if joined is not None:
+        joined = joined.with_contention(1.0 / around.network_share)
+    return TrainingSetup(run, joined, device_count, around)
+
+
+def _check_planned(options: RunOptions) -> None:
+    """Refuse what the plan decides, or what one plan cannot say."""
+    trained = options.training
+    for name, usual, why in (
+        ("accumulation", 1, "microbatches are the plan's: give microbatch"),
+        ("recompute", "none", "recomputation is the plan's: give it there"),
+        ("lora_rank", None, "adapters are the plan's: give lora_rank there"),
+    ):
+        value = getattr(trained, name)
+        if value not in {None, usual}:
+            raise InvalidValueError(name, value, f"no value: {why}")
