@@ -194,7 +194,6 @@ def model_graph(case: CheckCase, models: Values | None = None) -> OperatorGraph:
         rule,
         name=case.model,
         merge_attention=case.execution != "eager",
-        fused_always=case.threads == 0,
         batch_dimension=None,
     )
     shape, policy = PassShape(batch=workload.default.batch), precision(case.dtype)

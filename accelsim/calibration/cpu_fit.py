@@ -28,8 +28,6 @@ from accelsim.cost.cpu.threads import (
     SERIAL_S,
     THREAD_TERMS,
     OneThread,
-    SharedWork,
-    shared_work,
     thread_terms,
 )
 from accelsim.dtype import Dtype
@@ -43,7 +41,7 @@ _FEW_FAULTS = 16.0
 #: Spread of a kernel with too few rows to leave any out.
 _DEFAULT_LOG_SIGMA = 0.3
 #: Where no row says otherwise: serial work takes its one-thread time, parallel work 0.6 of it.
-_THREAD_PRIOR = np.array([0.0, 0.0, 0.0, 1.0, 0.6, 0.0, 0.0])
+_THREAD_PRIOR = np.array([0.0, 0.0, 0.0, 1.0, 0.6, 0.0])
 _SHARED = np.array([term.startswith(("fresh", "bytes_beyond", "cold")) for term in TERMS])
 _START, _FRESH, _COLD = (
     TERMS.index("start"),
@@ -95,8 +93,6 @@ class MeasuredKernels:
         dtypes: `Dtype` codes, shape (n,).
         threads: Threads of each, shape (n,).
         families: Family of each, shape (n,).
-        work: How several threads split the rows.
-        serial_names: Kernel that one thread would run, shape (n,).
         caches: Bytes of the first-level, the second-level and the last-level cache.
     """
 
@@ -109,8 +105,6 @@ class MeasuredKernels:
     dtypes: NDArray[np.int8]
     threads: IntArray
     families: TextArray
-    work: SharedWork
-    serial_names: TextArray
     caches: tuple[float, float, float]
 
     def keys(self, index: IntArray) -> list[Key]:
@@ -161,8 +155,6 @@ def kernel_rows(run: CalibrationRun, caches: tuple[float, float, float]) -> Meas
         np.array([int(Dtype[case.dtype.upper()]) for case in cases], dtype=np.int8),
         threads,
         families,
-        shared_work(graph, names, terms),
-        _names(graph, [replace(case, threads=1) for case in cases]),
         caches,
     )
 
@@ -259,11 +251,9 @@ def at_one_speed(run: CalibrationRun) -> list[Measurement]:
 def _names(graph: OperatorGraph, cases: Sequence[Case]) -> TextArray:
     names = np.zeros(len(cases), dtype="<U40")
     training = np.array([case.operator.endswith("_train") for case in cases])
-    threads = np.array([case.threads for case in cases])
-    for count in np.unique(threads).tolist():
-        for is_training in (False, True):
-            chosen = kernel_names(graph, is_training=is_training, threads=int(count))
-            names = np.where((threads == count) & (training == is_training), chosen, names)
+    for is_training in (False, True):
+        chosen = kernel_names(graph, is_training=is_training)
+        names = np.where(training == is_training, chosen, names)
     compiled = np.array([case.execution == "compiled" for case in cases])
     return np.where(compiled, [case.operator for case in cases], names)
 
@@ -328,7 +318,7 @@ def _grouped(keys: Sequence[Key]) -> dict[Key, IntArray]:
 
 def _one_thread(rows: MeasuredKernels, fitted: FittedKernels) -> OneThread:
     """Every row on one thread as predicted."""
-    return fitted.one_thread(rows.names, rows.serial_names, rows.dtypes, rows.terms, rows.work)
+    return fitted.one_thread(rows.names, rows.dtypes, rows.terms)
 
 
 def _page_fault_s(

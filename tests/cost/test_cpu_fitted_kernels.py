@@ -14,7 +14,6 @@ from accelsim.cost.cpu import cost_cpu, cpu_parameters
 from accelsim.cost.cpu.calibrated import kernels_document, read_kernels
 from accelsim.cost.cpu.fitted_kernels import FittedKernels, KernelFit
 from accelsim.cost.cpu.kernel_terms import TERMS, Context
-from accelsim.cost.cpu.kernels import kernel_names
 from accelsim.cost.cpu.threads import THREAD_TERMS
 from accelsim.cost.table import Execution, ParameterTier
 from accelsim.dtype import Dtype, precision
@@ -247,29 +246,3 @@ def grouped_convolution(groups=4, batch=4, kernel=1, dtype=Dtype.FP32):
         "weights": 8e3 * groups,
     }
     return row(K.CONV, dims, dtype=dtype, **sizes)
-
-
-def test_a_grouped_convolution_of_single_taps_runs_group_by_group_on_one_thread():
-    own = {
-        ("conv_1x1_native", "fp32", 1): KernelFit(
-            coefficients(TERMS, start=1e-6, flop=1e-11, weight_bytes=1e-10, write_bytes=1e-9),
-            0.1,
-            9,
-        ),
-        ("conv_grouped", "fp32", 2): KernelFit(coefficients(THREAD_TERMS, start=5e-6), 0.1, 9),
-    }
-    fitted = kernels(own)
-    copied = 4 * 500.0 * 1e-9  # the results, put together
-    one = fitted.times(grouped_convolution(groups=1), HOT, 1).time_s[0]
-    assert fitted.times(grouped_convolution(), HOT, 1).time_s[0] == pytest.approx(4 * one + copied)
-    names = [
-        str(kernel_names(graph, is_training=False, threads=threads)[0])
-        for graph, threads in (
-            (grouped_convolution(), 1),
-            (grouped_convolution(), 2),
-            (grouped_convolution(batch=16), 1),
-            (grouped_convolution(kernel=3), 1),
-            (grouped_convolution(dtype=Dtype.BF16), 1),
-        )
-    ]
-    assert names == ["conv_1x1_native", *["conv_grouped"] * 4]

@@ -20,7 +20,6 @@ from accelsim.calibration.measurement.operators import GRADIENT_OPERATORS
 from accelsim.calibration.run_file import Measurement, measured_graph
 from accelsim.dtype import precision
 from accelsim.workloads.capture.torch.aten import Kernel, Operand
-from accelsim.workloads.capture.torch.fast_paths import admitted
 from accelsim.workloads.capture.torch.intercept import Interceptor
 from accelsim.workloads.capture.torch.recorder import OperatorRecorder, Row
 from accelsim.workloads.graph import OperatorGraph
@@ -167,12 +166,12 @@ def _recorded(case: Case) -> list[Row]:
     in_format = torch.nn.Module()
     in_format.register_parameter("weight", torch.nn.Parameter(operands.stored(1)))
     recorder = OperatorRecorder(in_format, case.operator)
-    interceptor = Interceptor(recorder, fused_attention=True, fused_always=True)
+    interceptor = Interceptor(recorder, fused_attention=True)
     has_gradient = case.operator in GRADIENT_OPERATORS
     with torch.set_grad_enabled(has_gradient):
         call = None if has_gradient else build(operands)
         recorder.belongs(operands.weights)
-        with interceptor.active(), admitted(), recorder:
+        with interceptor.active(), recorder:
             if call is None:  # the graph of the forward pass is recorded too
                 call = build(operands)
                 recorder.belongs(operands.weights)

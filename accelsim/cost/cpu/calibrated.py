@@ -18,25 +18,23 @@ from typing import Any
 
 import numpy as np
 
-from accelsim.cost.cpu.cache_counts import LOOKUP_KINDS, share_beyond
 from accelsim.cost.cpu.fitted_kernels import FittedKernels, KernelFit, Key
 from accelsim.cost.cpu.heap import PassMemory, pass_memory
-from accelsim.cost.cpu.kernel_terms import TERMS, Context
+from accelsim.cost.cpu.kernel_terms import LOOKUP_KINDS, TERMS, Context, share_beyond
 from accelsim.cost.cpu.machine import CpuMachine
 from accelsim.cost.cpu.parameters import CpuParameters, cpu_parameters
-from accelsim.cost.cpu.recurrent_memory import workspaces
 from accelsim.cost.cpu.threads import THREAD_TERMS
 from accelsim.cost.fitted import calibration_folders
 from accelsim.cost.table import Execution, RowCosts
 from accelsim.dtype import DTYPE_BYTES
 from accelsim.errors import ProfileError
 from accelsim.files.datafile import FileStamp, file_stamp, read_json
-from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, is_kind
+from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import RECURRENT_KINDS, OperatorKind, Phase
 from accelsim.workloads.variant import Trait
 
 KERNEL_SCHEMA = "accelsim-cpu-kernels"
-_VERSION = 11
+_VERSION = 12
 #: Of each kernel; coefficients of `TERMS` on one thread, of `THREAD_TERMS` on several, follow.
 _COLUMNS = ["kernel", "dtype", "threads", "rows", "log_sigma", "serial_s"]
 _MOST_BYTES = 2**20
@@ -179,9 +177,7 @@ def _context(graph: OperatorGraph, machine: CpuMachine, kernels: FittedKernels) 
         page_fault_bytes=np.inf,
         fresh_bytes=memory.fresh_bytes if can_fault else None,
         evicted=share_beyond(reuse, kernels.l2_bytes),
-        memory_bytes=_memory_bytes(
-            graph, memory, reuse, kernels.l3_bytes, can_fault=can_fault, is_training=is_training
-        ),
+        memory_bytes=_memory_bytes(graph, memory, reuse, kernels.l3_bytes, can_fault=can_fault),
     )
 
 
@@ -200,14 +196,12 @@ def _memory_bytes(
     l3_bytes: float,
     *,
     can_fault: bool,
-    is_training: bool,
 ) -> FloatArray:
     """What each row reads and writes that the last-level cache does not hold any more, shape (n,).
 
     An operand has left it as far as what the rows in between touched exceeds it; what no row of the
     pass wrote, an optimizer's state included, was used a pass before. So were the buffers of
-    results, while temporaries lie where the last ones lay and what is overwritten in place has just
-    been read. Fresh pages come with their lines.
+    results. Fresh pages come with their lines.
     """
     rows = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_offset))
     touched = np.cumsum(memory.taken_bytes + graph.weight_bytes)
@@ -217,27 +211,11 @@ def _memory_bytes(
     left = np.bincount(
         rows, weights=written * share_beyond(between, l3_bytes), minlength=len(graph)
     )
-    cold = share_beyond(reuse_bytes, l3_bytes)
-    optimizer = graph.kind == OperatorKind.OPTIMIZER
-    lookups = is_kind(graph.kind, LOOKUP_KINDS)  # whose lines are counted one by one
-    old = np.where(
-        optimizer | ((not is_training) & ~lookups), np.maximum(graph.read_bytes - given, 0.0), 0.0
-    )
+    old = np.maximum(graph.read_bytes - given, 0.0)
     fresh = memory.fresh_bytes if can_fault else 0.0
-    copies = graph.kind == OperatorKind.COPY  # into what is there too
-    results = np.where(copies, graph.write_bytes, np.minimum(graph.write_bytes, memory.taken_bytes))
-    results = np.where(optimizer, 0.0, results)
-    kept, backward = workspaces(graph, is_training=is_training), graph.phase == Phase.BACKWARD
-    results = results + np.where(backward, 0.0, kept)
-    own = (
-        backward[rows]
-        & ~backward[graph.dependency]
-        & (graph.dims[rows] == graph.dims[graph.dependency]).all(axis=1)
-    )
-    returned = np.where(own, kept[rows] * share_beyond(between, l3_bytes), 0.0)
-    saved = np.minimum(np.bincount(rows, weights=returned, minlength=len(graph)), kept)
+    again = old + np.maximum(graph.write_bytes - fresh, 0.0)
     found: FloatArray = (
-        np.minimum(left, graph.read_bytes) + saved + cold * (old + np.maximum(results - fresh, 0.0))
+        np.minimum(left, graph.read_bytes) + share_beyond(reuse_bytes, l3_bytes) * again
     )
     return found
 
@@ -246,72 +224,20 @@ def _reuse_bytes(graph: OperatorGraph, machine: CpuMachine, memory: PassMemory) 
     """What is touched between two uses of each row's weights, shape (n,).
 
     Of a pass: its weights, the rows of tables it names, its heap (in training with what is saved),
-    and the optimizer's state. Of a cell stepped in a loop what lies between the steps.
+    and the optimizer's state.
     """
     chosen = machine.values.weights_cold
     if chosen is not None:
         return np.full(len(graph), np.inf if chosen else 0.0)
-    before = _step_before(graph)
-    stepped = before >= 0
     optimizer = graph.phase == Phase.OPTIMIZER
     lookups = is_kind(graph.kind, LOOKUP_KINDS)
     backward = graph.phase == Phase.BACKWARD
-    weights = float(graph.weight_bytes[~optimizer & ~lookups & ~backward & ~stepped].sum())
+    weights = float(graph.weight_bytes[~optimizer & ~lookups & ~backward].sum())
     state = float(graph.read_bytes[optimizer].sum())
     saved = float(graph.saved_bytes.sum()) * bool(backward.any())
-    touched = np.cumsum(memory.taken_bytes + graph.weight_bytes)
     tables = ~graph.is_operation(_GATHERS) & lookups & ~backward
     whole = weights + memory.extent_bytes + state + saved + float(graph.read_bytes[tables].sum())
-    return np.where(stepped, np.minimum(touched - touched[before], whole), whole)
-
-
-_StepKey = tuple[str, int, int, int, bytes]
-
-
-def _step_before(graph: OperatorGraph) -> IntArray:
-    """The row that did the same in the step before, shape (n,), -1 where there is none.
-
-    A module's rows step where one with weights comes again that waits, over others or not, for its
-    earlier self. Experts side by side do not.
-    """
-    none = np.full(len(graph), -1, dtype=np.int64)
-    weighted = np.flatnonzero(graph.weight_bytes > 0)
-    ways = zip(graph.phase[weighted].tolist(), graph.variant[weighted].tolist(), strict=True)
-    named = [(graph.path[row], *way) for row, way in zip(weighted.tolist(), ways, strict=True)]
-    if len(set(named)) == len(named):
-        return none
-    keys = list(
-        zip(
-            graph.path,
-            graph.variant.tolist(),
-            graph.kind.tolist(),
-            graph.phase.tolist(),
-            map(bytes, graph.dims),
-            strict=True,
-        )
-    )
-    last: dict[_StepKey, int] = {}
-    before = none.copy()
-    for row, key in enumerate(keys):
-        before[row] = last.get(key, -1)
-        last[key] = row
-    again = (before >= 0) & (graph.weight_bytes > 0)
-    if not again.any():
-        return none
-    offsets, dependencies = graph.dependency_offset.tolist(), graph.dependency.tolist()
-    waits: list[int] = []  # bit sets of the rows each row waits for
-    alike: dict[_StepKey, int] = {}
-    stepping = set()
-    for row, key in enumerate(keys):
-        own = 0
-        for source in dependencies[offsets[row] : offsets[row + 1]]:
-            own |= waits[source] | 1 << source
-        waits.append(own)
-        if again[row] and own & alike[key]:
-            stepping.add(graph.path[row])
-        alike[key] = alike.get(key, 0) | 1 << row
-    steps = np.array([path in stepping for path in graph.path], dtype=bool)
-    return np.where(steps, before, -1)
+    return np.full(len(graph), whole)
 
 
 def _framework_s(

@@ -23,9 +23,8 @@ from accelsim.cost.cpu.threads import (
     SERIAL_S,
     THREAD_TERMS,
     OneThread,
-    SharedWork,
     fixed_terms,
-    shared_work,
+    region_counts,
     thread_terms,
 )
 from accelsim.dtype import Dtype
@@ -121,47 +120,31 @@ class FittedKernels:
             is_compiled: Whether a compiler made the graph's loops.
         """
         count = min(self.thread_counts, key=lambda known: abs(np.log(known / threads)))
-        products = product_counts(graph, count)
+        products = product_counts(graph)
         graph, context = as_products(graph, context, products)
         compiled = self._measured(count) if is_compiled else frozenset()
         kernels = compiled_names(
-            graph, kernel_names(graph, is_training=context.is_training, threads=count), compiled
+            graph, kernel_names(graph, is_training=context.is_training), compiled
         )
         terms = kernel_terms(graph, context)
         if count == 1:
             return self.kernel_times(kernels, graph.dtype, terms).repeated(products)
-        serial = kernels
-        if not self._measured(1).issuperset(kernels.tolist()):
-            own = kernel_names(graph, is_training=context.is_training, threads=1)
-            serial = compiled_names(graph, own, compiled)
-        work = shared_work(graph, kernels, terms)
-        one_thread = self.one_thread(kernels, serial, graph.dtype, terms, work)
+        one_thread = self.one_thread(kernels, graph.dtype, terms)
         times = self.kernel_times(kernels, graph.dtype, terms, one_thread, count)
         return times.repeated(products)
 
     def one_thread(
-        self,
-        kernels: TextArray,
-        serial_kernels: TextArray,
-        dtypes: NDArray[np.int8],
-        terms: FloatArray,
-        work: SharedWork,
+        self, kernels: TextArray, dtypes: NDArray[np.int8], terms: FloatArray
     ) -> OneThread:
-        """Times on one thread of the kernels that run on several.
+        """Times on one thread of kernels that run on several.
 
         Args:
-            kernels: Kernels on several threads, shape (n,).
-            serial_kernels: Kernels that one thread would run, shape (n,), for those that were not
-                measured on one.
+            kernels: Kernels, shape (n,).
             dtypes: `Dtype` codes, shape (n,).
             terms: Quantities, shape (n, len(TERMS)).
-            work: How several threads split the rows.
         """
-        known = self._measured(1)
-        is_known = np.array([kernel in known for kernel in kernels.tolist()], dtype=bool)
-        single = np.where(is_known, kernels, serial_kernels)
-        times = self.kernel_times(single, dtypes, terms)
-        return OneThread(times.time_s - times.fresh_s, times.fixed_s, work)
+        times = self.kernel_times(kernels, dtypes, terms)
+        return OneThread(times.time_s - times.fresh_s, times.fixed_s, region_counts(kernels, terms))
 
     def kernel_times(
         self,

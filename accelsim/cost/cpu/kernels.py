@@ -2,7 +2,7 @@
 
 Kernels are named after the framework's operators as captures name them, because two operators of
 one kind (a product with weights and one of a gradient) are different code. Shapes decide further:
-thin products, attention with a single query, and what `convolutions` tells of those.
+thin products, attention with a single query, convolutions by their groups and taps.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from accelsim.cost.cpu.convolutions import conv_names
 from accelsim.cost.cpu.kind_rows import KindRows, rows_of_kind
-from accelsim.cost.cpu.recurrent_steps import SINGLE_ROWS
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import BoolArray, OperatorGraph, TextArray, is_kind
-from accelsim.workloads.operator import CONV_KINDS, SORTED_WIDTH, OperatorKind, Phase
+from accelsim.workloads.operator import CONV_KINDS, OperatorKind, Phase
 from accelsim.workloads.variant import Trait, Variant, variant
 
 _K = OperatorKind
@@ -87,12 +85,11 @@ _COMPILED = {
     frozenset({_K.LAYER_NORM, _K.RMS_NORM}): "compiled_layer_norm",
     frozenset({_K.SOFTMAX}): "compiled_softmax",
 }
-#: Height plus width of a resampled image up to which the framework takes its kernel for channels
-#: that lie together.
-_NARROW_IMAGE = 128
 #: Columns up to which the math library multiplies in fp32 with vectors, of weights and others
 #: alike.
 NARROW_COLUMNS = 4
+#: Rows up to which the math library multiplies in fp32 row by row, as a matrix and a vector.
+SINGLE_ROWS = 3
 #: Rows up to which a product has a kernel of its own.
 THIN_ROWS = 16
 
@@ -172,20 +169,17 @@ def substitute(kernel: str) -> str:
     )
 
 
-def kernel_names(graph: OperatorGraph, *, is_training: bool, threads: int = 1) -> TextArray:
+def kernel_names(graph: OperatorGraph, *, is_training: bool) -> TextArray:
     """Kernel of each row, shape (n,); empty where none is known.
 
     Args:
         graph: Operators, n rows.
         is_training: Whether the graph has backward rows.
-        threads: Threads of the framework, on which its choice of a convolution library depends.
     """
     names = np.zeros(len(graph), dtype="<U40")
     for kind, index in graph.rows_by_kind():
         rows = rows_of_kind(graph, kind)
-        names[index] = (
-            conv_names(rows, threads) if kind in CONV_KINDS else _names_of(rows, is_training)
-        )
+        names[index] = _conv_names(rows) if kind in CONV_KINDS else _names_of(rows, is_training)
     return names
 
 
@@ -212,7 +206,8 @@ def _names_of(rows: KindRows, is_training: bool) -> TextArray:
         m, n = rows["m"], rows["n"]
         narrow = (n <= NARROW_COLUMNS) & (rows.width == 4) & ~backward
         weights = (rows.weight_bytes > 0) | narrow
-        thin = np.where(_single_rows(rows), "linear_rows", "linear_thin")
+        single = (m <= SINGLE_ROWS) & (rows["batch"] <= 1) & rows.is_fp32
+        thin = np.where(single & (rows.weight_bytes > 0), "linear_rows", "linear_thin")
         forward = np.where(weights, np.where(m <= THIN_ROWS, thin, "linear"), "mm_nn")
         return np.where(backward, np.where(weights, "mm_nn", "mm_tn"), forward)
     if kind == _K.ATTENTION:
@@ -232,39 +227,21 @@ def _names_of(rows: KindRows, is_training: bool) -> TextArray:
     found = np.where(_names_one_of(rows, _kernel_table().named), named, default)
     if kind == _K.POOLING and is_training:  # which keeps where each maximum was
         return np.where(found == "max_pool1d", "max_pool2d_with_indices", found)
-    further = {_K.COPY: _copy_names, _K.ELEMENTWISE: _binary_names, _K.SCATTER: _scatter_names}.get(
-        kind
-    )
-    return further(rows, found) if further else found
+    return _binary_names(rows, found) if kind == _K.ELEMENTWISE else found
 
 
-def _single_rows(rows: KindRows) -> BoolArray:
-    """Products whose rows the math library multiplies one by one, as a matrix and a vector, shape
-    (k,).
-    """
-    m, batch = rows["m"], rows["batch"]
-    own = (rows.weight_bytes > 0) & rows.is_fp32
-    single: BoolArray = (m <= SINGLE_ROWS) & (batch <= 1) & own
-    return single
-
-
-def _copy_names(rows: KindRows, names: TextArray) -> TextArray:
-    """Small images are resampled with their channels together, wide ones line by line (ATen
-    UpSampleKernel.cpp).
-    """
-    sides = rows["out_h"] + rows["out_w"]
-    wide = (sides > _NARROW_IMAGE) & np.isin(names, ["upsample_nearest2d", "upsample_bilinear2d"])
-    return np.where(wide, np.char.add(names, "_wide"), names)
-
-
-def _scatter_names(rows: KindRows, names: TextArray) -> TextArray:
-    """Rows of 16 elements or more are sorted by index and added as rows, shorter ones element by
-    element.
-
-    ATen ScatterGatherKernel.cpp, can_use_expanded_index_path.
-    """
-    short = (names == "index_add") & (rows["width"] < SORTED_WIDTH)
-    return np.where(short, "scatter", names)
+def _conv_names(rows: KindRows) -> TextArray:
+    """Convolutions by their groups and taps, and gradients of one filter a channel."""
+    groups = rows["groups"]
+    depthwise = (groups > 1) & (groups >= rows["channels_in"])
+    if rows.kind == _K.CONV_TRANSPOSE:
+        return np.full(len(rows), "conv_transpose")
+    if rows.kind != _K.CONV:
+        name = "conv_grad_input" if rows.kind == _K.CONV_BACKWARD_DATA else "conv_grad_weight"
+        return np.where(depthwise, f"{name}_depthwise", name)
+    taps = rows["kernel_d"] * rows["kernel_h"] * rows["kernel_w"]
+    grouped = np.where(depthwise, "conv_depthwise", "conv_grouped")
+    return np.where(groups > 1, grouped, np.where(taps == 1, "conv_1x1", "conv"))
 
 
 def _binary_names(rows: KindRows, names: TextArray) -> TextArray:

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map_only
 
 from accelsim.errors import CaptureError
 from accelsim.frozen import frozen
@@ -32,7 +31,6 @@ from accelsim.workloads.capture.torch.aten import (
 )
 from accelsim.workloads.capture.torch.aten_memory import elementwise
 from accelsim.workloads.capture.torch.recorder import OperatorRecorder
-from accelsim.workloads.capture.torch.stepped_layers import stepped
 from accelsim.workloads.operator import RECURRENT_GATES, OperatorKind
 
 _RECURRENT = {
@@ -59,16 +57,12 @@ class Interceptor(TorchFunctionMode):  # type: ignore[misc]
     Args:
         recorder: Where the rows go.
         fused_attention: False lets attention fall apart.
-        fused_always: False lets it fall apart where a CPU's kernel does not take it, and plain
-            recurrent layers into steps.
     """
 
-    def __init__(
-        self, recorder: OperatorRecorder, *, fused_attention: bool, fused_always: bool
-    ) -> None:
+    def __init__(self, recorder: OperatorRecorder, *, fused_attention: bool) -> None:
         super().__init__()
         self._recorder = recorder
-        self._fused_attention, self._fused_always = fused_attention, fused_always
+        self._fused_attention = fused_attention
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -112,9 +106,7 @@ class Interceptor(TorchFunctionMode):  # type: ignore[misc]
                 [given[name] for name in _ATTENTION_ARGUMENTS[:3]],
                 given.get("attn_mask"),
             )
-            dropped, grouped = given.get("dropout_p", 0.0), bool(given.get("enable_gqa"))
-            whole = self._fused_always or _is_flash(tensors, mask, dropped, enable_gqa=grouped)
-            if self._fused_attention and whole:
+            if self._fused_attention:
                 causal = bool(given.get("is_causal"))
                 return _attention(recorder, tensors, mask, is_causal=causal)
         elif func is self._originals["dropout"]:
@@ -124,7 +116,7 @@ class Interceptor(TorchFunctionMode):  # type: ignore[misc]
         elif func is self._originals["linear"] and "input" not in keywords:
             return _linear(func, *args, **keywords)
         elif name in _RECURRENT and func is getattr(torch, name, None):
-            return _recurrent(recorder, name, args, in_steps=not self._fused_always)
+            return _recurrent(recorder, name, args)
         return func(*args, **keywords)
 
 
@@ -163,21 +155,6 @@ def _dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = F
 
 
 # -- attention
-
-
-def _is_flash(
-    tensors: Sequence[Tensor], mask: Tensor | None, dropout_p: float, *, enable_gqa: bool
-) -> bool:
-    """Whether a CPU's fused kernel takes the call (ATen sdp_utils_cpp.cpp); others are products and
-    a softmax.
-
-    Tensors are (batch, heads, tokens, width), of one width and each token's together; nothing is
-    dropped, and no gradient of the mask is asked for.
-    """
-    alike = len({(x.shape[0], 0 if enable_gqa else x.shape[1], x.shape[-1]) for x in tensors}) == 1
-    formed = all(x.dim() == 4 and x.stride(-1) == 1 for x in tensors)
-    maskable = mask is None or (mask.dim() in {2, 4} and not mask.requires_grad)
-    return not dropout_p and formed and alike and maskable
 
 
 def _attention(
@@ -293,19 +270,13 @@ class _RmsNorm:
 # -- recurrent layers
 
 
-def _recurrent(
-    recorder: OperatorRecorder, name: str, args: tuple[Any, ...], *, in_steps: bool
-) -> Any:
-    """``torch.lstm`` and its kin over padded sequences; ``torch.rnn_tanh`` and ``torch.rnn_relu``,
-    of which a CPU has no kernel, in steps.
-    """
+def _recurrent(recorder: OperatorRecorder, name: str, args: tuple[Any, ...]) -> Any:
+    """``torch.lstm`` and its kin over padded sequences."""
     if isinstance(args[3], (list, tuple)):
         raise CaptureError(
             f"{recorder.path!r} runs {name} on a packed sequence, whose layout is data. Pass "
             f"padded sequences instead."
         )
-    if in_steps and _RECURRENT[name] is OperatorKind.RNN:
-        return stepped(name, *tree_map_only(Tensor, recorder.to_meta, args))
     x, state, weights, biased, layers, dropout, training, bidirectional, batch_first = args
     states = list(state) if isinstance(state, (list, tuple)) else [state]
     directions = 2 if bidirectional else 1

@@ -57,7 +57,6 @@ def capture(
     precision: str | Precision = "fp32",
     fused_attention: bool = True,
     merge_attention: bool = True,
-    fused_always: bool = True,
     batch_dimension: int | None = 0,
     progress: Progress | None = None,
 ) -> Workload:
@@ -78,9 +77,6 @@ def capture(
         fused_attention: One operator per attention; False leaves products and softmax apart.
         merge_attention: With it, one operator also where the module writes products and softmax
             itself; False leaves those apart, as eager execution runs them.
-        fused_always: With fused attention, one operator whatever its form; False leaves it apart
-            where a CPU runs it so (scores are dropped, tensors have three or five axes, keys and
-            values differ in width), and plain recurrent layers (``nn.RNN``) step by step.
         batch_dimension: Axis of every input that holds the batch, or None.
         progress: Called now and then with operators done, those expected or None, and the module.
 
@@ -96,9 +92,7 @@ def capture(
     found, inputs = resolve(module, example_inputs)
     label, merged = type(found).__name__, fused_attention and merge_attention
     runs = [
-        _Run(
-            *meta_copy(found), label, mode, policy, fused_attention, merged, fused_always, progress
-        )
+        _Run(*meta_copy(found), label, mode, policy, fused_attention, merged, progress)
         for mode in ((False, True) if training else (False,))
     ]
     model = _captured_model(runs, found, inputs, batch_dimension, rule)
@@ -226,7 +220,6 @@ class _Run:
     policy: Precision
     fused_attention: bool
     merge_attention: bool
-    fused_always: bool
     progress: Progress | None
     seen: list[int] = field(default_factory=list)  # rows of each pass so far
     unknown: set[str] = field(default_factory=set)  # operators nothing but the bytes is known of
@@ -254,30 +247,24 @@ class _Run:
     ) -> OperatorRecorder:
         import torch
 
-        from accelsim.workloads.capture.torch.fast_paths import admitted
         from accelsim.workloads.capture.torch.intercept import Interceptor
         from accelsim.workloads.capture.torch.meta_module import AcceleratorOnMeta, meta_inputs
         from accelsim.workloads.capture.torch.recorder import OperatorRecorder
 
         (args, keywords), values = meta_inputs(inputs)
-        whole = self.fused_attention and self.fused_always
         recorder = OperatorRecorder(
             self.module,
             self.label,
             [*self.known, *values],
-            whole_attention=whole,
             told=self._tell,
         )
         self._clear_gradients()
-        interceptor = Interceptor(
-            recorder, fused_attention=self.fused_attention, fused_always=self.fused_always
-        )
+        interceptor = Interceptor(recorder, fused_attention=self.fused_attention)
         try:
             with (
                 torch.set_grad_enabled(self.training),
                 recorder.tracking(),
                 interceptor.active(),
-                admitted(),
                 AcceleratorOnMeta(),
                 recorder,
             ):

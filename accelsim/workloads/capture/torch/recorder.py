@@ -58,8 +58,6 @@ from accelsim.workloads.operator import IN_PLACE, OperatorKind, Phase
 _OUTSIDE = -1
 #: Rows between two words of progress.
 _TOLD_EVERY = 32
-#: ATen name -> what runs in its place, called with the recorder and the operator's arguments.
-REPLACED: dict[str, Callable[..., Any]] = {}
 
 
 class DataDependentError(CaptureError):
@@ -107,7 +105,6 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
         module: The module, on the meta device.
         name: Path of operators of the module itself rather than of a submodule.
         known: Meta tensors with their values.
-        whole_attention: Whether attention inside fast paths is one operator, as on a GPU.
         told: Called now and then with the rows so far and the module running.
     """
 
@@ -117,12 +114,10 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
         name: str,
         known: Iterable[tuple[Tensor, Tensor]] = (),
         *,
-        whole_attention: bool = True,
         told: Callable[[int, str], None] = lambda _rows, _path: None,
     ) -> None:
         super().__init__()
         self._told = told
-        self.whole_attention = whole_attention
         self.rows: list[Row] = []
         self.unknown: set[str] = set()
         self.root = name
@@ -290,9 +285,6 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
                 return result
         if name in REFUSED:
             raise CaptureError(f"{func} in {self.path!r} {REFUSED[name]}")
-        if name in REPLACED:
-            with self:
-                return REPLACED[name](self, *args, **dict(kwargs or {}))
         args, keywords = self._prepare(func, args, dict(kwargs or {}))
         inputs = tensor_parts((args, keywords))
         values = self._values(func, name, args, keywords, inputs)
