@@ -13,13 +13,16 @@ from accelsim.option import argument, option
 from accelsim.plain import Document
 
 if TYPE_CHECKING:
-    from accelsim.capacity.breakeven import BreakevenPoint, DeploymentOption
-    from accelsim.report.listing import Listing
+    from accelsim.capacity.breakeven import DeploymentOption
 
 _COLUMNS = (
     *("option", "reference", "nre_usd", "usd_per_demand", "reference_usd_per_demand"),
     *("volume", "units", "demand_per_s", "life_years", "rate_per_s", "reference_rate_per_s"),
     "reason",
+)
+_SHOWN = (
+    "option | against=reference | >NRE=nre_usd | >per demand=usd_per_demand | >reference="
+    "reference_usd_per_demand | >from demands=volume? | >from units=units? | ~why never=reason"
 )
 _NOTE = (
     "a demand is a sustained rate of inferences; "
@@ -78,7 +81,7 @@ def breakeven(
     ]
     points = points_of(base, choices, **demand)
     rows = [point.to_dict() for point in points]
-    output.emit(rows, lambda: _view(points), columns=_COLUMNS, note=_NOTE)
+    output.emit(rows, _SHOWN, columns=_COLUMNS, note=_NOTE)
 
 
 def _check_class(option: str, device: str | None, wanted: str) -> None:
@@ -105,26 +108,3 @@ def _option(
     return option_of_estimate(
         estimate(model, profile, batch=batch, execution="compiled"), price, nre_usd
     )
-
-
-def _view(points: tuple[BreakevenPoint, ...]) -> Listing:
-    from accelsim.report.listing import Listing
-
-    rows = [
-        (
-            point.option,
-            point.reference,
-            f"{point.nre_usd:,.0f}",
-            f"{point.usd_per_demand:,.2f}",
-            f"{point.reference_usd_per_demand:,.2f}",
-            "never" if point.volume is None else f"{point.volume:,.0f}",
-            "" if point.units is None else f"{point.units:,.0f}",
-            point.reason,
-        )
-        for point in points
-    ]
-    titles = (
-        "option | against | >NRE $ | >$ per demand | >reference $ | >from demands | >from units | "
-        "~why never"
-    )
-    return Listing.of(titles, rows)

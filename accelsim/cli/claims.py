@@ -17,7 +17,6 @@ claims = typer.Typer(name="claims", help="List and run claims.", no_args_is_help
 def list_claims(output: ResultWriter) -> None:
     """List the claims, with how each is checked."""
     from accelsim.claims.scenarios import claim_ids, claim_scenario
-    from accelsim.report.listing import Listing
 
     found = [(name, claim_scenario(name)) for name in claim_ids()]
     rows = [
@@ -25,10 +24,7 @@ def list_claims(output: ResultWriter) -> None:
         | {"readings": [reading.name for reading in one.readings], "reason": one.reason}
         for name, one in found
     ]
-    cells = [(name, one.title, one.source) for name, one in found]
-    output.emit(
-        {"claims": rows}, lambda: Listing.of("claim | ~title | ~source", cells, gap=2), rows=rows
-    )
+    output.emit({"claims": rows}, "claim=id | ~title | ~source", rows=rows)
 
 
 @claims.command("taxonomy")
@@ -37,15 +33,13 @@ def list_taxonomy(output: ResultWriter) -> None:
     """List devices and ways to parallelise as a tree, each with a command that runs it."""
     from accelsim.claims.taxonomy import TAXONOMY
     from accelsim.report.claims import scenario_command
-    from accelsim.report.listing import Listing
 
     rows = [
         {"branch": way.branch, "name": way.name, "what": way.what}
         | {"command": scenario_command(way.scenario)}
         for way in TAXONOMY
     ]
-    cells = [tuple(row.values()) for row in rows]
-    output.emit(rows, lambda: Listing.of("memory | ~way | ~what | ~run it", cells, gap=2))
+    output.emit(rows, "memory=branch | ~way=name | ~what | ~run it=command")
 
 
 @claims.command("run")

@@ -95,19 +95,12 @@ def validate_devices(
     files: list[Path] | None = argument("Profiles; all known if none.", "[FILE]...", None),
 ) -> None:
     """Validate device profiles; exits with 2 if one is wrong, naming line and field."""
-    from accelsim.report.listing import Listing
-
     rows = _checked(files)
     wrong = sum(not row["valid"] for row in rows)
-
-    def view() -> Listing:
-        cells = [
-            (row["name"], "yes" if row["valid"] else "NO", row["problem"] or "") for row in rows
-        ]
-        return Listing.of("~profile | valid | ~problem", cells, gap=2)
-
     note = f"{len(rows) - wrong} of {len(rows)} profiles are valid"
-    output.emit(rows, view, columns=_CHECK_COLUMNS, note=note)
+    output.emit(
+        rows, "~profile=name | valid | ~problem=problem?", columns=_CHECK_COLUMNS, note=note
+    )
     if wrong:
         raise typer.Exit(2)
 

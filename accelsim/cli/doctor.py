@@ -134,12 +134,10 @@ def _view(found: Document) -> RenderableType:
         ("problems", "; ".join(found["problems"]) or "none"),
     ]
     rows = [
-        (
-            one["extra"],
-            "yes" if one["installed"] else f"pip install 'accelsim[{one['extra']}]'",
-            one["for"],
-        )
+        {**one, "is_here": "yes"}
+        if one["installed"]
+        else {**one, "is_here": f"pip install 'accelsim[{one['extra']}]'"}
         for one in found["extras"]
     ]
-    listing = Listing.of("extra | installed | ~for", rows, gap=2)
+    listing = Listing.of("extra | installed=is_here | ~for", rows, gap=2)
     return Group(pairs(lines, style="bold"), Text(""), listing)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 offers = typer.Typer(name="offers", help="List and import prices.", no_args_is_help=True)
 #: Findings of an import that its table lists at most; CSV and JSON have all.
 _MOST_SHOWN = 1000
+#: What a finding of an import says.
+_FINDING = ("action", "provider", "region", "instance", "field", "value", "reason")
 _PER_DEVICE = ("usd_per_device_hour", "usd_per_unit_hour")
 
 
@@ -97,16 +99,14 @@ def import_offers(
         write_text(prices, offers_csv(found.offers), force=output.force)
         output.wrote(prices, f"; to use it: export {PRICE_PATH_VARIABLE}={prices}")
     rows = [asdict(finding) for finding in (*found.refusals, *found.corrections)]
-    titles = ("action", "provider", "region", "instance", "field", "value", "reason")
-    headers = f"{' | '.join(titles[:-1])} | ~reason"
-    cells = [[str(row[title]) for title in titles] for row in rows[:_MOST_SHOWN]]
-    if len(rows) > _MOST_SHOWN:
-        more = f"{len(rows) - _MOST_SHOWN:,} more: add --format csv"
-        cells.append([*[""] * (len(titles) - 1), more])
+    shown = rows[:_MOST_SHOWN]
+    if more := len(rows) - len(shown):
+        blank = dict.fromkeys(_FINDING, "")
+        shown.append(blank | {"reason": f"{more:,} more: add --format csv"})
     note = f"{len(found.offers)} offers, {len(found.refusals)} rows refused"
     output.emit(
         rows,
-        lambda: Listing.of(headers, cells),
-        columns=titles,
+        lambda: Listing.of(f"{' | '.join(_FINDING[:-1])} | ~reason", shown),
+        columns=_FINDING,
         note=f"{note}, {len(found.corrections)} figures corrected",
     )

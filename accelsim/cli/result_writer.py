@@ -20,6 +20,7 @@ from accelsim.cli.report_file import check_report, command_text
 from accelsim.errors import InvalidValueError, OutputError
 from accelsim.frozen import frozen
 from accelsim.option import option
+from accelsim.plain import Values
 from accelsim.report.formats import OutputFormat
 
 if TYPE_CHECKING:
@@ -64,7 +65,6 @@ class ResultWriter:
             OutputError: If a file exists or cannot be written.
         """
         if self.out is not None:
-            from accelsim.errors import InvalidValueError
             from accelsim.files.output import check_output
 
             if self.out.suffix.lower() in _OTHER_FORMATS:
@@ -85,9 +85,9 @@ class ResultWriter:
     def emit(
         self,
         data: Any,
-        view: Callable[[], RenderableType],
+        view: Callable[[], RenderableType] | str,
         *,
-        rows: Sequence[Mapping[str, Any]] | None = None,
+        rows: Sequence[Values] | None = None,
         columns: Sequence[str] = (),
         note: str = "",
         page: Callable[[], Page] | None = None,
@@ -97,7 +97,7 @@ class ResultWriter:
 
         Args:
             data: What JSON holds.
-            view: Makes the table; called for tables only.
+            view: Makes the table, called for tables only; or the columns that it shows of the rows.
             rows: What CSV holds, where that is not `data`.
             columns: CSV columns to write even without rows.
             note: What a reader of the table should know; left out when quiet.
@@ -120,9 +120,9 @@ class ResultWriter:
         elif self.output_format is OutputFormat.MARKDOWN:
             from accelsim.report.markdown import markdown
 
-            self._write(markdown(view()))
+            self._write(markdown(_view(view, data if rows is None else rows)))
         else:
-            self._draw(view(), note)
+            self._draw(_view(view, data if rows is None else rows), note)
 
     def _write_page(self, data: Any, page: Callable[[], Page] | None) -> None:
         from accelsim.report.formats import plain_values
@@ -202,6 +202,15 @@ def with_output(command: Callable[..., None]) -> Callable[..., None]:
     asked = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in (*own, output)]
     run.__signature__ = Signature(asked)  # type: ignore[attr-defined]
     return with_help(run)
+
+
+def _view(view: Callable[[], RenderableType] | str, rows: Sequence[Values]) -> RenderableType:
+    """The table of a result."""
+    if not isinstance(view, str):
+        return view()
+    from accelsim.report.listing import Listing
+
+    return Listing.of(view, rows)
 
 
 def _named_format(writer: ResultWriter) -> ResultWriter:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -11,12 +11,14 @@ from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.option import REQUIRED, argument, option
 from accelsim.plain import Document
+from accelsim.quantity import written
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pandas as pd
 
+    from accelsim.report.listing import Listing
     from accelsim.report.page import Page
 
 results = typer.Typer(name="results", help="Read the points of sweeps.", no_args_is_help=True)
@@ -82,7 +84,7 @@ def pivot_results(
     frame = points(folder, where, [rows, columns, values])
     table = pivot(frame, rows, columns, values, how).reset_index()
     table.columns = table.columns.map(str)
-    _emit(output, table, list(table.columns))
+    _emit(output, table, list(table.columns), unit=values)
 
 
 @results.command("diff")
@@ -110,35 +112,30 @@ def _emit(
     frame: pd.DataFrame,
     shown: list[str],
     note: str = "",
+    unit: str = "",
     page: Callable[[], Page] | None = None,
 ) -> None:
     """JSON and CSV have every column, a table those asked for and what names the point."""
-    rows: list[Document] = [
-        {str(name): None if value != value else value for name, value in row.items()}  # noqa: PLR0124
-        for row in frame.to_dict("records")
-    ]
+    from accelsim.report.parts import records
+
+    rows = records(frame)
     names = [name.removesuffix(":max") for name in shown]
     asked = [name for name in map(str, frame) if name.startswith("asked_")]
     own = [name for name in asked if name.removeprefix("asked_") not in frame]
-    titles = dict.fromkeys([n for n in (*_NAMED, *own) if n in frame] + names)
+    titles = list(dict.fromkeys([n for n in (*_NAMED, *own) if n in frame] + names))
     output.emit(
         rows,
-        lambda: _view(rows, list(titles)),
+        lambda: _view(rows, titles, unit),
         columns=list(frame.columns),
         note=note,
         page=page,
     )
 
 
-def _view(rows: list[Document], titles: list[str]) -> Any:
-    from accelsim.report.listing import Listing
+def _view(rows: list[Document], titles: list[str], unit: str) -> Listing:
+    """A listing whose titles are names in a file, and stand as they are."""
+    from accelsim.report.listing import Listing, one_line
 
-    cells = [[_cell(row[title]) for title in titles] for row in rows]
-    marks = [f"~{titles[0]}", *(f">{title}" for title in titles[1:])]
-    return Listing.of(marks, cells)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "unknown"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    cells = [[one_line(written(unit or title, row[title])) for title in titles] for row in rows]
+    first, *others = map(one_line, titles)
+    return Listing((first, *others), cells, right=frozenset(others), fold=frozenset({first}))

@@ -144,7 +144,7 @@ def _emit(
         output.note(sentence)
     output.emit(
         document,
-        lambda: training_view(result, str(result.inputs["plan"])),
+        lambda: training_view(result),
         rows=[row],
         page=lambda: page(document, result),
     )

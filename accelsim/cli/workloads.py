@@ -65,7 +65,7 @@ def validate_workloads(
         () if rows else ("workload", "quantity", "published", "ours", "agrees")
     )
     note = f"{len(rows) - wrong} of {len(rows)} published figures agree"
-    output.emit(rows, lambda: checks_table(rows), columns=columns, note=note)
+    output.emit(rows, lambda: checks_table(rows, "workload"), columns=columns, note=note)
     if wrong:
         raise typer.Exit(2)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
-from datetime import date
+from datetime import UTC, date, datetime
 
 from accelsim.economics.offer import first_day
 
@@ -12,6 +13,9 @@ from accelsim.economics.offer import first_day
 STALE_DAYS = 365
 #: Prices this far apart are not of one time.
 _MIXED_DAYS = 180
+_DAYS_PER_YEAR = 365.25
+#: Moment that outputs are dated by, seconds since 1970 (reproducible-builds.org); now where unset.
+_NOW_VARIABLE = "SOURCE_DATE_EPOCH"
 
 
 def age_days(as_of: str, today: date) -> int | None:
@@ -33,3 +37,19 @@ def is_mixed(dates: Iterable[str]) -> bool:
     """
     days = [day for text in dates if (day := first_day(text)) is not None]
     return bool(days) and (max(days) - min(days)).days > _MIXED_DAYS
+
+
+def dated_words(as_of: str) -> str:
+    """A date and its age: ", as of 2024, up to 2.9 years old"; empty where there is no date.
+
+    Args:
+        as_of: ISO 8601 date, month, year or interval.
+    """
+    day = first_day(as_of)
+    if day is None:
+        return f", as of {as_of}" if as_of else ""
+    stamp = os.environ.get(_NOW_VARIABLE, "")
+    now = datetime.fromtimestamp(int(stamp), UTC) if stamp.isdigit() else datetime.now(UTC)
+    years = (now.date() - day).days / _DAYS_PER_YEAR
+    most = "" if as_of == day.isoformat() else "up to "
+    return f", as of {as_of}, {most}{max(years, 0.0):.1f} years old"

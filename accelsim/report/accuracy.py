@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 
 from rich.console import Group, RenderableType
@@ -35,16 +35,23 @@ SCORE_COLUMNS = (
     "roofline_mape_fraction",
     "refused",
 )
-_SHOWN = (
-    ("MAPE", "mape_fraction"),
-    ("median", "median_ape_fraction"),
-    ("p90", "p90_ape_fraction"),
-    ("max", "max_ape_fraction"),
-    ("bias", "bias_fraction"),
-    ("cover", "interval_coverage_fraction"),
-    ("roofl.", "roofline_mape_fraction"),
+_ERRORS = (
+    ">MAPE=mape_fraction?:shares | >median=median_ape_fraction?:shares | "
+    ">p90=p90_ape_fraction?:shares"
+    " | >max=max_ape_fraction?:shares | >bias=bias_fraction?:shares | >cover="
+    "interval_coverage_fraction?:shares | >roofl.=roofline_mape_fraction?:shares"
 )
-_TITLES = " | ".join(f">{title}" for title, _ in _SHOWN)
+#: Columns of tables.
+_SUITES = f"suite | tier | >rows=rows_asked:count | >answered=rows_answered:count | {_ERRORS}"
+_GROUPS = f"operator or model=group | tier | >answered=rows_answered:count | {_ERRORS}"
+_STACKS = (
+    "stack | >rows=rows_asked:count | >answered=rows_answered:count | >bias=bias_ratio?:decimal | "
+    ">median=median_ape_fraction?:shares | >p90=p90_ape_fraction?:shares | >max="
+    "max_ape_fraction?:shares | >cover=interval_coverage_fraction?:shares | >beyond 1.5x="
+    "beyond_1.5_fraction?:shares"
+)
+#: Pairs of systems that differ in one thing and are predicted in the right order.
+_PAIRS = "suite | differs in=choice | >pairs | >in order=in_order_fraction:shares"
 
 
 def score_rows(report: Values, device: str | None = None) -> list[Document]:
@@ -93,99 +100,43 @@ def accuracy_view(
     """
     rows = score_rows(report, device)
     suites = report["suites"] if device is None else {}
+    pairs = [
+        {"suite": name, **pair}
+        for name, suite in suites.items()
+        for pair in suite.get("pairs", ())
+        if pair["pairs"]
+    ]
+    skipped = [{"suite": name, "why": why} for name, why in report.get("skipped", {}).items()]
+    wholes = [row for row in rows if not row["group"]]
     tables = (
-        *(_stack_table(suite.get("stacks", ())) for suite in suites.values()),
-        *(_pair_table(name, suite.get("pairs", ())) for name, suite in suites.items()),
-        _suite_table([row for row in rows if not row["group"]]),
-        Listing.of("refused in | >rows | ~why", _refused(suites)),
-        Listing.of("not scored | ~why", list(report.get("skipped", {}).items())),
+        *(
+            Listing.of(_STACKS, suite.get("stacks", ()), "max | p90 | rows")
+            for suite in suites.values()
+        ),
+        Listing.of(_PAIRS, pairs),
+        Listing.of(_SUITES, wholes, "bias | max | rows | cover | p90 | tier"),
+        Listing.of("refused in=suite | >rows | ~why", refused_rows(suites)),
+        Listing.of("not scored=suite | ~why", skipped),
     )
-    blocks = _suite_blocks(rows) if groups or device is not None else []
+    blocks: list[list[RenderableType]] = []
+    if groups or device is not None:
+        for name, own in grouped(rows, itemgetter("suite")).items():
+            blocks.append([Text(name, style="bold cyan"), _group_table(own)])
     blocks += [[table] for table in tables if table.rows]
     return Group(*[part for block in blocks for part in (Text(""), *block)][1:])
 
 
-def _suite_blocks(rows: Sequence[Document]) -> list[list[RenderableType]]:
-    """The groups of each suite."""
-    suites = grouped(rows, itemgetter("suite")).items()
-    return [[Text(name, style="bold cyan"), _group_table(own)] for name, own in suites]
-
-
-def _stack_table(stacks: Sequence[Values]) -> Listing:
-    """Figures per stack; bias is predicted over measured time."""
-    cells = []
-    for row in stacks:
-        bias = row["bias_ratio"]
-        shares = [row[field] for field in _STACK_FIELDS]
-        cells.append(
-            (
-                row["stack"],
-                f"{row['rows_asked']:,}",
-                f"{row['rows_answered']:,}",
-                "" if bias is None else f"{bias:.2f}",
-                *("" if share is None else f"{100 * share:.1f}" for share in shares),
-            )
-        )
-    titles = ">rows | >answered | >bias | >median | >p90 | >max | >cover | >beyond 1.5x"
-    return Listing.of(f"stack | {titles}", cells, "max | p90 | rows")
-
-
-def _pair_table(suite: str, pairs: Sequence[Values]) -> Listing:
-    """Pairs of systems that differ in one thing and are predicted in the right order."""
-    cells = [
-        (suite, row["choice"], f"{row['pairs']:,}", f"{100 * row['in_order_fraction']:.1f}")
-        for row in pairs
-        if row["pairs"]
-    ]
-    return Listing.of("suite | differs in | >pairs | >in order", cells)
-
-
-_STACK_FIELDS = (
-    "median_ape_fraction",
-    "p90_ape_fraction",
-    "max_ape_fraction",
-    "interval_coverage_fraction",
-    "beyond_1.5_fraction",
-)
-
-
-def _refused(suites: Values) -> list[tuple[str, str, str]]:
+def refused_rows(suites: Values) -> list[Document]:
+    """Rows of suites without an answer, by reason."""
     return [
-        (name, f"{count:,}", reason)
+        {"suite": name, "rows": count, "why": why}
         for name, suite in suites.items()
-        for reason, count in suite["refused"].items()
+        for why, count in suite["refused"].items()
     ]
-
-
-def _suite_table(rows: Sequence[Values]) -> Listing:
-    cells = [
-        (
-            row["suite"],
-            row["tier"],
-            f"{row['rows_asked']:,}",
-            f"{row['rows_answered']:,}",
-            *_percents(row),
-        )
-        for row in rows
-    ]
-    titles = f"suite | tier | >rows | >answered | {_TITLES}"
-    return Listing.of(titles, cells, "bias | max | rows | cover | p90 | tier")
 
 
 def _group_table(rows: Sequence[Values]) -> Listing:
     """Groups of one suite that have rows; the device is named where there are several."""
     answered = [row for row in rows if row["group"] and row["rows_answered"]]
-    several = len({row["device"] for row in answered}) > 1
-    cells = []
-    for row in answered:
-        names = (row["device"], row["group"]) if several else (row["group"],)
-        cells.append((*names, row["tier"], f"{row['rows_answered']:,}", *_percents(row)))
-    device = "device | " if several else ""
-    titles = f"{device}operator or model | tier | >answered | {_TITLES}"
-    return Listing.of(titles, cells, "tier | bias | max | roofl. | cover | p90")
-
-
-def _percents(row: Values) -> Iterable[str]:
-    for _, field in _SHOWN:
-        value = row[field]
-        yield "" if value is None else f"{100 * value:.1f}"
+    device = "device | " if len({row["device"] for row in answered}) > 1 else ""
+    return Listing.of(device + _GROUPS, answered, "tier | bias | max | roofl. | cover | p90")

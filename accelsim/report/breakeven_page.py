@@ -4,16 +4,16 @@ cross, and what a load costs on each, with sliders.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from accelsim.economics.result import HOURS_PER_YEAR
+from accelsim.plain import Values
+from accelsim.quantity import say
 from accelsim.report.calculator import LoadOption, calculator_section
-from accelsim.report.page import Cell, DataTable, Page, Section, axis, cell, figure, label
+from accelsim.report.page import Page, Section, figure, trace
 from accelsim.report.parts import COLOURS, provenance_sections
-from accelsim.report.quantity import decimal, number, usd
 from accelsim.report.result_page import known_devices
 
 _MONTHS = 12
@@ -21,10 +21,8 @@ _MONTHS = 12
 _AROUND = 30.0
 _VOLUMES = 61
 
-Row = Mapping[str, Any]
 
-
-def breakeven_page(rows: Sequence[Row], command: str) -> Page:
+def breakeven_page(rows: Sequence[Values], command: str) -> Page:
     """The report of a break-even.
 
     Args:
@@ -40,9 +38,10 @@ def breakeven_page(rows: Sequence[Row], command: str) -> Page:
         "demand_per_s": first["demand_per_s"],
         "life_years": first["life_years"],
     }
-    text = (
-        f"A demand is {number(first['demand_per_s'])} inferences per second over "
-        f"{first['life_years']:g} years; hardware and electricity are bought in proportion."
+    text = say(
+        "A demand is {demand_per_s} inferences per second over {life_years:decimal} years; "
+        "hardware and electricity are bought in proportion.",
+        first,
     )
     options = [_load_option(one) for one in (reference, *rows)]
     sections = [
@@ -58,21 +57,22 @@ def breakeven_page(rows: Sequence[Row], command: str) -> Page:
     ]
     decision = tuple(_words(row) for row in rows)
     title = f"{', '.join(str(row['option']) for row in rows)} against {first['reference']}"
-    return Page(f"Break-even of {title}", decision, tuple(sections), command)
+    return Page.of(f"Break-even of {title}", decision, sections, command)
 
 
-def _words(row: Row) -> str:
+def _words(row: Values) -> str:
     if row["volume"] is None:
-        return f"{row['option']} is never cheaper than {row['reference']}: {row['reason']}."
+        return say("{option} is never cheaper than {reference}: {reason}.", row)
     if row["volume"] == 0:
-        return f"{row['option']} is cheaper than {row['reference']} from the first demand on."
-    return (
-        f"{row['option']} is cheaper than {row['reference']} from {decimal(row['volume'])} demands "
-        f"on ({decimal(row['units'])} units), development of {usd(row['nre_usd'])} included."
+        return say("{option} is cheaper than {reference} from the first demand on.", row)
+    return say(
+        "{option} is cheaper than {reference} from {volume:decimal} demands on ({units:decimal} "
+        "units), development of {nre_usd} included.",
+        row,
     )
 
 
-def _load_option(one: Row) -> LoadOption:
+def _load_option(one: Values) -> LoadOption:
     """Price of an hour of one unit, and development by month of its life."""
     hours = one["life_years"] * HOURS_PER_YEAR
     hourly = one["usd_per_demand"] * one["rate_per_s"] / one["demand_per_s"] / hours
@@ -80,51 +80,38 @@ def _load_option(one: Row) -> LoadOption:
     return LoadOption(str(one["option"]), one["rate_per_s"], hourly, monthly)
 
 
-def _lines(reference: Row, rows: Sequence[Row], text: str) -> Section:
+def _lines(reference: Values, rows: Sequence[Values], text: str) -> Section:
     """Cost over demands of every option, and the crossings with the reference's."""
     crossings = [row["volume"] for row in rows if row["volume"]] or [1.0]
     volumes = np.geomspace(min(crossings) / _AROUND, max(crossings) * _AROUND, _VOLUMES)
-    traces: list[dict[str, Any]] = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": label(str(one["option"])),
-            "x": volumes.tolist(),
-            "y": (one["nre_usd"] + volumes * one["usd_per_demand"]).tolist(),
-            "line": {"color": COLOURS[place % len(COLOURS)]},
-        }
+    traces = [
+        trace(
+            one["option"],
+            volumes,
+            one["nre_usd"] + volumes * one["usd_per_demand"],
+            "lines",
+            line={"color": COLOURS[place % len(COLOURS)]},
+        )
         for place, one in enumerate((reference, *rows))
     ]
     met = [row for row in rows if row["volume"]]
     traces.append(
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": "break-even",
-            "x": [row["volume"] for row in met],
-            "y": [row["volume"] * row["reference_usd_per_demand"] for row in met],
-            "text": [label(str(row["option"])) for row in met],
-            "marker": {"symbol": "diamond", "size": 12, "color": COLOURS[5]},
-        }
-    )
-    drawn = figure(traces, xaxis=axis("demands", type="log"), yaxis=axis("USD", type="log"))
-    titles = ("option", ">development", ">per demand", ">from demands", ">from units")
-    cells: list[tuple[str | Cell, ...]] = [
-        (
-            str(one["option"]),
-            cell(one["nre_usd"], usd),
-            cell(one["usd_per_demand"], usd),
-            *_from(one),
+        trace(
+            "break-even",
+            [row["volume"] for row in met],
+            [row["volume"] * row["reference_usd_per_demand"] for row in met],
+            text=[row["option"] for row in met],
+            marker={"symbol": "diamond", "size": 12, "color": COLOURS[5]},
         )
+    )
+    never = dict.fromkeys(("volume", "units"), "never")
+    shown = [
+        {"volume": "", "units": "", **one, **(never if one.get("volume", 0) is None else {})}
         for one in (reference, *rows)
     ]
-    return Section("break-even", "Cost over demands", DataTable(titles, cells), text, drawn)
-
-
-def _from(one: Row) -> tuple[str | Cell, str | Cell]:
-    """Where an option starts to be cheaper; the reference has no such place."""
-    if "reference" not in one:
-        return "", ""
-    if one["volume"] is None:
-        return "never", "never"
-    return cell(one["volume"], decimal), cell(one["units"], decimal)
+    columns = (
+        "option | >development=nre_usd | >per demand=usd_per_demand | >from "
+        "demands=volume:decimal | >from units=units:decimal"
+    )
+    drawn = figure(traces, "demands", "USD", "xy")
+    return Section.of("break-even", "Cost over demands", columns, shown, text, drawn)

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, replace
 
 import numpy as np
 
 from accelsim.economics.result import HOURS_PER_YEAR
 from accelsim.frozen import frozen
-from accelsim.report.page import DataTable, Section, axis, cell, figure, label
+from accelsim.plain import Document
+from accelsim.quantity import number
+from accelsim.report.page import Section, figure, trace
 from accelsim.report.parts import left_out
-from accelsim.report.quantity import number, percent, usd, whole
 
 _HOURS_PER_MONTH = HOURS_PER_YEAR / 12
 _SECONDS_PER_HOUR = 3600.0
@@ -111,17 +111,10 @@ def calculator_section(
     loads = load_per_s * np.logspace(-_DECADES, _DECADES, _LOADS)
     drawn = figure(
         _cost_lines(shown, loads.tolist(), *asked),
+        f"{unit} per second",
+        "USD a month",
+        "xy",
         height=_HEIGHT + _LEGEND_HEIGHT * len(shown),
-        xaxis=axis(f"{unit} per second", type="log", exponentformat="SI"),
-        yaxis=axis("USD a month", type="log"),
-    )
-    titles = (
-        "option",
-        ">devices",
-        ">USD a month",
-        ">per 1,000",
-        ">headroom",
-        f"cheapest, {unit}/s",
     )
     data = {
         "options": [asdict(one) for one in shown],
@@ -133,30 +126,37 @@ def calculator_section(
     }
     ranges = cheapest_range(shown, loads.tolist(), utilisation_fraction)
     rows = [
-        _cells(one, load_cost(one, *asked), ranges.get(one.name), is_first=place == 0)
+        {
+            **asdict(load_cost(one, *asked)),
+            "option": one.name + (" (cheapest)" if place == 0 else ""),
+            "won": " to ".join(map(number, ranges.get(one.name, ()))) or "nowhere",
+        }
         for place, one in enumerate(shown)
     ]
+    columns = (
+        "option | >devices=unit_count | >USD a month=usd_per_month | >per 1,000=usd_per_1000 | "
+        f">headroom=headroom_fraction | cheapest, {unit}/s=won"
+    )
     said = text + left_out(len(options) - len(shown), "dearer options are left out")
     title = "Cost of a load, break-even and headroom"
-    return Section(name, title, DataTable(titles, rows), said, drawn, data)
+    return replace(Section.of(name, title, columns, rows, said, drawn), calculator=data)
 
 
 def _cost_lines(
     options: Sequence[LoadOption], loads: list[float], load_per_s: float, utilisation: float
-) -> list[dict[str, Any]]:
+) -> list[Document]:
     """A line of USD a month over the load for each option, and the load the page starts with."""
-    line = {"type": "scatter", "mode": "lines"}
     costs = [
         [load_cost(option, load, utilisation).usd_per_month for load in loads] for option in options
     ]
     ends = [min(map(min, costs)), max(map(max, costs))]
-    now = {"name": "load", "x": [load_per_s] * 2, "y": ends, "hoverinfo": "skip"}
+    dotted = {"hoverinfo": "skip", "line": {"dash": "dot", "color": "#7f8a94"}}
     return [
         *(
-            line | {"name": label(option.name), "x": loads, "y": cost}
+            trace(option.name, loads, cost, "lines")
             for option, cost in zip(options, costs, strict=True)
         ),
-        line | now | {"line": {"dash": "dot", "color": "#7f8a94"}},
+        trace("load", [load_per_s] * 2, ends, "lines", **dotted),
     ]
 
 
@@ -177,16 +177,3 @@ def cheapest_range(
         )
         found[best.name] = (found.get(best.name, (load, load))[0], load)
     return found
-
-
-def _cells(
-    option: LoadOption, cost: LoadCost, won: tuple[float, float] | None, *, is_first: bool
-) -> tuple[Any, ...]:
-    return (
-        option.name + (" (cheapest)" if is_first else ""),
-        cell(float(cost.unit_count), whole),
-        cell(cost.usd_per_month, usd),
-        cell(cost.usd_per_1000, usd),
-        cell(cost.headroom_fraction, percent),
-        "nowhere" if won is None else f"{number(won[0])} to {number(won[1])}",
-    )

@@ -5,15 +5,15 @@ were frozen before they were measured, and steps of a server against those fitte
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from accelsim.calibration.held_out import measured_families
 from accelsim.plain import Document, Values
-from accelsim.report.page import Cell, DataTable, Page, Section, axis, cell, figure, label
-from accelsim.report.parts import COLOURS, bars, cut, mapping_section, rows_section
-from accelsim.report.quantity import duration, percent, whole
+from accelsim.quantity import percent, say
+from accelsim.report.page import Page, Section, figure, trace
+from accelsim.report.parts import COLOURS, bars, mapping_section, rows_section
 
 if TYPE_CHECKING:
     from accelsim.calibration.held_out import Fitted, HeldOut
@@ -33,11 +33,12 @@ def fit_page(fitted: Fitted, command: str) -> Page:
         command: Command that makes the page again.
     """
     run = fitted.run
+    words = (
+        "{rows} operators held out: median error {median_fraction}, {mape_fraction} on average"
+        "[, on {threads} threads]."
+    )
     said = [
-        f"{row['rows']:,} operators held out: median error {percent(row['median_fraction'])}, "
-        f"{percent(row['mape_fraction'])} on average{_on_threads(row['threads'])}."
-        for row in fitted.errors
-        if row["family"] == "all" and row["dtype"] == "all"
+        say(words, row) for row in fitted.errors if row["family"] == "all" and row["dtype"] == "all"
     ]
     title = f"Calibration of {run.environment.get('device_name')}"
     about = {
@@ -59,33 +60,29 @@ def fit_page(fitted: Fitted, command: str) -> Page:
     return Page(title, tuple(said) or (f"{title}.",), sections, command)
 
 
-def _on_threads(count: int) -> str:
-    """Words for the threads of operators; none for a GPU's."""
-    return f", on {count} thread{'s' * (count > 1)}" if count else ""
-
-
 def _held_out_section(held_out: HeldOut) -> Section:
     """Every row that the fit has not seen; the drawn ones are evenly spaced."""
-    known = np.flatnonzero(np.isfinite(held_out.errors))
+    known, title = np.flatnonzero(np.isfinite(held_out.errors)), "Predicted against measured"
     if not len(known):
-        table = DataTable(("operator",), [])
-        return Section("held-out", "Predicted against measured", table, "No row was held out.")
+        return Section.of("held-out", title, "operator", [], "No row was held out.")
     measured, predicted = held_out.measured_s, held_out.predicted_s
     low, high = held_out.band()
     drawn = known[:: len(known) // _MOST_POINTS + 1]
-    points: Document = {
-        "x": measured[drawn].tolist(),
-        "y": predicted[drawn].tolist(),
-        "text": [label(held_out.names[place]) for place in drawn],
-    }
+    picture = _parity(
+        measured[drawn].tolist(),
+        predicted[drawn].tolist(),
+        "time of an operator, s",
+        (1 / high, 1 / low),
+        text=[held_out.names[place] for place in drawn],
+    )
     worst = known[np.argsort(-np.abs(held_out.errors[known]), kind="stable")].tolist()
-    rows: list[tuple[str | Cell, ...]] = [
-        (
-            held_out.names[place],
-            cell(measured[place], duration),
-            cell(predicted[place], duration),
-            cell(predicted[place] / measured[place] - 1, percent),
-        )
+    rows = [
+        {
+            "name": held_out.names[place],
+            "measured_s": measured[place],
+            "predicted_s": predicted[place],
+            "error_fraction": predicted[place] / measured[place] - 1,
+        }
         for place in worst
     ]
     text = (
@@ -93,33 +90,26 @@ def _held_out_section(held_out: HeldOut) -> Section:
         f"{low:.2f} to {high:.2f} times as long as predicted (the band). The table has the "
         "farthest first."
     )
-    titles = ("operator, format, threads, condition", ">measured", ">predicted", ">error")
-    figure_drawn = _parity(points, "time of an operator, s", (1 / high, 1 / low))
-    table = DataTable(titles, cut(rows))
-    return Section("held-out", "Predicted against measured", table, text, figure_drawn)
+    columns = (
+        "operator, format, threads, condition=name | >measured=measured_s | "
+        ">predicted=predicted_s | >error=error_fraction"
+    )
+    return Section.of("held-out", title, columns, rows, text, picture)
 
 
 def _errors_section(errors: Sequence[Values]) -> Section:
-    names = [f"{row['family']} {row['dtype']} {row['threads'] or ''}".rstrip() for row in errors]
+    names = [say("{family} {dtype}[ {threads}]", row) for row in errors]
     series = {
         words: [100 * row[field] for row in errors]
         for words, field in (("median", "median_fraction"), ("p90", "p90_fraction"))
     }
-    rows: list[tuple[str | Cell, ...]] = [
-        (
-            name,
-            cell(float(row["rows"]), whole),
-            *(
-                cell(row[field], percent)
-                for field in ("mape_fraction", "median_fraction", "p90_fraction")
-            ),
-        )
-        for name, row in zip(names, errors, strict=True)
-    ]
-    titles = ("operators, format, threads", ">rows", ">MAPE", ">median", ">p90")
+    columns = (
+        "operators, format, threads={family} {dtype}[ {threads}] | >rows | >MAPE=mape_fraction | "
+        ">median=median_fraction | >p90=p90_fraction"
+    )
     text = "Operators that took no part in the fit: predicted over measured."
     drawn = bars(names, series, "error, %")
-    return Section("operators", "Held-out operators", DataTable(titles, cut(rows)), text, drawn)
+    return Section.of("operators", "Held-out operators", columns, errors, text, drawn)
 
 
 def check_page(document: Values, command: str) -> Page:
@@ -129,91 +119,82 @@ def check_page(document: Values, command: str) -> Page:
         document: What `results.json` of a calibration holds.
         command: Command that makes the page again.
     """
-    rows = document["results"]
-    done = [row for row in rows if row["measured_s"] is not None]
-    skipped = [(_case(row), str(row["skipped"])) for row in rows if row["measured_s"] is None]
+    rows = [{**row, "case": _case(row)} for row in document["results"]]
+    done = [
+        {**row, "error_fraction": abs(row["predicted_s"] / row["measured_s"] - 1)}
+        for row in rows
+        if row["measured_s"] is not None
+    ]
+    skipped = [row for row in rows if row["measured_s"] is None]
     inside = sum(row["low_s"] <= row["measured_s"] <= row["high_s"] for row in done)
-    errors = [abs(row["predicted_s"] / row["measured_s"] - 1) for row in done]
     decision = "No model was measured."
     if done:
+        median = float(np.median([row["error_fraction"] for row in done]))
         decision = (
-            f"{len(done)} of {len(rows)} whole models measured: median error "
-            f"{percent(float(np.median(errors)))}, {percent(inside / len(done))} in their 90 % "
-            "interval."
+            f"{len(done)} of {len(rows)} whole models measured: median error {percent(median)}, "
+            f"{percent(inside / len(done))} in their 90 % interval."
         )
     about = {"frozen predictions": document["frozen_hash"]}
+    why = "model=case | why=skipped"
     sections = [
-        _checked_section(done, errors),
-        Section(
-            "skipped",
-            "Models that were not measured",
-            DataTable(("model", "why"), cut(skipped)),
-        ),
+        _checked_section(done) if done else None,
+        Section.of("skipped", "Models that were not measured", why, skipped),
         mapping_section("about", "Where it comes from", about),
     ]
     return Page.of("Check of a calibration", (decision,), sections, command)
 
 
-def _checked_section(done: Sequence[Values], errors: Sequence[float]) -> Section:
+def _checked_section(done: Sequence[Values]) -> Section:
     """Models that were measured, beside what was predicted."""
-    names = [_case(row) for row in done]
-    cells: list[tuple[str | Cell, ...]] = [
-        (
-            name,
-            *(cell(row[part], duration) for part in ("measured_s", "predicted_s", "low_s")),
-            cell(row["high_s"], duration),
-            cell(error, percent),
-        )
-        for name, row, error in zip(names, done, errors, strict=True)
-    ]
-    points = {
-        "x": [row["measured_s"] for row in done],
-        "y": [row["predicted_s"] for row in done],
-        "text": [label(name) for name in names],
-        "error_y": {
-            "type": "data",
-            "symmetric": False,
-            "array": [row["high_s"] - row["predicted_s"] for row in done],
-            "arrayminus": [row["predicted_s"] - row["low_s"] for row in done],
-        },
+    measured, predicted, low, high = (
+        [row[name] for row in done] for name in ("measured_s", "predicted_s", "low_s", "high_s")
+    )
+    bars_drawn = {
+        "type": "data",
+        "symmetric": False,
+        "array": np.subtract(high, predicted).tolist(),
+        "arrayminus": np.subtract(predicted, low).tolist(),
     }
-    titles = ("model", ">measured", ">predicted", ">low", ">high", ">error")
+    names = [row["case"] for row in done]
+    drawn = _parity(measured, predicted, "time of a run, s", text=names, error_y=bars_drawn)
+    columns = (
+        "model=case | >measured=measured_s | >predicted=predicted_s | >low=low_s | >high=high_s | "
+        ">error=error_fraction"
+    )
     text = "Predictions were frozen before anything was measured; bars are their 90 % intervals."
-    table = DataTable(titles, cut(cells))
-    drawn = _parity(points, "time of a run, s") if done else None
-    return Section("models", "Predicted against measured", table, text, drawn)
+    return Section.of("models", "Predicted against measured", columns, done, text, drawn)
 
 
 def _case(row: Values) -> str:
-    mode = "training" if row["is_training"] else "inference"
-    threads = (
-        f"{row['threads']} thread{'s' * (row['threads'] > 1)}"
-        if row["threads"]
-        else row["execution"]
-    )
-    return f"{row['model']} batch {row['batch']} {row['dtype']}, {threads}, {mode}, {row['heap']}"
+    threads = f"{row['threads']} thread{'s' * (row['threads'] > 1)}" if row["threads"] else ""
+    said = {"mode": "training" if row["is_training"] else "inference"}
+    said["where"] = threads or row["execution"]
+    return say("{model} batch {batch} {dtype}, {where}, {mode}, {heap}", {**row, **said})
 
 
-def _parity(points: Values, words: str, band: Sequence[float] = ()) -> Document:
+def _parity(
+    measured: Sequence[float],
+    predicted: Sequence[float],
+    words: str,
+    band: Sequence[float] = (),
+    **more: Any,
+) -> Document | None:
     """Predicted over measured, with the line where they are equal and those of a band, factors of
-    the measured time.
+    the measured time; None where there is nothing.
     """
-    both = [*points["x"], *points["y"]]
+    both = [*measured, *predicted]
+    if not both:
+        return None
     ends = [min(both), max(both)]
-    own = {"type": "scatter", "mode": "markers", "name": "runs", "marker": {"color": COLOURS[0]}}
     lines = [
-        {"type": "scatter", "mode": "lines", "name": name, "x": ends, "line": style}
-        | {"y": [factor * end for end in ends]}
+        trace(name, ends, [factor * end for end in ends], "lines", line=_DIAGONAL | style)
         for name, factor, style in (
-            ("equal", 1.0, _DIAGONAL),
-            *(("90 % band", factor, _DIAGONAL | {"dash": "dot"}) for factor in band),
+            ("equal", 1.0, {}),
+            *(("90 % band", factor, {"dash": "dot"}) for factor in band),
         )
     ]
-    return figure(
-        [own | dict(points), *lines],
-        xaxis=axis(f"measured {words}", type="log", exponentformat="SI"),
-        yaxis=axis(f"predicted {words}", type="log", exponentformat="SI"),
-    )
+    points = trace("runs", measured, predicted, marker={"color": COLOURS[0]}, **more)
+    return figure([points, *lines], f"measured {words}", f"predicted {words}", "xy")
 
 
 def server_page(steps: StepColumns, fitted: FittedSteps, command: str) -> Page:
@@ -224,37 +205,25 @@ def server_page(steps: StepColumns, fitted: FittedSteps, command: str) -> Page:
         fitted: The fit to them.
         command: Command that makes the page again.
     """
-    said = [
-        fitted.step(*batch)[0]
-        for batch in zip(
-            steps.prefill_tokens.astype(int).tolist(),
-            steps.prefill_context_sum.tolist(),
-            steps.decode_count.astype(int).tolist(),
-            steps.decode_context_sum.tolist(),
-            strict=True,
-        )
+    batches = zip(
+        steps.prefill_tokens.astype(int).tolist(),
+        steps.prefill_context_sum.tolist(),
+        steps.decode_count.astype(int).tolist(),
+        steps.decode_context_sum.tolist(),
+        strict=True,
+    )
+    rows = [
+        {"tokens": batch[0], "count": batch[2], "time_s": time, "fit_s": fitted.step(*batch)[0]}
+        for batch, time in zip(batches, steps.time_s.tolist(), strict=True)
     ]
-    stride = len(said) // _MOST_POINTS + 1
-    measured = steps.time_s.tolist()
-    points = {"x": measured[::stride], "y": said[::stride]}
-    rows: list[tuple[str | Cell, ...]] = [
-        (
-            cell(float(tokens), whole),
-            cell(float(count), whole),
-            cell(time, duration),
-            cell(fit, duration),
-        )
-        for tokens, count, time, fit in zip(
-            steps.prefill_tokens.tolist(), steps.decode_count.tolist(), measured, said, strict=True
-        )
-    ]
-    titles = (">tokens of prompts", ">sequences", ">measured", ">fitted")
+    stride = len(rows) // _MOST_POINTS + 1
+    measured, said = ([row[name] for row in rows[::stride]] for name in ("time_s", "fit_s"))
+    columns = ">tokens of prompts=tokens | >sequences=count | >measured=time_s | >fitted=fit_s"
     text = "Every step has a row here as far as the page has room; the fit saw the same steps."
-    table = DataTable(titles, cut(rows))
-    drawn = _parity(points, "step, s")
-    section = Section("steps", "Fitted against measured steps", table, text, drawn)
+    drawn = _parity(measured, said, "step, s")
+    section = Section.of("steps", "Fitted against measured steps", columns, rows, text, drawn)
     decision = (
-        f"{len(said):,} steps; the fit is {percent(fitted.log_sigma)} off (standard deviation of "
+        f"{len(rows):,} steps; the fit is {percent(fitted.log_sigma)} off (standard deviation of "
         "the logarithm)."
     )
     return Page("Steps of a server", (decision,), (section,), command)

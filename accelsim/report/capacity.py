@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from accelsim.plain import Document
+from accelsim.plain import Document, Values
+from accelsim.quantity import say
 from accelsim.report.listing import Listing
-from accelsim.report.quantity import UNKNOWN, amount, percent
 
 if TYPE_CHECKING:
-    from accelsim.capacity.answer import CapacityPlan, FleetAnswer
+    from accelsim.capacity.answer import CapacityPlan
+
+_FLEETS = (
+    "~fleet | >USD/month=cost_usd_per_month | >energy/month=energy_kwh | >CO2e/month="
+    "carbon_kgco2e_per_month | >limits hold=held:fraction | >headroom=headroom_fraction"
+)
+#: Parameter that is changed -> what it is, and how its value is shown.
+_CHANGES = {
+    "load_ratio": "load | x {value:decimal}",
+    "probability": "limits hold | {value:fraction}",
+    "price_ratio": "price | x {value:decimal}",
+    "efficiency_ratio": "speed | x {value:decimal}",
+    "model_error_ratio": "model error | x {value:decimal}",
+}
+_JOULES_PER_KWH = 3.6e6
 
 
 def capacity_view(result: CapacityPlan) -> RenderableType:
@@ -23,45 +38,48 @@ def capacity_view(result: CapacityPlan) -> RenderableType:
     Args:
         result: The plan.
     """
-    parts: list[RenderableType] = [Text(result.figures()["reason"])]
-    fleets = [] if result.recommended is None else [result.recommended, *result.alternatives]
-    if fleets:
-        titles = "~fleet | >USD/month | >energy/month | >CO2e/month | >limits hold | >headroom"
-        parts.append(Padding(Listing.of(titles, [_cells(fleet) for fleet in fleets]), (1, 0, 0, 0)))
-    if result.sensitivity:
-        rows = [_change(row) for row in result.sensitivity]
-        listing = Listing.of("if | becomes | ~then", rows)
-        parts.append(Padding(listing, (1, 0, 0, 0)))
+    fleets = [_fleet(fleet) for fleet in fleets_of(result.figures())]
+    changes = [_change(row) for row in result.sensitivity]
+    tables = Listing.of(_FLEETS, fleets), Listing.of("if | becomes | ~then", changes)
     shown = [textwrap.shorten(warning, 160, placeholder=" ...") for warning in result.warnings]
-    return Group(*parts, *(Text(line, style="dim") for line in shown))
-
-
-def _cells(fleet: FleetAnswer) -> tuple[str, ...]:
-    carbon, energy = fleet.carbon_kgco2e_per_month, fleet.energy_j_per_month
-    deadlines = fleet.deadline_probability
-    return (
-        _words([offer.to_dict() for offer in fleet.offers]),
-        f"{fleet.cost_usd_per_month:,.2f}",
-        UNKNOWN if energy is None else f"{energy / 3.6e6:,.0f} kWh",
-        UNKNOWN if carbon is None else amount(carbon * 1e3, "g"),
-        percent(min(fleet.slo_probability, 1.0 if deadlines is None else deadlines)),
-        percent(fleet.headroom_fraction),
+    return Group(
+        Text(result.figures()["reason"]),
+        *(Padding(table, (1, 0, 0, 0)) for table in tables if table.rows),
+        *(Text(line, style="dim") for line in shown),
     )
 
 
-def _words(offers: list[Document]) -> str:
-    words = [f"{offer['count']} x {offer['device']} at {offer['offer']}" for offer in offers]
-    return " + ".join(words) or "no fleet"
+def fleets_of(document: Values) -> list[Values]:
+    """The recommended fleet of a plan and its alternatives; none where there is none."""
+    best = document["recommended"]
+    return [] if best is None else [best, *document["alternatives"]]
 
 
-def _change(row: Any) -> tuple[str, str, str]:
-    names = {"load_ratio": "load", "probability": "limits hold", "price_ratio": "price"}
-    names |= {"efficiency_ratio": "speed", "model_error_ratio": "model error"}
-    value = row["value"]
-    shown = percent(value) if row["parameter"] == "probability" else f"x {value:.2f}"
-    then = _words(row["offers"]) if row["changes_decision"] else "the same device"
-    cost = row["cost_usd_per_month"]
-    return names[row["parameter"]], shown, then if cost is None else f"{then}, {cost:,.0f} USD"
+def fleet_words(offers: Sequence[Values], words: str = "{count} x {device} at {offer}") -> str:
+    """Instances of a fleet.
+
+    Args:
+        offers: Of each offer.
+        words: What is said of one.
+    """
+    return " + ".join(say(words, offer) for offer in offers) or "no fleet"
+
+
+def _fleet(fleet: Values) -> Document:
+    deadlines, energy = fleet["deadline_probability"], fleet["energy_j_per_month"]
+    return {
+        **fleet,
+        "fleet": fleet_words(fleet["offers"]),
+        "energy_kwh": None if energy is None else energy / _JOULES_PER_KWH,
+        "held": min(fleet["slo_probability"], 1.0 if deadlines is None else deadlines),
+    }
+
+
+def _change(row: Values) -> Document:
+    name, value = say(_CHANGES[row["parameter"]], row).split(" | ")
+    then = fleet_words(row["offers"]) if row["changes_decision"] else "the same device"
+    cost = say("[, {cost_usd_per_month}]", row)
+    return {"if": name, "becomes": value, "then": f"{then}{cost}"}
 
 
 def fleet_rows(result: CapacityPlan) -> list[Document]:
@@ -70,9 +88,8 @@ def fleet_rows(result: CapacityPlan) -> list[Document]:
     Args:
         result: The plan.
     """
-    fleets = [] if result.recommended is None else [result.recommended, *result.alternatives]
     return [
-        {"rank": rank, **offer.to_dict(), "slo_probability": fleet.slo_probability}
-        for rank, fleet in enumerate(fleets, 1)
-        for offer in fleet.offers
+        {"rank": rank, **offer, "slo_probability": fleet["slo_probability"]}
+        for rank, fleet in enumerate(fleets_of(result.figures()), 1)
+        for offer in fleet["offers"]
     ]

@@ -9,19 +9,15 @@ from collections.abc import Iterator, Sequence
 
 from accelsim.plain import Document, Values
 from accelsim.report.calculator import LoadOption, calculator_section
+from accelsim.report.capacity import fleet_words, fleets_of
 from accelsim.report.offers import quote_of
-from accelsim.report.page import DataTable, Page, Section, axis, cell, figure, label
-from accelsim.report.parts import (
-    COLOURS,
-    joules,
-    mapping_section,
-    provenance_sections,
-    rows_section,
-)
-from accelsim.report.quantity import amount, percent, usd
+from accelsim.report.page import Page, Section, figure, limit_line, trace
+from accelsim.report.parts import COLOURS, mapping_section, provenance_sections, rows_section
 from accelsim.report.result_page import known_devices
 
 _HOURS_PER_MONTH = 730.5
+#: What is said of an offer where its price stands beside it.
+_NAMES = "{count} x {device}"
 #: Rows of a plan that are tables as they are, with their headings.
 _PARTS = {
     "pareto": "Fleets that no other beats in cost, energy and carbon",
@@ -37,8 +33,7 @@ def capacity_page(document: Values, command: str) -> Page:
         document: The plan as plain values.
         command: Command that makes the page again.
     """
-    best = document["recommended"]
-    fleets = [fleet for fleet in (best, *document["alternatives"]) if fleet is not None]
+    fleets = fleets_of(document)
     conflicts = [{"constraint": text} for text in document["conflicts"]]
     sections = [
         *([_fleets(document, fleets), *_break_even(document, fleets)] if fleets else []),
@@ -55,66 +50,49 @@ def capacity_page(document: Values, command: str) -> Page:
     return Page.of(title, (document["reason"],), sections, command, document["warnings"])
 
 
-def _words(offers: Sequence[Values]) -> str:
-    return " + ".join(f"{one['count']} x {one['device']}" for one in offers) or "no fleet"
-
-
 def _flat(row: Values) -> Document:
     """A row with its offers in words."""
-    named = {"fleet": _words(row["offers"])} if "offers" in row else {}
+    named = {"fleet": fleet_words(row["offers"], _NAMES)} if "offers" in row else {}
     return named | {name: value for name, value in row.items() if name != "offers"}
 
 
 def _fleets(document: Values, fleets: Sequence[Values]) -> Section:
     rows = [
-        (
-            _words(fleet["offers"]),
-            ", ".join(str(one["offer"]) for one in fleet["offers"]),
-            cell(fleet["cost_usd_per_month"], usd),
-            cell(fleet["energy_j_per_month"], joules),
-            cell(fleet["carbon_kgco2e_per_month"], lambda kg: amount(kg and kg * 1e3, "g")),
-            cell(fleet["slo_probability"], percent),
-            cell(fleet["headroom_fraction"], percent),
-        )
+        {**fleet, "fleet": fleet_words(fleet["offers"], _NAMES)}
+        | {"offered": tuple(one["offer"] for one in fleet["offers"])}
         for fleet in fleets
     ]
     costs = [fleet["cost_usd_per_month"] for fleet in fleets]
     sure = [100 * fleet["slo_probability"] for fleet in fleets]
-    limits = document["inputs"].get("constraints") or {}
-    points: Document = {
-        "type": "scatter",
-        "mode": "markers+text",
-        "name": "fleets",
-        "x": costs,
-        "y": sure,
-        "text": [label(_words(fleet["offers"])) for fleet in fleets],
-        "textposition": [
-            "bottom left" if cost > (min(costs) + max(costs)) / 2 else "bottom right"
-            for cost in costs
-        ],
-        "marker": {"size": 12, "color": [COLOURS[1], *[COLOURS[0]] * (len(fleets) - 1)]},
-    }
-    drawn = figure(
-        [points, *_limit_lines(limits, [min(costs), max(costs)], min(sure))],
-        xaxis=axis("USD a month"),
-        yaxis=axis("draws in which the latency holds, %"),
+    middle = (min(costs) + max(costs)) / 2
+    points = trace(
+        "fleets",
+        costs,
+        sure,
+        "markers+text",
+        text=[row["fleet"] for row in rows],
+        textposition=["bottom left" if cost > middle else "bottom right" for cost in costs],
+        marker={"size": 12, "color": [COLOURS[1], *[COLOURS[0]] * (len(fleets) - 1)]},
     )
-    titles = (
-        *("fleet", "offers", ">USD a month", ">energy a month", ">CO2e a month"),
-        *(">latency holds", ">headroom"),
+    limits = document["inputs"].get("constraints") or {}
+    lines = _limit_lines(limits, [min(costs), max(costs)], min(sure))
+    drawn = figure([points, *lines], "USD a month", "draws in which the latency holds, %")
+    columns = (
+        "fleet | offers=offered | >USD a month=cost_usd_per_month | >energy a month="
+        "energy_j_per_month | >CO2e a month=carbon_kgco2e_per_month | >latency holds="
+        "slo_probability | >headroom=headroom_fraction"
     )
     text = "The first is recommended; the others are the best without the devices before them."
-    return Section("fleets", "Fleets", DataTable(titles, rows), text, drawn)
+    return Section.of("fleets", "Fleets", columns, rows, text, drawn)
 
 
 def _limit_lines(limits: Values, costs: list[float], least_sure: float) -> Iterator[Document]:
     """The certainty asked for and the budget, across what is drawn."""
-    dash = {"type": "scatter", "mode": "lines", "line": {"dash": "dash", "color": COLOURS[6]}}
     certainty, budget = (limits.get(name) for name in ("slo_probability", "budget_usd_per_month"))
     if certainty is not None:
-        yield dash | {"name": "certainty asked for", "x": costs, "y": [100 * certainty] * 2}
+        yield limit_line("certainty asked for", costs, [100 * certainty] * 2)
     if budget is not None:
-        yield dash | {"name": "budget", "x": [budget] * 2, "y": [least_sure, 100]}
+        yield limit_line("budget", [budget] * 2, [least_sure, 100])
 
 
 def _break_even(document: Values, fleets: Sequence[Values]) -> list[Section]:
@@ -140,10 +118,10 @@ def _break_even(document: Values, fleets: Sequence[Values]) -> list[Section]:
 
 
 def _growth(costs: Sequence[float | None]) -> Section:
-    rows = [(str(month), cell(cost, usd)) for month, cost in enumerate(costs, 1)]
+    rows = [{"month": str(month), "cost_usd": cost} for month, cost in enumerate(costs, 1)]
     line = {"type": "bar", "x": list(range(1, len(costs) + 1)), "y": list(costs)}
-    drawn = figure([line], xaxis=axis("month"), yaxis=axis("USD"))
-    return Section("growth", "Cost by month", DataTable(("month", ">USD"), rows), "", drawn)
+    drawn = figure([line], "month", "USD")
+    return Section.of("growth", "Cost by month", "month | >USD=cost_usd", rows, "", drawn)
 
 
 def _sources(fleets: Sequence[Values], document: Values) -> list[Section]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelsim.plain import Values
 from accelsim.report.listing import Listing
-from accelsim.report.page import Cell, DataTable, Page, Section, axis, figure
+from accelsim.report.page import DataTable, Page, Section, figure
 from accelsim.report.parts import rows_section
 
 if TYPE_CHECKING:
@@ -34,10 +34,8 @@ def verdict_words(claims: Iterable[JudgedClaim]) -> str:
 
 def claims_listing(claims: Sequence[JudgedClaim]) -> Listing:
     """A row per claim: its verdict, its readings that hold, and what it is conditional on."""
-    rows = [
-        (claim.id, claim.verdict.value, _held(claim), claim.title, claim.reason) for claim in claims
-    ]
-    return Listing.of("claim | verdict | >holds | ~title | ~why", rows, "why", gap=2)
+    rows = [{**claim.to_dict(), "holds": _held(claim)} for claim in claims]
+    return Listing.of("claim=id | verdict | >holds | ~title | ~why=reason", rows, "why", gap=2)
 
 
 def _held(claim: JudgedClaim) -> str:
@@ -56,27 +54,28 @@ def claims_page(document: Values, command: str) -> Page:
         section = rows_section("claims", "Claims", claims)
         return Page("Claims", (f"{len(claims)} claims.",), (section,), command)
     counts = Counter(claim["verdict"] for claim in claims)
-    verdicts = [
-        (claim["id"], claim["verdict"], claim["title"], claim["reason"], claim["source"])
-        for claim in sorted(claims, key=lambda claim: _ORDER.index(claim["verdict"]))
-    ]
-    readings = [_reading_cells(claim, one) for claim in claims for one in claim["readings"]]
+    verdicts = sorted(claims, key=lambda claim: _ORDER.index(claim["verdict"]))
+    readings = [_reading(claim, one) for claim in claims for one in claim["readings"]]
     bars: dict[str, Any] = {"type": "bar", "x": list(counts), "y": list(counts.values())}
-    drawn = figure([bars], xaxis=axis(""), yaxis=axis("claims"), height=300)
-    shown = [(verdict, Cell(str(count), float(count))) for verdict, count in counts.most_common()]
-    titles = ("claim", "reading", ">expected", ">simulated", "accepted", "holds", "to change it")
+    drawn = figure([bars], y="claims", height=300)
+    shown = [{"verdict": verdict, "claims": count} for verdict, count in counts.most_common()]
+    columns = (
+        "claim | reading=name | >expected=expected? | >simulated=simulated? | accepted=tolerance | "
+        "holds=held | to change it=run"
+    )
     sections = (
-        Section("counts", "Verdicts", DataTable(("verdict", ">claims"), shown), figure=drawn),
-        Section(
+        Section.of("counts", "Verdicts", "verdict | >claims", shown, figure=drawn),
+        Section.of(
             "verdicts",
             "Claims",
-            DataTable(("claim", "verdict", "title", "why", "source"), verdicts),
+            "claim=id | verdict | title | why=reason | source",
+            verdicts,
             _VERDICTS,
         ),
         Section(
             "readings",
             "Readings",
-            DataTable(titles, readings),
+            DataTable.of(columns, readings, most=len(readings)),
             "Where a reading has a command, that command runs its scenario: change its options to "
             "ask about another.",
         ),
@@ -86,17 +85,10 @@ def claims_page(document: Values, command: str) -> Page:
     return Page("Claims about CPUs, GPUs, FPGAs and ASICs", decision, sections, command)
 
 
-def _reading_cells(claim: Values, one: Values) -> tuple[str | Cell, ...]:
+def _reading(claim: Values, one: Values) -> Values:
     holds = ("yes" if one["holds"] else "no") if one["verified"] else "not evidence"
-    return (
-        claim["id"],
-        one["name"],
-        _value(one["expected"]),
-        _value(one["simulated"]),
-        one["tolerance"],
-        holds,
-        scenario_command(one["scenario"]) or one["note"],
-    )
+    run = scenario_command(one["scenario"]) or one["note"]
+    return {**one, "claim": claim["id"], "held": holds, "run": run}
 
 
 def scenario_command(scenario: Values) -> str:
@@ -132,9 +124,3 @@ def _flag_words(name: str, value: Any) -> list[str]:
 
 def _changes(over: Values) -> str:
     return " ".join(word for name, value in over.items() for word in _flag_words(name, value))
-
-
-def _value(value: float | str | None) -> str | Cell:
-    if isinstance(value, str):
-        return value
-    return Cell("" if value is None else f"{value:.5g}", value)

@@ -10,9 +10,9 @@ from rich.text import Text
 
 from accelsim.hardware.cluster import Cluster, Tier
 from accelsim.plain import Document, Values
+from accelsim.quantity import amount, say, words
 from accelsim.report.devices import device_numbers, numbers_view
 from accelsim.report.listing import Listing
-from accelsim.report.quantity import amount, decimal, duration, percent, whole
 
 #: Columns every row has, whatever the clusters.
 CLUSTER_COLUMNS = (
@@ -46,17 +46,8 @@ def _tier_words(tier: Tier) -> str:
 
 def clusters_table(rows: Sequence[Values]) -> RenderableType:
     """Rows of `cluster_row`, one line each."""
-    cells = [
-        (
-            row["name"],
-            row["device"],
-            whole(row["device_count"]),
-            whole(row["node_count"]),
-            ", ".join(row["tiers"]),
-        )
-        for row in rows
-    ]
-    return Listing.of("name | device | >devices | >nodes | ~tiers", cells, "nodes")
+    columns = "name | device | >devices=device_count | >nodes=node_count | ~tiers"
+    return Listing.of(columns, rows, "nodes")
 
 
 def cluster_document(cluster: Cluster, profiles: Mapping[str, BaseModel]) -> Document:
@@ -102,48 +93,27 @@ def _tier_row(tier: Tier) -> Document:
     }
 
 
+#: What is said of a cluster, line by line.
+_HEADING = """{node_count} x {node}, {device_count} devices of {device}
+a node: {host_count} x {host}, {host_memory_bytes} of memory, {network_link_count} x {network_link}
+power of a node at most {max_power_w}, of all but its devices {host_power_w}"""
+_TIERS = (
+    "tier=name | link | topology=shape | >devices=device_count | >bandwidth=bandwidth_bytes_per_s "
+    "| >attained=achieved_fraction | >latency=latency_s | >over={oversubscription_ratio}:1"
+)
+
+
 def cluster_view(document: Values) -> RenderableType:
     """A `cluster_document` as text: heading, tiers, and numbers with their sources."""
+    tiers = [
+        {**tier, "shape": " x ".join(map(str, tier["dimensions"])) or words(tier["topology"])}
+        for tier in document["tiers"]
+    ]
+    note = [Text(document["note"], style="italic")] if document["note"] else []
     return Group(
-        *_heading(document),
-        _tiers_table(document["tiers"]),
+        Text(f"{document['title']} ({document['name']})", style="bold cyan"),
+        *(Text(say(_HEADING, document)), *note, Text("")),
+        Listing.of(_TIERS, tiers, "over | attained"),
         Text(""),
         numbers_view(document["numbers"]),
     )
-
-
-def _heading(document: Values) -> list[Text]:
-    size = f"{document['node_count']:,} x {document['node']}, {document['device_count']:,} devices"
-    host = f"{document['host_count']} x {document['host']}"
-    memory = amount(document["host_memory_bytes"], "B", small=False)
-    cards = f"{document['network_link_count']} x {document['network_link']}"
-    power = amount(document["max_power_w"], "W")
-    host_power = amount(document["host_power_w"], "W")
-    lines = [
-        Text(f"{document['title']} ({document['name']})", style="bold cyan"),
-        Text(f"{size} of {document['device']}"),
-        Text(f"a node: {host}, {memory} of memory, {cards}"),
-        Text(f"power of a node at most {power}, of all but its devices {host_power}"),
-    ]
-    if document["note"]:
-        lines.append(Text(document["note"], style="italic"))
-    return [*lines, Text("")]
-
-
-def _tiers_table(tiers: Sequence[Values]) -> RenderableType:
-    titles = "tier | link | topology | >devices | >bandwidth | >attained | >latency | >over"
-    return Listing.of(titles, [_tier_cells(tier) for tier in tiers], "over | attained")
-
-
-def _tier_cells(tier: Values) -> list[str]:
-    shape = " x ".join(str(extent) for extent in tier["dimensions"])
-    return [
-        tier["name"],
-        tier["link"],
-        shape or tier["topology"].replace("_", " "),
-        whole(tier["device_count"]),
-        amount(tier["bandwidth_bytes_per_s"], "B/s", small=False),
-        percent(tier["achieved_fraction"]),
-        duration(tier["latency_s"]),
-        f"{decimal(tier['oversubscription_ratio'])}:1",
-    ]

@@ -5,38 +5,37 @@ winners by batch, what cannot run, and where the numbers come from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
 from accelsim.estimation.pareto import pareto_mask
-from accelsim.plain import Document
+from accelsim.plain import Document, Values
+from accelsim.quantity import joules, usd, words, written
 from accelsim.report.calculator import LoadOption, calculator_section
 from accelsim.report.formats import grouped, uniform_rows
 from accelsim.report.operators import OperatorRun, energy_section, roofline_section
-from accelsim.report.page import Cell, DataTable, Page, Section, axis, cell, figure, label
-from accelsim.report.parts import bars, cut, joules, left_out, provenance_sections, words
-from accelsim.report.quantity import duration, number, usd, whole
+from accelsim.report.page import Page, Section, figure, label, limit_line, trace
+from accelsim.report.parts import bars, left_out, provenance_sections
 from accelsim.report.result_page import known_devices
 from accelsim.report.run_sections import accuracy_section, offers_section
 
 if TYPE_CHECKING:
-    from accelsim.estimation.batch_winners import BatchWinners
+    from accelsim.estimation.batch_winners import BatchWinners, Win
     from accelsim.hardware.profile import DeviceProfile
 
-Row = Mapping[str, Any]
-
-#: Word of the decision -> column of an estimate, its best, and how its value is written.
-_WINS: dict[str, tuple[str, Callable[..., Any], Callable[[float | None], str]]] = {
-    "fastest": ("latency_s", min, duration),
-    "most per second": ("throughput_per_s", max, number),
-    "least energy": ("energy_per_sample_j", min, joules),
-    "cheapest": ("cost_usd_per_1000", min, usd),
+#: Word of the decision -> column of an estimate whose least, or of a rate the most, is best.
+_WINS = {
+    "fastest": "latency_s",
+    "most per second": "throughput_per_s",
+    "least energy": "energy_per_sample_j",
+    "cheapest": "cost_usd_per_1000",
 }
+_TITLES = dict(zip(_WINS.values(), ("time", "per s", "energy", "$/1,000"), strict=True))
 _GOALS = ("latency_s", "energy_per_sample_j", "cost_usd_per_1000")
 #: Columns a row is shown with; None where it has none.
 _COLUMNS = (
@@ -60,7 +59,7 @@ _USD_PER_KWH = 0.10
 
 
 def comparison_page(
-    rows: Sequence[Row],
+    rows: Sequence[Values],
     command: str,
     *,
     winners: Sequence[Sequence[BatchWinners]] = (),
@@ -103,13 +102,13 @@ def comparison_page(
     return Page.of(title, decision, sections, command, warnings)
 
 
-def _timed(rows: Iterable[Row]) -> list[Row]:
+def _timed(rows: Iterable[Values]) -> list[Values]:
     """Rows with a time."""
     return [row for row in rows if row["reason"] is None and row["latency_s"] is not None]
 
 
 def _fronts(
-    groups: Mapping[tuple[str, str], Sequence[Row]], limits: tuple[float | None, float | None]
+    groups: Mapping[tuple[str, str], Sequence[Values]], limits: tuple[float | None, float | None]
 ) -> Iterator[Section]:
     """Time, cost and energy of each model and mode."""
     most = min(_MOST_POINTS, _MOST_DRAWN // max(len(groups), 1))
@@ -130,7 +129,7 @@ def _front_sections(
 
 
 def _costs(
-    groups: Mapping[tuple[str, str], Sequence[Row]], profiles: Sequence[DeviceProfile]
+    groups: Mapping[tuple[str, str], Sequence[Values]], profiles: Sequence[DeviceProfile]
 ) -> Iterator[Section | None]:
     """Energy by component and cost of a load of each model and mode."""
     for place, ((model, mode), rows) in enumerate(groups.items()):
@@ -139,7 +138,7 @@ def _costs(
             yield break_even_section(rows, profiles, f"break-even-{place}")
 
 
-def _named(rows: Sequence[Row]) -> list[Row]:
+def _named(rows: Sequence[Values]) -> list[Values]:
     """Rows with the name they are shown by: the device, and its batch where it has several."""
     pairs = {(row["workload"], row["mode"], row["device"]) for row in rows}
     if len(pairs) == len(rows):
@@ -148,7 +147,7 @@ def _named(rows: Sequence[Row]) -> list[Row]:
 
 
 def _decision(
-    key: tuple[str, str], rows: Sequence[Row], limits: tuple[float | None, float | None]
+    key: tuple[str, str], rows: Sequence[Values], limits: tuple[float | None, float | None]
 ) -> str:
     """Who wins a model and mode, in a sentence."""
     done = [row for row in rows if row["reason"] is None]
@@ -163,14 +162,15 @@ def _decision(
     return f"{key[0]}, {key[1]}: {', '.join(_wins(done)) or 'nothing runs it'}{within}{refused}."
 
 
-def _wins(done: Sequence[Row]) -> Iterator[str]:
+def _wins(done: Sequence[Values]) -> Iterator[str]:
     """The best of each figure, and who may be the best, too."""
-    for what, (column, best, write) in _WINS.items():
+    for what, column in _WINS.items():
         known = [row for row in done if row[column] is not None]
         if known:
+            best = max if column == "throughput_per_s" else min
             winner = best(known, key=itemgetter(column))
             tied = [r["name"] for r in known if r is not winner and column in (r.get("tied") or ())]
-            yield f"{what} {winner['name']} ({write(winner[column])}{_tie_words(tied)})"
+            yield f"{what} {winner['name']} ({written(column, winner[column])}{_tie_words(tied)})"
 
 
 def _tie_words(names: Sequence[str]) -> str:
@@ -179,7 +179,7 @@ def _tie_words(names: Sequence[str]) -> str:
     return f"; within its interval: {', '.join(names[:_MOST_TIED])}{more}" if names else ""
 
 
-def _keeps(row: Row, limits: tuple[float | None, float | None]) -> bool:
+def _keeps(row: Values, limits: tuple[float | None, float | None]) -> bool:
     """Whether a row is within the limits; what is unknown is within none."""
     values = (row["latency_s"], row["cost_usd_per_1000"])
     return all(
@@ -188,7 +188,7 @@ def _keeps(row: Row, limits: tuple[float | None, float | None]) -> bool:
     )
 
 
-def pareto_front(rows: Iterable[Row]) -> list[Row]:
+def pareto_front(rows: Iterable[Values]) -> list[Values]:
     """Rows that no other beats in latency, energy and cost together; what is unknown is no reason
     to beat or be beaten.
 
@@ -203,7 +203,7 @@ def pareto_front(rows: Iterable[Row]) -> list[Row]:
     return [row for row in found if not any(_dominates(other, row) for other in found)]
 
 
-def _dominates(one: Row, other: Row) -> bool:
+def _dominates(one: Values, other: Values) -> bool:
     mine, theirs = ([row[goal] for goal in _GOALS] for row in (one, other))
     known = [(a, b) for a, b in zip(mine, theirs, strict=True) if b is not None]
     if any(a is None for a, _ in known):
@@ -213,7 +213,7 @@ def _dominates(one: Row, other: Row) -> bool:
 
 def _pareto(
     key: tuple[str, str],
-    rows: Sequence[Row],
+    rows: Sequence[Values],
     place: int,
     limits: tuple[float | None, float | None],
     most_points: int,
@@ -227,17 +227,16 @@ def _pareto(
     kept = [row for row in priced if id(row) in front]
     shown = beaten[:: len(beaten) // most_points + 1]
     shown_front = kept[:: len(kept) // most_points + 1]
-    many = len(shown) > _MANY
     traces = [
-        _points("beaten", shown, most, "#7f8a94", is_named=not many),
+        _points("beaten", shown, most, "#7f8a94", is_named=len(shown) <= _MANY),
         _points("on the front", shown_front, most, "#e08a1e"),
         *limit_lines(priced, limits),
     ]
-    layout = {
-        "xaxis": axis("time of one batch, s", type="log", exponentformat="SI"),
-        "yaxis": axis("USD per 1,000", type="log", exponentformat="none"),
-    }
-    titles = ("device", ">time", ">per s", ">energy", ">$/1,000", "on the front", "limited by")
+    ranged = (
+        f">{title}={{{name}}}[ ({{{name}_low}} to {{{name}_high}})]"
+        for name, title in _TITLES.items()
+    )
+    columns = f"device=name | {' | '.join(ranged)} | on the front=is_on | limited by=limit"
     text = (
         "On the front: no other device is at least as good in time, energy and cost. Larger marks "
         "need more energy per sample; open ones have an unknown energy."
@@ -246,52 +245,43 @@ def _pareto(
     text += left_out(len(beaten) - len(shown), f"of {len(beaten):,} that are beaten not drawn")
     text += left_out(len(kept) - len(shown_front), f"of {len(kept):,} on the front not drawn")
     title = f"{key[0]}, {key[1]}: time, cost and energy"
-    table = DataTable(titles, cut([_cells(row, id(row) in front) for row in ordered]))
-    return Section(f"pareto-{place}", title, table, text, figure(traces, **layout))
+    cells = [_cells(row, id(row) in front) for row in ordered]
+    drawn = figure(traces, "time of one batch, s", "USD per 1,000", "xy")
+    return Section.of(f"pareto-{place}", title, columns, cells, text, drawn)
 
 
-def _cells(row: Row, is_on_front: bool) -> tuple[str | Cell, ...]:
+def _cells(row: Values, is_on_front: bool) -> Document:
+    """A row with its limit; one that cannot run has its reason in place of figures."""
     if row["reason"] is not None:
-        return row["name"], "", "", "", "", "", row["reason"]
-    return (
-        row["name"],
-        *(_ranged(row, column, write) for column, _, write in _WINS.values()),
-        "yes" if is_on_front else "no",
-        (row["bound"] or "").replace("_", " "),
-    )
-
-
-def _ranged(row: Row, column: str, write: Callable[[float | None], str]) -> Cell:
-    """A figure with the ends of its interval, where they are known."""
-    low, high = (row.get(f"{column}_{end}") for end in ("low", "high"))
-    span = "" if low is None or high is None else f" ({write(low)} to {write(high)})"
-    return Cell(f"{write(row[column])}{span}", row[column])
+        return {**row, **dict.fromkeys((*_TITLES, "is_on"), ""), "limit": row["reason"]}
+    limit = (row["bound"] or "").replace("_", " ")
+    return {**row, "is_on": "yes" if is_on_front else "no", "limit": limit}
 
 
 def _points(
-    name: str, rows: Sequence[Row], most: float, colour: str, *, is_named: bool = True
+    name: str, rows: Sequence[Values], most: float, colour: str, *, is_named: bool = True
 ) -> Document:
     """Marks whose area grows with the energy, up to the largest of the figure."""
     times, energies, costs = ([row[goal] for row in rows] for goal in _GOALS)
-    return {
-        "type": "scatter",
-        "name": name,
-        "x": times,
-        "y": costs,
-        "text": [label(str(row["name"])) for row in rows],
-        "textposition": _sides(rows),
-        **({"mode": "markers+text", "cliponaxis": False} if is_named else {"mode": "markers"}),
-        "customdata": [label(joules(energy)) for energy in energies],
-        "hovertemplate": "%{text}<br>%{x:.3s}s, $%{y:.3g}, %{customdata}<extra></extra>",
-        "marker": {
+    return trace(
+        name,
+        times,
+        costs,
+        "markers+text" if is_named else "markers",
+        cliponaxis=not is_named,
+        text=[row["name"] for row in rows],
+        textposition=_sides(rows),
+        customdata=[label(joules(energy)) for energy in energies],
+        hovertemplate="%{text}<br>%{x:.3s}s, $%{y:.3g}, %{customdata}<extra></extra>",
+        marker={
             "color": colour,
             "symbol": ["circle-open" if energy is None else "circle" for energy in energies],
             "size": [10 + 16 * ((energy or 0.0) / most) ** 0.5 for energy in energies],
         },
-    }
+    )
 
 
-def _sides(rows: Sequence[Row]) -> list[str]:
+def _sides(rows: Sequence[Values]) -> list[str]:
     """Above and below by turns along the time, so that names of neighbours keep apart."""
     order = np.argsort([row["latency_s"] for row in rows], kind="stable")
     turns = np.empty(len(rows), dtype=np.int64)
@@ -299,7 +289,9 @@ def _sides(rows: Sequence[Row]) -> list[str]:
     return [("top center", "bottom center")[turn] for turn in turns.tolist()]
 
 
-def limit_lines(rows: Sequence[Row], limits: tuple[float | None, float | None]) -> list[Document]:
+def limit_lines(
+    rows: Sequence[Values], limits: tuple[float | None, float | None]
+) -> list[Document]:
     """A line for the latency target and one for the budget, across what is drawn.
 
     Args:
@@ -312,15 +304,14 @@ def limit_lines(rows: Sequence[Row], limits: tuple[float | None, float | None]) 
     times, costs = ([row[name] for row in rows] for name in ("latency_s", "cost_usd_per_1000"))
     lines = []
     if slo_s is not None:
-        lines.append(("latency target", [slo_s, slo_s], [min(costs), max(costs)]))
+        lines.append(limit_line("latency target", [slo_s, slo_s], [min(costs), max(costs)]))
     if budget is not None:
-        lines.append(("budget", [min(times), max(times)], [budget, budget]))
-    shape = {"type": "scatter", "mode": "lines", "line": {"dash": "dash", "color": "#d65f5f"}}
-    return [shape | {"name": name, "x": x, "y": y} for name, x, y in lines]
+        lines.append(limit_line("budget", [min(times), max(times)], [budget, budget]))
+    return lines
 
 
 def break_even_section(
-    rows: Sequence[Row], devices: Sequence[DeviceProfile], name: str
+    rows: Sequence[Values], devices: Sequence[DeviceProfile], name: str
 ) -> Section | None:
     """Cost of a load on each device, rented where it has a price, else bought; None where no
     device has a rate and a price.
@@ -348,7 +339,7 @@ def break_even_section(
     )
 
 
-def _load_option(row: Row, device: DeviceProfile | None) -> LoadOption | None:
+def _load_option(row: Values, device: DeviceProfile | None) -> LoadOption | None:
     rate = row["throughput_per_s"]
     if row["reason"] is not None or rate is None:
         return None
@@ -364,7 +355,7 @@ def _load_option(row: Row, device: DeviceProfile | None) -> LoadOption | None:
     return LoadOption(f"{kind}, bought at {usd(price.value)}", rate, hourly + electricity)
 
 
-def _offers(groups: Mapping[tuple[str, str], Sequence[Row]]) -> list[Section]:
+def _offers(groups: Mapping[tuple[str, str], Sequence[Values]]) -> list[Section]:
     """Cost and carbon of each model and mode at every offer of the devices that run it."""
     found = []
     for place, ((model, mode), rows) in enumerate(groups.items()):
@@ -380,7 +371,7 @@ def _offers(groups: Mapping[tuple[str, str], Sequence[Row]]) -> list[Section]:
     return found
 
 
-def _components(rows: Sequence[Row], name: str, what: str) -> Section | None:
+def _components(rows: Sequence[Values], name: str, what: str) -> Section | None:
     """Energy of a sample by component of each device whose model tells them apart; None if none."""
     known = {str(row["name"]): row for row in rows if row.get("energy_parts_j")}
     shown = dict(list(known.items())[:_MOST_NAMES])
@@ -391,33 +382,34 @@ def _components(rows: Sequence[Row], name: str, what: str) -> Section | None:
         part: [row["energy_parts_j"].get(part, 0.0) / row["batch"] for row in shown.values()]
         for part in parts
     }
-    cells: list[tuple[str | Cell, ...]] = [
-        (device, *(cell(amount, joules) for amount in own))
-        for device, *own in zip(shown, *amounts.values(), strict=True)
-    ]
-    drawn = bars(list(shown), amounts, "energy per sample, J", exponentformat="SI")
+    drawn = bars(list(shown), amounts, "energy per sample, J")
     drawn["layout"]["barmode"] = "stack"
-    titles = ("device", *(f">{words(part)}" for part in parts))
+    columns = "".join(f" | >{words(part)}={place}:j" for place, part in enumerate(parts))
+    own = zip(*amounts.values(), strict=True)
+    table = [
+        {"device": device} | {str(place): one for place, one in enumerate(each)}
+        for device, each in zip(shown, own, strict=True)
+    ]
     text = "Devices whose energy is known by component."
     text += left_out(len(known) - len(shown), "more left out")
     title = f"{what}: energy by component"
-    return Section(name, title, DataTable(titles, cells), text, drawn)
+    return Section.of(name, title, f"device{columns}", table, text, drawn)
 
 
 def _by_batch(winners: Sequence[BatchWinners], place: int) -> Section:
     rows = [
-        (
-            cell(float(w.batch), whole),
-            *_win_cells(w.throughput, number),
-            *_win_cells(w.energy, joules),
-            *_win_cells(w.cost, usd),
-        )
-        for w in winners
+        {"batch": one.batch, "throughput": _win(one.throughput)}
+        | {"energy": _win(one.energy), "cost": _win(one.cost)}
+        for one in winners
     ]
-    titles = (">batch", "most per s", ">", "least energy", ">", "cheapest per 1,000", ">")
+    columns = (
+        ">batch | most per s=throughput.device | >=throughput.value:number | least energy="
+        "energy.device | >=energy.value:j | cheapest per 1,000=cost.device | >=cost.value:usd"
+    )
     name = winners[0].workload if winners else ""
-    return Section(f"winners-{place}", f"{name}: who wins at which batch", DataTable(titles, rows))
+    return Section.of(f"winners-{place}", f"{name}: who wins at which batch", columns, rows)
 
 
-def _win_cells(win: Any | None, words: Callable[[float | None], str]) -> tuple[str, Cell]:
-    return ("unknown", Cell("", None)) if win is None else (win.device, cell(win.value, words))
+def _win(win: Win | None) -> Document:
+    known = {"device": "unknown", "value": ""}
+    return known if win is None else {"device": win.device, "value": win.value}

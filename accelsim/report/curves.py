@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from accelsim.frozen import frozen
 from accelsim.plain import Document
-from accelsim.report.page import Cell, DataTable, Section, axis, cell, figure, label
+from accelsim.quantity import Writer
+from accelsim.report.page import DataTable, Section, axis, cell, figure, trace
 from accelsim.report.parts import COLOURS, short
-from accelsim.report.quantity import duration
 
 if TYPE_CHECKING:
     from accelsim.simulation.timeline import StepFunction
@@ -33,7 +33,7 @@ class Curve:
 
     name: str
     steps: StepFunction
-    write: Callable[[float | None], str]
+    write: Writer
 
 
 def curves_section(
@@ -56,41 +56,31 @@ def curves_section(
         left: How many are on the left axis.
     """
     traces: list[Document] = []
-    rows: list[tuple[str | Cell, ...]] = []
+    rows: list[Document] = []
     for place, curve in enumerate(curves):
         edges, values = _resampled(curve.steps, end_s)
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": label(curve.name),
-                "x": short(edges),
-                "y": short(np.append(values, values[-1:])),
-                "line": {"shape": "hv", "color": COLOURS[place]},
-                "yaxis": "y" if place < left else "y2",
-            }
-        )
+        shown = short(np.append(values, values[-1:]))
+        axes = {"yaxis": "y" if place < left else "y2"}
+        line = {"line": {"shape": "hv", "color": COLOURS[place]}}
+        traces.append(trace(curve.name, short(edges), shown, "lines", **line, **axes))
         rows += [
-            (curve.name, cell(time, duration), cell(value, curve.write))
+            {"quantity": curve.name, "from_s": time, "value": cell(value, curve.write)}
             for time, value in zip(edges.tolist(), values.tolist(), strict=False)
         ]
-    own = {"exponentformat": "SI", "rangemode": "tozero"}
     beside, right = (
-        axis(", ".join(curve.name for curve in part), **own)
+        axis(", ".join(curve.name for curve in part), rangemode="tozero")
         for part in (curves[:left], curves[left:])
     )
-    right["tickmode"] = "auto"  # else its ticks are the left axis's, at odd values
-    layout = {
-        "xaxis": axis("time", ticksuffix="s", exponentformat="SI", minexponent=0),
-        "yaxis": beside,
-        "yaxis2": right | {"overlaying": "y", "side": "right", "showgrid": False},
-    }
+    # else its ticks are the left axis's, at odd values
+    right |= {"tickmode": "auto", "overlaying": "y", "side": "right", "showgrid": False}
+    time = axis("time", ticksuffix="s", minexponent=0)
     peaks = ", ".join(f"{one.name} at most {one.write(one.steps.maximum)}" for one in curves)
-    table = DataTable(("quantity", ">from", ">value"), rows)
     is_coarse = any(len(one.steps.time_s) > _MAX_STEPS for one in curves)
     parts = f"; means of {_MAX_STEPS - 1:,} equal parts" if is_coarse else ""
     said = f"{text}{parts}; {peaks}." if curves else "Unknown."
-    return Section(name, title, table, said, figure(traces, **layout))
+    table = DataTable.of("quantity | >from=from_s | >value", rows, most=len(rows))
+    drawn = figure(traces, xaxis=time, yaxis=beside, yaxis2=right)
+    return Section(name, title, table, said, drawn)
 
 
 def _resampled(steps: StepFunction, end_s: float) -> tuple[FloatArray, FloatArray]:

@@ -15,8 +15,8 @@ from rich.text import Text
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.hardware.sourced import Sourced
 from accelsim.plain import Document, Values
-from accelsim.report.listing import Listing, pairs, plain_table
-from accelsim.report.quantity import amount, decimal, usd, whole
+from accelsim.quantity import words, written
+from accelsim.report.listing import Listing, pairs
 
 #: Columns every device row has, whatever the devices.
 DEVICE_COLUMNS = (
@@ -39,17 +39,6 @@ _NO_FACTS = frozenset(
     }
 )
 _SHOWN_DTYPES = ("fp32", "fp16", "bf16", "int8")
-#: Unit suffix of a field -> (SI symbol, whether prefixes below one make sense); longest first.
-_UNITS = (
-    ("_bytes_per_sm", "B", False),
-    ("_bytes_per_s", "B/s", False),
-    ("_flop_per_s", "FLOP/s", False),
-    ("_bytes", "B", False),
-    ("_hz", "Hz", False),
-    ("_nm", "nm", False),
-    ("_w", "W", True),
-    ("_s", "s", True),
-)
 
 
 def device_row(profile: DeviceProfile, *, local: bool = False) -> Document:
@@ -79,30 +68,26 @@ def device_row(profile: DeviceProfile, *, local: bool = False) -> Document:
 
 def devices_table(rows: Sequence[Values]) -> RenderableType:
     """Rows of `device_row`, one line each; peaks in tera-operations per second."""
-    rates = " | ".join(f">{name}" for name in _SHOWN_DTYPES)
-    titles = f"name | class | vendor | year | >memory | >bandwidth | {rates} | >limit"
-    cells = [_device_cells(row) for row in rows]
-    styles = ["bold" if row["local"] else "" for row in rows]
-    return Listing.of(titles, cells, "vendor | year | class", styles=styles)
-
-
-def _device_cells(row: Values) -> list[str]:
-    peaks = row["peak_flop_per_s"]
-    rates = [decimal(peaks[name] / 1e12) if name in peaks else "-" for name in _SHOWN_DTYPES]
-    return [
-        row["name"],
-        row["class"],
-        _vendor(row["vendor"]),
-        str(row["year"]),
-        amount(row["memory_bytes"], "B", small=False),
-        amount(row["memory_bandwidth_bytes_per_s"], "B/s", small=False),
-        *rates,
-        amount(row["limit_w"], "W"),
+    rates = " | ".join(f">{name}=tera.{name}:decimal" for name in _SHOWN_DTYPES)
+    columns = (
+        "name | class | vendor=maker | year | >memory=memory_bytes | >bandwidth="
+        f"memory_bandwidth_bytes_per_s | {rates} | >limit=limit_w"
+    )
+    shown = [
+        {**row, "maker": _short(row["vendor"])}
+        | {"tera": dict.fromkeys(_SHOWN_DTYPES, "-") | _tera(row["peak_flop_per_s"])}
+        for row in rows
     ]
+    styles = ["bold" if row["local"] else "" for row in rows]
+    return Listing.of(columns, shown, "vendor | year | class", styles=styles)
 
 
-def _vendor(name: str) -> str:
+def _short(name: str) -> str:
     return name if len(name) <= 10 else name[:9] + "…"
+
+
+def _tera(rates: Mapping[str, float]) -> Document:
+    return {name: rate / 1e12 for name, rate in rates.items()}
 
 
 def device_numbers(profile: BaseModel) -> list[Document]:
@@ -173,27 +158,21 @@ def device_view(profile: DeviceProfile) -> RenderableType:
 
 def numbers_view(numbers: Sequence[Values]) -> RenderableType:
     """Rows of `device_numbers` as a table, and the sources that it cites by number."""
-    sources = list(dict.fromkeys(row["source"] for row in numbers))
-    table = plain_table(("field", "value", "kind", "source"), right=(1,), fold=(0,))
-    for row in numbers:
-        index = sources.index(row["source"]) + 1
-        cells = (row["field"], quantity_of(row["field"], row["value"]), row["kind"], f"[{index}]")
-        table.add_row(*map(Text, cells))
-    numbered = ((f"[{index}]", source) for index, source in enumerate(sources, start=1))
-    cited = pairs(numbered, gap=1, justify="right")
+    sources = {row["source"]: "" for row in numbers}
+    sources = {source: f"[{index}]" for index, source in enumerate(sources, 1)}
+    rows = [
+        {**row, "value": quantity_of(row["field"], row["value"]), "source": sources[row["source"]]}
+        for row in numbers
+    ]
+    table = Listing.of("~field | >value | kind | source", rows, gap=2)
+    cited = pairs(((number, source) for source, number in sources.items()), gap=1, justify="right")
     return Group(table, Text("\nsources", style="bold"), cited)
 
 
-def quantity_of(field: str, value: Any) -> str:
-    """A value with the unit its field's name ends in; counts in full."""
-    if field.endswith("_usd"):
-        return usd(value)
-    names = field.split(".")[-2:]
-    for suffix, unit, small in _UNITS:
-        if any(name.endswith(suffix) for name in names):
-            shown = unit.replace("FLOP", "OP") if names[-1].startswith("int") else unit
-            return amount(value, shown, small=small)
-    return whole(value) if isinstance(value, int) else decimal(value)
+def quantity_of(field: str, value: object) -> str:
+    """A value with the unit its field's name ends in; integer rates are of operations."""
+    shown = written(field, value)
+    return shown.replace("FLOP", "OP") if field.rpartition(".")[2].startswith("int") else shown
 
 
 def _heading(profile: DeviceProfile) -> list[RenderableType]:
@@ -205,18 +184,11 @@ def _heading(profile: DeviceProfile) -> list[RenderableType]:
     if profile.aliases:
         lines.append(Text("also called " + ", ".join(profile.aliases)))
     lines += [
-        Text(f"{name.replace('_', ' ')}: {_words(value)}")
-        for name, value in _facts(profile).items()
+        Text(f"{words(name)}: {written(name, fact)}") for name, fact in _facts(profile).items()
     ]
     if profile.note:
         lines.append(Text(profile.note, style="italic"))
     return [*lines, Text("")]
-
-
-def _words(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return ", ".join(value) if isinstance(value, list) else str(value)
 
 
 def _conflicts(profile: DeviceProfile) -> list[RenderableType]:

@@ -4,18 +4,15 @@ timeline are in the page of the command itself, which runs them.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, Final
+from collections.abc import Iterator
 
-from accelsim.plain import Values
+from accelsim.plain import Document, Values
+from accelsim.quantity import say
 from accelsim.report.comparison_page import break_even_section
 from accelsim.report.page import Page
-from accelsim.report.parts import joules, metrics_section, provenance_sections, shares_section
-from accelsim.report.quantity import amount, duration, number, percent, usd
+from accelsim.report.parts import metrics_section, provenance_sections, shares_section
 from accelsim.report.result_page import known_devices
 from accelsim.report.run_sections import accuracy_section, knee_section, offers_section
-
-_bytes: Final = partial(amount, unit="B", small=False)
 
 
 def estimate_page(document: Values, command: str) -> Page:
@@ -32,9 +29,9 @@ def estimate_page(document: Values, command: str) -> Page:
     rate, energy = d["throughput_per_s"], d["energy_per_sample_j"]
     sections = [
         metrics_section(d["metrics"]),
-        shares_section("operators", "Largest operators", times, duration),
-        shares_section("memory", "Memory by part", d["memory"], _bytes),
-        shares_section("energy", "Energy by component", d["energy_parts_j"] or {}, joules),
+        shares_section("operators", "Largest operators", times, "s"),
+        shares_section("memory", "Memory by part", d["memory"], "bytes"),
+        shares_section("energy", "Energy by component", d["energy_parts_j"] or {}, "j"),
         break_even_section([_row(d)], devices, "cost"),
         *(offers_section([(name, rate, energy)]) for name in names),
         accuracy_section(names),
@@ -44,19 +41,17 @@ def estimate_page(document: Values, command: str) -> Page:
     return Page.of(title, _decision(d), sections, command, d["warnings"])
 
 
-def _decision(d: Values) -> tuple[str, ...]:
+def _decision(d: Values) -> Iterator[str]:
     if not d["fits"]:
-        missing = _bytes(d["memory_short_bytes"])
-        return (f"{d['workload']} does not fit on {d['device']}: {missing} are missing.",)
-    low, high = duration(d["latency_low_s"]), duration(d["latency_high_s"])
-    times = f"{duration(d['latency_s'])} for a batch of {d['batch']:,}"
-    rate = f"{number(d['throughput_per_s'])} samples/s"
-    energy = f"{joules(d['energy_per_sample_j'])} per sample"
-    return (
-        f"{d['workload']} on {d['device']} takes {times} and does {rate}.",
-        f"{percent(d['interval_level'])} interval {low} to {high}.",
-        f"Energy: {energy}. Cost: {usd(d['cost_usd_per_1000'])} per 1,000.",
+        yield say("{workload} does not fit on {device}: {memory_short_bytes} are missing.", d)
+        return
+    yield say(
+        "{workload} on {device} takes {latency_s} for a batch of {batch} and does "
+        "{throughput_per_s} samples/s.",
+        d,
     )
+    yield say("{interval_level} interval {latency_low_s} to {latency_high_s}.", d)
+    yield say("Energy: {energy_per_sample_j} per sample. Cost: {cost_usd_per_1000} per 1,000.", d)
 
 
 def batches_page(document: Values, command: str) -> Page:
@@ -80,7 +75,7 @@ def batches_page(document: Values, command: str) -> Page:
     return Page.of(title, (by_batch.text,), sections, command, warnings)
 
 
-def _row(one: Values) -> dict[str, Any]:
+def _row(one: Values) -> Document:
     """An estimate as a row of a comparison."""
     name = f"{one['device']}, batch {one['batch']:,}"
     return {**one, "reason": None, "name": name}

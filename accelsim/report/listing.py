@@ -11,41 +11,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.padding import Padding
+from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from accelsim.frozen import frozen
+from accelsim.plain import Values
+from accelsim.report.columns import Cell, columns
 
 _UNLIMITED = 1_000
 #: Width below which a table says which columns it leaves out, and least width of a column that may
 #: wrap.
 _NARROW = 80
 _LEAST_FOLDED = 14
-
-
-def plain_table(
-    headers: Sequence[str], *, right: Iterable[int] = (), fold: Iterable[int] = ()
-) -> Table:
-    """An empty table in the house style: no lines, bold headers.
-
-    Args:
-        headers: Column titles.
-        right: Indices of right-aligned columns.
-        fold: Indices of columns that wrap; all others keep to one line.
-    """
-    table = Table(
-        box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False
-    )
-    right, fold = set(right), set(fold)
-    for index, header in enumerate(headers):
-        table.add_column(
-            Text(header),
-            justify="right" if index in right else "left",
-            no_wrap=index not in fold,
-            overflow="fold" if index in fold else "ellipsis",
-        )
-    return table
 
 
 @frozen
@@ -75,30 +55,33 @@ class Listing:
     @classmethod
     def of(
         cls,
-        titles: str | Sequence[str],
-        rows: Sequence[Sequence[str | Text]],
+        words: str,
+        rows: Sequence[Values],
         left_out: str = "",
-        **rest: Any,
+        styles: Sequence[str] = (),
+        gap: int = 1,
+        first_width: int = 0,
     ) -> Listing:
-        """A listing whose titles stand in one text, as in ``"~model | >time | limit"``.
+        """A listing of figures under columns.
 
         Args:
-            titles: Titles between bars, or one by one where they may have bars of their own; of a
-                column that is right-aligned (>) or may wrap (~).
-            rows: Cells, one per title.
+            words: The columns, as `accelsim.report.columns.columns` takes them.
+            rows: Figures by name.
             left_out: Dispensable titles, between bars.
-            rest: Other fields.
+            styles: As the field.
+            gap: As the field.
+            first_width: As the field.
         """
-        marked = _words(titles) if isinstance(titles, str) else titles
-        headers = [_one_line(title[title[0] in ">~" :]) for title in marked]
-        marks = [title[0] for title in marked]
+        shown = columns(words)
         return cls(
-            tuple(headers),
-            [[_one_line(cell) if isinstance(cell, str) else cell for cell in row] for row in rows],
-            right=frozenset(h for h, mark in zip(headers, marks, strict=True) if mark == ">"),
-            fold=frozenset(h for h, mark in zip(headers, marks, strict=True) if mark == "~"),
-            dispensable=_words(left_out),
-            **rest,
+            tuple(one.title for one in shown),
+            [[_drawn(column.cell(row)) for column in shown] for row in rows],
+            frozenset(one.title for one in shown if one.mark == ">"),
+            frozenset(one.title for one in shown if one.mark == "~"),
+            tuple(left_out.split(" | ") if left_out else ()),
+            styles,
+            first_width,
+            gap,
         )
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -154,17 +137,36 @@ class Listing:
             yield line
 
     def _table(self, headers: Sequence[str]) -> Table:
-        kept = [self.headers.index(header) for header in headers]
-        right = [place for place, header in enumerate(headers) if header in self.right]
-        fold = [place for place, header in enumerate(headers) if header in self.fold]
-        table = plain_table(headers, right=right, fold=fold)
-        table.padding = (0, self.gap, 0, 0)
+        table = Table(
+            box=None,
+            pad_edge=False,
+            padding=(0, self.gap, 0, 0),
+            header_style="bold",
+            show_edge=False,
+            show_header=any(headers),
+        )
+        for header in headers:
+            folds = header in self.fold
+            table.add_column(
+                Text(header),
+                justify="right" if header in self.right else "left",
+                no_wrap=not folds,
+                overflow="fold" if folds else "ellipsis",
+            )
         table.columns[0].min_width = self.first_width or None
+        kept = [self.headers.index(header) for header in headers]
         for index, row in enumerate(self.rows):
-            cells = [row[place] for place in kept]
-            texts = [Text(cell) if isinstance(cell, str) else cell for cell in cells]
+            texts = [Text(cell) if isinstance(cell := row[place], str) else cell for place in kept]
             table.add_row(*texts, style=self.styles[index] if self.styles else None)
         return table
+
+
+def panel(title: str, lines: Iterable[tuple[str, str]], below: Listing | None = None) -> Group:
+    """What a result says of itself, line by line in a frame, and a table below it."""
+    drawn = Panel(
+        pairs(lines, style="bold"), title=Text(title), title_align="left", border_style="dim"
+    )
+    return Group(drawn, *([Padding(below, (1, 0, 0, 0))] if below and below.rows else []))
 
 
 def pairs(rows: Iterable[tuple[str, str]], *, gap: int = 2, **first: Any) -> Table:
@@ -183,13 +185,13 @@ def pairs(rows: Iterable[tuple[str, str]], *, gap: int = 2, **first: Any) -> Tab
     return grid
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """A name that has several lines takes one, so that no line of a table is its own."""
     return text.replace("\n", "\\n")
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split("|")) if text else ()
+def _drawn(cell: str | Cell) -> str:
+    return one_line(cell if isinstance(cell, str) else cell.text)
 
 
 def _plain(cell: str | Text) -> str:

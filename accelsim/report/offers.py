@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 
 from rich.console import RenderableType
 
-from accelsim.economics.dates import STALE_DAYS, age_days
-from accelsim.economics.offer import PRICE_KINDS, Offer, PriceKind, Quote, first_day
+from accelsim.economics.dates import STALE_DAYS, age_days, dated_words
+from accelsim.economics.offer import PRICE_KINDS, Offer, PriceKind, Quote
 from accelsim.economics.price import PriceBook
 from accelsim.errors import UnknownNameError
 from accelsim.plain import Document, Values
+from accelsim.quantity import UNKNOWN
 from accelsim.report.listing import Listing
-from accelsim.report.quantity import UNKNOWN, dated_words, usd
 
 _PRICES = tuple(f"{kind}_usd_per_hour" for kind in PRICE_KINDS)
 #: Columns of an offer row.
@@ -63,7 +63,7 @@ def offer_words(offer: str | None, device: str | None = None) -> str:
     if offer is None or quote is None:
         return offer or "own price"
     as_of = quote.offer.dated(quote.kind)
-    dated = dated_words(as_of, first_day(as_of))
+    dated = dated_words(as_of)
     return f"{quote.offer.offer_id}, {quote.kind.replace('_', ' ')}{dated}"
 
 
@@ -93,20 +93,13 @@ def _offer_row(offer: Offer, kind: PriceKind) -> Document:
 
 def offers_table(rows: Sequence[Values]) -> RenderableType:
     """Rows of `offer_rows`; prices in USD per hour."""
-    cells = [
-        (row["offer"], row["device"] or UNKNOWN, _count(row), *_prices(row), row["as_of"] or "")
-        for row in rows
-    ]
+    shown = [{**row, "count": _count(row)} for row in rows]
     one_device = len({row["device"] for row in rows}) == 1
-    titles = "~offer | device | >count | >on demand | >spot | >per unit | as of"
-    return Listing.of(titles, cells, "device" if one_device else "count | as of")
-
-
-def _prices(row: Values) -> list[str]:
-    return [
-        usd(row[name])
-        for name in ("on_demand_usd_per_hour", "spot_usd_per_hour", "usd_per_unit_hour")
-    ]
+    columns = (
+        "~offer | device | >count | >on demand=on_demand_usd_per_hour | >spot=spot_usd_per_hour | "
+        ">per unit=usd_per_unit_hour:usd | as of=as_of?"
+    )
+    return Listing.of(columns, shown, "device" if one_device else "count | as of")
 
 
 def _count(row: Values) -> str:

@@ -7,17 +7,16 @@ its memory bandwidth (Williams, Waterman and Patterson, CACM 52(4), 2009).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from accelsim.frozen import frozen
 from accelsim.plain import Document
-from accelsim.report.page import Cell, DataTable, Section, axis, cell, figure, label
-from accelsim.report.parts import COLOURS, bars, full_names, joules, rest_row, short
-from accelsim.report.quantity import amount, duration, number, percent
+from accelsim.quantity import duration, flop_rate, size
+from accelsim.report.page import DataTable, Section, figure, trace
+from accelsim.report.parts import COLOURS, bars, full_names, records, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,8 +30,8 @@ _MAX_POINTS = 5_000
 _MAX_GROUPS = 40
 #: Groups of a figure with bars for several devices.
 _MOST_BESIDE = 12
-_rate = partial(amount, unit="FLOP/s", small=False)
-_bytes = partial(amount, unit="B", small=False)
+#: Column that operators are grouped by -> what it is.
+_GROUPED = {"kind": "kind of operator", "layer": "layer", "bound": "what limits it"}
 
 
 @frozen(eq=False)
@@ -77,54 +76,53 @@ def roofline_section(
     """
     several = len(runs) > 1
     share = _MAX_POINTS // len(runs)
-    points = [_placed(run.frame) for run in runs]
+    points = [_placed(run) for run in runs]
     shown = [one.head(share) for one in points]
     traces: list[Document] = []
     for place, (run, rows) in enumerate(zip(runs, shown, strict=True)):
-        if several:
-            traces.append(_points(run.name, rows, place))
-        else:
-            traces += _by_kind(rows)
-    roofs = [_roof(run, rows["intensity"]) for run, rows in zip(runs, shown, strict=True)]
-    for place, roof in enumerate(roofs):
+        groups = [(run.name, rows)] if several else rows.groupby("kind", sort=False)
+        traces += [
+            _points(str(name), part, place) for place, (name, part) in enumerate(groups, place)
+        ]
+    for place, (run, rows) in enumerate(zip(runs, shown, strict=True)):
         colour = COLOURS[place % len(COLOURS)] if several else COLOURS[5]
         line = {"line": {"color": colour, "width": 2}, "showlegend": not several}
-        traces += [one | line for one in roof]
-    layout = {
-        "xaxis": axis("arithmetic intensity, FLOP/B", type="log"),
-        "yaxis": axis("FLOP/s", type="log", tickformat="~s"),
-    }
+        traces += [one | line for one in _roof(run, rows["intensity"])]
     said = [_said(run, *parts) for run, *parts in zip(runs, points, shown, strict=True)]
     words = " ".join(filter(None, (text, *said)))
-    table = _table(runs, shown)
-    return Section(name, title, table, words, figure(traces, **layout))
+    listed = [row for frame in shown for row in records(frame)]
+    listed.sort(key=lambda row: -row["time_s"])
+    titles = (
+        f"{f'{_what(runs)}=run | ' if several else ''}operator | kind | >FLOP/B=intensity:number | "
+        ">FLOP/s=flop_per_s | >time=time_s | limited by=bound"
+    )
+    table = DataTable.of(titles, listed, summed="time_s")
+    drawn = figure(traces, "arithmetic intensity, FLOP/B", "FLOP/s", "xy")
+    return Section(name, title, table, words, drawn)
 
 
-def _placed(frame: pd.DataFrame) -> pd.DataFrame:
+def _placed(run: OperatorRun) -> pd.DataFrame:
     """Operators that have a place in a roofline, longest first."""
+    frame = run.frame
     has_place = (frame["flop"] > 0) & (frame["bytes"] > 0) & (frame["time_s"] > 0)
     rows = frame[has_place].sort_values("time_s", ascending=False)
     return rows.assign(
-        intensity=rows["flop"] / rows["bytes"], flop_per_s=rows["flop"] / rows["time_s"]
+        intensity=rows["flop"] / rows["bytes"],
+        flop_per_s=rows["flop"] / rows["time_s"],
+        run=run.name,
+        operator=full_names(rows),
     )
 
 
-def _by_kind(rows: pd.DataFrame) -> list[Document]:
-    kinds = rows["kind"].unique().tolist()
-    return [_points(kind, rows[rows["kind"] == kind], place) for place, kind in enumerate(kinds)]
-
-
 def _points(name: str, rows: pd.DataFrame, place: int) -> Document:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": label(name),
-        "x": short(rows["intensity"]),
-        "y": short(rows["flop_per_s"]),
-        "text": [label(text) for text in full_names(rows)],
-        "hovertemplate": "%{text}<br>%{x:.3s} FLOP/B, %{y:.3s}FLOP/s<extra></extra>",
-        "marker": {"size": 8, "color": COLOURS[place % len(COLOURS)], "opacity": 0.75},
-    }
+    return trace(
+        name,
+        short(rows["intensity"]),
+        short(rows["flop_per_s"]),
+        text=rows["operator"].tolist(),
+        hovertemplate="%{text}<br>%{x:.3s} FLOP/B, %{y:.3s}FLOP/s<extra></extra>",
+        marker={"size": 8, "color": COLOURS[place % len(COLOURS)], "opacity": 0.75},
+    )
 
 
 def _roof(run: OperatorRun, intensity: pd.Series[float]) -> list[Document]:
@@ -133,16 +131,9 @@ def _roof(run: OperatorRun, intensity: pd.Series[float]) -> list[Document]:
         return []
     ridge = peak / bandwidth
     ends = [min(float(intensity.min()), ridge) / 2, ridge, max(float(intensity.max()), ridge) * 2]
-    return [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": label(f"{run.name} roof, {run.precision}"),
-            "x": short(ends),
-            "y": short([min(peak, x * bandwidth) for x in ends]),
-            "hoverinfo": "skip",
-        }
-    ]
+    rates = short([min(peak, x * bandwidth) for x in ends])
+    name = f"{run.name} roof, {run.precision}"
+    return [trace(name, short(ends), rates, "lines", hoverinfo="skip")]
 
 
 def _said(run: OperatorRun, points: pd.DataFrame, shown: pd.DataFrame) -> str:
@@ -152,40 +143,14 @@ def _said(run: OperatorRun, points: pd.DataFrame, shown: pd.DataFrame) -> str:
     apart = f"; {len(left):,} without ({duration(left_s)}) have no place in it" if left_s else ""
     return (
         f"{run.name}: {len(shown):,} of {len(points):,} operators with arithmetic drawn"
-        f"{apart}; peak {_rate(run.peak_flop_per_s)}, memory "
-        f"{_bytes(run.device.memory_bandwidth_bytes_per_s)}/s."
+        f"{apart}; peak {flop_rate(run.peak_flop_per_s)}, memory "
+        f"{size(run.device.memory_bandwidth_bytes_per_s)}/s."
     )
-
-
-def _table(runs: Sequence[OperatorRun], shown: Sequence[pd.DataFrame]) -> DataTable:
-    """All operators, longest first; the device where there are several."""
-    several = len(runs) > 1
-    rows = [
-        ((run.name,) if several else ()) + cells
-        for run, frame in zip(runs, shown, strict=True)
-        for cells in _cells(frame)
-    ]
-    time = 4 + several
-    rows.sort(key=lambda row: -_value(row[time]))
-    titles = ("operator", "kind", ">FLOP/B", ">FLOP/s", ">time", "limited by")
-    return DataTable(((_what(runs),) if several else ()) + titles, rest_row(rows, time, duration))
 
 
 def _what(runs: Sequence[OperatorRun]) -> str:
     """What tells runs apart."""
     return "step" if runs[0].words else "device"
-
-
-def _value(found: str | Cell) -> float:
-    return found.value or 0.0 if isinstance(found, Cell) else 0.0
-
-
-def _cells(frame: pd.DataFrame) -> Iterable[tuple[Any, ...]]:
-    columns = [
-        frame[name].tolist() for name in ("kind", "intensity", "flop_per_s", "time_s", "bound")
-    ]
-    for name, kind, x, y, time, bound in zip(full_names(frame), *columns, strict=True):
-        yield name, kind, cell(x, number), cell(y, _rate), cell(time, duration), bound
 
 
 def layers_of(paths: Sequence[str]) -> FloatArray:
@@ -211,90 +176,58 @@ def energy_section(runs: Sequence[OperatorRun], column: str, *, name: str, title
     """
     import pandas as pd
 
-    sums = {
-        run.name: run.frame.groupby(column, sort=False)[["time_s", "energy_j"]].sum(min_count=1)
-        for run in runs
-    }
-    most = pd.concat([one["energy_j"] for one in sums.values()]).groupby(level=0).max()
-    groups = [str(group) for group in most.sort_values(ascending=False).index]
-    rows = [
-        (
-            group,
-            device,
-            cell(float(one["time_s"][group]), duration),
-            cell(_known(one["energy_j"], group), joules),
-            cell(_share(one["energy_j"], group), percent),
-        )
-        for group in groups
-        for device, one in sums.items()
-        if group in one.index
-    ]
-    shown = groups[:_MOST_BESIDE]
+    sums = [_sums(run.frame, column).assign(run=run.name) for run in runs]
+    both = pd.concat(sums)
+    most = both["energy_j"].groupby(level=0).max().sort_values(ascending=False)
+    rows = records(both.assign(group=both.index.astype(str)))
+    order = {str(group): place for place, group in enumerate(most.index)}
+    rows.sort(key=lambda row: order[row["group"]])
+    shown = list(order)[:_MOST_BESIDE]
     series = {
-        device: [_known(one["energy_j"], group) for group in shown] for device, one in sums.items()
+        run.name: [known.get(group) for group in shown]
+        for run in runs
+        for known in [{row["group"]: row["energy_j"] for row in rows if row["run"] == run.name}]
     }
-    drawn = bars(shown, series, "dynamic energy, J", exponentformat="SI")
-    titles = (column, _what(runs), ">time", ">dynamic energy", ">of its energy")
-    text = f"{len(shown):,} of {len(groups):,} groups drawn; idle power is in none of them."
-    table = DataTable(titles, rest_row(rows, 3, joules))
-    return Section(name, title, table, text, drawn)
+    drawn = bars(shown, series, "dynamic energy, J")
+    titles = (
+        f"{column}=group | {_what(runs)}=run | >time=time_s | >dynamic energy=energy_j | >of its "
+        "energy=energy_fraction"
+    )
+    text = f"{len(shown):,} of {len(order):,} groups drawn; idle power is in none of them."
+    return Section(name, title, DataTable.of(titles, rows, summed="energy_j"), text, drawn)
 
 
-def _known(energies: pd.Series[float], group: str) -> float | None:
-    energy = float(energies.get(group, np.nan))
-    return energy if np.isfinite(energy) else None
+def _sums(frame: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Time and energy of groups of operators, and their shares; the longest first."""
+    sums = frame.groupby(column, sort=False)[["time_s", "energy_j"]].sum(min_count=1)
+    sums = sums.sort_values("time_s", ascending=False)
+    for name in ("time", "energy"):
+        own = sums["time_s" if name == "time" else "energy_j"]
+        sums[f"{name}_fraction"] = own / (own.sum() or np.nan)
+    return sums
 
 
-def _share(energies: pd.Series[float], group: str) -> float | None:
-    total, energy = float(energies.sum()), _known(energies, group)
-    return energy / total if total and energy is not None else None
-
-
-def group_section(frame: pd.DataFrame, column: str, title: str) -> Section:
+def group_section(frame: pd.DataFrame, column: str, of: str = "") -> Section:
     """Time and energy of groups of operators, largest first.
 
     Args:
         frame: Operators with time_s, energy_j and the column.
         column: What they are grouped by.
-        title: Heading.
+        of: What they are of, where that is not a run.
     """
-    sums = frame.groupby(column, sort=False)[["time_s", "energy_j"]].sum(min_count=1)
-    sums = sums.sort_values("time_s", ascending=False)
-    total_s, total_j = float(sums["time_s"].sum()), float(sums["energy_j"].sum())
+    sums = _sums(frame, column)
     names = [str(name) for name in sums.index]
-    rows = [
-        (
-            name,
-            cell(time, duration),
-            cell(time / total_s if total_s else None, percent),
-            cell(energy, joules),
-            cell(energy / total_j if total_j else None, percent),
-        )
-        for name, time, energy in zip(
-            names, sums["time_s"].tolist(), sums["energy_j"].tolist(), strict=True
-        )
-    ]
+    rows = records(sums.assign(group=names))
     drawn = min(len(names), _MAX_GROUPS)
-    traces = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": what,
-            "y": [label(name) for name in names[:drawn]],
-            "x": short(100 * (sums[source] / (total or 1.0)).head(drawn)),
-            "marker": {"color": colour},
-        }
-        for what, source, total, colour in (
-            ("share of time", "time_s", total_s, COLOURS[0]),
-            ("share of energy", "energy_j", total_j, COLOURS[1]),
-        )
-    ]
-    layout = {
-        "height": 160 + 26 * drawn,
-        "xaxis": axis("share, %"),
-        "yaxis": axis("", autorange="reversed"),
+    series = {
+        f"share of {name}": short(100 * sums[f"{name}_fraction"].fillna(0.0).head(drawn))
+        for name in ("time", "energy")
     }
-    titles = (column, ">time", ">of time", ">dynamic energy", ">of energy")
+    titles = (
+        f"{column}=group | >time=time_s | >of time=time_fraction | >dynamic energy=energy_j | >of "
+        "energy=energy_fraction"
+    )
     text = f"{len(names):,} groups, {drawn:,} drawn; idle power is in none of them."
-    table = DataTable(titles, rest_row(rows, 1, duration))
-    return Section(f"by-{column}", title, table, text, figure(traces, **layout))
+    table = DataTable.of(titles, rows, summed="time_s")
+    title = f"Time and energy{of and f' of {of}'} by {_GROUPED[column]}"
+    return Section(f"by-{column}", title, table, text, bars(names, series, "share, %"))

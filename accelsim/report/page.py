@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
@@ -20,7 +20,9 @@ from accelsim import __version__
 from accelsim.errors import MissingDependencyError
 from accelsim.files.output import write_text
 from accelsim.frozen import frozen
-from accelsim.plain import Document
+from accelsim.plain import Document, Values
+from accelsim.quantity import Writer
+from accelsim.report.columns import Cell, columns
 from accelsim.report.figure import html_fragment
 from accelsim.report.formats import visible
 
@@ -30,22 +32,12 @@ _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 _TRANSPARENT = "rgba(0,0,0,0)"
 _GRID = "#d5dce2"
 _HEIGHT = 460
+_LOG = {"type": "log"}
+#: Rows of a table at most.
+MAX_ROWS = 200
 
 
-@frozen
-class Cell:
-    """A number of a table.
-
-    Attributes:
-        text: As people read it.
-        value: In the SI unit; None where unknown.
-    """
-
-    text: str
-    value: float | None
-
-
-def cell(value: float | None, words: Callable[[float | None], str]) -> Cell:
+def cell(value: float | None, words: Writer) -> Cell:
     """A number with the function that writes it."""
     return Cell(words(value), value)
 
@@ -61,6 +53,26 @@ class DataTable:
 
     titles: tuple[str, ...]
     rows: Sequence[Sequence[str | Cell]]
+
+    @classmethod
+    def of(
+        cls, words: str, rows: Sequence[Values], *, most: int = MAX_ROWS, summed: str = ""
+    ) -> DataTable:
+        """The first rows under columns, and one that says how many more there are.
+
+        Args:
+            words: The columns, as `accelsim.report.columns.columns` takes them.
+            rows: Figures by name.
+            most: Rows shown.
+            summed: Figure whose sum over the others is said; none if empty.
+        """
+        shown = columns(words)
+        found = [[column.cell(row) for column in shown] for row in rows[:most]]
+        if rest := rows[most:]:
+            total = {summed: sum(row.get(summed) or 0.0 for row in rest)}
+            sums = [one.cell(total) if one.figure == summed else "" for one in shown[1:]]
+            found.append([f"{len(rest):,} more", *sums])
+        return cls(tuple(one.mark.strip("~") + one.title for one in shown), found)
 
 
 @frozen
@@ -82,7 +94,20 @@ class Section:
     table: DataTable
     text: str = ""
     figure: Document | None = None
-    calculator: Mapping[str, Any] | None = None
+    calculator: Values | None = None
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        title: str,
+        columns: str,
+        rows: Sequence[Values],
+        text: str = "",
+        figure: Document | None = None,
+    ) -> Section:
+        """A part with the first rows under columns; see `DataTable.of`."""
+        return cls(name, title, DataTable.of(columns, rows), text, figure)
 
 
 @frozen
@@ -217,11 +242,38 @@ def label(text: str) -> str:
     return escape(visible(text))
 
 
-def figure(data: Sequence[Document], **layout: Any) -> Document:
+def trace(
+    name: str, x: Iterable[Any], y: Iterable[Any], mode: str = "markers", **more: Any
+) -> Document:
+    """Points or a line of a figure.
+
+    Args:
+        name: What they are; shown, not obeyed, as their texts are.
+        x: Of each.
+        y: Of each.
+        mode: "markers", "lines" or both.
+        more: What else plotly knows of them.
+    """
+    texts = {"text": [label(str(one)) for one in more["text"]]} if "text" in more else {}
+    own = {"type": "scatter", "mode": mode, "name": label(name), "x": list(x), "y": list(y)}
+    return own | more | texts
+
+
+def limit_line(name: str, x: Iterable[float], y: Iterable[float]) -> Document:
+    """A limit across what is drawn."""
+    return trace(name, x, y, "lines", line={"dash": "dash", "color": "#d65f5f"})
+
+
+def figure(
+    data: Sequence[Document], x: str = "", y: str = "", log: str = "", **layout: Any
+) -> Document:
     """A figure in the colours of the page.
 
     Args:
         data: Traces.
+        x: Title of the axis that lies, with its unit.
+        y: Title of the one that stands.
+        log: Axes that are logarithmic, as "xy".
         layout: What differs from the page's own layout.
     """
     own = {
@@ -233,11 +285,13 @@ def figure(data: Sequence[Document], **layout: Any) -> Document:
         "hovermode": "closest",
         "modebar": {"bgcolor": _TRANSPARENT},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        "xaxis": axis(x, **_LOG if "x" in log else {}),
+        "yaxis": axis(y, **_LOG if "y" in log else {}),
     }
     return {"data": list(data), "layout": own | layout}
 
 
 def axis(title: str, **more: Any) -> Document:
-    """An axis with its title."""
+    """An axis with its title; money has no prefixes."""
     own = {"title": {"text": title}, "gridcolor": _GRID, "automargin": True, "zeroline": False}
-    return own | more
+    return own | {"exponentformat": "none" if "USD" in title else "SI"} | more

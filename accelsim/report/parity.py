@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from accelsim.frozen import frozen
+from accelsim.plain import Document
 from accelsim.workloads.graph import IntArray, TextArray
 
 if TYPE_CHECKING:
@@ -60,6 +61,18 @@ class Series:
     def error(self) -> FloatArray:
         """Predicted / measured - 1, shape (n,)."""
         return self.predicted / self.measured - 1.0
+
+    def row(self, place: int) -> Document:
+        """A row's figures by name."""
+        numbers = {
+            "measured": self.measured,
+            "predicted": self.predicted,
+            "low": self.low,
+            "high": self.high,
+            "error_fraction": self.error,
+        }
+        named = {"device": self.device, "group": self.group[place], "label": self.label[place]}
+        return named | {name: float(column[place]) for name, column in numbers.items()}
 
     def sample(self, most: int) -> IntArray:
         """At most `most` rows: those farthest off and others at random; ascending indices.

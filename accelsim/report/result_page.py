@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from accelsim.errors import InputError, InvalidValueError
 from accelsim.plain import Values
+from accelsim.quantity import words, written
 from accelsim.report.page import Page, Section
 from accelsim.report.parts import (
     mapping_section,
     metrics_section,
     provenance_sections,
     rows_section,
-    value_text,
-    words,
 )
 
 if TYPE_CHECKING:
@@ -169,7 +168,7 @@ def _mapping_page(document: Values, command: str) -> Page:
 
 def _first_figures(figures: Values) -> str:
     known = [name for name in figures if figures[name] is not None and name != "name"]
-    return ", ".join(f"{words(name)} {value_text(name, figures[name])}" for name in known[:_SAID])
+    return ", ".join(f"{words(name)} {written(name, figures[name])}" for name in known[:_SAID])
 
 
 def _title(document: Values, command: str) -> str:

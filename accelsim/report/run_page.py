@@ -4,26 +4,17 @@ and kind, and where its numbers come from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from accelsim.cost.idle import idle_power_w
+from accelsim.quantity import say, size, watts
 from accelsim.report.curves import Curve, curves_section
 from accelsim.report.operators import OperatorRun, group_section, layers_of, roofline_section
-from accelsim.report.page import (
-    DataTable,
-    Page,
-    Section,
-)
-from accelsim.report.parts import (
-    joules,
-    provenance_sections,
-    shares_section,
-)
-from accelsim.report.quantity import amount, duration, percent
+from accelsim.report.page import DataTable, Page, Section
+from accelsim.report.parts import provenance_sections, shares_section
 from accelsim.report.tables import estimate_lines
 from accelsim.report.timeline import timeline_section
 
@@ -34,9 +25,6 @@ if TYPE_CHECKING:
     from accelsim.estimation.simulate import Simulation
     from accelsim.hardware.profile import DeviceProfile
     from accelsim.simulation.timeline import Timeline
-
-_watts = partial(amount, unit="W")
-_bytes = partial(amount, unit="B", small=False)
 
 
 def run_page(
@@ -63,14 +51,12 @@ def run_page(
             roofline_section([OperatorRun(device, estimate.precision, frame)]),
             timeline_section(simulation.timeline, "Timeline", "One repeat of each pass"),
             _power_and_memory(simulation.timeline, device),
-            group_section(frame, "kind", "Time and energy by kind of operator"),
-            group_section(frame, "layer", "Time and energy by layer"),
-            group_section(frame, "bound", "Time and energy by what limits it"),
+            *(group_section(frame, column) for column in ("kind", "layer", "bound")),
         ]
     figures = estimate.figures()
     sections += [
-        shares_section("memory", "Memory by part", figures["memory"], _bytes),
-        shares_section("energy", "Energy by component", figures["energy_parts_j"] or {}, joules),
+        shares_section("memory", "Memory by part", figures["memory"], "bytes"),
+        shares_section("energy", "Energy by component", figures["energy_parts_j"] or {}, "j"),
         *further,
         *provenance_sections([estimate.to_dict()], [device]),
     ]
@@ -78,22 +64,20 @@ def run_page(
     return Page.of(title, _decision(estimate, lines), sections, command, estimate.warnings)
 
 
-def _decision(e: Estimate, lines: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+def _decision(e: Estimate, lines: Sequence[tuple[str, str]]) -> Iterator[str]:
     """The answer in words: time, what limits it, energy and cost; or that it does not fit."""
-    said = dict(lines)
+    values = {"limited by": "nothing known", **e.figures(), **dict(lines)}
     if not e.fits:
-        return (f"{e.workload} does not fit on {e.device}.", f"Memory: {said['memory']}.")
+        yield say("{workload} does not fit on {device}.", values)
+        yield say("Memory: {memory}.", values)
+        return
     answer = (
-        f"{e.workload} on {e.device} takes {duration(e.latency_s)} for a batch of {e.batch:,} "
-        f"and does {said['throughput']}."
+        "{workload} on {device} takes {latency_s} for a batch of {batch} and does {throughput}."
     )
-    interval = f"{duration(e.latency_low_s)} to {duration(e.latency_high_s)}"
-    return (
-        answer,
-        f"It is limited by {said.get('limited by', 'nothing known')}. Memory: {said['memory']}.",
-        f"Energy: {said['energy']}. Cost: {said['cost']}.",
-        f"{percent(e.interval_level)} interval {interval}; {said['based on']}.",
-    )
+    yield say(answer, values)
+    yield say("It is limited by {limited by}. Memory: {memory}.", values)
+    yield say("Energy: {energy}. Cost: {cost}.", values)
+    yield say("{interval_level} interval {latency_low_s} to {latency_high_s}; {based on}.", values)
 
 
 def operator_frame(simulation: Simulation) -> pd.DataFrame:
@@ -116,7 +100,7 @@ def _power_and_memory(timeline: Timeline, device: DeviceProfile) -> Section:
     idle_w = idle_power_w(device)
     curves: list[Curve] = []
     if idle_w is not None and np.isfinite(timeline.energy_j).all() and timeline.energy_j.any():
-        curves.append(Curve("power, W", timeline.power(idle_w), _watts))
-    curves += [Curve("activations, B", steps, _bytes) for steps in timeline.counters.values()]
+        curves.append(Curve("power, W", timeline.power(idle_w), watts))
+    curves += [Curve("activations, B", steps, size) for steps in timeline.counters.values()]
     title, text = "Power and memory over time", "One repeat of each pass, weights left out"
     return curves_section("power", title, curves, timeline.makespan_s, text)

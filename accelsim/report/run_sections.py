@@ -5,17 +5,16 @@ this device were from measurements.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING
 
-from accelsim.frozen import frozen
-from accelsim.plain import Document
-from accelsim.report.changes import Figure, against, changes_section, signed
+from accelsim.plain import Document, Values
+from accelsim.quantity import say
+from accelsim.report.changes import changes_section
 from accelsim.report.formats import grouped
-from accelsim.report.page import Cell, DataTable, Section, axis, cell, figure, label
-from accelsim.report.parts import COLOURS, bars, cut, joules
-from accelsim.report.quantity import amount, duration, number, percent, usd, whole
+from accelsim.report.page import Section, axis, figure, trace
+from accelsim.report.parts import COLOURS, bars
 
 if TYPE_CHECKING:
     from accelsim.estimation.estimate import Estimate
@@ -24,48 +23,33 @@ if TYPE_CHECKING:
 _SECONDS_PER_HOUR = 3600.0
 
 
-def knee_section(curve: Sequence[Mapping[str, Any]], knee: int | None) -> Section:
+def knee_section(curve: Sequence[Values], knee: int | None) -> Section:
     """Throughput over latency along the batch, with the knee.
 
     Args:
         curve: Estimates as plain values, by ascending batch.
         knee: The batch that is large enough; None where none fits.
     """
-    writers: dict[str, Callable[[float | None], str]] = {
-        "batch": whole,
-        "latency_s": duration,
-        "throughput_per_s": number,
-        "energy_per_sample_j": joules,
-        "cost_usd_per_1000": usd,
-        "memory_bytes": lambda size: amount(size, "B", small=False),
-    }
-    rows = [tuple(cell(one[name], write) for name, write in writers.items()) for one in curve]
-    line: Document = {
-        "type": "scatter",
-        "mode": "lines+markers+text",
-        "name": "batch",
-        "x": [one["latency_s"] for one in curve],
-        "y": [one["throughput_per_s"] for one in curve],
-        "text": [f"{one['batch']:,}" for one in curve],
-        "textposition": "top left",
-    }
-    traces = [line]
+    columns = (
+        ">batch | >time=latency_s | >per s=throughput_per_s | >energy per "
+        "sample=energy_per_sample_j | >$/1,000=cost_usd_per_1000 | >memory=memory_bytes"
+    )
+    times, rates = ([one[name] for one in curve] for name in ("latency_s", "throughput_per_s"))
+    names = [f"{one['batch']:,}" for one in curve]
+    side = {"text": names, "textposition": "top left"}
+    traces = [trace("batch", times, rates, "lines+markers+text", **side)]
     text = "No batch fits."
     for one in (one for one in curve if one["batch"] == knee):
         mark = {"symbol": "diamond", "size": 14, "color": COLOURS[1]}
-        point = {"type": "scatter", "mode": "markers", "name": "knee", "marker": mark}
-        traces.append(point | {"x": [one["latency_s"]], "y": [one["throughput_per_s"]]})
-        text = (
-            f"From batch {knee:,} on the throughput is within 90 % of its highest "
-            f"({number(one['throughput_per_s'])} per second in {duration(one['latency_s'])})."
+        traces.append(trace("knee", [one["latency_s"]], [one["throughput_per_s"]], marker=mark))
+        text = say(
+            "From batch {batch} on the throughput is within 90 % of its highest "
+            "({throughput_per_s} per second in {latency_s}).",
+            one,
         )
-    drawn = figure(
-        traces,
-        xaxis=axis("time of a batch", type="log", ticksuffix="s", exponentformat="SI"),
-        yaxis=axis("samples per second", type="log"),
-    )
-    titles = (">batch", ">time", ">per s", ">energy per sample", ">$/1,000", ">memory")
-    return Section("knee", "Knee of the batch", DataTable(titles, rows), text, drawn)
+    time = axis("time of a batch", type="log", ticksuffix="s")
+    drawn = figure(traces, y="samples per second", log="y", xaxis=time)
+    return Section.of("knee", "Knee of the batch", columns, curve, text, drawn)
 
 
 def run_changes_section(base: Estimate, changes: Sequence[Change[Estimate]]) -> Section:
@@ -75,15 +59,12 @@ def run_changes_section(base: Estimate, changes: Sequence[Change[Estimate]]) -> 
         base: The run.
         changes: The run with one thing changed.
     """
-    rate = against(base, attrgetter("throughput_per_s"))
-    figures = (
-        Figure("throughput", rate, signed),
-        Figure("time", attrgetter("latency_s"), duration),
-        Figure("energy per sample", attrgetter("energy_per_sample_j"), joules),
-        Figure("$/1,000", attrgetter("cost_usd_per_1000"), usd),
+    columns = (
+        ">throughput=more.throughput:signed | >time=latency_s | >energy per sample="
+        "energy_per_sample_j | >$/1,000=cost_usd_per_1000"
     )
     text = "One thing changed at a time, predicted again; throughput against this run's."
-    return changes_section(changes, figures, {"throughput": rate}, text)
+    return changes_section(base, changes, columns, {"throughput": "throughput_per_s"}, text)
 
 
 def offers_section(
@@ -102,46 +83,36 @@ def offers_section(
     rows = [row for device, rate, energy_j in rates for row in _offered(device, rate, energy_j)]
     if not rows:
         return None
-    rows.sort(key=lambda row: row.cost_usd)
-    devices = list(dict.fromkeys(row.device for row in rows))
-    drawn = [row for row in rows if row.carbon_kg is not None]
-    marks = [
-        _offer_points(device, own, place)
-        for place, (device, own) in enumerate(grouped(drawn, attrgetter("device")).items())
+    rows.sort(key=itemgetter("cost_usd"))
+    devices = list(dict.fromkeys(row["device"] for row in rows))
+    drawn = [row for row in rows if row["carbon_kgco2e"] is not None]
+    traces = [
+        trace(
+            device,
+            [row["cost_usd"] for row in own],
+            [1e3 * row["carbon_kgco2e"] for row in own],
+            text=[row["offer"] for row in own],
+            hovertemplate="%{text}<br>$%{x:.3g}, %{y:.3g} g<extra></extra>",
+            marker={"size": 10, "color": COLOURS[place % len(COLOURS)]},
+            showlegend=True,
+        )
+        for place, (device, own) in enumerate(grouped(drawn, itemgetter("device")).items())
     ]
-    picture = figure(
-        marks,
-        xaxis=axis(f"USD per 1,000 {unit}", type="log", exponentformat="none", tickangle=0),
-        yaxis=axis(f"g CO2e per 1,000 {unit}", type="log", exponentformat="none"),
+    picture = figure(traces, f"USD per 1,000 {unit}", f"g CO2e per 1,000 {unit}", "xy")
+    columns = (
+        "device | offer | >USD per hour=usd_per_hour | >$/1,000=cost_usd | >CO2e per 1,000="
+        "carbon_kgco2e | as of"
     )
-    titles = ("device", "offer", ">USD per hour", ">$/1,000", ">CO2e per 1,000", "as of")
     text = (
         f"{len(rows):,} prices of one {', '.join(devices)}, cheapest first; grid average of the "
         f"place and the site's overhead; {len(rows) - len(drawn):,} whose region's grid or the "
         "device's energy is unknown are not drawn."
     )
-    table = DataTable(titles, cut([row.cells() for row in rows]))
     title = "Cost and carbon by offer"
-    return Section(name, title, table, text, picture if drawn else None)
+    return Section.of(name, title, columns, rows, text, picture if drawn else None)
 
 
-@frozen
-class _Offered:
-    """Results of a device at a price."""
-
-    device: str
-    offer: str
-    usd_per_hour: float
-    cost_usd: float
-    carbon_kg: float | None
-    as_of: str
-
-    def cells(self) -> tuple[str | Cell, ...]:
-        hourly, cost = cell(self.usd_per_hour, usd), cell(self.cost_usd, usd)
-        return self.device, self.offer, hourly, cost, _kg(self.carbon_kg), self.as_of
-
-
-def _offered(device: str, rate_per_s: float | None, energy_j: float | None) -> Iterator[_Offered]:
+def _offered(device: str, rate_per_s: float | None, energy_j: float | None) -> Iterator[Document]:
     """A thousand results of a device at each of its prices; a part of a device has none."""
     from accelsim.economics.carbon import carbon_kgco2e, grid_kgco2e_per_kwh, pue_ratio
     from accelsim.economics.offer import PRICE_KINDS
@@ -159,27 +130,14 @@ def _offered(device: str, rate_per_s: float | None, energy_j: float | None) -> I
             if grid is not None and energy_j is not None:
                 site = pue_ratio(offer.provider, offer.region)
                 carbon = carbon_kgco2e(1e3 * energy_j, grid, site)
-            name = f"{offer.offer_id}, {kind.replace('_', ' ')}"
-            cost = 1e3 * hourly / (rate_per_s * _SECONDS_PER_HOUR)
-            yield _Offered(device, name, hourly, cost, carbon, str(offer.as_of))
-
-
-def _offer_points(device: str, rows: Sequence[_Offered], place: int) -> Document:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": label(device),
-        "x": [row.cost_usd for row in rows],
-        "y": [1e3 * (row.carbon_kg or 0.0) for row in rows],
-        "text": [label(row.offer) for row in rows],
-        "hovertemplate": "%{text}<br>$%{x:.3g}, %{y:.3g} g<extra></extra>",
-        "marker": {"size": 10, "color": COLOURS[place % len(COLOURS)]},
-        "showlegend": True,
-    }
-
-
-def _kg(value: float | None) -> Cell:
-    return cell(value, lambda kg: amount(None if kg is None else 1e3 * kg, "g"))
+            yield {
+                "device": device,
+                "offer": f"{offer.offer_id}, {kind.replace('_', ' ')}",
+                "usd_per_hour": hourly,
+                "cost_usd": 1e3 * hourly / (rate_per_s * _SECONDS_PER_HOUR),
+                "carbon_kgco2e": carbon,
+                "as_of": str(offer.as_of),
+            }
 
 
 def accuracy_section(devices: Iterable[str]) -> Section | None:
@@ -192,31 +150,23 @@ def accuracy_section(devices: Iterable[str]) -> Section | None:
     found = _scores(devices)
     if not found:
         return None
-    rows = [
-        (
-            row["device"],
-            f"{row['suite']} ({row['table']}), {row['group']}".rstrip(", "),
-            cell(float(row["rows_answered"]), whole),
-            cell(row["median_ape_fraction"], percent),
-            cell(row["p90_ape_fraction"], percent),
-            cell(row["interval_coverage_fraction"], percent),
-        )
-        for row in found
-    ]
     wholes = [row for row in found if row["group"] == "all"] or found
     series = {
         name: [None if row[field] is None else 100 * row[field] for row in wholes]
         for name, field in (("median error", "median_ape_fraction"), ("p90", "p90_ape_fraction"))
     }
-    names = [f"{row['device']}, {row['suite']} ({row['table']})" for row in wholes]
-    drawn = bars(names, series, "error, %")
-    titles = ("device", "rows", ">count", ">median error", ">p90", ">in the 90 % interval")
+    names = [say("{device}, {suite} ({table})", row) for row in wholes]
+    columns = (
+        "device | rows={suite} ({table})[, {group}] | >count=rows_answered | >median error="
+        "median_ape_fraction | >p90=p90_ape_fraction | >in the 90 % interval="
+        "interval_coverage_fraction"
+    )
     text = (
         "Predicted against measured, as scored for this version; devices without rows left out. "
         "The figure has the suites, the table their models and operators, too."
     )
     title = "How far predictions were from measurements"
-    return Section("accuracy", title, DataTable(titles, cut(rows)), text, drawn)
+    return Section.of("accuracy", title, columns, found, text, bars(names, series, "error, %"))
 
 
 def _scores(devices: Iterable[str]) -> list[Document]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,6 +13,7 @@ from accelsim.exploration.sweeps.results import frames, stored
 from accelsim.files.datafile import MAX_DEPTH
 from accelsim.files.plainfile import parse_values, read_plain
 from accelsim.plain import Document
+from accelsim.report.parts import records
 from accelsim.workloads.graph import IntArray
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _sweep_rows(folder: Path) -> list[Document]:
         rivals = pd.concat(best)
         deciding = rivals.loc[sorted(_deciding(rivals))]
         table = pd.concat([table, deciding.drop(table.index, errors="ignore")]).sort_index()
-    rows = [_answer(row) for row in table.to_dict("records")]
+    rows = [row | {"reason": row.get("reason") or None} for row in records(table)]
     if len(rows) < count:
         said = f"{len(rows):,} of {count:,} points are shown and counted; the best are those of all"
         done = (row for row in rows if row["reason"] is None)
@@ -104,12 +104,6 @@ def _draw(count: int) -> IntArray:
     """Places of the points that a page takes in, in order."""
     places = np.random.default_rng(0).choice(count, _MOST_POINTS, replace=False, shuffle=False)
     return np.sort(places)
-
-
-def _answer(row: Mapping[Any, Any]) -> Document:
-    """A row as JSON holds it: None where a value is no number."""
-    known = {str(name): None if value != value else value for name, value in row.items()}  # noqa: PLR0124
-    return known | {"reason": known.get("reason") or None}
 
 
 def _deciding(frame: pd.DataFrame) -> set[int]:

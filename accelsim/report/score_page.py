@@ -10,11 +10,11 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from accelsim.plain import Document, Values
-from accelsim.report.accuracy import score_rows
+from accelsim.quantity import percent, say
+from accelsim.report.accuracy import refused_rows, score_rows
 from accelsim.report.formats import grouped
-from accelsim.report.page import Cell, DataTable, Page, Section, cell, figure
-from accelsim.report.parts import MAX_ROWS, bars, cut, rows_section
-from accelsim.report.quantity import decimal, percent, whole
+from accelsim.report.page import DataTable, Page, Section, figure
+from accelsim.report.parts import bars, rows_section
 
 if TYPE_CHECKING:
     from accelsim.report.parity import Series
@@ -33,7 +33,13 @@ _MOST_POINTS = 20_000
 _MOST_OF_ONE = 6_000
 #: Suites that the first words name one by one.
 _MOST_SAID = 5
-_ROW_TITLES = ("row", ">measured", ">predicted", ">low", ">high", ">error")
+_ROWS = (
+    "row={device}[, {group}][, {label}] | >measured=measured:decimal | "
+    ">predicted=predicted:decimal | >low=low:decimal | >high=high:decimal | >error=error_fraction"
+)
+_ERRORS = " | ".join(f">{words}={name}" for name, words in _FIELDS.items())
+#: A suite's rows: the suite, its table, and their group.
+_NAMED = "{suite}[ ({device})][, {group}]"
 
 
 def score_page(
@@ -56,11 +62,6 @@ def score_page(
         return _device_page(rows, command, device)
     suites = [row for row in rows if not row["group"]]
     groups = grouped((row for row in rows if row["group"]), itemgetter("suite"))
-    refused = [
-        {"suite": name, "rows": count, "why": why}
-        for name, suite in document["suites"].items()
-        for why, count in suite["refused"].items()
-    ]
     skipped = [{"suite": name, "why": why} for name, why in document.get("skipped", {}).items()]
     sections = [
         _suites(suites) if suites else None,
@@ -69,7 +70,7 @@ def score_page(
             _groups(f"groups-{name}", f"{name} by device and model", own)
             for name, own in groups.items()
         ),
-        rows_section("refused", "Rows without an answer", refused),
+        rows_section("refused", "Rows without an answer", refused_rows(document["suites"])),
         rows_section("skipped", "Suites not scored", skipped),
     ]
     return Page.of("Predicted against measured", _decision(document, suites), sections, command)
@@ -87,11 +88,11 @@ def _decision(document: Values, suites: list[Document]) -> list[str]:
 def _said(suites: Sequence[Values]) -> list[str]:
     """Each of few suites in a sentence; of many the median errors from least to largest."""
     if len(suites) <= _MOST_SAID:
-        return [
-            f"{row['suite']}: median error {percent(row['median_ape_fraction'])}, "
-            f"{percent(row['interval_coverage_fraction'])} of the rows in their 90 % interval."
-            for row in suites
-        ]
+        words = (
+            "{suite}: median error {median_ape_fraction}, {interval_coverage_fraction} of the "
+            "rows in their 90 % interval."
+        )
+        return [say(words, row) for row in suites]
     known = [row for row in suites if row["median_ape_fraction"] is not None]
     ordered = sorted(known, key=lambda row: float(row["median_ape_fraction"]))
     if not ordered:
@@ -108,41 +109,22 @@ def _said(suites: Sequence[Values]) -> list[str]:
 def _device_page(rows: list[Document], command: str, device: str) -> Page:
     """The page of one device."""
     wholes = [row for row in rows if row["group"] == "all"]
+    words = f"{_NAMED}: median error {{median_ape_fraction}} of {{rows_answered:count}} rows."
+    decision = [say(words, row) for row in wholes if row["rows_answered"]]
     sections = (_suites(wholes), _groups("rows", "All figures", rows))
-    decision = tuple(
-        f"{_named(row)}: median error {percent(row['median_ape_fraction'])} of "
-        f"{row['rows_answered']:,} rows."
-        for row in rows
-        if row["group"] == "all" and row["rows_answered"]
-    )
-    return Page(
-        f"Predicted against measured on {device}",
-        decision or ("No row of it was answered.",),
-        sections,
-        command,
-    )
-
-
-def _named(row: Values) -> str:
-    table = f" ({row['device']})" if row["device"] else ""
-    return f"{row['suite']}{table}, {row['group']}".rstrip(", ")
+    title = f"Predicted against measured on {device}"
+    return Page.of(title, decision or ("No row of it was answered.",), sections, command)
 
 
 def _groups(name: str, title: str, rows: list[Document]) -> Section:
     """A row for each device and operator or model."""
-    cells = [
-        (
-            f"{row['device']}, {row['group']}",
-            row["tier"] or "none",
-            *(cell(float(row[field]), whole) for field in ("rows_asked", "rows_answered")),
-            *(cell(row[field], percent) for field in (*_FIELDS, "bias_fraction")),
-            row["refused"] or "",
-        )
-        for row in rows
-    ]
-    figures = (f">{words}" for words in (*_FIELDS.values(), "bias"))
-    titles = ("device, group", "tier", ">rows asked", ">answered", *figures, "not answered")
-    return Section(name, title, DataTable(titles, cut(cells)))
+    columns = (
+        "device, group={device}[, {group}] | tier=tier_name | >rows asked=rows_asked:count | "
+        ">answered="
+        f"rows_answered:count | {_ERRORS} | >bias=bias_fraction | not answered=refused"
+    )
+    shown = [{**row, "tier_name": row["tier"] or "none"} for row in rows]
+    return Section.of(name, title, columns, shown)
 
 
 def _suites(rows: list[Document]) -> Section:
@@ -152,11 +134,10 @@ def _suites(rows: list[Document]) -> Section:
         for field, words in _FIELDS.items()
         if field != "max_ape_fraction"
     }
-    cells = [(_named(row), *(cell(row[field], percent) for field in _FIELDS)) for row in rows]
-    titles = ("suite", *(f">{words}" for words in _FIELDS.values()))
-    names = [_named(row).removesuffix(", all") for row in wholes]
+    names = [say(_NAMED, row).removesuffix(", all") for row in wholes]
     drawn = bars(names, series, "%", rangemode="tozero")
-    return Section("suites", "Errors by suite", DataTable(titles, cut(cells)), "", drawn)
+    columns = f"suite={_NAMED} | {_ERRORS}"
+    return Section.of("suites", "Errors by suite", columns, rows, "", drawn)
 
 
 def _parity(board: Scoreboard) -> list[Section]:
@@ -169,8 +150,9 @@ def _parity(board: Scoreboard) -> list[Section]:
     found = []
     for score, series in answered:
         drawn = parity_figure(score, series, most)
-        own = figure(drawn["data"], xaxis=drawn["layout"]["xaxis"], yaxis=drawn["layout"]["yaxis"])
-        table = DataTable(_ROW_TITLES, _farthest(series))
+        axes = {name: drawn["layout"][name] for name in ("xaxis", "yaxis")}
+        own = figure(drawn["data"], **axes)
+        table = DataTable.of(_ROWS, _farthest(series))
         name = f"parity-{score.suite.name}"
         note = sampling_note(series, max(1, most // len(series))) or "All rows drawn."
         text = f"{note.capitalize().rstrip('.')}; in the table the farthest off come first."
@@ -178,25 +160,12 @@ def _parity(board: Scoreboard) -> list[Section]:
     return found
 
 
-def _farthest(series: Sequence[Series]) -> list[Sequence[str | Cell]]:
-    """Rows of a suite by their error."""
+def _farthest(series: Sequence[Series]) -> list[Document]:
+    """Rows of a suite by their error, the farthest first."""
     rows = [
         (one, place, abs(math.log(ratio)))
         for one in series
         for place, ratio in enumerate((one.predicted / one.measured).tolist())
     ]
     rows.sort(key=lambda row: -row[2])
-    shown: list[Sequence[str | Cell]] = [
-        (
-            f"{one.device}, {one.group[i]}, {one.label[i]}".rstrip(", "),
-            *(
-                cell(float(column[i]), decimal)
-                for column in (one.measured, one.predicted, one.low, one.high)
-            ),
-            cell(float(one.error[i]), percent),
-        )
-        for one, i, _ in rows[:MAX_ROWS]
-    ]
-    left = len(rows) - len(shown)
-    more = [(f"{left:,} more, nearer", *[""] * (len(_ROW_TITLES) - 1))] if left else []
-    return [*shown, *more]
+    return [one.row(place) for one, place, _ in rows]

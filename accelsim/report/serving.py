@@ -2,152 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.panel import Panel
-from rich.text import Text
+from rich.console import RenderableType
 
 from accelsim.plain import Values
-from accelsim.report.listing import pairs, plain_table
+from accelsim.quantity import say
+from accelsim.report.listing import Listing, panel
 from accelsim.report.offers import offer_words
-from accelsim.report.quantity import amount, duration, number, percent, usd
 
 if TYPE_CHECKING:
     from accelsim.serving.result import ServingResult
 
-_TIMES = {
+#: Distributions of a result, as people name them.
+TIMES = {
     "ttft_s": "first token (TTFT)",
     "tpot_s": "next tokens (TPOT)",
     "itl_s": "gap between tokens",
     "e2e_s": "whole request",
     "queue_s": "queueing",
 }
-_BATCH_TIMES = {"e2e_s": "whole request", "queue_s": "queueing"}
+#: Cost, energy and carbon of a month at a load.
+MONTH = "{cost_usd_per_month}, energy {energy_kwh_per_month}, CO2e {carbon_kgco2e_per_month}"
+#: What a panel says of a result, line by line.
+_LINES = {
+    "load": "[{load.users} users, ][{load.process}, ][{load.rate_per_s} requests/s, ]{completed} "
+    "of {requests} requests done in {duration_s}",
+    "replica": "{engine}, {plan.precision}[, {ranks}], up to {plan.max_seqs} at once"
+    "[, {step_tokens} tokens a step]",
+    "memory": "[{plan.device_memory_bytes} a device: weights {plan.weight_bytes}, KV cache "
+    "{plan.kv_cache_bytes} in {plan.blocks} blocks]",
+    "throughput": "{throughput_requests_per_s} requests/s[, {tokens_per_s} tokens/s]",
+    "goodput": "[{goodput_requests_per_s} requests/s: {slo_attainment_fraction} of the requests "
+    "meet the targets]",
+    "utilisation": "{utilisation_fraction}[; KV cache {kv_occupancy_fraction.mean} in use, "
+    "{kv_occupancy_fraction.peak} at most][; {preemptions} preemptions]",
+    "energy": "{energy_j_per_token} per {item}; {power}",
+    "cost": "[{cost_usd_per_million_tokens} per million output tokens, ]"
+    "{cost_usd_per_1000_requests} per 1,000 requests ({paid})",
+    "a month": MONTH,
+}
+_POOL = (
+    "{workload} on {mean_replicas:number} x {deployed}{part}, {utilisation_fraction} used"
+    "[; caches move in {mean_transfer_s}][; cold start {cold_start_s}][; {replicas_started} "
+    "started][; {replicas_removed} let go][; {replicas_lost} lost]"
+    "[; {requests_restarted} requests begun anew]"
+)
+_PARTS = {"all": "", "prompts": ", prompts", "further": ", further tokens"}
 
 
 def serving_view(result: ServingResult) -> RenderableType:
     """A served load: its figures in a panel, and its distributions of times."""
-    panel = Panel(
-        pairs(_figures(result), style="bold"),
-        title=Text(f"{result.workload} on {result.deployed}"),
-        title_align="left",
-        border_style="dim",
+    shown = [
+        {"time": title, **times}
+        for name, title in TIMES.items()
+        if (times := result.figures()[name])["mean"] is not None
+        and (name != "ttft_s" or result.output_tokens_per_s)
+    ]
+    titles = " | ".join(f">{part}={{{part}:s}}" for part in result.e2e_s)
+    return panel(
+        f"{result.workload} on {result.deployed}",
+        _figures(result),
+        Listing.of(f"time | {titles}", shown, gap=2),
     )
-    return Group(panel, Padding(_times(result), (1, 0, 0, 0)))
-
-
-def _times(result: ServingResult) -> RenderableType:
-    generates = result.tpot_s["mean"] is not None
-    names = _TIMES if generates else _BATCH_TIMES
-    parts = list(result.e2e_s)
-    table = plain_table(["", *parts], right=range(1, len(parts) + 1))
-    for name, label in names.items():
-        values = getattr(result, name)
-        table.add_row(label, *(duration(values[part]) for part in parts))
-    return table
 
 
 def _figures(r: ServingResult) -> list[tuple[str, str]]:
-    load = r.inputs["load"]
-    lines = [("load", _load_words(r, load)), ("replica", _plan_words(r.plan, r.engine))]
-    if r.plan["blocks"]:
-        lines.append(("memory", _memory_words(r.plan)))
-    tokens = f", {number(r.output_tokens_per_s)} tokens/s" if r.output_tokens_per_s else ""
-    lines.append(("throughput", f"{number(r.throughput_requests_per_s)} requests/s{tokens}"))
-    if r.slo_attainment_fraction is not None:
-        met = f"{percent(r.slo_attainment_fraction)} of the requests meet the targets"
-        lines.append(("goodput", f"{number(r.goodput_requests_per_s)} requests/s: {met}"))
-    lines.append(("utilisation", _use_words(r)))
-    if r.energy_j is None:
-        lines.append(("energy", "unknown: no power figures of the device are known"))
-    else:
-        item = "token" if r.output_tokens_per_s else "request"
-        power = (
-            f"{amount(r.average_power_w, 'W')} on average, {amount(r.peak_power_w, 'W')} at most"
-        )
-        lines.append(("energy", f"{amount(r.energy_j_per_token, 'J')} per {item}; {power}"))
-    lines += [("cost", _cost_words(r)), ("a month", month_words(r.figures()))]
-    lines += [("pool", _pool_words(pool)) for pool in r.pools if _is_told(r, pool)]
-    return [*lines, *(("caution", warning) for warning in r.warnings)]
-
-
-def _is_told(r: ServingResult, pool: Values) -> bool:
-    """Whether a pool is more than the replicas that the title names."""
-    return len(r.pools) > 1 or pool["cold_start_s"] is not None
+    plan, load, values = r.plan, r.inputs["load"], r.figures()
+    users, rate = load.get("users"), load.get("rate_per_s")
+    process = load.get("process", "trace") if rate and not users else None
+    power = "{average_power_w} on average, {peak_power_w} at most"
+    values |= {
+        "load": {"users": users, "process": process, "rate_per_s": process and rate},
+        "ranks": ", ".join(
+            f"{name} {plan[name]}" for name in ("tp", "pp", "ep") if plan[name] != 1
+        ),
+        "step_tokens": plan["blocks"] and plan["max_batch_tokens"],
+        "tokens_per_s": r.output_tokens_per_s or None,
+        "item": "token" if r.output_tokens_per_s else "request",
+        "power": "no power figures of the device are known"
+        if r.energy_j is None
+        else say(power, values),
+        "paid": "no offer of this device"
+        if r.cost_usd_per_1000_requests is None
+        else offer_words(r.offer),
+    }
+    lines = [(name, say(text, values)) for name, text in _LINES.items()]
+    pools = r.pools if len(r.pools) > 1 else [p for p in r.pools if p["cold_start_s"] is not None]
+    lines += [("pool", _pool_words(pool)) for pool in pools]
+    return [*(line for line in lines if line[1]), *(("caution", text) for text in r.warnings)]
 
 
 def _pool_words(pool: Values) -> str:
-    part = {"all": "", "prompts": ", prompts", "further": ", further tokens"}[pool["part"]]
     each = pool["devices"] // pool["replicas"]
-    device = f"{each} {pool['device']}" if each > 1 else pool["device"]
-    words = f"{pool['workload']} on {number(pool['mean_replicas'])} x {device}{part}"
-    words += f", {percent(pool['utilisation_fraction'])} used"
-    if pool["mean_transfer_s"] is not None:
-        words += f"; caches move in {duration(pool['mean_transfer_s'])}"
-    if pool["cold_start_s"] is not None:
-        words += f"; cold start {duration(pool['cold_start_s'])}"
-    counts = {"replicas_started": "started", "replicas_removed": "let go", "replicas_lost": "lost"}
-    told = [f"{pool[name]:,} {word}" for name, word in counts.items() if pool[name]]
-    if pool["requests_restarted"]:
-        told.append(f"{pool['requests_restarted']:,} requests begun anew")
-    return "; ".join([words, *told])
-
-
-def _load_words(r: ServingResult, load: Mapping[str, object]) -> str:
-    came = f"{r.completed:,} of {r.requests:,} requests done in {duration(r.duration_s)}"
-    if load.get("users"):
-        return f"{load['users']} users, {came}"
-    rate = load.get("rate_per_s")
-    return f"{load.get('process', 'trace')}, {number(rate)} requests/s, {came}" if rate else came  # type: ignore[arg-type]
-
-
-def _plan_words(plan: Mapping[str, object], engine: str) -> str:
-    ranks = [f"{name} {plan[name]}" for name in ("tp", "pp", "ep") if plan[name] != 1]
-    limits = f"up to {plan['max_seqs']:,} at once"
-    if plan["blocks"]:
-        limits += f", {plan['max_batch_tokens']:,} tokens a step"
-    return ", ".join([engine, str(plan["precision"]), *ranks, limits])
-
-
-def _memory_words(plan: Values) -> str:
-    """What the memory of a rank holds."""
-    device, weights, cache = (
-        amount(plan[f"{name}_bytes"], "B", small=False)
-        for name in ("device_memory", "weight", "kv_cache")
-    )
-    return f"{device} a device: weights {weights}, KV cache {cache} in {plan['blocks']:,} blocks"
-
-
-def _use_words(r: ServingResult) -> str:
-    words = percent(r.utilisation_fraction)
-    peak, mean = r.kv_occupancy_fraction["peak"], r.kv_occupancy_fraction["mean"]
-    if peak is not None:
-        words += f"; KV cache {percent(mean)} in use, {percent(peak)} at most"
-    if r.preemptions:
-        words += f"; {r.preemptions:,} preemptions"
-    return words
-
-
-def _cost_words(r: ServingResult) -> str:
-    if r.cost_usd_per_1000_requests is None:
-        return "unknown: no offer of this device"
-    words = f"{usd(r.cost_usd_per_1000_requests)} per 1,000 requests"
-    if r.cost_usd_per_million_tokens is not None:
-        words = f"{usd(r.cost_usd_per_million_tokens)} per million output tokens, {words}"
-    return f"{words} ({offer_words(r.offer)})"
-
-
-def month_words(figures: Values) -> str:
-    """Cost, energy and carbon of a month at a load.
-
-    Args:
-        figures: Those that end in "_per_month".
-    """
-    energy, carbon = (figures[f"{name}_per_month"] for name in ("energy_kwh", "carbon_kgco2e"))
-    words = [usd(figures["cost_usd_per_month"])]
-    words.append("kWh unknown" if energy is None else f"{energy:,.0f} kWh")
-    words.append("kgCO2e unknown" if carbon is None else f"{carbon:,.0f} kgCO2e")
-    return ", ".join(words)
+    deployed = f"{each} {pool['device']}" if each > 1 else pool["device"]
+    return say(_POOL, {**pool, "deployed": deployed, "part": _PARTS[pool["part"]]})

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -11,40 +10,43 @@ from rich.padding import Padding
 from rich.text import Text
 
 from accelsim.plain import Document, Values
+from accelsim.quantity import say
 from accelsim.report.calculator import LoadOption, calculator_section
-from accelsim.report.listing import plain_table
-from accelsim.report.page import Cell, DataTable, Page, Section, axis, cell, figure, label
-from accelsim.report.parts import COLOURS, provenance_sections, rows_section
-from accelsim.report.quantity import amount, duration, number, usd
+from accelsim.report.listing import Listing
+from accelsim.report.page import DataTable, Page, Section, figure, limit_line, trace
+from accelsim.report.parts import provenance_sections, rows_section
 from accelsim.report.result_page import known_devices
-from accelsim.report.serving import month_words
+from accelsim.report.serving import MONTH
 from accelsim.serving.result import deployment_words
 
 if TYPE_CHECKING:
     from accelsim.serving.search import ServingSearch
 
-_LAYOUT = ("deployment", "seqs of tokens")
-_TITLES = (*_LAYOUT, "TPOT", "TTFT", "tokens/s", "$/million", "per token")
-_SIMULATED = (*_LAYOUT, "TPOT", "TTFT", "tokens/s", "$/million", "targets")
+_LAYOUT = "deployment={deployed} {precision} | >seqs of tokens={max_seqs} of {max_batch_tokens}"
+_FRONT = (
+    f"{_LAYOUT} | >TPOT=tpot_s? | >TTFT=ttft_s? | >tokens/s=tokens_per_s | >$/million="
+    "cost_usd_per_million_tokens | >per token=energy_j_per_token?"
+)
+_SIMULATED = (
+    f"{_LAYOUT} | >TPOT=simulated_tpot_s | >TTFT=simulated_ttft_s | >tokens/s="
+    "simulated_tokens_per_s | >$/million=simulated_usd_per_million_tokens | >targets=met"
+)
 _MOST_ROWS = 12
 _SECONDS_PER_HOUR = 3600.0
 
 
 def search_view(result: ServingSearch) -> RenderableType:
     """What was simulated, the front, and what cannot run."""
-    simulated = plain_table(_SIMULATED, right=range(len(_LAYOUT), len(_SIMULATED)))
-    for row in result.simulated:
-        simulated.add_row(*_layout(row), *_simulated(row))
-    front = plain_table(_TITLES, right=range(len(_LAYOUT), len(_TITLES)))
-    for row in result.pareto[:_MOST_ROWS]:
-        front.add_row(*_layout(row), *(text for text, _ in _figures(row)))
     more = len(result.pareto) - _MOST_ROWS
     words = f"the front of cost and time per token at full batches{f', {more} more' * (more > 0)}"
     first = _deployed(result.best, result.best["instances"])
-    month = f"{first}, a month: {month_words(result.best)}"
-    parts: list[RenderableType] = [Text("simulated, cheapest first", style="bold"), simulated]
-    parts.append(Text(month))
-    parts += [Padding(Text(words, style="bold"), (1, 0, 0, 0)), front]
+    parts: list[RenderableType] = [
+        Text("simulated, cheapest first", style="bold"),
+        Listing.of(_SIMULATED, _named(result.simulated), gap=2),
+        Text(f"{first}, a month: {say(MONTH, result.best)}"),
+        Padding(Text(words, style="bold"), (1, 0, 0, 0)),
+        Listing.of(_FRONT, _named(result.pareto[:_MOST_ROWS]), gap=2),
+    ]
     if result.rejected:
         lines = "\n".join(f"{count:>8,}  {why}" for why, count in result.rejected.items())
         parts.append(Padding(Text(f"cannot run\n{lines}", style="dim"), (1, 0, 0, 0)))
@@ -56,33 +58,12 @@ def _deployed(row: Values, instances: int | None = None) -> str:
     return deployment_words(row["device"], *counts, row, instances)
 
 
-def _layout(row: Values) -> list[str]:
+def _named(rows: Sequence[Values]) -> list[Document]:
+    """Configurations with what they are called."""
+    met = {True: "met", False: "missed", None: ""}
     return [
-        f"{_deployed(row)} {row['precision']}",
-        f"{row['max_seqs']} of {row['max_batch_tokens']:,}",
+        {**row, "deployed": _deployed(row), "met": met[row.get("meets_targets")]} for row in rows
     ]
-
-
-def _simulated(row: Values) -> list[str]:
-    return [
-        duration(row["simulated_tpot_s"]),
-        duration(row["simulated_ttft_s"]),
-        number(row["simulated_tokens_per_s"]),
-        usd(row["simulated_usd_per_million_tokens"]),
-        "met" if row["meets_targets"] else "missed",
-    ]
-
-
-def _figures(row: Values) -> list[tuple[str, float | None]]:
-    """Texts and numbers."""
-    writers: dict[str, Callable[[float | None], str]] = {
-        "tpot_s": duration,
-        "ttft_s": duration,
-        "tokens_per_s": number,
-        "cost_usd_per_million_tokens": usd,
-        "energy_j_per_token": partial(amount, unit="J"),
-    }
-    return [(write(row[name]), row[name]) for name, write in writers.items()]
 
 
 def search_page(document: Values, command: str) -> Page:
@@ -92,32 +73,37 @@ def search_page(document: Values, command: str) -> Page:
         document: `ServingSearch.to_dict`, or the same read back.
         command: Command that makes it again.
     """
-    best, front = document["best"], document["pareto"]
-    words = (
-        f"{_deployed(best, best['instances'])} {best['precision']} "
-        f"(up to {best['max_seqs']} sequences) serve {document['workload']} for "
-        f"{usd(best['simulated_usd_per_million_tokens'])} per million tokens, a token every "
-        f"{duration(best['simulated_tpot_s'])}."
+    best, front, simulated = (
+        document["best"],
+        _named(document["pareto"]),
+        _named(document["simulated"]),
     )
-    titles = (*_LAYOUT, *(f">{title}" for title in _TITLES[len(_LAYOUT) :]))
-    rows: list[list[str | Cell]] = [
-        [*_layout(row), *(Cell(text, value) for text, value in _figures(row))] for row in front
+    words = say(
+        "{deployed} {precision} (up to {max_seqs} sequences) serve {workload} for "
+        "{simulated_usd_per_million_tokens} per million tokens, a token every "
+        "{simulated_tpot_s}.",
+        {**best, **document, "deployed": _deployed(best, best["instances"])},
+    )
+    left = [
+        {**row, **{name: row.get(f"simulated_{name}") for name in ("tpot_s", "tokens_per_s")}}
+        | {"cost_usd_per_million_tokens": row["simulated_usd_per_million_tokens"]}
+        | {"ttft_s": None, "energy_j_per_token": None, "deployed": f"{row['deployed']}, simulated"}
+        for row in simulated
     ]
-    rows += [_simulated_row(row) for row in document["simulated"]]
     section = Section(
         "front",
         "USD per million tokens against time per token",
-        DataTable(titles, rows),
+        DataTable.of(_FRONT, [*front, *left], most=len(front) + len(left)),
         "Configurations that no other beats in both, replicas at full batches; simulated ones as "
         "the load left them.",
-        _picture(front, document["simulated"], document["inputs"].get("slo") or {}),
+        _picture(front, left, document["inputs"].get("slo") or {}),
     )
     refused = [{"configurations": n, "why": why} for why, n in document["rejected"].items()]
     devices = known_devices([str(row["device"]) for row in front])
     about = {"inputs": document["inputs"], "provenance": document["provenance"], "device": "search"}
     sections = [
         section,
-        *_costs(document["simulated"]),
+        *_costs(simulated),
         rows_section("rejected", "What cannot run", refused),
         *provenance_sections([about], devices),
     ]
@@ -125,33 +111,23 @@ def search_page(document: Values, command: str) -> Page:
     return Page.of(title, (words,), sections, command, document["warnings"])
 
 
-def _simulated_row(row: Values) -> list[str | Cell]:
-    """A configuration as the load left it; times to the first token and energy are not kept."""
-    name, *about = _layout(row)
-    return [
-        *(f"{name}, simulated", *about),
-        *(cell(row["simulated_tpot_s"], duration), ""),
-        cell(row["simulated_tokens_per_s"], number),
-        *(cell(row["simulated_usd_per_million_tokens"], usd), ""),
-    ]
-
-
 def _costs(simulated: Sequence[Values]) -> list[Section]:
     """Cost of other loads on the configurations that were simulated."""
-    options = [
-        LoadOption(
-            f"replica of {' of '.join(_layout(row))}",
-            row["simulated_tokens_per_s"] / row["replicas"],
-            row["simulated_usd_per_million_tokens"]
-            / 1e6
-            * row["simulated_tokens_per_s"]
-            / row["replicas"]
-            * _SECONDS_PER_HOUR,
-            devices=round(row["devices"] / row["replicas"]),
-        )
-        for row in simulated
-        if row["simulated_usd_per_million_tokens"] and row["simulated_tokens_per_s"]
-    ]
+    options = []
+    for row in simulated:
+        price, rate = row["simulated_usd_per_million_tokens"], row["simulated_tokens_per_s"]
+        if price and rate:
+            each = rate / row["replicas"]
+            options.append(
+                LoadOption(
+                    say(
+                        "replica of {deployed} {precision} of {max_seqs} of {max_batch_tokens}", row
+                    ),
+                    each,
+                    price / 1e6 * each * _SECONDS_PER_HOUR,
+                    devices=round(row["devices"] / row["replicas"]),
+                )
+            )
     if not options:
         return []
     text = "Replicas at the rate of the simulated load, which they need not be full at."
@@ -159,37 +135,25 @@ def _costs(simulated: Sequence[Values]) -> list[Section]:
     return [calculator_section(options, load, "tokens", text, name="cost")]
 
 
-def _picture(
-    front: Sequence[Values],
-    simulated: Sequence[Values],
-    slo: Values,
-) -> Document:
+def _picture(front: Sequence[Values], simulated: Sequence[Values], slo: Values) -> Document:
     devices = dict.fromkeys(row["device"] for row in front)
     traces = [
         _points(name, [row for row in front if row["device"] == name], "circle") for name in devices
     ]
-    traces.append(_points("simulated", simulated, "x", "simulated_"))
-    if slo.get("tpot_s") is not None:
+    traces.append(_points("simulated", simulated, "x"))
+    if (target := slo.get("tpot_s")) is not None:
         costs = [row["cost_usd_per_million_tokens"] for row in front]
-        line = {"type": "scatter", "mode": "lines", "name": "target of time per token"}
-        ends = {"x": [slo["tpot_s"]] * 2, "y": [min(costs), max(costs)]}
-        traces.append(line | ends | {"line": {"dash": "dash", "color": COLOURS[6]}})
-    return figure(
-        traces,
-        xaxis=axis("time per token, s", type="log"),
-        yaxis=axis("USD per million tokens", type="log"),
+        ends = [min(costs), max(costs)]
+        traces.append(limit_line("target of time per token", [target] * 2, ends))
+    return figure(traces, "time per token, s", "USD per million tokens", "xy")
+
+
+def _points(name: str, rows: Sequence[Values], symbol: str) -> Document:
+    return trace(
+        name,
+        [row["tpot_s"] for row in rows],
+        [row["cost_usd_per_million_tokens"] for row in rows],
+        text=[say("{deployed} {precision} {max_seqs} of {max_batch_tokens}", row) for row in rows],
+        hovertemplate="%{text}<br>%{x:.4g} s, %{y:.4g} USD<extra></extra>",
+        marker={"symbol": symbol, "size": 10},
     )
-
-
-def _points(name: str, rows: Sequence[Values], symbol: str, prefix: str = "") -> Document:
-    cost = "simulated_usd_per_million_tokens" if prefix else "cost_usd_per_million_tokens"
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": label(name),
-        "x": [row[f"{prefix}tpot_s"] for row in rows],
-        "y": [row[cost] for row in rows],
-        "text": [label(" ".join(_layout(row))) for row in rows],
-        "hovertemplate": "%{text}<br>%{x:.4g} s, %{y:.4g} USD<extra></extra>",
-        "marker": {"symbol": symbol, "size": 10},
-    }

@@ -5,7 +5,7 @@ and intervals of runs on them in words.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -15,8 +15,8 @@ from accelsim.catalog.stacks import Stack
 from accelsim.confidence.quantiles import Z90
 from accelsim.dtype import PRECISIONS
 from accelsim.plain import Document, Values
+from accelsim.quantity import UNKNOWN, say
 from accelsim.report.listing import Listing
-from accelsim.report.quantity import UNKNOWN
 
 if TYPE_CHECKING:
     from accelsim.estimation.estimate import Estimate
@@ -36,7 +36,6 @@ STACK_COLUMNS = (
     "spread_rows",
     "source",
 )
-_SPREAD_TITLES = "class | mode | family | >90 % within | >rows behind it"
 
 
 def stack_row(stack: Stack) -> Document:
@@ -61,19 +60,23 @@ def stack_row(stack: Stack) -> Document:
 
 def stacks_table(rows: Sequence[Values]) -> RenderableType:
     """Rows of `stack_row`, one line each."""
-    cells = [
-        (
-            row["name"],
-            ", ".join(row["versions"]),
-            ", ".join(_place_words(*place) for place in row["runs_on"].items()),
-            ", ".join(dict.fromkeys(way.rpartition(" ")[2] for way in row["ways"].values())),
-            _spread_words(row["spread_log_sigma"].get("gpu inference")),
-            _spread_words(row["spread_log_sigma"].get("cpu inference")),
-        )
+    shown = [
+        {
+            **row,
+            "places": _places(row),
+            "fuses": tuple(dict.fromkeys(way.rpartition(" ")[2] for way in row["ways"].values())),
+            "gpu": _spread_words(row["spread_log_sigma"].get("gpu inference")),
+            "cpu": _spread_words(row["spread_log_sigma"].get("cpu inference")),
+        }
         for row in rows
     ]
-    titles = "stack | ~versions | ~runs on | ~fuses | >GPU 90 % | >CPU 90 %"
-    return Listing.of(titles, cells, "CPU 90 % | fuses")
+    columns = "stack=name | ~versions | ~runs on=places | ~fuses | >GPU 90 %=gpu | >CPU 90 %=cpu"
+    return Listing.of(columns, shown, "CPU 90 % | fuses")
+
+
+def _places(row: Values) -> str:
+    """Classes of devices that a stack runs on, with their vendors."""
+    return ", ".join(_place_words(*place) for place in row["runs_on"].items())
 
 
 def _place_words(kind: str, vendors: Sequence[str]) -> str:
@@ -103,32 +106,47 @@ def stack_document(stack: Stack) -> Document:
     }
 
 
+#: Rows of a stack's document -> the columns that they are shown in.
+_TABLES = {
+    "versions": "version | ~differs | ~source",
+    "ways": "way=name | issues=launch | fuses | ~source",
+    "layouts": "layout=name | >time=cost | ~source",
+    "ratios": "class=device_class | mode | family | >time over the model's=x{time_ratio:decimal}",
+    "spreads": "class=device_class | mode | family | >90 % within=spread | >rows behind it=behind",
+}
+
+
 def stack_view(document: Values) -> RenderableType:
     """A `stack_document` as text."""
-    places = ", ".join(_place_words(*place) for place in document["runs_on"].items())
-    only = "; language models that generate tokens alone" if document["generation_only"] else ""
-    heading = [
-        Text(f"{document['title']} ({document['name']})", style="bold cyan"),
-        Text(f"runs on {places}: {' and '.join(document['modes'])}{only}"),
-        Text(f"its ratios are of versions {document['measured_versions']}; {document['source']}"),
-        Text(""),
+    d = document
+    only = "; language models that generate tokens alone" if d["generation_only"] else ""
+    named = {
+        name: [{"name": key, **one} for key, one in d[name].items()] for name in ("ways", "layouts")
+    }
+    rows = {**d, **named}
+    rows["versions"] = [{**one, "differs": _differences(one)} for one in d["versions"]]
+    rows["layouts"] = [
+        {**one, "cost": say("[turns maps, from {transform_us:decimal} us]", one)}
+        for one in named["layouts"]
     ]
-    tables = (
-        _table("version | ~differs | ~source", map(_version_cells, document["versions"])),
-        _table("way | issues | fuses | ~source", map(_way_cells, document["ways"].items())),
-        _table("layout | >time | ~source", map(_layout_cells, document["layouts"].items())),
-        _table("class | mode | family | >time over the model's", map(_ratio, document["ratios"])),
-        _table(_SPREAD_TITLES, map(_spread, document["spreads"])),
+    rows["spreads"] = [
+        {**one, "spread": _spread_words(one["log_sigma"]), "behind": one["rows"] or "none"}
+        for one in d["spreads"]
+    ]
+    heading = (
+        f"runs on {_places(d)}: {' and '.join(d['modes'])}{only}\n"
+        f"its ratios are of versions {d['measured_versions']}; {d['source']}\n"
     )
-    return Group(*heading, *(part for table in tables if table for part in (table, Text(""))))
+    tables = [Listing.of(columns, rows[name]) for name, columns in _TABLES.items()]
+    return Group(
+        Text(f"{d['title']} ({d['name']})", style="bold cyan"),
+        Text(heading),
+        *(part for table in tables if table.rows for part in (table, Text(""))),
+    )
 
 
-def _table(titles: str, cells: Any) -> RenderableType | None:
-    rows = list(cells)
-    return Listing.of(titles, rows) if rows else None
-
-
-def _version_cells(version: Values) -> list[str]:
+def _differences(version: Values) -> str:
+    """What a version has not, or does otherwise."""
     lacks = [*version["lacks_paths"], *version["lacks_precisions"]]
     host = version["gpu_host_ratio"]
     words = [
@@ -137,28 +155,7 @@ def _version_cells(version: Values) -> list[str]:
         "" if version["fused_attention"] else "attention in parts",
         "" if host == 1 else f"issues operators in {host:g} of the time",
     ]
-    return [version["version"], "; ".join(filter(None, words)), version["source"]]
-
-
-def _way_cells(way: tuple[str, Values]) -> list[str]:
-    name, path = way
-    return [name, path["launch"], path["fuses"], path["source"]]
-
-
-def _layout_cells(layout: tuple[str, Values]) -> list[str]:
-    turned_us = layout[1]["transform_us"]
-    cost = "" if turned_us is None else f"turns maps, from {turned_us:g} us"
-    return [layout[0], cost, layout[1]["source"]]
-
-
-def _ratio(entry: Values) -> list[str]:
-    return [entry["device_class"], entry["mode"], entry["family"], f"x{entry['time_ratio']:.3g}"]
-
-
-def _spread(entry: Values) -> list[str]:
-    spread = _spread_words(entry["log_sigma"])
-    place = (entry["device_class"], entry["mode"], entry["family"])
-    return [*place, spread, f"{entry['rows'] or 'none'}"]
+    return "; ".join(filter(None, words))
 
 
 #: Formats that keys and values are usually cached in.
@@ -192,3 +189,8 @@ def interval_words(estimates: Sequence[Estimate]) -> str:
         if factors:
             words.append(f"{what} a factor of {min(factors):.2f} to {max(factors):.2f}")
     return f"90 % intervals: {', '.join(words)}"
+
+
+def stack_words(stack: str, execution: str) -> str:
+    """A stack, with its mode where it has several."""
+    return f"{stack} {execution}" if stack.partition("@")[0] == "pytorch" else stack

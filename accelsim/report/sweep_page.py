@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from accelsim.plain import Document
-from accelsim.report.page import Page, Section, axis, figure, label
-from accelsim.report.parts import rows_section
+from accelsim.report.page import Page, figure, trace
+from accelsim.report.parts import records, rows_section
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,14 +40,10 @@ def pareto_page(
     name = "device" if "device" in front else "fleet" if "fleet" in front else None
     groups = front.groupby(name) if name else [("front", front)]
     traces += [_trace(part, x, y, str(value), {"size": 9}) for value, part in groups]
-    drawn = figure(traces, xaxis=axis(x, type="log"), yaxis=axis(y, type="log"), height=640)
-    rows: list[Document] = [
-        {str(name): None if value != value else value for name, value in row.items()}  # noqa: PLR0124
-        for row in front.dropna(axis=1, how="all").to_dict("records")
-    ]
+    drawn = figure(traces, x, y, "xy", height=640)
+    rows = records(front.dropna(axis=1, how="all"))
     text = f"{len(points):,} of {total:,} points drawn; the front is that of all."
-    found = rows_section("pareto", "Pareto front", rows, text)
-    section = Section(found.name, found.title, found.table, found.text, drawn)
+    section = replace(rows_section("pareto", "Pareto front", rows, text), figure=drawn)
     title = f"Pareto front: {', '.join(objectives)}"
     decision = f"{len(front):,} of {total:,} points are beaten by no other."
     return Page(title, (decision,), (section,), command)
@@ -64,13 +61,5 @@ def drawn_places(points: pd.DataFrame) -> list[int]:
 def _trace(points: pd.DataFrame, x: str, y: str, name: str, marker: Document) -> Document:
     about = [column for column in ("workload", "device", "batch", "fleet") if column in points]
     words = points[about].astype(str).agg(" ".join, axis=1) if about else points.index.astype(str)
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": label(name),
-        "x": points[x].tolist(),
-        "y": points[y].tolist(),
-        "text": [label(word) for word in words.tolist()],
-        "hovertemplate": "%{text}<br>%{x:.4g}, %{y:.4g}<extra></extra>",
-        "marker": marker,
-    }
+    hover = "%{text}<br>%{x:.4g}, %{y:.4g}<extra></extra>"
+    return trace(name, points[x], points[y], text=words, hovertemplate=hover, marker=marker)

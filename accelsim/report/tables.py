@@ -6,23 +6,22 @@ beside its colour. Tables are made to fit 80 columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.panel import Panel
-from rich.table import Table
 from rich.text import Text
 
+from accelsim.economics.dates import dated_words
 from accelsim.economics.offer import first_day
-from accelsim.frozen import frozen
-from accelsim.report.listing import Listing, pairs, plain_table
+from accelsim.plain import Document
+from accelsim.quantity import UNKNOWN, say, size, written
+from accelsim.report.formats import grouped
+from accelsim.report.listing import Listing, pairs, panel
 from accelsim.report.offers import offer_words
-from accelsim.report.quantity import UNKNOWN, amount, dated_words, duration, number, percent, usd
-from accelsim.report.stacks import format_words, interval_words, widened_words
+from accelsim.report.stacks import format_words, interval_words, stack_words, widened_words
 
 if TYPE_CHECKING:
     from accelsim.estimation.batch_winners import BatchWinners, Win
@@ -30,18 +29,6 @@ if TYPE_CHECKING:
     from accelsim.estimation.compare import Comparison, ComparisonRow
     from accelsim.estimation.estimate import Estimate
     from accelsim.hardware.profile import DeviceProfile
-
-__all__ = [
-    "BEST_FIELDS",
-    "COMPARISON_NOTE",
-    "batches_view",
-    "comparison_view",
-    "estimate_lines",
-    "estimate_view",
-    "plain_table",
-    "stack_words",
-    "tier_words",
-]
 
 #: Share of the time outside the measured range from which on an estimate says so.
 _SHOWN_EXTRAPOLATION = 0.02
@@ -78,7 +65,42 @@ _MEMORY_PARTS = {
 }
 
 
-_joules = partial(amount, unit="J")
+#: What is said of an estimate, line by line; of one that does not fit those before "memory" are
+#: left out.
+_LINES = {
+    "time": "{latency_s} per {unit} ({interval_level} interval {latency_low_s} to "
+    "{latency_high_s})",
+    "throughput": "{throughput_per_s} {items}/s[, {tokens_per_s} tokens/s]",
+    "first token": "[{time_to_first_token_s} (TTFT)]",
+    "next tokens": "[{time_per_output_token_s} each (TPOT), {decode_tokens_per_s} tokens/s while "
+    "decoding]",
+    "energy": "{energy_j} per batch[ ({low.energy_j} to {high.energy_j})], {energy_per_sample_j} "
+    "per {item}",
+    "power": "[{average_power_w} on average][, limit {limit_w} ({scope})]",
+    "energy by part": "{energy_shares}",
+    "memory": "{memory_bytes} of {device_memory_bytes}: {verdict}[ ({memory_parts})]",
+    "would fit": "{would_fit}",
+    "limited by": "{limit}",
+    "work": "{flop}, {bytes} moved",
+    "parameters": "{parameter_count:number}",
+    "based on": "{basis} (tier {tier})",
+}
+_PRICE = "{usd_per_hour} per hour ({paid})"
+_COST = (
+    "{cost_usd_per_1000} per 1,000 {items}[ ({low.cost_usd_per_1000} to {high.cost_usd_per_1000})]"
+    f"[, {{cost_usd_per_million_tokens}} per million output tokens], at {_PRICE}"
+)
+_RUN = (
+    "{mode}, batch {batch}, {precision}[, {formats}], {ran_by}[ {layout}][, {seq_len} tokens in]"
+    "[, {output_len} out][, {steps} denoising steps][, optimizer {optimizer}]"
+    "[, accumulation {accumulation}][, recompute {recompute}][, LoRA rank {rank}]"
+    "[, {sparse}][, {kept}][, host {host}]"
+)
+_GENERATION = (
+    "time_to_first_token_s",
+    "time_per_output_token_s",
+    "cost_usd_per_million_tokens",
+)
 #: Devices that may be the best of a column, the predicted best first, by column.
 Leaders: TypeAlias = Mapping[str, tuple[str, ...]]
 
@@ -95,79 +117,99 @@ def estimate_view(estimate: Estimate, device: DeviceProfile) -> RenderableType:
         estimate: The result.
         device: Profile it was made for.
     """
-    panel = Panel(
-        pairs(estimate_lines(estimate, device), style="bold"),
-        title=Text(f"{estimate.workload} on {estimate.device}"),
-        title_align="left",
-        border_style="dim",
+    columns = (
+        "~largest operators=name | kind | >time=time_s | >share=share_fraction | limited by=bound"
     )
-    if not estimate.operators:
-        return panel
-    return Group(panel, Padding(_operators(estimate), (1, 0, 0, 0)))
+    return panel(
+        f"{estimate.workload} on {estimate.device}",
+        estimate_lines(estimate, device),
+        Listing.of(columns, estimate.figures()["operators"], gap=2),
+    )
 
 
 def estimate_lines(e: Estimate, device: DeviceProfile) -> list[tuple[str, str]]:
     """Names and texts of an estimate's figures; of arguments as `estimate_view`."""
-    lines = [("run", _run_words(e))]
-    if e.fits:
-        item = _items(e)
-        tokens = f", {number(e.tokens_per_s)} tokens/s" if e.tokens_per_s else ""
-        lines += [
-            ("time", _time_words(e)),
-            ("throughput", f"{number(e.throughput_per_s)} {item}/s{tokens}"),
-        ]
-        lines += _generation(e)
-        lines += _energy(e, device, item[:-1])
-    lines += [("memory", _memory_words(e))]
-    if e.would_fit:
-        lines += [("would fit", "; or ".join(str(change) for change in e.would_fit))]
-    if e.bound is not None:
-        lines += [("limited by", _limit_words(e, e.bound))]
-    work = f"{amount(e.flop, 'FLOP', small=False)}, {amount(e.bytes, 'B', small=False)} moved"
-    lines += [("work", work), ("parameters", number(e.parameter_count))]
-    basis = tier_words(e.tier) if e.evidence is None else e.evidence.sentence
-    lines += [("based on", f"{basis} (tier {e.tier})")]
-    lines += [("caution", warning) for warning in e.warnings]
+    values = _values(e, device)
+    names = list(_LINES) if e.fits else list(_LINES)[list(_LINES).index("memory") :]
+    lines = [("run", _run_words(e)), *((name, say(_LINES[name], values)) for name in names)]
+    if e.fits and e.energy_j is None:
+        said = f"unknown: no power limit and no idle power of {e.device} are known"
+        lines = [line for line in lines if not line[0].startswith(("energy", "power"))]
+        lines.append(("energy", said))
+    cost = f"{UNKNOWN}: no price for {e.device}; give --offer or --usd-per-hour"
+    if e.usd_per_hour is not None:
+        cost = say(_COST if e.fits else _PRICE, values)
+    cautions = (("caution", text) for text in (*e.warnings, *_cautions(e)))
+    return [*(line for line in lines if line[1]), *cautions, ("cost", cost)]
+
+
+def _values(e: Estimate, device: DeviceProfile) -> Document:
+    """An estimate's figures, the ends of their intervals, and what is said of them in words."""
+    limit, metrics = device.power.limit_w, e.metrics
+    short = (
+        "DOES NOT FIT, {memory_short_bytes} short of the {memory_available_bytes} a run can have"
+    )
+    parts = [(words, e.memory.get(part)) for part, words in _MEMORY_PARTS.items()]
+    generated = {} if e.output_len else dict.fromkeys(_GENERATION)
+    return {
+        **e.figures(),
+        **generated,
+        "low": {name: metric.low for name, metric in metrics.items()},
+        "high": {name: metric.high for name, metric in metrics.items()},
+        "unit": "training step" if e.mode == "training" else "batch",
+        "items": _items(e),
+        "item": _items(e)[:-1],
+        "limit_w": None if limit is None else limit.value,
+        "scope": device.scope,
+        "energy_shares": _energy_words(e),
+        "verdict": "fits" if e.fits else say(short, e.figures()),
+        "memory_parts": ", ".join(f"{words} {size(held)}" for words, held in parts if held),
+        "would_fit": "; or ".join(map(str, e.would_fit)),
+        "limit": "" if e.bound is None else _limit_words(e, e.bound),
+        "basis": tier_words(e.tier) if e.evidence is None else e.evidence.sentence,
+        "paid": offer_words(e.offer, device.whole_name),
+    }
+
+
+def _cautions(e: Estimate) -> Iterator[str]:
+    """What is outside of what was measured, or of what the model was trained on."""
     if e.extrapolated_fraction is not None and e.extrapolated_fraction > _SHOWN_EXTRAPOLATION:
-        share = (
+        yield (
             f"{100 * e.extrapolated_fraction:.0f} % of the time in operators outside the "
             "sizes that were measured: the interval is wider for them"
         )
-        lines.append(("caution", share))
-    if e.trained_positions is not None and e.seq_len + e.output_len > e.trained_positions:
-        asked = (
-            f"{e.seq_len + e.output_len:,} tokens per sequence, but the model was trained on "
+    length = e.seq_len + e.output_len
+    if e.trained_positions is not None and length > e.trained_positions:
+        yield (
+            f"{length:,} tokens per sequence, but the model was trained on "
             f"{e.trained_positions:,}: its answers may be poor"
         )
-        lines.append(("caution", asked))
-    return [*lines, ("cost", _cost_words(e, device))]
 
 
 def batches_view(curve: BatchCurve) -> RenderableType:
     """Estimates of one model on one device by batch; the knee is marked."""
     first = curve.estimates[0]
     rows = [
-        (
-            f"{e.batch:,}{'*' if e.batch == curve.knee else ''}",
-            duration(e.latency_s),
-            number(e.throughput_per_s),
-            amount(e.energy_per_sample_j, "J"),
-            usd(e.cost_usd_per_1000),
-            amount(e.memory_bytes, "B", small=False),
-            _SHORT_LIMITS.get(e.bound or "", e.bound or UNKNOWN),
-        )
+        {**e.figures(), "knee": "*" if e.batch == curve.knee else "", "limit": _short_limit(e)}
         for e in curve.estimates
     ]
-    titles = ">batch | >time | >per s | >energy | >$/1,000 | >memory | limit"
+    columns = (
+        ">batch={batch}{knee} | >time=latency_s | >per s=throughput_per_s | >energy="
+        "energy_per_sample_j | >$/1,000=cost_usd_per_1000 | >memory=memory_bytes | limit"
+    )
     notes = ["* the knee: nine tenths of the highest throughput"] if curve.knee is not None else []
     if any(not e.fits for e in curve.estimates):
         notes.append("capacity: it does not fit")
     title = f"{first.workload} on {first.device} · {first.mode} · {first.precision}"
     return Group(
         Text(title, style="bold cyan"),
-        Listing.of(titles, rows, "memory | limit"),
+        Listing.of(columns, rows, "memory | limit"),
         *(Text(words, style="dim") for words in notes),
     )
+
+
+def _short_limit(e: Estimate) -> str:
+    return _SHORT_LIMITS.get(e.bound or "", e.bound or UNKNOWN)
 
 
 def _limit_words(e: Estimate, bound: str) -> str:
@@ -179,18 +221,6 @@ def _limit_words(e: Estimate, bound: str) -> str:
     return f"{words} (larger batches{' or --execution graph' if can_replay else ''} help)"
 
 
-def _training_words(e: Estimate) -> dict[str, Any]:
-    """Options of training that are not the usual ones."""
-    asked = e.inputs if e.mode == "training" else {}
-    parts, again = asked.get("accumulation", 1), asked.get("recompute", "none")
-    return {
-        "optimizer": asked.get("optimizer"),
-        "accumulation": parts if parts > 1 else None,
-        "recompute": again if again != "none" else None,
-        "LoRA rank": asked.get("lora_rank"),
-    }
-
-
 def _items(e: Estimate) -> str:
     """What a batch has: sequences, images of diffusion, or samples."""
     if e.seq_len:
@@ -199,42 +229,23 @@ def _items(e: Estimate) -> str:
 
 
 def _run_words(e: Estimate) -> str:
-    stack = " ".join(filter(None, [stack_words(e.stack, e.execution), e.layout]))
-    words = [e.mode, f"batch {e.batch:,}", e.precision, *format_words(e), stack]
-    if e.seq_len:
-        words.append(
-            f"{e.seq_len:,} tokens in" + (f", {e.output_len:,} out" if e.output_len else "")
-        )
-    if e.steps > 1:
-        words.append(f"{e.steps:,} denoising steps")
-    words += [f"{name} {value}" for name, value in _training_words(e).items() if value]
-    if e.sparse_weights:
-        words.append("sparse weights")
-    if e.heap == "kept":
-        words.append("heap kept")
-    if e.host is not None:
-        words.append(f"host {e.host}")
-    return ", ".join(words)
-
-
-def _energy(e: Estimate, device: DeviceProfile, item: str) -> list[tuple[str, str]]:
-    if e.energy_j is None:
-        return [("energy", f"unknown: no power limit and no idle power of {e.device} are known")]
-    interval = _interval_words(e, "energy_j", _joules)
-    batch = f"{amount(e.energy_j, 'J')} per batch{interval}"
-    lines = [
-        (
-            "energy",
-            f"{batch}, {amount(e.energy_per_sample_j, 'J')} per {item}",
-        ),
-        ("power", f"{amount(e.average_power_w, 'W')} on average{_power_limit_words(device)}"),
-    ]
-    return lines + ([("energy by part", words)] if (words := _energy_words(e)) else [])
-
-
-def _interval_words(e: Estimate, name: str, words: Callable[[float | None], str]) -> str:
-    low, high, _ = e.interval(name)
-    return "" if low is None else f" ({words(low)} to {words(high)})"
+    """How it was run, with the options that are not the usual ones."""
+    asked = e.inputs if e.mode == "training" else {}
+    parts, again = asked.get("accumulation", 1), asked.get("recompute", "none")
+    values = {
+        **e.figures(),
+        "formats": ", ".join(format_words(e)),
+        "ran_by": stack_words(e.stack, e.execution),
+        "output_len": e.seq_len and e.output_len,
+        "steps": e.steps if e.steps > 1 else 0,
+        "optimizer": asked.get("optimizer"),
+        "accumulation": parts if parts > 1 else 0,
+        "recompute": again if again != "none" else "",
+        "rank": asked.get("lora_rank"),
+        "sparse": e.sparse_weights and "sparse weights",
+        "kept": e.heap == "kept" and "heap kept",
+    }
+    return say(_RUN, values)
 
 
 def _energy_words(e: Estimate) -> str:
@@ -248,96 +259,26 @@ def _energy_words(e: Estimate) -> str:
     )
 
 
-def _time_words(e: Estimate) -> str:
-    unit = "training step" if e.mode == "training" else "batch"
-    interval = f"{duration(e.latency_low_s)} to {duration(e.latency_high_s)}"
-    return f"{duration(e.latency_s)} per {unit} ({percent(e.interval_level)} interval {interval})"
-
-
-def _generation(e: Estimate) -> list[tuple[str, str]]:
-    if not e.output_len:
-        return []
-    step = f"{duration(e.time_per_output_token_s)} each (TPOT)"
-    return [
-        ("first token", f"{duration(e.time_to_first_token_s)} (TTFT)"),
-        (
-            "next tokens",
-            f"{step}, {number(e.decode_tokens_per_s)} tokens/s while decoding",
-        ),
-    ]
-
-
-def _power_limit_words(device: DeviceProfile) -> str:
-    limit = device.power.limit_w
-    return "" if limit is None else f", limit {amount(limit.value, 'W')} ({device.scope})"
-
-
-def _memory_words(e: Estimate) -> str:
-    device, available, short = (
-        amount(size, "B", small=False)
-        for size in (e.device_memory_bytes, e.memory_available_bytes, e.memory_short_bytes)
-    )
-    verdict = "fits" if e.fits else f"DOES NOT FIT, {short} short of the {available} a run can have"
-    parts = [
-        f"{words} {amount(e.memory[part], 'B', small=False)}"
-        for part, words in _MEMORY_PARTS.items()
-        if e.memory.get(part)
-    ]
-    total = amount(e.memory_bytes, "B", small=False)
-    listed = f" ({', '.join(parts)})" if parts else ""
-    return f"{total} of {device}: {verdict}{listed}"
-
-
-def _cost_words(e: Estimate, device: DeviceProfile) -> str:
-    if e.usd_per_hour is None:
-        return f"{UNKNOWN}: no price for {e.device}; give --offer or --usd-per-hour"
-    price = f"{usd(e.usd_per_hour)} per hour ({offer_words(e.offer, device.whole_name)})"
-    if not e.fits:
-        return price
-    item = _items(e)
-    tokens = (
-        f", {usd(e.cost_usd_per_million_tokens)} per million output tokens" if e.output_len else ""
-    )
-    interval = _interval_words(e, "cost_usd_per_1000", usd)
-    return f"{usd(e.cost_usd_per_1000)} per 1,000 {item}{interval}{tokens}, at {price}"
-
-
-def _operators(e: Estimate) -> Listing:
-    rows = [
-        (o.name, o.kind, duration(o.time_s), f"{100 * o.share_fraction:.1f} %", o.bound)
-        for o in e.operators
-    ]
-    return Listing.of("~largest operators | kind | >time | >share | limited by", rows, gap=2)
-
-
-@frozen
-class _Column:
-    """A figure of a comparison; `best` names the field whose best is marked."""
-
-    title: str
-    text: Callable[[Estimate], str]
-    best: str | None = None
-
-
-_COMMON = (
-    _Column("type", lambda e: e.precision),
-    _Column(">time", lambda e: duration(e.latency_s), "latency_s"),
-)
-_SAMPLES = (
-    _Column(">per s", lambda e: number(e.throughput_per_s), "throughput_per_s"),
-    _Column(">energy", lambda e: amount(e.energy_per_sample_j, "J"), "energy_per_sample_j"),
-    _Column(">$/1,000", lambda e: usd(e.cost_usd_per_1000), "cost_usd_per_1000"),
-)
+#: Columns of a comparison: those of all, of models that generate tokens, and of others.
+_FIRST = "device | type=precision | >time=latency_s"
+_COMPILED = " | >compiled=compiled_s"
 _TOKENS = (
-    _Column(">TTFT", lambda e: duration(e.time_to_first_token_s)),
-    _Column(">token/s", lambda e: number(e.tokens_per_s), "throughput_per_s"),
-    _Column(">energy", lambda e: amount(e.energy_per_sample_j, "J"), "energy_per_sample_j"),
-    _Column(">$/M out", lambda e: usd(e.cost_usd_per_million_tokens), "cost_usd_per_1000"),
+    " | >TTFT=time_to_first_token_s | >token/s=tokens_per_s | >energy=energy_per_sample_j | >$/M "
+    "out=cost_usd_per_million_tokens"
 )
-_LAST = (
-    _Column(">memory", lambda e: amount(e.memory_bytes, "B", small=False)),
-    _Column("limit", lambda e: _SHORT_LIMITS.get(e.bound or "", e.bound or UNKNOWN)),
-)
+_SAMPLES = " | >per s=throughput_per_s | >energy=energy_per_sample_j | >$/1,000=cost_usd_per_1000"
+_LAST = " | >memory=memory_bytes | limit"
+#: Title of a column -> the field whose best is marked in it.
+_BEST = {
+    "time": "latency_s",
+    "per s": "throughput_per_s",
+    "token/s": "throughput_per_s",
+    "energy": "energy_per_sample_j",
+    "$/1,000": "cost_usd_per_1000",
+    "$/M out": "cost_usd_per_1000",
+}
+#: Columns of which a table marks the best.
+BEST_FIELDS = tuple(dict.fromkeys(_BEST.values()))
 
 
 def comparison_view(
@@ -346,20 +287,15 @@ def comparison_view(
     """One table per model and mode, pairs that cannot run with their reason, and the winners of
     each model by batch.
     """
-    groups: dict[tuple[str, str], list[ComparisonRow]] = {}
-    for row in comparison.rows:
-        groups.setdefault((row.workload, row.mode), []).append(row)
+    groups = grouped(comparison.rows, lambda row: (row.workload, row.mode))
     best = {field: comparison.leaders(field) for field in BEST_FIELDS}
     views: list[RenderableType] = []
     for key, rows in groups.items():
         marked = {field: found.get(key, ()) for field, found in best.items()}
         views += [_group_view(rows, marked), Text("")]
     for found in winners:
-        views += [
-            Text(f"{found[0].workload} · who wins at which batch", style="bold cyan"),
-            _winners(found),
-            Text(""),
-        ]
+        title = f"{found[0].workload} · who wins at which batch"
+        views += [Text(title, style="bold cyan"), _winners(found), Text("")]
     return Group(*views[:-1], *map(Text, _price_note(comparison)))
 
 
@@ -376,32 +312,28 @@ def _price_note(comparison: Comparison) -> list[str]:
         places.setdefault(named, []).append(device)
     listed = "; ".join(f"{place} ({', '.join(devices)})" for place, devices in places.items())
     oldest = min(dates, key=lambda text: (first_day(text) or date.max, text), default="")
-    dated = dated_words(oldest, first_day(oldest)).replace(", as of", "; the oldest as of")
+    dated = dated_words(oldest).replace(", as of", "; the oldest as of")
     return ["", f"prices at {listed}{dated}"]
 
 
 def _winners(winners: Sequence[BatchWinners]) -> Listing:
     rows = [
-        (
-            f"{w.batch:,}",
-            _win(w.throughput, number),
-            _win(w.energy, _joules),
-            _win(w.cost, usd),
-        )
-        for w in winners
+        {
+            "batch": one.batch,
+            "rate": _win(one.throughput, "number"),
+            "energy": _win(one.energy, "j"),
+            "cost": _win(one.cost, "usd"),
+        }
+        for one in winners
     ]
-    titles = ">batch | most per s | least energy | cheapest per 1,000"
-    return Listing.of(titles, rows, gap=2)
+    columns = ">batch | most per s=rate | least energy=energy | cheapest per 1,000=cost"
+    return Listing.of(columns, rows, gap=2)
 
 
-def _win(win: Win | None, words: Callable[[float | None], str]) -> str:
+def _win(win: Win | None, unit: str) -> str:
     if win is None:
         return UNKNOWN
-    return f"{win.device} {words(win.value)}" + ("~" if win.is_tied else "")
-
-
-#: Columns of which a table marks the best.
-BEST_FIELDS = ("latency_s", "throughput_per_s", "energy_per_sample_j", "cost_usd_per_1000")
+    return f"{win.device} {written(unit, win.value)}" + ("~" if win.is_tied else "")
 
 
 _MIXED_PRECISION = (
@@ -421,34 +353,60 @@ def _group_view(rows: Sequence[ComparisonRow], winners: Leaders) -> RenderableTy
     parts: list[RenderableType] = [
         _title(rows[0], [row.estimate for row in rows if row.estimate is not None])
     ]
+    compiled = {row.device: row.compiled for row in rows if row.compiled is not None}
     if estimates:
-        generates = any(e.output_len for e in estimates)
-        columns = (*_COMMON, *_compiled(rows), *(_TOKENS if generates else _SAMPLES), *_LAST)
-        parts.append(_running(estimates, columns, winners, width))
+        times = {device: run.latency_s for device, run in compiled.items()}
+        listing = _running(estimates, times, width)
+        parts.append(replace(listing, rows=_marked(listing, winners)))
     parts += [Text(words, style="dim") for words in _notes(estimates, winners)]
     failed = [row for row in rows if row.reason is not None]
     if failed:
-        parts.append(_failed(failed, width))
-    if any(row.compiled is not None for row in rows):
+        reasons = (
+            (row.device, (row.reason or "").removeprefix(f"{row.device} ")) for row in failed
+        )
+        parts.append(pairs(reasons, gap=1, min_width=width))
+    if compiled:
         parts.append(Text(_COMPILED_NOTE, style="dim"))
     if len({e.precision for e in estimates}) > 1:
         parts.append(Text(_MIXED_PRECISION, style="dim"))
-    hosted = [e for e in estimates if e.host is not None]
-    parts += [
-        Text(f"{e.device}: {e.host} is its host and runs what it cannot", style="dim")
-        for e in hosted
+    hosts = [
+        f"{e.device}: {e.host} is its host and runs what it cannot" for e in estimates if e.host
     ]
-    return Group(*parts)
+    return Group(*parts, *(Text(words, style="dim") for words in hosts))
 
 
-def _compiled(rows: Sequence[ComparisonRow]) -> list[_Column]:
-    """A column of times compiled, where there are any."""
-    found = {row.device: row.compiled for row in rows if row.compiled is not None}
+def _running(
+    estimates: Sequence[Estimate], compiled: Mapping[str, float | None], width: int
+) -> Listing:
+    """What ran, with the times compiled where there are any."""
+    generates = any(e.output_len for e in estimates)
+    columns = f"{_FIRST}{_COMPILED if compiled else ''}{_TOKENS if generates else _SAMPLES}{_LAST}"
+    rows = [
+        {**e.figures(), "limit": _short_limit(e), "compiled_s": compiled.get(e.device, "")}
+        for e in estimates
+    ]
+    return Listing.of(columns, rows, "memory | type | limit", first_width=width)
 
-    def text(e: Estimate) -> str:
-        return duration(found[e.device].latency_s) if e.device in found else ""
 
-    return [_Column(">compiled", text)] if found else []
+def _marked(listing: Listing, winners: Leaders) -> list[list[Text]]:
+    """Cells of a comparison: the best of a column with a star, what may be its best with ~."""
+    return [
+        [
+            _mark(str(cell), str(row[0]), winners.get(_BEST[title], ()) if title in _BEST else None)
+            for title, cell in zip(listing.headers, row, strict=True)
+        ]
+        for row in listing.rows
+    ]
+
+
+def _mark(text: str, device: str, leaders: Sequence[str] | None) -> Text:
+    if text == UNKNOWN or leaders is None:
+        style = "dim" if text == UNKNOWN else ""
+        return Text(text if leaders is None else f"{text} ", style=style)
+    if device not in leaders:
+        return Text(f"{text} ")
+    is_alone = len(leaders) == 1
+    return Text(f"{text}{'*' if is_alone else '~'}", style="bold green" if is_alone else "green")
 
 
 def _title(row: ComparisonRow, estimates: Sequence[Estimate]) -> Text:
@@ -459,19 +417,6 @@ def _title(row: ComparisonRow, estimates: Sequence[Estimate]) -> Text:
         tokens += f", {e.output_len:,} out" if e.output_len else ""
         title.append(f" · batch {e.batch:,}{tokens}", style="default")
     return title
-
-
-def _running(
-    estimates: Sequence[Estimate],
-    columns: Sequence[_Column],
-    winners: Leaders,
-    width: int,
-) -> Listing:
-    titles = " | ".join(("device", *(column.title for column in columns)))
-    rows: list[list[str | Text]] = [
-        [e.device, *(_marked(column, e, winners) for column in columns)] for e in estimates
-    ]
-    return Listing.of(titles, rows, "memory | type | limit", first_width=width)
 
 
 def _notes(estimates: Sequence[Estimate], winners: Leaders) -> list[str]:
@@ -490,34 +435,3 @@ def _notes(estimates: Sequence[Estimate], winners: Leaders) -> list[str]:
     return lines + [
         f"{e.device}: {e.precision} {words}" for e in estimates if (words := widened_words(e))
     ]
-
-
-def stack_words(stack: str, execution: str) -> str:
-    """A stack, with its mode where it has several."""
-    return f"{stack} {execution}" if stack.partition("@")[0] == "pytorch" else stack
-
-
-def _marked(column: _Column, e: Estimate, winners: Leaders) -> Text:
-    text = column.text(e)
-    if column.best is None:
-        return Text(text, style="dim" if text == UNKNOWN else "")
-    leaders = winners.get(column.best, ())
-    if e.device in leaders and text != UNKNOWN:
-        mark = "*" if len(leaders) == 1 else "~"
-        return Text(f"{text}{mark}", style="bold green" if mark == "*" else "green")
-    return Text(f"{text} ", style="dim" if text == UNKNOWN else "")
-
-
-def _failed(rows: Sequence[ComparisonRow], width: int) -> Table:
-    grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_column(no_wrap=True, min_width=width)
-    grid.add_column(overflow="fold", style="yellow")
-    for row in rows:
-        grid.add_row(row.device, Text(_brief(row)))
-    return grid
-
-
-def _brief(row: ComparisonRow) -> str:
-    """The reason without the device's name, which stands in front of it."""
-    reason = row.reason or ""
-    return reason.removeprefix(f"{row.device} ")

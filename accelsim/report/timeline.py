@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from accelsim.frozen import frozen
 from accelsim.plain import Document
-from accelsim.report.page import DataTable, Section, axis, cell, figure, label
-from accelsim.report.parts import COLOURS, rest_row, short
-from accelsim.report.quantity import duration, percent
+from accelsim.quantity import percent
+from accelsim.report.page import DataTable, Section, axis, figure, label
+from accelsim.report.parts import COLOURS, short
 
 if TYPE_CHECKING:
     from accelsim.simulation.timeline import Timeline
@@ -55,28 +56,21 @@ def timeline_section(
         _trace(name, [span for span in spans if getattr(span, colour_of) == name], place)
         for place, name in enumerate(names)
     ]
-    layout = {
-        "barmode": "overlay",
-        "height": 130 + _ROW_PIXELS * len(used),
-        "xaxis": axis("time", ticksuffix="s", exponentformat="SI", minexponent=0),
-        "yaxis": axis(
-            "",
-            autorange="reversed",
-            categoryorder="array",
-            categoryarray=[label(name) for name in used],
-        ),
-        "showlegend": colour_of == "category",
-    }
-    rows = [
-        (span.resource, span.name, cell(span.start_s, duration), cell(span.busy_s, duration))
-        for span in spans
-    ]
+    order = {"categoryorder": "array", "categoryarray": [label(name) for name in used]}
+    drawn = figure(
+        [one for one in traces if one["x"]],
+        barmode="overlay",
+        height=130 + _ROW_PIXELS * len(used),
+        xaxis=axis("time", ticksuffix="s", minexponent=0),
+        yaxis=axis("", autorange="reversed", **order),
+        showlegend=colour_of == "category",
+    )
     busy = ", ".join(
         f"{name} busy {percent(timeline.utilisation(name))}" for name in used[:_MOST_SAID]
     )
     said = f"{text}, {len(timeline):,} spans, {len(spans):,} drawn; {busy}."
-    table = DataTable(("resource", "operator", ">start", ">busy for"), rest_row(rows, 3, duration))
-    drawn = figure([trace for trace in traces if trace["x"]], **layout)
+    columns = "resource | operator=name | >start=start_s | >busy for=busy_s"
+    table = DataTable.of(columns, [asdict(span) for span in spans], summed="busy_s")
     return Section("timeline", title, table, said, drawn)
 
 

@@ -8,14 +8,13 @@ pass to the end of its backward pass (Korthikanti et al. 2022, arXiv:2205.05198,
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from accelsim.quantity import size, watts
 from accelsim.report.curves import Curve, curves_section
 from accelsim.report.page import Section
-from accelsim.report.quantity import amount
 from accelsim.simulation.timeline import StepFunction, Timeline, accumulate
 from accelsim.workloads.graph import BoolArray, FloatArray
 
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 
 _FORWARD = ("forward",)
 _BACKWARD = ("backward", "weight gradient")
-_watts = partial(amount, unit="W")
-_bytes = partial(amount, unit="B", small=False)
 
 
 def step_section(iteration: Iteration, lines: Timeline) -> Section:
@@ -36,11 +33,11 @@ def step_section(iteration: Iteration, lines: Timeline) -> Section:
         lines: Its tasks.
     """
     setup = iteration.setup
-    curves = [Curve("memory of the worst rank, B", _memory(iteration, lines), _bytes)]
+    curves = [Curve("memory of the worst rank, B", _memory(iteration, lines), size)]
     if setup.idle_w is not None:
         still_w = setup.energy_j(0.0, 1.0)
         spent = replace(lines, energy_j=setup.conditions.pue * _task_energy_j(iteration, lines))
-        curves.insert(0, Curve("power, W", spent.power(still_w), _watts))
+        curves.insert(0, Curve("power, W", spent.power(still_w), watts))
     text = (
         "All devices and hosts; energy of passes spread evenly over their tasks. Memory grows with "
         "the microbatches whose activations wait"

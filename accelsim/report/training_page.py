@@ -4,31 +4,27 @@ the tasks of an iteration on each stage, and the Pareto front of a search.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from operator import attrgetter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from accelsim.plain import Values
+from accelsim.quantity import duration, say, usd
 from accelsim.report.calculator import LoadOption, calculator_section
-from accelsim.report.changes import Figure, against, changes_section, signed
+from accelsim.report.changes import changes_section
 from accelsim.report.operators import (
     OperatorRun,
     group_section,
     layers_of,
     roofline_section,
 )
-from accelsim.report.page import DataTable, Page, Section, axis, cell, figure, label
+from accelsim.report.page import Page, Section, axis, figure, limit_line, trace
 from accelsim.report.parts import (
-    cut,
-    joules,
     mapping_section,
     metrics_section,
     provenance_sections,
     rows_section,
     shares_section,
 )
-from accelsim.report.quantity import amount, duration, number, percent, usd
 from accelsim.report.result_page import known_devices
 from accelsim.report.run_sections import accuracy_section, offers_section
 from accelsim.report.timeline import timeline_section
@@ -40,7 +36,6 @@ if TYPE_CHECKING:
     from accelsim.training.iteration import Iteration
 
 _SECONDS_PER_HOUR = 3600.0
-_bytes = partial(amount, unit="B", small=False)
 
 
 def training_page(
@@ -64,19 +59,16 @@ def training_page(
         budget_usd: Most that it may cost, drawn as a line.
     """
     d = document
-    sections = [
-        shares_section("time", "What an iteration's time goes to", d["time_s"], duration),
-        shares_section("memory", "Memory of the worst rank", d["memory"], _bytes),
-    ]
-    if iteration is not None:
-        sections += [*_operators(iteration, d), *_timelines(iteration)]
-    if changes:
-        sections.append(_sensitivity(changes))
-    if d.get("pareto"):
-        capacity = None if iteration is None else iteration.setup.capacity_bytes
-        sections.append(_pareto(d["pareto"], _line_places(d, deadline_s, budget_usd), capacity))
+    capacity = None if iteration is None else iteration.setup.capacity_bytes
     refused = [{"plans": n, "why": why} for why, n in (d.get("rejected") or {}).items()]
-    rest = [
+    sections = [
+        shares_section("time", "What an iteration's time goes to", d["time_s"], "s"),
+        shares_section("memory", "Memory of the worst rank", d["memory"], "bytes"),
+        *(_operators(iteration, d) if iteration is not None else ()),
+        _sensitivity(changes) if changes else None,
+        _pareto(d["pareto"], _line_places(d, deadline_s, budget_usd), capacity)
+        if d.get("pareto")
+        else None,
         rows_section("plans", "Best plans, and why the others lose", d.get("plans") or ()),
         rows_section("rejected", "Plans that cannot run", refused),
         *_costs(d),
@@ -87,18 +79,7 @@ def training_page(
     where = d["cluster"] or d["device"]
     title = f"{d['workload']} on {d['device_count']:,} devices of {where}"
     decision = (*_decision(d), *kept_limits(d, deadline_s, budget_usd))
-    return Page.of(title, decision, [*sections, *rest], command, d["warnings"])
-
-
-def _timelines(iteration: Iteration) -> list[Section]:
-    """Tasks and steps of a simulated iteration, where they were recorded."""
-    if iteration.timeline is None:
-        return []
-    text = "Each pass of a microbatch, send and reduction"
-    return [
-        timeline_section(iteration.timeline, "One iteration", text, "category"),
-        step_section(iteration, iteration.timeline),
-    ]
+    return Page.of(title, decision, sections, command, d["warnings"])
 
 
 def kept_limits(d: Values, deadline_s: float | None, budget_usd: float | None) -> list[str]:
@@ -135,39 +116,40 @@ def _line_places(
     }
 
 
-def _decision(d: Values) -> tuple[str, ...]:
-    fits = "" if d["fits"] else " It does not fit in the memory of a device."
-    low, high = duration(d["iteration_low_s"]), duration(d["iteration_high_s"])
-    first = (
-        f"{d['inputs'].get('plan') or 'The plan'}: {duration(d['iteration_s'])} an iteration of "
-        f"{d['plan']['global_batch']:,} samples, {number(d['samples_per_s'])} samples/s.{fits}"
-    )
+def _decision(d: Values) -> Iterator[str]:
     goes = {name: value for name, value in d["time_s"].items() if value > 0}
     most = max(goes, key=lambda name: goes[name]).replace("_", " ") if goes else "nothing"
-    mfu = f"MFU {percent(d['mfu_fraction'])}" if d["mfu_fraction"] is not None else "MFU unknown"
-    lines = [
-        first,
-        f"{percent(d['interval_level'])} interval {low} to {high}; mostly {most}; {mfu}.",
-        f"Energy: {joules(d['energy_j'])} an iteration. Cost: {usd(d['cost_usd'])} an iteration.",
-    ]
+    plan = d["inputs"].get("plan") or "The plan"
+    yield say(
+        "{plan_words}: {iteration_s} an iteration of {plan.global_batch} samples, {samples_per_s} "
+        f"samples/s.{'' if d['fits'] else ' It does not fit in the memory of a device.'}",
+        {**d, "plan_words": plan},
+    )
+    yield say(
+        "{interval_level} interval {iteration_low_s} to {iteration_high_s}; mostly {most}; MFU "
+        "{mfu_fraction}.",
+        {**d, "most": most},
+    )
+    yield say("Energy: {energy_j} an iteration. Cost: {cost_usd} an iteration.", d)
     if d.get("time_to_train_s") is not None:
-        cost = usd(d.get("total_cost_usd"))
-        lines.append(f"Whole run: {duration(d['time_to_train_s'])}, {cost}.")
-    return tuple(lines)
+        yield say("Whole run: {time_to_train_s}, {total_cost_usd}.", d)
 
 
-def _operators(iteration: Iteration, d: Values) -> list[Section]:
-    """Operators of one microbatch on one rank: roofline, time and energy by kind and layer."""
+def _operators(iteration: Iteration, d: Values) -> Iterator[Section]:
+    """Operators of one microbatch on one rank: roofline, time and energy by kind and layer; tasks
+    and steps of the iteration, where they were recorded.
+    """
     frame = iteration.to_frame()
     frame["layer"] = layers_of(frame["path"].tolist())
     run = OperatorRun(iteration.setup.run.device, d["precision"], frame)
     text = "One microbatch on one rank, forward and backward, without the optimizer."
-    return [
-        roofline_section([run], text),
-        group_section(frame, "kind", "Time and energy of a microbatch by kind of operator"),
-        group_section(frame, "layer", "Time and energy of a microbatch by layer"),
-        group_section(frame, "bound", "Time and energy of a microbatch by what limits it"),
-    ]
+    yield roofline_section([run], text)
+    for column in ("kind", "layer", "bound"):
+        yield group_section(frame, column, "a microbatch")
+    if iteration.timeline is not None:
+        said = "Each pass of a microbatch, send and reduction"
+        yield timeline_section(iteration.timeline, "One iteration", said, "category")
+        yield step_section(iteration, iteration.timeline)
 
 
 def _costs(d: Values) -> list[Section | None]:
@@ -197,21 +179,18 @@ def _sensitivity(changes: Sequence[Change[TrainingEstimate]]) -> Section:
     """
     base = changes[0].result
     is_whole = base is not None and base.time_to_train_s is not None
-    names = ("time_to_train_s", "total_energy_j", "total_cost_usd")
-    time, energy, cost = map(
-        attrgetter, names if is_whole else ("iteration_s", "energy_j", "cost_usd")
+    time, energy, cost = (
+        ("time_to_train_s", "total_energy_j", "total_cost_usd")
+        if is_whole
+        else ("iteration_s", "energy_j", "cost_usd")
     )
-    slower, dearer = against(base, time), against(base, cost)
-    figures = (
-        Figure("time", time, duration),
-        Figure("change", slower, signed),
-        Figure("energy", energy, joules),
-        Figure("cost", cost, usd),
-        Figure("change", dearer, signed),
+    columns = (
+        f">time={time} | >change=more.time:signed | >energy={energy} | >cost={cost} | >change="
+        "more.cost:signed"
     )
     of_what = "the whole run" if is_whole else "an iteration"
     text = f"One thing changed at a time at the same plan, predicted again; of {of_what}."
-    return changes_section(changes, figures, {"time": slower, "cost": dearer}, text)
+    return changes_section(base, changes, columns, {"time": time, "cost": cost}, text)
 
 
 def _pareto(
@@ -222,47 +201,32 @@ def _pareto(
     """
     times, held = ([plan[name] for plan in plans] for name in ("iteration_s", "memory_bytes"))
     most = max(*held, capacity_bytes or 0.0)
-    dash = {"type": "scatter", "mode": "lines", "line": {"dash": "dash", "color": "#d65f5f"}}
     lines = [
-        dash | {"name": name, "x": [seconds] * 2, "y": [0.0, most]}
+        limit_line(name, [seconds] * 2, [0.0, most])
         for name, seconds in limits.items()
         if seconds is not None
     ]
     if capacity_bytes is not None:
-        ends = {"x": [min(times), max(times)], "y": [capacity_bytes] * 2}
-        lines.append(dash | {"name": "memory of a device", "line": {"dash": "dot"}} | ends)
-    marker = {
-        "size": 10,
-        "color": [plan["energy_j"] for plan in plans],
-        "colorscale": "Viridis",
-        "colorbar": {"title": {"text": "energy, J"}},
-    }
-    points = {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "plans",
-        "x": times,
-        "y": held,
-        "text": [label(str(plan["plan"])) for plan in plans],
-        "hovertemplate": "%{text}<br>%{x:.4s}s, %{y:.4s}B<extra></extra>",
-        "marker": marker,
-    }
-    layout = {
-        "xaxis": axis("iteration, s", type="log"),
-        "yaxis": axis("memory of the worst rank, B", rangemode="tozero", exponentformat="SI"),
-    }
-    rows = [
-        (
-            str(plan["plan"]),
-            cell(plan["iteration_s"], duration),
-            cell(plan["memory_bytes"], _bytes),
-            cell(plan["energy_j"], joules),
-            cell(plan.get("cost_usd"), usd),
-        )
-        for plan in plans
-    ]
-    titles = ("plan", ">iteration", ">memory", ">energy", ">cost")
-    title = "Plans that no other beats in time, memory and energy"
-    return Section(
-        "pareto", title, DataTable(titles, cut(rows)), "", figure([points, *lines], **layout)
+        ends = [min(times), max(times)]
+        lines.append(limit_line("memory of a device", ends, [capacity_bytes] * 2))
+    points = trace(
+        "plans",
+        times,
+        held,
+        text=[plan["plan"] for plan in plans],
+        hovertemplate="%{text}<br>%{x:.4s}s, %{y:.4s}B<extra></extra>",
+        marker={
+            "size": 10,
+            "color": [plan["energy_j"] for plan in plans],
+            "colorscale": "Viridis",
+            "colorbar": {"title": {"text": "energy, J"}},
+        },
     )
+    memory = axis("memory of the worst rank, B", rangemode="tozero")
+    drawn = figure([points, *lines], "iteration, s", log="x", yaxis=memory)
+    columns = (
+        "plan | >iteration=iteration_s | >memory=memory_bytes | >energy=energy_j | >cost=cost_usd"
+    )
+    rows = [{"cost_usd": None, **plan} for plan in plans]
+    title = "Plans that no other beats in time, memory and energy"
+    return Section.of("pareto", title, columns, rows, "", drawn)

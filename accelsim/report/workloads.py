@@ -14,8 +14,8 @@ from rich.text import Text
 from accelsim.dtype import PRECISIONS
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
-from accelsim.report.listing import Listing, plain_table
-from accelsim.report.quantity import amount, number, percent
+from accelsim.quantity import say
+from accelsim.report.listing import Listing, pairs
 from accelsim.workloads.cache import SequenceCache
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.model import Lowered, PassShape, Published, Workload
@@ -112,11 +112,9 @@ def workload_row(workload: Workload) -> Document:
 
 def workloads_table(rows: Sequence[Values]) -> RenderableType:
     """Rows of `workload_row`, one line each."""
-    cells = [
-        (row["name"], row["title"], row["task"], number(row["published_parameters"]))
-        for row in rows
-    ]
-    return Listing.of("name | ~title | task | >parameters", cells, "task", gap=2)
+    return Listing.of(
+        "name | ~title | task | >parameters=published_parameters:number", rows, "task", gap=2
+    )
 
 
 def layer_groups(graph: OperatorGraph) -> list[Document]:
@@ -157,87 +155,62 @@ def workload_document(workload: Workload, *, operators: bool = False) -> Documen
     return document | ({"operators": layer_groups(lowered.graph)} if operators else {})
 
 
+#: What a sequence keeps.
+_CACHE = (
+    "[, {kv_bytes_per_token} per token][, {windowed_kv_bytes_per_token} of them for the last "
+    "{window_tokens} tokens alone][, {state_bytes} of states per sequence]"
+)
+#: What is said of a workload, line by line.
+_LINES = {
+    "task": "{task}",
+    "family": "{of_family}",
+    "default run": "[batch {default_batch}][, seq_len {default_seq_len}]"
+    "[, output_len {default_output_len}][, image_size {default_image_size}]",
+    "parameters": "{parameter_count:number}",
+    "forward pass": "{flop}, {operator_count} operators",
+    "cache": "[{kept} (bf16)]",
+    "also called": "[{aliases}]",
+    "note": "[{note}]",
+}
+
+
 def workload_view(document: Values) -> RenderableType:
     """The document of a workload for a terminal."""
-    grid = plain_table(("", ""), fold=(1,))
-    grid.show_header = False
-    for label, text in _lines(document):
-        grid.add_row(Text(label, style="bold"), Text(text))
+    kept = say(_CACHE, document).removeprefix(", ")
+    values = {**document, "kept": kept, "of_family": document["family"] or "captured module"}
+    lines = [(name, said) for name, text in _LINES.items() if (said := say(text, values))]
     parts: list[RenderableType] = [
         Text(f"{document['title']} ({document['name']})", style="bold cyan"),
-        grid,
+        pairs(lines, style="bold"),
     ]
     if document["published"]:
-        parts += [Text(""), checks_table(document["published"], sources=True)]
+        parts += [Text(""), checks_table(document["published"], "source")]
     if "operators" in document:
         parts += [Text(""), layers_table(document["operators"])]
     return Group(*parts)
 
 
-def _cache(document: Values) -> str:
-    """What a sequence keeps, in words."""
-    token, windowed, state = (
-        amount(document[name], "B", small=False) if document[name] else ""
-        for name in ("kv_bytes_per_token", "windowed_kv_bytes_per_token", "state_bytes")
-    )
-    parts = [f"{token} per token"] if token else []
-    if windowed:
-        parts.append(f"{windowed} of them for the last {document['window_tokens']:,} tokens alone")
-    if state:
-        parts.append(f"{state} of states per sequence")
-    return f"{', '.join(parts)} (bf16)" if parts else ""
-
-
-def _lines(document: Values) -> list[tuple[str, str]]:
-    names = ("batch", "seq_len", "output_len", "image_size")
-    sizes = [(name, document[f"default_{name}"]) for name in names]
-    work = amount(document["flop"], "FLOP", small=False)
-    lines = [
-        ("task", document["task"]),
-        ("family", document["family"] or "captured module"),
-        ("default run", ", ".join(f"{name} {size:,}" for name, size in sizes if size)),
-        ("parameters", number(document["parameter_count"])),
-        ("forward pass", f"{work}, {document['operator_count']:,} operators"),
-        ("cache", _cache(document)),
-        ("also called", ", ".join(document["aliases"])),
-        ("note", document["note"]),
-    ]
-    return lines[:5] + [line for line in lines[5:] if line[1]]
-
-
-def checks_table(rows: Sequence[Values], *, sources: bool = False) -> RenderableType:
+def checks_table(rows: Sequence[Values], about: str) -> RenderableType:
     """Rows of `FigureCheck.to_dict`.
 
     Args:
         rows: The checks.
-        sources: Whether to show where each figure was published, instead of the model's name.
+        about: What names each: "workload", or the "source" where it was published.
     """
-    about = "source" if sources else "model"
-    table = plain_table(
-        (about, "figure", "published", "ours", "differs", ""), right=(2, 3, 4), fold=(0,)
+    shown = [{**row, "verdict": "ok" if row["agrees"] else "DIFFERS"} for row in rows]
+    styles = ["" if row["agrees"] else "bold red" for row in rows]
+    columns = (
+        f"~{about} | figure=quantity | >published=published:number | >ours=ours:number | >differs="
+        "difference_fraction | verdict"
     )
-    for row in rows:
-        verdict = Text("ok", style="green") if row["agrees"] else Text("DIFFERS", style="bold red")
-        figures = (
-            number(row["published"]),
-            number(row["ours"]),
-            percent(row["difference_fraction"]),
-        )
-        named = Text(row["source"] if sources else row["workload"])
-        table.add_row(named, row["quantity"], *figures, verdict)
-    return table
+    return Listing.of(columns, shown, styles=styles, gap=2)
 
 
 def layers_table(rows: Sequence[Values]) -> RenderableType:
     """Rows of `layer_groups`."""
-    cells = [
-        (
-            row["path"] or "(model)",
-            row["kind"],
-            f"{row['operator_count']:,}",
-            *(number(row[name]) for name in _SUMMED),
-        )
-        for row in rows
-    ]
-    titles = "~layers | kind | >operators | >FLOP | >bytes | >weights"
-    return Listing.of(titles, cells, gap=2)
+    shown = [{**row, "path": row["path"] or "(model)"} for row in rows]
+    columns = (
+        "~layers=path | kind | >operators=operator_count | >FLOP=flop:number | "
+        ">bytes=bytes:number | >weights=weight_bytes:number"
+    )
+    return Listing.of(columns, shown, gap=2)

@@ -13,7 +13,7 @@ def test_a_table_names_the_volume_or_why_there_is_none(run):
     ran = run(*REFERENCE, *chip, *board)
     assert ran.code == 0
     text = " ".join(ran.out.split())
-    assert "tpu-v4i t4 1,000,000" in text
+    assert "tpu-v4i t4 $1,000,000" in text
     assert "never" in text
     assert "cost more per demand" in text
     assert "a demand is a sustained rate" in ran.err

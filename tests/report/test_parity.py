@@ -78,7 +78,7 @@ def test_the_page_has_its_rows_beside_the_figure_farthest_off_first():
     section = next(one for one in page.sections if one.name == "parity-gpu-models")
     *rows, last = section.table.rows
     assert len(rows) == 200
-    assert last[0] == "30 more, nearer"
+    assert last[0] == "30 more"
     errors = [abs(np.log(row[2].value / row[1].value)) for row in rows]
     assert errors == sorted(errors, reverse=True)
     by_row = {

@@ -13,11 +13,11 @@ from accelsim.capacity.breakeven import DeploymentOption, breakeven
 from accelsim.errors import InputError
 from accelsim.estimation.batches import estimate_batches
 from accelsim.exploration.sweeps.store import SweepStore
+from accelsim.quantity import words, written
 from accelsim.report.claims import scenario_command
 from accelsim.report.comparison_page import comparison_page, pareto_front
 from accelsim.report.formats import plain_values
 from accelsim.report.page import page_html
-from accelsim.report.parts import value_cell, words
 from accelsim.report.result_page import result_page
 from accelsim.report.saved import read_result
 
@@ -200,7 +200,7 @@ def test_names_of_fields_as_people_read_them():
     assert words("ttft_s.p99.9") == "ttft, p99.9"
     assert words("throughput_per_s") == "throughput per s"
     assert words("energy_per_sample_j") == "energy per sample"
-    assert value_cell("ttft_s.p99.9", 0.5).text == "500 ms"
+    assert written("ttft_s.p99.9", 0.5) == "500 ms"
 
 
 def test_tables_of_any_rows_write_numbers_with_their_units():
@@ -227,7 +227,7 @@ def test_values_have_the_unit_of_their_field_or_of_what_holds_them():
     assert found["peak_flop_per_s"].table.rows[0][1].text == "8.00 TFLOP/s"
     assert page.decision == ("d: class gpu.",)
     listed = {"claims": [{"id": "S01", "title": "t", "readings": []}]}
-    assert result_page(listed, "").sections[0].table.rows == [("S01", "t", "none")]
+    assert result_page(listed, "").sections[0].table.rows == [["S01", "t", "none"]]
     assert words("device_count") != words("device")
     with pytest.raises(InputError, match="slo_s"):
         result_page(document, "", {"slo_s": 0.1})

@@ -97,7 +97,7 @@ def test_an_estimate_shows_its_figures(width):
         assert figure in text
     assert tier_words("spec") in text
     assert "KV cache" not in text
-    assert "gemm 4.00 ms 40.0 % compute" in text
+    assert "gemm 4.00 ms 40 % compute" in text
 
 
 def test_what_does_not_fit_shows_no_time():
@@ -194,7 +194,7 @@ def test_narrow_terminals_lose_whole_columns_not_digits():
         ("process_nm", 12.0, "12.0 nm"),
         ("sm_count", 40, "40"),
         ("launch_price_usd", 2500.0, "$2,500"),
-        ("usable_fraction", 0.7, "0.700"),
+        ("usable_fraction", 0.7, "70 %"),
     ],
 )
 def test_numbers_of_a_profile_carry_their_unit(field, value, expected):

@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelsim.report.quantity import UNKNOWN, amount, decimal, duration, number, percent, usd, whole
+from accelsim.quantity import (
+    UNKNOWN,
+    amount,
+    decimal,
+    duration,
+    number,
+    percent,
+    say,
+    usd,
+    whole,
+    written,
+)
 
 PREFIXES = {
     "E": 1e18,
@@ -82,3 +93,49 @@ def test_larger_amounts_never_read_smaller(value, factor):
         return float(figure.replace(",", "")) * PREFIXES[unit.removesuffix("J")]
 
     assert read(amount(value * factor, "J")) >= read(amount(value, "J")) * (1 - 1e-9)
+
+
+FIGURES = {"time_s": 0.01, "rate_per_s": None, "preemptions": 0, "cost_usd_per_1000": 1.5}
+FIGURES |= {"ttft_s": {"p99.9": 0.5}, "name": "a {time_s} [b]", "share": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{time_s} at {cost_usd_per_1000}", "10.0 ms at $1.50"),
+        ("{ttft_s.p99.9}", "500 ms"),
+        ("x[, {rate_per_s} per s]", "x"),
+        ("x[, {preemptions} preemptions][, {missing}]", "x"),
+        ("{rate_per_s}, {rate_per_s?}.", "unknown, ."),
+        ("{share} is {share:fraction}", "0.250 is 25 %"),
+        ("{name}", "a {time_s} [b]"),
+    ],
+)
+def test_a_text_writes_its_figures_as_their_names_say(text, expected):
+    assert say(text, FIGURES) == expected
+
+
+def test_a_figure_that_is_not_there_is_no_text():
+    with pytest.raises(LookupError):
+        say("{missing}", FIGURES)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("model_flop_per_s_per_device", 2e12, "2.00 TFLOP/s"),
+        ("memory_bandwidth_bytes_per_s", 5e11, "500 GB/s"),
+        ("shared_bytes_per_sm", 1e5, "100 kB"),
+        ("carbon_kgco2e_per_month", 5.56, "5.56 kg"),
+        ("energy_kwh_per_month", 12.6, "13 kWh"),
+        ("interval_level", 0.9, "90 %"),
+        ("year", 2024, "2024"),
+        ("batch", 2024, "2,024"),
+        ("fits", True, "yes"),
+        ("precisions", ("fp32", "int8"), "fp32, int8"),
+        ("versions", [], "none"),
+        ("memory_bytes", {"weight_bytes": 1e9, "cache": 2e9}, "weight 1.00 GB, cache 2.00 GB"),
+    ],
+)
+def test_the_name_of_a_figure_says_how_its_value_is_written(name, value, expected):
+    assert written(name, value) == expected
