@@ -27,8 +27,8 @@ _LINES = {
     "time": "{iteration_s} ({interval_level} between {iteration_low_s} and {iteration_high_s})",
     "goes to": "{spent}",
     "throughput": "[{tokens_per_s} tokens/s, ]{samples_per_s} samples/s",
-    "MFU": "{mfu_fraction}, {model_flop_per_s_per_device} a device[; {again:fraction} more with what runs "
-    "again]",
+    "MFU": "{mfu_fraction}, {model_flop_per_s_per_device} a device[; {again:fraction} more with "
+    "what runs again]",
     "memory": "{memory_bytes} ({memory_low_bytes} to {memory_high_bytes}) of {device_memory_bytes}"
     "[; fits with probability {doubtful:decimal}]; worst rank {worst_rank}: {held}",
     "energy": "{energy_j}[ an iteration, {average_power_w} in the mean]",
