@@ -7,8 +7,8 @@ divided by how much slower the reference operator ran beside it.
 
 The committed run holds times, not the page faults that were counted beside them, so its own fit
 would have fresh memory for nothing: the price of a fresh byte is that of a note in ``run.json``.
-Networks of the run that have left the check list since are predicted where `tools.committed_models`
-has them; the runs of the others are named.
+The operators of 17 of the 28 networks, captured once, lie beside the run (``networks.json.gz``);
+the runs of the others are named.
 
 ``python benchmarks/check_list.py [--run DIR] [--models NAME,NAME] [--each]``
 """
@@ -29,15 +29,14 @@ import numpy as np
 
 from accelsim.calibration.calibrate import Calibration, fit_run
 from accelsim.calibration.check import CheckCase, CheckResult, predict
-from accelsim.calibration.check_models import CHECK_MODELS
 from accelsim.calibration.run_file import CalibrationRun
 from accelsim.cost.cpu import cpu_parameters
 from accelsim.cost.cpu.fitted_kernels import FittedKernels
 from accelsim.cost.cpu.kernel_terms import TERMS
 from accelsim.cost.cpu.threads import THREAD_TERMS
 from accelsim.hardware.local import CpuFacts, local_cpu_profile
-from tools.committed_models import COMMITTED_MODELS
-from tools.committed_run import COMMITTED_RUN, read_committed_run
+from accelsim.workloads.graph import OperatorGraph
+from tools.committed_run import COMMITTED_RUN, read_committed_networks, read_committed_run
 
 
 def profile_of(environment: Mapping[str, Any]) -> Any:
@@ -106,14 +105,25 @@ def check_case(row: Mapping[str, Any]) -> CheckCase:
     return CheckCase(**{name: row[name] for name in CheckCase.__dataclass_fields__})
 
 
+def graph_name(case: CheckCase) -> str:
+    """Name of a case's operators among those that were captured."""
+    mode = "training" if case.is_training else "inference"
+    return f"{case.model} b{case.batch} {case.dtype} {mode}"
+
+
 def results_of(
-    rows: Sequence[Mapping[str, Any]], run: CalibrationRun, counts: dict[str, int]
+    rows: Sequence[Mapping[str, Any]],
+    run: CalibrationRun,
+    networks: Mapping[str, OperatorGraph],
+    counts: dict[str, int],
 ) -> list[CheckResult]:
     kernels = priced_kernels(fit_run(run))
     parameters = replace(cpu_parameters(), kernels=kernels)
     cases = [check_case(row) for row in rows]
     with answered_rows(counts):
-        predictions = predict(cases, profile_of(run.environment), parameters)
+        predictions = predict(
+            cases, profile_of(run.environment), parameters, lambda case: networks[graph_name(case)]
+        )
     return [
         CheckResult(
             prediction,
@@ -147,7 +157,6 @@ def print_table(results: Sequence[CheckResult]) -> None:
 
 
 def main() -> None:
-    CHECK_MODELS.update(COMMITTED_MODELS)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run", type=Path, default=COMMITTED_RUN, help="folder of a committed run")
     parser.add_argument("--models", default="", help="networks to predict, all if left out")
@@ -155,13 +164,13 @@ def main() -> None:
     arguments = parser.parse_args()
     run = read_committed_run(arguments.run)
     rows = json.loads((arguments.run / "results.json").read_text(encoding="utf-8"))["results"]
-    chosen = set(arguments.models.split(",")) - {""} or set(CHECK_MODELS)
-    known = [
-        row for row in rows if row["model"] in chosen & set(CHECK_MODELS) and row["measured_s"]
-    ]
+    networks = read_committed_networks(arguments.run)
+    captured = {name.partition(" ")[0] for name in networks}
+    chosen = set(arguments.models.split(",")) - {""} or captured
+    known = [row for row in rows if row["model"] in chosen & captured and row["measured_s"]]
     counts = {"asked": 0, "answered": 0}
     start = time.monotonic()
-    results = results_of(known, run, counts)
+    results = results_of(known, run, networks, counts)
     if arguments.each:
         for result in results:
             case = result.prediction.case
@@ -172,10 +181,10 @@ def main() -> None:
     print_table([result.at_calibrated_speed() for result in results])
     networks = len({row["model"] for row in known})
     print(f"networks {networks}, runs {len(known)} of {len(rows)} measured")
-    gone = Counter(row["model"] for row in rows if row["model"] not in CHECK_MODELS)
+    gone = Counter(row["model"] for row in rows if row["model"] not in captured)
     if gone:
         named = ", ".join(f"{name} {count}" for name, count in sorted(gone.items()))
-        print(f"left out, no longer defined: {gone.total()} runs ({named})")
+        print(f"left out, not captured: {gone.total()} runs ({named})")
     print(f"operators answered {counts['answered']} of {counts['asked']}")
     print(f"took {time.monotonic() - start:.0f} s")
 

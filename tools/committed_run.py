@@ -6,6 +6,7 @@ programs took a core, and those without a time, are left out.
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 from dataclasses import fields
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 from accelsim.calibration.measured_rows import MeasuredRow
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.run_file import CalibrationRun, Measurement, read_run
+from accelsim.workloads.graph import OperatorGraph
 
 #: Columns of a row's operator.
 _ROW_FIELDS: Final = tuple(f.name for f in fields(MeasuredRow))
@@ -97,6 +99,16 @@ def read_committed_run(folder: Path = COMMITTED_RUN) -> CalibrationRun:
         digest=str(about["run_hash"]),
         dropped_bytes=0,
     )
+
+
+def read_committed_networks(folder: Path = COMMITTED_RUN) -> dict[str, OperatorGraph]:
+    """Operators of the networks that were measured beside a run, by model, batch, format and mode.
+
+    Args:
+        folder: Folder of the run.
+    """
+    networks = json.loads(gzip.decompress((folder / "networks.json.gz").read_bytes()))
+    return {key: OperatorGraph.from_dict(graph) for key, graph in networks.items()}
 
 
 def _measurement(row: dict[str, Any]) -> Measurement:

@@ -15,7 +15,7 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
@@ -207,6 +207,7 @@ def predict(
     cases: Iterable[CheckCase],
     profile: CpuProfile,
     parameters: CpuParameters,
+    graph_of: Callable[[CheckCase], OperatorGraph] = model_graph,
 ) -> list[FrozenPrediction]:
     """Predicted time and 90 % interval of each case.
 
@@ -214,6 +215,7 @@ def predict(
         cases: What will be measured.
         profile: This machine.
         parameters: Its calibration.
+        graph_of: The operators of a case.
     """
     cases = list(cases)
     alike: dict[CheckCase, list[int]] = {}
@@ -221,7 +223,7 @@ def predict(
         alike.setdefault(replace(case, threads=1, heap="default"), []).append(place)
     predictions: dict[int, FrozenPrediction] = {}
     for places in alike.values():
-        graph = model_graph(cases[places[0]])
+        graph = graph_of(cases[places[0]])
         predictions |= {
             place: _predict(cases[place], graph, profile, parameters) for place in places
         }

@@ -13,11 +13,6 @@ from accelsim.calibration.check_models.language_models import (  # noqa: E402
     _Olmoe,
     _rotated,
 )
-from accelsim.calibration.check_models.sequences import _RecurrentConvolution  # noqa: E402
-from accelsim.calibration.check_models.tables_and_graphs import (  # noqa: E402
-    _gathered,
-    _Policy,
-)
 
 pytestmark = pytest.mark.torch
 
@@ -65,42 +60,3 @@ def test_experts_in_groups_equal_one_token_at_a_time():
             gated = torch.nn.functional.silu(gate) * up
             expected[token] += weight * (module.narrow[expert] @ gated)
     assert torch.allclose(module(x)[0], expected, atol=1e-5)
-
-
-def test_neighbours_are_gathered_as_by_a_matrix():
-    torch.manual_seed(0)
-    near, far = torch.randint(5, (2, 12))
-    x, weights, matrix = torch.randn(5, 3), torch.rand(12), torch.zeros(5, 5)
-    matrix.index_put_((far, near), weights, accumulate=True)
-    assert torch.allclose(_gathered(x, near, far, weights), matrix @ x, atol=1e-6)
-
-
-def test_each_word_has_what_is_before_and_behind_it():
-    network, ids = _RecurrentConvolution(20, 4, 3, 5, 2).eval(), torch.randint(20, (1, 6))
-    with torch.no_grad():
-        x, layer = network.word(ids)[0], network.layer
-        ways = []
-        for order, end in ((range(6), ""), (range(5, -1, -1), "_reverse")):
-            weights = [
-                getattr(layer, f"{name}_l0{end}")
-                for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-            ]
-            h, seen = torch.zeros(3), {}
-            for n in order:
-                seen[n] = h
-                h = torch.tanh(weights[0] @ x[n] + weights[2] + weights[1] @ h + weights[3])
-            ways.append(torch.stack([seen[n] for n in range(6)]))
-        y = torch.tanh(network.join(torch.cat([ways[0], x, ways[1]], 1)))
-        assert torch.allclose(network(ids)[0], network.head(y.amax(0)), atol=1e-6)
-
-
-def test_actions_are_as_surprising_as_their_distribution_says():
-    policy, x = _Policy(5, 3, 8, 1.0), torch.randn(4, 5)
-    torch.manual_seed(0)
-    actions, surprise = policy(x)
-    y = policy.layers(x)
-    normal = torch.distributions.Normal(policy.mean(y), policy.spread(y).clamp(-20, 2).exp())
-    bent = torch.distributions.TransformedDistribution(
-        normal, [torch.distributions.TanhTransform()]
-    )
-    assert torch.allclose(surprise, bent.log_prob(actions).sum(-1), atol=1e-3)

@@ -4,8 +4,6 @@ be captured and trained.
 
 from __future__ import annotations
 
-from math import ceil
-
 import pytest
 
 from accelsim.calibration.check import CheckCase, check_list, model_graph
@@ -19,32 +17,18 @@ from accelsim.calibration.check_models.language_models import RmsNorm, olmoe  # 
 
 pytestmark = pytest.mark.torch
 
-_FORECASTS = sum(
-    (ceil(480 / pool) + 1) * 512 + 3 * 513 * 512 + 513 * (480 + 96 // steps)
-    for pool, steps in ((2, 4), (2, 2), (1, 1))
-)
 #: Parameters, from torchvision's documentation unless a note names another source.
 PUBLISHED = {
-    "eca-resnet-50": 25_557_032 + 16 * 3,  # and 16 convolutions
-    "crepe": 22_244_328 - 2 * 2176,  # the checkpoint, less running statistics
     "resnet-50": 25_557_032,
     "mobilenet-v2": 3_504_872,
-    "yolo-v2-tiny": 11_237_145 - 2 * 2544,  # its weight file, less running statistics
     "roberta-base": 124_697_433,  # the checkpoint with its head, as the next
     "gpt2-large": 774_030_080,  # the checkpoint, as the next three
     "llama-3.1-8b-prefill": 8_030_261_248,
     "llama-3.1-8b-decode": 8_030_261_248,
-    "rnnoise": 196 * 128 + 385 * 384 + 3 * 6 * 385 * 384 + 1537 * 33,  # its program's version 0.2
-    "text-rcnn": 200_000 * 50 + 2 * 50 * (100 + 2) + 151 * 100 + 101 * 4,  # the paper's layers
-    "starspace": 2_100_000 * 100,  # a table
-    "n-hits": _FORECASTS,  # its library's default layers
-    "appnp": 501 * 64 + 65 * 3,  # the paper's layers, as the next
-    "sac-humanoid": 377 * 256 + 257 * 256 + 2 * 257 * 17 + 2 * (394 * 256 + 257 * 256 + 257),
 }
 #: Parameters that are published in part of their digits, and by how much they may differ.
 ROUNDED = {
     "vit-large": (304.33e6, 0.001),  # timm's table, as the next; no class token
-    "mlp-mixer": (59.88e6, 0.001),
     "u-net": (31.0e6, 0.005),  # the paper's widths; with batch norms and two classes
     "roberta-large": (355e6, 0.005),  # the paper
     "transformer-base": (65e6, 0.03),  # the paper; its places have no parameters
@@ -108,7 +92,7 @@ def test_every_model_that_trains_returns_one_tensor(name):
     assert output.requires_grad
 
 
-UNUSUAL = ("olmoe-shaped-prefill", "text-rcnn", "starspace", "n-hits", "appnp", "sac-humanoid")
+UNUSUAL = ("olmoe-shaped-prefill", "lstm-classifier", "dlrm")
 
 
 @pytest.mark.parametrize("name", UNUSUAL)
@@ -127,6 +111,6 @@ def test_a_graph_has_the_casts_that_its_format_needs():
 
 
 def test_models_are_built_in_the_asked_format():
-    module, inputs = in_format(CHECK_MODELS["n-hits"](2), torch.bfloat16)
+    module, inputs = in_format(CHECK_MODELS["mobilenet-v2"](2), torch.bfloat16)
     assert {x.dtype for x in (*module.parameters(), *inputs)} == {torch.bfloat16}
-    assert module.eval()(*inputs).shape == (2, 96, 1)
+    assert module.eval()(*inputs).shape == (2, 1000)

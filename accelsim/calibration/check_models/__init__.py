@@ -11,8 +11,7 @@ from __future__ import annotations
 from accelsim.calibration.check_models import (  # noqa: F401  (they register)
     image_networks,
     language_models,
-    sequences,
-    tables_and_graphs,
+    texts_and_tables,
 )
 from accelsim.calibration.check_models.parts import CHECK_MODELS, Factory, Inputs, in_format
 

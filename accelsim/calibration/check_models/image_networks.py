@@ -48,29 +48,6 @@ def _resnet(batch: int) -> Made:
     return nn.Sequential(*layers, *pooled_head(channels)), images(batch)
 
 
-class _ChannelGate(nn.Module):
-    """Channels scaled by what the means of their neighbours say (Wang et al., CVPR 2020)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pool = nn.AdaptiveAvgPool2d(1)
-        self.conv = nn.Conv1d(1, 1, 3, padding=1, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.conv(self.pool(x).squeeze(-1).transpose(-1, -2))
-        return x * torch.sigmoid(y.transpose(-1, -2).unsqueeze(-1)).expand_as(x)
-
-
-@registered("eca-resnet-50")
-def _gated(batch: int) -> Made:
-    """Three neighbours at every stage, as the authors' program has it."""
-    network, inputs = _resnet(batch)
-    for stage in list(network.children())[1:5]:
-        for block in stage:
-            block.path.append(_ChannelGate())
-    return network, inputs
-
-
 class _Added(nn.Module):
     """Layers beside their input."""
 
@@ -102,62 +79,27 @@ def _mobilenet(batch: int) -> Made:
     return nn.Sequential(*layers, conv(320, 1280, 1), *pooled_head(1280)), images(batch)
 
 
-@registered("yolo-v2-tiny")
-def _yolo(batch: int) -> Made:
-    """Five anchors of 80 classes at each of 13 x 13 places (Redmon and Farhadi, CVPR 2017)."""
-    conv = partial(ConvNorm, act=partial(nn.LeakyReLU, 0.1, inplace=True))
-    layers: list[nn.Module] = []
-    for sizes in pairwise((3, 16, 32, 64, 128, 256)):
-        layers += [conv(*sizes), nn.MaxPool2d(2)]
-    layers += [conv(256, 512), nn.ZeroPad2d((0, 1, 0, 1)), nn.MaxPool2d(2, 1)]
-    layers += [conv(512, 1024), conv(1024, 512), nn.Conv2d(512, 425, 1)]
-    return nn.Sequential(*layers), images(batch, 416)
-
-
 class _Patched(nn.Module):
     """Blocks over the patches of 16 pixels of an image, and the mean of what they say."""
 
-    def __init__(self, width: int, blocks: list[nn.Module], placed: bool) -> None:
+    def __init__(self, width: int, blocks: list[nn.Module]) -> None:
         super().__init__()
         self.patch = nn.Conv2d(3, width, 16, 16)
         self.blocks = nn.Sequential(*blocks)
-        self.place = nn.Parameter(torch.zeros(1, 196, width)) if placed else None
+        self.place = nn.Parameter(torch.zeros(1, 196, width))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, 1000)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.patch(x).flatten(2).transpose(1, 2)
-        y = self.blocks(y if self.place is None else y + self.place)
+        y = self.blocks(y + self.place)
         return self.head(self.norm(y).mean(1))
 
 
 @registered("vit-large")
 def _vit(batch: int) -> Made:
     """Dosovitskiy et al., ICLR 2021."""
-    return _Patched(1024, [PreNorm(1024, 16) for _ in range(24)], placed=True), images(batch)
-
-
-class _MixerBlock(nn.Module):
-    """Perceptrons across patches, then across channels (Tolstikhin et al., NeurIPS 2021)."""
-
-    def __init__(self, places: int, width: int) -> None:
-        super().__init__()
-        self.norm1 = nn.LayerNorm(width)
-        self.norm2 = nn.LayerNorm(width)
-        half = width // 2
-        wide = 4 * width
-        self.across = nn.Sequential(nn.Linear(places, half), nn.GELU(), nn.Linear(half, places))
-        self.within = nn.Sequential(nn.Linear(width, wide), nn.GELU(), nn.Linear(wide, width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.across(self.norm1(x).transpose(1, 2)).transpose(1, 2)
-        return x + self.within(self.norm2(x))
-
-
-@registered("mlp-mixer")
-def _mixer(batch: int) -> Made:
-    """B/16."""
-    return _Patched(768, [_MixerBlock(196, 768) for _ in range(12)], placed=False), images(batch)
+    return _Patched(1024, [PreNorm(1024, 16) for _ in range(24)]), images(batch)
 
 
 def _pair(channels_in: int, channels_out: int) -> nn.Module:
