@@ -2,9 +2,9 @@
 
 Runs of one workload on one device differ in their sizes alone, so they are lowered together
 (`accelsim.workloads.lowering`), their distinct operators are costed in one call, and the device's
-schedule is worked out in closed form (`accelsim.estimation.schedule`). Runs
-that this does not cover (training, hosts, captured modules, calibrated CPUs, overlays of FPGAs,
-compiled graphs) go through `estimate`, one by one.
+schedule is worked out in closed form (`accelsim.estimation.schedule`). Runs that this does not
+cover (training, hosts, captured modules, calibrated CPUs, caches of weights, overlays of FPGAs) go
+through `estimate`, one by one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from accelsim.estimation.options import (
 from accelsim.estimation.run import ResolvedRun, resolve
 from accelsim.estimation.scenario_figures import scenario_figures
 from accelsim.frozen import frozen
-from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
+from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceProfile, GpuProfile
 from accelsim.plain import Document, Values
 from accelsim.workloads.graph import FloatArray, IntArray
 
@@ -234,13 +234,16 @@ def _is_covered(run: ResolvedRun) -> bool:
         and run.workload.family is not None
         and run.host is None
         and run.steps == 1
-        and run.stack_path.fuses == "nothing"
-        and (isinstance(device, GpuProfile) or _is_plain_cpu(device, run.heap))
+        and (isinstance(device, GpuProfile) or _prices_rows_alone(device, run.heap))
     )
 
 
-def _is_plain_cpu(device: DeviceProfile, heap: str) -> bool:
-    """Whether a CPU has no calibration, whose costs depend on a row's neighbours."""
+def _prices_rows_alone(device: DeviceProfile, heap: str) -> bool:
+    """Whether no row's cost depends on the others of its graph: a calibration of a CPU knows a
+    row's neighbours, a weight cache holds those of a whole graph.
+    """
+    if isinstance(device, AsicProfile):
+        return device.weight_cache_bytes is None
     if not isinstance(device, CpuProfile):
         return False
     from accelsim.cost.cpu.calibrated import parameters_for

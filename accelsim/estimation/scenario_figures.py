@@ -21,8 +21,9 @@ from accelsim.estimation.likeness import Setting, model_kinds
 from accelsim.estimation.run import ResolvedRun
 from accelsim.estimation.schedule import Schedule, device_settings
 from accelsim.frozen import frozen
-from accelsim.hardware.profile import CpuProfile
+from accelsim.hardware.profile import AsicProfile, CpuProfile
 from accelsim.simulation.device_settings import device_time_s
+from accelsim.workloads.fusion import fuse_batch
 from accelsim.workloads.graph import FloatArray, IntArray, is_kind
 from accelsim.workloads.lowering import LoweredBatch, ShapeColumns, lower
 from accelsim.workloads.operator import CONTRACTION_KINDS, Phase
@@ -134,7 +135,8 @@ def _priced(run: ResolvedRun, repeats: FloatArray, shapes: ShapeColumns, phase: 
     batches = lower(run.workload, model, shapes, phase=phase, merges=run.stack_path.merges)
     columns: Columns = {}
     rows = []
-    for lowered, parameters in (pair for each in batches for pair in _priced_alike(run, each)):
+    priced = (pair for each in batches for pair in _priced_alike(run, _fused(run, each)))
+    for lowered, parameters in priced:
         graph = lowered.distinct_rows()
         kernels = operator_costs(graph, run.device, run.execution, parameters)
         table = on_stack(kernels, graph, run.stack_effect, is_decode=phase is Phase.DECODE)
@@ -146,11 +148,24 @@ def _priced(run: ResolvedRun, repeats: FloatArray, shapes: ShapeColumns, phase: 
     return _Pass(repeats, batches, columns, joined)
 
 
+def _fused(run: ResolvedRun, lowered: LoweredBatch) -> LoweredBatch:
+    """The scenarios as the run's stack fuses them."""
+    fuses = run.stack_path.fuses
+    return lowered if fuses == "nothing" else fuse_batch(lowered, epilogues=fuses == "epilogues")
+
+
 def _priced_alike(run: ResolvedRun, lowered: LoweredBatch) -> Iterator[tuple[LoweredBatch, Any]]:
     """Scenarios with the parameters of their costs: a CPU's depend on whether all weights of a
-    graph stay in its last cache.
+    graph stay in its last cache, those of an ASIC on the samples of its batch.
     """
     parameters = run.parameters
+    if isinstance(run.device, AsicProfile):
+        from accelsim.cost.systolic.machine import sample_counts
+
+        counts = sample_counts(lowered.kind, lowered.dims)
+        for count in np.unique(counts).tolist():
+            yield lowered.take(counts == count), parameters
+        return
     if not isinstance(run.device, CpuProfile):
         yield lowered, parameters
         return

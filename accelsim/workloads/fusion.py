@@ -12,9 +12,12 @@ too run inside the operator before them, which still writes what others read.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from accelsim.frozen import frozen
 from accelsim.workloads.graph import (
     BoolArray,
     FloatArray,
@@ -24,6 +27,9 @@ from accelsim.workloads.graph import (
     is_kind,
 )
 from accelsim.workloads.operator import CONTRACTION_KINDS, OWN_STATISTICS, OperatorKind, Phase
+
+if TYPE_CHECKING:
+    from accelsim.workloads.lowering import LoweredBatch
 
 _K = OperatorKind
 #: Kinds that take an elementwise epilogue: not the gradient of a filter, which goes to the
@@ -63,20 +69,12 @@ def fuse_elementwise(graph: OperatorGraph, *, epilogues: bool = True) -> Operato
     Returns:
         A graph with fewer rows, never more bytes, and the same matrix FLOP.
     """
-    group = _groups(graph, epilogues=epilogues)
-    heads, member = np.unique(group, return_inverse=True)
-    rows, count = np.arange(len(graph)), len(heads)
-    tails = np.zeros(count, dtype=np.int64)
-    np.maximum.at(tails, member, rows)
-    # A fused operator runs where its last row did: then all that any of its rows waits for is
-    # there.
-    order = np.argsort(tails)
-    heads, tails, member = heads[order], tails[order], np.argsort(order)[member]
-    fused = group != rows
-    producer = _producer(graph)[fused]
+    fusion = _Fusion.of(graph, epilogues=epilogues)
+    member, fused, count = fusion.member, fusion.fused, len(fusion.heads)
+    producer = fusion.producer[fused]
     hidden = graph.write_bytes[producer]
     training = bool((graph.phase == Phase.BACKWARD).any())
-    written = _is_read_outside(graph, member)
+    written = fusion.written
     inner = np.minimum(graph.saved_bytes[fused], hidden) * training * ~written[producer]
     # saved for the backward pass: written all the same, unless that makes it again
     kept, made_again = (inner, 0.0 * inner) if epilogues else (0.0 * inner, inner)
@@ -84,8 +82,8 @@ def fuse_elementwise(graph: OperatorGraph, *, epilogues: bool = True) -> Operato
     write = _sum(graph.write_bytes * written, member, count)
     write += _sum(kept, member[fused], count)
     weight_owner = graph.weight_bytes.copy()
-    folded = fused & (graph.kind == _K.BATCH_NORM)
-    weight_owner[folded] = 0.0
+    heads = fusion.heads
+    weight_owner[fused & (graph.kind == _K.BATCH_NORM)] = 0.0  # folded
     matrix = is_kind(graph.kind[heads], CONTRACTION_KINDS)
     behind = np.where(
         fused & (graph.kind == _K.ELEMENTWISE), graph.flop, 0.0
@@ -103,6 +101,96 @@ def fuse_elementwise(graph: OperatorGraph, *, epilogues: bool = True) -> Operato
         dependency=dependency,
         epilogue_flop=np.where(matrix, _sum(behind, member, count), 0.0),
     )
+
+
+def fuse_batch(lowered: LoweredBatch, *, epilogues: bool) -> LoweredBatch:
+    """The scenarios of an inference pass with rows fused as `fuse_elementwise` has each; which rows
+    are fused does not depend on sizes.
+
+    Args:
+        lowered: Scenarios of one pass.
+        epilogues: Whether matrix products and convolutions take elementwise rows too.
+    """
+    graph = lowered.launched()
+    fusion = _Fusion.of(graph, epilogues=epilogues)
+    rows = np.argsort(fusion.member, kind="stable")  # of one fused operator after the other
+    column = lowered.order[rows]
+    inner = np.where(fusion.fused, lowered.order[fusion.producer], -1)[rows]
+    alike = np.stack([column, fusion.written[rows], inner], axis=1)
+    starts = np.searchsorted(fusion.member[rows], np.arange(len(fusion.heads) + 1))
+    sorts: dict[bytes, int] = {}
+    order = np.array(
+        [
+            sorts.setdefault(alike[start:end].tobytes(), len(sorts))
+            for start, end in pairwise(starts.tolist())
+        ]
+    )
+    first = np.unique(order, return_index=True)[1]
+    part = np.concatenate([np.arange(starts[one], starts[one + 1]) for one in first.tolist()])
+    column, inner, rows = column[part], inner[part], rows[part]
+    bounds = np.concatenate([[0], np.cumsum(np.diff(starts)[first])[:-1]])
+    heads = lowered.order[fusion.heads[first]]
+
+    def total(values: FloatArray, counts: BoolArray | None = None) -> FloatArray:
+        taken = values[:, column] if counts is None else values[:, column] * counts
+        summed: FloatArray = np.add.reduceat(taken, bounds, axis=1)
+        return summed
+
+    is_fused, kind = inner >= 0, lowered.kind[column]
+    hidden = np.add.reduceat(lowered.write_bytes[:, inner] * is_fused, bounds, axis=1)
+    matrix = is_kind(lowered.kind[heads], CONTRACTION_KINDS)
+    behind = total(lowered.flop, is_fused & (kind == _K.ELEMENTWISE))
+    offset, dependency = _regrouped_edges(graph, fusion.member, len(fusion.heads))
+    return replace(
+        lowered,
+        kind=lowered.kind[heads],
+        dtype=lowered.dtype[heads],
+        dims=lowered.dims[:, heads],
+        flop=np.where(matrix, lowered.flop[:, heads], total(lowered.flop)),
+        read_bytes=np.maximum(total(lowered.read_bytes) - hidden, 0.0),
+        write_bytes=total(lowered.write_bytes, fusion.written[rows]),
+        weight_bytes=total(lowered.weight_bytes, ~(is_fused & (kind == _K.BATCH_NORM))),
+        epilogue_flop=np.where(matrix, behind, 0.0),
+        copied_bytes=lowered.input_bytes(),
+        name=tuple(lowered.name[row] for row in heads.tolist()),
+        path=tuple(lowered.path[row] for row in heads.tolist()),
+        order=order,
+        dependency_offset=offset,
+        dependency=dependency,
+    )
+
+
+@frozen(eq=False)
+class _Fusion:
+    """Which of n rows join which.
+
+    Attributes:
+        heads: First row of each of the fused operators, shape (c,), in the order they are launched:
+            where its last row was, all that any of its rows waits for is there.
+        member: The fused operator of each row, shape (n,).
+        fused: Whether a row joins the one that makes its operand, shape (n,).
+        producer: The last row that each row waits for, shape (n,); -1 for none.
+        written: Whether a row of another operator, or none, reads what each row writes, shape (n,).
+    """
+
+    heads: IntArray
+    member: IntArray
+    fused: BoolArray
+    producer: IntArray
+    written: BoolArray
+
+    @classmethod
+    def of(cls, graph: OperatorGraph, *, epilogues: bool) -> _Fusion:
+        """What joins what in a graph."""
+        group = _groups(graph, epilogues=epilogues)
+        heads, member = np.unique(group, return_inverse=True)
+        rows = np.arange(len(graph))
+        tails = np.zeros(len(heads), dtype=np.int64)
+        np.maximum.at(tails, member, rows)
+        order = np.argsort(tails)
+        member = np.argsort(order)[member]
+        written = _is_read_outside(graph, member)
+        return cls(heads[order], member, group != rows, _producer(graph), written)
 
 
 def _producer(graph: OperatorGraph) -> IntArray:

@@ -97,6 +97,8 @@ class LoweredBatch:
         parameter_tensor_count: Tensors they live in.
         parameter_bytes: Bytes they are stored in.
         cache: What its layers keep of one sequence.
+        epilogue_flop: FLOP fused behind matrix rows, shape (s, d); None where nothing is fused.
+        copied_bytes: Bytes of one batch as it comes from the host, shape (s,), of fused rows.
     """
 
     scenario: IntArray
@@ -117,6 +119,8 @@ class LoweredBatch:
     parameter_tensor_count: int
     parameter_bytes: float
     cache: SequenceCache
+    epilogue_flop: FloatArray | None = None
+    copied_bytes: FloatArray | None = None
 
     @property
     def repeat_count(self) -> IntArray:
@@ -125,8 +129,16 @@ class LoweredBatch:
 
     def take(self, scenarios: NDArray[Any]) -> LoweredBatch:
         """Some of the scenarios, by place or mask."""
-        columns = ("scenario", "dims", "flop", "read_bytes", "write_bytes", "weight_bytes")
+        columns = ["scenario", "dims", "flop", "read_bytes", "write_bytes", "weight_bytes"]
+        if self.epilogue_flop is not None:
+            columns += ["epilogue_flop", "copied_bytes"]
         return replace(self, **{name: getattr(self, name)[scenarios] for name in columns})
+
+    def launched(self) -> OperatorGraph:
+        """All launches of the first scenario, with their dependencies."""
+        rows = self.take(np.arange(1)).distinct_rows().take(self.order)
+        offset, dependency = self.dependency_offset, self.dependency
+        return replace(rows, dependency_offset=offset, dependency=dependency)
 
     def distinct_rows(self) -> OperatorGraph:
         """The distinct rows of all scenarios, one scenario after the other; no dependencies."""
@@ -146,6 +158,7 @@ class LoweredBatch:
             path=self.path * scenarios,
             dependency_offset=np.zeros(count + 1, dtype=np.int64),
             dependency=np.zeros(0, dtype=np.int64),
+            epilogue_flop=None if self.epilogue_flop is None else self.epilogue_flop.reshape(count),
         )
 
     def launches_before(self) -> tuple[IntArray, IntArray]:
@@ -196,6 +209,8 @@ class LoweredBatch:
         """Bytes of one batch as it comes from the host, shape (s,): operands no row wrote, 8-byte
         ids for lookups.
         """
+        if self.copied_bytes is not None:
+            return self.copied_bytes
         roots = self.order[np.diff(self.dependency_offset) == 0]
         is_lookup = np.isin(self.kind[roots], _LOOKUPS)
         ids = 8.0 * self.dims[:, roots[is_lookup], 0].sum(axis=1)

@@ -40,11 +40,21 @@ def assert_equal(columns, place, estimate):
 @pytest.mark.parametrize("device", ["t4", "h100-sxm-80gb", "mi300x", "b200-sxm", "epyc-7763"])
 @pytest.mark.parametrize("workload", ["resnet-50", LLAMA, "bert-base", "mixtral-8x7b"])
 def test_many_are_as_one_by_one(workload, device, execution):
-    shapes = drawn(12, workload)
+    assert_as_one_by_one(workload, device, execution, 12)
+
+
+@pytest.mark.parametrize("device", ["h100-sxm-80gb", "epyc-7763", "tpu-v5e", "inferentia2"])
+@pytest.mark.parametrize("workload", ["resnet-50", LLAMA, "bert-base", "gpt-oss-20b"])
+def test_many_are_as_one_by_one_where_rows_are_fused(workload, device):
+    assert_as_one_by_one(workload, device, "compiled", 5)
+
+
+def assert_as_one_by_one(workload, device, execution, count):
+    shapes = drawn(count, workload)
     if workload == "bert-base":
         shapes = {"batch": shapes["batch"], "seq_len": np.minimum(shapes["seq_len"], 512)}
     columns = estimate_many(workload, device, shapes=shapes, execution=execution)
-    for place in range(12):
+    for place in range(count):
         sizes = {name: int(column[place]) for name, column in shapes.items()}
         one = accelsim.estimate(workload, device, execution=execution, **sizes)
         assert_equal(columns, place, one)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accelsim.cost.class_parameters import class_parameters
 from accelsim.cost.roofline import rate_table
@@ -17,7 +18,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import AsicProfile, Dataflow
 from accelsim.hardware.sourced import Sourced, value_of
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import (
     ATTENTION_KINDS,
     CONV_KINDS,
@@ -155,7 +156,7 @@ class AsicMachine:
         """
         if np.isin(graph.phase, TRAINING_PHASES).any():
             return replace(self, part_limit=0.0)
-        samples = _sample_count(graph)
+        samples = float(sample_counts(graph.kind, graph.dims[None])[0])
         if samples < self.core_count and np.all(graph.phase == Phase.FORWARD):
             idle = self.core_count / samples
             vector = self.vector_flop_per_s / idle
@@ -175,15 +176,20 @@ class AsicMachine:
         )
 
 
-def _sample_count(graph: OperatorGraph) -> float:
-    """Samples of a batch: the fewest of its convolutions, attention and recurrent layers; rows of
-    its products if none.
+def sample_counts(kind: NDArray[np.int16], dims: IntArray) -> FloatArray:
+    """Samples of the batch of each scenario: the fewest of its convolutions, attention and
+    recurrent layers; rows of its products if none.
+
+    Args:
+        kind: `OperatorKind` codes of the rows that scenarios share, shape (d,).
+        dims: Dimensions, shape (s, d, dimensions).
     """
     for kinds, column in _SAMPLES:
-        rows = np.isin(graph.kind, kinds)
+        rows = np.isin(kind, kinds)
         if rows.any():
-            return max(float(graph.dims[rows, column].min()), 1.0)
-    return 1.0
+            fewest: FloatArray = np.maximum(dims[:, rows, column].min(axis=1), 1).astype(np.float64)
+            return fewest
+    return np.ones(len(dims))
 
 
 def asic_machine(device: AsicProfile, values: SystolicParameters) -> AsicMachine:
