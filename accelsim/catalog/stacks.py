@@ -189,6 +189,14 @@ class Stack(FrozenModel, strict=False):
         selective: Which rows selective recomputation makes again; see `recomputation.selectively`.
             None is "attention" where that keeps scores, and "products" where it is fused and has
             none to drop.
+        recompute: Activations that it computes again where a plan does not say.
+        attention: Kernels of attention by architecture of the GPU (`cost.attention_kernels`); the
+            model's where there is none.
+        cast_bytes: Bytes that are moved for each element cast to 8 bits or fewer for a product, its
+            largest value and its transposed copy included.
+        communication_sms: Multiprocessors of a GPU that collectives take while they run beside
+            computation.
+        gathers: What sharded weights are gathered by: a layer, or a tensor at a time.
         achieved: Ratios by operator family; 1 where there is none.
         spreads: Spread of networks by device class and mode, and by operator family.
         source: Where versions and properties come from; of the ratios, too.
@@ -210,6 +218,11 @@ class Stack(FrozenModel, strict=False):
     all_reduce_start_us: Positive | None = None
     gathers_tokens: bool = False
     selective: Literal["attention", "products", "projections"] | None = None
+    recompute: Literal["none", "selective", "full"] = "none"
+    attention: Mapping[str, str] = {}
+    cast_bytes: Annotated[float, Field(ge=0.0, le=100.0)] = 0.0
+    communication_sms: Annotated[int, Field(ge=0, le=64)] = 0
+    gathers: Literal["layer", "tensor"] = "layer"
     achieved: tuple[Achieved, ...] = ()
     spreads: tuple[Spread, ...] = ()
     source: _Source

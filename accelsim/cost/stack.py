@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.confidence.residual import group_of
+from accelsim.cost.attention_kernels import AttentionKernel, attention_s
 from accelsim.cost.table import CostTable
 from accelsim.dtype import DTYPE_BYTES, Dtype
 from accelsim.frozen import frozen
@@ -26,6 +27,7 @@ from accelsim.workloads.operator import (
     DIMENSIONS,
     TRANSFER_KINDS,
     OperatorKind,
+    Phase,
 )
 
 Codes: TypeAlias = NDArray[np.integer[Any]]
@@ -138,6 +140,9 @@ class StackEffect:
             is moved ahead of their arrays.
         wide_byte_s: Time to move a byte, where what operators of 16 bits read and write is of 32; 0
             where it is not.
+        attention: The kernel of attention where it is not the model's.
+        cast_s: Time to cast an element that a product of 8 bits or fewer takes; 0 where casts are
+            part of other kernels.
     """
 
     convolution: float = 1.0
@@ -152,6 +157,8 @@ class StackEffect:
     sums_ratio: float = 1.0
     of_arithmetic: bool = False
     wide_byte_s: float = 0.0
+    attention: AttentionKernel | None = None
+    cast_s: float = 0.0
 
     @classmethod
     def of(cls, ratios: Mapping[str, float], **others: Any) -> StackEffect:
@@ -184,11 +191,15 @@ def on_stack(
         own = _with_arithmetic(table, ratio)
         return replace(own, context_log_sigma=np.hypot(own.context_log_sigma, spread))
     own = _with_sums(table, graph, effect.sums_ratio)
+    if effect.attention is not None:
+        own = _with_attention(own, graph, effect.attention)
     if effect.matrix_vector is not None:
         own = _with_matrix_vector(own, graph, effect.matrix_vector)
     turned_s = _turned_s(own, graph, effect.transform_s)
     if effect.wide_byte_s:
         turned_s = turned_s + _wide_bytes(graph) * effect.wide_byte_s
+    if effect.cast_s:
+        turned_s = turned_s + _cast_elements(graph) * effect.cast_s
     return replace(
         own,
         time_s=own.time_s * ratio + turned_s,
@@ -244,6 +255,33 @@ def _wide_bytes(graph: OperatorGraph) -> FloatArray:
     is_half = (DTYPE_BYTES[graph.dtype] == _LAID_OUT_BYTES) & (_PLACE[graph.kind] > 0)
     found: FloatArray = is_half * moved
     return found
+
+
+def _cast_elements(graph: OperatorGraph) -> FloatArray:
+    """Elements that are cast for each product in 8 bits or fewer, shape (n,).
+
+    The forward pass casts its input and its weight, the product for the input's gradient the
+    gradient that comes in; the one for the weight's takes both again (Micikevicius et al. 2022, FP8
+    formats for deep learning, arXiv:2209.05433).
+    """
+    m, n, k = (graph.dims[:, place].astype(np.float64) for place in _PRODUCT_SIDES)
+    is_cast = (graph.kind == OperatorKind.GEMM) & (DTYPE_BYTES[graph.dtype] < _LAID_OUT_BYTES)
+    is_forward = graph.phase == int(Phase.FORWARD)
+    ends = np.array([name.endswith(".grad_input") for name in graph.name], dtype=bool)
+    elements = np.where(is_forward, m * k + k * n, np.where(ends, m * k, 0.0))
+    found: FloatArray = is_cast * elements
+    return found
+
+
+def _with_attention(table: CostTable, graph: OperatorGraph, kernel: AttentionKernel) -> CostTable:
+    """Attention at the rates of a kernel, no faster than its memory."""
+    compute_s, own = attention_s(graph, kernel)
+    slower = np.maximum(compute_s, table.memory_s)
+    return replace(
+        table,
+        time_s=np.where(own, slower, table.time_s),
+        compute_s=np.where(own, compute_s, table.compute_s),
+    )
 
 
 def _issued_s(eager_s: FloatArray, graph: OperatorGraph, effect: StackEffect) -> FloatArray:

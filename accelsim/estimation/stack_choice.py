@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from accelsim.catalog import stacks as stack_catalog
 from accelsim.catalog.stacks import Stack, StackPath
+from accelsim.cost.attention_kernels import attention_kernel
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.generation import generation_of
 from accelsim.cost.gpu.machine import GpuMachine
@@ -106,15 +107,17 @@ def own_kernels(stack: Stack, device: DeviceProfile) -> Document:
 
     A lane's multiply-add is two operations of the stated vector rate.
     """
-    own = stack.own_kernels
-    if own is None or not isinstance(device, GpuProfile):
+    if not isinstance(device, GpuProfile):
         return {}
+    own, trained = stack.own_kernels, _training_kernels(stack, device)
+    if own is None:
+        return trained
     machine = GpuMachine.of(device, GpuParameters.class_wide())
     byte_s, core_s = 1.0 / machine.stream_bytes_per_s, 0.0
     if generation_of(device).is_reference and own.core_bytes is not None:
         core_s = 1.0 / (machine.sm_count * machine.clock_hz * own.core_bytes)
     weight_s = 2.0 * own.operations_per_weight / machine.vector_flop_per_s
-    found: Document = {
+    found: Document = trained | {
         "matrix_vector": MatrixVector(own.rows, weight_s, byte_s, max(byte_s, core_s)),
         "wide_byte_s": byte_s * own.activations_in_32_bits,
     }
@@ -122,4 +125,18 @@ def own_kernels(stack: Stack, device: DeviceProfile) -> Document:
     whole = device.matrix_flop_per_s.get(Dtype.FP16)
     if own.sums_in_16_bits and sums is not None and whole is not None:
         found["sums_ratio"] = sums.value / whole.value
+    return found
+
+
+def _training_kernels(stack: Stack, device: GpuProfile) -> Document:
+    """Fields of `StackEffect` for the attention and the casts of a trainer."""
+    found: Document = {}
+    peak = device.matrix_flop_per_s.get(Dtype.BF16)
+    name = stack.attention.get(device.architecture or "")
+    if name is not None and peak is not None:
+        count = int(device.sm_count.value)
+        found["attention"] = attention_kernel(name, device.architecture or "", peak.value, count)
+    if stack.cast_bytes:
+        machine = GpuMachine.of(device, GpuParameters.class_wide())
+        found["cast_s"] = stack.cast_bytes / machine.stream_bytes_per_s
     return found

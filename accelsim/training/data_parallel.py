@@ -34,7 +34,8 @@ class DataParallel:
         gather_s: Weights gathered again after the update.
         block_gather_s: Weights of one block under FSDP.
         block_reduce_s: Gradients of one block under FSDP.
-        exposed_s: What of all these nothing hides.
+        moved_s: All transfers of an iteration, one after the other.
+        exposed_s: What of all these nothing hides, and what computation beside them loses.
         update_s: The optimizer's step.
         energy_j: Dynamic energy of the step on all devices.
     """
@@ -44,6 +45,7 @@ class DataParallel:
     gather_s: FloatArray
     block_gather_s: FloatArray
     block_reduce_s: FloatArray
+    moved_s: FloatArray
     exposed_s: FloatArray
     update_s: FloatArray
     energy_j: FloatArray
@@ -74,21 +76,23 @@ def data_parallel(
         backward_s: Its backward pass.
     """
     count = staged.microbatch_count
-    reduce, gather = _transfers(staged)
     blocks = staged.sums("block_counts")[:, 0]
     size = staged.updated[:, 0] * staged.setup.gradient_bytes
     buckets = np.clip(np.ceil(size / staged["bucket_bytes"]), 1, blocks).astype(np.int64)
     overlaps = staged["overlap"].astype(bool)
+    sharded = staged["zero"] == 3
     hidden_in = np.where(overlaps, buckets, 1)
+    reduce, gather = _transfers(staged, np.where(sharded, _gathers(staged, blocks), hidden_in))
     last = backward_s / staged["chunks"]
     of_chunk = reduce / staged["chunks"]  # those of chunks before it are on their way earlier
     shown = exposed_s(of_chunk, np.where(overlaps, last, 0.0), hidden_in)
     shown += exposed_s(gather, np.where(overlaps, forward_s, 0.0), hidden_in)
-    sharded = staged["zero"] == 3
     moved = (gather / blocks, reduce / blocks)
     fsdp = count * _fsdp_exposed_s(staged, blocks, forward_s / blocks, backward_s / blocks, *moved)
     each = np.where((staged["zero"] == 2) & (count > 1), count, 1)
-    shown = np.where(sharded, fsdp, shown * each) + _averaging(staged) + _histograms_s(staged)
+    shown = np.where(sharded, fsdp, shown * each)
+    every = np.where(sharded, count * (reduce + 2.0 * gather), reduce * each + gather)
+    shown = beside(shown, every, staged) + _averaging(staged) + _histograms_s(staged)
     update, energy = _updates(staged)
     return DataParallel(
         reduce_s=np.where(sharded, 0.0, reduce),
@@ -96,15 +100,45 @@ def data_parallel(
         gather_s=np.where(sharded, 0.0, gather),
         block_gather_s=np.where(sharded, moved[0], 0.0),
         block_reduce_s=np.where(sharded, moved[1], 0.0),
+        moved_s=every,
         exposed_s=shown,
         update_s=update,
         energy_j=energy,
     )
 
 
-def _transfers(staged: StagedPlans) -> tuple[FloatArray, FloatArray]:
-    """Gradients and weights of the first stage: time to reduce and to gather them once."""
-    collective_s, zero = staged.setup.collective_s, staged["zero"]
+def beside(exposed: FloatArray, moved: FloatArray, staged: StagedPlans) -> FloatArray:
+    """Exposed transfers, and what computation loses to those that run beside it.
+
+    A collective's kernels hold multiprocessors that the products beside it lack: 16 to 32 of a
+    GPU (NCCL's channels, a block each; DeepSeek-V3, arXiv:2412.19437, section 3.2.2: 20 of 132).
+
+    Args:
+        exposed: What nothing hides, s.
+        moved: All transfers, s.
+        staged: The plans.
+    """
+    lost = staged.setup.communication_share * np.maximum(moved - exposed, 0.0)
+    found: FloatArray = exposed + np.where(staged["overlap"].astype(bool), lost, 0.0)
+    return found
+
+
+def _gathers(staged: StagedPlans, blocks: FloatArray) -> FloatArray:
+    """Messages that sharded weights travel in."""
+    if staged.setup.run.stack.gathers == "layer":
+        return blocks
+    return np.maximum(staged.sums("tensors")[:, 0], blocks)
+
+
+def _transfers(staged: StagedPlans, messages: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Gradients and weights of the first stage: time to reduce and to gather them once, in so many
+    messages.
+    """
+
+    def collective_s(kind: OperatorKind, payload: FloatArray, *group: IntArray) -> FloatArray:
+        return messages * staged.setup.collective_s(kind, payload / messages, *group)
+
+    zero = staged["zero"]
     expert, tables = staged.sums("expert_parameters")[:, 0], staged.sums("table_parameters")[:, 0]
     dense = staged.sums("parameters")[:, 0] - expert - tables
     width = gradient_width_bytes(staged.setup, staged.microbatch_count > 1)

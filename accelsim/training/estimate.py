@@ -334,7 +334,8 @@ def _named(plan: ParallelismPlan | str | None) -> Document:
 
 
 def _chosen(plan: ParallelismPlan | str | None, setup: TrainingSetup) -> ParallelismPlan:
-    return plan_on(setup.device_count, _fields(plan))
+    usual = {} if isinstance(plan, ParallelismPlan) else {"recompute": setup.run.stack.recompute}
+    return plan_on(setup.device_count, usual | _fields(plan))
 
 
 def _estimate(

@@ -15,7 +15,7 @@ from accelsim.estimation.simulate import SimulatedPass, simulated
 from accelsim.frozen import frozen
 from accelsim.simulation.timeline import Timeline
 from accelsim.training.candidates import CandidatePlans
-from accelsim.training.data_parallel import DataParallel, data_parallel, exposed_s
+from accelsim.training.data_parallel import DataParallel, beside, data_parallel, exposed_s
 from accelsim.training.layers import BlockCosts, operator_frame
 from accelsim.training.plan import ParallelismPlan
 from accelsim.training.schedules.pipeline import PipelineRun, PipelineWork, simulate_pipeline
@@ -126,9 +126,10 @@ def simulate_iteration(
     data = data_parallel(staged, times.forward_s[:, 0], times.backward_s[:, 0])
     parts = {name: float(column[0]) for name, column in scores.time_s.items()}
     run: PipelineRun | ShardedRun | None = None
-    if plan.zero == 3:
+    if plan.zero == 3 and plan.pp == 1:
         run = _sharded(staged, costs, int(units[0]), times, data, record=record)
-        parts["data"] = _sharded_exposed_s(run, times, count) + _beside(scores, data)
+        shown = np.array([_sharded_exposed_s(run, times, count)])
+        parts["data"] = float(beside(shown, data.moved_s, staged)[0]) + _besides(scores, data)
     elif plan.schedule in SIMULATED:
         one_chunk = np.ones(1, dtype=np.int64)  # each as if it were a stage
         cut = stage_table(costs, units, one_chunk, plan.pp * plan.chunks, plan.stage_layers)
@@ -182,7 +183,7 @@ def _pipeline(
         backward_s=backward - apart,
         weight_s=apart,
         send_s=float(times.send_s[0]),
-        reduce_s=share * data.reduce_s[0] * (plan.zero != 2),
+        reduce_s=share * data.reduce_s[0] * (plan.zero < 2),
         bucket_count=int(data.bucket_count[0]) if hidden else 1,
         update_s=np.full(plan.pp, float(data.update_s[0] + gathered[0])),
     )
@@ -201,7 +202,7 @@ def _pipeline_parts(
     busy = count * float((times.forward_s + times.backward_s).max())
     computed, reduced = run.compute_end_s.max(), run.reduce_end_s.max()
     found = {"pipeline_bubble": max(float(computed) - busy, 0.0)}
-    if plan.zero != 2:
+    if plan.zero < 2:
         window_s = times.backward_s[:, 0] / plan.chunks * plan.overlap
         buckets = np.where(plan.overlap, data.bucket_count, 1)
         reductions = float(exposed_s(data.reduce_s / plan.chunks, window_s, buckets)[0])
@@ -249,7 +250,7 @@ def _sharded_exposed_s(run: ShardedRun, times: StageTimes, count: int) -> float:
     return max(total - count * float((times.forward_s + times.backward_s)[0, 0]), 0.0)
 
 
-def _beside(scores: Scores, data: DataParallel) -> float:
+def _besides(scores: Scores, data: DataParallel) -> float:
     """What data parallelism takes besides reductions and gathers."""
     return float(scores.time_s["data"][0] - data.exposed_s[0])
 

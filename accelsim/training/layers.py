@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from accelsim.cost.contraction import visible_pairs
 from accelsim.cost.table import CostTable, ParameterTier
 from accelsim.dtype import DTYPE_BYTES
 from accelsim.estimation.likeness import Setting, setting_of
@@ -28,6 +29,7 @@ from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGr
 from accelsim.workloads.operator import (
     COLLECTIVE_KINDS,
     CONTRACTION_KINDS,
+    DIMENSIONS,
     PRODUCT_KINDS,
     OperatorKind,
     Phase,
@@ -69,6 +71,7 @@ FIELDS = (
     "trained_experts",
     "weight_bytes",  # as they are held; of dense layers
     "expert_weight_bytes",
+    "tensors",  # weights and biases, each a tensor
     "pooled_bytes",  # what embedding bags give
     "flop",
 )
@@ -259,6 +262,9 @@ def _columns(graph: OperatorGraph, table: CostTable, run: ResolvedRun) -> dict[s
         "selective_saved_bytes": kept_bytes,
         "flop": flop,
         "selective_flop": flop * again,
+        "flop": np.where(
+            is_kind(graph.kind, CONTRACTION_KINDS) & is_forward, _needed_flop(graph), 0
+        ),
     }
     for part, rows in (("forward", is_forward), ("backward", ~is_forward)):
         columns[f"compute_{part}_s"] = table.time_s * (rows & ~joins)
@@ -267,6 +273,20 @@ def _columns(graph: OperatorGraph, table: CostTable, run: ResolvedRun) -> dict[s
         for word in ("tensor", "context", "expert"):
             columns[f"{word}_{part}_s"] = table.time_s * (rows & joins & _is_of(graph, word))
     return columns | _parameters(graph, is_forward, run)
+
+
+def _needed_flop(graph: OperatorGraph) -> FloatArray:
+    """Arithmetic of the model, of attention that of the pairs that its mask leaves, shape (n,).
+
+    Megatron Core and MaxText (from 2025-07) count so; a full rectangle has twice as many under a
+    causal mask, which kernels leave out.
+    """
+    names = ("q_len", "kv_len", "causal", "window")
+    places = [DIMENSIONS[_K.ATTENTION].index(name) for name in names]
+    q_len, kv_len, causal, window = (graph.dims[:, at].astype(np.float64) for at in places)
+    share = visible_pairs(q_len, kv_len, causal, window) / np.maximum(q_len * kv_len, 1.0)
+    needed: FloatArray = graph.flop * np.where(graph.kind == int(_K.ATTENTION), share, 1.0)
+    return needed
 
 
 def _is_of(graph: OperatorGraph, word: str) -> BoolArray:
@@ -303,6 +323,7 @@ def _parameters(
         "table_parameters": count * bags,
         "trained_parameters": trained * ~(grouped | bags),
         "trained_experts": trained * grouped,
+        "tensors": 1.0 * np.where(is_forward, count > 0, _ends(graph, (".grad_bias",))),
         "pooled_bytes": graph.write_bytes * (bags & is_forward),
     }
 

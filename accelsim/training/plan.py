@@ -42,6 +42,7 @@ class ParallelismPlan:
         sp: Whether the ranks of `tp` also share the tokens between split layers.
         vocabulary: Whether the ranks of `tp` share embedding and logits.
         zero: ZeRO stage: 0 shares nothing, 1 optimizer states, 2 gradients too, 3 weights too.
+            Beside a pipeline stages 2 and 3 move gradients and weights with every microbatch.
         shard_group: Data-parallel ranks that share states; all of them where None, fewer is hybrid
             sharding.
         microbatch: Samples of one rank that go through the model together.
@@ -190,9 +191,6 @@ def _check_chunks(plan: ParallelismPlan) -> None:
 
 
 def _check_zero(plan: ParallelismPlan) -> None:
-    if plan.zero >= 2 and plan.pp > 1:
-        allowed = "0 or 1 with a pipeline, whose stages reduce gradients once an iteration"
-        raise InvalidValueError("zero", plan.zero, allowed, "Take pp=1, or zero=1.")
     if plan.local_steps > 1 and plan.zero > 0:
         allowed = "0 with local steps, between which copies differ"
         raise InvalidValueError("zero", plan.zero, allowed, "Take zero=0, or local_steps=1.")

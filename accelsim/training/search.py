@@ -46,7 +46,6 @@ _CHUNKS = (2, 3, 4, 6, 8, 12)
 _MEMORY = "needs more memory than a device has"
 _DIVIDE = "dp x microbatch does not divide the batch"
 _INTERLEAVE = "interleaving needs a multiple of pp microbatches"
-_ZERO = "ZeRO 2 and 3 need pp = 1"
 _SCHEDULE = "zero-bubble schedules and dualpipe need 2 pp microbatches"
 _KEPT = "zero-bubble schedules keep activations: no full recomputation"
 _EVEN = "dualpipe needs an even pp"
@@ -308,7 +307,6 @@ def _dividing(
         (_KEPT, ~zero_bubble | ~is_full),
         (_SCHEDULE, ~long | (counts >= 2 * stages)),
         (_EVEN, (names != "dualpipe") | (stages % 2 == 0)),
-        (_ZERO, (plans["zero"] < 2) | (stages == 1)),
         (_DIVIDE, setup.run.batch % samples == 0),
         (_INTERLEAVE, ~chunked | (counts % stages == 0)),
     )

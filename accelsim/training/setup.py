@@ -202,6 +202,14 @@ class TrainingSetup:
         return policy.state_bytes * rule.state_count + master
 
     @cached_property
+    def communication_share(self) -> float:
+        """Share of a device's multiprocessors that collectives beside computation take."""
+        device = self.run.device
+        if not isinstance(device, GpuProfile):
+            return 0.0
+        return self.run.stack.communication_sms / int(device.sm_count.value)
+
+    @cached_property
     def host_link_bytes_per_s(self) -> float:
         """Bandwidth between a device and its host, one direction."""
         return host_link_bytes_per_s(self.run.device)

@@ -134,6 +134,25 @@ class Shard:
 WHOLE = Shard()
 
 
+def experts_of_rank(ranks: int, experts: int) -> int:
+    """Experts that a rank holds; where ranks do not divide them, some are held twice.
+
+    DeepSeek-V3 (arXiv:2412.19437, section 3.4) fills ranks with redundant experts: 256 over 72 or
+    144 ranks are 288 places.
+
+    Args:
+        ranks: Ranks that share the experts, >= 1.
+        experts: Experts of a layer.
+
+    Raises:
+        InvalidValueError: If there are more ranks than experts.
+    """
+    if ranks > experts:
+        remedy = "Lower ep; ranks beyond the experts would hold none."
+        raise InvalidValueError("ep", ranks, f"1 to {experts}, the experts of a layer", remedy)
+    return -(-experts // ranks)
+
+
 def split_evenly(field: str, ranks: int, amount: int, what: str) -> int:
     """Each rank's part of an amount.
 

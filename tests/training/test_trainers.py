@@ -2,13 +2,25 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import accelsim
+from accelsim.catalog.stacks import stack, stack_names
+from accelsim.cost.attention_kernels import kernel_names
+from accelsim.dtype import Dtype
+from accelsim.errors import InvalidValueError, UnknownNameError, UnsupportedOperatorError
 from accelsim.estimation.passes import training_step
 from accelsim.estimation.run import resolve
+from accelsim.estimation.sharded_costs import run_costs
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.recomputation import selectively
+from tools.scoreboard.training_plans import decoder
 
+#: Boards of every maker that trains language models.
+BOARDS = (
+    "h100-sxm-80gb a100-sxm-80gb b200-sxm gb300 l4 mi300x tpu-v4 tpu-v5e tpu-v5p tpu-v6e gaudi2"
+)
 RUN = {"mode": "training", "batch": 1, "seq_len": 256, "precision": "bf16"}
 
 
@@ -71,3 +83,151 @@ def test_a_trainer_whose_host_is_slower_takes_longer_where_the_host_is_the_limit
         for name in ("pytorch", "megatron-deepspeed")
     )
     assert slower > 1.1 * usual
+
+
+def _rates(stack, device="h100-sxm-80gb", seq_len=4096, heads=16):
+    """FLOP/s of attention forward and backward, 16,384 tokens and heads of 128, causal."""
+    sizes = {"hidden_size": 128 * heads, "heads": heads, "layers": 1, "intermediate_size": 128}
+    other = {"layout": "llama", "vocab_size": 32_000, "max_positions": seq_len, "gated": True}
+    model = decoder("one-layer", sizes | other, seq_len)
+    run = resolve(
+        model,
+        device,
+        mode="training",
+        batch=16_384 // seq_len,
+        seq_len=seq_len,
+        precision="bf16",
+        stack=stack,
+    )
+    rows = training_step(run).rows
+    table = run_costs(rows, run, is_decode=False)
+    found = []
+    for kind, products in ((OperatorKind.ATTENTION, 1.0), (OperatorKind.ATTENTION_BACKWARD, 2.5)):
+        time_s = table.time_s[rows.kind == int(kind)].sum()
+        found.append(2.0 * 16_384 * seq_len * 128 * heads * products / time_s)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("stack", "forward", "backward"),
+    [("torchtitan", 319e12, 310e12 * 319 / 368), ("megatron", 518e12, 499e12 * 518 / 609)],
+)
+def test_attention_runs_at_the_rates_its_authors_measured(stack, forward, backward):
+    # FlashAttention-3, arXiv:2407.08608, figures 5 and 6, at 4,096 tokens on an H100
+    assert _rates(stack) == pytest.approx([forward, backward], rel=0.04)
+
+
+def test_attention_of_an_older_kernel_is_slower_and_another_board_keeps_its_own():
+    new, old = (sum(1 / rate for rate in _rates(name)) for name in ("torchtitan", "composer"))
+    assert 1.5 < old / new < 2.0
+    assert _rates("torchtitan", "b200-sxm") == _rates("composer", "b200-sxm")
+
+
+@given(
+    st.sampled_from(["torchtitan", "megatron", "composer"]),
+    st.sampled_from(["a100-sxm-80gb", "h100-sxm-80gb"]),
+    st.integers(9, 13),
+)
+@settings(max_examples=15, deadline=None)
+def test_longer_sequences_take_longer_and_no_kernel_passes_the_peak(stack, device, power):
+    tokens = 2**power
+    times = [
+        [length / rate for rate in _rates(stack, device, length)] for length in (tokens, 2 * tokens)
+    ]
+    assert all(longer >= shorter for shorter, longer in zip(*times, strict=True))
+    peak = accelsim.device(device).peak_flop_per_s[Dtype.BF16]
+    assert max(_rates(stack, device, tokens)) < peak
+
+
+def test_casts_to_8_bits_take_time_where_the_trainer_casts():
+    gains = {}
+    for name in ("pytorch", "megatron"):
+        asked = {"device": "h100-sxm-80gb", "seq_len": 2048, "plan": "microbatch=4", "stack": name}
+        wide, narrow = (
+            accelsim.train("llama-3.1-8b", precision=form, check_memory=False, **asked).iteration_s
+            for form in ("bf16", "fp8")
+        )
+        gains[name] = wide / narrow
+    assert 1.1 < gains["megatron"] < gains["pytorch"]
+
+
+def test_a_plan_that_does_not_say_recomputes_as_the_trainer_does():
+    asked = {"device": "h100-sxm-80gb", "seq_len": 2048, "check_memory": False}
+    usual, named = (
+        accelsim.train("llama-3.2-1b", stack="torchtitan", plan=plan, **asked)
+        for plan in ("microbatch=2", "microbatch=2,recompute=none")
+    )
+    assert (usual.plan["recompute"], named.plan["recompute"]) == ("selective", "none")
+    assert usual.iteration_s > named.iteration_s
+
+
+def _sharded(stack, gpus=64):
+    return accelsim.train(
+        "llama-3.1-8b",
+        cluster="dgx-superpod-h100",
+        gpus=gpus,
+        stack=stack,
+        plan="zero=3,microbatch=1,recompute=none",
+        seq_len=2048,
+        check_memory=False,
+    )
+
+
+def test_weights_gathered_a_tensor_at_a_time_take_longer_the_more_ranks_there_are():
+    few, many = (
+        [_sharded(name, gpus).time_s["data"] for name in ("torchtitan", "deepspeed")]
+        for gpus in (16, 512)
+    )
+    assert few[1] > few[0]
+    assert many[1] - many[0] > few[1] - few[0]
+
+
+def test_collectives_beside_computation_slow_it():
+    with_kernels, without = (_sharded(name) for name in ("torchtitan", "pytorch"))
+    assert with_kernels.time_s["data"] > without.time_s["data"]
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+def test_gradients_and_weights_are_sharded_beside_a_pipeline(zero):
+    asked = {"cluster": "dgx-superpod-h100", "gpus": 16, "seq_len": 2048, "global_batch": 32}
+    usual, sharded = (
+        accelsim.train("llama-3.1-8b", plan=f"pp=2,zero={stage}", check_memory=False, **asked)
+        for stage in (1, zero)
+    )
+    assert sharded.memory_bytes < usual.memory_bytes
+    assert sharded.iteration_s >= usual.iteration_s
+
+
+def test_experts_that_ranks_do_not_divide_are_held_twice_and_no_rank_holds_none():
+    asked = {"cluster": "dgx-superpod-h100", "seq_len": 512, "check_memory": False}
+    even, odd = (
+        accelsim.train("deepseek-v3", gpus=gpus, plan=f"ep={gpus},zero=1", **asked)
+        for gpus in (64, 72)
+    )
+    assert odd.memory["weight_bytes"] == pytest.approx(even.memory["weight_bytes"], rel=0.01)
+    with pytest.raises(InvalidValueError, match=r"ep = 512.*1 to 256"):
+        accelsim.train("deepseek-v3", gpus=512, plan="ep=512,zero=1", **asked)
+
+
+@pytest.mark.parametrize("name", ["vllm", "torchtitan@9.9"])
+def test_what_does_not_train_is_refused(name):
+    with pytest.raises((UnsupportedOperatorError, UnknownNameError), match=r"pytorch|torchtitan@0"):
+        accelsim.train("llama-3.2-1b", device="h100-sxm-80gb", stack=name)
+
+
+@pytest.mark.parametrize(
+    "device",
+    ["h100-sxm-80gb", "a100-sxm-80gb", "b200-sxm", "tpu-v5p", "tpu-v5e", "gaudi2", "l4", "mi300x"],
+)
+@pytest.mark.parametrize(("seq_len", "microbatch"), [(512, 32), (8192, 4), (65_536, 1)])
+def test_no_device_uses_more_than_85_percent_of_its_peak(device, seq_len, microbatch):
+    for recompute in ("none", "full"):
+        plan = f"microbatch={microbatch},recompute={recompute}"
+        asked = {"seq_len": seq_len, "plan": plan, "check_memory": False, "precision": "bf16"}
+        assert accelsim.train("llama-3.1-8b", device=device, **asked).mfu_fraction < 0.85
+
+
+def test_every_trainer_calls_kernels_that_have_figures():
+    named = {kernel for name in stack_names() for kernel in stack(name).attention.values()}
+    assert named <= set(kernel_names())
+    assert len(named) > 1

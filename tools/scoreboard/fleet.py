@@ -30,6 +30,7 @@ from accelsim import (
 )
 from accelsim.catalog import device_names
 from accelsim.catalog.clusters import cluster
+from accelsim.catalog.stacks import stack, stack_names
 from accelsim.catalog.workloads import workload
 from accelsim.confidence.quantiles import Z90
 from accelsim.errors import DoesNotFitError, InputError, InvalidValueError, UnknownNameError
@@ -110,7 +111,7 @@ def _answered(row: MeasuredRun, cells: Values, models: Values) -> MeasuredRun:
     if not figure or unit != cells["unit"]:
         given, known = f"{cells['metric']} in {cells['unit']}", ", ".join(_METRICS)
         raise InvalidValueError("metric", given, f"one of {known}, in its unit")
-    asked = _options(cells["options"])
+    asked = _on_trainer(_options(cells["options"]), cells)
     if figure == _FITS:
         fits = _fits(cells, asked, models)
         predicted = 1.0 if fits == bool(cells["value"]) else 2.0
@@ -138,6 +139,20 @@ def _options(text: str) -> Document:
     if not isinstance(found, dict):
         raise InvalidValueError("options", text[:40], "a JSON mapping")
     return found
+
+
+def _on_trainer(asked: Document, cells: Values) -> Document:
+    """The options on the software of a row that trains, where it is a stack of the catalogue; that
+    runs as it does by default where it has not the way that the row names.
+    """
+    name = cells["engine"]
+    if cells["call"] != "train" or name not in stack_names():
+        return asked
+    own = stack(name)
+    if "training" not in own.modes:
+        return asked
+    kept = {key: value for key, value in asked.items() if key != "execution" or value in own.paths}
+    return kept | {"stack": name}
 
 
 def _workload(name: str, models: Values) -> Workload:

@@ -85,7 +85,8 @@ def _fsdp_row(record: Values, sizes: Values) -> MeasuredRun:
     columns = ("d_model", "n_heads", "n_layers", "vocab")
     workload = _mpt(*(int(sizes[name][column]) for column in columns), seq_len)
     where = cluster(facts["clusters"][board])
-    run = PlannedRun(workload, where, devices, batch, (plan,), _options(seq_len))
+    options = (*_options(seq_len), ("stack", "composer"))
+    run = PlannedRun(workload, where, devices, batch, (plan,), options)
     return planned(replace(row, label=f"{label}: {plan}"), run)
 
 
@@ -226,7 +227,7 @@ def _bridge_row(record: Values) -> MeasuredRun:
     def figure(row: MeasuredRun) -> MeasuredRun:
         plan, workload = _bridge_plan(record, devices), workload_of(model)
         where = cluster(facts["clusters"].get(system) or cluster_of(system))
-        options = _options(seq_len, facts["precisions"][precision])
+        options = (*_options(seq_len, facts["precisions"][precision]), ("stack", "megatron"))
         return planned(row, PlannedRun(workload, where, devices, batch, (plan,), options))
 
     return row.answered(figure)

@@ -37,6 +37,7 @@ MT_NLG_SCHEMA = schema("training/mt_nlg_530b.csv")
 #: Mixed precision; attention as separate operators.
 _OPTIONS = (("precision", "fp16"), ("fused_attention", False))
 _VTRAIN = (*_OPTIONS, ("stack", "megatron-deepspeed"))
+_ZERO_3 = (*_OPTIONS, ("stack", "deepspeed@0.3"))
 _DEVICE = "a100-80gb"
 _SELENE = "dgx-superpod-a100"
 _MICROBATCHES = (1, 2, 4, 8)
@@ -121,7 +122,8 @@ def _planned(
     plans: Sequence[ParallelismPlan],
 ) -> MeasuredRun:
     """A predicted row; size is hidden size, heads, layers, sequence length."""
-    options = (*_OPTIONS, ("seq_len", size[-1]))
+    is_sharded = plans[0].zero == 3
+    options = (*(_ZERO_3 if is_sharded else _OPTIONS), ("seq_len", size[-1]))
     return planned(row, PlannedRun(gpt(*size), where, devices, batch, tuple(plans), options))
 
 

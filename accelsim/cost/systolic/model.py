@@ -359,6 +359,7 @@ def _attention(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> 
     the heads.
 
     A head's softmax waits for its scores, its context for the softmax; other heads fill the wait.
+    The vector unit's work grows with the passes over the scores as the products' does.
     """
     parts = attention_products(rows)
     codes = rows.column("dtype")
@@ -368,7 +369,7 @@ def _attention(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> 
     cycles = split_cycles(scores, machine, values) + split_cycles(context, machine, values)
     forward = parts.scores.flop + parts.context.flop
     passes = np.divide(parts.flop, forward, out=np.zeros(len(rows)), where=forward > 0)
-    softmax = 6.0 * parts.pairs / machine.vector_flop_per_s[codes]
+    softmax = 6.0 * passes * parts.pairs / machine.vector_flop_per_s[codes]
     products = cycles * passes * machine.seconds_per_cycle[codes]
     first = np.minimum(products, softmax) / np.maximum(scores.groups, 1.0)
     compute = np.maximum(products, softmax) + first

@@ -16,7 +16,7 @@ from accelsim.workloads.builder import GraphBuilder, Projection, Saved, Tensor
 from accelsim.workloads.families.attention_layers import enter_split, leave_split
 from accelsim.workloads.families.module_names import LayerNames
 from accelsim.workloads.operator import OperatorKind
-from accelsim.workloads.sharding import ParallelGroup, split_evenly
+from accelsim.workloads.sharding import ParallelGroup, experts_of_rank, split_evenly
 
 _K = OperatorKind
 
@@ -174,14 +174,14 @@ def _joined_experts(b: GraphBuilder, m: Mixture, names: LayerNames) -> int:
 
 def _routed(b: GraphBuilder, tokens: Tensor, chosen: Tensor, m: Mixture, joined: int) -> Tensor:
     shard = b.shard
-    experts = split_evenly("ep", shard.ep, m.experts, "experts")
+    experts = experts_of_rank(shard.ep, m.experts)
     size = split_evenly("etp", shard.expert_tp, m.intermediate_size, "columns of an expert")
     count, width = tokens.shape
     is_own = shard.experts_in_tensor_group
     each = m.top_k + joined
     rows = -(-count * each // shard.ep) if is_own else count * each
     active = active_experts(m.experts, m.top_k, count if is_own else count * shard.ep)
-    held = max(active // shard.ep, 1) + joined
+    held = max(active * experts // m.experts, 1) + joined
     experts += joined
     b.parameters(0, 3 * joined)
     # Engines' expert kernels find their rows themselves.
