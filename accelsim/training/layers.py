@@ -252,7 +252,7 @@ def _columns(graph: OperatorGraph, table: CostTable, run: ResolvedRun) -> dict[s
     is_forward = graph.phase == int(Phase.FORWARD)
     joins = is_kind(graph.kind, COLLECTIVE_KINDS)
     kept_bytes, again = selectively(graph, run.selective)
-    flop = np.where(is_kind(graph.kind, CONTRACTION_KINDS) & is_forward, graph.flop, 0.0)
+    flop = _needed_flop(graph) * (is_kind(graph.kind, CONTRACTION_KINDS) & is_forward)
     columns = {
         "weight_gradient_s": table.time_s * _ends(graph, (".grad_weight", ".grad_bias")),
         "selective_compute_s": table.time_s * again,
@@ -262,9 +262,6 @@ def _columns(graph: OperatorGraph, table: CostTable, run: ResolvedRun) -> dict[s
         "selective_saved_bytes": kept_bytes,
         "flop": flop,
         "selective_flop": flop * again,
-        "flop": np.where(
-            is_kind(graph.kind, CONTRACTION_KINDS) & is_forward, _needed_flop(graph), 0
-        ),
     }
     for part, rows in (("forward", is_forward), ("backward", ~is_forward)):
         columns[f"compute_{part}_s"] = table.time_s * (rows & ~joins)
