@@ -24,8 +24,6 @@ _KINDS = (int(OperatorKind.ATTENTION), int(OperatorKind.ATTENTION_BACKWARD))
 _BACKWARD_PRODUCTS = 2.5
 #: Queries of a block, and heads of the figures (Dao, arXiv:2307.08691, section 3.3).
 _QUERY_BLOCK, _HEAD, _NARROW = 128.0, 128.0, 64.0
-#: Fewer queries are decoding, which has kernels of its own.
-_LEAST_QUERIES = 64
 _HALF_BYTES = 2.0
 
 
@@ -90,7 +88,8 @@ def _peaks() -> Document:
 
 
 def attention_s(graph: OperatorGraph, kernel: AttentionKernel) -> tuple[FloatArray, BoolArray]:
-    """Arithmetic time of attention rows, shape (n,), and which rows they are.
+    """Time of attention rows in 16 bits, shape (n,), and which rows they are: those of at least the
+    shortest length of the figures.
 
     Rates go with the logarithm of the length. The last wave of blocks is a whole one.
 
@@ -103,7 +102,7 @@ def attention_s(graph: OperatorGraph, kernel: AttentionKernel) -> tuple[FloatArr
     batch, heads, q_len, kv_len, head, value, causal, window = (
         graph.dims[:, place].astype(np.float64) for place in places
     )
-    own = np.isin(graph.kind, _KINDS) & (q_len >= _LEAST_QUERIES)
+    own = np.isin(graph.kind, _KINDS) & (q_len >= kernel.lengths[0])
     own &= DTYPE_BYTES[graph.dtype] == _HALF_BYTES
     backward = graph.kind == _KINDS[1]
     pairs = visible_pairs(q_len, kv_len, causal, window)

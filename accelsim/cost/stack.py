@@ -274,12 +274,11 @@ def _cast_elements(graph: OperatorGraph) -> FloatArray:
 
 
 def _with_attention(table: CostTable, graph: OperatorGraph, kernel: AttentionKernel) -> CostTable:
-    """Attention at the rates of a kernel, no faster than its memory."""
+    """Attention at the rates of a kernel, which hold its memory traffic."""
     compute_s, own = attention_s(graph, kernel)
-    slower = np.maximum(compute_s, table.memory_s)
     return replace(
         table,
-        time_s=np.where(own, slower, table.time_s),
+        time_s=np.where(own, compute_s, table.time_s),
         compute_s=np.where(own, compute_s, table.compute_s),
     )
 
