@@ -6,6 +6,7 @@ command line makes its flags from that; the library takes the same fields as key
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass
@@ -19,6 +20,7 @@ T = TypeVar("T")
 REQUIRED: Any = MISSING
 #: Types of values that a text is read as.
 TYPES = {kind.__name__: kind for kind in (int, float, str, bool, Path)}
+_POWERS = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 
@@ -125,6 +127,23 @@ def seconds(name: str, text: str) -> float:
     except (ValueError, KeyError):
         allowed = "a time with its unit, such as 500ms or 2s"
         raise InvalidValueError(name, text, allowed) from None
+
+
+def amount(name: str, text: str) -> float:
+    """A number above 0, in thousands, millions, billions or trillions where it ends so: 100M, 1.5T.
+
+    Raises:
+        InvalidValueError: If it is none.
+    """
+    power = _POWERS.get(text[-1:].upper())
+    try:
+        value = float(text if power is None else text[:-1]) * (power or 1.0)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        allowed = "a number above 0, with k, M, B or T for thousands, millions, billions, trillions"
+        raise InvalidValueError(name, text, allowed, "Such as 100M or 1.5T.")
+    return value
 
 
 def words(_: str, text: str) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from accelsim.errors import ProfileError
 from accelsim.estimation.options import PriceKeywords, RunKeywords
 from accelsim.files.datafile import read_mapping, validated
 from accelsim.plain import Document, Values
+from accelsim.training.plan import ParallelismPlan
 from accelsim.units import to_si
 
 #: Fields of `accelsim.estimate` a service may not set: the planner does.
@@ -227,6 +228,15 @@ class TrainingJob(_Job):
     global_batch: int | None = Field(default=None, ge=1, le=10_000_000)
     plan: str | None = None
     checkpoint_s: float | None = Field(default=None, gt=0, le=1e9)
+
+    @field_validator("run")
+    @classmethod
+    def _is_of_run(cls, run: Values) -> Values:
+        named = sorted({one.name for one in fields(ParallelismPlan)} & run.keys())
+        if named:
+            written = f"{named[0]}={run[named[0]]}"
+            raise ValueError(f'{named[0]} is a field of the plan; give plan: "{written}"')
+        return run
 
     @model_validator(mode="after")
     def _has_length(self) -> TrainingJob:

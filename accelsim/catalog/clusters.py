@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from accelsim.arguments import checked
-from accelsim.catalog import device
+from accelsim.catalog import device, device_names
 from accelsim.errors import ProfileError, UnknownNameError
 from accelsim.files.datafile import data_root, name_key, read_mapping, validated
 from accelsim.hardware.cluster import Cluster, Node, Tier
@@ -42,7 +42,8 @@ def cluster(name: str) -> Cluster:
     """A cluster of the catalogue, or one node of it as a cluster.
 
     Args:
-        name: Name of a cluster or node, in any case.
+        name: Name of a cluster or node, in any case; of a device that none of them has, followed by
+            "-server", see `servers`.
 
     Raises:
         UnknownNameError: If there is none; near matches are offered.
@@ -50,11 +51,22 @@ def cluster(name: str) -> Cluster:
     """
     wanted = name_key(name)
     if wanted in _paths("nodes"):
-        return _node_cluster(node(wanted))
+        return cluster_of(node(wanted))
     if wanted not in _paths("clusters"):
+        of_device = _server(wanted)
+        if of_device is not None:
+            return of_device
         known = (*_paths("clusters"), *_paths("nodes"))
         raise UnknownNameError("cluster", name, known, "See all with: accelsim clusters list.")
     return _cluster(cluster_profile(wanted))
+
+
+def _server(name: str) -> Cluster | None:
+    """The server of a device that a name asks for; None where it names none."""
+    from accelsim.catalog.servers import SERVER, server
+
+    owner = name.removesuffix(SERVER)
+    return server(owner) if owner != name and owner in device_names() else None
 
 
 def cluster_names() -> tuple[str, ...]:
@@ -152,7 +164,7 @@ def _cluster(profile: ClusterProfile) -> Cluster:
     tiers = [_tier(tier, base) for tier in profile.tiers]
     device_tier = base.device_tier
     if device_tier is not None and device_tier.link != tiers[0].link_name:
-        tiers.insert(0, _shaped_tier("node", device_tier, base.device_count.value))
+        tiers.insert(0, tier_of_shape("node", device_tier, base.device_count.value))
     count = profile.node_count.value
     problems = _size_problems(tiers, count * base.device_count.value)
     if problems:
@@ -160,15 +172,15 @@ def _cluster(profile: ClusterProfile) -> Cluster:
     return Cluster(profile.name, profile.title, _node(base), count, count, tuple(tiers))
 
 
-def _node_cluster(base: NodeProfile) -> Cluster:
+def cluster_of(base: NodeProfile) -> Cluster:
     """A node as a cluster: its own tier, and a switch over its network cards."""
     count = base.device_count.value
     tiers = []
     if base.device_tier is not None:
-        tiers.append(_shaped_tier("node", base.device_tier, count))
+        tiers.append(tier_of_shape("node", base.device_tier, count))
     if base.network_link is not None:
         network = TierShape(link=base.network_link, topology="switch")
-        tiers.append(_shaped_tier("network", network, count, _cards_per_device(base)))
+        tiers.append(tier_of_shape("network", network, count, _cards_per_device(base)))
     if not tiers:
         raise ProfileError(base.name, ["neither device_tier nor network_link: nothing joins it"])
     return Cluster(base.name, base.title, _node(base), 1, 1, tuple(tiers))
@@ -204,7 +216,7 @@ def _cards_per_device(base: NodeProfile) -> float:
 
 def _tier(profile: TierProfile, base: NodeProfile) -> Tier:
     default = _cards_per_device(base) if profile.link == base.network_link else 1.0
-    return _shaped_tier(
+    return tier_of_shape(
         profile.name,
         profile,
         profile.device_count.value,
@@ -213,13 +225,18 @@ def _tier(profile: TierProfile, base: NodeProfile) -> Tier:
     )
 
 
-def _shaped_tier(
+def tier_of_shape(
     name: str,
     shape: TierShape,
     device_count: int,
     links_per_device: float = 1.0,
     oversubscription: float = 1.0,
 ) -> Tier:
+    """A tier of so many devices over the link that its shape names.
+
+    Raises:
+        UnknownNameError: If there is no such link.
+    """
     wire = link(shape.link)
     bandwidth = wire.bandwidth_bytes_per_s.value * links_per_device / oversubscription
     return Tier(

@@ -1,5 +1,5 @@
-"""A progress bar on a terminal's standard error; nothing in a pipe, a log, or where the user asked
-for quiet.
+"""A progress bar on a terminal's standard error; in a pipe or a log a line every few seconds of
+long work; nothing where the user asked for quiet.
 """
 
 from __future__ import annotations
@@ -7,13 +7,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from time import monotonic
+from typing import Protocol, cast
 
 from accelsim.plain import Document
 
 _WIDEST_LABEL = 60
 #: Width from which there is room for the bar and what is being done.
 _ROOMY = 80
+#: Seconds between two lines in a pipe.
+_LINE_S = 10.0
 
 
 class Report(Protocol):
@@ -32,6 +35,24 @@ class Report(Protocol):
         """
 
 
+def _lines(title: str, unit: str) -> Report:
+    """Writes a line of how far the work has come, `_LINE_S` seconds after the last one."""
+    start = last = monotonic()
+
+    def report(done: float, total: float | None, label: str, about: str | None = None) -> None:
+        nonlocal last
+        now = monotonic()
+        if now - last < _LINE_S:
+            return
+        last = now
+        of_all = "" if total is None else f" of {total:,.0f}"
+        counted = f"{done:,.0f}{of_all} {unit}".rstrip() if unit else label
+        sys.stderr.write(f"{about or title}: {counted}, {now - start:.0f} s\n")
+        sys.stderr.flush()
+
+    return cast("Report", report)
+
+
 @contextmanager
 def progress_bar(title: str, *, unit: str = "", quiet: bool = False) -> Iterator[Report]:
     """A bar with the time left, or that passed where no end is known; gone when the work is done.
@@ -41,8 +62,11 @@ def progress_bar(title: str, *, unit: str = "", quiet: bool = False) -> Iterator
         unit: What is counted ("rows"); empty shows no count.
         quiet: Whether nothing is shown.
     """
-    if quiet or sys.stderr is None or not sys.stderr.isatty():
+    if quiet or sys.stderr is None:
         yield lambda _done, _total, _label, _title=None: None
+        return
+    if not sys.stderr.isatty():
+        yield _lines(title, unit)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, Task, TextColumn, TimeRemainingColumn

@@ -104,6 +104,7 @@ class Cluster:
         node_count: Nodes taken.
         installed_node_count: Nodes of the installation that the pattern is named after.
         tiers: Nearest first; the last holds all devices.
+        note: What it stands for, where it is no installation of the catalogue.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Cluster:
     node_count: int
     installed_node_count: int
     tiers: tuple[Tier, ...]
+    note: str = ""
 
     @property
     def device_name(self) -> str:
@@ -126,6 +128,8 @@ class Cluster:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a result on this cluster should say."""
+        if self.note:
+            return (self.note,)
         if self.node_count <= self.installed_node_count:
             return ()
         installed = self.installed_node_count * self.node.device_count

@@ -101,11 +101,13 @@ class HostLink(FrozenModel):
         name: Its name: "PCIe 4.0 x16".
         bandwidth_bytes_per_s: Bytes per second in each direction.
         latency_s: Seconds that an empty transfer takes.
+        device_count: Devices that a bridge joins; None where a board joins all.
     """
 
     name: Annotated[str, Field(min_length=1)]
     bandwidth_bytes_per_s: Positive
     latency_s: Positive | None = None
+    device_count: PositiveCount | None = None
 
 
 class PowerSpec(FrozenModel):

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 
-from accelsim.quantity import say, size, written
+from accelsim.catalog import device
+from accelsim.plain import Values
+from accelsim.quantity import amount, say, size, usd, written
 from accelsim.report.listing import Listing, panel
 from accelsim.report.offers import offer_words
 from accelsim.report.stacks import stack_words
@@ -16,25 +18,29 @@ if TYPE_CHECKING:
     from accelsim.training.estimate import TrainingEstimate
 
 _SHOWN_PLANS = 6
+_JOULE_PER_WH = 3600.0
 _SHOWN_SHARE = 0.0005
 #: A probability of fit nearer to 0 or 1 than this goes without saying.
 _SURE = 0.01
 #: What a panel says of a result, line by line.
 _LINES = {
+    "takes": "{decision}",
     "plan": "{inputs.plan}",
+    "MFU": "{mfu_fraction}, {model_flop_per_s_per_device} a device[; {again:fraction} more with "
+    "what runs again]",
+    "memory": "{memory_bytes} ({memory_low_bytes} to {memory_high_bytes}) of {device_memory_bytes}"
+    "[; fits with probability {doubtful:decimal}]; worst rank {worst_rank}: {held}",
     "iteration": "{plan.global_batch} samples[ of {inputs.seq_len} tokens], "
     "{plan.microbatch_count} {microbatches}, {precision}, {ran_by}",
     "time": "{iteration_s} ({interval_level} between {iteration_low_s} and {iteration_high_s})",
     "goes to": "{spent}",
     "throughput": "[{tokens_per_s} tokens/s, ]{samples_per_s} samples/s",
-    "MFU": "{mfu_fraction}, {model_flop_per_s_per_device} a device[; {again:fraction} more with "
-    "what runs again]",
-    "memory": "{memory_bytes} ({memory_low_bytes} to {memory_high_bytes}) of {device_memory_bytes}"
-    "[; fits with probability {doubtful:decimal}]; worst rank {worst_rank}: {held}",
-    "energy": "{energy_j}[ an iteration, {average_power_w} in the mean]",
-    "cost": "{cost_usd}[ an iteration ({paid})]",
-    "whole run": "[{time_to_train_s} (between {time_to_train_low_s} and {time_to_train_high_s})]"
-    "[, {total_energy_j}][, {total_cost_usd}]",
+    "energy": "{energy_j}[ an iteration ({energy_low_j} to {energy_high_j}), {average_power_w} in "
+    "the mean, {hosts}]",
+    "cost": "{cost_usd}[ an iteration ({cost_low_usd} to {cost_high_usd}; {paid})]",
+    "whole run": "[{time_to_train_s} ({time_to_train_low_s} to {time_to_train_high_s})]"
+    "[, {total_cost_usd} ({total_cost_low_usd} to {total_cost_high_usd})]"
+    "[, {total_energy_j} ({total_energy_low_j} to {total_energy_high_j})]",
     "failures": "[{expected_failures:number} expected, goodput {goodput_fraction}]",
     "search": "[{considered} plans in {search_s}, {refused:count} of them cannot run]",
 }
@@ -55,6 +61,49 @@ def training_view(result: TrainingEstimate) -> RenderableType:
     )
 
 
+def decision_words(d: Values) -> str:
+    """What a run takes, or an iteration where no length is given: devices, time, price, energy and
+    whether hosts are counted, carbon.
+
+    Args:
+        d: Figures of a `TrainingEstimate`.
+    """
+    is_run = d.get("time_to_train_s") is not None
+    cost, energy, carbon = (
+        d.get(f"total_{name}" if is_run else name)
+        for name in ("cost_usd", "energy_j", "carbon_kgco2e")
+    )
+    values = {
+        **d,
+        "title": device(d["device"]).title,
+        "nodes": "node" if d.get("node_count") == 1 else "nodes",
+        "spent": "{time_to_train_s}" if is_run else "{iteration_s} an iteration",
+        "cost": "price unknown" if cost is None else usd(cost),
+        "energy": None if energy is None else amount(energy / _JOULE_PER_WH, "Wh"),
+        "hosts": _hosts(d),
+        "carbon": carbon,
+    }
+    time = say(str(values["spent"]), values)
+    start = say("{device_count} × {title}[ ({node_count} {nodes})]", values)
+    spent = say("[{energy} {hosts}]", values) or "energy unknown"
+    emitted = say("[{carbon:decimal} kgCO2e]", values) or "carbon unknown"
+    return f"{start}: {time}, {values['cost']}, {spent}, {emitted}"
+
+
+def _hosts(d: Values) -> str:
+    return "with hosts" if d["counts_hosts"] else "without hosts"
+
+
+def _ends(r: TrainingEstimate) -> Iterator[tuple[str, float | None]]:
+    """Ends of the intervals of figures that have none among themselves."""
+    metrics = r.metrics
+    for name in ("energy_j", "cost_usd", "total_energy_j", "total_cost_usd"):
+        if name in metrics:
+            stem, _, unit = name.rpartition("_")
+            yield f"{stem}_low_{unit}", metrics[name].low
+            yield f"{stem}_high_{unit}", metrics[name].high
+
+
 def _lines(r: TrainingEstimate) -> Iterator[tuple[str, str]]:
     rejected = r.rejected or {}
     stack, execution = (str(r.inputs[name]) for name in ("stack", "execution"))
@@ -65,6 +114,9 @@ def _lines(r: TrainingEstimate) -> Iterator[tuple[str, str]]:
     chance = r.fit_probability_fraction
     values = {
         **r.figures(),
+        **dict(_ends(r)),
+        "decision": decision_words(r.figures()),
+        "hosts": _hosts(r.figures()),
         "inputs": r.inputs,
         "microbatches": "microbatch" if r.plan["microbatch_count"] == 1 else "microbatches",
         "ran_by": stack_words(stack, execution),

@@ -28,6 +28,7 @@ from accelsim.report.parts import (
 from accelsim.report.result_page import known_devices
 from accelsim.report.run_sections import accuracy_section, offers_section
 from accelsim.report.timeline import timeline_section
+from accelsim.report.training import decision_words
 from accelsim.report.training_curves import step_section
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ def _decision(d: Values) -> Iterator[str]:
     goes = {name: value for name, value in d["time_s"].items() if value > 0}
     most = max(goes, key=lambda name: goes[name]).replace("_", " ") if goes else "nothing"
     plan = d["inputs"].get("plan") or "The plan"
+    yield f"{decision_words(d)}."
     yield say(
         "{plan_words}: {iteration_s} an iteration of {plan.global_batch} samples, {samples_per_s} "
         f"samples/s.{'' if d['fits'] else ' It does not fit in the memory of a device.'}",

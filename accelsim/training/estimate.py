@@ -16,6 +16,7 @@ from accelsim.arguments import checked
 from accelsim.confidence.quantiles import Z90
 from accelsim.cost.memory import memory_short
 from accelsim.dtype import Dtype
+from accelsim.economics.carbon import carbon_kgco2e
 from accelsim.economics.device_price import DevicePrice, device_price
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.estimation.evidence import POWER_LOG_SIGMA, Evidence
@@ -66,6 +67,7 @@ _LENGTH = (
     "time_to_train_high_s",
     "total_energy_j",
     "total_cost_usd",
+    "total_carbon_kgco2e",
     "expected_failures",
     "goodput_fraction",
 )
@@ -77,12 +79,14 @@ _SPREADS: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("model_flop_per_s_per_device", "cost_usd"), (1.0, 0.0)),
     "hardware_flop_per_s_per_device": (1.0, 0.0),
     "energy_j": (1.0, POWER_LOG_SIGMA),
+    "carbon_kgco2e": (1.0, POWER_LOG_SIGMA),
     "average_power_w": (0.0, POWER_LOG_SIGMA),
 }
 #: The same of a whole run.
 _OF_RUN: Mapping[str, tuple[float, float]] = {
     "total_cost_usd": (1.0, 0.0),
     "total_energy_j": (1.0, POWER_LOG_SIGMA),
+    "total_carbon_kgco2e": (1.0, POWER_LOG_SIGMA),
 }
 
 
@@ -119,7 +123,10 @@ class TrainingEstimate(Result):
             devices wait for operators to be issued and inputs to be copied.
         energy_j: Energy of an iteration: devices, and hosts and site where they are known.
         average_power_w: Its mean power.
+        counts_hosts: Whether energy, power and carbon are those of hosts, too.
         cost_usd: Price of an iteration.
+        carbon_kgco2e: Carbon of its energy in the offer's region; None where unknown.
+        node_count: Servers that the devices fill; None for one device.
         offer: Price used, provider/region/instance[:kind].
         tier: "spec", "fitted" or "measured".
         evidence: What it rests on, and how far measured runs like it were off.
@@ -128,6 +135,7 @@ class TrainingEstimate(Result):
         time_to_train_high_s: Upper end.
         total_energy_j: Energy of the run.
         total_cost_usd: Price of the run.
+        total_carbon_kgco2e: Carbon of its energy.
         expected_failures: Failures and preemptions expected.
         goodput_fraction: Share of the run's time that moves the model ahead.
         plans: Best plans of a search with their figures, best first; None without a search.
@@ -172,7 +180,10 @@ class TrainingEstimate(Result):
     time_s: Mapping[str, float]
     energy_j: float | None
     average_power_w: float | None
+    counts_hosts: bool
     cost_usd: float | None
+    carbon_kgco2e: float | None
+    node_count: int | None
     offer: str | None
     tier: str
     evidence: Evidence
@@ -181,6 +192,7 @@ class TrainingEstimate(Result):
     time_to_train_high_s: float | None = None
     total_energy_j: float | None = None
     total_cost_usd: float | None = None
+    total_carbon_kgco2e: float | None = None
     expected_failures: float | None = None
     goodput_fraction: float | None = None
     plans: tuple[Values, ...] | None = None
@@ -358,8 +370,8 @@ def _estimate(
     low, high = seconds / spread, seconds * spread
     figures = _rates(iteration, price)
     if length is not None:
-        spent = figures["energy_j"], figures["cost_usd"], checkpoint_bytes(iteration)
-        one = TrainingRun(seconds, low, high, *spent)
+        spent = figures["energy_j"], figures["cost_usd"], figures["carbon_kgco2e"]
+        one = TrainingRun(seconds, low, high, *spent, checkpoint_bytes(iteration))
         figures |= training_run(length, one, run, setup.device_count)
     found = iteration_evidence(iteration)
     around = () if setup.cluster is None else setup.cluster.warnings
@@ -387,6 +399,8 @@ def _estimate(
         fit_probability_fraction=fit_probability(iteration),
         memory={name: float(part[0]) for name, part in iteration.scores.memory.items()},
         time_s={name: iteration.time_s[name] for name in TIME_PARTS},
+        counts_hosts=setup.host_w is not None,
+        node_count=_node_count(setup),
         offer=price.offer,
         tier=row_spreads(iteration).tier.value,
         evidence=found,
@@ -415,7 +429,23 @@ def _rates(iteration: Iteration, price: DevicePrice) -> Document:
         "energy_j": energy,
         "average_power_w": None if energy is None else energy / seconds,
         "cost_usd": None if usd is None else usd * setup.device_count * seconds / 3600.0,
+        "carbon_kgco2e": _carbon(setup, energy, price),
     }
+
+
+def _carbon(setup: TrainingSetup, energy_j: float | None, price: DevicePrice) -> float | None:
+    """Carbon of an energy in the offer's region, whose site's overhead takes the place of that of
+    the conditions; None where either is unknown.
+    """
+    if energy_j is None or price.kgco2e_per_kwh is None:
+        return None
+    return carbon_kgco2e(energy_j / setup.conditions.pue, price.kgco2e_per_kwh)
+
+
+def _node_count(setup: TrainingSetup) -> int | None:
+    """Servers that the devices fill."""
+    cluster = setup.cluster
+    return None if cluster is None else math.ceil(setup.device_count / cluster.node.device_count)
 
 
 def _inputs(setup: TrainingSetup, plan: ParallelismPlan) -> Document:
@@ -443,12 +473,10 @@ def iteration_energy_j(iteration: Iteration) -> float | None:
 def _does_not_fit(
     setup: TrainingSetup, plan: ParallelismPlan, iteration: Iteration
 ) -> DoesNotFitError:
-    from accelsim.training.search import nearest_plan
+    from accelsim.training.search import NO_PLAN, nearest_plan
 
     near = nearest_plan(setup, plan)
     remedy = f"Rank {iteration.worst_rank} is the worst. " + (
-        f"The nearest plan that fits: {near}."
-        if near
-        else "No plan on these devices fits: take more, or add optimizer_offload=1."
+        f"The nearest plan that fits: {near}." if near else NO_PLAN
     )
     return memory_short(setup.run.device, iteration.memory_bytes, setup.capacity_bytes, remedy)

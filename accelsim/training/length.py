@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.frozen import frozen
-from accelsim.option import option
+from accelsim.option import amount, option
 from accelsim.plain import Document
 from accelsim.training.setup import Conditions
 
@@ -44,11 +44,11 @@ class RunLength:
         evaluation_s: Evaluation in the whole run.
     """
 
-    tokens: float | None = option("Tokens of the whole run.")
-    samples: float | None = option("Samples of the whole run.")
+    tokens: float | None = option("Tokens of the whole run: 100M, 1T.", parse=amount, metavar="N")
+    samples: float | None = option("Samples of the whole run.", parse=amount, metavar="N")
     epochs: float | None = option("Epochs of the whole run.")
     iterations: float | None = None
-    epoch_samples: float | None = option("Samples of an epoch.")
+    epoch_samples: float | None = option("Samples of an epoch.", parse=amount, metavar="N")
     mtbf_s: float | None = option(
         "Mean time between failures of one device.", metavar="HOURS", flags="--mtbf", scale=3600.0
     )
@@ -154,6 +154,7 @@ class TrainingRun:
         high_s: Upper end.
         energy_j: Energy; None where unknown.
         cost_usd: Price; None where unknown.
+        carbon_kgco2e: Carbon; None where unknown.
         checkpoint_bytes: Weights and optimizer states of the whole model.
     """
 
@@ -162,6 +163,7 @@ class TrainingRun:
     high_s: float
     energy_j: float | None
     cost_usd: float | None
+    carbon_kgco2e: float | None
     checkpoint_bytes: float
 
 
@@ -247,8 +249,14 @@ def training_run(
         "time_to_train_s": total,
         "time_to_train_low_s": low,
         "time_to_train_high_s": high if math.isfinite(high) else None,
-        "total_energy_j": None if one.energy_j is None else one.energy_j * count * ratio,
-        "total_cost_usd": None if one.cost_usd is None else one.cost_usd * count * ratio,
+        **{
+            f"total_{name}": None if each is None else each * count * ratio
+            for name, each in (
+                ("energy_j", one.energy_j),
+                ("cost_usd", one.cost_usd),
+                ("carbon_kgco2e", one.carbon_kgco2e),
+            )
+        },
         "expected_failures": total * rate,
         "goodput_fraction": work / total,
     }

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from accelsim import catalog
 from accelsim.catalog import clusters as cluster_catalog
+from accelsim.catalog.servers import joined
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import RunOptions, run_options
 from accelsim.estimation.run import resolve
@@ -34,18 +35,7 @@ def _devices(
         raise InvalidValueError("cluster", None, "a cluster or a device", remedy)
     profile = catalog.device(device) if isinstance(device, str) else device
     count = gpus or 1
-    return profile, None if count == 1 else _node_cluster(profile, count), count
-
-
-def _node_cluster(device: DeviceProfile, count: int) -> Cluster:
-    """The largest node of the catalogue with a device, with so many of them."""
-    nodes = [cluster_catalog.node(name) for name in cluster_catalog.node_names()]
-    fitting = [node for node in nodes if node.device == device.whole_name]
-    if not fitting:
-        remedy = "Name a cluster: accelsim clusters list."
-        raise InvalidValueError("device", device.name, "a device that a node has", remedy)
-    largest = max(fitting, key=lambda node: node.device_count.value)
-    return cluster_catalog.cluster(largest.name).with_devices(count)
+    return profile, None if count == 1 else joined(profile, count), count
 
 
 def training_setup(
@@ -61,15 +51,15 @@ def training_setup(
     Raises:
         InputError: If a name, size or choice is wrong; its subclasses say which.
     """
-    profile, joined, device_count = _devices(where.cluster, where.device, where.gpus)
+    profile, together, device_count = _devices(where.cluster, where.device, where.gpus)
     _check_planned(options)
     batch = options.shape.batch if where.global_batch is None else where.global_batch
     asked = run_options(options, {"batch": batch, "lora_rank": lora_rank})
     run = replace(resolve(workload, profile, asked), lora_rank=None)
     around = conditions or Conditions()
-    if joined is not None:
-        joined = joined.with_contention(1.0 / around.network_share)
-    return TrainingSetup(run, joined, device_count, around)
+    if together is not None:
+        together = together.with_contention(1.0 / around.network_share)
+    return TrainingSetup(run, together, device_count, around)
 
 
 def _check_planned(options: RunOptions) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import product
 from typing import Any
 
@@ -19,7 +19,9 @@ import numpy as np
 from accelsim.cost.memory import memory_short
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.estimation.pareto import pareto_mask
+from accelsim.estimation.run import ResolvedRun
 from accelsim.frozen import frozen
+from accelsim.hardware.cluster import Cluster
 from accelsim.training.candidates import CandidatePlans
 from accelsim.training.iteration import simulate_iteration
 from accelsim.training.plan import (
@@ -49,6 +51,8 @@ _INTERLEAVE = "interleaving needs a multiple of pp microbatches"
 _SCHEDULE = "zero-bubble schedules and dualpipe need 2 pp microbatches"
 _KEPT = "zero-bubble schedules keep activations: no full recomputation"
 _EVEN = "dualpipe needs an even pp"
+#: What to do where no plan fits.
+NO_PLAN = "No plan on these devices fits, offloading included: take more, or train adapters alone."
 #: Schedules of the grid; those with a closed form alone are looked at where they are named.
 _SCHEDULES = ("1f1b", "gpipe", "zb-h1")
 
@@ -207,7 +211,10 @@ def _plan_or_none(setup: TrainingSetup, values: Mapping[str, Any]) -> Parallelis
     return plan
 
 
+#: Fields by which a grid cuts layers, and all those that its plans differ in.
+_CUT = ("tp", "cp", "ep", "pp", "sp")
 _CHOSEN = ("microbatch", "zero", "recompute", "schedule", "chunks")
+_IN_GRID = frozenset((*_CUT, *_CHOSEN, "dp", "etp", "stage_layers"))
 
 
 def _divisors(number: int, largest: int) -> list[int]:
@@ -221,7 +228,7 @@ def _cuts(setup: TrainingSetup, named: Mapping[str, Any]) -> Iterator[tuple[int,
         yield named.get("tp", 1), named.get("cp", 1), named.get("ep", 1), False
         return
     mixture = model.parameters.mixture
-    nearest = count if setup.cluster is None else setup.cluster.tiers[0].device_count
+    nearest = count if setup.cluster is None else _nearest_devices(setup.cluster)
     tensor = _divisors(count, min(nearest, _LARGEST_TENSOR))
     context = _divisors(count, max(setup.run.seq_len // _FEWEST_TOKENS, 1))
     experts = [1] if mixture is None else _divisors(mixture.experts, count)
@@ -235,6 +242,11 @@ def _cuts(setup: TrainingSetup, named: Mapping[str, Any]) -> Iterator[tuple[int,
     for tp, cp, ep, sp in product(*values):
         if not sp or tp > 1:
             yield tp, cp, ep, sp
+
+
+def _nearest_devices(cluster: Cluster) -> int:
+    """Devices of the nearest links: of a server, or of the scale-up domain that it is part of."""
+    return max(cluster.tiers[0].device_count, cluster.node.device_count)
 
 
 def _stage_counts(setup: TrainingSetup, named: Mapping[str, Any], ranks: int) -> list[int]:
@@ -261,7 +273,7 @@ def _choices(
             2**power for power in range(11) if 2**power <= min(local, _LARGEST_MICROBATCH)
         ],
         "zero": _zero_stages(plan),
-        "recompute": ["none", "full"] if setup.run.fused_attention else list(RECOMPUTE),
+        "recompute": [word for word in RECOMPUTE if word != "selective" or _drops(setup.run)],
     }
     if plan.pp == 1:
         own: list[dict[str, list[Any]]] = [{"schedule": ["1f1b"], "chunks": [1]}]
@@ -272,6 +284,11 @@ def _choices(
         own = [{"schedule": [*_SCHEDULES, *closed], "chunks": [1]}]
         own += [{"schedule": ["interleaved"], "chunks": chunks}] if chunks else []
     return [axes for kinds in own if (axes := _kept(shared | kinds, named)) is not None]
+
+
+def _drops(run: ResolvedRun) -> bool:
+    """Whether selective recomputation drops anything: not inside attention that is fused."""
+    return run.selective != "attention" or not run.fused_attention
 
 
 def _zero_stages(plan: ParallelismPlan) -> list[int]:
@@ -423,9 +440,10 @@ def _nothing_fits(setup: TrainingSetup, found: list[Scored]) -> DoesNotFitError:
     plan = part.plans.plan(row)
     needed = float(part.scores.memory_bytes[row])
     rank = int(part.scores.worst_stage[row]) * plan.pipeline_stride
+    near = nearest_plan(setup, plan)
     remedy = (
         f"That is rank {rank} of {plan}, the plan that needs the least. "
-        "Take more devices, or add optimizer_offload=1."
+        f"{NO_PLAN if near is None else f'The nearest plan that fits: {near}.'}"
     )
     return memory_short(setup.run.device, needed, setup.capacity_bytes, remedy)
 
@@ -433,30 +451,49 @@ def _nothing_fits(setup: TrainingSetup, found: list[Scored]) -> DoesNotFitError:
 def nearest_plan(setup: TrainingSetup, plan: ParallelismPlan) -> ParallelismPlan | None:
     """The plan that fits and changes the fewest fields; the fastest of those. None where none does.
 
+    What no grid changes stays: adapters, offloading, buckets. Where none fits so, states wait on
+    the host, then activations too.
+
     Args:
         setup: Model and devices.
         plan: A plan that does not fit.
     """
-    best: tuple[int, float, ParallelismPlan] | None = None
-    wanted = CandidatePlans.of([replace(plan, stage_layers=None)])
-    kept = {name: getattr(plan, name) for name in ("tp", "cp", "ep", "pp", "sp")}
-    for named in (kept, {}):
-        found: list[Scored] = []
-        for _ in score_groups(setup, named, None, found):
-            pass
-        for part in found:
-            rows = np.flatnonzero(_fits(setup, part))
-            if not len(rows):
-                continue
-            columns = part.plans.columns
-            changed = sum(
-                (columns[name][rows] != wanted[name][0]).astype(np.int64) for name in columns
-            )
-            times = part.scores.iteration_s[rows]
-            place = int(np.lexsort((times, changed))[0])
-            entry = (int(changed[place]), float(times[place]))
-            if best is None or entry < best[:2]:
-                best = (*entry, part.plans.plan(int(rows[place])))
-        if best is not None:
-            return best[2]
+    wanted = replace(plan, stage_layers=None)
+    fixed = {
+        one.name: getattr(plan, one.name)
+        for one in fields(plan)
+        if one.name not in _IN_GRID and getattr(plan, one.name) is not None
+    }
+    cut = {name: getattr(plan, name) for name in _CUT}
+    host = {"optimizer_offload": True} if setup.host_memory_bytes_per_s is not None else {}
+    away = host | {"activation_offload": True}
+    tried = (cut | fixed, fixed, fixed | host, fixed | away, {**fixed, **away, "shard_group": None})
+    for named in tried:
+        found = _nearest_of_grid(setup, named, wanted)
+        if found is not None:
+            return found
     return None
+
+
+def _nearest_of_grid(
+    setup: TrainingSetup, named: Mapping[str, Any], plan: ParallelismPlan
+) -> ParallelismPlan | None:
+    """The plan of a grid that fits and is nearest to another one; None where none fits."""
+    best: tuple[int, float, ParallelismPlan] | None = None
+    wanted = CandidatePlans.of([plan])
+    found: list[Scored] = []
+    given = {name: value for name, value in named.items() if value is not None}
+    for _ in score_groups(setup, given, None, found):
+        pass
+    for part in found:
+        rows = np.flatnonzero(_fits(setup, part))
+        if not len(rows):
+            continue
+        columns = part.plans.columns
+        changed = sum((columns[name][rows] != wanted[name][0]).astype(np.int64) for name in columns)
+        times = part.scores.iteration_s[rows]
+        place = int(np.lexsort((times, changed))[0])
+        entry = (int(changed[place]), float(times[place]))
+        if best is None or entry < best[:2]:
+            best = (*entry, part.plans.plan(int(rows[place])))
+    return None if best is None else best[2]

@@ -11,6 +11,7 @@ import numpy as np
 
 from accelsim import catalog
 from accelsim.arguments import checked
+from accelsim.catalog.servers import joined
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.passes import training_step
 from accelsim.estimation.run import ResolvedRun
@@ -18,7 +19,8 @@ from accelsim.estimation.schedule import device_settings, host_link_bytes_per_s
 from accelsim.estimation.sharded_costs import run_costs
 from accelsim.frozen import frozen
 from accelsim.hardware.placement import RankGroup
-from accelsim.hardware.profile import GpuProfile
+from accelsim.hardware.profile import CpuProfile, GpuProfile
+from accelsim.hardware.sourced import value_of
 from accelsim.option import option
 from accelsim.plain import Document
 from accelsim.training.candidates import CandidatePlans
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 _UNIT_FIELDS = ("tp", "cp", "ep", "etp", "sp", "vocabulary", "microbatch", "lora_rank")
 #: Share of the power of hosts, fans and cards at most that they draw in training: an estimate.
 _HOST_LOAD_FRACTION = 0.6
+#: Power of hosts at most over their devices' limits: the median of the eight nodes of the catalogue
+#: that state their power (0.39 to 1.03).
+_HOST_OVER_DEVICES = 0.79
 #: Sums of gradients and hessians of one bin, FP64 each.
 _HISTOGRAM_ENTRY_BYTES = 16.0
 #: Share of activations' memory that the allocator of a GPU in parallel training cannot give out:
@@ -221,14 +226,20 @@ class TrainingSetup:
 
     @cached_property
     def host_w(self) -> float | None:
-        """Power of hosts, fans, cards and losses for each device; None where unknown.
+        """Power of hosts, fans, cards and losses for each device; None where unknown, and for CPUs,
+        which are the hosts.
 
-        Estimate: a fixed share of the node's power at most less that of its devices.
+        Estimate: a fixed share of the node's power at most less that of its devices, and of what
+        the nodes that state it have where it does not.
         """
         node = None if self.cluster is None else self.cluster.node
-        if node is None or node.host_power_w is None:
+        limit_w = value_of(self.run.device.power.limit_w, None)
+        if node is None or limit_w is None or isinstance(self.run.device, CpuProfile):
             return None
-        return _HOST_LOAD_FRACTION * node.host_power_w / node.device_count
+        most_w = _HOST_OVER_DEVICES * limit_w
+        if node.host_power_w is not None:
+            most_w = node.host_power_w / node.device_count
+        return _HOST_LOAD_FRACTION * most_w
 
     def energy_j(self, dynamic_j: Any, seconds: Any) -> Any:
         """Energy of devices, hosts and site of one or many iterations; None where the devices' idle
@@ -245,9 +256,12 @@ class TrainingSetup:
 
     @cached_property
     def host_memory_bytes_per_s(self) -> float | None:
-        """Host memory bandwidth for each device; None where unknown."""
-        node = None if self.cluster is None else self.cluster.node
-        if node is None:
+        """Host memory bandwidth for each device; None where unknown. One device alone has its part
+        of the hosts of a server.
+        """
+        try:
+            node = (self.cluster or joined(self.run.device, 1)).node
+        except InvalidValueError:
             return None
         rate = catalog.device(node.host_name).memory_bandwidth_bytes_per_s
         return None if rate is None else rate * node.host_count / node.device_count

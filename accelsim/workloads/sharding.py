@@ -168,7 +168,9 @@ def split_evenly(field: str, ranks: int, amount: int, what: str) -> int:
     if ranks == 1:
         return amount
     if amount % ranks != 0:
-        raise InvalidValueError(field, ranks, f"a divisor of {amount} {what}")
+        most = max(count for count in range(1, ranks) if amount % count == 0)
+        allowed = f"a divisor of {amount} {what}"
+        raise InvalidValueError(field, ranks, allowed, f"Take {field}={most}.")
     return amount // ranks
 
 

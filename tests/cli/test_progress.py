@@ -8,6 +8,7 @@ from contextlib import nullcontext
 
 import pytest
 
+from accelsim.cli import progress
 from accelsim.cli.progress import progress_bar
 
 
@@ -54,12 +55,26 @@ def test_names_with_brackets_are_shown_as_they_are(monkeypatch):
 
 
 @pytest.mark.parametrize("quiet", [True, False])
-def test_pipes_and_quiet_runs_see_nothing(monkeypatch, quiet):
+def test_short_work_in_pipes_and_quiet_runs_see_nothing(monkeypatch, quiet):
     stream = Terminal() if quiet else io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
     with progress_bar("validating", quiet=quiet) as report:
         report(1, 2, "T4")
     assert stream.getvalue() == ""
+
+
+def test_long_work_in_a_pipe_writes_a_line_now_and_then(monkeypatch):
+    clock = iter([0.0, 4.0, 11.0, 12.0, 25.0])
+    monkeypatch.setattr(progress, "monotonic", lambda: next(clock))
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with progress_bar("search", unit="groups") as report:
+        for done in (10, 120, 130, 400):
+            report(done, 400, "tp=2")
+    assert stream.getvalue().splitlines() == [
+        "search: 120 of 400 groups, 11 s",
+        "search: 400 of 400 groups, 25 s",
+    ]
 
 
 def test_a_closed_standard_error_is_no_terminal(monkeypatch):

@@ -35,7 +35,6 @@ def trained(model="bert-base", **options):
         ("resnet-50", {"fused_attention": False}, "fused_attention"),
         ("llama-3.2-1b", {"mode": "training", "output_len": 8}, "output_len"),
         ("llama-3.2-1b", {"mode": "training", "kv_format": "fp8"}, "kv_format"),
-        ("llama-3.2-1b", {"mode": "training", "recompute": "selective"}, "recompute"),
         ("resnet-50", {"mode": "training", "lora_rank": 8}, "lora_rank"),
     ],
 )
