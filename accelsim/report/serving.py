@@ -31,7 +31,8 @@ _LINES = {
     "replica": "{engine}, {plan.precision}[, {ranks}], up to {plan.max_seqs} at once"
     "[, {step_tokens} tokens a step]",
     "memory": "[{plan.device_memory_bytes} a device: weights {plan.weight_bytes}, KV cache "
-    "{plan.kv_cache_bytes} in {plan.blocks} blocks]",
+    "{plan.kv_cache_bytes} in {plan.blocks} blocks]"
+    "[ ({cached.0:number} to {cached.1:number} tokens)]",
     "throughput": "{throughput_requests_per_s} requests/s[, {tokens_per_s} tokens/s]",
     "goodput": "[{goodput_requests_per_s} requests/s: {slo_attainment_fraction} of the requests "
     "meet the targets]",
@@ -79,6 +80,7 @@ def _figures(r: ServingResult) -> list[tuple[str, str]]:
         ),
         "step_tokens": plan["blocks"] and plan["max_batch_tokens"],
         "tokens_per_s": r.output_tokens_per_s or None,
+        "cached": dict(enumerate(r.intervals.get("kv_cache_tokens", ()))),
         "item": "token" if r.output_tokens_per_s else "request",
         "power": "no power figures of the device are known"
         if r.energy_j is None

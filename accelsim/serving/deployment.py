@@ -118,6 +118,13 @@ class Deployment:
         pools = [replace(pool, plan=replace(pool.plan, steps=change(pool))) for pool in self.pools]
         return replace(self, pools=tuple(pools))
 
+    def with_cache(self, *, fewest: bool) -> Deployment:
+        """The same with the fewest blocks that the engines may leave, or with the most."""
+        plans = (one.plan for one in self.pools)
+        changed = (replace(one, blocks=one.blocks_range[not fewest]) for one in plans)
+        pools = zip(self.pools, changed, strict=True)
+        return replace(self, pools=tuple(replace(pool, plan=plan) for pool, plan in pools))
+
     def inside(self, rate_per_s: float, columns: RequestColumns) -> float:
         """Requests in service at a time at a rate, no more than full batches hold; where replicas
         come and go, as if there were enough.

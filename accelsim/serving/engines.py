@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from accelsim.catalog.versions import Span, covers, is_before, span_below
 from accelsim.errors import UnknownNameError
@@ -20,11 +20,34 @@ from accelsim.plain import Document
 
 
 class SourcedFigure(FrozenModel):
-    """A figure and where it is from."""
+    """A figure and where it is from.
+
+    Attributes:
+        value: The figure.
+        low: Low end of what the source shows; the figure itself where it shows one value.
+        high: High end.
+        kind: What kind of figure it is.
+        source: Where it is from.
+    """
 
     value: float = Field(ge=0)
+    low: float | None = Field(default=None, ge=0)
+    high: float | None = Field(default=None, ge=0)
     kind: Literal["datasheet", "measured", "derived", "estimate"]
     source: str = Field(min_length=8)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> SourcedFigure:
+        low, high = self.ends
+        if not low <= self.value <= high:
+            raise ValueError(f"low = {low}, value = {self.value}, high = {high} are out of order")
+        return self
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Low and high end."""
+        low = self.value if self.low is None else self.low
+        return low, self.value if self.high is None else self.high
 
 
 class _Limit(FrozenModel):
@@ -137,12 +160,15 @@ class ServingEngine(FrozenModel):
         hold_steps: Steps that prompts wait for others while sequences run.
         hold_tokens_fraction: Share of the tokens of a step that ends that wait; 0 for no such end.
         memory_rule: "total": the cache gets the fraction of the memory less weights, activations
-            and what is reserved; "static": the fraction holds weights and cache; "free": the cache
-            gets the fraction of what weights, activations and the reserve leave.
+            and what is reserved; "static": the fraction of what the reserve leaves holds weights
+            and cache; "free": the cache gets the fraction of what weights, activations and the
+            reserve leave.
         memory_fraction: That fraction; None where `static_reserve` gives it.
         static_reserve: What is kept beside the static share, where a rule says so.
         step_overhead_s: Host time per step that nothing overlaps.
         reserved_bytes: Memory for the driver, captured graphs and communication.
+        logit_bytes: Memory that sampling takes per logit of a full batch while the engine measures
+            its activations; None where it is not measured so.
         start_s: From loaded weights to the first request: profiling, compilation, captured graphs.
     """
 
@@ -171,6 +197,7 @@ class ServingEngine(FrozenModel):
     static_reserve: StaticReserve | None = None
     step_overhead_s: SourcedFigure
     reserved_bytes: SourcedFigure
+    logit_bytes: SourcedFigure | None = None
     start_s: SourcedFigure
 
     @property

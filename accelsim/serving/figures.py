@@ -23,6 +23,7 @@ from accelsim.serving.measures import (
     trust,
 )
 from accelsim.serving.memory_capacity import FullBatch
+from accelsim.serving.plan import ReplicaPlan
 from accelsim.serving.result import ServingResult
 from accelsim.serving.schedulers.base import Scheduler
 
@@ -96,6 +97,15 @@ class _PoolFigures:
         return usd_per_hour * devices * part.paid_s / SECONDS_PER_HOUR
 
 
+def _cache_tokens(plan: ReplicaPlan) -> dict[str, Any]:
+    """Tokens that the cache of a replica holds, and their interval."""
+    tokens = plan.cache_tokens(plan.blocks)
+    few, many = (plan.cache_tokens(blocks) for blocks in plan.blocks_range)
+    if few is None or many is None or few == many:
+        return {"kv_cache_tokens": tokens}
+    return {"kv_cache_tokens": tokens, "intervals": {"kv_cache_tokens": (few, many)}}
+
+
 def result_of(
     plan: Deployment, done: SimulatedFleet, *, load: Mapping[str, Any], seed: int, is_closed: bool
 ) -> ServingResult:
@@ -129,6 +139,7 @@ def result_of(
         **_counts(pools),
         engine=first.plan.engine_name,
         plan=first.plan.to_dict(),
+        **_cache_tokens(first.plan),
         requests=came,
         completed=len(times),
         duration_s=duration_s,

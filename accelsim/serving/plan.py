@@ -49,6 +49,7 @@ class ReplicaPlan:
         memory: Memory of a rank; None for models without a cache.
         cache: Size of its cache blocks, and how many a sequence takes; None without a cache.
         blocks: Cache blocks of a replica; 0 without a cache.
+        blocks_range: Fewest and most that the engine may leave.
         steps: Step times.
         prefix_cache: Whether requests share cached prefixes.
     """
@@ -62,6 +63,7 @@ class ReplicaPlan:
     memory: ReplicaMemory | None
     cache: BlockPlan | None
     blocks: int
+    blocks_range: tuple[int, int]
     steps: StepTimes
     prefix_cache: bool
 
@@ -74,6 +76,14 @@ class ReplicaPlan:
     def step_overhead_s(self) -> float:
         """Host time per step."""
         return _overhead_s(self.engine, self.options)
+
+    def cache_tokens(self, blocks: int) -> int | None:
+        """Tokens that so many blocks hold of sequences that no window cuts; None where layers keep
+        states alone.
+        """
+        if self.cache is None or not self.cache.sequence.whole:
+            return None
+        return blocks // self.cache.sequence.whole * self.cache.tokens
 
     @property
     def limits(self) -> BatchLimits:
@@ -165,6 +175,7 @@ class ReplicaPlan:
             "max_seqs": self.max_seqs,
             "block_tokens": self.engine.block_tokens,
             "blocks": self.blocks or None,
+            "blocks_range": self.blocks_range if self.blocks else None,
             "device_memory_bytes": self.run.device.memory_bytes,
             "weight_bytes": None if memory is None else memory.weight_bytes,
             "activation_bytes": None if memory is None else memory.activation_bytes,
@@ -206,7 +217,7 @@ def replica_plan(
     max_seqs = options.max_seqs or one.limit("max_seqs", board, tp)
     max_tokens = options.max_batch_tokens or one.limit("max_batch_tokens", board, tp)
     overhead_s = _overhead_s(one, options)
-    parts: Document = {"memory": None, "cache": None, "blocks": 0}
+    parts: Document = {"memory": None, "cache": None, "blocks": 0, "blocks_range": (0, 0)}
     if generates:
         if one.mixed:
             max_tokens = max(max_tokens, max_seqs)
@@ -379,17 +390,15 @@ def memory_of(
     memory = replica_memory(run, tokens, options.pp, options.adapters)
     if draft is not None:
         memory = memory.beside(replica_memory(draft, tokens, options.pp))
+    memory = _with_sampling(memory, run, one, options)
     capacity = run.device.memory_bytes
     fraction = memory_fraction(run, one, options, max_tokens)
-    reserved = one.reserved_bytes.value
-    beside = memory.weight_bytes + memory.activation_bytes + reserved
-    if one.memory_rule == "static":
-        room = fraction * capacity - memory.weight_bytes
-    elif one.memory_rule == "free":
-        room = fraction * (capacity - beside)
-    else:
-        room = fraction * capacity - beside
     cache = block_plan(memory.cache, one, _layout(run))
+    few, many = (
+        int(_room(one, memory, fraction * capacity, fraction, reserved) // cache.bytes)
+        for reserved in reversed(one.reserved_bytes.ends)
+    )
+    room = _room(one, memory, fraction * capacity, fraction, one.reserved_bytes.value)
     blocks = int(room // cache.bytes)
     if blocks < 1:
         remedy = "Choose more ranks, a smaller format, or a device with more memory."
@@ -400,10 +409,44 @@ def memory_of(
         if options.kv_blocks > most:  # as a server's log has them, whatever it keeps back
             remedy = "Give fewer, choose more ranks or a smaller format, or leave --kv-blocks out."
             raise DoesNotFitError(run.device.name, "kv_blocks", options.kv_blocks, most, remedy)
-        blocks = options.kv_blocks
+        blocks = few = many = options.kv_blocks
     else:
-        blocks *= options.dp
-    return {"memory": memory, "cache": cache, "blocks": blocks}
+        few, blocks, many = (max(count, 1) * options.dp for count in (few, blocks, many))
+    return {"memory": memory, "cache": cache, "blocks": blocks, "blocks_range": (few, many)}
+
+
+def _room(
+    one: ServingEngine,
+    memory: ReplicaMemory,
+    share_bytes: float,
+    fraction: float,
+    reserved_bytes: float,
+) -> float:
+    """Bytes of a rank's cache by the engine's rule.
+
+    Args:
+        one: The engine.
+        memory: What the rank holds besides.
+        share_bytes: The engine's share of the memory.
+        fraction: That share.
+        reserved_bytes: What context, graphs and communicators take.
+    """
+    if one.memory_rule == "static":
+        return share_bytes - fraction * reserved_bytes - memory.weight_bytes
+    beside = memory.weight_bytes + memory.activation_bytes + reserved_bytes
+    return share_bytes - beside * (fraction if one.memory_rule == "free" else 1.0)
+
+
+def _with_sampling(
+    memory: ReplicaMemory, run: ResolvedRun, one: ServingEngine, options: ServingOptions
+) -> ReplicaMemory:
+    """The same where sampling a full batch takes more than the layers' activations."""
+    words = int(getattr(run.workload.parameters, "vocab_size", 0))
+    if one.logit_bytes is None or not words:
+        return memory
+    sequences = options.max_seqs or one.limit("max_seqs", run.device, options.tp)
+    sampling_bytes = one.logit_bytes.value * sequences * words
+    return replace(memory, activation_bytes=max(memory.activation_bytes, sampling_bytes))
 
 
 def _layout(run: ResolvedRun) -> str:

@@ -80,8 +80,11 @@ class ServingResult(Result):
         carbon_kgco2e_per_month: Of that energy in the offers' regions, sites' overhead included.
         saturated: Whether the load is more than the replicas serve.
         seed: Of the random numbers.
+        kv_cache_tokens: Tokens that the cache of a replica holds, of sequences that no window cuts;
+            its interval is what the engine may leave for the cache.
         pools: Each pool of the fleet: its device, part, replicas, utilisation, energy and cost.
-        intervals: Ends of the interval of a figure that step times' error leaves, by name.
+        intervals: Ends of the interval of a figure that the error of step times and cache leaves,
+            by name.
         log: The requests and what became of them.
         curves: Power in W and the share of the cache in use over time, where known.
         runs: The model on one rank of the first model's replicas, by their part of a request:
@@ -130,6 +133,7 @@ class ServingResult(Result):
     carbon_kgco2e_per_month: float | None
     saturated: bool
     seed: int
+    kv_cache_tokens: int | None = None
     pools: tuple[Values, ...] = ()
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict, compare=False)
     log: RequestLog | None = field(default=None, compare=False)

@@ -68,7 +68,8 @@ def serve(
         progress: Called now and then with the requests that have come and the simulated time, from
             0 for each simulation.
         intervals: Also simulate both ends of the 90 % interval of what all step times have in
-            common, for the intervals of the figures.
+            common, slow steps with the fewest cache blocks that the engine may leave and fast ones
+            with the most, for the intervals of the figures.
         keywords: Fields of `ServingOptions`, `RunOptions` and `PriceChoice`, in place of theirs.
 
     Raises:
@@ -95,9 +96,12 @@ def serve(
     result, is_interrupted = simulated(plan)
     if not intervals or not plan.pools[0].plan.steps.log_sigma or is_interrupted:
         return result
-    ends = [_metrics_of(*simulated(plan.with_steps(partial(_scaled, z)))) for z in (-Z90, Z90)]
+    ends = [
+        _metrics_of(*simulated(plan.with_steps(partial(_scaled, z)).with_cache(fewest=z > 0)))
+        for z in (-Z90, Z90)
+    ]
     like = [pool.served for pool in plan.pools]
-    return replace(result, intervals=_intervals(result, like, *ends))
+    return replace(result, intervals={**_intervals(result, like, *ends), **result.intervals})
 
 
 def _metrics_of(result: ServingResult, is_interrupted: bool) -> Mapping[str, Metric]:
