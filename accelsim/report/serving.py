@@ -80,7 +80,7 @@ def _figures(r: ServingResult) -> list[tuple[str, str]]:
         ),
         "step_tokens": plan["blocks"] and plan["max_batch_tokens"],
         "tokens_per_s": r.output_tokens_per_s or None,
-        "cached": dict(enumerate(r.intervals.get("kv_cache_tokens", ()))),
+        "cached": dict(zip("01", r.intervals.get("kv_cache_tokens", ()), strict=False)),
         "item": "token" if r.output_tokens_per_s else "request",
         "power": "no power figures of the device are known"
         if r.energy_j is None

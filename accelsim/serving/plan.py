@@ -14,7 +14,7 @@ from accelsim.frozen import frozen
 from accelsim.plain import Document
 from accelsim.serving.cache_blocks import BlockPlan, block_plan
 from accelsim.serving.engines import ServingEngine, engine
-from accelsim.serving.options import ServingOptions
+from accelsim.serving.options import OWN_LAYERS, ServingOptions
 from accelsim.serving.replicas.cold_start import host_bandwidth_bytes_per_s
 from accelsim.serving.schedulers.limits import BatchLimits, JoinRule, SequenceBlocks
 from accelsim.serving.steps.combined_steps import SpeculativeSteps
@@ -26,6 +26,7 @@ from accelsim.serving.steps.step_tables import (
     step_tables,
 )
 from accelsim.serving.steps.step_times import StepTimes
+from accelsim.workloads.model import Workload
 from accelsim.workloads.sharding import Shard
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class ReplicaPlan:
     @property
     def limits(self) -> BatchLimits:
         """What a batch may hold."""
-        one, copies, guessed = self.engine, self.options.dp, self.options.speculation
+        one, copies, guessed = self.engine, self.options.dp, self.options.guessed
         tokens = self.max_batch_tokens * self.options.pp * copies
         if guessed is not None:
             tokens = max(int(tokens / guessed.tokens_per_step), self.max_seqs * copies)
@@ -280,7 +281,7 @@ def _steps(
 ) -> StepTimes:
     """Step times of a model that generates."""
     steps = step_tables(run, options, limits, overhead_s)
-    guessed = options.speculation
+    guessed = options.guessed
     if guessed is None:
         return steps
     guesses = None
@@ -288,6 +289,24 @@ def _steps(
         plain = replace(options, speculation=None, adapters=None)
         guesses = step_tables(draft, plain, limits, 0.0)
     return SpeculativeSteps(steps, guessed.tokens_per_step, guessed.tokens, guesses)
+
+
+def _own_layers(run: ResolvedRun) -> Workload:
+    """A model's layer of multi-token prediction, between its embeddings and its logits.
+
+    Raises:
+        InvalidValueError: If it was published with none.
+    """
+    model = run.workload
+    if not predicted_tokens(model):
+        allowed = f"a model's name: {model.name} has no layers of multi-token prediction"
+        raise InvalidValueError("speculate", OWN_LAYERS, allowed)
+    return replace(model, name=f"{model.name}-mtp", parameters=model.parameters.one_guess)
+
+
+def predicted_tokens(model: Workload) -> int:
+    """Layers of multi-token prediction that a model was published with."""
+    return int(getattr(model.parameters, "mtp_layers", 0))
 
 
 def _draft(
@@ -298,10 +317,11 @@ def _draft(
     Raises:
         InvalidValueError: If it generates nothing.
     """
-    guessed = options.speculation
+    guessed = options.guessed
     if guessed is None or guessed.draft is None:
         return None
-    first = resolve(guessed.draft, run.device, run_options)
+    model = _own_layers(run) if guessed.draft == OWN_LAYERS else guessed.draft
+    first = resolve(model, run.device, run_options)
     if not first.workload.autoregressive:
         allowed = "a model that generates tokens"
         raise InvalidValueError("speculate", guessed.draft, allowed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from accelsim.arguments import checked
 from accelsim.confidence.quantiles import Z90
 from accelsim.economics.device_price import DevicePrice
+from accelsim.errors import DoesNotFitError
 from accelsim.estimation.options import PriceChoice, RunOptions, options_and_price
 from accelsim.estimation.passes import check_effect
 from accelsim.estimation.run import refuse_unused
@@ -20,8 +22,8 @@ from accelsim.serving.deployment import Deployment, PoolPlan, deployment, simula
 from accelsim.serving.figures import result_of
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.loads.requests import RequestColumns
-from accelsim.serving.options import ServingOptions
-from accelsim.serving.plan import ReplicaPlan
+from accelsim.serving.options import USUAL_GUESSES, ServingOptions
+from accelsim.serving.plan import ReplicaPlan, predicted_tokens
 from accelsim.serving.result import ServingResult
 from accelsim.serving.steps.alone_steps import priced_alone
 from accelsim.serving.steps.combined_steps import ScaledSteps
@@ -80,7 +82,7 @@ def serve(
     served = replace(options or ServingOptions(), **own)
     chosen, paid = options_and_price(run, price, keywords)
     streams = RandomStreams(seed)
-    planned = partial(deployment, workload, device, chosen, served, paid, steps=steps)
+    planned = partial(deployment, workload, device, chosen, options=served, price=paid, steps=steps)
     columns, users = _requests(arrivals, streams)
     plan = planned(max_context=columns.longest)
     if isinstance(arrivals, Arrivals):
@@ -94,14 +96,44 @@ def serve(
     _check_used(served, chosen, plan.pools[0].plan)
     simulated = partial(_simulated, columns, described(arrivals), streams, users, progress)
     result, is_interrupted = simulated(plan)
-    if not intervals or not plan.pools[0].plan.steps.log_sigma or is_interrupted:
+    if not intervals or is_interrupted:
         return result
-    ends = [
-        _metrics_of(*simulated(plan.with_steps(partial(_scaled, z)).with_cache(fewest=z > 0)))
-        for z in (-Z90, Z90)
-    ]
+    ends, spread = [], plan.pools[0].plan.steps.log_sigma
+    for z in (-Z90, Z90) if spread else ():
+        scaled = plan.with_steps(partial(_scaled, z)).with_cache(fewest=z > 0)
+        ends.append(_metrics_of(*simulated(scaled)))
+    if steps is None and _is_guessing_unsaid(plan):
+        guessing = replace(served, speculation=USUAL_GUESSES)
+        with suppress(DoesNotFitError):  # the layers that guess
+            other = planned(options=guessing, max_context=columns.longest)
+            ends.append(_metrics_of(*simulated(other)))
+            told = _unsaid(result.metrics, ends[-1])
+            result = replace(result, warnings=(*result.warnings, told))
     like = [pool.served for pool in plan.pools]
-    return replace(result, intervals={**_intervals(result, like, *ends), **result.intervals})
+    found = _intervals(result, like, *ends) if ends else {}
+    return replace(result, intervals={**found, **result.intervals})
+
+
+def _unsaid(plain: Mapping[str, Metric], guessing: Mapping[str, Metric]) -> str:
+    """That an answer is a range over a model that guesses tokens and one that does not."""
+    times = [one["tpot_s.mean"].value for one in (plain, guessing)]
+    without, with_guesses = (
+        "unknown" if time_s is None else f"{1e3 * time_s:.3g} ms" for time_s in times
+    )
+    return (
+        f"speculation is not said: TPOT is {without} without it and {with_guesses} with the "
+        "model's own layers of multi-token prediction, and the intervals hold both; "
+        "--speculate none or 1:0.85:mtp says which"
+    )
+
+
+def _is_guessing_unsaid(plan: Deployment) -> bool:
+    """Whether the one model could guess tokens with layers of its own, and nobody says if it
+    does.
+    """
+    first = plan.pools[0].plan
+    is_unsaid = plan.options.speculation is None and first.is_continuous
+    return is_unsaid and len(plan.models) == 1 and predicted_tokens(first.run.workload) > 0
 
 
 def _metrics_of(result: ServingResult, is_interrupted: bool) -> Mapping[str, Metric]:

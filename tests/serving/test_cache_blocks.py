@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import accelsim
+from accelsim import Arrivals
 from accelsim.serving.cache_blocks import block_plan
-from accelsim.serving.engines import engine
+from accelsim.serving.engines import SourcedFigure, engine
 from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.schedulers.continuous import ContinuousBatching
 from accelsim.serving.schedulers.limits import BatchLimits, SequenceBlocks
@@ -146,3 +148,21 @@ def test_a_window_never_makes_a_load_slower(seed, more):
         log, _ = served(replace(whole, sequence=sequence), columns)
         ends.append(np.nanmax(log.column("finish_s")))
     assert ends[0] <= ends[1] * (1 + 1e-9)
+
+
+def test_what_an_engine_may_leave_for_the_cache_is_its_interval():
+    load = Arrivals(rate_per_s=8.0, requests=60, prompt="800", output="200")
+    result = accelsim.serve("llama-3.1-70b", "h100-sxm-80gb", load, tp=2)
+    tokens, (few, many) = result.metrics["kv_cache_tokens"], result.plan["blocks_range"]
+    assert (tokens.low, tokens.high) == (16 * few, 16 * many)
+    assert few < result.plan["blocks"] < many
+    # 2.2 and 0.5 GB are kept back of each rank, half of whose 327,680 bytes a token it holds
+    assert 16 * (many - few) == pytest.approx(1.7e9 / 163_840, rel=0.01)
+    stated = accelsim.serve("llama-3.1-70b", "h100-sxm-80gb", load, tp=2, kv_blocks=1000)
+    assert stated.metrics["kv_cache_tokens"].low is None
+    assert stated.plan["blocks_range"] == (1000, 1000)
+
+
+def test_ends_out_of_order_are_refused():
+    with pytest.raises(ValueError, match="out of order"):
+        SourcedFigure(value=1.0, low=2.0, kind="estimate", source="a test of order")

@@ -10,6 +10,7 @@ from accelsim.dtype import PRECISIONS
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.serving.adapters import adapter_bytes, adapter_rows
 from accelsim.serving.options import (
+    USUAL_GUESSES,
     Adapters,
     PoolOptions,
     PrefillOptions,
@@ -97,6 +98,28 @@ def test_guesses_that_are_right_save_steps_and_wrong_ones_cost():
     draft = serve(speculation=Speculation(4, 0.9, "llama-3.2-1b"))
     assert times[2] < draft.tpot_s["mean"]
     assert draft.plan["weight_bytes"] > 1.1 * serve().plan["weight_bytes"]
+
+
+def test_speculation_unsaid_is_a_range_that_holds_both():
+    pair = ("qwen3-next-80b-a3b", "h200-sxm-141gb")
+    load = Arrivals(users=4, requests=20, prompt="500", output="100")
+    unsaid = accelsim.serve(*pair, load, tp=2)
+    said = [
+        serve(load, pair, tp=2, speculation=one) for one in (Speculation(0, 0.0), USUAL_GUESSES)
+    ]
+    assert any("speculation is not said" in warning for warning in unsaid.warnings)
+    assert said[1].tpot_s["mean"] < said[0].tpot_s["mean"] == unsaid.tpot_s["mean"]
+    for one in said:
+        assert not any("speculation" in warning for warning in one.warnings)
+        for name in ("tpot_s.mean", "e2e_s.mean", "output_tokens_per_s"):
+            metric = unsaid.metrics[name]
+            assert metric.low <= one.metrics[name].value <= metric.high
+
+
+def test_a_model_without_layers_of_its_own_that_guess_is_refused_them():
+    assert not any("speculation" in warning for warning in serve().warnings)
+    with pytest.raises(InvalidValueError, match="no layers of multi-token prediction"):
+        serve(speculation=USUAL_GUESSES)
 
 
 def test_adapters_take_memory_and_time():

@@ -28,7 +28,8 @@ CONTRACT = (
     *("kv_occupancy_fraction", "utilisation_fraction", "preemptions", "energy_j"),
     *("energy_j_per_token", "average_power_w", "peak_power_w", "cost_usd_per_million_tokens"),
     *("cost_usd_per_1000_requests", "offer", "cost_usd_per_month"),
-    *("energy_kwh_per_month", "carbon_kgco2e_per_month", "saturated", "seed", "pools"),
+    *("energy_kwh_per_month", "carbon_kgco2e_per_month", "saturated", "seed"),
+    *("kv_cache_tokens", "pools"),
 )
 
 
@@ -218,13 +219,14 @@ def test_engines_share_memory_out_by_their_own_rules():
     capacity = accelsim.catalog.device("h100-sxm-80gb").memory.capacity_bytes.value
     for plan in found.values():
         held = plan["weight_bytes"] + plan["kv_cache_bytes"]
-        assert 0.83 * capacity < held < 0.93 * capacity
+        assert 0.82 * capacity < held < 0.93 * capacity
     assert found["tensorrt-llm@0.11"]["block_tokens"] == 64
     # 0.5 GiB, 1.5 MiB for each of 8,192 tokens, 2 MiB for each of 256 sequences, 1/8 GiB for a rank
     kept = (512 + 1.5 * 8192 + 2 * 256 + 128) * 2**20
-    for name, room in (("sglang", capacity - kept), ("sglang@0.3", 0.88 * capacity)):
+    started = capacity - 1e9  # what context and communicators leave
+    for name, share in (("sglang", 1 - kept / capacity), ("sglang@0.3", 0.88)):
         held = found[name]["weight_bytes"] + found[name]["kv_cache_bytes"]
-        assert held == pytest.approx(room, rel=1e-5)
+        assert held == pytest.approx(share * started, rel=1e-5)
 
 
 def test_a_step_takes_what_it_takes_whatever_the_longest_request():

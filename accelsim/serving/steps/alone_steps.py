@@ -69,7 +69,7 @@ def priced_alone(plan: Deployment, request_count: int) -> Deployment:
 
 def _alone(plan: ReplicaPlan) -> ReplicaPlan:
     options = plan.options
-    beside = options.speculation is not None or options.adapters is not None
+    beside = options.guessed is not None or options.adapters is not None
     if not plan.is_continuous or beside or options.devices_per_replica > 1:
         return plan
     prompt = cache(lambda tokens: _price(plan, slice(0, 1), tokens, 1))

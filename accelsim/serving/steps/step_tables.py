@@ -140,7 +140,7 @@ def step_tables(
         UnsupportedOperatorError: If the device cannot run an operator.
     """
     pricing = _Pricing(run, run.parameters, device_settings(run, is_decode=True), options)
-    checked = 1 if options.speculation is None else options.speculation.tokens + 1
+    checked = 1 if options.guessed is None else options.guessed.tokens + 1
     longest = most_positions(run)
     context = min(limits.max_context, longest) if longest else limits.max_context
     curves, spread = _curves(pricing, limits.max_tokens, limits.max_seqs * checked)

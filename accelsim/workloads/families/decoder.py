@@ -117,6 +117,8 @@ class DecoderParameters(FamilyParameters):
         output_gate: Attention scales its output by a gate.
         dropout: Whether training drops attention's probabilities and a part of each sublayer's
             output.
+        mtp_layers: Layers of multi-token prediction published with it, of full attention: they
+            guess further tokens, and no pass runs them.
     """
 
     layout: str = "llama"
@@ -156,6 +158,7 @@ class DecoderParameters(FamilyParameters):
     lightning_every: Natural = 0
     output_gate: bool = False
     dropout: bool = False
+    mtp_layers: Natural = 0
 
     @model_validator(mode="after")
     def _consistent(self) -> DecoderParameters:
@@ -176,6 +179,13 @@ class DecoderParameters(FamilyParameters):
     def head_width(self) -> int:
         """Width of a head."""
         return self.head_dim or self.hidden_size // self.heads
+
+    @property
+    def one_guess(self) -> DecoderParameters:
+        """What a guess runs: one layer as the last are, embeddings and logits shared with all."""
+        mixture = self.mixture and self.mixture.model_copy(update={"dense_layers": 0, "every": 1})
+        one = {"layers": 1, "delta": None, "window": 0, "lightning_every": 0, "mtp_layers": 0}
+        return self.model_copy(update={**one, "mixture": mixture})
 
     def is_windowed(self, index: int) -> bool:
         """Whether layer `index`, from 0, uses the window."""
