@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,10 @@ class Fitted:
     held_out: HeldOut
     figures: Values
     files: Sequence[Path]
+
+    def with_files(self, *files: Path) -> Fitted:
+        """The same with further files that were written."""
+        return replace(self, files=(*self.files, *files))
 
 
 def measured_families(run: CalibrationRun) -> list[Document]:

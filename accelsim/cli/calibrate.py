@@ -18,20 +18,20 @@ from accelsim.errors import InputError, InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.option import REQUIRED, option
 from accelsim.plain import Document
+from accelsim.quantity import say
 
 if TYPE_CHECKING:
     from accelsim.calibration.check import CheckResult
-    from accelsim.calibration.held_out import Fitted
-    from accelsim.calibration.run_file import CalibrationRun
-    from accelsim.hardware.profile import GpuProfile
     from accelsim.report.page import Page
 
 #: Seconds that `check` may spend on one model.
 _MOST_SECONDS = 3600.0
-#: Share of disturbed measurements worth a line.
-_MENTIONED_FRACTION = 0.02
 #: Mean error of held-out operators that is worth a warning.
 _DOUBTFUL_FRACTION = 0.5
+_SUMMARY = (
+    "{count} runs, MAPE {mape_fraction}, largest {max_fraction}, {coverage_fraction} in their "
+    "interval"
+)
 calibrate = typer.Typer(
     name="calibrate",
     help="Measure this machine and fit its cost model.",
@@ -94,7 +94,13 @@ def calibrate_run(
         with _interruptible(path), progress_bar("measuring") as told:
             measure(settings, lambda p: told(p.done, p.total, p.label))
     with _interruptible(path, f"fit it with --from {path}"):
-        written = _fit(path, folder, options.name, options.despite_noise)
+        from accelsim.calibration.written_fit import fit_files
+
+        is_forced = options.despite_noise
+        written = fit_files(path, folder, options.name, _tell, despite_noise=is_forced)
+    _say_errors(written.errors)
+    for file in written.files:
+        typer.echo(f"wrote {file}")
     if report is not None:
         from accelsim.report.calibration_page import fit_page
 
@@ -112,123 +118,27 @@ def _interruptible(path: Path, remedy: str = "continue with --resume") -> Iterat
         end_interrupted(said)
 
 
-def _fit(path: Path, folder: Path, name: str, despite_noise: bool) -> Fitted:
-    """Fit a run and write what it gave."""
-    from accelsim.calibration.calibrate import refuse_other_machine
-    from accelsim.calibration.check_report import report_markdown
-    from accelsim.calibration.check_run import write_origin
-    from accelsim.calibration.files import write_text
-    from accelsim.calibration.noise import disturbed_fraction
-    from accelsim.calibration.run_file import read_run
-    from accelsim.calibration.run_measurement import require_torch
-
-    require_torch()
-    run_data = read_run(path)
-    for count, share in disturbed_fraction(run_data).items():
-        if share > _MENTIONED_FRACTION:
-            said = f"{100 * share:.0f} % of the measurements on {count} thread(s)"
-            typer.echo(
-                f"{said} were disturbed by other programs and take no part in the fit", err=True
-            )
-    for note in run_data.notes:
-        if note.get("note") == "compiled":
-            typer.echo(f"compiled operators were not measured: {note['skipped']}", err=True)
-    if str(run_data.settings.get("device")).startswith("cuda"):
-        fitted = _fit_gpu(run_data, folder, name, despite_noise)
-    else:
-        if not name:
-            refuse_other_machine(run_data, path)
-        fitted = _fit_cpu(run_data, folder, name or "local/cpu", despite_noise)
-    errors = fitted.errors
-    origin = write_origin(folder / "frozen.json", run_data, fitted.device, errors)
-    write_text(folder / "report.md", report_markdown(run_data.environment, errors, (), {}))
-    _say_errors(errors)
-    for file in (*fitted.files, origin, folder / "report.md"):
-        typer.echo(f"wrote {file}")
-    return fitted
+def _tell(text: str) -> None:
+    typer.echo(text, err=True)
 
 
 def _write_page(page: Page, path: Path, *, force: bool) -> None:
     from accelsim.report.page import write_page
 
     write_page(page, path, force=force)
-    typer.echo(f"wrote {path}; open it in a browser", err=True)
+    _tell(f"wrote {path}; open it in a browser")
 
 
 def _say_errors(errors: list[Document]) -> None:
     for row in errors:
         if row["family"] == "all" and row["dtype"] == "all":
-            threads = f" on {row['threads']} thread(s)" if row["threads"] else ""
-            typer.echo(
-                f"{row['rows']} operators{threads}, held out: "
-                f"MAPE {100 * row['mape_fraction']:.1f} %, "
-                f"median {100 * row['median_fraction']:.1f} %"
-            )
+            words = "{rows} operators[ on {threads} thread(s)], held out: MAPE {mape_fraction}, "
+            typer.echo(say(f"{words}median {{median_fraction}}", row))
             if row["mape_fraction"] > _DOUBTFUL_FRACTION:
-                typer.echo(
+                _tell(
                     "warning: operators left out of the fit are that far from it; measure again on "
-                    "a machine at rest before you rely on it",
-                    err=True,
+                    "a machine at rest before you rely on it"
                 )
-
-
-def _fit_cpu(run_data: CalibrationRun, folder: Path, name: str, despite_noise: bool) -> Fitted:
-    from accelsim.calibration import calibrate as library
-    from accelsim.calibration.held_out import Fitted
-
-    fitted = library.fit_run(run_data, library.cpu_profile(name).name, despite_noise=despite_noise)
-    return Fitted(
-        fitted.name,
-        run_data,
-        library.operator_errors(fitted),
-        library.held_out(fitted),
-        library.framework_times(fitted),
-        library.write_calibration(fitted, folder / "fitted"),
-    )
-
-
-def _fit_gpu(run_data: CalibrationRun, folder: Path, name: str, despite_noise: bool) -> Fitted:
-    from accelsim.calibration.gpu_fit import fit_gpu_run, gpu_profile
-    from accelsim.calibration.held_out import Fitted
-    from accelsim.calibration.overlay import write_overlay
-    from accelsim.catalog import device_names
-
-    profile = gpu_profile(run_data.environment, name)
-    made = [] if profile.name in device_names() else [_write_profile(profile, folder)]
-    fitted = fit_gpu_run(run_data, profile, despite_noise=despite_noise)
-    for stage in fitted.unconverged:
-        typer.echo(f"{stage}: the fit did not converge; its parameters stay as they were", err=True)
-    return Fitted(
-        profile.name,
-        run_data,
-        fitted.errors,
-        fitted.held_out,
-        fitted.overlay.parameters,
-        (*made, write_overlay(fitted.overlay, folder / "fitted")),
-    )
-
-
-def _write_profile(profile: GpuProfile, folder: Path) -> Path:
-    """Write the profile of a GPU that the catalogue does not have; say how it is found where
-    devices are not looked up.
-    """
-    import yaml
-
-    from accelsim.calibration.files import write_text
-    from accelsim.catalog import device_search_path
-    from accelsim.hardware.driver_gpu import device_document
-
-    devices = folder.parent / "devices" if folder == _folder(None) else folder / "devices"
-    path = devices / f"{profile.name}.yaml"
-    write_text(path, yaml.safe_dump(device_document(profile), sort_keys=False))
-    typer.echo(
-        f"{profile.title}: not in the catalogue; its profile comes from the driver and its "
-        "generation",
-        err=True,
-    )
-    if devices not in device_search_path():
-        typer.echo(f"set ACCELSIM_DEVICE_PATH={devices} to use it by name", err=True)
-    return path
 
 
 @calibrate.command("server")
@@ -254,7 +164,7 @@ def calibrate_server(
     fitted = fit_steps(found.steps)
     for reason, count in found.skips.items():
         if count:
-            typer.echo(f"{count:,} {reason} left out", err=True)
+            _tell(f"{count:,} {reason} left out")
     write_whole(out, write_step_times(found.steps), force=force)
     typer.echo(
         f"wrote {out}: {len(found.steps):,} steps of {found.requests:,} requests; the fitted steps "
@@ -299,10 +209,10 @@ def calibrate_check(
             )
     run_data = read_run(folder / "run.jsonl")
     device = str(run_data.settings.get("device", "cpu"))
-    frozen = check_run.freeze_predictions(folder, run_data, partial(typer.echo, err=True))
+    frozen = check_run.freeze_predictions(folder, run_data, _tell)
     before = check_run.read_results(folder / "results.json", str(frozen.get("hash")))
     for change in differences(run_data.environment, describe(device)):
-        typer.echo(f"changed since the calibration: {change}", err=True)
+        _tell(f"changed since the calibration: {change}")
     measured = partial(check_run.measure_model, device=device)
     with calibration_lock(), progress_bar("checking") as told:
         results = check_run.check_calibration(
@@ -335,9 +245,9 @@ def _say_summary(results: list[CheckResult]) -> None:
         group = [r for r in results if r.prediction.case.mode == mode]
         total = summary(group)
         if total["count"]:
-            typer.echo(f"{mode}: {_summary_line(total)}")
+            typer.echo(f"{mode}: {say(_SUMMARY, total)}")
             same_speed = summary([r.at_calibrated_speed() for r in group])
-            typer.echo(f"  at the calibration's speed: {_summary_line(same_speed)}")
+            typer.echo(f"  at the calibration's speed: {say(_SUMMARY, same_speed)}")
 
 
 def _say_drift(before: list[Document], now: list[Document]) -> None:
@@ -346,16 +256,8 @@ def _say_drift(before: list[Document], now: list[Document]) -> None:
     change, drifted = drift(_times(before), _times(now))
     typer.echo(f"against the first check: {100 * change:+.1f} % (median)")
     if drifted:
-        typer.echo("the machine has drifted: calibrate again", err=True)
+        _tell("the machine has drifted: calibrate again")
         raise typer.Exit(1)
-
-
-def _summary_line(total: Document) -> str:
-    return (
-        f"{total['count']} runs, MAPE {100 * total['mape_fraction']:.1f} %, "
-        f"largest {100 * total['max_fraction']:.1f} %, "
-        f"{100 * total['coverage_fraction']:.0f} % in their interval"
-    )
 
 
 def _times(rows: list[Document]) -> dict[Any, float]:

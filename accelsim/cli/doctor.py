@@ -21,7 +21,7 @@ _PURPOSES = {
     "torch": "capture of PyTorch modules, calibration of this machine",
     "onnx": "ONNX files",
     "silicon": "measured GPU kernels, for refits",
-    "plots": "parity plots",
+    "plots": "pictures: --out FILE.png",
     "report": "pages: --report, accelsim report",
     "sweep": "sweeps",
     "dask": "sweeps on a cluster",

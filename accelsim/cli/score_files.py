@@ -1,11 +1,11 @@
-"""Files that ``accelsim validate`` writes beside its result: every row, the report, and plots."""
+"""Files that ``accelsim validate`` writes beside its result: every row, and the report."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsim.errors import MissingDependencyError, OutputError
+from accelsim.errors import OutputError
 from accelsim.frozen import frozen
 from accelsim.plain import Values
 
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 #: File name of a report, without its suffix.
 REPORT_NAME = "ACCURACY"
-#: Package that draws the plots.
-_PLOTTER = "plotly"
 
 
 @frozen
@@ -25,13 +23,11 @@ class ScoreFiles:
     Attributes:
         rows: CSV file of every row; None for none.
         publish: Folder of the report; None for none.
-        plots: Folder of the plots; None for none.
         force: Whether existing files may be replaced.
     """
 
     rows: Path | None
     publish: Path | None
-    plots: Path | None
     force: bool
 
     def check(self) -> None:
@@ -39,26 +35,19 @@ class ScoreFiles:
 
         Raises:
             OutputError: If a folder cannot be made or a file exists.
-            MissingDependencyError: If what draws the plots is not installed.
         """
-        from importlib.util import find_spec
-
         from accelsim.files.output import check_output
 
         if self.rows is not None:
             check_output(self.rows, force=self.force)
-        for folder in (self.publish, self.plots):
-            if folder is not None:
-                try:
-                    folder.mkdir(parents=True, exist_ok=True)
-                except OSError as error:
-                    reason = f"cannot be made a folder: {error.strerror}"
-                    raise OutputError(f"{str(folder)!r} {reason}. Give another.") from None
         if self.publish is not None:
+            try:
+                self.publish.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                reason = f"cannot be made a folder: {error.strerror}"
+                raise OutputError(f"{str(self.publish)!r} {reason}. Give another.") from None
             for name in self._report_names():
                 check_output(self.publish / name, force=self.force)
-        if self.plots is not None and find_spec(_PLOTTER) is None:
-            raise MissingDependencyError(_PLOTTER, "plots")
 
     def write(self, board: Scoreboard, found: Values) -> None:
         """Write everything that was asked for.
@@ -82,10 +71,6 @@ class ScoreFiles:
                 write_text(self.publish / name, text, force=self.force)
             if self.publish.resolve() == data_root() / "calibration":
                 parameters().publish(board)
-        if self.plots is not None:
-            from accelsim.report.accuracy_pages import write_parity_pages
-
-            write_parity_pages(board, self.plots, force=self.force)
 
     @staticmethod
     def _report_names() -> tuple[str, ...]:

@@ -21,8 +21,8 @@ from accelsim.plain import Values
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from accelsim.cli.finished_suites import FinishedSuites
     from accelsim.scoreboard import DataProblem, Scoreboard, TierName
+    from accelsim.scoreboard.finished import FinishedSuites
 
 _SHOWN_PROBLEMS = 20
 _NOTE = (
@@ -45,9 +45,6 @@ class ScoreOptions:
     groups: bool = option("Show every device and operator or model.", False)
     publish: Path | None = option(
         "Also write ACCURACY.md, ACCURACY.json and EVIDENCE.json to this folder.", metavar="DIR"
-    )
-    plots: Path | None = option(
-        "Also draw predicted against measured, as pages in this folder.", metavar="DIR"
     )
     check: bool = option(
         "Exit with 1 if a figure is worse than the report that ships with accelsim.", False
@@ -77,7 +74,7 @@ def validate(
     wanted, data = tier_name(options.tier), options.data
     for name in suites or ():
         suite(name)  # before a folder is made
-    outputs = ScoreFiles(options.rows, options.publish, options.plots, output.force)
+    outputs = ScoreFiles(options.rows, options.publish, output.force)
     outputs.check()
     finished = _finished(options.publish, data, wanted, resume=options.resume)
     board = _scored(suites or (), data, wanted, output, finished)
@@ -167,7 +164,7 @@ def _finished(
             allowed = "with --publish DIR, where finished suites are kept"
             raise InvalidValueError("resume", True, allowed, "Name the folder of the report.")
         return None
-    from accelsim.cli.finished_suites import FinishedSuites, made_with
+    from accelsim.scoreboard.finished import FinishedSuites, made_with
 
     finished = FinishedSuites(publish, made_with(data, tier), resume=resume)
     KEPT.set(finished.kept)

@@ -30,6 +30,23 @@ def pareto_mask(values: FloatArray) -> BoolArray:
     return keep
 
 
+def known_front(values: FloatArray) -> BoolArray:
+    """Rows that no other row dominates, where objectives may be unknown, shape (n,).
+
+    A row is beaten in the objectives that it knows, by a row that knows them, too.
+
+    Args:
+        values: Objectives to be small, NaN where unknown, shape (n, objectives).
+    """
+    is_known = ~np.isnan(values)
+    front = np.zeros(len(values), dtype=bool)
+    for has in np.unique(is_known, axis=0):
+        rivals = np.flatnonzero(is_known[:, has].all(axis=1))
+        kept = rivals[pareto_mask(values[rivals][:, has])]
+        front[kept[(is_known[kept] == has).all(axis=1)]] = True
+    return front
+
+
 def _mask_of_three(values: FloatArray, order: IntArray) -> BoolArray:
     """`pareto_mask` of three objectives: in the order of the first, a row is beaten where the
     front of the other two so far has a row that is no larger in both.

@@ -35,7 +35,7 @@ def fit_page(fitted: Fitted, command: str) -> Page:
     run = fitted.run
     words = (
         "{rows} operators held out: median error {median_fraction}, {mape_fraction} on average"
-        "[, on {threads} threads]."
+        "[, on {threads} thread(s)]."
     )
     said = [
         say(words, row) for row in fitted.errors if row["family"] == "all" and row["dtype"] == "all"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
-from accelsim.estimation.pareto import pareto_mask
+from accelsim.estimation.pareto import known_front
 from accelsim.plain import Document, Values
 from accelsim.quantity import joules, usd, words, written
 from accelsim.report.calculator import LoadOption, calculator_section
@@ -196,19 +196,9 @@ def pareto_front(rows: Iterable[Values]) -> list[Values]:
         rows: Candidates; those without a latency are left out.
     """
     found = [row for row in rows if row["latency_s"] is not None]
-    if len(found) > _MOST_POINTS:  # pairs of so many take minutes: only whole triples can win
-        whole_rows = [row for row in found if all(row[goal] is not None for goal in _GOALS)]
-        goals = np.array([[row[goal] for goal in _GOALS] for row in whole_rows], dtype=float)
-        return [whole_rows[place] for place in np.flatnonzero(pareto_mask(goals))]
-    return [row for row in found if not any(_dominates(other, row) for other in found)]
-
-
-def _dominates(one: Values, other: Values) -> bool:
-    mine, theirs = ([row[goal] for goal in _GOALS] for row in (one, other))
-    known = [(a, b) for a, b in zip(mine, theirs, strict=True) if b is not None]
-    if any(a is None for a, _ in known):
-        return False
-    return all(a <= b for a, b in known) and any(a < b for a, b in known)
+    goals = np.array([[row[goal] for goal in _GOALS] for row in found], dtype=float)
+    front = known_front(goals.reshape(-1, len(_GOALS)))
+    return [found[place] for place in np.flatnonzero(front)]
 
 
 def _pareto(

@@ -23,7 +23,6 @@ from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
 from accelsim.quantity import Writer
 from accelsim.report.columns import Cell, columns
-from accelsim.report.figure import html_fragment
 from accelsim.report.formats import visible
 
 _SCRIPT = re.compile(r"<script( [^>]*)?>")
@@ -215,18 +214,25 @@ def _as_data(value: Any) -> Any:
 
 
 def _fragments(sections: Iterable[Section]) -> list[Any]:
-    """Figures as HTML, the first with plotly's script; empty where a section has none.
+    """Figures as HTML, the first with plotly's script (about 4 MB); empty where a section has none.
 
     Their scripts are texts that the page runs once it is painted.
     """
     from markupsafe import Markup
 
+    try:
+        from plotly.graph_objects import Figure
+        from plotly.io import to_html
+    except ImportError:
+        raise MissingDependencyError("plotly", "report") from None
+    config = {"displaylogo": False, "responsive": True}
     found: list[Any] = []
     for section in sections:
         text = ""
         if section.figure is not None:
-            name = f"figure-{section.name}"
-            text = html_fragment(section.figure, with_script=not any(found), name=name)
+            drawn = Figure(section.figure)  # brings what a template's name stands for
+            about = {"div_id": f"figure-{section.name}", "include_plotlyjs": not any(found)}
+            text = to_html(drawn, config, full_html=False, **about)
             text = _SCRIPT.sub('<script type="text/plain" class="later">', text)
         found.append(Markup(text))  # noqa: S704  (plotly's own, whose JSON has no tags)
     return found

@@ -3,11 +3,12 @@ too many to tell apart.
 
 The band of a device is the median 90 % interval of its rows. Thinned series keep their rows
 farthest from the measurement, so that what a plot leaves out is never the worst; the rest is drawn
-at random with a fixed seed.
+at random with a fixed seed. All marks are vectors, since a browser may have no WebGL.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,10 @@ import numpy as np
 
 from accelsim.frozen import frozen
 from accelsim.plain import Document
+from accelsim.quantity import say
+from accelsim.report.formats import grouped
+from accelsim.report.page import axis, figure, trace
+from accelsim.report.parts import COLOURS, short
 from accelsim.workloads.graph import IntArray, TextArray
 
 if TYPE_CHECKING:
@@ -22,12 +27,20 @@ if TYPE_CHECKING:
     from accelsim.scoreboard.scores import SuiteScore
     from accelsim.workloads.graph import FloatArray
 
-#: Colours that stay apart for colour-blind readers (Okabe and Ito, 2008).
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+_SYMBOLS = ("circle", "triangle-up", "square", "diamond")
 #: Rows of a thinned series that are drawn because they are the farthest off.
 _WORST = 20
 _SEED = 0
 _MARGIN = 1.5
+#: From this many points on marks are small and pale.
+_MANY = 1_500
+_MOST_TICKS = 9
+_LINE = {"hoverinfo": "skip"}
+#: What is said of a point beside its times.
+_HOVER = (
+    "{device}, {group}, {label} ({error_fraction}; 90 % interval {low:number} to {high:number}, "
+    "tier {tier})"
+)
 
 
 @frozen(eq=False)
@@ -72,6 +85,7 @@ class Series:
             "error_fraction": self.error,
         }
         named = {"device": self.device, "group": self.group[place], "label": self.label[place]}
+        named |= {"tier": self.tier[place]}
         return named | {name: float(column[place]) for name, column in numbers.items()}
 
     def sample(self, most: int) -> IntArray:
@@ -90,22 +104,77 @@ class Series:
 
 def parity_series(score: SuiteScore) -> list[Series]:
     """Answered rows of a suite by device, in the order of the suite."""
-    answered: dict[str, list[ScoredRows]] = {}
-    for part in score.rows:
-        if not part.refusal and len(part):
-            answered.setdefault(part.device, []).append(part)
-    series = [_series(device, parts) for device, parts in answered.items()]
+    answered = [part for part in score.rows if not part.refusal and len(part)]
+    parts = grouped(answered, lambda part: part.device)
+    series = [_series(device, own) for device, own in parts.items()]
     return [one for one in series if len(one)]
 
 
 def _series(device: str, parts: Sequence[ScoredRows]) -> Series:
-    tier = np.concatenate([np.full(len(part), part.tier) for part in parts])
-    texts = [np.concatenate([getattr(part, name) for part in parts]) for name in ("group", "label")]
-    names = ("measured_s", "predicted_s", "low_s", "high_s")
-    columns = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
-    shown = (columns[0] > 0) & (columns[1] > 0)  # a logarithmic axis has no place for others
-    return Series(
-        device, *(text[shown] for text in (*texts, tier)), *(column[shown] for column in columns)
+    measured, predicted, low, high = (
+        np.concatenate(column)
+        for column in zip(
+            *((part.measured_s, part.predicted_s, part.low_s, part.high_s) for part in parts),
+            strict=True,
+        )
+    )
+    group, label, tier = (
+        np.concatenate(column)
+        for column in zip(
+            *((part.group, part.label, np.full(len(part), part.tier)) for part in parts),
+            strict=True,
+        )
+    )
+    shown = (measured > 0) & (predicted > 0)  # a logarithmic axis has no place for others
+    texts = (text[shown] for text in (group, label, tier))
+    return Series(device, *texts, *(one[shown] for one in (measured, predicted, low, high)))
+
+
+def parity_figure(score: SuiteScore, series: Sequence[Series], max_points: int) -> Document:
+    """Predicted over measured of a suite, with the median band of its intervals.
+
+    Args:
+        score: The suite.
+        series: Its devices, not empty.
+        max_points: Points drawn at most, shared by the devices.
+    """
+    most = max(1, max_points // len(series))
+    low, high = limits(series)
+    unit = "s" if score.suite.quantity.endswith(", s") else ""
+    is_dense = sum(min(len(one), most) for one in series) > _MANY
+    mark = {"size": 5, "opacity": 0.5} if is_dense else {"size": 8, "opacity": 0.8}
+    points = [_points(one, place, most, mark, unit) for place, one in enumerate(series)]
+    ratio = float(np.median(np.concatenate([one.high / one.predicted for one in series])))
+    ends = [low * ratio, high * ratio, high / ratio, low / ratio]
+    area = {"fill": "toself", "fillcolor": "rgba(150, 150, 150, 0.25)", "line": {"width": 0}}
+    band = trace("90 % interval (median)", [low, high, high, low], ends, "lines", **area, **_LINE)
+    equal = trace("perfect", [low, high], [low, high], "lines", line={"width": 1}, **_LINE)
+    layout = {
+        "type": "log",
+        "range": [math.log10(low), math.log10(high)],
+        "dtick": math.ceil(math.log10(high / low) / _MOST_TICKS),
+        "constrain": "domain",
+    }
+    x, y = (axis(f"{what} {score.suite.quantity}", **layout) for what in ("measured", "predicted"))
+    return figure([band, *points, equal], xaxis=x, yaxis=y | {"scaleanchor": "x"})
+
+
+def _points(one: Series, index: int, most: int, mark: Document, unit: str) -> Document:
+    rows = one.sample(most)
+    texts = [say(_HOVER, one.row(place)) for place in rows.tolist()]
+    kind = {
+        "color": COLOURS[index % len(COLOURS)],
+        "symbol": _SYMBOLS[index // len(COLOURS) % len(_SYMBOLS)],
+    }
+    error = 100 * float(np.median(np.abs(one.error)))
+    return trace(
+        f"{one.device} ({len(one):,}, {error:.1f} %)",
+        short(one.measured[rows]),
+        short(one.predicted[rows]),
+        text=texts,
+        hovertemplate=f"%{{text}}: measured %{{x:.4s}}{unit}, predicted %{{y:.4s}}{unit}"
+        "<extra></extra>",
+        marker=mark | kind,
     )
 
 

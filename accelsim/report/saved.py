@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from accelsim.errors import InputError, ProfileError
-from accelsim.estimation.pareto import pareto_mask
+from accelsim.estimation.pareto import known_front
 from accelsim.exploration.sweeps.results import frames, stored
 from accelsim.files.datafile import MAX_DEPTH
 from accelsim.files.plainfile import parse_values, read_plain
@@ -123,18 +123,6 @@ def _deciding(frame: pd.DataFrame) -> set[int]:
         for name in _GOALS:
             known = part[name].dropna()
             found.update([known.idxmin()] if len(known) else [])
-        found |= _front(part)
-    return found
-
-
-def _front(part: pd.DataFrame) -> set[int]:
-    """Places of the points that none beats; one is beaten in the figures that it has alone."""
-    is_known = part[list(_GOALS)].notna()
-    found = set[int]()
-    for has, own in is_known.groupby(list(_GOALS)):
-        goals = [name for name, is_there in zip(_GOALS, cast("Any", has), strict=True) if is_there]
-        rivals = part.loc[is_known[goals].all(axis=1), goals]
-        if "latency_s" in goals:
-            kept = rivals.index[pareto_mask(rivals.to_numpy(float))]
-            found.update(own.index.intersection(kept))
+        timed = part[part["latency_s"].notna()]
+        found.update(timed.index[known_front(timed[list(_GOALS)].to_numpy(float))])
     return found

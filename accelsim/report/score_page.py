@@ -13,7 +13,7 @@ from accelsim.plain import Document, Values
 from accelsim.quantity import percent, say
 from accelsim.report.accuracy import refused_rows, score_rows
 from accelsim.report.formats import grouped
-from accelsim.report.page import DataTable, Page, Section, figure
+from accelsim.report.page import DataTable, Page, Section
 from accelsim.report.parts import bars, rows_section
 
 if TYPE_CHECKING:
@@ -142,21 +142,18 @@ def _suites(rows: list[Document]) -> Section:
 
 def _parity(board: Scoreboard) -> list[Section]:
     """Predicted against measured of each suite, in the page's colours."""
-    from accelsim.report.accuracy_pages import parity_figure
-    from accelsim.report.parity import parity_series, sampling_note, title
+    from accelsim.report.parity import parity_figure, parity_series, sampling_note, title
 
     answered = [(score, series) for score in board.suites if (series := parity_series(score))]
     most = min(_MOST_OF_ONE, _MOST_POINTS // max(len(answered), 1))
     found = []
     for score, series in answered:
         drawn = parity_figure(score, series, most)
-        axes = {name: drawn["layout"][name] for name in ("xaxis", "yaxis")}
-        own = figure(drawn["data"], **axes)
         table = DataTable.of(_ROWS, _farthest(series))
         name = f"parity-{score.suite.name}"
         note = sampling_note(series, max(1, most // len(series))) or "All rows drawn."
         text = f"{note.capitalize().rstrip('.')}; in the table the farthest off come first."
-        found.append(Section(name, title(score), table, text, own))
+        found.append(Section(name, title(score), table, text, drawn))
     return found
 
 

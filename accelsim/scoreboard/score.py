@@ -27,6 +27,7 @@ from accelsim.errors import (
 )
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.scoreboard.data_folder import DataFolder, Schema, data_folder
+from accelsim.scoreboard.finished import FinishedSuites
 from accelsim.scoreboard.folder_hints import misplaced_hint, unread_notes
 from accelsim.scoreboard.metrics import Figures, figures, interval_s, ranking_tau
 from accelsim.scoreboard.names import device_of
@@ -50,23 +51,13 @@ class Fits(Protocol):
         """Parameters fitted to a device's rows in the folder; None where it has too few."""
 
 
-class Finished(Protocol):
-    """Keeps suites that are finished, and has those of an earlier run."""
-
-    def read(self, suite: str, /) -> SuiteRows | None:
-        """A suite's rows; None where it is not finished."""
-
-    def write(self, suite: str, rows: SuiteRows, /) -> None:
-        """Keep a suite's rows."""
-
-
 def validate(
     names: Sequence[str] = (),
     data: Path | None = None,
     tier: TierName = "best",
     progress: Progress | None = None,
     fits_of: Callable[[DataFolder], Fits] | None = None,
-    finished: Finished | None = None,
+    finished: FinishedSuites | None = None,
 ) -> Scoreboard:
     """Score suites on the tables of a folder.
 
@@ -161,7 +152,10 @@ def _missing_files(suite: Suite, folder: DataFolder) -> str:
 
 
 def _finished_or_new(
-    suite: Suite, folder: DataFolder, finished: Finished | None, predict: Callable[[], SuiteRows]
+    suite: Suite,
+    folder: DataFolder,
+    finished: FinishedSuites | None,
+    predict: Callable[[], SuiteRows],
 ) -> SuiteRows:
     """Rows of a suite, of an earlier run where it is finished."""
     if finished is None:

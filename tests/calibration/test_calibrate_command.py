@@ -62,7 +62,7 @@ def test_fit_writes_overlay_table_predictions_and_report(folder, capsys):
     assert accelsim("calibrate", "--from", run, "--out", str(folder), *page) == 0
     shown = (folder / "fit.html").read_text("utf-8")
     assert "operators held out: median error" in shown
-    assert "on average, on 1 thread." in shown
+    assert "on average, on 1 thread(s)." in shown
     assert "90 % band" in shown
     assert "nine of ten took" in shown
     printed = capsys.readouterr()
@@ -116,9 +116,9 @@ def test_check_compares_and_notices_drift(folder, monkeypatch, capsys):
     assert "3 of 3 whole models measured: median error 9.09 %" in page.read_text("utf-8")
     again = ("report", str(folder / "results.json"), "--out", str(folder / "again.html"))
     assert accelsim(*again) == 0
-    assert "inference: 2 runs, MAPE 9.1 %" in printed
+    assert "inference: 2 runs, MAPE 9.09 %" in printed
     assert (
-        "at the calibration's speed: 2 runs, MAPE 0.0 %" in printed
+        "at the calibration's speed: 2 runs, MAPE 0 %" in printed
     )  # the reference took 1.1 times as long too
     assert "took 1.100 times as long" in (folder / "report.md").read_text()
     assert "sac-humanoid b64" in (folder / "report.md").read_text()

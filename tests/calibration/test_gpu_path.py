@@ -29,8 +29,8 @@ from accelsim.calibration.measurement.suite import operator_suite  # noqa: E402
 from accelsim.calibration.measurement.timing import CudaTimer  # noqa: E402
 from accelsim.calibration.overlay import write_overlay  # noqa: E402
 from accelsim.calibration.run_file import RunFile, read_run  # noqa: E402
+from accelsim.calibration.written_fit import _write_profile  # noqa: E402
 from accelsim.cli import main  # noqa: E402
-from accelsim.cli.calibrate import _write_profile  # noqa: E402
 from accelsim.errors import InvalidValueError  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -316,9 +316,10 @@ def test_a_gpu_the_catalogue_lacks_gets_a_profile_from_its_driver(
     fitted = fit_gpu_run(replace(run, rows=some), profile)
     assert fitted.overlay.device == "nvidia-abacus"
     config = tmp_path / "accelsim" / "calibration"
-    path = _write_profile(profile, config)
+    told = []
+    path = _write_profile(profile, config, told.append)
     assert path.parent == tmp_path / "accelsim" / "devices"
-    assert "not in the catalogue" in capsys.readouterr().err
+    assert "not in the catalogue" in told[0]
     assert catalog.device("nvidia-abacus") == profile.model_copy(update={"sources": {}})
     write_overlay(fitted.overlay, config / "fitted")
     assert accelsim("estimate", "resnet-50", "--device", "nvidia-abacus", "--format", "json") == 0

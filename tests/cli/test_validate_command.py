@@ -15,12 +15,12 @@ import pytest
 
 import tools.scoreboard  # noqa: F401  (its suites, too)
 from accelsim.cli import validate as module
-from accelsim.cli.finished_suites import FinishedSuites
 from accelsim.cli.result_writer import ResultWriter
 from accelsim.files.datafile import data_root
 from accelsim.report.accuracy_file import accuracy_text, read_accuracy
 from accelsim.report.formats import OutputFormat
 from accelsim.scoreboard import DataProblem, ScoredRows, SuiteRows
+from accelsim.scoreboard.finished import FinishedSuites
 from accelsim.scoreboard.scored_rows import TIMES
 from accelsim.scoreboard.suite import _SUITES, suite
 
@@ -87,7 +87,7 @@ def test_bad_data_exits_with_one_and_names_file_row_and_column(run, data):
 
 def test_wrong_names_are_usage_errors(refused, data):
     new = data / "new"
-    said = refused("validate", "gpu-modles", "--publish", new, "--plots", new)
+    said = refused("validate", "gpu-modles", "--publish", new)
     assert "Did you mean gpu-models" in said
     assert not new.exists()
     assert "tier" in refused("validate", "gpu-models", "--tier", "psychic")
@@ -98,14 +98,6 @@ def test_a_suite_whose_tables_do_not_ship_names_its_command(refused, monkeypatch
     monkeypatch.delitem(_SUITES, "serving-tpot")
     said = refused("validate", "serving-tpot")
     assert "run: python -m tools.scoreboard serving-tpot --data DIR" in said
-
-
-def test_plots_are_pages(run, refused, data, monkeypatch):
-    pytest.importorskip("plotly")
-    run("validate", "gpu-models", "--plots", data / "new" / "plots")
-    assert (data / "new" / "plots" / "gpu-models.html").read_text().rstrip().endswith("</html>")
-    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    assert "accelsim[plots]" in refused("validate", "gpu-models", "--plots", data)
 
 
 def test_accuracy_prints_the_scoreboard_and_one_device(run, refused):

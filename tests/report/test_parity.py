@@ -1,12 +1,8 @@
-"""Parity plots: every answered row or a stated sample with the worst in it, pages without network,
-hostile names.
-"""
+"""Predicted against measured: every answered row, or a stated sample with the worst in it."""
 
 from __future__ import annotations
 
 import json
-import re
-import sys
 
 import numpy as np
 import pytest
@@ -14,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tools.scoreboard  # noqa: F401  (its suites, too)
-from accelsim.errors import MissingDependencyError, OutputError
-from accelsim.report.accuracy_pages import SCRIPT_NAME, parity_figure, write_parity_pages
-from accelsim.report.parity import limits, parity_series, sampling_note, title
+from accelsim.report.page import page_html
+from accelsim.report.parity import limits, parity_figure, parity_series, sampling_note, title
 from accelsim.report.score_page import score_page
 from accelsim.scoreboard import scoreboard_dict
 from accelsim.scoreboard.score import _suite_score
@@ -124,68 +119,38 @@ def test_the_title_has_suite_tier_rows_and_error():
     assert title(score) == f"gpu-models (tier spec): 4 rows, MAPE {mape:.1f} %"
 
 
-# -- pages
+def page_of(*parts, name="gpu-models"):
+    found = board(*parts, name=name)
+    return score_page(scoreboard_dict(found), "accelsim validate", found)
 
 
-@pytest.fixture
-def page(tmp_path):
-    pytest.importorskip("plotly")
-
-    def write(*parts, name="gpu-models"):
-        write_parity_pages(board(*parts, name=name), tmp_path)
-        return (tmp_path / f"{name}.html").read_text()
-
-    return write
+def test_large_suites_are_thinned_and_say_so():
+    page = page_of(part(count=7_000), name="gpu-operators")
+    section = next(one for one in page.sections if one.name == "parity-gpu-operators")
+    assert section.text.startswith("6,000 of 7,000 rows drawn")
+    assert len(section.figure["data"][1]["x"]) == 6_000
 
 
-def test_a_page_holds_every_row_and_needs_no_network(page, tmp_path):
-    text = page(part("T4", 5), part("V100", 7))
-    assert re.findall(r'src="([^"]+)"', text) == [SCRIPT_NAME]
-    assert "https://cdn" not in text
-    assert (tmp_path / SCRIPT_NAME).stat().st_size > 1_000_000
-    assert "run 6" in text
-    assert "all rows drawn" in text
-    assert text.count("<title>") == 1
-
-
-def test_pages_share_one_script_that_is_not_written_again(tmp_path):
-    pytest.importorskip("plotly")
-    first = write_parity_pages(board(part()), tmp_path)
-    assert [path.name for path in first] == ["gpu-models.html", SCRIPT_NAME]
-    (tmp_path / SCRIPT_NAME).write_text("kept")
-    second = write_parity_pages(board(part(), name="cnn-gpus"), tmp_path)
-    assert [path.name for path in second] == ["cnn-gpus.html"]
-    assert (tmp_path / SCRIPT_NAME).read_text() == "kept"
-
-
-def test_large_suites_are_thinned_and_say_so(page):
-    text = page(part(count=7_000), name="gpu-operators")
-    assert "6,000 of 7,000 rows drawn" in text
-    assert '"scattergl"' not in text  # a browser may have no WebGL
-
-
-def test_names_of_data_files_are_text_on_a_page(page):
+def test_names_of_data_files_are_text_on_a_page():
     evil = "</script><img src=x onerror=alert(1)>"
-    text = page(part(evil, group=evil))
-    assert "<img" not in text
-    assert text.count("</script>") == len(re.findall(r"<script", text))
+    assert "<img" not in page_html(page_of(part(evil, group=evil)))
 
 
-def test_hover_figures_are_those_of_the_row():
+def test_what_the_pointer_shows_is_of_the_row():
     score = board(part(count=1)).suites[0]
     one = parity_series(score)[0]
-    points = parity_figure(score, [one])["data"][1]
+    points = parity_figure(score, [one], 10)["data"][1]
     assert points["x"] == [pytest.approx(one.measured[0], rel=1e-3)]
-    group, label, tier, low, high, error = points["customdata"][0]
-    assert (group, label, tier) == ("bert", "run 0", "spec")
-    assert low == pytest.approx(one.low[0], rel=1e-3)
-    assert high == pytest.approx(one.high[0], rel=1e-3)
-    assert error == pytest.approx(100 * one.error[0], abs=0.05)
+    assert points["y"] == [pytest.approx(one.predicted[0], rel=1e-3)]
+    (text,) = points["text"]
+    assert text.startswith("T4, bert, run 0 (")
+    assert text.endswith("tier spec)")
 
 
 def test_a_figure_is_plain_json_with_equal_logarithmic_axes():
     score = board(part(), part("V100")).suites[0]
-    figure = json.loads(json.dumps(parity_figure(score, parity_series(score)), allow_nan=False))
+    drawn = parity_figure(score, parity_series(score), 100)
+    figure = json.loads(json.dumps(drawn, allow_nan=False))
     assert figure["layout"]["xaxis"]["type"] == figure["layout"]["yaxis"]["type"] == "log"
     assert figure["layout"]["xaxis"]["range"] == figure["layout"]["yaxis"]["range"]
     assert [trace["name"].split(" (")[0] for trace in figure["data"]] == [
@@ -198,27 +163,11 @@ def test_a_figure_is_plain_json_with_equal_logarithmic_axes():
 
 def test_suites_of_several_quantities_have_no_unit_of_time():
     score = board(part(), name="systolic").suites[0]
-    figure = parity_figure(score, parity_series(score))
+    figure = parity_figure(score, parity_series(score), 100)
     assert figure["layout"]["xaxis"]["title"]["text"] == "measured value, each quantity in its unit"
     assert "%{x:.4s}," in figure["data"][1]["hovertemplate"]
 
 
-def test_existing_pages_are_not_replaced(tmp_path):
-    page = tmp_path / "gpu-models.html"
-    page.write_text("mine")
-    with pytest.raises(OutputError, match="exists already"):
-        write_parity_pages(board(part()), tmp_path)
-    assert page.read_text() == "mine"
-    write_parity_pages(board(part()), tmp_path, force=True)
-    assert page.read_text() != "mine"
-
-
-def test_a_missing_library_is_named(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "plotly.io", None)
-    with pytest.raises(MissingDependencyError, match="plotly"):
-        write_parity_pages(board(part()), tmp_path)
-
-
-def test_a_suite_without_answered_rows_has_no_plot(tmp_path):
-    assert write_parity_pages(board(part(refusal="unknown device")), tmp_path) == []
-    assert list(tmp_path.iterdir()) == []
+def test_a_suite_without_answered_rows_has_no_plot():
+    page = page_of(part(refusal="unknown device"))
+    assert not [one for one in page.sections if one.name.startswith("parity")]

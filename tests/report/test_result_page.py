@@ -49,13 +49,6 @@ def test_hostile_names_are_text_in_tables_figures_and_data():
     assert "\x1b" not in text
 
 
-def test_the_front_of_many_is_that_of_pairs(monkeypatch):
-    rows = [row(7 * place % 5003) for place in range(400)]
-    pairs = [id(one) for one in pareto_front(rows)]
-    monkeypatch.setattr("accelsim.report.comparison_page._MOST_POINTS", 100)
-    assert {id(one) for one in pareto_front(rows)} == set(pairs)
-
-
 def test_many_points_are_drawn_within_limits():
     rows = [row(place) for place in range(12_000)]
     page = comparison_page(rows, "")

@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, fields
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from accelsim.catalog import device_search_path
+from accelsim.cost.fitted import calibration_folders
 from accelsim.errors import OutputError
+from accelsim.files.datafile import data_root
+from accelsim.files.output import write_file, write_text
 from accelsim.plain import Document, Values
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from accelsim.scoreboard import ScoredRows, SuiteRows, TierName
+from accelsim.scoreboard.data_folder import DataProblem, data_folder
+from accelsim.scoreboard.scored_rows import ScoredRows, SuiteRows
+from accelsim.scoreboard.suite import suites
+from accelsim.scoreboard.tiers import TierName
 
 _FOLDER = "finished"
 _HASH = "made_with"
@@ -46,8 +51,6 @@ class FinishedSuites:
     """
 
     def __init__(self, publish: Path, made_with: str, *, resume: bool) -> None:
-        from accelsim.files.output import write_text
-
         self.folder = publish / _FOLDER
         self.taken: list[str] = []
         known = self.folder / _HASH
@@ -78,8 +81,6 @@ class FinishedSuites:
         Raises:
             OutputError: If its file is damaged.
         """
-        from accelsim.scoreboard import DataProblem, SuiteRows
-
         path = self.folder / f"{suite}{_SUFFIX}"
         if not path.is_file():
             return None
@@ -97,8 +98,6 @@ class FinishedSuites:
         Raises:
             OutputError: If it cannot be written.
         """
-        from accelsim.files.output import write_file
-
         found = {
             "rows": [_plain(part) for part in rows.rows],
             "bad": dict(rows.bad),
@@ -132,12 +131,6 @@ def made_with(data: Path | None, tier: TierName) -> str:
 
 def _files(data: Path | None) -> Iterator[Path]:
     """Tables, code, and the profiles and parameters that a prediction may read."""
-    from accelsim.catalog import device_search_path
-    from accelsim.cost.fitted import calibration_folders
-    from accelsim.files.datafile import data_root
-    from accelsim.scoreboard import suites
-    from accelsim.scoreboard.data_folder import data_folder
-
     if data is not None:
         tables = data_folder(data)
         paths = (tables.path(schema) for suite in suites() for schema in suite.tables)
@@ -149,18 +142,12 @@ def _files(data: Path | None) -> Iterator[Path]:
 
 
 def _plain(rows: ScoredRows) -> Document:
-    import numpy as np
-
     found = {field.name: getattr(rows, field.name) for field in fields(rows)}
     columns = {name: x.tolist() for name, x in found.items() if isinstance(x, np.ndarray)}
     return {**found, **columns, "views": [(name, mask.tolist()) for name, mask in rows.views]}
 
 
 def _scored_rows(values: Values) -> ScoredRows:
-    import numpy as np
-
-    from accelsim.scoreboard import ScoredRows
-
     columns = {
         name: np.array(value, dtype=float if name.endswith("_s") else str)
         for name, value in values.items()
