@@ -136,6 +136,12 @@ class Result:
         """Flat figures and lists of the result, ready for JSON."""
         raise NotImplementedError
 
+    def with_intervals(self) -> Document:
+        """`figures`, with the ends of their intervals by name under "low" and "high"."""
+        metrics = self.metrics.items()
+        low = {name: metric.low for name, metric in metrics}
+        return {**self.figures(), "low": low, "high": {name: one.high for name, one in metrics}}
+
     def to_dict(self) -> Document:
         """Plain values, ready for JSON; unknown figures are None."""
         head = {"kind": self.kind, "schema_version": self.schema_version}

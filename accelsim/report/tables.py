@@ -145,17 +145,15 @@ def estimate_lines(e: Estimate, device: DeviceProfile) -> list[tuple[str, str]]:
 
 def _values(e: Estimate, device: DeviceProfile) -> Document:
     """An estimate's figures, the ends of their intervals, and what is said of them in words."""
-    limit, metrics = device.power.limit_w, e.metrics
+    limit = device.power.limit_w
     short = (
         "DOES NOT FIT, {memory_short_bytes} short of the {memory_available_bytes} a run can have"
     )
     parts = [(words, e.memory.get(part)) for part, words in _MEMORY_PARTS.items()]
     generated = {} if e.output_len else dict.fromkeys(_GENERATION)
     return {
-        **e.figures(),
+        **e.with_intervals(),
         **generated,
-        "low": {name: metric.low for name, metric in metrics.items()},
-        "high": {name: metric.high for name, metric in metrics.items()},
         "unit": "training step" if e.mode == "training" else "batch",
         "items": _items(e),
         "item": _items(e)[:-1],

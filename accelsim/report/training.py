@@ -35,12 +35,12 @@ _LINES = {
     "time": "{iteration_s} ({interval_level} between {iteration_low_s} and {iteration_high_s})",
     "goes to": "{spent}",
     "throughput": "[{tokens_per_s} tokens/s, ]{samples_per_s} samples/s",
-    "energy": "{energy_j}[ an iteration ({energy_low_j} to {energy_high_j}), {average_power_w} in "
+    "energy": "{energy_j}[ an iteration ({low.energy_j} to {high.energy_j}), {average_power_w} in "
     "the mean, {hosts}]",
-    "cost": "{cost_usd}[ an iteration ({cost_low_usd} to {cost_high_usd}; {paid})]",
+    "cost": "{cost_usd}[ an iteration ({low.cost_usd} to {high.cost_usd}; {paid})]",
     "whole run": "[{time_to_train_s} ({time_to_train_low_s} to {time_to_train_high_s})]"
-    "[, {total_cost_usd} ({total_cost_low_usd} to {total_cost_high_usd})]"
-    "[, {total_energy_j} ({total_energy_low_j} to {total_energy_high_j})]",
+    "[, {total_cost_usd} ({low.total_cost_usd} to {high.total_cost_usd})]"
+    "[, {total_energy_j} ({low.total_energy_j} to {high.total_energy_j})]",
     "failures": "[{expected_failures:number} expected, goodput {goodput_fraction}]",
     "search": "[{considered} plans in {search_s}, {refused:count} of them cannot run]",
 }
@@ -94,16 +94,6 @@ def _hosts(d: Values) -> str:
     return "with hosts" if d["counts_hosts"] else "without hosts"
 
 
-def _ends(r: TrainingEstimate) -> Iterator[tuple[str, float | None]]:
-    """Ends of the intervals of figures that have none among themselves."""
-    metrics = r.metrics
-    for name in ("energy_j", "cost_usd", "total_energy_j", "total_cost_usd"):
-        if name in metrics:
-            stem, _, unit = name.rpartition("_")
-            yield f"{stem}_low_{unit}", metrics[name].low
-            yield f"{stem}_high_{unit}", metrics[name].high
-
-
 def _lines(r: TrainingEstimate) -> Iterator[tuple[str, str]]:
     rejected = r.rejected or {}
     stack, execution = (str(r.inputs[name]) for name in ("stack", "execution"))
@@ -113,8 +103,7 @@ def _lines(r: TrainingEstimate) -> Iterator[tuple[str, str]]:
     again = r.hardware_flop_per_s_per_device / r.model_flop_per_s_per_device - 1.0
     chance = r.fit_probability_fraction
     values = {
-        **r.figures(),
-        **dict(_ends(r)),
+        **r.with_intervals(),
         "decision": decision_words(r.figures()),
         "hosts": _hosts(r.figures()),
         "inputs": r.inputs,
