@@ -145,6 +145,8 @@ class StackVersion(FrozenModel, strict=False):
         is_eager: Whether it issues operators one after the other where the stack replays them.
         fused_attention: Whether attention is one operator.
         gpu_host_ratio: Time to issue an operator to a GPU over the class's.
+        rank_part_us: Host time for each rank of a gather or scatter whose parts are a list of
+            tensors, one a rank.
         source: Where that is documented.
     """
 
@@ -155,6 +157,7 @@ class StackVersion(FrozenModel, strict=False):
     is_eager: bool = False
     fused_attention: bool = True
     gpu_host_ratio: _Ratio = 1.0
+    rank_part_us: Annotated[float, Field(ge=0.0, le=1000.0)] = 0.0
     source: _Source
 
     def holds(self, version: str) -> bool:
@@ -197,6 +200,7 @@ class Stack(FrozenModel, strict=False):
         communication_sms: Multiprocessors of a GPU that collectives take while they run beside
             computation.
         gathers: What sharded weights are gathered by: a layer, or a tensor at a time.
+        libraries_of: Stack whose libraries it calls, and whose ratios it has where it has none.
         achieved: Ratios by operator family; 1 where there is none.
         spreads: Spread of networks by device class and mode, and by operator family.
         source: Where versions and properties come from; of the ratios, too.
@@ -223,6 +227,7 @@ class Stack(FrozenModel, strict=False):
     cast_bytes: Annotated[float, Field(ge=0.0, le=100.0)] = 0.0
     communication_sms: Annotated[int, Field(ge=0, le=64)] = 0
     gathers: Literal["layer", "tensor"] = "layer"
+    libraries_of: str | None = None
     achieved: tuple[Achieved, ...] = ()
     spreads: tuple[Spread, ...] = ()
     source: _Source
@@ -279,11 +284,10 @@ class Stack(FrozenModel, strict=False):
             device_class: Class of the device.
             mode: Inference or training.
         """
-        return {
-            entry.family: entry.time_ratio
-            for entry in self.achieved
-            if (entry.device_class, entry.mode) == (device_class, mode)
-        }
+        asked = (device_class, mode)
+        base = {} if self.libraries_of is None else stack(self.libraries_of).ratios(*asked)
+        own = (entry for entry in self.achieved if (entry.device_class, entry.mode) == asked)
+        return base | {entry.family: entry.time_ratio for entry in own}
 
     def log_sigmas(self, device_class: str, mode: str) -> dict[str, float]:
         """Spread of networks on this stack by operator family, and of whole ones under "whole".

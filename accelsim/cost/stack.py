@@ -191,8 +191,6 @@ def on_stack(
         own = _with_arithmetic(table, ratio)
         return replace(own, context_log_sigma=np.hypot(own.context_log_sigma, spread))
     own = _with_sums(table, graph, effect.sums_ratio)
-    if effect.attention is not None:
-        own = _with_attention(own, graph, effect.attention)
     if effect.matrix_vector is not None:
         own = _with_matrix_vector(own, graph, effect.matrix_vector)
     turned_s = _turned_s(own, graph, effect.transform_s)
@@ -200,7 +198,7 @@ def on_stack(
         turned_s = turned_s + _wide_bytes(graph) * effect.wide_byte_s
     if effect.cast_s:
         turned_s = turned_s + _cast_elements(graph) * effect.cast_s
-    return replace(
+    whole = replace(
         own,
         time_s=own.time_s * ratio + turned_s,
         compute_s=own.compute_s * ratio,
@@ -208,6 +206,7 @@ def on_stack(
         dispatch_s=_issued_s(own.dispatch_s * effect.host, graph, effect),
         context_log_sigma=np.hypot(own.context_log_sigma, spread),
     )
+    return whole if effect.attention is None else _with_attention(whole, graph, effect.attention)
 
 
 def _by_family(

@@ -134,11 +134,16 @@ def _transfers(staged: StagedPlans, messages: FloatArray) -> tuple[FloatArray, F
     """Gradients and weights of the first stage: time to reduce and to gather them once, in so many
     messages.
     """
-
-    def collective_s(kind: OperatorKind, payload: FloatArray, *group: IntArray) -> FloatArray:
-        return messages * staged.setup.collective_s(kind, payload / messages, *group)
-
     zero = staged["zero"]
+    part_s = np.where(zero == 3, 1e-6 * staged.setup.run.stack.version.rank_part_us, 0.0)
+
+    def collective_s(
+        kind: OperatorKind, payload: FloatArray, size: IntArray, stride: IntArray
+    ) -> FloatArray:
+        once = staged.setup.collective_s(kind, payload / messages, size, stride)
+        found: FloatArray = messages * (once + part_s * np.where(size > 1, size, 0))
+        return found
+
     expert, tables = staged.sums("expert_parameters")[:, 0], staged.sums("table_parameters")[:, 0]
     dense = staged.sums("parameters")[:, 0] - expert - tables
     width = gradient_width_bytes(staged.setup, staged.microbatch_count > 1)

@@ -56,6 +56,9 @@ class ParallelismPlan:
         overlap: Whether gradients and weights of data parallelism travel beside computation.
         tensor_overlap: Whether tensor collectives are cut up and overlap with their matrix products
             (Wang et al., ASPLOS 2023).
+        expert_overlap: Whether the exchanges of experts run beside the computation of another
+            microbatch, as Megatron Core's overlap_moe_expert_parallel_comm does in 1F1B; the
+            dualpipe schedule always does (DeepSeek-V3, arXiv:2412.19437, section 3.2.1).
         bucket_bytes: Gradients that are reduced together; 25 MB as in PyTorch's DDP.
         lora_rank: Rank of the adapters that alone are trained (Hu et al. 2021, arXiv:2106.09685);
             None trains all weights.
@@ -82,6 +85,7 @@ class ParallelismPlan:
     activation_offload: bool = False
     overlap: bool = True
     tensor_overlap: bool = False
+    expert_overlap: bool = False
     bucket_bytes: float = 25e6
     local_steps: int = 1
     lora_rank: int | None = None
@@ -213,6 +217,9 @@ def _check_experts(plan: ParallelismPlan) -> None:
     if plan.ep > 1 and ranks % spread:
         allowed = f"ep x etp a divisor of dp x cp x tp = {ranks}"
         raise InvalidValueError("ep", plan.ep, allowed)
+    if plan.expert_overlap and plan.ep == 1:
+        allowed = "0 where ep is 1: nothing is exchanged"
+        raise InvalidValueError("expert_overlap", plan.expert_overlap, allowed, "Give ep, too.")
     if plan.ep > 1 and plan.tp > 1 and not plan.sp:
         allowed = "1 with expert parallelism beside tp, whose ranks would all send the same tokens"
         raise InvalidValueError("sp", plan.sp, allowed, "Add sp=1.")

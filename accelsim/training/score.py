@@ -20,7 +20,7 @@ from accelsim.training.plan import RECOMPUTE, SCHEDULES
 from accelsim.training.schedules.bubble import dualpipe_bubble_s, zero_bubble_v_bubble_s
 from accelsim.training.setup import TrainingSetup
 from accelsim.training.stages import StagedPlans, stage_table
-from accelsim.workloads.graph import FloatArray, IntArray
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 from accelsim.workloads.operator import OperatorKind
 
 #: What an iteration's time goes to, exposed seconds each; the sum is the iteration.
@@ -124,7 +124,8 @@ def score(
 def _score_stages(staged: StagedPlans) -> dict[str, FloatArray]:
     """Columns of plans with one number of stages."""
     fields = ("recompute", "tensor_overlap", "activation_offload", "dp")
-    first, again = distinct_rows(staged.row, *(staged[name] for name in fields))
+    hides = _hides_experts(staged)
+    first, again = distinct_rows(staged.row, hides, *(staged[name] for name in fields))
     alike = staged.take(first)
     times = stage_times(alike)
     data = data_parallel(staged, times.forward_s[again, 0], times.backward_s[again, 0])
@@ -180,7 +181,17 @@ def _direction(staged: StagedPlans, way: str) -> tuple[dict[str, FloatArray], Fl
     hidden = np.maximum(tensor - parts["compute"], 0.0)
     cut_up = tensor / ranks + hidden * (1.0 - 1.0 / ranks)
     parts["tensor"] = np.where(staged["tensor_overlap"].astype(bool)[:, None], cut_up, tensor)
+    expert, beside = parts["expert"], np.minimum(parts["expert"], parts["compute"])
+    shown = expert - beside * (1.0 - staged.setup.communication_share)
+    parts["expert"] = np.where(_hides_experts(staged)[:, None], shown, expert)
     return parts, staged.sums(f"issue_{way}_s")
+
+
+def _hides_experts(staged: StagedPlans) -> BoolArray:
+    """Whether the exchanges of experts run beside another microbatch's computation, shape (k,)."""
+    asked = staged["expert_overlap"].astype(bool) | (staged["schedule"] == _CODES["dualpipe"])
+    hides: BoolArray = asked & (staged.microbatch_count > 1)
+    return hides
 
 
 def _exchange_s(staged: StagedPlans) -> FloatArray:

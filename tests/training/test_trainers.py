@@ -231,3 +231,26 @@ def test_every_trainer_calls_kernels_that_have_figures():
     named = {kernel for name in stack_names() for kernel in stack(name).attention.values()}
     assert named <= set(kernel_names())
     assert len(named) > 1
+
+
+def _experts(words, batch=512):
+    return accelsim.train(
+        "deepseek-v3",
+        cluster="dgx-superpod-h100",
+        gpus=256,
+        plan=f"pp=4,ep=64,zero=1,{words}",
+        global_batch=batch,
+        seq_len=4096,
+        check_memory=False,
+    )
+
+
+def test_exchanges_of_experts_hide_behind_another_microbatch():
+    shown, hidden = _experts(""), _experts("expert_overlap=1")
+    assert hidden.time_s["expert"] < 0.5 * shown.time_s["expert"]
+    assert hidden.iteration_s < shown.iteration_s
+    alone = [_experts(words, batch=64).time_s["expert"] for words in ("", "expert_overlap=1")]
+    assert alone[0] == alone[1]  # one microbatch a rank: there is no other
+    assert _experts("schedule=dualpipe").time_s["expert"] < 0.5 * shown.time_s["expert"]
+    with pytest.raises(InvalidValueError, match="ep"):
+        accelsim.train("deepseek-v3", device="h100-sxm-80gb", plan="expert_overlap=1")

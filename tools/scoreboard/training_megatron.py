@@ -122,8 +122,9 @@ def _planned(
     plans: Sequence[ParallelismPlan],
 ) -> MeasuredRun:
     """A predicted row; size is hidden size, heads, layers, sequence length."""
-    is_sharded = plans[0].zero == 3
-    options = (*(_ZERO_3 if is_sharded else _OPTIONS), ("seq_len", size[-1]))
+    of_trainer = {"Narayanan ZeRO-3": _ZERO_3, "MT-NLG": _VTRAIN}
+    usual = next((own for name, own in of_trainer.items() if row.group.startswith(name)), _OPTIONS)
+    options = (*usual, ("seq_len", size[-1]))
     return planned(row, PlannedRun(gpt(*size), where, devices, batch, tuple(plans), options))
 
 
@@ -224,7 +225,8 @@ def _schemes(record: Values) -> Iterator[MeasuredRun]:
     tp, pp = _STAGES.get(parallel, (1, 1))
     plan = _megatron(tp=tp, pp=pp, dp=devices // parallel, microbatch=microbatch, recompute="full")
     if parallel == 1:
-        plan = replace(plan, zero=3, overlap=True)
+        # DeepSpeed of 2021 synchronizes before each gather (partition_parameters.py)
+        plan = replace(plan, zero=3)
     size = (*_SIZES[record["params_B"]], 2048)
     group = f"Narayanan {record['scheme']} {record['params_B']:g}B"
     yield _selene(group, record, _rated_s(record, "tflops_per_gpu", size), [plan], size)
