@@ -21,10 +21,10 @@ from accelsim.workloads.sharding import WHOLE, Shard
 STEP = PassShape(batch=8, seq_len=1, context_len=100)
 
 
-def both(name, precision=PRECISIONS["bf16"], shard=WHOLE):
+def both(name, precision=PRECISIONS["bf16"], shard=WHOLE, step=STEP):
     """A decode step apart and merged."""
     lowered = workload(name).lower
-    return [lowered(STEP, precision, Phase.DECODE, shard=shard, merges=m) for m in (False, True)]
+    return [lowered(step, precision, Phase.DECODE, shard=shard, merges=m) for m in (False, True)]
 
 
 def products(graph):
@@ -60,7 +60,8 @@ def test_latents_and_shared_experts_are_merged_with_the_same_weights(tp):
     """DeepSeek-V3: queries' and keys' latents are one product; a token's ninth expert is the shared
     one.
     """
-    apart, merged = both("deepseek-v3", shard=Shard(tp=tp))
+    every = replace(STEP, batch=4096)  # so many that they reach every expert
+    apart, merged = both("deepseek-v3", shard=Shard(tp=tp), step=every)
     for count in ("parameter_count", "parameter_tensor_count", "parameter_bytes"):
         assert getattr(apart, count) == getattr(merged, count)
     assert apart.graph.model_flop == merged.graph.model_flop
@@ -70,12 +71,23 @@ def test_latents_and_shared_experts_are_merged_with_the_same_weights(tp):
     fewer = (dense + sparse) + dense + 3 * sparse
     assert len(products(apart.graph)) - len(products(merged.graph)) == fewer
     grouped = merged.graph.take(np.flatnonzero(merged.graph.kind == OperatorKind.GROUPED_GEMM))
-    assert set(grouped.dims[:, 1]) == {STEP.batch * 9}
+    assert set(grouped.dims[:, 1]) == {every.batch * 9}
 
 
 def test_shared_experts_run_by_themselves_where_ranks_share_out_the_others():
     _, merged = both("deepseek-v3", shard=Shard(ep=8))
     assert any("shared_expert" in path for path in merged.graph.path)
+
+
+@pytest.mark.parametrize(("tp", "joined"), [(1, 0), (4, 1)])
+def test_ranks_join_the_squares_of_norms_over_all_heads(tp, joined):
+    """MiniMax-M2.5: one all-reduce more a layer, of two sums for each token."""
+    lowered = workload("minimax-m2.5").lower(
+        STEP, PRECISIONS["bf16"], Phase.DECODE, shard=Shard(tp=tp)
+    )
+    rows = np.flatnonzero(lowered.graph.kind == OperatorKind.ALL_REDUCE)
+    two_sums = lowered.graph.dims[rows, 0] == STEP.batch * 2 * 2
+    assert two_sums.sum() == joined * 62
 
 
 def test_products_of_two_formats_stay_apart():

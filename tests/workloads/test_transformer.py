@@ -171,10 +171,25 @@ def test_dense_decoder_closed_forms(sizes, group, gated, tied, batch, tokens):
 def test_active_experts_law(experts, data):
     top_k = data.draw(st.integers(1, experts))
     tokens = data.draw(st.integers(1, 4096))
-    active = active_experts(experts, top_k, tokens)
+    popularity = data.draw(st.floats(1.0, 1e3))
+    active = active_experts(experts, top_k, tokens, popularity)
     assert top_k <= active <= min(experts, top_k * tokens)
-    assert active <= active_experts(experts, top_k, tokens + 1)
-    assert active_experts(experts, top_k, 1) == top_k
+    assert active <= active_experts(experts, top_k, tokens + 1, popularity)
+    assert active_experts(experts, top_k, 1, popularity) == top_k
+    assert active <= active_experts(experts, top_k, tokens)
+
+
+@pytest.mark.parametrize(("experts", "top_k", "tokens"), [(256, 8, 32), (128, 4, 64), (8, 2, 4)])
+def test_experts_of_uneven_popularity_as_drawn_one_after_the_other(experts, top_k, tokens):
+    """Draws without replacement by weight are the largest of log(weight) + Gumbel noise."""
+    rng = np.random.default_rng(1)
+    log_weight = np.log(50.0) * (np.arange(experts) + 0.5) / experts
+    noise = rng.gumbel(size=(300, tokens, experts))
+    chosen = np.argpartition(-(log_weight + noise), top_k - 1, axis=-1)[..., :top_k]
+    distinct = np.mean([len(np.unique(each)) for each in chosen])
+    found = active_experts(experts, top_k, tokens, 50.0)
+    assert found == pytest.approx(distinct, rel=0.03, abs=1.0)
+    assert found <= active_experts(experts, top_k, tokens)
 
 
 @given(st.integers(1, 64), st.integers(1, 64))

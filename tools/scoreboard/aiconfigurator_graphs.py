@@ -37,6 +37,9 @@ _ABSORBED = (576, 512)
 #: Backends and formats whose GEMM tables include the search for the input's scale; served
 #: checkpoints come with it.
 _SCALED_AT_RUN_TIME = frozenset({("trtllm", "fp8")})
+#: Those that include the kernel that quantises the input: with a scale that is known (vLLM's) or
+#: one per token that it finds itself (SGLang's; collector/{vllm,sglang}/collect_gemm.py).
+_QUANTISED_APART = frozenset({("vllm", "fp8"), ("sglang", "fp8")})
 #: Formats whose GEMMs TensorRT's profiler timed layer by layer in one pass
 #: (collector/trtllm/collect_gemm_trt.py of aiconfigurator): each lies between two events, and
 #: starts and drains alone.
@@ -165,7 +168,10 @@ def _gemm(rows: KernelRows) -> tuple[OperatorGraph, int]:
         np.ones(len(rows)), m, n, k, compute, batched=plain, weight=weight, output=Dtype.BF16
     )
     product = replace(graph, weight_bytes=graph.weight_bytes + _scale_bytes(rows) * n * k)
-    if (rows.backend, str(rows.formats["gemm_dtype"][0])) not in _SCALED_AT_RUN_TIME:
+    collected = rows.backend, str(rows.formats["gemm_dtype"][0])
+    if collected in _QUANTISED_APART:
+        return concatenate([product, _scaling(m, k)[-1]]), 2
+    if collected not in _SCALED_AT_RUN_TIME:
         return product, 1
     return concatenate([product, *_scaling(m, k)]), 5
 

@@ -57,8 +57,11 @@ _OF_ALL_BACKENDS = "int4_wo"
 #: tunes NVFP4 products when it starts; its collector calls `forward` outside of `autotune`, which
 #: falls back to one tactic that walks k alone (an 8 x 128 x 8192 product of a B200 takes 21.6 us,
 #: 11.1 us in vLLM's tables and 9.4 us in SGLang's, while BF16 agrees to 5 %). vLLM's goes through
-#: one copy of the weights, which the cache holds (collector/{trtllm,vllm}/collect_gemm.py).
-_NOT_AS_SERVED = frozenset({("trtllm", "nvfp4"), ("vllm", "nvfp4")})
+#: one copy of the weights, which the cache holds; blockwise FP8 it issued one by one, so that no
+#: product takes less than 55 us (collector/{trtllm,vllm}/collect_gemm.py).
+_NOT_AS_SERVED = frozenset({("trtllm", "nvfp4"), ("vllm", "nvfp4"), ("vllm", "fp8_block")})
+#: Formats of products whose kernels are a backend's own.
+_OWN_PRODUCTS = ("fp8", "fp8_block")
 
 
 @frozen
@@ -296,8 +299,9 @@ def preferred_rows(
 
 
 def own_rows(system: str, backend: str) -> Iterator[KernelRows]:
-    """Tables of the kernels that a backend brings itself (attention and expert layers; products are
-    the maker's library's in all), but for formats that `preferred_rows` takes from it anyway.
+    """Tables of the kernels that a backend brings itself (attention, expert layers and products in
+    FP8: CUTLASS's and DeepGEMM's; others are the maker's library's in all), but for formats that
+    `preferred_rows` takes from it anyway.
 
     Args:
         system: One of `SYSTEMS`.
@@ -308,15 +312,19 @@ def own_rows(system: str, backend: str) -> Iterator[KernelRows]:
         ProfileError: If a table is damaged.
     """
     for kind in KINDS:
-        if kind == "gemm" or system in EAGER_SYSTEMS or not versions(system, kind, backend):
+        if system in EAGER_SYSTEMS or not versions(system, kind, backend):
             continue
         taken = {_OF_ALL_BACKENDS}
+        taken |= {name for own, name in _NOT_AS_SERVED if (kind, own) == ("gemm", backend)}
         for table in preferred_rows(system, kind):
             if table.backend == backend:
                 taken |= set(format_names(table).tolist())
         rows = read_kernels(system, backend, None, kind)
         for table in _layers(rows) if kind == "moe" else [rows]:
-            new = ~np.isin(format_names(table), [*taken])
+            names = format_names(table)
+            new = ~np.isin(names, [*taken])
+            if kind == "gemm":
+                new &= np.isin(names, _OWN_PRODUCTS)
             if new.any():
                 yield table.take(new)
 

@@ -215,6 +215,16 @@ def _norms(b: GraphBuilder, q: Tensor, k: Tensor, names: LayerNames) -> tuple[Te
     return q, k
 
 
+def _join_squares(b: GraphBuilder, q: Tensor) -> None:
+    """The sums of squares of all heads' queries and keys, two per token, which the ranks of a
+    serving engine add up before they normalise their own heads (vLLM,
+    layers/mamba/linear_attn.py, MiniMaxText01RMSNormTP.forward_qk; SGLang, models/minimax_m2.py).
+    """
+    if b.shard.tp > 1 and b.phase in CACHING:
+        sums = b.part(q, *q.shape[:-1], 2)
+        b.collective(_K.ALL_REDUCE, sums, ParallelGroup.TENSOR, sums.shape)
+
+
 def self_attention(
     b: GraphBuilder,
     x: Tensor,
@@ -238,6 +248,7 @@ def self_attention(
     width = x.shape[-1]
     q, k, v = _project(b, enter_split(b, x), a, names)
     if a.whole_norm:
+        _join_squares(b, q)
         q, k = _norms(b, q, k, names)
     gate = q
     if a.gated:
