@@ -19,7 +19,7 @@ from accelsim.catalog.versions import Span, covers
 from accelsim.dtype import PRECISIONS, Precision
 from accelsim.errors import ProfileError, UnknownNameError
 from accelsim.files.datafile import data_root, name_key, read_mapping, validated
-from accelsim.hardware.profile import DeviceProfile
+from accelsim.hardware.profile import DeviceProfile, GpuProfile
 from accelsim.hardware.sourced import FrozenModel, Positive
 from accelsim.plain import Document
 
@@ -186,7 +186,8 @@ class Stack(FrozenModel, strict=False):
         own_kernels: Products that do not go to the maker's library.
         memory_fraction: Share of a GPU's memory that it takes, its context included.
         all_reduce_start_us: Start of its own all-reduce between devices whose memory each other can
-            read; None where it has none.
+            read, by their architecture, of all others under "other"; none where it has none.
+        all_reduce_normalises: Whether that kernel adds the residual and normalises, too.
         gathers_tokens: Whether all ranks of a node that share the experts get all tokens; else each
             is sent to the ranks of its experts.
         selective: Which rows selective recomputation makes again; see `recomputation.selectively`.
@@ -219,7 +220,8 @@ class Stack(FrozenModel, strict=False):
     precisions: tuple[str, ...] = ()
     own_kernels: OwnKernels | None = None
     memory_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
-    all_reduce_start_us: Positive | None = None
+    all_reduce_start_us: Mapping[str, Positive] = {}
+    all_reduce_normalises: bool = False
     gathers_tokens: bool = False
     selective: Literal["attention", "products", "projections"] | None = None
     recompute: Literal["none", "selective", "full"] = "none"
@@ -266,6 +268,12 @@ class Stack(FrozenModel, strict=False):
         """Whether the stack runs on a device."""
         vendors = self.runs_on.get(device.device_class)
         return vendors is not None and (not vendors or device.vendor in vendors)
+
+    def all_reduce_start_s(self, device: DeviceProfile) -> float | None:
+        """Start of the stack's own all-reduce between devices of a kind; None where it has none."""
+        named = device.architecture if isinstance(device, GpuProfile) else ""
+        start = self.all_reduce_start_us.get(named, self.all_reduce_start_us.get("other"))
+        return None if start is None else start.value * 1e-6
 
     def lacking(self, policy: Precision) -> str:
         """Format of a precision, or of its cached keys, that the stack has not; empty if none."""

@@ -1,13 +1,24 @@
 """Step times from tables: a run is its steps, and points of the tables are met."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accelsim.catalog.clusters import cluster
+from accelsim.cost.gpu import GpuParameters
 from accelsim.errors import InvalidValueError
+from accelsim.estimation.options import RunOptions
+from accelsim.estimation.run import resolve
+from accelsim.serving.options import ServingOptions
+from accelsim.serving.steps import step_tables
 from accelsim.serving.steps.combined_steps import PipelinedSteps
+from accelsim.serving.steps.step_tables import StepLimits
 from accelsim.serving.steps.step_times import StepCurve
+from accelsim.workloads.options import ModelOptions
+from accelsim.workloads.sharding import Shard
 
 from .scenarios import table_steps
 
@@ -23,6 +34,25 @@ def test_a_run_takes_what_its_steps_take(seed, count, cached, steps):
     seconds, joules = tables.decode_run(count, count * cached, steps)
     assert seconds == pytest.approx(sum(s for s, _ in one_by_one), rel=1e-9)
     assert joules == pytest.approx(sum(j for _, j in one_by_one), rel=1e-9)
+
+
+@pytest.mark.parametrize(("tp", "fewer"), [(1, 0), (8, 65)])
+def test_a_stacks_all_reduce_takes_the_norm_behind_it_along(tp, fewer):
+    """TensorRT-LLM's kernel adds the residual and normalises: a kernel less behind each of two
+    all-reduces of 32 layers and behind that of the embedding, none on one device.
+    """
+    options = RunOptions(model=ModelOptions(stack="tensorrt-llm"))
+    run = resolve("llama-3.1-8b", "h100-sxm-80gb", options)
+    run = replace(run, shard=Shard(tp=tp), cluster=cluster("dgx-h100"))
+    times = []
+    for normalises in (False, True):
+        own = run.stack.model_copy(update={"all_reduce_normalises": normalises})
+        found = step_tables.step_tables(
+            replace(run, stack=own), ServingOptions(tp=tp), StepLimits(64, 8, 512), 0.0
+        )
+        times.append(found.step(0, 0, 4, 512)[0])
+    kernel_s = GpuParameters.class_wide().memory.kernel_latency_s
+    assert times[0] - times[1] == pytest.approx(fewer * kernel_s, rel=0.1, abs=1e-9)
 
 
 def test_points_of_the_tables_are_met():

@@ -50,6 +50,7 @@ from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.sharding import ParallelGroup, Shard, Stage
 
 _ATTENTION = int(OperatorKind.ATTENTION)
+_NORMALISING = frozenset({OperatorKind.ELEMENTWISE, OperatorKind.RMS_NORM, OperatorKind.LAYER_NORM})
 #: Tokens of the pass whose spread stands for all.
 _MIDDLE = 64
 #: Points per doubling of the tokens of a step: two from 64 tokens on, where the tiles of matrix
@@ -286,19 +287,22 @@ class _Pricing:
     def _with_own_all_reduce(
         self, table: CostTable, graph: OperatorGraph, shard: Shard
     ) -> CostTable:
-        """All-reduces of a tensor group by the stack's own kernel, where that is sooner."""
-        start, cluster = self.run.stack.all_reduce_start_us, self.run.cluster
+        """All-reduces of a tensor group by the stack's own kernel, where that is sooner; with what
+        adds the residual and normalises behind it, where that is part of the kernel.
+        """
+        start_s, cluster = self.run.stack.all_reduce_start_s(self.run.device), self.run.cluster
         rows = np.flatnonzero(graph.kind == int(OperatorKind.ALL_REDUCE))
-        if start is None or cluster is None or not len(rows) or shard.tp == 1:
+        if start_s is None or cluster is None or not len(rows) or shard.tp == 1:
             return table
         levels = placement_of(rank_group(ParallelGroup.TENSOR, shard), cluster).levels
         if len(levels) != 1 or not levels[0].is_any_to_any:
             return table
-        payload = graph.dims[rows, 0]
-        own_s = direct_all_reduce_s(
-            payload, shard.tp, 1e-6 * start.value, levels[0].bandwidth_bytes_per_s
-        )
+        bandwidth = levels[0].bandwidth_bytes_per_s
+        own_s = direct_all_reduce_s(graph.dims[rows, 0], shard.tp, start_s, bandwidth)
         seconds = table.time_s.copy()
+        if self.run.stack.all_reduce_normalises:
+            behind = rows[(own_s < seconds[rows]) & (rows + 1 < len(graph))] + 1
+            seconds[behind[is_kind(graph.kind[behind], _NORMALISING)]] = 0.0
         seconds[rows] = np.minimum(seconds[rows], own_s)
         return replace(table, time_s=seconds)
 
