@@ -143,7 +143,7 @@ class ContinuousBatching(PagedBatch):
                 self._make_room(0)
         used = self._blocks - self._free
         if self.cache is not None:
-            used -= self._idle
+            used -= self._chained * self.cache.idle_count
         if steps:
             counter = self._counter = self._counter + steps
             self._context += steps * count
@@ -314,7 +314,7 @@ class ContinuousBatching(PagedBatch):
         if steps > 1:
             more, room = self._blocks_between(counter + 1, steps - 1), self._room()
             if more > room:
-                steps = 1 + room // self._growth * self._size
+                steps = 1 + room // (count if self._alike else self._growth) * self._size
                 more = self._blocks_between(counter + 1, steps - 1)
             self._more_blocks = more
         self._seconds, self._joules = self.steps.decode_run(count, self._context, steps)

@@ -75,7 +75,7 @@ class PagedBatch(Scheduler):
         #: Blocks of its chain that each sequence holds, and those of its cache not its own.
         self._shared: dict[int, tuple[int, int]] = {}
         self._context = 0
-        self._growth = 0  # blocks that all running sequences begin in a block's tokens
+        self._growth = 0  # blocks that sequences begin in a block's tokens, where not all alike
         self._counter = 0
         #: Sequences whose next block comes at each remainder of the counter, twice over.
         self._due = [0] * (2 * self.limits.block_tokens)
@@ -137,8 +137,10 @@ class PagedBatch(Scheduler):
             heappush(self._ends, (counter + left, request))
         self._context += length
         due, place = self._due, (counter - length) % size
-        each = 1 if self._alike else self._terms(request)[0]
-        self._growth += each
+        each = 1
+        if not self._alike:
+            each = self._terms(request)[0]
+            self._growth += each
         due[place] += each
         due[place + size] += each
 
@@ -147,8 +149,10 @@ class PagedBatch(Scheduler):
         joined, length, _ = self._running.pop(request)
         size, due = self._size, self._due
         place = (joined - length) % size
-        each = 1 if self._alike else self._terms(request)[0]
-        self._growth -= each
+        each = 1
+        if not self._alike:
+            each = self._terms(request)[0]
+            self._growth -= each
         due[place] -= each
         due[place + size] -= each
         length += self._counter - joined
@@ -161,7 +165,7 @@ class PagedBatch(Scheduler):
         """Give a sequence's blocks back; those of a session stay cached."""
         if self._promises:
             self._promised -= self._blocks_of_all(request)
-        own = self._blocks_of(request, length)
+        own = -(-length // self._size) if self._alike else self._blocks_of(request, length)
         if self.cache is not None and (held := self._shared.pop(request, None)) is not None:
             depth, shared = held
             group = self._group(request)
@@ -196,7 +200,8 @@ class PagedBatch(Scheduler):
 
     def _room(self) -> int:
         """Blocks that can be had."""
-        return self._free if self.cache is None else self._free + self._idle
+        cache = self.cache
+        return self._free if cache is None else self._free + self._chained * cache.idle_count
 
     def _make_room(self, count: int) -> None:
         """Have so many blocks free, of those there is room for."""
@@ -209,7 +214,8 @@ class PagedBatch(Scheduler):
         """Blocks that the running sequences begin in so many steps from a counter on."""
         size = self._size
         start, rest = counter % size, steps % size
-        return steps // size * self._growth + sum(self._due[start : start + rest])
+        growth = len(self._running) if self._alike else self._growth
+        return steps // size * growth + sum(self._due[start : start + rest])
 
     def _blocks_for(self, prompt: Prompt, tokens: int) -> int:
         """Blocks of its own that a prompt lacks for a part."""
