@@ -52,6 +52,10 @@ _TOKENS = (2048, 8192, 16_384)
 _SHARE_STEP = 0.02
 
 
+#: The model's own layers of multi-token prediction, as `USUAL_GUESSES` has them.
+_GUESSES = "1:0.85:mtp"
+
+
 @frozen
 class Found:
     """The answer of a search.
@@ -397,6 +401,9 @@ class _Search:
 
     def _found(self, question: str, value: float, bound: float, best: ServingResult) -> Found:
         low, high = _wilson(_share(best), best.requests)
+        if self.plan.is_guessing_unsaid:
+            told = f"speculation is not said: this is without it; --speculate {_GUESSES} is with it"
+            best = replace(best, warnings=(*best.warnings, told))
         return Found(question, value, bound, low, high, self.count, best)
 
 

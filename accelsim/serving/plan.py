@@ -74,6 +74,12 @@ class ReplicaPlan:
         return self.engine.scheduler == "continuous"
 
     @property
+    def is_guessing_unsaid(self) -> bool:
+        """Whether the model has layers that guess tokens, and nobody says if they do."""
+        is_unsaid = self.options.speculation is None and self.is_continuous
+        return is_unsaid and predicted_tokens(self.run.workload) > 0
+
+    @property
     def step_overhead_s(self) -> float:
         """Host time per step."""
         return _overhead_s(self.engine, self.options)

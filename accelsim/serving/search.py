@@ -41,7 +41,7 @@ from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.memory_capacity import LoadShape
 from accelsim.serving.operating_points import operating_points
 from accelsim.serving.options import ServingOptions, SloTargets
-from accelsim.serving.plan import deployed_run
+from accelsim.serving.plan import deployed_run, predicted_tokens
 from accelsim.serving.result import ServingResult
 from accelsim.serving.serve import described, serve
 from accelsim.simulation.randomness import RandomStreams
@@ -178,6 +178,9 @@ class ServingSearch(Result):
         return pd.DataFrame(dict(self.columns))
 
 
+_NO_GUESSES = (
+    "speculation with the model's own layers of multi-token prediction is left out: serve asks it"
+)
 _NEAREST = "no simulated configuration meets the targets: best is the nearest"
 
 
@@ -240,7 +243,7 @@ def search(
         columns=columns,
         inputs=grid.inputs(),
         provenance=Provenance(__version__, seed),
-        warnings=tuple(filter(None, (grid.engine.note, nearest))),
+        warnings=tuple(filter(None, (grid.engine.note, nearest, grid.left_out))),
     )
 
 
@@ -262,7 +265,7 @@ class _Grid:
         self.engine_name = options.engine or "vllm"
         self.engine = engine(self.engine_name)
         self.layouts: list[Document] = []
-        self.workload_name = ""
+        self.workload_name = self.left_out = ""
 
     def inputs(self) -> Document:
         """What was asked, as plain values."""
@@ -312,6 +315,7 @@ class _Grid:
         run_options = replace(self.run, model=model)
         resolved = resolve(self.workload, device, run_options)
         self.workload_name = resolved.workload.name
+        self.left_out = _NO_GUESSES if predicted_tokens(resolved.workload) else ""
         paid = device_price(resolved.device, self.price)
         if paid.usd_per_hour is None:
             self.rejected[_UNPRICED] += len(self.limits[0])

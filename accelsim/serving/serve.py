@@ -23,7 +23,7 @@ from accelsim.serving.figures import result_of
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.options import USUAL_GUESSES, ServingOptions
-from accelsim.serving.plan import ReplicaPlan, predicted_tokens
+from accelsim.serving.plan import ReplicaPlan
 from accelsim.serving.result import ServingResult
 from accelsim.serving.steps.alone_steps import priced_alone
 from accelsim.serving.steps.combined_steps import ScaledSteps
@@ -102,7 +102,7 @@ def serve(
     for z in (-Z90, Z90) if spread else ():
         scaled = plan.with_steps(partial(_scaled, z)).with_cache(fewest=z > 0)
         ends.append(_metrics_of(*simulated(scaled)))
-    if steps is None and _is_guessing_unsaid(plan):
+    if steps is None and len(plan.models) == 1 and plan.pools[0].plan.is_guessing_unsaid:
         guessing = replace(served, speculation=USUAL_GUESSES)
         with suppress(DoesNotFitError):  # the layers that guess
             other = planned(options=guessing, max_context=columns.longest)
@@ -125,15 +125,6 @@ def _unsaid(plain: Mapping[str, Metric], guessing: Mapping[str, Metric]) -> str:
         "model's own layers of multi-token prediction, and the intervals hold both; "
         "--speculate none or 1:0.85:mtp says which"
     )
-
-
-def _is_guessing_unsaid(plan: Deployment) -> bool:
-    """Whether the one model could guess tokens with layers of its own, and nobody says if it
-    does.
-    """
-    first = plan.pools[0].plan
-    is_unsaid = plan.options.speculation is None and first.is_continuous
-    return is_unsaid and len(plan.models) == 1 and predicted_tokens(first.run.workload) > 0
 
 
 def _metrics_of(result: ServingResult, is_interrupted: bool) -> Mapping[str, Metric]:
