@@ -63,7 +63,6 @@ check: $(VENV)/.dev
 ## make bench        benchmarks: simulator, cost models, command line
 bench: $(VENV)/.dev
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
-	$(BIN)/python -m tools.queues
 
 ## make validate     score predictions on the tables that ship, and on those of DATA=folder; fails if worse than reported
 validate: $(VENV)/.dev

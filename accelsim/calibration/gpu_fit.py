@@ -39,7 +39,6 @@ from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError
 from accelsim.files.datafile import data_root
 from accelsim.frozen import frozen
-from accelsim.hardware.driver_gpu import estimated_gpu_profile, reference_board
 from accelsim.hardware.profile import GpuProfile
 from accelsim.plain import Document
 from accelsim.workloads.graph import BoolArray, FloatArray
@@ -72,23 +71,17 @@ class GpuCalibration:
 
 
 def gpu_profile(environment: Mapping[str, Any], name: str = "") -> GpuProfile:
-    """Profile of the GPU a run was measured on: the catalogue's or the user's, else one made from
-    what the driver said.
+    """Profile of the GPU a run was measured on: the catalogue's or the user's.
 
     Args:
         environment: As the run recorded it.
         name: Catalogue name; by the product name the driver gave where empty.
 
     Raises:
-        InvalidValueError: If there is no such GPU, and the driver said too little to make a
-            profile.
+        InvalidValueError: If there is no such GPU in the catalogue.
     """
     product = str(environment.get("device_name"))
     found = catalog.device(name) if name else catalog.product_device(product)
-    reference = reference_board(environment) if found is None else None
-    if reference is not None:
-        board = catalog.device(reference)
-        found = estimated_gpu_profile(environment, board) if isinstance(board, GpuProfile) else None
     if not isinstance(found, GpuProfile):
         remedy = (
             "Give its catalogue name with --name, or write a profile of it (see docs/devices.md)."

@@ -14,8 +14,6 @@ from accelsim.calibration.noise import disturbed_fraction
 from accelsim.calibration.overlay import write_overlay
 from accelsim.calibration.run_file import CalibrationRun, read_run
 from accelsim.calibration.run_measurement import require_torch
-from accelsim.cost.fitted import calibration_folders
-from accelsim.hardware.profile import GpuProfile
 
 #: Share of disturbed measurements worth a line.
 _MENTIONED_FRACTION = 0.02
@@ -73,35 +71,11 @@ def _fit_gpu(
     run: CalibrationRun, folder: Path, name: str, tell: Tell, *, despite_noise: bool
 ) -> Fitted:
     from accelsim.calibration.gpu_fit import fit_gpu_run, gpu_profile
-    from accelsim.catalog import device_names
 
     profile = gpu_profile(run.environment, name)
-    made = [] if profile.name in device_names() else [_write_profile(profile, folder, tell)]
     fitted = fit_gpu_run(run, profile, despite_noise=despite_noise)
     for stage in fitted.unconverged:
         tell(f"{stage}: the fit did not converge; its parameters stay as they were")
     overlay = write_overlay(fitted.overlay, folder / "fitted")
     figures = fitted.overlay.parameters
-    return Fitted(profile.name, run, fitted.errors, fitted.held_out, figures, (*made, overlay))
-
-
-def _write_profile(profile: GpuProfile, folder: Path, tell: Tell) -> Path:
-    """Write the profile of a GPU that the catalogue does not have; say how it is found where
-    devices are not looked up.
-    """
-    import yaml
-
-    from accelsim.catalog import device_search_path
-    from accelsim.hardware.driver_gpu import device_document
-
-    is_own = folder == calibration_folders()[0]
-    devices = (folder.parent if is_own else folder) / "devices"
-    path = devices / f"{profile.name}.yaml"
-    write_text(path, yaml.safe_dump(device_document(profile), sort_keys=False))
-    tell(
-        f"{profile.title}: not in the catalogue; its profile comes from the driver and its "
-        "generation"
-    )
-    if devices not in device_search_path():
-        tell(f"set ACCELSIM_DEVICE_PATH={devices} to use it by name")
-    return path
+    return Fitted(profile.name, run, fitted.errors, fitted.held_out, figures, (overlay,))

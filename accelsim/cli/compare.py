@@ -17,7 +17,6 @@ from accelsim.option import argument, option
 from accelsim.plain import Document
 
 if TYPE_CHECKING:
-    from accelsim.estimation.batch_winners import BatchWinners
     from accelsim.estimation.compare import Comparison
     from accelsim.estimation.estimate import Estimate
     from accelsim.hardware.profile import DeviceProfile
@@ -27,17 +26,9 @@ if TYPE_CHECKING:
 
 Operators: TypeAlias = "dict[tuple[str, str], list[OperatorRun]]"
 
-#: Batches to name the winners at.
-_BATCHES = "1,8,64,512"
 #: Devices of a front whose rooflines a page draws.
 _MOST_ROOFS = 5
 _PAIR = ("workload", "device", "mode", "reason")
-#: Column of an estimate -> figure of `BatchWinners`.
-_WON_FIGURES = {
-    "throughput_per_s": "throughput",
-    "energy_per_sample_j": "energy",
-    "cost_usd_per_1000": "cost",
-}
 _MIXED_NOTE = (
     "CPUs and GPUs run eagerly, the others compiled models: "
     "--execution compiled compares like with like"
@@ -74,7 +65,6 @@ class CompareOptions:
         parse=lambda _, text: Path(text),
         repeated=True,
     )
-    batches: str | None = option("Batches to name the winners of inference at.", metavar="N,N,...")
 
 
 @with_output
@@ -90,37 +80,24 @@ def compare(
     why.
     """
     from accelsim.cli.selection import (
-        chosen_batches,
         chosen_devices,
         chosen_modes,
         groups_note,
     )
     from accelsim.estimation.compare import compare as compare_runs
 
-    devices, batches = options.devices, options.batches
+    devices = options.devices
     names, profiles = list(dict.fromkeys(models)), chosen_devices(devices, options.device_file)
     modes = chosen_modes(options.mode or ("inference",))
-    sizes = chosen_batches(batches or _BATCHES)
-    has_winners = "inference" in modes and len(profiles) > 1
-    if batches is not None and not has_winners:
-        allowed = "no value: winners are named of inference on several devices"
-        raise InvalidValueError("--batches", batches, allowed, "Leave --batches out.")
     _refuse_devices_among(names)
-    winners: list[tuple[BatchWinners, ...]] = []
-    with progress_bar("comparing", unit="models", quiet=output.quiet) as told:
+    with progress_bar("comparing", unit="models", quiet=output.quiet):
         comparison = compare_runs(names, profiles, run, price, modes=modes)
-        if has_winners:
-            from accelsim.estimation.batch_winners import batch_winners
-
-            for place, name in enumerate(names):
-                told(place, len(names), f"{name} by batch")
-                winners.append(batch_winners(name, profiles, sizes, run, price))
     output.note(groups_note(devices))
 
     def operators(rows: Sequence[Document]) -> Operators:
         return _operators_of_fronts(names, rows, profiles, run)
 
-    emit_comparison(output, comparison, winners, profiles, limits, operators)
+    emit_comparison(output, comparison, profiles, limits, operators)
 
 
 def _operators_of_fronts(
@@ -176,21 +153,18 @@ def _refuse_devices_among(models: list[str]) -> None:
 def emit_comparison(
     output: ResultWriter,
     comparison: Comparison,
-    winners: Sequence[Sequence[BatchWinners]] = (),
     profiles: Sequence[DeviceProfile] | None = None,
     limits: Mapping[str, float | None] | None = None,
     operators: Callable[[Sequence[Document]], Operators] | None = None,
 ) -> None:
-    """Write a comparison: a table per model and mode, or a list of uniform rows; then the winners
-    of each model by batch. Its page has the limits as lines, and the operators on the front.
+    """Write a comparison: a table per model and mode, or a list of uniform rows. Its page has the
+    limits as lines, and the operators on the front.
     """
     from accelsim.estimation.estimate import FIGURES
     from accelsim.report.formats import uniform_rows
     from accelsim.report.tables import COMPARISON_NOTE, comparison_view
 
-    found = [
-        row | won for row, won in zip(comparison.to_dict(), _won(comparison, winners), strict=True)
-    ]
+    found = [row | won for row, won in zip(comparison.to_dict(), _won(comparison), strict=True)]
     rows = uniform_rows(found, (*_PAIR, *FIGURES))
     flat = [
         {key: value for key, value in row.items() if value is not None and key != "operators"}
@@ -198,19 +172,19 @@ def emit_comparison(
     ]
     estimates = [row.estimate for row in comparison.rows if row.estimate is not None]
     mixed = _MIXED_NOTE if len({e.execution for e in estimates}) > 1 else ""
-    note = "\n".join(filter(None, [COMPARISON_NOTE, mixed, *_energy_orders(estimates)]))
+    note = "\n".join(filter(None, [COMPARISON_NOTE, mixed]))
 
     def page() -> Page:
         from accelsim.report.comparison_page import comparison_page
 
-        drawn: dict[str, Any] = {"winners": winners, "devices": profiles, **(limits or {})}
+        drawn: dict[str, Any] = {"devices": profiles, **(limits or {})}
         if operators is not None:
             drawn["operators"] = operators(rows)
         return comparison_page(rows, command_text(), **drawn)
 
     output.emit(
         rows,
-        lambda: comparison_view(comparison, winners),
+        lambda: comparison_view(comparison),
         rows=flat,
         columns=_columns(comparison),
         note=note,
@@ -233,19 +207,7 @@ def _columns(comparison: Comparison) -> tuple[str, ...]:
     }
     scalars = [name for name in FIGURES if name not in {*parts, "operators"}]
     nested = [f"{name}.{part}" for name, own in parts.items() for part in own]
-    wins = [f"wins.{column}" for column in _WON_FIGURES]
-    return (*_PAIR, *scalars, *comparison.rows[0].beside(), *nested, "best", "tied", *wins)
-
-
-def _energy_orders(estimates: Sequence[Estimate]) -> list[str]:
-    """Devices of each model from the least energy on, in words."""
-    from accelsim.estimation.energy_order import energy_order_text
-
-    by_model: dict[str, list[Estimate]] = {}
-    for one in estimates:
-        if one.mode == "inference":
-            by_model.setdefault(one.workload, []).append(one)
-    return [energy_order_text(done) for done in by_model.values()]
+    return (*_PAIR, *scalars, *comparison.rows[0].beside(), *nested, "best", "tied")
 
 
 def _rate_bars(estimates: Sequence[Estimate]) -> Bars:
@@ -256,30 +218,13 @@ def _rate_bars(estimates: Sequence[Estimate]) -> Bars:
     return Bars("samples or sequences per second", "throughput, 1/s", names, rates)
 
 
-def _won(comparison: Comparison, winners: Sequence[Sequence[BatchWinners]]) -> Iterator[Document]:
-    """Of each row the columns it wins among its model and mode, those whose best it may be, and the
-    batches at which it wins inference.
-    """
+def _won(comparison: Comparison) -> Iterator[Document]:
+    """Of each row the columns it wins among its model and mode, and those whose best it may be."""
     from accelsim.report.tables import BEST_FIELDS
 
     best = {field: comparison.leaders(field) for field in BEST_FIELDS}
-    by_model = {found[0].workload: found for found in winners if found}
     for row in comparison.rows:
         leads = {f: best[f].get((row.workload, row.mode), ()) for f in BEST_FIELDS}
         marked = [field for field, devices in leads.items() if devices == (row.device,)]
         tied = [f for f, devices in leads.items() if row.device in devices and f not in marked]
-        wins = None
-        if row.mode == "inference" and row.workload in by_model:
-            won = {
-                column: [(w.batch, getattr(w, name)) for w in by_model[row.workload]]
-                for column, name in _WON_FIGURES.items()
-            }
-            wins = {
-                column: [
-                    batch
-                    for batch, win in found
-                    if win and win.device == row.device and not win.is_tied
-                ]
-                for column, found in won.items()
-            }
-        yield {"best": marked, "tied": tied, "wins": wins}
+        yield {"best": marked, "tied": tied}

@@ -173,7 +173,6 @@ def _page(
 ) -> Page:
     from accelsim.estimation.batches import batch_curve, batch_knee
     from accelsim.estimation.simulate import simulate
-    from accelsim.exploration.sensitivity.run import run_changes
     from accelsim.report import run_sections
     from accelsim.report.comparison_page import break_even_section
     from accelsim.report.run_page import run_page
@@ -183,13 +182,11 @@ def _page(
     simulation = simulate(model, profile, options)
     curve = batch_curve(model, profile, options, price)
     knee = batch_knee(curve)
-    changes = run_changes(model, profile, options, price, result)
     row = {**result.to_dict(), "reason": None, "name": result.device}
     further = (
         run_sections.knee_section(
             [one.figures() for one in curve], None if knee is None else knee.batch
         ),
-        run_sections.run_changes_section(result, changes),
         break_even_section([row], [profile], "cost"),
         run_sections.offers_section(
             [(result.device, result.throughput_per_s, result.energy_per_sample_j)]

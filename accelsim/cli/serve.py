@@ -122,12 +122,10 @@ def serve(
     _write_files(output_writer, result, asked)
 
     def page() -> Page:
-        from accelsim.exploration.sensitivity.load import load_changes
         from accelsim.report.formats import plain_values
         from accelsim.report.serving_page import serving_page
 
-        changes = load_changes(*question, result, **beside) if asked.find is None else []
-        return serving_page(plain_values(result.to_dict()), command_text(), result, changes)
+        return serving_page(plain_values(result.to_dict()), command_text(), result)
 
     _emit(output_writer, result, page)
     end_if_partial(result.warnings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -115,8 +115,7 @@ def train(
         result = ask(plan=words, search=search, record=is_kept, report=report)
     if trace is not None:
         _write_trace(result.timeline, trace, output)
-    again = partial(_page, ask=ask, asked=(place.get("cluster"), length), limits=limits)
-    _emit(output, result, limits, again)
+    _emit(output, result, limits)
     end_if_partial(result.warnings)
 
 
@@ -129,7 +128,6 @@ def _emit(
     output: ResultWriter,
     result: TrainingEstimate,
     limits: Mapping[str, float | None],
-    page: Callable[..., Page],
 ) -> None:
     """Write the answer, and whether its limits are kept."""
     from accelsim.report.training import training_view
@@ -146,26 +144,18 @@ def _emit(
         document,
         lambda: training_view(result),
         rows=[row],
-        page=lambda: page(document, result),
+        page=lambda: _page(document, result, limits),
     )
 
 
 def _page(
     document: Document,
     result: TrainingEstimate,
-    ask: Callable[..., TrainingEstimate],
-    asked: tuple[str | None, RunLength | None],
     limits: Mapping[str, float | None],
 ) -> Page:
-    from accelsim.catalog import clusters as cluster_catalog
-    from accelsim.exploration.sensitivity.training import training_changes
     from accelsim.report.training_page import training_page
 
-    cluster, length = asked
-    named = cluster or result.cluster
-    joined = None if named is None else cluster_catalog.cluster(named)
-    changes = training_changes(ask, result, joined, length)
-    return training_page(document, command_text(), result.iteration, changes, **limits)
+    return training_page(document, command_text(), result.iteration, **limits)
 
 
 def _words(plan: str | None, **options: Any) -> str:

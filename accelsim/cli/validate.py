@@ -150,8 +150,6 @@ def _scored(
         board = score(names, data, tier, show, finished=finished)
     if finished is not None and finished.taken:
         output.note(f"taken over from the earlier run: {', '.join(finished.taken)}")
-    for note in board.notes:
-        output.note(note)
     return board
 
 

@@ -1,6 +1,6 @@
 """The page of a comparison: who wins, time against cost and energy with the Pareto front and the
-lines of a latency target and a budget, break-even between devices, cost and carbon by offer,
-winners by batch, what cannot run, and where the numbers come from.
+lines of a latency target and a budget, break-even between devices, cost and carbon by offer, what
+cannot run, and where the numbers come from.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from accelsim.report.result_page import known_devices
 from accelsim.report.run_sections import accuracy_section, offers_section
 
 if TYPE_CHECKING:
-    from accelsim.estimation.batch_winners import BatchWinners, Win
     from accelsim.hardware.profile import DeviceProfile
 
 #: Word of the decision -> column of an estimate whose least, or of a rate the most, is best.
@@ -62,7 +61,6 @@ def comparison_page(
     rows: Sequence[Values],
     command: str,
     *,
-    winners: Sequence[Sequence[BatchWinners]] = (),
     devices: Sequence[DeviceProfile] | None = None,
     slo_s: float | None = None,
     budget_usd: float | None = None,
@@ -73,7 +71,6 @@ def comparison_page(
     Args:
         rows: A row per model, device and mode, as the command's JSON has them.
         command: Command that makes the page again.
-        winners: Winners of each model by batch; none if empty.
         devices: Profiles it was made for; those of the catalogue with these names where None.
         slo_s: Longest time of a batch that is wanted, drawn as a line.
         budget_usd: Most USD per 1,000 samples, drawn as a line.
@@ -91,7 +88,6 @@ def comparison_page(
         *_fronts(groups, limits),
         *_front_sections(operators or {}),
         *_costs(groups, profiles),
-        *(_by_batch(wins, place) for place, wins in enumerate(winners)),
         *_offers(groups),
         accuracy_section(profile.name for profile in profiles),
         *provenance_sections(done, profiles),
@@ -384,22 +380,3 @@ def _components(rows: Sequence[Values], name: str, what: str) -> Section | None:
     text += left_out(len(known) - len(shown), "more left out")
     title = f"{what}: energy by component"
     return Section.of(name, title, f"device{columns}", table, text, drawn)
-
-
-def _by_batch(winners: Sequence[BatchWinners], place: int) -> Section:
-    rows = [
-        {"batch": one.batch, "throughput": _win(one.throughput)}
-        | {"energy": _win(one.energy), "cost": _win(one.cost)}
-        for one in winners
-    ]
-    columns = (
-        ">batch | most per s=throughput.device | >=throughput.value:number | least energy="
-        "energy.device | >=energy.value:j | cheapest per 1,000=cost.device | >=cost.value:usd"
-    )
-    name = winners[0].workload if winners else ""
-    return Section.of(f"winners-{place}", f"{name}: who wins at which batch", columns, rows)
-
-
-def _win(win: Win | None) -> Document:
-    known = {"device": "unknown", "value": ""}
-    return known if win is None else {"device": win.device, "value": win.value}

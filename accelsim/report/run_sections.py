@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING
 
 from accelsim.plain import Document, Values
 from accelsim.quantity import say
-from accelsim.report.changes import changes_section
 from accelsim.report.formats import grouped
 from accelsim.report.page import Section, axis, figure, trace
 from accelsim.report.parts import COLOURS, bars
 
 if TYPE_CHECKING:
-    from accelsim.estimation.estimate import Estimate
-    from accelsim.exploration.sensitivity.change import Change
+    pass
 
 _SECONDS_PER_HOUR = 3600.0
 
@@ -50,21 +48,6 @@ def knee_section(curve: Sequence[Values], knee: int | None) -> Section:
     time = axis("time of a batch", type="log", ticksuffix="s")
     drawn = figure(traces, y="samples per second", log="y", xaxis=time)
     return Section.of("knee", "Knee of the batch", columns, curve, text, drawn)
-
-
-def run_changes_section(base: Estimate, changes: Sequence[Change[Estimate]]) -> Section:
-    """What a change does to throughput, time, energy and cost; bars of the throughput.
-
-    Args:
-        base: The run.
-        changes: The run with one thing changed.
-    """
-    columns = (
-        ">throughput=more.throughput:signed | >time=latency_s | >energy per sample="
-        "energy_per_sample_j | >$/1,000=cost_usd_per_1000"
-    )
-    text = "One thing changed at a time, predicted again; throughput against this run's."
-    return changes_section(base, changes, columns, {"throughput": "throughput_per_s"}, text)
 
 
 def offers_section(

@@ -4,14 +4,13 @@ intervals and the targets as lines, and what it costs at other loads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from accelsim.plain import Document, Values
 from accelsim.quantity import number, say, watts
 from accelsim.report.calculator import LoadOption, calculator_section
-from accelsim.report.changes import changes_section
 from accelsim.report.curves import Curve, curves_section
 from accelsim.report.page import Page, Section, axis, figure, limit_line, trace
 from accelsim.report.parts import COLOURS, mapping_section, metrics_section, provenance_sections
@@ -22,7 +21,6 @@ from accelsim.report.serving_steps import step_sections
 from accelsim.serving.result import deployment_words
 
 if TYPE_CHECKING:
-    from accelsim.exploration.sensitivity.change import Change
     from accelsim.serving.result import ServingResult
     from accelsim.simulation.timeline import StepFunction
 
@@ -33,7 +31,6 @@ def serving_page(
     document: Values,
     command: str,
     result: ServingResult | None = None,
-    changes: Sequence[Change[ServingResult]] = (),
 ) -> Page:
     """The report of a served load.
 
@@ -41,14 +38,12 @@ def serving_page(
         document: The result as plain values.
         command: Command that makes the page again.
         result: The result with its requests, for what happens over time; None for a saved one.
-        changes: The load with one thing changed, the load as it is first.
     """
     devices = known_devices([document["device"]])
     flat = {**document, "inputs": _flat(document["inputs"])}
     sections = [
         _times(document),
         *([*_over_time(result), *step_sections(result)] if result is not None else ()),
-        _sensitivity(changes) if changes else None,
         _calculator(document),
         _offers(document) if devices else None,
         mapping_section("replica", "The replica and its memory", document["plan"]),
@@ -153,19 +148,6 @@ def _over_time(result: ServingResult) -> Iterator[Section]:
 
 def _since(steps: StepFunction, start_s: float) -> StepFunction:
     return replace(steps, time_s=steps.time_s - start_s)
-
-
-def _sensitivity(changes: Sequence[Change[ServingResult]]) -> Section:
-    """What a change does to times, the targets, energy and cost; bars of the whole request."""
-    columns = (
-        ">first token=ttft_s.p50 | >further token=tpot_s.p50 | >whole request=e2e_s.p50 | >meet "
-        "the targets=slo_attainment_fraction | >energy per token=energy_j_per_token | >$/1,000="
-        "cost_usd_per_1000_requests"
-    )
-    count = next((one.result.requests for one in changes if one.result is not None), 0)
-    text = f"One thing changed at a time, the first {count:,} requests simulated again; medians."
-    drawn = {"time of a request": "e2e_s.p50", "cost": "cost_usd_per_1000_requests"}
-    return changes_section(changes[0].result, changes, columns, drawn, text)
 
 
 def _gap(metric: Values, end: str) -> float:

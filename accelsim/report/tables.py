@@ -17,14 +17,13 @@ from rich.text import Text
 from accelsim.economics.dates import dated_words
 from accelsim.economics.offer import first_day
 from accelsim.plain import Document
-from accelsim.quantity import UNKNOWN, say, size, written
+from accelsim.quantity import UNKNOWN, say, size
 from accelsim.report.formats import grouped
 from accelsim.report.listing import Listing, pairs, panel
 from accelsim.report.offers import offer_words
 from accelsim.report.stacks import format_words, interval_words, stack_words, widened_words
 
 if TYPE_CHECKING:
-    from accelsim.estimation.batch_winners import BatchWinners, Win
     from accelsim.estimation.batches import BatchCurve
     from accelsim.estimation.compare import Comparison, ComparisonRow
     from accelsim.estimation.estimate import Estimate
@@ -279,21 +278,14 @@ _BEST = {
 BEST_FIELDS = tuple(dict.fromkeys(_BEST.values()))
 
 
-def comparison_view(
-    comparison: Comparison, winners: Sequence[Sequence[BatchWinners]] = ()
-) -> RenderableType:
-    """One table per model and mode, pairs that cannot run with their reason, and the winners of
-    each model by batch.
-    """
+def comparison_view(comparison: Comparison) -> RenderableType:
+    """One table per model and mode, and pairs that cannot run with their reason."""
     groups = grouped(comparison.rows, lambda row: (row.workload, row.mode))
     best = {field: comparison.leaders(field) for field in BEST_FIELDS}
     views: list[RenderableType] = []
     for key, rows in groups.items():
         marked = {field: found.get(key, ()) for field, found in best.items()}
         views += [_group_view(rows, marked), Text("")]
-    for found in winners:
-        title = f"{found[0].workload} · who wins at which batch"
-        views += [Text(title, style="bold cyan"), _winners(found), Text("")]
     return Group(*views[:-1], *map(Text, _price_note(comparison)))
 
 
@@ -312,26 +304,6 @@ def _price_note(comparison: Comparison) -> list[str]:
     oldest = min(dates, key=lambda text: (first_day(text) or date.max, text), default="")
     dated = dated_words(oldest).replace(", as of", "; the oldest as of")
     return ["", f"prices at {listed}{dated}"]
-
-
-def _winners(winners: Sequence[BatchWinners]) -> Listing:
-    rows = [
-        {
-            "batch": one.batch,
-            "rate": _win(one.throughput, "number"),
-            "energy": _win(one.energy, "j"),
-            "cost": _win(one.cost, "usd"),
-        }
-        for one in winners
-    ]
-    columns = ">batch | most per s=rate | least energy=energy | cheapest per 1,000=cost"
-    return Listing.of(columns, rows, gap=2)
-
-
-def _win(win: Win | None, unit: str) -> str:
-    if win is None:
-        return UNKNOWN
-    return f"{win.device} {written(unit, win.value)}" + ("~" if win.is_tied else "")
 
 
 _MIXED_PRECISION = (

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from accelsim.plain import Values
 from accelsim.quantity import duration, say, usd
 from accelsim.report.calculator import LoadOption, calculator_section
-from accelsim.report.changes import changes_section
 from accelsim.report.operators import (
     OperatorRun,
     group_section,
@@ -32,8 +31,6 @@ from accelsim.report.training import decision_words
 from accelsim.report.training_curves import step_section
 
 if TYPE_CHECKING:
-    from accelsim.exploration.sensitivity.change import Change
-    from accelsim.training.estimate import TrainingEstimate
     from accelsim.training.iteration import Iteration
 
 _SECONDS_PER_HOUR = 3600.0
@@ -43,7 +40,6 @@ def training_page(
     document: Values,
     command: str,
     iteration: Iteration | None = None,
-    changes: Sequence[Change[TrainingEstimate]] = (),
     *,
     deadline_s: float | None = None,
     budget_usd: float | None = None,
@@ -55,7 +51,6 @@ def training_page(
         command: Command that makes the page again.
         iteration: The simulated iteration, with its tasks where they were recorded; None for a
             saved result.
-        changes: The run with one thing changed, the run as it is first.
         deadline_s: Longest time of the whole run that is wanted, drawn as a line.
         budget_usd: Most that it may cost, drawn as a line.
     """
@@ -66,7 +61,6 @@ def training_page(
         shares_section("time", "What an iteration's time goes to", d["time_s"], "s"),
         shares_section("memory", "Memory of the worst rank", d["memory"], "bytes"),
         *(_operators(iteration, d) if iteration is not None else ()),
-        _sensitivity(changes) if changes else None,
         _pareto(d["pareto"], _line_places(d, deadline_s, budget_usd), capacity)
         if d.get("pareto")
         else None,
@@ -173,26 +167,6 @@ def _costs(d: Values) -> list[Section | None]:
         "is left out."
     )
     return [calculator_section([option], rate, "samples", text, name="cost"), *found]
-
-
-def _sensitivity(changes: Sequence[Change[TrainingEstimate]]) -> Section:
-    """What a change does to time, energy and cost: of the whole run where its length is known, else
-    of an iteration; bars of the time and the cost.
-    """
-    base = changes[0].result
-    is_whole = base is not None and base.time_to_train_s is not None
-    time, energy, cost = (
-        ("time_to_train_s", "total_energy_j", "total_cost_usd")
-        if is_whole
-        else ("iteration_s", "energy_j", "cost_usd")
-    )
-    columns = (
-        f">time={time} | >change=more.time:signed | >energy={energy} | >cost={cost} | >change="
-        "more.cost:signed"
-    )
-    of_what = "the whole run" if is_whole else "an iteration"
-    text = f"One thing changed at a time at the same plan, predicted again; of {of_what}."
-    return changes_section(base, changes, columns, {"time": time, "cost": cost}, text)
 
 
 def _pareto(

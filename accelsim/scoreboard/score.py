@@ -26,9 +26,8 @@ from accelsim.errors import (
     UnknownNameError,
 )
 from accelsim.hardware.profile import DeviceProfile
-from accelsim.scoreboard.data_folder import DataFolder, Schema, data_folder
+from accelsim.scoreboard.data_folder import DataFolder, data_folder
 from accelsim.scoreboard.finished import FinishedSuites
-from accelsim.scoreboard.folder_hints import misplaced_hint, unread_notes
 from accelsim.scoreboard.metrics import Figures, figures, interval_s, ranking_tau
 from accelsim.scoreboard.names import device_of
 from accelsim.scoreboard.scored_rows import TIMES, ScoredRows, ScoringStep, SuiteRows
@@ -40,6 +39,9 @@ from accelsim.scoreboard.tiers import Choice, TierName, choose
 from accelsim.workloads.graph import BoolArray, FloatArray
 
 __all__ = ["GroupScore", "Scoreboard", "ScoredRows", "SuiteScore", "validate"]
+
+#: How a folder is read.
+_LAYOUT = "Tables are looked for by these names below the folder that --data names."
 
 Progress = Callable[[ScoringStep], None]
 
@@ -109,8 +111,7 @@ def validate(
             scores.append(_suite_score(suite, found.rows, found.bad))
         else:
             skipped[suite.name] = "no usable rows"
-    notes = unread_notes(folder, _schemas(suites()))
-    return Scoreboard(tuple(scores), skipped, tuple(folder.problems), tuple(notes))
+    return Scoreboard(tuple(scores), skipped, tuple(folder.problems))
 
 
 def _check_tier(wanted: Sequence[Suite], tier: TierName, *, is_named: bool) -> None:
@@ -124,21 +125,16 @@ def _check_folder(wanted: Sequence[Suite], folder: DataFolder, *, is_named: bool
     """Refuse a folder without a table of each suite named, or of any where none is named.
 
     Raises:
-        InputError: With where the tables may be instead.
+        InputError: With how a folder is read.
     """
     for suite in wanted if is_named else ():
         if missing := _missing_files(suite, folder):
             place = f"{missing} in {str(folder.root)!r}, which has no such file."
-            hint = misplaced_hint(folder, suite.tables)
-            raise InputError(f"suite {suite.name} needs {place} {hint}".rstrip())
-    schemas = _schemas(wanted)
+            raise InputError(f"suite {suite.name} needs {place} {_LAYOUT}")
+    schemas = [schema for suite in wanted for schema in suite.tables]
     if schemas and not any(folder.has(schema) for schema in schemas):
         text = f"data = {str(folder.root)!r} has no table of any suite, such as {schemas[0].file}."
-        raise InputError(f"{text} {misplaced_hint(folder, schemas)}".rstrip())
-
-
-def _schemas(chosen: Sequence[Suite]) -> list[Schema]:
-    return list(dict.fromkeys(schema for suite in chosen for schema in suite.tables))
+        raise InputError(f"{text} {_LAYOUT}")
 
 
 def _missing_files(suite: Suite, folder: DataFolder) -> str:

@@ -211,7 +211,6 @@ _MODULES = [
     "accelsim.scoreboard.cnn_gpus",
     "accelsim.scoreboard.mlperf_inference",
     "accelsim.scoreboard.asic_networks",
-    "accelsim.scoreboard.training_memory",
 ]
 
 

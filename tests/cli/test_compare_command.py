@@ -188,50 +188,6 @@ def test_the_demo_prints_tables(run):
     assert "does not fit" in ran.out
 
 
-def test_the_winners_are_named_at_every_batch(run, refused):
-    devices = ("--devices", "t4,tpu-v4,epyc-9654")
-    text = run("compare", "resnet-50", *devices, "--batches", "1,256").out
-    table = text.split("who wins at which batch")[1]
-    assert re.findall(r"^ *(1|256)  ", table, re.MULTILINE) == ["1", "256"]
-    assert "tpu-v4" in table
-    assert "who wins" not in run("compare", "resnet-50", *devices, "--mode", "training").out
-    assert "who wins" not in run("compare", "resnet-50", "--devices", "t4").out
-    assert "--batches" in refused("compare", "resnet-50", *devices, "--batches", "1,x")
-
-
-def test_json_and_csv_name_the_winners_of_the_table(run):
-    arguments = (
-        "compare",
-        "resnet-50",
-        "--devices",
-        "t4,tpu-v4,epyc-9654",
-        "--batches",
-        "1,256",
-        "--mode",
-        "both",
-    )
-    text, rows = run(*arguments).out, run(*arguments, "--format", "json").json
-    lines = text.split("who wins at which batch")[1].splitlines()[2:]
-    for batch, line in zip((1, 256), lines, strict=False):
-        cells = re.split(r"  +", line.strip())[1:]
-        for column, cell in zip(
-            ("throughput_per_s", "energy_per_sample_j", "cost_usd_per_1000"), cells, strict=True
-        ):
-            winners = [
-                r["device"] for r in rows if r["mode"] == "inference" and batch in r["wins"][column]
-            ]
-            assert winners == ([] if cell.endswith("~") else [cell.split()[0]])
-    training = [row for row in rows if row["mode"] == "training"]
-    assert all(row["wins"] is None for row in training)
-    leading = [row for row in training if "latency_s" in row["best"] + row["tied"]]
-    fastest = min(leading, key=lambda row: row["latency_s"])
-    assert fastest["latency_s"] == min(row["latency_s"] for row in training)
-    assert (len(leading) == 1) == ("latency_s" in fastest["best"])
-    flat = run(*arguments, "--format", "csv").rows
-    assert [row["best"] for row in flat] == [";".join(row["best"]) for row in rows]
-    assert {row["wins.throughput_per_s"] for row in flat} <= {"", "1", "256", "1;256"}
-
-
 MODEL_OF_KIND = {"convolution": "resnet-50", "transformer": "bert-base", "other": "ncf-ml-20m"}
 
 

@@ -19,8 +19,8 @@ from accelsim.cost.gpu.model import GPU, cost_gpu
 from accelsim.cost.stack import KernelMaker
 from accelsim.cost.table import Execution
 from accelsim.dtype import Dtype
-from accelsim.scoreboard.columns import gemm_graph
 from tools.scoreboard.gpu_operators import KernelPrediction
+from tools.scoreboard.operator_columns import gemm_graph
 
 
 def shape(m, n, k, batch=1.0, width=4.0, rate=1e12) -> GemmShape:

@@ -10,8 +10,8 @@ from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.gpu.model import cost_gpu
 from accelsim.dtype import Dtype
-from accelsim.scoreboard.columns import Window, conv_graph, gemm_graph
 from accelsim.workloads.operator import OperatorKind
+from tools.scoreboard.operator_columns import Window, conv_graph, gemm_graph
 
 
 def compute_s(m, n, k=128, *, batch=2**16, batched=True, dtype=Dtype.FP16):

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelsim.cost.power_cap import CapResponse, capped_run
 from accelsim.errors import InvalidValueError
+from tools.scoreboard.cap_response import CapResponse, capped_run
 
 EVEN = CapResponse(1.0, 40.0, 1.0, 240.0, 0.0, 0.8)
 

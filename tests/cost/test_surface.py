@@ -22,8 +22,8 @@ from accelsim.cost.surface_file import SurfaceFile, surface_file_name, write_sur
 from accelsim.cost.table import Execution, ParameterTier, Rows
 from accelsim.dtype import Dtype
 from accelsim.errors import ProfileError
-from accelsim.scoreboard.columns import attention_graph, gemm_graph, vector_graph
 from accelsim.workloads.operator import DIMENSIONS, OperatorKind
+from tools.scoreboard.operator_columns import attention_graph, gemm_graph, vector_graph
 
 KNOTS = (np.array([0.0, 4.0, 10.0]), np.array([5.0, 12.0]), np.array([6.0]))
 SURFACE = Surface.of_values(

@@ -8,19 +8,18 @@ import numpy as np
 import pytest
 
 from accelsim.dtype import Dtype
-from accelsim.scoreboard.columns import (
+from accelsim.scoreboard.columns import issued_time_s, roofline_s
+from accelsim.scoreboard.gpu_models import issue_order
+from accelsim.scoreboard.names import gpu_of
+from accelsim.workloads.operator import OperatorKind
+from tools.scoreboard.operator_columns import (
     Window,
     attention_graph,
     conv_graph,
     gemm_graph,
-    issued_time_s,
     recurrent_graph,
-    roofline_s,
     vector_graph,
 )
-from accelsim.scoreboard.gpu_models import issue_order
-from accelsim.scoreboard.names import gpu_of
-from accelsim.workloads.operator import OperatorKind
 
 
 def column(*values: float):

@@ -20,7 +20,6 @@ from accelsim.scoreboard.data_folder import (
     schema,
     schema_of,
 )
-from accelsim.scoreboard.folder_hints import misplaced_hint, unread_notes
 
 SCHEMA = schema_of(
     "ops/vec.csv.gz",
@@ -278,29 +277,6 @@ def test_a_usable_file_is_preferred_to_one_that_is_none(tmp_path):
 def test_near_columns_are_offered(read):
     _, (problem,) = read(GOOD.replace("device", "devices"))
     assert "'devices' is there" in problem.detail
-
-
-@pytest.mark.parametrize("name", ["vector.csv", "VEC.CSV", "vec2.csv.gz", "vec.csv.bak"])
-def test_misspelt_files_are_pointed_out(tmp_path, name):
-    (tmp_path / "ops").mkdir()
-    (tmp_path / "ops" / name).write_text(GOOD)
-    assert unread_notes(DataFolder(tmp_path), [SCHEMA]) == [
-        f"ops/{name} is not read; did you mean vec.csv?"
-    ]
-    (tmp_path / "ops" / "vec.csv").write_text(GOOD)
-    assert unread_notes(DataFolder(tmp_path), [SCHEMA]) == []
-
-
-def test_tables_one_folder_off_are_found_for_the_message(tmp_path):
-    (tmp_path / "data" / "ops").mkdir(parents=True)
-    (tmp_path / "data" / "ops" / "vec.csv").write_text(GOOD)
-    inside = misplaced_hint(DataFolder(tmp_path / "data" / "ops"), [SCHEMA])
-    assert inside == f"vec.csv lies in it directly: give the folder above, '{tmp_path / 'data'}'."
-    above = misplaced_hint(DataFolder(tmp_path), [SCHEMA])
-    assert above == f"ops/vec.csv.gz lies one folder deeper: give '{tmp_path / 'data'}'."
-    (tmp_path / "vec.csv").write_text(GOOD)
-    assert "looked for in ops/ below it" in misplaced_hint(DataFolder(tmp_path), [SCHEMA])
-    assert misplaced_hint(DataFolder(tmp_path / "data"), [schema_of("else/where.csv", {})]) == ""
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,4 +1,4 @@
-"""Replicas agree with queueing theory where it has closed forms; `python -m tools.queues` has the
+"""Replicas agree with queueing theory where it has closed forms; `benchmarks/queues.py` has the
 table up to 95 % utilisation.
 """
 
@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from accelsim.errors import InvalidValueError
-from tools.queues.intervals import control_variate_interval
-from tools.queues.served import (
+from tests.queues.intervals import control_variate_interval
+from tests.queues.served import (
     Queue,
     bulk_waits_s,
     recursion_waits_s,
     served_waits_s,
     two_level_interval,
 )
-from tools.queues.theory import bulk_waiting_s, mg1_waiting_s, mmc_waiting_s
+from tests.queues.theory import bulk_waiting_s, mg1_waiting_s, mmc_waiting_s
 
 KINDS = [(1, False), (1, True), (4, False)]
 

@@ -11,11 +11,11 @@ import numpy as np
 from accelsim.calibration.fit.cells import OperatorRows
 from accelsim.cost.table import Execution
 from accelsim.dtype import Dtype
-from accelsim.scoreboard.columns import gemm_graph
 from accelsim.scoreboard.data_folder import DataFolder, Table, schema_of
 from accelsim.scoreboard.names import gpu_of
 from accelsim.scoreboard.split import held_out_mask
 from tools.scoreboard.gpu_operators import KernelPrediction
+from tools.scoreboard.operator_columns import gemm_graph
 
 _WORDS = "Vidur (Agrawal et al., MLSys 2024), four fifths of the shapes"
 _COLUMNS = ("attn_pre_proj_ms", "attn_post_proj_ms", "mlp_up_proj_ms", "mlp_down_proj_ms")

@@ -14,14 +14,13 @@ add_modules(
     f"{__name__}.{module}"
     for module in (
         "gpu_operators",
-        "llm_serving",
         "published",
         "aiconfigurator_kernels",
         "systolic",
         "tpu_v1",
-        "eyeriss",
         "dpu",
         "fpga_dataflow",
+        "training_memory",
         "training_oracles",
         "training_collectives",
         "training_megatron",

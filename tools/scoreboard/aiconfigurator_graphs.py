@@ -23,11 +23,12 @@ from accelsim.dtype import DTYPE_BYTES, Dtype
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import GpuProfile
-from accelsim.scoreboard.columns import attention_graph, gemm_graph, graph_of_columns, vector_graph
+from accelsim.scoreboard.columns import graph_of_columns
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, concatenate
 from accelsim.workloads.operator import OperatorKind
 from tools.scoreboard.aiconfigurator_rows import FORMATS, KernelRows, format_names
 from tools.scoreboard.expert_load import busiest_device_load, routing_exponent
+from tools.scoreboard.operator_columns import attention_graph, gemm_graph, vector_graph
 
 #: Widths of a query or key head, and of a value head, of DeepSeek-V3's latent attention: expanded
 #: (128 without positions, 64 with rotary ones; 128) and absorbed (the 512 of the latent and those

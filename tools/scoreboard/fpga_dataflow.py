@@ -23,7 +23,6 @@ import numpy as np
 
 from accelsim import catalog
 from accelsim.cost.fpga.dataflow import DataflowDesign, StreamingNode, fold_network
-from accelsim.cost.fpga.folding_file import folded_design, read_folding
 from accelsim.cost.fpga.fpga_parameters import fpga_parameters
 from accelsim.errors import AccelsimError
 from accelsim.files.datafile import data_root
@@ -32,6 +31,7 @@ from accelsim.hardware.sourced import Sourced
 from accelsim.plain import Values
 from accelsim.scoreboard.data_folder import DataFolder, published, schema
 from accelsim.scoreboard.suite import MeasuredBatch, Prediction, refused_batch, register_suite
+from tools.scoreboard.folding_file import folded_design, read_folding
 
 SCHEMA = schema("fpga/dataflow_designs.csv")
 #: ln standard deviation of the rate of a known folding: what designs lose to filling their buffers,

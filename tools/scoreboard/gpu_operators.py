@@ -24,21 +24,20 @@ from accelsim.cost.table import CostTable, Execution
 from accelsim.dtype import Dtype
 from accelsim.errors import UnknownNameError
 from accelsim.frozen import frozen
-from accelsim.scoreboard.columns import (
-    ELEMENTWISE,
-    Window,
-    conv_graph,
-    gemm_graph,
-    recurrent_graph,
-    roofline_s,
-    vector_graph,
-)
+from accelsim.scoreboard.columns import ELEMENTWISE, roofline_s
 from accelsim.scoreboard.data_folder import DataFolder, Table, schema
 from accelsim.scoreboard.names import device_refusal, gpu_of, note_unknown_devices
 from accelsim.scoreboard.split import HELD_OUT_SHARE
 from accelsim.scoreboard.suite import MeasuredBatch, Prediction, refused_batch, register_suite
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, TextArray
 from accelsim.workloads.operator import OperatorKind
+from tools.scoreboard.operator_columns import (
+    Window,
+    conv_graph,
+    gemm_graph,
+    recurrent_graph,
+    vector_graph,
+)
 
 GEMM_SCHEMA = schema("gpu_kernels/ops_gemm.csv.gz")
 VECTOR_SCHEMA = schema("gpu_kernels/ops_vec.csv.gz")

@@ -3,9 +3,9 @@
 Zeus' sweep (You et al., NSDI 2023) meters epochs of one run under falling limits. Times count
 relative to the run's highest limit, power and energy as they are; what is asked is how a run whose
 mean power at its highest limit is known answers a lower one. The board's response
-(`accelsim.cost.power_cap`) is fitted to the other networks on the same board, never to a row's own
-network; its spread is that of the rows it was fitted to. Limits above a run's own power do not bind
-and are not asked, nor is the highest limit, which the others are relative to.
+(`tools.scoreboard.cap_response`) is fitted to the other networks on the same board, never to a
+row's own network; its spread is that of the rows it was fitted to. Limits above a run's own power
+do not bind and are not asked, nor is the highest limit, which the others are relative to.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from accelsim.cost.power_cap import CapResponse, capped_run
 from accelsim.scoreboard.data_folder import DataFolder, Table, schema
 from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.suite import MeasuredBatch, register_suite
 from accelsim.workloads.graph import BoolArray, FloatArray
+from tools.scoreboard.cap_response import CapResponse, capped_run
 from tools.scoreboard.quantity_batches import QUANTITY
 
 CAP_SCHEMA = schema("power/zeus_power_limit_curves.csv.gz")

@@ -27,7 +27,7 @@ from accelsim.estimation.options import RunOptions
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.plain import Values
-from accelsim.scoreboard.columns import attention_graph, gemm_graph, roofline_s, vector_graph
+from accelsim.scoreboard.columns import roofline_s
 from accelsim.scoreboard.data_folder import DataFolder, Table, schema
 from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.names import device_of, workload_of
@@ -38,6 +38,7 @@ from accelsim.workloads.graph import FloatArray, OperatorGraph, TextArray, conca
 from accelsim.workloads.model import Workload
 from accelsim.workloads.options import ModelOptions
 from tools.scoreboard.gpu_operators import labels
+from tools.scoreboard.operator_columns import attention_graph, gemm_graph, vector_graph
 from tools.scoreboard.training_plans import decoder, gpt_parameters
 
 SPLITWISE = schema("serving/splitwise_a100.csv")

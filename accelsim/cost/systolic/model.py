@@ -29,6 +29,7 @@ from accelsim.cost.contraction import (
 )
 from accelsim.cost.systolic.cycles import (
     pipelined_cycles,
+    row_stationary_active_pes,
     row_stationary_product_pes,
     systolic_cycles,
 )
@@ -41,7 +42,6 @@ from accelsim.cost.systolic.machine import (
 )
 from accelsim.cost.systolic.products import pack_groups
 from accelsim.cost.systolic.row_energy import row_energy_parts_j
-from accelsim.cost.systolic.row_stationary_rows import row_stationary_runs
 from accelsim.cost.systolic.traffic import (
     batch_parts,
     contraction_bytes,
@@ -297,6 +297,11 @@ def _compute_s(
     cycle_s: FloatArray = weight_density(rows, machine) * machine.seconds_per_cycle[codes]
     on_vector: FloatArray = shape.flop / machine.vector_flop_per_s[codes]
     shape = _on_all_cores(shape, rows.kind, machine)
+    if machine.dataflow is Dataflow.ROW_STATIONARY and rows.kind is _K.CONV:
+        heights = rows["kernel_h"], rows["out_h"]
+        active = row_stationary_active_pes(*heights, machine.rows, machine.columns)
+        rate = machine.count * active * values.row_stationary_efficiency_fraction
+        return cycle_s * shape.flop / 2.0 / rate
     if rows.kind not in CONV_KINDS:
         return cycle_s * split_cycles(shape, machine, values)
     is_sum = machine.convolves_taps and rows.kind is _K.CONV
@@ -316,8 +321,6 @@ def _product(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> Ro
     Parts of a batch, each to the end: Alwani et al., MICRO 2016.
     """
     shape = contraction(rows)
-    if machine.dataflow is Dataflow.ROW_STATIONARY and rows.kind is _K.CONV:
-        return _row_stationary(rows, shape, machine, values)
     _refuse_small_scratchpad(rows, shape, machine)
     epilogue_s = rows.epilogue_flop / machine.vector_flop_per_s[rows.column("dtype")]
     flop = weight_density(rows, machine) * shape.flop
@@ -335,22 +338,6 @@ def _product(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> Ro
     split = _array_costs(own, part, compute, flop[index], moved, machine)
     late = (count - 1.0) * machine.operator_start_s
     return whole.or_faster(replace(split, time_s=split.time_s + late), index)
-
-
-def _row_stationary(
-    rows: Rows, shape: Contraction, machine: AsicMachine, values: SystolicParameters
-) -> RowCosts:
-    """Convolutions mapped one by one; the chip's measured rows hold its whole link.
-
-    Mapping after Chen et al. (Eyeriss, JSSC 52(1), 2017).
-    """
-    link = machine.memory_bytes_per_s / values.memory_efficiency_fraction
-    runs = row_stationary_runs(rows, machine, link)
-    found = [(run.processing_s, run.latency_s, run.dram_bytes) for run in runs]
-    compute, latency, moved = np.array(found).reshape(-1, 3).T * [[1], [1], [machine.count]]
-    memory = moved / link
-    time = np.maximum(latency, memory) + machine.operator_start_s
-    return RowCosts(time, compute, memory, shape.flop, moved, _SIGMA)
 
 
 @FORMULAS.register(_K.ATTENTION, _K.ATTENTION_BACKWARD)

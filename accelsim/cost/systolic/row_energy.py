@@ -5,9 +5,8 @@ they stay, partial sums move one element per cycle; scratchpads are accessed as 
 and once more per byte of main memory; each arithmetic operation of the vector unit is half a
 multiply-add. Coefficients are those of `EnergyCoefficients` at the chip's node. The scratchpad is
 one array's share of the smallest on-chip memory; partial sums have the accumulators where the
-profile names some; main memory of SRAM is the scratchpad itself. Row-stationary chips have the
-energies of ``eyeriss.yaml``. What the chip draws while it stands still is not here: that is its
-idle power.
+profile names some; main memory of SRAM is the scratchpad itself. Row-stationary chips
+have none by part. What the chip draws while it stands still is not here: that is its idle power.
 """
 
 from __future__ import annotations
@@ -23,14 +22,12 @@ from accelsim.cost.systolic.counts import PARTIAL_SUM_BITS, access_bits, moving_
 from accelsim.cost.systolic.energy import EnergyCoefficients, energy_coefficients
 from accelsim.cost.systolic.machine import AsicMachine
 from accelsim.cost.systolic.products import Products, all_products, pack_groups
-from accelsim.cost.systolic.row_stationary import row_stationary_chip
-from accelsim.cost.systolic.row_stationary_rows import row_stationary_runs
-from accelsim.cost.table import RowCosts, Rows
+from accelsim.cost.table import RowCosts
 from accelsim.dtype import DTYPE_BYTES, Dtype
 from accelsim.errors import MissingCoefficientError
 from accelsim.hardware.profile import AsicProfile, Dataflow
-from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
-from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind
+from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.operator import CONTRACTION_KINDS
 
 #: Parts of the dynamic energy, in the order of the data's way back from main memory.
 ENERGY_PARTS = ("mac", "register", "wire", "sram", "dram", "vector")
@@ -54,6 +51,8 @@ def row_energy_parts_j(
         `ENERGY_PARTS`, shape (n,) each, and an empty note; or None and the coefficient that is
         missing.
     """
+    if machine.dataflow is Dataflow.ROW_STATIONARY:
+        return None, "a row-stationary array's accesses"
     try:
         return _parts(graph, costs, device, machine), ""
     except MissingCoefficientError as error:
@@ -76,10 +75,7 @@ def _parts(
     parts["sram"][others] += 8.0 * graph.bytes[others] * chip.scratchpad_bit_j
     if graph.epilogue_flop is not None:
         parts["vector"] += graph.epilogue_flop / 2.0 * chip.by_format(graph.dtype, chip.mac_j)
-    if machine.dataflow is Dataflow.ROW_STATIONARY:
-        _add_row_stationary(parts, graph, costs, machine, np.flatnonzero(on_arrays))
-    else:
-        _add_products(parts, all_products(graph), chip, machine)
+    _add_products(parts, all_products(graph), chip, machine)
     return parts
 
 
@@ -163,22 +159,3 @@ def _scratchpad_j(
     operands_j = (inputs + weights) * chip.scratchpad_bit_j
     energy_j: FloatArray = operands_j + sums * chip.accumulator_bit_j
     return products.repeat * packed.groups * energy_j
-
-
-def _add_row_stationary(
-    parts: _Parts, graph: OperatorGraph, costs: RowCosts, machine: AsicMachine, index: IntArray
-) -> None:
-    """Products on a row-stationary array; its scratchpads count with its multiply-adders.
-
-    Action counts after Accelergy (Wu, Emer and Sze, ICCAD 2019).
-    """
-    chip = row_stationary_chip()
-    is_conv = graph.kind[index] == OperatorKind.CONV
-    other = index[~is_conv]
-    zeros = chip.activation_zero_fraction
-    parts["mac"][other] += costs.flop[other] / 2.0 * (1.0 - zeros) * chip.nonzero_mac_j
-    parts["sram"][other] += graph.bytes[other] / chip.word_bytes * chip.buffer_word_j
-    conv = Rows(graph, index[is_conv], OperatorKind.CONV)
-    runs = row_stationary_runs(conv, machine, machine.memory_bytes_per_s)
-    parts["mac"][conv.index] += [machine.count * run.array_j for run in runs]
-    parts["sram"][conv.index] += [machine.count * run.buffer_j for run in runs]

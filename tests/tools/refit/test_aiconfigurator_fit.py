@@ -17,7 +17,6 @@ from accelsim.cost.shape_surface import Surface
 from accelsim.cost.table import Execution, ParameterTier
 from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError, UnknownNameError
-from accelsim.scoreboard.columns import gemm_graph
 from accelsim.scoreboard.split import held_out_rows
 from accelsim.workloads.operator import OperatorKind
 from tools.refit import aiconfigurator_fit
@@ -32,6 +31,7 @@ from tools.refit.surface_fit import fit_surface_to_sums, knots_within
 from tools.scoreboard.aiconfigurator_graphs import kernel_graphs
 from tools.scoreboard.aiconfigurator_rows import KernelRows
 from tools.scoreboard.expert_load import busiest_device_load, routing_exponent
+from tools.scoreboard.operator_columns import gemm_graph
 
 
 def truth(m, n, k):

@@ -29,7 +29,6 @@ from accelsim.cost.table import Execution, ParameterTier
 from accelsim.dtype import Dtype
 from accelsim.errors import InputError
 from accelsim.files.datafile import read_mapping
-from accelsim.scoreboard.columns import Window, conv_graph, gemm_graph, vector_graph
 from accelsim.scoreboard.parameters import parameters
 from accelsim.workloads.operator import OperatorKind
 from tools.refit import refit
@@ -39,6 +38,7 @@ from tools.refit.device_fit import DeviceFit, fit_device
 from tools.refit.files import class_text, write_left_out
 from tools.scoreboard.gpu_operators import KernelPrediction
 from tools.scoreboard.left_out import DATA
+from tools.scoreboard.operator_columns import Window, conv_graph, gemm_graph, vector_graph
 
 CLASS = GpuParameters.class_wide()
 GEMM = next(stage for stage in STAGES if stage.name == "gemm")

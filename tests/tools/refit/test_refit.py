@@ -17,7 +17,6 @@ from accelsim.cost.gpu.gpu_parameters import read_parameters
 from accelsim.cost.table import Execution
 from accelsim.dtype import Dtype
 from accelsim.files.datafile import data_root
-from accelsim.scoreboard.columns import gemm_graph, vector_graph
 from accelsim.scoreboard.names import device_of
 from tools.refit import __main__ as command
 from tools.refit import refit
@@ -25,6 +24,7 @@ from tools.refit.class_fit import ClassFit
 from tools.refit.priors import CENTRES, class_prior
 from tools.refit.refit import ClassSample, refit_class, refit_left_out
 from tools.scoreboard.gpu_operators import KernelPrediction
+from tools.scoreboard.operator_columns import gemm_graph, vector_graph
 
 CLASS = GpuParameters.class_wide()
 #: Boards and how long their kernels take, relative to the class-wide model.

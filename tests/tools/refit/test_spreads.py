@@ -23,10 +23,10 @@ from accelsim.confidence.residual import (
 from accelsim.cost.gpu import GpuMachine, GpuParameters, cost_gpu
 from accelsim.cost.gpu.condition import EARLY, OTHER_VENDOR, SLOT_POWERED, board_conditions
 from accelsim.dtype import Dtype
-from accelsim.scoreboard.columns import Window, conv_graph, gemm_graph
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 from tools.refit.class_residuals import class_residuals
+from tools.scoreboard.operator_columns import Window, conv_graph, gemm_graph
 
 Z90 = 1.645
 GEMM = "gemm fp32"

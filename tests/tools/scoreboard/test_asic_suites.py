@@ -11,14 +11,12 @@ import pytest
 
 from accelsim import catalog
 from accelsim.catalog.workloads import workload
-from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import RunOptions, RunShape
 from accelsim.estimation.passes import run_passes
 from accelsim.estimation.run import resolve
 from accelsim.estimation.simulate import simulated
 from accelsim.scoreboard import row_records, validate
 from accelsim.scoreboard.parameters import parameters
-from tools.scoreboard.eyeriss import NETWORKS, network_runs
 from tools.scoreboard.tpu_v1 import (
     APPLICATIONS,
     application_graph,
@@ -165,35 +163,6 @@ def test_counters_contradict_cnn0s_own_tops():
     assert from_counters(0.082, "LSTM0") == pytest.approx(
         3.7, rel=0.08
     )  # half rate: 16-bit activations
-
-
-def test_eyeriss_within_its_bars(folder):
-    found, findings = score(folder, "eyeriss")
-    for quantity, bar in (
-        ("latency", 0.10),
-        ("DRAM bytes", 0.15),
-        ("power", 0.10),
-        ("buffer bytes", 0.003),
-    ):
-        assert max(errors(found, quantity).values()) <= bar
-    assert errors(found, "energy")["AlexNet TOTAL"] <= 0.08
-    assert set(findings["predicted"]["VGG-16"]) == {*NETWORKS["VGG-16"], "TOTAL"}
-
-
-def test_vgg_rows_are_scored_where_there_are_some_and_unknown_layers_refused(folder):
-    row = "VGG-16,3,{},200,100,90,156,50,100,10\n"
-    (folder / "asic/eyeriss.csv").write_text(EYERISS + row.format("CONV3_2"))
-    found, findings = score(folder, "eyeriss")
-    assert findings == {}
-    assert "VGG-16 CONV3-2" in errors(found, "latency")
-    (folder / "asic/eyeriss.csv").write_text(EYERISS + row.format("CONV9"))
-    found, _ = score(folder, "eyeriss")
-    assert any("CONV9" in reason for reason in found.refused)
-
-
-def test_unknown_networks_are_refused():
-    with pytest.raises(InvalidValueError, match="network"):
-        network_runs("LeNet", 1)
 
 
 NETWORKS_TABLE = """device,model,batch,programs,seq_len,image_size,precision,\

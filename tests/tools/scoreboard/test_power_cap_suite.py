@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from accelsim.cost.power_cap import CapResponse, capped_run
 from accelsim.scoreboard import scoreboard_dict, validate
 from accelsim.scoreboard.data_folder import DataFolder
+from tools.scoreboard.cap_response import CapResponse, capped_run
 from tools.scoreboard.power_cap import CAP_SCHEMA, load
 
 HEAD = "dataset,network,batch_size,optimizer,power_limit,time_per_epoch,average_power,gpu\n"

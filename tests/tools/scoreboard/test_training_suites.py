@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from accelsim.errors import InvalidValueError, MissingDependencyError, UnknownNameError
-from accelsim.scoreboard import score, scoreboard_dict, suite, suites, training_memory, validate
+from accelsim.scoreboard import score, scoreboard_dict, suite, suites, validate
 from accelsim.scoreboard.names import cluster_of, workload_of
+from tools.scoreboard import training_memory
 from tools.scoreboard.training_frameworks import _scaled
 from tools.scoreboard.training_mlperf import _batches, _metered
 from tools.scoreboard.training_plans import gpt, model_flop

@@ -16,6 +16,7 @@ from accelsim.dtype import Dtype
 from accelsim.scoreboard import row_records, scoreboard_dict, validate
 from accelsim.scoreboard.names import device_of
 from tools.scoreboard.gpu_operators import KernelPrediction
+from tools.scoreboard.operator_columns import gemm_graph
 
 #: Names of the tables and the boards they stand for.
 BOARDS = {
@@ -39,7 +40,6 @@ def shapes(count=400):
 
 def made_up_rows(device: str, sizes) -> str:
     """GEMM rows as the class-wide model times them, sped up by `SPEED`: nobody's measurements."""
-    from accelsim.scoreboard.columns import gemm_graph
 
     m, n, k = (sizes[:, i].astype(float) for i in range(3))
     graph = gemm_graph(np.ones(len(m)), m, k, n, Dtype.FP32, batched=np.zeros(len(m), dtype=bool))

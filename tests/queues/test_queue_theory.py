@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accelsim.errors import InvalidValueError
-from tools.queues.intervals import batch_means_interval, control_variate_interval
-from tools.queues.theory import erlang_c, mg1_waiting_s, mmc_waiting_s, simulate_queue
+from tests.queues.intervals import batch_means_interval, control_variate_interval
+from tests.queues.theory import erlang_c, mg1_waiting_s, mmc_waiting_s, simulate_queue
 
 
 def exponential_queue(seed, rate, count, servers=1, fixed=False):

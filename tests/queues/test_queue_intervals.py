@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from accelsim.errors import InvalidValueError
-from tools.queues.intervals import (
+from tests.queues.intervals import (
     ConfidenceInterval,
     batch_means_interval,
     control_variate_interval,

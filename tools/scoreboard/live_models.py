@@ -10,7 +10,7 @@ from torch import nn
 from accelsim.calibration.check_models import CHECK_MODELS
 from accelsim.calibration.check_models.language_models import Gpt
 from accelsim.calibration.check_models.parts import token_ids
-from accelsim.calibration.measurement.live_tensors import Checkpointed, peak_live_bytes
+from tools.scoreboard.live_tensors import Checkpointed, peak_live_bytes
 
 _CLASSES = 1000
 

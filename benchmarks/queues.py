@@ -1,7 +1,7 @@
 """Mean waiting and sojourn times of queues against theory: on the engine to 1 %, at replicas of the
 serving simulator to 2 % up to 95 % utilisation.
 
-Run: python -m tools.queues [SEED]. Each line says whether theory lies inside the 95 % interval
+Run: python benchmarks/queues.py [SEED]. Each line says whether theory lies inside the 95 % interval
 (which one run in twenty misses by construction) and how wide the interval is. Waiting times are
 narrowed by control variates.
 """
@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
-from tools.queues.intervals import (
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests.queues.intervals import (
     ConfidenceInterval,
     batch_means_interval,
     control_variate_interval,
 )
-from tools.queues.served import Queue, bulk_waits_s, two_level_interval
-from tools.queues.theory import bulk_waiting_s, mg1_waiting_s, mmc_waiting_s, simulate_queue
+from tests.queues.served import Queue, bulk_waits_s, two_level_interval
+from tests.queues.theory import bulk_waiting_s, mg1_waiting_s, mmc_waiting_s, simulate_queue
 
 CUSTOMER_COUNT = 1_500_000
 #: Customers at the serving simulator, and at the recursion beside it, in so many replications.

@@ -86,7 +86,7 @@ def _plan(batch: int, recomputes: bool) -> str:
 
 
 def _gpt_cases() -> Iterator[_Case]:
-    from accelsim.calibration.measurement.live_models import peak_of_gpt
+    from tools.scoreboard.live_models import peak_of_gpt
 
     sizes = {
         "layers": _GPT["layers"],
@@ -108,7 +108,7 @@ def _gpt_cases() -> Iterator[_Case]:
 
 
 def _resnet_cases() -> Iterator[_Case]:
-    from accelsim.calibration.measurement.live_models import peak_of_resnet
+    from tools.scoreboard.live_models import peak_of_resnet
 
     model = workload_of("resnet-50")
     for batch, side in _IMAGES:

@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 from accelsim import catalog
 from accelsim.cost.fpga.dataflow import node_cycles
-from accelsim.cost.fpga.folding_file import (
+from accelsim.cost.fpga.fpga_parameters import fpga_parameters
+from accelsim.errors import InvalidValueError, ProfileError
+from accelsim.files.datafile import data_root
+from accelsim.hardware.sourced import Sourced
+from tools.scoreboard.folding_file import (
     LayerFolding,
     folded_design,
     parse_folding,
     read_folding,
 )
-from accelsim.cost.fpga.fpga_parameters import fpga_parameters
-from accelsim.errors import InvalidValueError, ProfileError
-from accelsim.files.datafile import data_root
-from accelsim.hardware.sourced import Sourced
 from tools.scoreboard.fpga_dataflow import dense_nodes, network_nodes
 
 FOLDER = data_root() / "calibration" / "published" / "finn_folding"

@@ -29,7 +29,7 @@ from accelsim.serving.schedulers.continuous import ContinuousBatching
 from accelsim.serving.schedulers.limits import BatchLimits
 from accelsim.serving.schedulers.window import WindowBatching
 from accelsim.workloads.graph import FloatArray, IntArray
-from tools.queues.intervals import ConfidenceInterval, replication_interval
+from tests.queues.intervals import ConfidenceInterval, replication_interval
 
 #: Ticks of a mean service: fine enough that rounding a service changes no digit shown.
 _MEAN_TICKS = 400_000

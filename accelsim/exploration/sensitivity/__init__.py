@@ -1,1 +1,0 @@
-"""Sensitivity: the same answer with one thing changed at a time, each predicted again."""
