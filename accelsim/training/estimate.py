@@ -72,6 +72,7 @@ _LENGTH = (
     "goodput_fraction",
 )
 _SEARCH = ("plans", "pareto", "considered", "rejected", "search_s")
+_FEWER = "{:,} of the {:,} devices: no plan on all of them is faster"
 _CUT_SHORT = "the search was interrupted: the best of the first {:,} plans"
 #: Figures with an interval, with how much of the time's spread and which of their own they have.
 _SPREADS: Mapping[str, tuple[float, float]] = {
@@ -139,7 +140,7 @@ class TrainingEstimate(Result):
         expected_failures: Failures and preemptions expected.
         goodput_fraction: Share of the run's time that moves the model ahead.
         plans: Best plans of a search with their figures, best first; None without a search.
-        pareto: Those that no other beats in time, memory and energy together, by closed form.
+        pareto: Those that no other beats in time, memory and energy together, as simulated.
         considered: Plans scored.
         rejected: Plans that cannot run, by reason.
         search_s: Time the search took.
@@ -304,13 +305,15 @@ def train(
     check_effect(chosen.model, setup.run)
     cost = device_price(setup.run.device, paid)
     if search:
-        from accelsim.training.search import search_plans
+        from accelsim.training.search import search_devices
 
-        found = search_plans(setup, _named(plan), cost.usd_per_hour, report)
-        result = _estimate(setup, found.best, cost, length, check_memory, record)
+        found, used = search_devices(setup, _named(plan), cost.usd_per_hour, report)
+        result = _estimate(used, found.best, cost, length, check_memory, record)
         figures = {name: getattr(found, name) for name in _SEARCH}
-        cut_short = () if found.is_complete else (_CUT_SHORT.format(found.considered),)
-        return replace(result, **figures, warnings=(*result.warnings, *cut_short))
+        said = [] if found.is_complete else [_CUT_SHORT.format(found.considered)]
+        if used is not setup:
+            said.append(_FEWER.format(used.device_count, setup.device_count))
+        return replace(result, **figures, warnings=(*result.warnings, *said))
     chosen_plan = _chosen(plan, setup)
     check_model(chosen_plan, setup.run.workload, setup.run.seq_len)
     return _estimate(setup, chosen_plan, cost, length, check_memory, record)
@@ -473,10 +476,7 @@ def iteration_energy_j(iteration: Iteration) -> float | None:
 def _does_not_fit(
     setup: TrainingSetup, plan: ParallelismPlan, iteration: Iteration
 ) -> DoesNotFitError:
-    from accelsim.training.search import NO_PLAN, nearest_plan
+    from accelsim.training.nearest import fitting_words
 
-    near = nearest_plan(setup, plan)
-    remedy = f"Rank {iteration.worst_rank} is the worst. " + (
-        f"The nearest plan that fits: {near}." if near else NO_PLAN
-    )
+    remedy = f"Rank {iteration.worst_rank} is the worst. {fitting_words(setup, plan)}"
     return memory_short(setup.run.device, iteration.memory_bytes, setup.capacity_bytes, remedy)

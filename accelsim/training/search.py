@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
 from itertools import product
 from typing import Any
 
@@ -23,7 +22,7 @@ from accelsim.estimation.run import ResolvedRun
 from accelsim.frozen import frozen
 from accelsim.hardware.cluster import Cluster
 from accelsim.training.candidates import CandidatePlans
-from accelsim.training.iteration import simulate_iteration
+from accelsim.training.iteration import Iteration, simulate_iteration
 from accelsim.training.plan import (
     CLOSED_FORM,
     RECOMPUTE,
@@ -39,6 +38,11 @@ Report = Callable[[float, float | None, str], None]
 #: Plans that are simulated, and how much slower than the first their score may be.
 _SIMULATED = 8
 _WORTH_SIMULATING = 1.05
+#: Plans of the front that are simulated at most.
+_FRONT = 16
+#: Share of an iteration that devices compute above which half of them are never faster.
+_WORKS_ALONE = 0.7
+_GOALS = ("iteration_s", "memory_bytes", "energy_j")
 #: Share of an iteration by which two plans differ that are equally fast.
 _AS_FAST = 1e-9
 _LARGEST_TENSOR = 64
@@ -51,8 +55,6 @@ _INTERLEAVE = "interleaving needs a multiple of pp microbatches"
 _SCHEDULE = "zero-bubble schedules and dualpipe need 2 pp microbatches"
 _KEPT = "zero-bubble schedules keep activations: no full recomputation"
 _EVEN = "dualpipe needs an even pp"
-#: What to do where no plan fits.
-NO_PLAN = "No plan on these devices fits, offloading included: take more, or train adapters alone."
 #: Schedules of the grid; those with a closed form alone are looked at where they are named.
 _SCHEDULES = ("1f1b", "gpipe", "zb-h1")
 
@@ -132,17 +134,40 @@ def search_plans(
     whole = _fitting(setup, found)
     rejected[_MEMORY] += sum(len(part.plans) for part in found) - len(whole.plans)
     if not len(whole.plans):
-        raise _nothing_fits(setup, found)
-    best, shown = _simulated_best(setup, whole, usd_per_hour)
+        raise _nothingfits(setup, found)
+    best, shown, front = _simulated_best(setup, whole, usd_per_hour)
     return Search(
         best=best,
         plans=shown,
-        pareto=_pareto(setup, whole, usd_per_hour),
+        pareto=front,
         considered=considered,
         rejected={reason: count for reason, count in rejected.items() if count},
         search_s=time.perf_counter() - start,
         is_complete=is_complete,
     )
+
+
+def search_devices(
+    setup: TrainingSetup,
+    named: Mapping[str, Any],
+    usd_per_hour: float | None = None,
+    report: Report | None = None,
+) -> tuple[Search, TrainingSetup]:
+    """The best plan, and where: on half of the devices, or half of those, where no plan on all of
+    them is faster; see `search_plans`.
+    """
+    found = search_plans(setup, named, usd_per_hour, report)
+    first = found.plans[0]
+    count, over = divmod(setup.device_count, 2)
+    if over or "dp" in named or first["compute_fraction"] > _WORKS_ALONE:
+        return found, setup
+    half = TrainingSetup(setup.run, setup.cluster, count, setup.conditions)
+    try:
+        fewer, used = search_devices(half, named, usd_per_hour, report)
+    except (DoesNotFitError, InvalidValueError):
+        return found, setup
+    is_faster = fewer.plans[0]["iteration_s"] < first["iteration_s"]
+    return (fewer, used) if is_faster else (found, setup)
 
 
 def score_groups(
@@ -201,7 +226,7 @@ def _plan_or_none(setup: TrainingSetup, values: Mapping[str, Any]) -> Parallelis
     """A plan of these fields before schedules and ZeRO stages are chosen; None where the model does
     not allow it.
     """
-    own = {name: value for name, value in values.items() if name not in _CHOSEN}
+    own = {name: value for name, value in values.items() if name not in CHOSEN}
     own["zero"] = int("shard_group" in own)
     try:
         plan = ParallelismPlan(**own)
@@ -211,10 +236,8 @@ def _plan_or_none(setup: TrainingSetup, values: Mapping[str, Any]) -> Parallelis
     return plan
 
 
-#: Fields by which a grid cuts layers, and all those that its plans differ in.
-_CUT = ("tp", "cp", "ep", "pp", "sp")
-_CHOSEN = ("microbatch", "zero", "recompute", "schedule", "chunks")
-_IN_GRID = frozenset((*_CUT, *_CHOSEN, "dp", "etp", "stage_layers"))
+#: Fields of plans that are chosen once it is known how layers are cut.
+CHOSEN = ("microbatch", "zero", "recompute", "schedule", "chunks")
 
 
 def _divisors(number: int, largest: int) -> list[int]:
@@ -335,9 +358,10 @@ def _dividing(
     return plans.take(kept), counts[kept], reasons
 
 
-def _fits(setup: TrainingSetup, part: Scored) -> BoolArray:
-    fits: BoolArray = part.scores.memory_bytes <= setup.capacity_bytes
-    return fits
+def fits(setup: TrainingSetup, part: Scored) -> BoolArray:
+    """Which plans are within a device's memory, shape (k,)."""
+    within: BoolArray = part.scores.memory_bytes <= setup.capacity_bytes
+    return within
 
 
 @frozen(eq=False)
@@ -351,53 +375,76 @@ class _Fitting:
 
 
 def _fitting(setup: TrainingSetup, scored: Sequence[Scored]) -> _Fitting:
-    fits = [_fits(setup, part) for part in scored]
+    within = [fits(setup, part) for part in scored]
     columns = (
         np.concatenate(
-            [getattr(part.scores, name)[f] for part, f in zip(scored, fits, strict=True)]
+            [getattr(part.scores, name)[f] for part, f in zip(scored, within, strict=True)]
         )
         for name in ("iteration_s", "memory_bytes", "energy_j")
     )
-    plans = [part.plans.take(f) for part, f in zip(scored, fits, strict=True)]
+    plans = [part.plans.take(f) for part, f in zip(scored, within, strict=True)]
     return _Fitting(CandidatePlans.joined(plans), *columns)
 
 
 def _simulated_best(
     setup: TrainingSetup, whole: _Fitting, usd_per_hour: float | None
-) -> tuple[ParallelismPlan, tuple[Mapping[str, Any], ...]]:
-    """The plan with the least simulated time among the first, and the first with their figures."""
+) -> tuple[ParallelismPlan, tuple[Mapping[str, Any], ...], tuple[Mapping[str, Any], ...]]:
+    """The plan with the least simulated time, the first plans, and those that no other beats in
+    time, memory and energy together, all with their simulated figures.
+
+    The first by score and those of the front of scores are simulated; a plan has one time.
+    """
     first = np.argsort(whole.iteration_s, kind="stable")[:_SIMULATED]
-    limit = whole.iteration_s[first[0]] * _WORTH_SIMULATING
-    first = first[whole.iteration_s[first] <= limit]
-    plans = [whole.plans.plan(place) for place in first.tolist()]
-    runs = [simulate_iteration(setup, plan, setup.run.batch) for plan in plans]
-    order = sorted(range(len(runs)), key=lambda number: runs[number].iteration_s)
+    first = first[whole.iteration_s[first] <= whole.iteration_s[first[0]] * _WORTH_SIMULATING]
+    places = np.unique(np.concatenate([first, _front(setup, whole)])).tolist()
+    runs = [simulate_iteration(setup, whole.plans.plan(place), setup.run.batch) for place in places]
+    rows = [
+        _row(setup, run, float(whole.energy_j[place]), usd_per_hour)
+        for run, place in zip(runs, places, strict=True)
+    ]
+    goals = np.array([[_known(row[name]) for name in _GOALS] for row in rows])
+    order = np.lexsort(goals.T[::-1]).tolist()
     best = runs[order[0]]
-    shown = []
-    for number in order:
-        run = runs[number]
-        dynamic_j = float(whole.energy_j[first[number]])
-        row = _row(setup, run.plan, run.iteration_s, run.memory_bytes, dynamic_j, usd_per_hour)
-        shown.append(row | {"why": _why(run.time_s, best.time_s)})
-    return best.plan, tuple(shown)
+    among = set(first.tolist())
+    shown = [
+        rows[number] | {"why": _why(runs[number].time_s, best.time_s)}
+        for number in order
+        if places[number] in among or runs[number] is best
+    ]
+    distinct, kept = np.unique(goals, axis=0, return_index=True)
+    front = [rows[number] for number in kept[pareto_mask(distinct)].tolist()]
+    return best.plan, tuple(shown), tuple(front)
+
+
+def _known(value: float | None) -> float:
+    return 0.0 if value is None else value
+
+
+def _front(setup: TrainingSetup, whole: _Fitting) -> IntArray:
+    """Places of plans that no other's score beats in time, memory and energy together, at most
+    `_FRONT` of them, evenly from the fastest to the slowest.
+    """
+    energy = setup.energy_j(whole.energy_j, whole.iteration_s)
+    known = whole.energy_j if energy is None else energy
+    goals = np.stack([whole.iteration_s, whole.memory_bytes, known], axis=1)
+    distinct, first = np.unique(goals, axis=0, return_index=True)
+    places: IntArray = first[pareto_mask(distinct)]
+    taken = np.unique(np.linspace(0, len(places) - 1, _FRONT).round().astype(np.int64))
+    return places[taken]
 
 
 def _row(
-    setup: TrainingSetup,
-    plan: ParallelismPlan,
-    iteration_s: float,
-    memory_bytes: float,
-    dynamic_j: float,
-    usd_per_hour: float | None,
+    setup: TrainingSetup, run: Iteration, dynamic_j: float, usd_per_hour: float | None
 ) -> dict[str, Any]:
     price = None if usd_per_hour is None else usd_per_hour * setup.device_count / 3600.0
     return {
-        "plan": str(plan),
-        "iteration_s": iteration_s,
-        "samples_per_s": setup.run.batch / iteration_s,
-        "memory_bytes": memory_bytes,
-        "energy_j": setup.energy_j(dynamic_j, iteration_s),
-        "cost_usd": None if price is None else price * iteration_s,
+        "plan": str(run.plan),
+        "iteration_s": run.iteration_s,
+        "compute_fraction": run.time_s["compute"] / run.iteration_s,
+        "samples_per_s": setup.run.batch / run.iteration_s,
+        "memory_bytes": run.memory_bytes,
+        "energy_j": setup.energy_j(dynamic_j, run.iteration_s),
+        "cost_usd": None if price is None else price * run.iteration_s,
     }
 
 
@@ -410,23 +457,6 @@ def _why(own: Mapping[str, float], best: Mapping[str, float]) -> str:
     return f"{name.replace('_', ' ')} +{more[name]:.3g} s"
 
 
-def _pareto(
-    setup: TrainingSetup, whole: _Fitting, usd_per_hour: float | None
-) -> tuple[Mapping[str, Any], ...]:
-    """Plans that no other beats in time, memory and energy together."""
-    energy = setup.energy_j(whole.energy_j, whole.iteration_s)
-    known = whole.energy_j if energy is None else energy
-    goals = np.stack([whole.iteration_s, whole.memory_bytes, known], axis=1)
-    distinct, first = np.unique(goals, axis=0, return_index=True)
-    places = first[pareto_mask(distinct)].tolist()
-    columns = (whole.iteration_s, whole.memory_bytes, whole.energy_j)
-    figures = zip(places, *(column[places].tolist() for column in columns), strict=True)
-    return tuple(
-        _row(setup, whole.plans.plan(place), time_s, memory_bytes, dynamic_j, usd_per_hour)
-        for place, time_s, memory_bytes, dynamic_j in figures
-    )
-
-
 def _nothing_divides(setup: TrainingSetup, rejected: Mapping[str, int]) -> InvalidValueError:
     reasons = "; ".join(f"{reason}: {count}" for reason, count in rejected.items() if count)
     allowed = f"devices and a batch that some plan divides ({reasons or 'no plan at all'})"
@@ -434,66 +464,16 @@ def _nothing_divides(setup: TrainingSetup, rejected: Mapping[str, int]) -> Inval
     return InvalidValueError("plan", asked, allowed, "Change gpus, the batch, or the fields named.")
 
 
-def _nothing_fits(setup: TrainingSetup, found: list[Scored]) -> DoesNotFitError:
+def _nothingfits(setup: TrainingSetup, found: list[Scored]) -> DoesNotFitError:
     part = min(found, key=lambda scored: float(scored.scores.memory_bytes.min()))
     row = int(part.scores.memory_bytes.argmin())
     plan = part.plans.plan(row)
     needed = float(part.scores.memory_bytes[row])
     rank = int(part.scores.worst_stage[row]) * plan.pipeline_stride
-    near = nearest_plan(setup, plan)
+    from accelsim.training.nearest import fitting_words
+
     remedy = (
         f"That is rank {rank} of {plan}, the plan that needs the least. "
-        f"{NO_PLAN if near is None else f'The nearest plan that fits: {near}.'}"
+        f"{fitting_words(setup, plan)}"
     )
     return memory_short(setup.run.device, needed, setup.capacity_bytes, remedy)
-
-
-def nearest_plan(setup: TrainingSetup, plan: ParallelismPlan) -> ParallelismPlan | None:
-    """The plan that fits and changes the fewest fields; the fastest of those. None where none does.
-
-    What no grid changes stays: adapters, offloading, buckets. Where none fits so, states wait on
-    the host, then activations too.
-
-    Args:
-        setup: Model and devices.
-        plan: A plan that does not fit.
-    """
-    wanted = replace(plan, stage_layers=None)
-    fixed = {
-        one.name: getattr(plan, one.name)
-        for one in fields(plan)
-        if one.name not in _IN_GRID and getattr(plan, one.name) is not None
-    }
-    cut = {name: getattr(plan, name) for name in _CUT}
-    host = {"optimizer_offload": True} if setup.host_memory_bytes_per_s is not None else {}
-    away = host | {"activation_offload": True}
-    tried = (cut | fixed, fixed, fixed | host, fixed | away, {**fixed, **away, "shard_group": None})
-    for named in tried:
-        found = _nearest_of_grid(setup, named, wanted)
-        if found is not None:
-            return found
-    return None
-
-
-def _nearest_of_grid(
-    setup: TrainingSetup, named: Mapping[str, Any], plan: ParallelismPlan
-) -> ParallelismPlan | None:
-    """The plan of a grid that fits and is nearest to another one; None where none fits."""
-    best: tuple[int, float, ParallelismPlan] | None = None
-    wanted = CandidatePlans.of([plan])
-    found: list[Scored] = []
-    given = {name: value for name, value in named.items() if value is not None}
-    for _ in score_groups(setup, given, None, found):
-        pass
-    for part in found:
-        rows = np.flatnonzero(_fits(setup, part))
-        if not len(rows):
-            continue
-        columns = part.plans.columns
-        changed = sum((columns[name][rows] != wanted[name][0]).astype(np.int64) for name in columns)
-        times = part.scores.iteration_s[rows]
-        place = int(np.lexsort((times, changed))[0])
-        entry = (int(changed[place]), float(times[place]))
-        if best is None or entry < best[:2]:
-            best = (*entry, part.plans.plan(int(rows[place])))
-    return None if best is None else best[2]

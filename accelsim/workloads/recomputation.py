@@ -16,6 +16,7 @@ import numpy as np
 
 from accelsim.dtype import DTYPE_BYTES
 from accelsim.errors import InvalidValueError
+from accelsim.workloads.adapters import is_adapter
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import COLLECTIVE_KINDS, OperatorKind, Phase
 
@@ -32,7 +33,8 @@ def selectively(graph: OperatorGraph, policy: Selective) -> tuple[FloatArray, Bo
         policy: "attention" makes again what unfused attention has between its products
             (Korthikanti et al. 2022, arXiv:2205.05198, section 5). "products" keeps a layer's input
             and the outputs of attention, of collectives and of every other matrix product, and
-            makes the rest again (torchtitan, distributed/activation_checkpoint.py, mode "op").
+            makes the rest again (torchtitan, distributed/activation_checkpoint.py, mode "op"), thin
+            products of adapters too.
             "projections" keeps the input and the outputs of all products and collectives, and makes
             attention and what is elementwise again (MaxText's remat policy "minimal").
 
@@ -45,7 +47,7 @@ def selectively(graph: OperatorGraph, policy: Selective) -> tuple[FloatArray, Bo
     layers = [layer_of(path) for path in graph.path]
     in_layer = np.array([is_layer for _, is_layer in layers], dtype=bool) & is_forward
     names, layer = np.unique([name for name, _ in layers], return_inverse=True)
-    is_product = is_kind(graph.kind, _PRODUCTS) & in_layer
+    is_product = is_kind(graph.kind, _PRODUCTS) & in_layer & ~is_adapter(graph)
     is_alternate = policy == "products"
     kinds = _ALWAYS_KEPT if is_alternate else COLLECTIVE_KINDS
     kept, first = is_kind(graph.kind, kinds), np.zeros(len(graph), dtype=bool)

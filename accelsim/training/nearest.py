@@ -1,0 +1,76 @@
+"""The plan that fits and is nearest to one that does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from accelsim.training.candidates import CandidatePlans
+from accelsim.training.plan import ParallelismPlan
+from accelsim.training.search import CHOSEN, Scored, fits, score_groups
+from accelsim.training.setup import TrainingSetup
+
+#: Fields by which a grid cuts layers, and all those that its plans differ in.
+_CUT = ("tp", "cp", "ep", "pp", "sp")
+_IN_GRID = frozenset((*_CUT, *CHOSEN, "dp", "etp", "stage_layers"))
+_NONE = "No plan on these devices fits, offloading included: take more, or train adapters alone."
+
+
+def fitting_words(setup: TrainingSetup, plan: ParallelismPlan) -> str:
+    """What to do where a plan does not fit: the nearest one that does, or more devices."""
+    near = nearest_plan(setup, plan)
+    return _NONE if near is None else f"The nearest plan that fits: {near}."
+
+
+def nearest_plan(setup: TrainingSetup, plan: ParallelismPlan) -> ParallelismPlan | None:
+    """The plan that fits and changes the fewest fields; the fastest of those. None where none does.
+
+    What no grid changes stays: adapters, offloading, buckets. Where none fits so, states wait on
+    the host, then activations too.
+
+    Args:
+        setup: Model and devices.
+        plan: A plan that does not fit.
+    """
+    wanted = replace(plan, stage_layers=None)
+    fixed = {
+        one.name: getattr(plan, one.name)
+        for one in fields(plan)
+        if one.name not in _IN_GRID and getattr(plan, one.name) is not None
+    }
+    cut = {name: getattr(plan, name) for name in _CUT}
+    host = {"optimizer_offload": True} if setup.host_memory_bytes_per_s is not None else {}
+    away = host | {"activation_offload": True}
+    tried = (cut | fixed, fixed, fixed | host, fixed | away, {**fixed, **away, "shard_group": None})
+    for named in tried:
+        found = _nearest_of_grid(setup, named, wanted)
+        if found is not None:
+            return found
+    return None
+
+
+def _nearest_of_grid(
+    setup: TrainingSetup, named: Mapping[str, Any], plan: ParallelismPlan
+) -> ParallelismPlan | None:
+    """The plan of a grid that fits and is nearest to another one; None where none fits."""
+    best: tuple[int, float, ParallelismPlan] | None = None
+    wanted = CandidatePlans.of([plan])
+    found: list[Scored] = []
+    given = {name: value for name, value in named.items() if value is not None}
+    for _ in score_groups(setup, given, None, found):
+        pass
+    for part in found:
+        rows = np.flatnonzero(fits(setup, part))
+        if not len(rows):
+            continue
+        columns = part.plans.columns
+        changed = sum((columns[name][rows] != wanted[name][0]).astype(np.int64) for name in columns)
+        times = part.scores.iteration_s[rows]
+        place = int(np.lexsort((times, changed))[0])
+        entry = (int(changed[place]), float(times[place]))
+        if best is None or entry < best[:2]:
+            best = (*entry, part.plans.plan(int(rows[place])))
+    return None if best is None else best[2]
