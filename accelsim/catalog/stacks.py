@@ -145,6 +145,8 @@ class StackVersion(FrozenModel, strict=False):
         is_eager: Whether it issues operators one after the other where the stack replays them.
         fused_attention: Whether attention is one operator.
         gpu_host_ratio: Time to issue an operator to a GPU over the class's.
+        experts_wait: Whether the host waits for the counts of tokens of each expert before it
+            issues what follows, so that the device waits for it.
         rank_part_us: Host time for each rank of a gather or scatter whose parts are a list of
             tensors, one a rank.
         source: Where that is documented.
@@ -157,6 +159,7 @@ class StackVersion(FrozenModel, strict=False):
     is_eager: bool = False
     fused_attention: bool = True
     gpu_host_ratio: _Ratio = 1.0
+    experts_wait: bool = False
     rank_part_us: Annotated[float, Field(ge=0.0, le=1000.0)] = 0.0
     source: _Source
 
@@ -233,6 +236,11 @@ class Stack(FrozenModel, strict=False):
     achieved: tuple[Achieved, ...] = ()
     spreads: tuple[Spread, ...] = ()
     source: _Source
+
+    @property
+    def trains(self) -> bool:
+        """Whether training is what it is for."""
+        return self.modes == ("training",)
 
     @property
     def version(self) -> StackVersion:

@@ -98,6 +98,7 @@ def stack_document(stack: Stack) -> Document:
         "ways": {name: path.model_dump(mode="json") for name, path in stack.paths.items()},
         "layouts": {name: one.model_dump(mode="json") for name, one in stack.layouts.items()},
         "memory_fraction": stack.memory_fraction,
+        "trainer": stack.model_dump(mode="json", include=_TRAINER) if stack.trains else None,
         "ratios": [one.model_dump(mode="json") for one in stack.achieved],
         "spreads": [
             {**one.model_dump(mode="json"), "family": one.family or "whole"}
@@ -106,6 +107,8 @@ def stack_document(stack: Stack) -> Document:
     }
 
 
+#: What a stack says of how it trains.
+_TRAINER = {"recompute", "attention", "cast_bytes", "communication_sms", "gathers"}
 #: Rows of a stack's document -> the columns that they are shown in.
 _TABLES = {
     "versions": "version | ~differs | ~source",
@@ -137,12 +140,31 @@ def stack_view(document: Values) -> RenderableType:
         f"runs on {_places(d)}: {' and '.join(d['modes'])}{only}\n"
         f"its ratios are of versions {d['measured_versions']}; {d['source']}\n"
     )
+    if d["trainer"]:
+        heading += f"{_trainer_words(d['trainer'])}\n"
     tables = [Listing.of(columns, rows[name]) for name, columns in _TABLES.items()]
     return Group(
         Text(f"{d['title']} ({d['name']})", style="bold cyan"),
         Text(heading),
         *(part for table in tables if table.rows for part in (table, Text(""))),
     )
+
+
+def _trainer_words(trainer: Values) -> str:
+    """How a trainer works, one line."""
+    kernels = ", ".join(f"{name} on {where}" for where, name in trainer["attention"].items())
+    words = [
+        f"attention by {kernels}" if kernels else "",
+        f"recomputes {trainer['recompute']} where a plan does not say",
+        f"gathers sharded weights by the {trainer['gathers']}",
+        say("[casts move {cast_bytes:decimal} bytes an element]", trainer)
+        if trainer["cast_bytes"]
+        else "",
+        f"collectives hold {trainer['communication_sms']} multiprocessors"
+        if trainer["communication_sms"]
+        else "",
+    ]
+    return "; ".join(filter(None, words))
 
 
 def _differences(version: Values) -> str:
@@ -154,6 +176,10 @@ def _differences(version: Values) -> str:
         "launches one by one" if version["is_eager"] else "",
         "" if version["fused_attention"] else "attention in parts",
         "" if host == 1 else f"issues operators in {host:g} of the time",
+        "waits for the counts of experts' tokens" if version["experts_wait"] else "",
+        say("[{rank_part_us:decimal} us a rank of a gather]", version)
+        if version["rank_part_us"]
+        else "",
     ]
     return "; ".join(filter(None, words))
 

@@ -154,7 +154,9 @@ def stage_times(staged: StagedPlans) -> StageTimes:
         parts["expert"] = parts["expert"] + exchange_s
         parts["compute"] = parts["compute"] * slowest
     issue_b = issue_b + _again(staged, "issue_s")
-    forward_s = np.maximum(sum(forward.values()), issue_f)
+    total_f = np.asarray(sum(forward.values()))
+    waits = staged.sums("expert_parameters") * setup.run.stack.version.experts_wait > 0
+    forward_s = np.where(waits, total_f + issue_f, np.maximum(total_f, issue_f))
     backward_s = np.maximum(sum(backward.values()), issue_b)
     offloaded = staged["activation_offload"].astype(bool)[:, None]
     moved_s = np.where(offloaded, staged.sums("saved_bytes") / setup.host_link_bytes_per_s, 0.0)

@@ -23,7 +23,7 @@ def test_all_stacks_are_listed(run):
     assert [row["name"] for row in rows] == list(stack_names())
     assert all(row["source"] and row["versions"] for row in rows)
     of_tpu = run("stacks", "list", "--device", "tpu-v4", "--format", "json").json
-    assert [row["name"] for row in of_tpu] == ["vendor-compiler", "xla"]
+    assert [row["name"] for row in of_tpu] == ["maxtext", "vendor-compiler", "xla"]
 
 
 def test_a_spread_that_nobody_measured_says_so(run, monkeypatch):
@@ -40,6 +40,15 @@ def test_a_stack_shows_the_source_of_all_it_says(run):
     said = [*document["versions"], *document["ways"].values(), *document["layouts"].values()]
     assert all(len(one["source"]) > 8 for one in said)
     assert "without compiled" in run("stacks", "show", "pytorch@1.13").out
+
+
+def test_a_trainer_shows_how_it_trains_and_others_do_not(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    shown = run("stacks", "show", "deepspeed", "--format", "json").json["trainer"]
+    assert (shown["gathers"], shown["attention"]["Hopper"]) == ("tensor", "flash-attention-2")
+    assert "recomputes selective" in run("stacks", "show", "torchtitan").out
+    assert "waits for the counts" in run("stacks", "show", "megatron").out
+    assert run("stacks", "show", "vllm", "--format", "json").json["trainer"] is None
 
 
 def test_an_unknown_stack_or_version_is_refused(refused):

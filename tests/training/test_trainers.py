@@ -254,3 +254,18 @@ def test_exchanges_of_experts_hide_behind_another_microbatch():
     assert _experts("schedule=dualpipe").time_s["expert"] < 0.5 * shown.time_s["expert"]
     with pytest.raises(InvalidValueError, match="ep"):
         accelsim.train("deepseek-v3", device="h100-sxm-80gb", plan="expert_overlap=1")
+
+
+def test_a_host_that_waits_for_the_counts_of_tokens_holds_the_device_up():
+    asked = {"cluster": "dgx-superpod-h100", "gpus": 8, "seq_len": 1024, "check_memory": False}
+    plan = "ep=8,zero=1,microbatch=1"
+    new, old = (
+        accelsim.train("qwen3-30b-a3b", stack=name, plan=plan, **asked).iteration_s
+        for name in ("nemo", "nemo@24.12")
+    )
+    assert old > 1.1 * new
+    dense = [
+        accelsim.train("llama-3.2-1b", stack=name, plan="zero=1", **asked).iteration_s
+        for name in ("nemo", "nemo@24.12")
+    ]
+    assert dense[0] == dense[1]

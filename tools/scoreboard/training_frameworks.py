@@ -227,7 +227,10 @@ def _bridge_row(record: Values) -> MeasuredRun:
     def figure(row: MeasuredRun) -> MeasuredRun:
         plan, workload = _bridge_plan(record, devices), workload_of(model)
         where = cluster(facts["clusters"].get(system) or cluster_of(system))
-        options = (*_options(seq_len, facts["precisions"][precision]), ("stack", "megatron"))
+        release = re.match(r"[\d.]+", record["release"])
+        is_new = release is not None and release[0] >= "26.06"
+        trainer = ("stack", "nemo" if is_new else "nemo@24.12")
+        options = (*_options(seq_len, facts["precisions"][precision]), trainer)
         return planned(row, PlannedRun(workload, where, devices, batch, (plan,), options))
 
     return row.answered(figure)
