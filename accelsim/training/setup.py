@@ -269,7 +269,7 @@ class TrainingSetup:
     @cached_property
     def histograms(self) -> tuple[int, float]:
         """Levels of all boosted trees, and bytes of one level's histograms; none for others."""
-        step = training_step(self.run)
+        step = training_step(self.run, folds=True)
         rows = step.rows.kind == int(OperatorKind.TREE_HISTOGRAM)
         if not rows.any():
             return 0, 0.0

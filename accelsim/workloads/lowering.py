@@ -24,7 +24,7 @@ from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.model import PassShape, Workload
 from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
 from accelsim.workloads.options import ModelOptions
-from accelsim.workloads.row_writer import RowEntry, Written
+from accelsim.workloads.row_writer import PassForm, RowEntry, Written
 from accelsim.workloads.sharding import WHOLE, Shard
 from accelsim.workloads.sizes import ScenariosPart, Sizes
 
@@ -260,12 +260,11 @@ def _lowered(
     merges: bool,
 ) -> tuple[LoweredBatch, ...]:
     shapes = ShapeColumns(*(np.frombuffer(column, dtype=np.int64) for column in key))
+    form = PassForm(fused_attention, shard, merges=merges)
     pending, done = [np.arange(len(shapes))], []
     while pending:
         scenario = pending.pop()
-        builder = workload.builder(
-            precision, phase, fused_attention=fused_attention, shard=shard, merges=merges
-        )
+        builder = workload.builder(precision, phase, form)
         try:
             shape = shapes.take(scenario).shape()
             workload.family.write(builder, workload.parameters, shape)  # type: ignore[union-attr]

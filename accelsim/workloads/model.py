@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
@@ -24,6 +24,7 @@ from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.cache import SequenceCache
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import Phase
+from accelsim.workloads.row_writer import PassForm
 from accelsim.workloads.sharding import WHOLE, Shard
 
 if TYPE_CHECKING:
@@ -210,20 +211,10 @@ class Workload:
         Raises:
             InvalidValueError: If the sizes or the ranks do not fit the model.
         """
-        form = _Form(fused_attention, shard, is_training, merges, folds)
+        form = PassForm(fused_attention, shard, is_training, merges, folds)
         return _lower(self, shape, precision, phase, form)
 
-    def builder(
-        self,
-        precision: Precision,
-        phase: Phase,
-        *,
-        fused_attention: bool = True,
-        shard: Shard = WHOLE,
-        is_training: bool = False,
-        merges: bool = False,
-        folds: bool = False,
-    ) -> GraphBuilder:
+    def builder(self, precision: Precision, phase: Phase, form: PassForm) -> GraphBuilder:
         """An empty builder of one pass of a catalogued workload.
 
         Raises:
@@ -232,18 +223,10 @@ class Workload:
         if self.family is None:
             allowed = "a catalogued family or a captured module"
             raise InvalidValueError("workload", self.name, allowed)
-        if not shard.is_whole and not self.family.shards:
+        if not form.shard.is_whole and not self.family.shards:
             allowed = f"the whole model: {self.family.name} models are not split over ranks"
-            raise InvalidValueError("shard", shard, allowed, "Give every rank a copy of it.")
-        return GraphBuilder(
-            precision,
-            phase,
-            fused_attention=fused_attention,
-            shard=shard,
-            is_training=is_training,
-            merges=merges,
-            folds=folds,
-        )
+            raise InvalidValueError("shard", form.shard, allowed, "Give every rank a copy of it.")
+        return GraphBuilder(precision, phase, form)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a captured workload as JSON that `accelsim.workload(path)` reads back.
@@ -270,30 +253,20 @@ class Workload:
         return captured_document(self.captured, about)
 
 
-class _Form(NamedTuple):
-    """How a pass is written; see `Workload.lower`."""
-
-    fused_attention: bool
-    shard: Shard
-    is_training: bool
-    merges: bool
-    folds: bool
-
-
 @lru_cache(maxsize=256)
 def _lower(
     workload: Workload,
     shape: PassShape,
     precision: Precision,
     phase: Phase,
-    form: _Form,
+    form: PassForm,
 ) -> Lowered:
     if workload.captured is not None:
         if not form.shard.is_whole:
             raise InvalidValueError("shard", form.shard, "the whole model of a captured module")
         captured = (workload, workload.captured)
         return _lower_captured(*captured, shape, precision, phase, form.fused_attention)
-    builder = workload.builder(precision, phase, **form._asdict())
+    builder = workload.builder(precision, phase, form)
     workload.family.write(builder, workload.parameters, shape)  # type: ignore[union-attr]
     cache = SequenceCache.of(builder.cached)
     return Lowered(builder.build(), *builder.parameter_totals, cache, builder.folded)

@@ -114,13 +114,10 @@ class _Scope(NamedTuple):
             self.names.pop()
 
 
-class RowWriter:
-    """Collects rows and their dependencies, parameters and kept tensors; `build` returns the
-    immutable graph.
+class PassForm(NamedTuple):
+    """How a pass is written.
 
-    Args:
-        precision: Which dtypes to use.
-        phase: Phase of the rows.
+    Attributes:
         fused_attention: One attention operator with fused traffic; False writes scores, softmax and
             context separately.
         shard: The part of the model that is written.
@@ -131,28 +128,36 @@ class RowWriter:
             written; `folded` says how many more each of these stands for.
     """
 
+    fused_attention: bool = True
+    shard: Shard = WHOLE
+    is_training: bool = False
+    merges: bool = False
+    folds: bool = False
+
+
+class RowWriter:
+    """Collects rows and their dependencies, parameters and kept tensors; `build` returns the
+    immutable graph.
+
+    Args:
+        precision: Which dtypes to use.
+        phase: Phase of the rows.
+        form: How it is written.
+    """
+
     def __init__(
         self,
         precision: Precision,
         phase: Phase = Phase.FORWARD,
-        *,
-        fused_attention: bool = True,
-        shard: Shard = WHOLE,
-        is_training: bool = False,
-        merges: bool = False,
-        folds: bool = False,
+        form: PassForm = PassForm(),  # noqa: B008, immutable
     ) -> None:
         self.precision = precision
         self.phase = phase
-        self.fused_attention = fused_attention
-        self.shard = shard
-        self.is_training = is_training
-        self.merges = merges
-        self.folds = folds
+        self.fused_attention, self.shard, self.is_training, self.merges, self.folds = form
         #: Equal layers that are not written, by the path of the one that stands for them.
         self.folded: dict[str, int] = {}
         #: Whether norms and softmax run in FP32 between products of 16 bits.
-        self.is_mixed = is_training and precision.name in _MIXED
+        self.is_mixed = form.is_training and precision.name in _MIXED
         self.parameter_count = 0
         self.parameter_tensor_count = 0
         self.parameter_bytes = 0.0

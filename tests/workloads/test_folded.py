@@ -25,7 +25,7 @@ def test_rows_times_what_they_stand_for_are_all_rows(name, tp):
     for column in FLOAT_COLUMNS:
         own, every = getattr(folded.graph, column), getattr(whole.graph, column)
         assert (own * times).sum() == pytest.approx(every.sum(), rel=1e-12)
-    counts = ("parameter_count", "parameter_tensor_count", "parameter_bytes", "kv_bytes_per_token")
+    counts = ("parameter_count", "parameter_tensor_count", "parameter_bytes", "cache")
     assert all(getattr(folded, name) == getattr(whole, name) for name in counts)
     assert whole.folded == {}
 

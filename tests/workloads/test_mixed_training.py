@@ -18,6 +18,7 @@ from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.families.encoder import EncoderParameters, write_encoder
 from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import OperatorKind
+from accelsim.workloads.row_writer import PassForm
 from accelsim.workloads.training import word_loss_graph
 
 BATCH, LENGTH, WIDTH, HEADS, INNER, VOCABULARY, LAYERS = 3, 32, 64, 4, 256, 128, 2
@@ -96,7 +97,9 @@ def kept_bytes(narrow: torch.dtype) -> int:
 
 
 def written(name: str, *, is_training: bool = True) -> GraphBuilder:
-    builder = GraphBuilder(precision(name), fused_attention=False, is_training=is_training)
+    builder = GraphBuilder(
+        precision(name), form=PassForm(fused_attention=False, is_training=is_training)
+    )
     parameters = EncoderParameters(
         hidden_size=WIDTH,
         layers=LAYERS,
