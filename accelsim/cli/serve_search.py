@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.cli.serve import check_no_sizes, trace_requests
 from accelsim.estimation.options import PriceChoice, RunOptions
+from accelsim.frozen import frozen
 from accelsim.option import argument, option
 from accelsim.plain import Document
 from accelsim.serving.loads.arrivals import Arrivals
@@ -17,12 +19,23 @@ from accelsim.serving.options import ServingOptions, SloTargets
 from accelsim.serving.search import SearchSpace
 
 
+@frozen
+class Server:
+    """What every layout is served by."""
+
+    engine: str | None = option(
+        "vllm, sglang or tensorrt-llm; name@version for one that is not the newest.", metavar="NAME"
+    )
+    kv_blocks: int | None = option("Cache blocks of a replica, as of serve.")
+
+
 @with_output
 def serve_search(
     output_writer: ResultWriter,
     load: Annotated[Document, Arrivals, "users"],
     space: SearchSpace,
     slo: SloTargets,
+    server: Server,
     run: RunOptions,
     price: PriceChoice,
     model: str = argument("Workload name or file.", "MODEL"),
@@ -32,10 +45,6 @@ def serve_search(
     trace: Path | None = option(
         "Trace of requests, as of serve; with --rate at that rate.", None, "FILE", "--arrivals"
     ),
-    engine: str | None = option(
-        "vllm, sglang or tensorrt-llm; name@version for one that is not the newest.", metavar="NAME"
-    ),
-    kv_blocks: int | None = option("Cache blocks of a replica, as of serve."),
     seed: int = option("Of the random numbers.", 0),
     simulate: int = option("Layouts to simulate.", 4),
 ) -> None:
@@ -49,7 +58,7 @@ def serve_search(
     if trace is not None:
         rated = None if rate is None else drawn
         arrivals = trace_requests(output_writer, trace, load.get("requests"), rated, seed)
-    options = ServingOptions(engine=engine, slo=slo, kv_blocks=kv_blocks)
+    options = ServingOptions(slo=slo, **asdict(server))
     with progress_bar("scoring", unit="layouts", quiet=output_writer.quiet) as told:
         result = search(
             *(model, arrivals, options, space, run, price),

@@ -69,9 +69,8 @@ def serve(
         seed: Of the random numbers.
         progress: Called now and then with the requests that have come and the simulated time, from
             0 for each simulation.
-        intervals: Also simulate both ends of the 90 % interval of what all step times have in
-            common, slow steps with the fewest cache blocks that the engine may leave and fast ones
-            with the most, for the intervals of the figures.
+        intervals: Also simulate the ends of the 90 % interval of step times, slow ones with the
+            fewest cache blocks that the engine may leave, for the intervals of the figures.
         keywords: Fields of `ServingOptions`, `RunOptions` and `PriceChoice`, in place of theirs.
 
     Raises:
@@ -83,14 +82,8 @@ def serve(
     chosen, paid = options_and_price(run, price, keywords)
     streams = RandomStreams(seed)
     planned = partial(deployment, workload, device, chosen, options=served, price=paid, steps=steps)
-    columns, users = _requests(arrivals, streams)
-    plan = planned(max_context=columns.longest)
-    if isinstance(arrivals, Arrivals):
-        arrivals = arrivals.steady(plan.inside(arrivals.rate_per_s or 0.0, columns))
-        if arrivals.count != len(columns):
-            few, columns = columns, arrivals.columns(streams)
-            if columns.longest > few.longest:
-                plan = planned(max_context=columns.longest)
+    arrivals, columns, plan = _loaded(planned, arrivals, streams)
+    users = arrivals.users or 0 if isinstance(arrivals, Arrivals) else 0
     if steps is None:
         plan = priced_alone(plan, len(columns))
     _check_used(served, chosen, plan.pools[0].plan)
@@ -98,10 +91,7 @@ def serve(
     result, is_interrupted = simulated(plan)
     if not intervals or is_interrupted:
         return result
-    ends, spread = [], plan.pools[0].plan.steps.log_sigma
-    for z in (-Z90, Z90) if spread else ():
-        scaled = plan.with_steps(partial(_scaled, z)).with_cache(fewest=z > 0)
-        ends.append(_metrics_of(*simulated(scaled)))
+    ends = [_metrics_of(*simulated(other)) for other in _ends(plan)]
     if steps is None and len(plan.models) == 1 and plan.pools[0].plan.is_guessing_unsaid:
         guessing = replace(served, speculation=USUAL_GUESSES)
         with suppress(DoesNotFitError):  # the layers that guess
@@ -112,6 +102,36 @@ def serve(
     like = [pool.served for pool in plan.pools]
     found = _intervals(result, like, *ends) if ends else {}
     return replace(result, intervals={**found, **result.intervals})
+
+
+def _loaded(
+    planned: Callable[..., Deployment], arrivals: Arrivals | RequestColumns, streams: RandomStreams
+) -> tuple[Arrivals | RequestColumns, RequestColumns, Deployment]:
+    """A load with as many requests as a steady state needs, its requests, and the fleet for them.
+
+    Args:
+        planned: Plans the fleet for a longest sequence.
+        arrivals: The load.
+        streams: Random streams of the run.
+    """
+    if isinstance(arrivals, RequestColumns):
+        return arrivals, arrivals, planned(max_context=arrivals.longest)
+    columns = arrivals.columns(streams)
+    plan = planned(max_context=columns.longest)
+    arrivals = arrivals.steady(plan.inside(arrivals.rate_per_s or 0.0, columns))
+    if arrivals.count != len(columns):
+        few, columns = columns, arrivals.columns(streams)
+        if columns.longest > few.longest:
+            plan = planned(max_context=columns.longest)
+    return arrivals, columns, plan
+
+
+def _ends(plan: Deployment) -> list[Deployment]:
+    """The fleet with fast steps and much cache, and with slow ones and little."""
+    if not plan.pools[0].plan.steps.log_sigma:
+        return []
+    changes = ((partial(_scaled, z), z > 0) for z in (-Z90, Z90))
+    return [plan.with_steps(steps).with_cache(fewest=fewest) for steps, fewest in changes]
 
 
 def _unsaid(plain: Mapping[str, Metric], guessing: Mapping[str, Metric]) -> str:
@@ -131,15 +151,6 @@ def _metrics_of(result: ServingResult, is_interrupted: bool) -> Mapping[str, Met
     if is_interrupted:
         raise KeyboardInterrupt
     return result.metrics
-
-
-def _requests(
-    arrivals: Arrivals | RequestColumns, streams: RandomStreams
-) -> tuple[RequestColumns, int]:
-    """The requests of a load, and the users of a closed loop; 0 for none."""
-    if isinstance(arrivals, Arrivals):
-        return arrivals.columns(streams), arrivals.users or 0
-    return arrivals, 0
 
 
 def _simulated(
