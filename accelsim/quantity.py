@@ -117,6 +117,11 @@ def _shares(fraction: float | None) -> str:
     return UNKNOWN if fraction is None else f"{100 * fraction:.1f}"
 
 
+def _digits_of_five(value: float | None) -> str:
+    """A number to be compared with another, in full up to five digits."""
+    return UNKNOWN if value is None else f"{value:.5g}"
+
+
 def _signed(value: float | None) -> str:
     """A share that is more or less than another: "+12 %"."""
     return percent(value) if value is None or value <= 0 else f"+{percent(value)}"
@@ -154,6 +159,7 @@ _FORMS: Mapping[str, Writer] = {
     # asked for in their own words
     "_number": number,
     "_decimal": decimal,
+    "_digits": _digits_of_five,
     "_shares": _shares,
     "_signed": _signed,
 }
@@ -173,7 +179,7 @@ def form_of(name: str) -> Writer | None:
             written as what it is a rate of.
     """
     for part in reversed(name.split(".")):
-        stem = f"_{part}"
+        stem = f"_{part}".removesuffix("_low").removesuffix("_high")
         while stem:
             for ending, write in _FORMS.items():
                 if stem.endswith(ending):

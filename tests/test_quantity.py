@@ -129,6 +129,8 @@ def test_a_figure_that_is_not_there_is_no_text():
         ("carbon_kgco2e_per_month", 5.56, "5.56 kg"),
         ("energy_kwh_per_month", 12.6, "13 kWh"),
         ("interval_level", 0.9, "90 %"),
+        ("latency_s_low", 0.015, "15.0 ms"),
+        ("digits", 9763.0, "9763"),
         ("year", 2024, "2024"),
         ("batch", 2024, "2,024"),
         ("fits", True, "yes"),

@@ -60,8 +60,8 @@ def claims_page(document: Values, command: str) -> Page:
     drawn = figure([bars], y="claims", height=300)
     shown = [{"verdict": verdict, "claims": count} for verdict, count in counts.most_common()]
     columns = (
-        "claim | reading=name | >expected=expected? | >simulated=simulated? | accepted=tolerance | "
-        "holds=held | to change it=run"
+        "claim | reading=name | >expected=expected?:digits | >simulated=simulated?:digits | "
+        "accepted=tolerance | holds=held | to change it=run"
     )
     sections = (
         Section.of("counts", "Verdicts", "verdict | >claims", shown, figure=drawn),
