@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
 import accelsim
 from accelsim.cli.command_list import ABOUT, COMMANDS, EPILOG, WIDEST
+from accelsim.plain import Document
 
 if TYPE_CHECKING:
     from typer.core import TyperGroup
 
 
-_SETTINGS: Final[dict[str, Any]] = {
+_SETTINGS: Final[Document] = {
     "help_option_names": ["-h", "--help"],
     "max_content_width": WIDEST,
 }
@@ -39,7 +40,7 @@ def command_tree(first_argument: str | None = None) -> typer.Typer:
     app = _program()
     for name in [first_argument] if first_argument in COMMANDS else COMMANDS:
         module = import_module(f"accelsim.cli.{COMMANDS[name].module}")
-        command = getattr(module, name.replace(" ", "_"))
+        command = vars(module)[name.replace(" ", "_")]
         if isinstance(command, typer.Typer):
             app.add_typer(command)
         else:

@@ -100,7 +100,8 @@ def _option(
     from accelsim.estimation.estimate import estimate
 
     profile = catalog.device(device)
-    price = unit_usd if unit_usd is not None else getattr(profile.launch_price_usd, "value", None)
+    listed = profile.launch_price_usd
+    price = listed.value if unit_usd is None and listed is not None else unit_usd
     if price is None:
         raise InvalidValueError(
             f"{profile.name}: price", None, "a price in USD", f"Its profile has none: give {flag}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -109,7 +109,7 @@ def _checked(files: list[Path] | None) -> list[Document]:
     """Whether each file, or each known profile, can be read; its cautions are a problem, too."""
     from accelsim import catalog
 
-    read: Callable[[str], Any] = catalog.load_device_file if files else catalog.device
+    read: Callable[[str], DeviceProfile] = catalog.load_device_file if files else catalog.device
     unlisted = [] if files else catalog.device_file_problems()
     rows: list[Document] = []
     for name in map(str, files or catalog.device_names()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -30,13 +30,13 @@ def report(
 
     check_report(out, force=force)
     with progress_bar("writing the page"):
-        found: list[tuple[str, Any]] = [(str(path), read_result(path)) for path in results]
+        found: list[tuple[str, object]] = [(str(path), read_result(path)) for path in results]
         pages = [(name, _page(name, document)) for name, document in found]
         write_page(merged_page(pages, command_text()), out, force=force)
     typer.secho(f"wrote {out}; open it in a browser", err=True, dim=True)
 
 
-def _page(name: str, document: Any) -> Page:
+def _page(name: str, document: object) -> Page:
     """The page of one result.
 
     Raises:

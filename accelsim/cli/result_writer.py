@@ -84,7 +84,7 @@ class ResultWriter:
 
     def emit(
         self,
-        data: Any,
+        data: Values | Sequence[Values],
         view: Callable[[], RenderableType] | str,
         *,
         rows: Sequence[Values] | None = None,
@@ -104,6 +104,7 @@ class ResultWriter:
             page: Makes the page; that of `data` where None.
             chart: Makes what a picture shows.
         """
+        flat = rows if rows is not None else [data] if isinstance(data, Mapping) else data
         if self.report is not None:
             self._write_page(data, page)
         if self.is_picture:
@@ -115,16 +116,15 @@ class ResultWriter:
         elif self.output_format is OutputFormat.CSV:
             from accelsim.report.formats import csv_text
 
-            flat = rows if rows is not None else [data] if isinstance(data, Mapping) else data
             self._write(csv_text(flat, columns))
         elif self.output_format is OutputFormat.MARKDOWN:
             from accelsim.report.markdown import markdown
 
-            self._write(markdown(_view(view, data if rows is None else rows)))
+            self._write(markdown(_view(view, flat)))
         else:
-            self._draw(_view(view, data if rows is None else rows), note)
+            self._draw(_view(view, flat), note)
 
-    def _write_page(self, data: Any, page: Callable[[], Page] | None) -> None:
+    def _write_page(self, data: Values | Sequence[Values], page: Callable[[], Page] | None) -> None:
         from accelsim.report.formats import plain_values
         from accelsim.report.page import write_page
         from accelsim.report.result_page import result_page

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from accelsim.cli.entry import end_if_partial
 from accelsim.cli.progress import progress_bar
@@ -231,7 +231,7 @@ def trace_requests(
     return trace.requests
 
 
-def _check_alone(path: Path, **others: Any) -> None:
+def _check_alone(path: Path, **others: object) -> None:
     """Refuse options that a trace answers itself.
 
     Raises:
@@ -259,8 +259,9 @@ def check_no_sizes(run: RunOptions) -> None:
     Raises:
         InvalidValueError: If a size is given.
     """
+    sizes = asdict(run.shape)
     for name in _SHAPE:
-        value = getattr(run.shape, name)
+        value = sizes[name]
         if value is not None:
             remedy = "Use --prompt and --output for lengths, --max-seqs for the batch."
             raise InvalidValueError(name, value, "no value when serving", remedy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
@@ -69,7 +69,9 @@ def serve_search(
     output_writer.note(
         f"{result.considered_count:,} configurations at {result.configurations_per_s:,.0f} per s"
     )
-    rows: list[Any] | None = None
+    rows: list[Document] | None = None
     if output_writer.wants_rows:
-        rows = result.to_frame().to_dict("records")
+        from accelsim.report.parts import records
+
+        rows = records(result.to_frame())
     output_writer.emit(result.to_dict(), lambda: search_view(result), rows=rows)

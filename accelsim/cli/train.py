@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from accelsim.cli.entry import end_if_partial
 from accelsim.cli.progress import progress_bar
@@ -24,6 +24,7 @@ from accelsim.training.setup import TrainingPlace
 
 if TYPE_CHECKING:
     from accelsim.report.page import Page
+    from accelsim.simulation.timeline import Timeline
     from accelsim.training.estimate import TrainingEstimate
 
 _SECONDS_PER_HOUR = 3600.0
@@ -158,7 +159,7 @@ def _page(
     return training_page(document, command_text(), result.iteration, **limits)
 
 
-def _words(plan: str | None, **options: Any) -> str:
+def _words(plan: str | None, **options: object) -> str:
     """The plan's words with those of options beside it.
 
     Raises:
@@ -196,7 +197,7 @@ def _length(amounts: Document, most: Document) -> RunLength | None:
     return RunLength(**amounts)
 
 
-def _write_trace(timeline: Any, path: Path, output: ResultWriter) -> None:
+def _write_trace(timeline: Timeline | None, path: Path, output: ResultWriter) -> None:
     if timeline is None:
         allowed = "a schedule that is simulated: gpipe, 1f1b, interleaved, zb-h1"
         raise InvalidValueError("trace", str(path), allowed, "Choose another --schedule.")

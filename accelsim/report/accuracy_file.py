@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from accelsim.files.datafile import read_json
-from accelsim.plain import Values
+from accelsim.plain import Document, Values
 from accelsim.report.formats import plain_values
 
 _MAX_BYTES = 20_000_000
@@ -46,7 +45,7 @@ def spreads_text(spreads: Values) -> str:
     return f"{{\n{lines}\n}}"
 
 
-def read_accuracy(path: Path) -> dict[str, Any]:
+def read_accuracy(path: Path) -> Document:
     """The report that `accuracy_text` wrote.
 
     Args:
@@ -71,5 +70,5 @@ def _packed(suite: Values) -> str:
     return f'{_compact(head)[:-1]}, "groups": [\n{rows}\n]}}'
 
 
-def _compact(value: Any) -> str:
+def _compact(value: object) -> str:
     return json.dumps(plain_values(value), allow_nan=False, separators=(",", ":"))

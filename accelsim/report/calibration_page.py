@@ -5,7 +5,7 @@ were frozen before they were measured, and steps of a server against those fitte
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -177,7 +177,8 @@ def _parity(
     predicted: Sequence[float],
     words: str,
     band: Sequence[float] = (),
-    **more: Any,
+    text: Sequence[str] | None = None,
+    error_y: Document | None = None,
 ) -> Document | None:
     """Predicted over measured, with the line where they are equal and those of a band, factors of
     the measured time; None where there is nothing.
@@ -193,7 +194,8 @@ def _parity(
             *(("90 % band", factor, {"dash": "dot"}) for factor in band),
         )
     ]
-    points = trace("runs", measured, predicted, marker={"color": COLOURS[0]}, **more)
+    mark = {"marker": {"color": COLOURS[0]}, "error_y": error_y or {}}
+    points = trace("runs", measured, predicted, text=text) | mark
     return figure([points, *lines], f"measured {words}", f"predicted {words}", "xy")
 
 

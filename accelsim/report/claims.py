@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from accelsim.plain import Values
+from accelsim.plain import Document, Values
 from accelsim.report.listing import Listing
 from accelsim.report.page import DataTable, Page, Section, figure
 from accelsim.report.parts import rows_section
@@ -56,7 +56,7 @@ def claims_page(document: Values, command: str) -> Page:
     counts = Counter(claim["verdict"] for claim in claims)
     verdicts = sorted(claims, key=lambda claim: _ORDER.index(claim["verdict"]))
     readings = [_reading(claim, one) for claim in claims for one in claim["readings"]]
-    bars: dict[str, Any] = {"type": "bar", "x": list(counts), "y": list(counts.values())}
+    bars: Document = {"type": "bar", "x": list(counts), "y": list(counts.values())}
     drawn = figure([bars], y="claims", height=300)
     shown = [{"verdict": verdict, "claims": count} for verdict, count in counts.most_common()]
     columns = (
@@ -113,7 +113,7 @@ def scenario_command(scenario: Values) -> str:
     return text if over is None else f"{text}; over the same with {_changes(over)}"
 
 
-def _flag_words(name: str, value: Any) -> list[str]:
+def _flag_words(name: str, value: object) -> list[str]:
     flag = f"--{name.replace('_', '-')}"
     if flag == "--fused-attention":
         return [] if value else ["--unfused-attention"]

@@ -102,7 +102,7 @@ def device_numbers(profile: BaseModel) -> list[Document]:
     ]
 
 
-def _walk(path: str, value: Any) -> Iterator[tuple[str, Sourced[Any]]]:
+def _walk(path: str, value: object) -> Iterator[tuple[str, Sourced[Any]]]:
     if isinstance(value, Sourced):
         yield path, value
     elif isinstance(value, BaseModel):
@@ -116,7 +116,7 @@ def _walk(path: str, value: Any) -> Iterator[tuple[str, Sourced[Any]]]:
             yield from _walk(f"{path}[{getattr(item, 'name', index)}]", item)
 
 
-def _label(key: Any) -> str:
+def _label(key: object) -> str:
     return key.name.lower() if isinstance(key, Enum) else str(key)
 
 

@@ -40,7 +40,7 @@ class OutputFormat(StrEnum):
     MARKDOWN = "md"
 
 
-def json_text(data: Any) -> str:
+def json_text(data: object) -> str:
     """A mapping or list as indented JSON with a final newline.
 
     Args:
@@ -64,7 +64,7 @@ def csv_text(rows: Iterable[Values], columns: Sequence[str] = ()) -> str:
 
 
 def csv_blocks(
-    names: Sequence[str], blocks: Iterable[Mapping[str, Sequence[Any]]]
+    names: Sequence[str], blocks: Iterable[Mapping[str, Sequence[object]]]
 ) -> Iterator[str]:
     """Many rows as CSV, a block of columns at a time, so that the whole text is never in memory.
 
@@ -83,7 +83,7 @@ def csv_blocks(
         yield _csv_lines(zip(*columns, strict=True))
 
 
-def _csv_lines(rows: Iterable[Sequence[Any]]) -> str:
+def _csv_lines(rows: Iterable[Sequence[object]]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
@@ -143,7 +143,7 @@ def _flat(row: Values, prefix: str = "") -> Document:
     return cells
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> object:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return ""
     if isinstance(value, bool):

@@ -14,7 +14,7 @@ from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from accelsim import __version__
 from accelsim.errors import MissingDependencyError
@@ -24,6 +24,9 @@ from accelsim.plain import Document, Values
 from accelsim.quantity import Writer
 from accelsim.report.columns import Cell, columns
 from accelsim.report.formats import visible
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 _SCRIPT = re.compile(r"<script( [^>]*)?>")
 _LATER = re.compile(r'<script type="text/plain" class="later">(.*?)</script>', re.DOTALL)
@@ -190,7 +193,7 @@ def page_html(page: Page) -> str:
     )
 
 
-def _hashes(texts: Iterable[str]) -> Any:
+def _hashes(texts: Iterable[str]) -> Markup:
     """What a content security policy lets run: these texts alone (W3C, CSP level 3)."""
     from markupsafe import Markup
 
@@ -203,7 +206,7 @@ def _number_columns(table: DataTable) -> set[int]:
     return {place for place, title in enumerate(table.titles) if title.startswith(">")}
 
 
-def _as_data(value: Any) -> Any:
+def _as_data(value: object) -> Markup:
     """JSON that stands in a script element and cannot end it (OWASP, XSS prevention)."""
     from markupsafe import Markup
 
@@ -213,7 +216,7 @@ def _as_data(value: Any) -> Any:
     return Markup(text)  # noqa: S704  (no sign of markup is left)
 
 
-def _fragments(sections: Iterable[Section]) -> list[Any]:
+def _fragments(sections: Iterable[Section]) -> list[Markup]:
     """Figures as HTML, the first with plotly's script (about 4 MB); empty where a section has none.
 
     Their scripts are texts that the page runs once it is painted.
@@ -226,7 +229,7 @@ def _fragments(sections: Iterable[Section]) -> list[Any]:
     except ImportError:
         raise MissingDependencyError("plotly", "report") from None
     config = {"displaylogo": False, "responsive": True}
-    found: list[Any] = []
+    found: list[Markup] = []
     for section in sections:
         text = ""
         if section.figure is not None:
@@ -238,7 +241,7 @@ def _fragments(sections: Iterable[Section]) -> list[Any]:
     return found
 
 
-def _shown(value: Any) -> Any:
+def _shown(value: object) -> object:
     """Control characters of names as escapes; markup as it is."""
     return visible(value) if type(value) is str else value
 
@@ -249,7 +252,12 @@ def label(text: str) -> str:
 
 
 def trace(
-    name: str, x: Iterable[Any], y: Iterable[Any], mode: str = "markers", **more: Any
+    name: str,
+    x: Iterable[object],
+    y: Iterable[object],
+    mode: str = "markers",
+    text: Iterable[object] | None = None,
+    **more: object,
 ) -> Document:
     """Points or a line of a figure.
 
@@ -258,9 +266,10 @@ def trace(
         x: Of each.
         y: Of each.
         mode: "markers", "lines" or both.
+        text: Of each; none if None.
         more: What else plotly knows of them.
     """
-    texts = {"text": [label(str(one)) for one in more["text"]]} if "text" in more else {}
+    texts = {} if text is None else {"text": [label(str(one)) for one in text]}
     own = {"type": "scatter", "mode": mode, "name": label(name), "x": list(x), "y": list(y)}
     return own | more | texts
 
@@ -271,7 +280,7 @@ def limit_line(name: str, x: Iterable[float], y: Iterable[float]) -> Document:
 
 
 def figure(
-    data: Sequence[Document], x: str = "", y: str = "", log: str = "", **layout: Any
+    data: Sequence[Document], x: str = "", y: str = "", log: str = "", **layout: object
 ) -> Document:
     """A figure in the colours of the page.
 
@@ -297,7 +306,7 @@ def figure(
     return {"data": list(data), "layout": own | layout}
 
 
-def axis(title: str, **more: Any) -> Document:
+def axis(title: str, **more: object) -> Document:
     """An axis with its title; money has no prefixes."""
     own = {"title": {"text": title}, "gridcolor": _GRID, "automargin": True, "zeroline": False}
     return own | {"exponentformat": "none" if "USD" in title else "SI"} | more

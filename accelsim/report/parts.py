@@ -5,7 +5,7 @@ prices and numbers come from. All are made from the plain values that a result's
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from accelsim.report.page import MAX_ROWS, DataTable, Section, axis, figure, lab
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import ArrayLike
 
     from accelsim.hardware.profile import DeviceProfile
 
@@ -97,14 +98,17 @@ def records(frame: pd.DataFrame) -> list[Document]:
     return [{str(name): None if x != x else x for name, x in row.items()} for row in rows]  # noqa: PLR0124
 
 
-def short(values: Any) -> list[float]:
+def short(values: ArrayLike) -> list[float]:
     """Five digits: what a figure can show."""
     return [float(f"{value:.4e}") for value in np.asarray(values, dtype=np.float64).tolist()]
 
 
 def bars(
-    names: Sequence[str], series: Mapping[str, Sequence[float | None]], title: str, **of_axis: Any
-) -> dict[str, Any]:
+    names: Sequence[str],
+    series: Mapping[str, Sequence[float | None]],
+    title: str,
+    **of_axis: object,
+) -> Document:
     """A figure of bars that lie, so that long names can be read: the first of them.
 
     Args:

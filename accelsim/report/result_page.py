@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from accelsim.errors import InputError, InvalidValueError
 from accelsim.plain import Values
@@ -32,9 +32,11 @@ _ABOUT = frozenset(
     ("kind", "schema_version", "inputs", "metrics", "provenance", "warnings", "evidence")
 )
 _SAID = 3
+#: Makes the page of plain values and a command.
+Builder: TypeAlias = Callable[..., Page]
 
 
-def result_page(document: Any, command: str, limits: Mapping[str, float] | None = None) -> Page:
+def result_page(document: object, command: str, limits: Mapping[str, float] | None = None) -> Page:
     """The page of a result.
 
     Args:
@@ -67,54 +69,49 @@ def result_page(document: Any, command: str, limits: Mapping[str, float] | None 
     return page if page.sections else replace(page, decision=("The result is empty.",))
 
 
-def _builder(document: Any) -> Callable[..., Page]:
+def _builder(document: object) -> Builder:
     """What makes the page of a sort of result."""
     if isinstance(document, Mapping):
         return _of_kind(str(document.get("kind", "")), document)
     if not isinstance(document, list) or not all(isinstance(row, Mapping) for row in document):
         raise InputError("no result: expected a mapping or a list of mappings, as --format json")
-    for columns, (module, name) in _ROWS.items():
+    for columns, place in _ROWS.items():
         if document and all(columns <= set(row) for row in document):
-            return _function(module, name)
+            return _function(place)
     return _rows_page
 
 
-#: Columns of rows -> module and function of their page.
+#: Columns of rows -> where the function of their page is.
 _ROWS = {
-    frozenset(("workload", "device", "latency_s", "reason")): (
-        "comparison_page",
-        "comparison_page",
-    ),
-    frozenset(("option", "reference", "usd_per_demand", "rate_per_s")): (
-        "breakeven_page",
-        "breakeven_page",
-    ),
+    frozenset(("workload", "device", "latency_s", "reason")): "comparison_page.comparison_page",
+    frozenset(
+        ("option", "reference", "usd_per_demand", "rate_per_s")
+    ): "breakeven_page.breakeven_page",
 }
-#: Module and function of the page of a kind of result, and of one known by a key it has.
+#: A kind of result, or a key it is known by -> where the function of its page is.
 _KINDS = {
-    "estimate": ("estimate_page", "estimate_page"),
-    "serving": ("serving_page", "serving_page"),
-    "serving-search": ("serving_search", "search_page"),
-    "training": ("training_page", "training_page"),
-    "capacity plan": ("capacity_page", "capacity_page"),
+    "estimate": "estimate_page.estimate_page",
+    "serving": "serving_page.serving_page",
+    "serving-search": "serving_search.search_page",
+    "training": "training_page.training_page",
+    "capacity plan": "capacity_page.capacity_page",
 }
 _KEYS = {
-    "claims": ("claims", "claims_page"),
-    "suites": ("score_page", "score_page"),
-    "batches": ("estimate_page", "batches_page"),
-    "frozen_hash": ("calibration_page", "check_page"),
+    "claims": "claims.claims_page",
+    "suites": "score_page.score_page",
+    "batches": "estimate_page.batches_page",
+    "frozen_hash": "calibration_page.check_page",
 }
 
 
-def _of_kind(kind: str, document: Values) -> Callable[[Any, str], Page]:
+def _of_kind(kind: str, document: Values) -> Builder:
     found = _KINDS.get(kind) or next((_KEYS[key] for key in _KEYS if key in document), None)
-    if found is None:
-        return _mapping_page
-    return _function(*found)
+    return _mapping_page if found is None else _function(found)
 
 
-def _function(module: str, name: str) -> Callable[[Any, str], Page]:
-    build: Callable[[Any, str], Page] = getattr(import_module(f"accelsim.report.{module}"), name)
+def _function(place: str) -> Builder:
+    module, _, name = place.partition(".")
+    build: Builder = vars(import_module(f"accelsim.report.{module}"))[name]
     return build
 
 
@@ -183,7 +180,7 @@ def _asked(command: str) -> str:
     return " ".join(takewhile(_is_word, shlex.split(command))) or "Result"
 
 
-def _part(name: str, value: Any) -> Section:
+def _part(name: str, value: Values | Sequence[object]) -> Section:
     title = words(name).capitalize()
     if isinstance(value, Mapping):
         return mapping_section(name, title, value)

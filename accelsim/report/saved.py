@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,7 +36,7 @@ _FIGURES = (*_GOALS, "throughput_per_s")
 _MOST_POINTS = 100_000
 
 
-def read_result(path: Path) -> Any:
+def read_result(path: Path) -> object:
     """A saved result as plain values.
 
     Args:
@@ -58,7 +59,7 @@ def read_result(path: Path) -> Any:
     return _checked(document, path)
 
 
-def _checked(document: Any, path: Path) -> Any:
+def _checked(document: object, path: Path) -> object:
     """The document, no deeper than data files are."""
     level, layer = 0, [document]
     while layer:
@@ -86,11 +87,11 @@ def _sweep_rows(folder: Path) -> list[Document]:
         kept.append(frame.loc[drawn[slice(*np.searchsorted(drawn, ends))]])
         first = ends[1]
         if is_estimate and not is_all:
-            best.append(frame.loc[sorted(_deciding(frame))])
+            best.append(frame[frame.index.isin(_deciding(frame))])
     table = pd.concat(kept)
     if best:
         rivals = pd.concat(best)
-        deciding = rivals.loc[sorted(_deciding(rivals))]
+        deciding = rivals[rivals.index.isin(_deciding(rivals))]
         table = pd.concat([table, deciding.drop(table.index, errors="ignore")]).sort_index()
     rows = [row | {"reason": row.get("reason") or None} for row in records(table)]
     if len(rows) < count:
@@ -106,14 +107,14 @@ def _draw(count: int) -> IntArray:
     return np.sort(places)
 
 
-def _deciding(frame: pd.DataFrame) -> set[int]:
+def _deciding(frame: pd.DataFrame) -> set[Hashable]:
     """Places of the points that the words of a page rest on: of each model and mode the best by
     each figure, those that none beats, and the fastest of each device.
     """
     reason = frame["reason"]
     good = frame[reason.isna() | (reason == "")]
     good = good.reindex(columns=[*_SAME, "device", *_FIGURES])
-    found = set[Any]()
+    found = set[Hashable]()
     for _, part in good.groupby(list(_SAME), dropna=False, sort=False, observed=True):
         found.update(
             part.groupby("device", dropna=False, observed=True)["throughput_per_s"]

@@ -112,8 +112,8 @@ def _times(document: Values) -> Section:
         above, below = ([_gap(one, end) for one in metrics] for end in ("high", "low"))
         bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
         values = [one["value"] for one in metrics]
-        line = {"error_y": bars, "line": {"color": colour}}
-        traces.append(trace(words, parts, values, "lines+markers", **line))
+        line = {"color": colour}
+        traces.append(trace(words, parts, values, "lines+markers", error_y=bars, line=line))
         if target is not None:
             traces.append(limit_line(f"target, {words}", parts, [target] * len(parts)))
     titles = (

@@ -53,7 +53,7 @@ def timeline_section(
     used = [name for name in timeline.resources if any(span.resource == name for span in spans)]
     names = timeline.categories if colour_of == "category" else used
     traces = [
-        _trace(name, [span for span in spans if getattr(span, colour_of) == name], place)
+        _trace(name, [span for span in spans if name in {span.resource, span.category}], place)
         for place, name in enumerate(names)
     ]
     order = {"categoryorder": "array", "categoryarray": [label(name) for name in used]}

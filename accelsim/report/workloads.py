@@ -5,7 +5,7 @@ published ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import asdict
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -17,7 +17,7 @@ from accelsim.plain import Document, Values
 from accelsim.quantity import say
 from accelsim.report.listing import Listing, pairs
 from accelsim.workloads.cache import SequenceCache
-from accelsim.workloads.graph import OperatorGraph
+from accelsim.workloads.graph import IntArray, OperatorGraph
 from accelsim.workloads.model import Lowered, PassShape, Published, Workload
 from accelsim.workloads.operator import OperatorKind, Phase
 
@@ -57,8 +57,10 @@ class FigureCheck:
 
     def to_dict(self) -> Document:
         """Plain values."""
-        own = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return own | {"difference_fraction": self.difference_fraction, "agrees": self.agrees}
+        return asdict(self) | {
+            "difference_fraction": self.difference_fraction,
+            "agrees": self.agrees,
+        }
 
 
 def forward_pass(workload: Workload, shape: PassShape) -> Lowered:
@@ -130,7 +132,7 @@ def layer_groups(graph: OperatorGraph) -> list[Document]:
     return [_group(graph, path, kind, np.asarray(rows)) for (path, kind), rows in groups.items()]
 
 
-def _group(graph: OperatorGraph, path: str, kind: str, rows: np.ndarray[Any, Any]) -> Document:
+def _group(graph: OperatorGraph, path: str, kind: str, rows: IntArray) -> Document:
     sums = {name: float(getattr(graph, name)[rows].sum()) for name in _SUMMED}
     return {"path": path, "kind": kind, "operator_count": len(rows)} | sums
 

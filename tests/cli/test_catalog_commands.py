@@ -239,7 +239,7 @@ def test_all_offers_are_listed_with_unknown_prices_empty(run):
         (("workloads", "show", "models/vision/resnet-50"), "a path that ends in .yaml"),
         (("workloads", "show", "microsoft/resnet-5O"), "Did you mean resnet-50"),
         (("workloads", "show", "x" * 5000), "Unknown workload 'xxx"),
-        (("compare", "resnet-50", "--devices", "t4", "--batches", "0"), "above 0"),
+        (("estimate", "resnet-50", "-d", "t4", "--batches", "0"), "above 0"),
         (
             (
                 "estimate",

@@ -11,7 +11,7 @@ ESTIMATE = ("estimate", "resnet-50", "--device", "t4", "--batch", "8")
 SERVE = ("serve", "resnet-50", "--device", "t4", "--rate", "50", "--requests", "20")
 TRAIN = ("train", "resnet-50", "--device", "t4", "--gpus", "2")
 OFFERS = ("offers", "list", "--device", "t4")
-COMPARE = ("compare", "resnet-50", "--devices", "t4,v100-sxm2-16gb", "--batches", "1")
+COMPARE = ("compare", "resnet-50", "--devices", "t4,v100-sxm2-16gb", "--batch", "1")
 
 
 @pytest.mark.parametrize("command", [ESTIMATE, COMPARE, SERVE, TRAIN, OFFERS])
