@@ -110,6 +110,7 @@ class Precision:
         trainable: Whether training in this precision is offered.
         kept: Modules whose weights are not quantised, which compute in the activations' format:
             module paths, their ends or dotted parts, or regular expressions after "re:".
+        experts: The policy of routed experts, where theirs is another.
     """
 
     name: str
@@ -122,6 +123,12 @@ class Precision:
     state: Dtype | None = None
     trainable: bool = False
     kept: tuple[str, ...] = ()
+    experts: Precision | None = None
+
+    @property
+    def of_experts(self) -> Precision:
+        """The policy of routed experts."""
+        return self.experts or self
 
     @property
     def is_file(self) -> bool:
@@ -186,6 +193,9 @@ class Precision:
         Args:
             formats: Formats the chip has arithmetic of.
         """
+        if self.experts is not None:
+            apart, together = self.experts.on(formats), replace(self, experts=None)
+            return replace(together.on(formats), experts=apart)
         if self.weight.bytes >= self.activation.bytes:
             return self
         wide = next((d for d in (self.activation, *_WIDE) if d in formats), self.activation)

@@ -288,6 +288,8 @@ class Stack(FrozenModel, strict=False):
         cached = PRECISIONS.get(policy.kv_cache.label)
         if cached is not None and cached.is_file and not self.llama_cpp_files:
             return cached.name
+        if policy.experts is not None and (lacking := self.lacking(policy.experts)):
+            return lacking
         is_run = not self.precisions or policy.name in self.precisions
         if policy.is_file:
             is_run = self.llama_cpp_files
@@ -372,18 +374,42 @@ def stack_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in _folder().glob("*.yaml")))
 
 
-def default_stack(device: DeviceProfile, policy: Precision | None = None) -> Stack:
-    """The stack of a device where none is named: PyTorch on CPUs and GPUs, the maker's compiler
-    elsewhere (``calibration/class/default-stacks.yaml``); for files of llama.cpp's the stack that
-    runs them, where it runs on the device.
+def default_stack(
+    device: DeviceProfile, policy: Precision | None = None, *, is_served: bool = False
+) -> Stack:
+    """The stack of a device where none is named (``calibration/class/default-stacks.yaml``):
+    PyTorch on CPUs and GPUs, the maker's compiler elsewhere; for files of llama.cpp's the stack
+    that runs them, where it runs on the device.
+
+    Args:
+        device: The device.
+        policy: Formats of the model.
+        is_served: Whether it is a language model that generates tokens, which an engine serves
+            where one runs on the device and in the formats.
     """
     if policy is not None and policy.is_file:
         every = (stack(name) for name in stack_names())
         found = next((s for s in every if s.llama_cpp_files and s.runs(device)), None)
         if found is not None:
             return found
+    engine = _defaults()["served"].get(device.device_class, {}).get(device.vendor)
+    if is_served and engine is not None and isinstance(device, GpuProfile):
+        serving = stack(engine)
+        if device.matrix_flop_per_s and not (policy and serving.lacking(policy)):
+            return serving
     by_vendor = _defaults()[device.device_class]
     return stack(by_vendor.get(device.vendor, by_vendor["other"]))
+
+
+def default_path(paths: Mapping[str, StackPath], mode: str) -> StackPath:
+    """The way that a stack runs a network where none is named: the device's as it is deployed.
+
+    Args:
+        paths: Its ways.
+        mode: Inference or training.
+    """
+    usual = _defaults()["execution"].get(mode)
+    return paths.get(usual) or next(iter(paths.values()))
 
 
 @cache

@@ -29,10 +29,6 @@ Operators: TypeAlias = "dict[tuple[str, str], list[OperatorRun]]"
 #: Devices of a front whose rooflines a page draws.
 _MOST_ROOFS = 5
 _PAIR = ("workload", "device", "mode", "reason")
-_MIXED_NOTE = (
-    "CPUs and GPUs run eagerly, the others compiled models: "
-    "--execution compiled compares like with like"
-)
 
 
 def _text(_: str, text: str) -> str:
@@ -171,8 +167,7 @@ def emit_comparison(
         for row in rows
     ]
     estimates = [row.estimate for row in comparison.rows if row.estimate is not None]
-    mixed = _MIXED_NOTE if len({e.execution for e in estimates}) > 1 else ""
-    note = "\n".join(filter(None, [COMPARISON_NOTE, mixed]))
+    note = "\n".join([COMPARISON_NOTE, *comparison.warnings])
 
     def page() -> Page:
         from accelsim.report.comparison_page import comparison_page

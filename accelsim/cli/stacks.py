@@ -22,11 +22,17 @@ def list_stacks(
     from accelsim.report.stacks import STACK_COLUMNS, stack_row, stacks_table
 
     found = [stack_catalog.stack(name) for name in stack_catalog.stack_names()]
-    usual = "without --stack: pytorch on CPUs and GPUs, the maker's compiler elsewhere"
+    usual = (
+        "without --stack: pytorch on CPUs and GPUs, compiled, and an engine for language models on "
+        "GPUs; the maker's compiler elsewhere"
+    )
     if device is not None:
         profile = catalog.device(device)
         found = [one for one in found if one.runs(profile)]
-        usual = f"{profile.name} runs {stack_catalog.default_stack(profile).name} without --stack"
+        default = stack_catalog.default_stack
+        names = [default(profile, is_served=served).name for served in (False, True)]
+        engine = "" if len(set(names)) == 1 else f" (language models: {names[1]})"
+        usual = f"{profile.name} runs {names[0]}{engine} without --stack"
     rows = [stack_row(one) for one in found]
     note = f"{len(rows)} stacks; {usual}; the first version is the default"
     output.emit(rows, lambda: stacks_table(rows), columns=STACK_COLUMNS, note=note)
@@ -44,3 +50,21 @@ def show_stack(
 
     document = stack_document(stack(name))
     output.emit(document, lambda: stack_view(document), rows=document["ratios"])
+
+
+@stacks.command("engines")
+@with_output
+def list_engines(
+    output: ResultWriter,
+    device: str = option("Device whose memory decides the limits.", "h100-sxm-80gb"),
+) -> None:
+    """List the engines of accelsim serve by version: limits of their batches, share of the memory,
+    host time per step, and where that was read.
+    """
+    from accelsim import catalog
+    from accelsim.report.engines import ENGINE_COLUMNS, engine_rows, engines_table
+
+    profile = catalog.device(device)
+    rows = engine_rows(profile)
+    note = f"limits and memory on one {profile.name}; each engine's first version is the default"
+    output.emit(rows, lambda: engines_table(rows), columns=ENGINE_COLUMNS, note=note)

@@ -127,6 +127,23 @@ class Comparison:
     def __getitem__(self, place: int) -> ComparisonRow:
         return self.rows[place]
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Models whose devices issue operators in two ways, one by one and compiled: named, since
+        their figures are not like each other.
+        """
+        eager: dict[tuple[str, str], set[bool]] = {}
+        for row in self.rows:
+            if row.estimate is not None:
+                own = eager.setdefault((row.workload, row.mode), set())
+                own.add(row.estimate.execution == "eager")
+        return tuple(
+            f"{workload}, {mode}: some devices run it operator by operator (eager), others "
+            "compiled; --execution compiled compares like with like"
+            for (workload, mode), found in eager.items()
+            if len(found) > 1
+        )
+
     def __repr__(self) -> str:
         done = sum(row.estimate is not None for row in self.rows)
         return f"<Comparison: {len(self)} pairs, {done} estimated>"

@@ -211,6 +211,8 @@ class ResolvedRun:
             "tier": self.tier,
             "heap": self.heap,
         }
+        if self.precision.experts is not None:
+            named["expert_precision"] = self.precision.experts.name
         if self.cluster is not None:
             ranks = {group.label: count for group, count in self.shard.ranks.items() if count > 1}
             named |= {"cluster": self.cluster.name, "ranks": ranks}
@@ -289,8 +291,8 @@ def resolve(
     shape = chosen.shape
     batch = _size("batch", shape.batch, model.default.batch, 1)
     policy = _precision(chosen, model, profile, mode)
-    stack = choose_stack(chosen.model.stack, profile, mode, model, policy)
-    execution = choose_execution(chosen.model, stack, profile)
+    stack = choose_stack(chosen.model, profile, mode, model, policy)
+    execution = choose_execution(chosen.model, stack, profile, mode)
     return ResolvedRun(
         workload=model,
         device=profile,
@@ -432,13 +434,17 @@ def _check_used(options: RunOptions, workload: Workload) -> None:
         "steps": shape.steps,
     }
     unused: dict[str, tuple[Any, str]] = {}
+    experts = options.model.expert_precision
     if options.mode == "training":
         unused = {name: (value, "training generates nothing") for name, value in trained.items()}
+        unused["expert_precision"] = experts, "all products of training have one precision"
     else:
         unused = {name: (value, "this is inference") for name, value in training.items()}
         if not workload.autoregressive:
             why = f"{workload.name} keeps no keys and values"
             unused["kv_format"] = options.model.kv_format, why
+        if not workload.has_experts:
+            unused["expert_precision"] = experts, f"{workload.name} has no routed experts"
     if family is not None and not family.image:
         unused["image_size"] = shape.image_size or None, f"{workload.name} takes no images"
     if family is None or not family.steps:

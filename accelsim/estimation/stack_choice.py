@@ -1,5 +1,9 @@
 """Which software runs a model on a device, how it issues operators, and the layout of convolutions:
-what the caller asks for where that exists, else what is usual.
+what the caller asks for where that exists, else the device's as it is deployed.
+
+A language model that generates tokens runs on an engine that serves it, any other network compiled,
+so that devices are compared like with like; eager PyTorch is asked for (``stack="pytorch"`` or
+``execution="eager"``), and how networks are trained.
 """
 
 from __future__ import annotations
@@ -21,16 +25,27 @@ from accelsim.workloads.options import ModelOptions
 
 
 def choose_stack(
-    name: str | None, device: DeviceProfile, mode: str, workload: Workload, policy: Precision
+    options: ModelOptions, device: DeviceProfile, mode: str, workload: Workload, policy: Precision
 ) -> Stack:
     """The stack asked for, or the usual one, if it can run the model so on the device.
+
+    Args:
+        options: What is asked for; a way to issue operators is one of PyTorch.
+        device: The device.
+        mode: Inference or training.
+        workload: The model.
+        policy: Its formats.
 
     Raises:
         InvalidValueError: If it runs language models alone, and the model is none.
         UnsupportedOperatorError: If it cannot run on the device, in the mode or in the format.
     """
-    usual = stack_catalog.default_stack
-    found = usual(device, policy) if name is None else stack_catalog.stack(name)
+    if options.stack is not None:
+        found = stack_catalog.stack(options.stack)
+    else:
+        generates = mode == "inference" and workload.autoregressive
+        is_served = generates and not workload.default.target_len and options.execution is None
+        found = stack_catalog.default_stack(device, policy, is_served=is_served)
     if not found.runs(device):
         names = [n for n in stack_catalog.stack_names() if stack_catalog.stack(n).runs(device)]
         remedy = f"Stacks of this device: {', '.join(names)}."
@@ -51,15 +66,20 @@ def choose_stack(
     return found
 
 
-def choose_execution(options: ModelOptions, stack: Stack, device: DeviceProfile) -> Execution:
-    """How the stack issues operators, in the mode asked for where it has modes.
+def choose_execution(
+    options: ModelOptions, stack: Stack, device: DeviceProfile, mode: str
+) -> Execution:
+    """How the stack issues operators, in the mode asked for where it has modes: a stack that is
+    named alone in its first, and so a network whose layout is asked for, which compilers choose.
 
     Raises:
         InvalidValueError: If there is no such mode.
         UnsupportedOperatorError: If it is one of PyTorch and the device's stack is another.
     """
-    value, usual = options.execution, next(iter(stack.paths.values()))
+    value, first = options.execution, next(iter(stack.paths.values()))
     if value is None:
+        is_named = options.stack is not None or options.layout is not None
+        usual = first if is_named else stack_catalog.default_path(stack.paths, mode)
         return Execution(usual.launch)
     if value not in list(Execution):
         raise InvalidValueError("execution", value, "one of " + ", ".join(Execution))
@@ -74,7 +94,7 @@ def choose_execution(options: ModelOptions, stack: Stack, device: DeviceProfile)
         allowed = f"no value: it is a mode of pytorch, and {stack.name} has one way to run"
         raise InvalidValueError("execution", value, allowed, "Leave execution out.")
     if value == Execution.COMPILED:  # asked of every device of a comparison
-        return Execution(usual.launch)
+        return Execution(first.launch)
     reason = f"that is a mode of pytorch; its usual stack is {stack.name}"
     raise UnsupportedOperatorError(device.name, f"{value} execution", reason, "Leave it out.")
 

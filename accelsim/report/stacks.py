@@ -191,12 +191,15 @@ _SPREADS = {"time and cost": "latency_s", "energy": "energy_per_sample_j"}
 
 
 def format_words(e: Estimate) -> list[str]:
-    """Formats of a run that are not its precision's: of arithmetic, and of cached keys."""
-    cached = e.inputs.get("kv_format")
+    """Formats of a run that are not its precision's: of arithmetic, experts and cached keys."""
+    cached, experts = e.inputs.get("kv_format"), e.inputs.get("expert_precision")
     is_usual = not e.output_len or cached in {None, *_WIDE, e.precision}
-    return [
-        words for words in (widened_words(e), "" if is_usual else f"KV cache {cached}") if words
-    ]
+    found = (
+        widened_words(e),
+        f"experts {experts}" if experts else "",
+        "" if is_usual else f"KV cache {cached}",
+    )
+    return [words for words in found if words]
 
 
 def widened_words(e: Estimate) -> str:

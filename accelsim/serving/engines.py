@@ -249,6 +249,13 @@ def engine_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
 
 
+def engine_versions(name: str) -> tuple[ServingEngine, ...]:
+    """All that is known of an engine, the newest first; as of `engine`."""
+    if name not in engine_names():
+        raise UnknownNameError("engine", name, engine_names())
+    return _file(name).versions
+
+
 def engine(name: str) -> ServingEngine:
     """An engine, in its newest version unless another is named.
 
@@ -262,9 +269,7 @@ def engine(name: str) -> ServingEngine:
         ProfileError: If its file does not validate.
     """
     wanted, _, version = name_key(name).partition("@")
-    if wanted not in engine_names():
-        raise UnknownNameError("engine", name, engine_names())
-    versions = _file(wanted).versions
+    versions = engine_versions(wanted)
     if not version:
         return versions[0]
     spans = [one.span for one in versions]

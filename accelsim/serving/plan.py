@@ -167,8 +167,9 @@ class ReplicaPlan:
 
     def to_dict(self) -> Document:
         """Figures of the plan, ready for JSON."""
-        memory = self.memory
-        return {
+        memory, apart = self.memory, self.run.precision.experts
+        experts = {} if apart is None else {"expert_precision": apart.name}
+        return experts | {
             "tp": self.options.tp,
             "pp": self.options.pp,
             "ep": self.options.ep,

@@ -306,7 +306,7 @@ class _Grid:
 
         found = self.workload
         model = workload_catalog.workload(found) if isinstance(found, str) else found
-        return getattr(model.parameters, "mixture", None) is not None
+        return model.has_experts
 
     def _add(
         self, device: str, precision: str | None, options: ServingOptions, load: LoadShape

@@ -192,7 +192,7 @@ def _check_used(options: ServingOptions, run: RunOptions, plan: ReplicaPlan) -> 
     if not model.autoregressive:
         for name in _OF_TOKENS:
             unused[name] = getattr(options, name) or None, f"{model.name} generates no tokens"
-    if getattr(model.parameters, "mixture", None) is None and options.ep > 1:
+    if not model.has_experts and options.ep > 1:
         unused["ep"] = options.ep, f"{model.name} has no experts"
     if options.autoscale is None and options.outages is None:
         why = "no replica starts later"

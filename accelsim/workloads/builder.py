@@ -147,7 +147,7 @@ class GraphBuilder(MemoryBoundLayers):
         x = self.cast(x, self.precision.activation)
         m, k = x.shape
         each = (k + bias) * out_features
-        self.parameters(groups * each, 1 + bias, of_product=True)
+        self.parameters(groups * each, 1 + bias, of_product=True, of_experts=True)
         return self.operator(
             _K.GROUPED_GEMM,
             (active, m, out_features, k),
@@ -156,7 +156,7 @@ class GraphBuilder(MemoryBoundLayers):
             name=name,
             weights=active * each,
             saves=Saved([x]),
-            dtype=self.precision.compute,
+            dtype=self.precision.of_experts.compute,
         )
 
     def matmul(self, a: Tensor, b: Tensor, *, name: str = "matmul") -> Tensor:

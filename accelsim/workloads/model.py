@@ -178,6 +178,11 @@ class Workload:
     quantised: Precision | None = None
 
     @property
+    def has_experts(self) -> bool:
+        """Whether it routes tokens to experts."""
+        return getattr(self.parameters, "mixture", None) is not None
+
+    @property
     def autoregressive(self) -> bool:
         """Whether the model generates token by token."""
         return self.family is not None and self.family.autoregressive

@@ -7,6 +7,7 @@ from dataclasses import replace
 from accelsim.arguments import checked
 from accelsim.dtype import Precision, StoredFormat, weight_format
 from accelsim.dtype import precision as find_precision
+from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.option import option
 
@@ -24,6 +25,10 @@ class ModelOptions:
     precision: str | Precision | None = option(
         "fp32, tf32, fp16, bf16, int8; quantised weights fp8, mxfp4, nvfp4, w8a8, w8a16, w4a16, "
         "nf4, q4_k_m ... of llama.cpp; the published or usual one if none.",
+        metavar="NAME",
+    )
+    expert_precision: str | None = option(
+        "Precision of routed experts, where it is not that of the rest: fp8, nvfp4, w4a16 ...",
         metavar="NAME",
     )
     weight_format: str | None = option(
@@ -58,12 +63,23 @@ class ModelOptions:
 
         Raises:
             UnknownNameError: If there is no such policy.
-            InvalidValueError: If a format cannot be stored.
+            InvalidValueError: If a format cannot be stored, or experts have one of files.
         """
         named = default if self.precision is None else find_precision(self.precision)
         weight = self._stored("weight_format", named.weight)
         kv_cache = self._stored("kv_format", named.kv_cache)
-        return replace(named, weight=weight, kv_cache=kv_cache)
+        return replace(named, weight=weight, kv_cache=kv_cache, experts=self._experts(named))
+
+    def _experts(self, named: Precision) -> Precision | None:
+        """The precision of routed experts where it is their own."""
+        if self.expert_precision is None:
+            return named.experts
+        own = find_precision(self.expert_precision)
+        if own.is_file:
+            allowed = "a precision that is no file of llama.cpp's: those hold whole models"
+            raise InvalidValueError("expert_precision", own.name, allowed)
+        is_same = (own.compute, own.weight) == (named.compute, named.weight)
+        return None if is_same else replace(own, kept=())
 
     def _stored(self, field: str, default: StoredFormat) -> StoredFormat:
         """The format of a field."""

@@ -267,9 +267,11 @@ class RowWriter:
         read = sum(x.bytes for x in inputs) if read_bytes is None else read_bytes
         path = ".".join(self._scope)
         code = self.precision.activation
-        if dtype is not None and not self.precision.keeps(path):
+        is_expert = kind is OperatorKind.GROUPED_GEMM
+        if dtype is not None and not self._policy(is_expert).keeps(path):
             code = dtype
-        weight_bytes = weights * self.precision.stored_bytes(path, is_product=kind in PRODUCT_KINDS)
+        stored = self._policy(is_expert).stored_bytes(path, is_product=kind in PRODUCT_KINDS)
+        weight_bytes = weights * stored
         amounts = (row_flop(kind, dims), read, output.bytes, weight_bytes, saved)
         self._rows.append((int(kind), tuple(dims), int(code), *amounts))
         self._names.append(name)
@@ -422,12 +424,17 @@ class RowWriter:
             x.shape, x.row + int(rows) * copies, x.storage + moved * made_inside, x.element_bytes
         )
 
-    def parameters(self, count: int, tensors: int = 1, *, of_product: bool = False) -> None:
-        """Count `count` trainable parameters in `tensors` tensors, of a matrix operator or not."""
+    def parameters(
+        self, count: int, tensors: int = 1, *, of_product: bool = False, of_experts: bool = False
+    ) -> None:
+        """Count `count` trainable parameters in `tensors` tensors, of a matrix operator or not; one
+        of routed experts or not.
+        """
         self.parameter_count += count
         self.parameter_tensor_count += tensors
         path = ".".join(self._scope)
-        self.parameter_bytes += count * self.precision.stored_bytes(path, is_product=of_product)
+        stored = self._policy(of_experts).stored_bytes(path, is_product=of_product)
+        self.parameter_bytes += count * stored
 
     @property
     def parameter_totals(self) -> tuple[int, int, float]:
@@ -452,6 +459,10 @@ class RowWriter:
     def keeps(self, at: str) -> bool:
         """Whether weights of the module at a path within the scope are not quantised."""
         return self.precision.keeps(".".join([*self._scope, at]))
+
+    def _policy(self, is_expert: bool) -> Precision:
+        """The precision of a module."""
+        return self.precision.of_experts if is_expert else self.precision
 
     def _storage(self) -> int:
         self._storages += 1

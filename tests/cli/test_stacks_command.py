@@ -7,7 +7,10 @@ import pytest
 from accelsim.catalog.stacks import stack_names
 
 
-@pytest.mark.parametrize("command", [("list",), ("list", "--device", "t4"), ("show", "pytorch")])
+@pytest.mark.parametrize(
+    "command",
+    [("list",), ("list", "--device", "t4"), ("show", "pytorch"), ("engines", "--device", "t4")],
+)
 @pytest.mark.parametrize("output_format", ["table", "json", "csv"])
 @pytest.mark.parametrize("columns", ["80", "100"])
 def test_every_listing_has_every_format(run, monkeypatch, command, output_format, columns):
@@ -54,3 +57,12 @@ def test_a_trainer_shows_how_it_trains_and_others_do_not(run, monkeypatch):
 def test_an_unknown_stack_or_version_is_refused(refused):
     assert "tensorrt" in refused("stacks", "show", "tensort")
     assert "vllm@0.9" in refused("stacks", "show", "vllm@0.8")
+
+
+def test_engines_are_listed_by_version_with_their_limits_on_a_device(run):
+    rows = run("stacks", "engines", "--device", "l4", "--format", "json").json
+    newest = {row["name"]: row for row in reversed(rows)}
+    assert newest["vllm"]["versions"].endswith("0.19")
+    assert newest["vllm"]["max_batch_tokens"] == 2048
+    assert all(row["source"] for row in rows)
+    assert "server_args.py" in run("stacks", "engines").out

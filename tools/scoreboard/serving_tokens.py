@@ -43,6 +43,7 @@ from accelsim.scoreboard.suite import MeasuredBatch, register_suite
 from accelsim.serving.engines import ServingEngine
 from accelsim.workloads.checkpoints.quantization import published_precision
 from accelsim.workloads.model import Workload
+from accelsim.workloads.options import ModelOptions
 from tools.scoreboard.served_systems import (
     REQUESTS_PER_USER,
     Load,
@@ -228,7 +229,7 @@ class _System:
         if self._count(f"{part}pp_size") > 1:
             raise InvalidValueError("pp_size", cells[f"{part}pp_size"], "1: stages are not asked")
         ranks = ranks_of(cells, part, self.usual)
-        precision = served_precision(workload, cells["model_path"], stated_format(cells))
+        precision = served_precision(workload, cells["model_path"], *stated_formats(cells))
         device = device_of(cells["system"]).name
         kept = {name: self._asked.get(name) for name in ("kv_format", "memory_fraction")}
         return Served(workload, precision, served_engine(cells), device, ranks, **kept)
@@ -312,42 +313,40 @@ def served_workload(path: str) -> Workload:
             name = shorter
 
 
-def stated_format(cells: Values) -> str:
-    """The format of a row's products.
-
-    Raises:
-        InvalidValueError: If experts have weights of another width.
+def stated_formats(cells: Values) -> tuple[str, str]:
+    """The format of a row's products, and that of its experts where its weights are of another
+    width; else empty.
     """
     products, experts = (
         str(_FACTS["formats"].get(cells[name], cells[name]) or "")
         for name in ("gemm_quant_mode", "moe_quant_mode")
     )
-    widths = [
-        find_precision(form.removesuffix("_block")).weight.bytes
-        for form in (products, experts)
-        if form
-    ]
-    if len({round(width, 1) for width in widths}) > 1:
-        allowed = f"{products}: experts of another width are not asked"
-        raise InvalidValueError("moe_quant_mode", experts, allowed)
-    blocks = [form for form in (products, experts) if form.endswith("_block")]
-    return (blocks or [products or cells["precision"]])[0]
+    stated = [form for form in (products, experts) if form]
+    widths = {round(find_precision(form.removesuffix("_block")).weight.bytes, 1) for form in stated}
+    if len(widths) > 1:
+        return products, experts
+    blocks = [form for form in stated if form.endswith("_block")]
+    return (blocks or [products or cells["precision"]])[0], ""
 
 
-def served_precision(workload: Workload, path: str, form: str) -> Precision:
+def served_precision(workload: Workload, path: str, form: str, experts: str = "") -> Precision:
     """The precision of a row: as the checkpoint is published, where it is so in that format.
 
     Args:
         workload: The model.
         path: Its name in the table.
         form: The format that the row states; "fp8_block" has a scale per block of weights.
+        experts: The format of experts, where it is another.
 
     Raises:
         UnknownNameError: If there is no such format.
+        InvalidValueError: If experts have one of files.
     """
     named = _FACTS["formats"].get(form, form)
     asked, own = find_precision(named.removesuffix("_block")), workload.quantised
     is_own = any(path.lower().startswith(f"{name}/") for name in _FACTS["block_scaled"])
     if own is None and asked.name == "fp8" and (is_own or named.endswith("_block")):
         own = published_precision({"quantization_config": _FACTS["block_scaled_config"]})
-    return as_published(own, asked)
+    found = as_published(own, asked)
+    apart = experts.removesuffix("_block") or None
+    return ModelOptions(expert_precision=apart).policy(found)

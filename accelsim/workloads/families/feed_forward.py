@@ -198,7 +198,8 @@ def _joined_experts(b: GraphBuilder, m: Mixture, names: LayerNames) -> int:
     """
     count, rest = divmod(m.shared_intermediate_size, m.intermediate_size)
     shared, routed = f"{names.shared_expert}.gate_proj", f"{names.experts}.gate_up"
-    is_alike = not rest and not m.shared_gate and b.keeps(shared) == b.keeps(routed)
+    is_alike = not rest and not m.shared_gate and b.precision.experts is None
+    is_alike = is_alike and b.keeps(shared) == b.keeps(routed)
     return count if b.merges and is_alike and b.shard.ep == 1 else 0
 
 
