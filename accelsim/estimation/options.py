@@ -103,6 +103,7 @@ class RunKeywords(TypedDict, total=False):
     mode: str
     precision: str | Precision | None
     weight_format: str | None
+    expert_precision: str | None
     kv_format: str | None
     stack: str | None
     execution: str | Execution | None
@@ -172,7 +173,10 @@ def of_mode(options: RunOptions, mode: str) -> RunOptions:
     """
     if mode != "training":
         return replace(options, mode=mode, training=TrainingOptions())
-    shape, model = replace(options.shape, output_len=None), replace(options.model, kv_format=None)
+    shape, model = (
+        replace(options.shape, output_len=None),
+        replace(options.model, expert_precision=None, kv_format=None),
+    )
     return replace(options, mode=mode, shape=shape, model=model)
 
 
