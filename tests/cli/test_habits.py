@@ -128,7 +128,8 @@ def test_sweeps_take_the_choice_of_a_price(tmp_path):
 
 
 def test_advice_names_no_option_already_set(run):
-    assert "--execution graph" in run("estimate", "resnet-50", "-d", "t4", "--batch", "1").out
+    eager = ("estimate", "resnet-50", "-d", "t4", "--batch", "1", "--execution", "eager")
+    assert "--execution graph" in run(*eager).out
     for how in ("graph", "compiled"):
         out = run("estimate", "lenet-5", "-d", "t4", "--execution", how).out
         assert "--execution" not in out

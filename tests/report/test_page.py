@@ -133,8 +133,12 @@ def test_hostile_names_are_text():
 
 
 def test_long_runs_are_drawn_within_limits_and_say_so():
-    run = accelsim.simulate("llama-3.1-8b", "h100-sxm-80gb", seq_len=64, output_len=512)
-    result = accelsim.estimate("llama-3.1-8b", "h100-sxm-80gb", seq_len=64, output_len=512)
+    run = accelsim.simulate(
+        "llama-3.1-8b", "h100-sxm-80gb", stack="pytorch", seq_len=64, output_len=512
+    )
+    result = accelsim.estimate(
+        "llama-3.1-8b", "h100-sxm-80gb", stack="pytorch", seq_len=64, output_len=512
+    )
     page = run_page(result, device("h100-sxm-80gb"), run, "")
     section = next(one for one in page.sections if one.name == "timeline")
     drawn = sum(len(trace["x"]) for trace in section.figure["data"])
