@@ -28,7 +28,8 @@ MONTH = "{cost_usd_per_month}, energy {energy_kwh_per_month}, CO2e {carbon_kgco2
 _LINES = {
     "load": "[{load.users} users, ][{load.process}, ][{load.rate_per_s} requests/s, ]{completed} "
     "of {requests} requests done in {duration_s}",
-    "replica": "{engine}, {plan.precision}[, experts {plan.expert_precision}][, {ranks}], up to {plan.max_seqs} at once"
+    "replica": "{engine}, {plan.precision}[, experts {plan.expert_precision}][, {ranks}], up to "
+    "{plan.max_seqs} at once"
     "[, {step_tokens} tokens a step]",
     "memory": "[{plan.device_memory_bytes} a device: weights {plan.weight_bytes}, KV cache "
     "{plan.kv_cache_bytes} in {plan.blocks} blocks]"
