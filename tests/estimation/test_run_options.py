@@ -145,13 +145,14 @@ def test_the_knee_is_the_smallest_batch_with_most_of_the_rate():
 
 
 def test_eager_and_compiled_stand_side_by_side_where_the_host_holds_all_up():
-    rows = accelsim.compare("resnet-50", ["t4", "h100-sxm-80gb", "tpu-v4"], batch=1).rows
+    run = {"modes": "training", "batch": 1}
+    rows = accelsim.compare("resnet-50", ["t4", "h100-sxm-80gb", "tpu-v4"], **run).rows
     assert [row.estimate.bound for row in rows[:2]] == ["dispatch", "dispatch"]
     assert all(row.compiled.latency_s < row.estimate.latency_s for row in rows[:2])
     assert rows[2].compiled is None
-    asked = accelsim.compare("resnet-50", ["t4", "l4"], batch=1, execution="eager").rows
+    asked = accelsim.compare("resnet-50", ["t4", "l4"], execution="eager", **run).rows
     assert all(row.compiled is None for row in asked)
-    large = accelsim.compare("resnet-50", ["t4", "l4"], batch=256).rows
+    large = accelsim.compare("resnet-50", ["t4", "l4"], modes="training", batch=64).rows
     assert all(row.compiled is None for row in large)
 
 

@@ -137,8 +137,9 @@ def test_an_overlay_that_changed_on_disk_is_read_anew(
     (own / "t4.surfaces.npz").write_bytes((folder / "t4.surfaces.npz").read_bytes())
     entry = "dispatch.convolution_s: {value: "
     before, _, after = shipped.partition(entry)
-    times = [accelsim.estimate("resnet-50", "t4").latency_s]
+    run = {"workload": "resnet-50", "device": "t4", "execution": "eager"}
+    times = [accelsim.estimate(**run).latency_s]
     for dispatch_s in ("0.01", "0.02"):
         (own / "t4.yaml").write_text(f"{before}{entry}{dispatch_s}{after[after.index(',') :]}")
-        times.append(accelsim.estimate("resnet-50", "t4").latency_s)
+        times.append(accelsim.estimate(**run).latency_s)
     assert times[0] < times[1] < times[2]
