@@ -63,9 +63,10 @@ def test_one_request_alone_takes_what_estimate_says(model, device, prompt, outpu
         )
     except DoesNotFitError:
         reject()
-    alone = accelsim.estimate(
-        model, device, batch=1, seq_len=prompt, output_len=output, stack=served.plan["stack"]
-    )
+    how = {"stack": served.plan["stack"]}
+    if how["stack"] == "pytorch":  # it has several ways
+        how["execution"] = served.plan["execution"]
+    alone = accelsim.estimate(model, device, batch=1, seq_len=prompt, output_len=output, **how)
     assert served.ttft_s["mean"] == pytest.approx(alone.time_to_first_token_s + host_s, rel=1e-6)
     assert served.e2e_s["mean"] == pytest.approx(alone.latency_s + output * host_s, rel=1e-6)
     if output > 1:

@@ -145,7 +145,7 @@ def test_a_rows_format_wins_over_the_checkpoints():
     assert block == ("fp8_block", "")
     apart = stated_formats({"gemm_quant_mode": "fp8", "moe_quant_mode": "nvfp4"})
     found = served_precision(workload, "deepseek-ai/DeepSeek-V3", *apart)
-    assert found.weight.bytes == 1.0
+    assert found.weight.bytes == pytest.approx(1.0, rel=0.01)
     assert found.of_experts.weight.bytes < 0.7
 
 
