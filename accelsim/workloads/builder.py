@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from accelsim.workloads.cache import CacheLayer
 from accelsim.workloads.memory_layers import MemoryBoundLayers
-from accelsim.workloads.operator import RECURRENT_GATES, OperatorKind
+from accelsim.workloads.operator import RECURRENT_GATES, OperatorKind, Phase
 from accelsim.workloads.row_writer import Saved, Tensor
 from accelsim.workloads.window import (
     per_axis,
@@ -252,10 +252,11 @@ class GraphBuilder(MemoryBoundLayers):
         kv_width = self.precision.kv_cache.bytes if cached else q.element_bytes
         if cached:
             self.cached.append(CacheLayer(window or math.inf, row_width * kv_width))
+        seen = min(kv_len, window + q_len - 1) if window else kv_len
         if not self.fused_attention:
             adds = written_out.masked or causal or bias is not None
-            return self._decomposed_attention(q, k, v, kv_len, written_out._replace(masked=adds))
-        seen = min(kv_len, window + q_len - 1) if window else kv_len
+            keys = seen if self.phase is Phase.DECODE else kv_len  # a prompt masks the others
+            return self._decomposed_attention(q, k, v, keys, written_out._replace(masked=adds))
         heads_and_lengths = (batch, heads, kv_heads, q_len, kv_len)
         return self.operator(
             _K.ATTENTION,

@@ -16,6 +16,7 @@ from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.schedulers.continuous import ContinuousBatching
 from accelsim.serving.schedulers.limits import BatchLimits, SequenceBlocks
 from accelsim.workloads.cache import STATE, CacheLayer, SequenceCache
+from accelsim.workloads.checkpoints.huggingface import workload_from_config
 
 from .scenarios import cases, run_fleet, table_steps
 
@@ -166,3 +167,19 @@ def test_what_an_engine_may_leave_for_the_cache_is_its_interval():
 def test_ends_out_of_order_are_refused():
     with pytest.raises(ValueError, match="out of order"):
         SourcedFigure(value=1.0, low=2.0, kind="estimate", source="a test of order")
+
+
+def test_windows_speed_a_served_model_up_as_measured():
+    """Gemma 2 27B on an H100, 50 prompts of 6,144 tokens and 1,024 each: 0.17 requests per second
+    with windows and 0.15 without, rounded (vllm-project/vllm, pull request 12655).
+    """
+    sizes = {"hidden_size": 4608, "intermediate_size": 36_864, "num_hidden_layers": 46}
+    heads = {"num_attention_heads": 32, "num_key_value_heads": 16, "head_dim": 128}
+    rest = {"model_type": "gemma2", "vocab_size": 256_000, "sliding_window": 4096}
+    model = workload_from_config({**rest, **sizes, **heads})
+    load = Arrivals(rate_per_s=1e5, requests=50, prompt="6144", output="1024")
+    windows, without = (
+        accelsim.serve(model, "h100-sxm-80gb", load, engine=name, max_seqs=256, intervals=False)
+        for name in ("vllm@0.9", "vllm@0.8")
+    )
+    assert 0.165 / 0.155 < without.duration_s / windows.duration_s < 0.175 / 0.145

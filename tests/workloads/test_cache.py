@@ -62,3 +62,17 @@ def test_ranks_share_a_cache(name):
 )
 def test_caches_by_hand(name, tokens, size_bytes):
     assert float(kept(name).bytes_of(tokens)) == pytest.approx(size_bytes, rel=1e-12)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_token_reads_the_window_alone(fused):
+    """Mistral 7B reads 4,096 keys of however long a sequence."""
+    policy = precision("bf16")
+
+    def read(context):
+        shape = PassShape(1, 1, context_len=context)
+        run = workload("mistral-7b").lower(shape, policy, Phase.DECODE, fused_attention=fused)
+        return run.graph.total_bytes
+
+    assert read(4095) == read(8000) == read(30_000)
+    assert read(2000) < read(4095)
