@@ -42,6 +42,7 @@ _LINES = {
     "[, {total_cost_usd} ({low.total_cost_usd} to {high.total_cost_usd})]"
     "[, {total_energy_j} ({low.total_energy_j} to {high.total_energy_j})]",
     "failures": "[{expected_failures:number} expected, goodput {goodput_fraction}]",
+    "trainers": "[{raced}]",
     "search": "[{considered} plans in {search_s}, {refused:count} of them cannot run]",
 }
 
@@ -90,6 +91,13 @@ def decision_words(d: Values) -> str:
     return f"{start}: {time}, {values['cost']}, {spent}, {emitted}"
 
 
+def _raced(r: TrainingEstimate) -> str | None:
+    """Trainers of a search and the time of an iteration on each, fastest first."""
+    rows = r.trainers or ()
+    said = (f"{row['trainer']} {written('iteration_s', row['iteration_s'])}" for row in rows)
+    return ", ".join(said) or None
+
+
 def _hosts(d: Values) -> str:
     return "with hosts" if d["counts_hosts"] else "without hosts"
 
@@ -116,6 +124,7 @@ def _lines(r: TrainingEstimate) -> Iterator[tuple[str, str]]:
         "again": again if again > 0.0 else None,
         "doubtful": chance if _SURE < chance < 1.0 - _SURE else None,
         "paid": r.cost_usd is not None and offer_words(r.offer),
+        "raced": _raced(r),
         "refused": float(sum(rejected.values())),
         "expected_failures": r.expected_failures or None,
     }

@@ -141,6 +141,7 @@ class TrainingEstimate(Result):
         goodput_fraction: Share of the run's time that moves the model ahead.
         plans: Best plans of a search with their figures, best first; None without a search.
         pareto: Those that no other beats in time, memory and energy together, as simulated.
+        trainers: What trainers take for the best plans, fastest first; empty where one is named.
         considered: Plans scored.
         rejected: Plans that cannot run, by reason.
         search_s: Time the search took.
@@ -152,7 +153,7 @@ class TrainingEstimate(Result):
 
     kind: ClassVar[str] = "training"
     nested: ClassVar[frozenset[str]] = frozenset(
-        {"plan", "memory", "time_s", "evidence", "plans", "pareto", "rejected"}
+        {"plan", "memory", "time_s", "evidence", "plans", "pareto", "trainers", "rejected"}
     )
 
     workload: str
@@ -198,6 +199,7 @@ class TrainingEstimate(Result):
     goodput_fraction: float | None = None
     plans: tuple[Values, ...] | None = None
     pareto: tuple[Values, ...] | None = None
+    trainers: tuple[Values, ...] | None = None
     considered: int | None = None
     rejected: Mapping[str, int] | None = None
     search_s: float | None = None
@@ -245,7 +247,7 @@ class TrainingEstimate(Result):
     def figures(self) -> Document:
         """Flat figures and lists, ready for JSON; a length's and a search's where there is one."""
         left_out = set() if self.time_to_train_s is not None else set(_LENGTH)
-        left_out |= set() if self.plans is not None else set(_SEARCH)
+        left_out |= set() if self.plans is not None else {*_SEARCH, "trainers"}
         names = [f.name for f in fields(self) if f.name not in _ABOUT | left_out]
         return {name: _plain(getattr(self, name)) for name in names} | {
             "evidence": self.evidence.to_dict()
@@ -306,12 +308,23 @@ def train(
     cost = device_price(setup.run.device, paid)
     if search:
         from accelsim.training.search import search_devices
+        from accelsim.training.trainers import search_trainers
 
-        found, used = search_devices(setup, _named(plan), cost.usd_per_hour, report)
+        def on_stack(name: str) -> TrainingSetup:
+            options = run_options(chosen, {"stack": name})
+            other = training_setup(workload, options, place, conditions, _adapter_rank(plan))
+            return replace(other, run=replace(other.run, batch=setup.run.batch))
+
+        asked_for = _named(plan), cost.usd_per_hour, report
+        trainers: tuple[Values, ...] = ()
+        if chosen.model.stack is None:
+            found, used, trainers = search_trainers(setup, on_stack, *asked_for)
+        else:
+            found, used = search_devices(setup, *asked_for)
         result = _estimate(used, found.best, cost, length, check_memory, record)
-        figures = {name: getattr(found, name) for name in _SEARCH}
+        figures = {name: getattr(found, name) for name in _SEARCH} | {"trainers": trainers}
         said = [] if found.is_complete else [_CUT_SHORT.format(found.considered)]
-        if used is not setup:
+        if used.device_count < setup.device_count:
             said.append(_FEWER.format(used.device_count, setup.device_count))
         return replace(result, **figures, warnings=(*result.warnings, *said))
     chosen_plan = _chosen(plan, setup)

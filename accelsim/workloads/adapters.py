@@ -15,8 +15,8 @@ import numpy as np
 from accelsim.dtype import Precision
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.backward import backward_graph, new_rows, row_dims, rows_graph
-from accelsim.workloads.graph import BoolArray, IntArray, OperatorGraph, concatenate
-from accelsim.workloads.operator import OperatorKind, Phase
+from accelsim.workloads.graph import BoolArray, IntArray, OperatorGraph, concatenate, is_kind
+from accelsim.workloads.operator import PRODUCT_KINDS, OperatorKind, Phase
 from accelsim.workloads.training import Optimizer, WordLoss, optimizer_graph, word_loss_graph
 
 _MARK = ".lora_"
@@ -53,12 +53,14 @@ def adapter_step(
         allowed = "no value: the model has no linear layers to adapt"
         raise InvalidValueError("lora_rank", rank, allowed, "Leave it out.")
     adapters = _forward(forward, adapted, rank, precision)
+    widened = [_widened(forward, precision, phase) for phase in (Phase.FORWARD, Phase.BACKWARD)]
     losses = [word_loss_graph(forward, precision, loss)] if loss else []
     sizes = forward.dims[adapted]
     count = int(rank * (sizes[:, 2] + sizes[:, 3]).sum())
     update = optimizer_graph(count, 2 * len(adapted), precision.trained, rule)
     backward = [backward_graph(adapters), _through(forward)]
-    return concatenate([forward, adapters, *losses, *backward, update])
+    ahead, back = ([rows] if len(rows) else [] for rows in widened)
+    return concatenate([forward, adapters, *ahead, *losses, *backward, *back, update])
 
 
 def _adapted(forward: OperatorGraph) -> IntArray:
@@ -95,6 +97,37 @@ def _forward(
     between = width * (graph.dims[:, 0] * graph.dims[:, 1] * rank).astype(np.float64)
     is_up = np.array([name.endswith("up") for name in graph.name], dtype=bool)
     return replace(graph, saved_bytes=np.where(is_up, between, 0.0))
+
+
+def _widened(forward: OperatorGraph, precision: Precision, phase: Phase) -> OperatorGraph:
+    """Weights that are narrower than they are multiplied, widened before each product of a pass by
+    a kernel of its own: none where they are not.
+
+    bitsandbytes, autograd/_functions.py (MatMul4Bit): each pass dequantises a layer's weights and
+    multiplies in 16 bits. The row reads what the product does not, which is charged with the stored
+    bytes: stored and wide ones together are read once and written once.
+    """
+    products = is_kind(forward.kind, PRODUCT_KINDS) & (forward.weight_bytes > 0)
+    narrow = [
+        bool(products[row]) and precision.adapts and not precision.keeps(path)
+        for row, path in enumerate(forward.path)
+    ]
+    rows = np.flatnonzero(narrow)
+    elements = forward.weight_bytes[rows] / precision.weight.bytes
+    count, one = elements.astype(np.int64), np.ones(len(rows), dtype=np.int64)
+    width = precision.activation.bytes
+    block = new_rows(
+        OperatorKind.ELEMENTWISE,
+        row_dims(count, one, one),
+        elements,
+        (width * elements, width * elements),
+        "lora_widened",
+    )
+    dtypes = np.full(len(rows), int(precision.activation), dtype=np.int8)
+    names, paths = (
+        tuple(column[row] for row in rows.tolist()) for column in (forward.name, forward.path)
+    )
+    return rows_graph([block], names, paths, dtypes, phase)
 
 
 def _through(forward: OperatorGraph) -> OperatorGraph:

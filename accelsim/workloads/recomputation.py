@@ -22,7 +22,8 @@ from accelsim.workloads.operator import COLLECTIVE_KINDS, OperatorKind, Phase
 
 Selective: TypeAlias = Literal["attention", "products", "projections"]
 _PRODUCTS = frozenset({OperatorKind.GEMM, OperatorKind.GROUPED_GEMM})
-_ALWAYS_KEPT = frozenset({OperatorKind.ATTENTION}) | COLLECTIVE_KINDS
+_GATHERS = frozenset({OperatorKind.ALL_GATHER})
+_ALWAYS_KEPT = (frozenset({OperatorKind.ATTENTION}) | COLLECTIVE_KINDS) - _GATHERS
 
 
 def selectively(graph: OperatorGraph, policy: Selective) -> tuple[FloatArray, BoolArray]:
@@ -31,10 +32,11 @@ def selectively(graph: OperatorGraph, policy: Selective) -> tuple[FloatArray, Bo
     Args:
         graph: Rows of a training step, shape (n,); others than forward ones keep nothing.
         policy: "attention" makes again what unfused attention has between its products
-            (Korthikanti et al. 2022, arXiv:2205.05198, section 5). "products" keeps a layer's input
-            and the outputs of attention, of collectives and of every other matrix product, and
-            makes the rest again (torchtitan, distributed/activation_checkpoint.py, mode "op"), thin
-            products of adapters too.
+            (Korthikanti et al. 2022, arXiv:2205.05198, section 5), and runs fused attention again,
+            which keeps no less then (Megatron-LM, core/transformer/attention.py). "products" keeps
+            a layer's input and the outputs of attention, of collectives that do not gather and of
+            every other matrix product, and makes the rest again (torchtitan,
+            distributed/activation_checkpoint.py, mode "op"), thin products of adapters too.
             "projections" keeps the input and the outputs of all products and collectives, and makes
             attention and what is elementwise again (MaxText's remat policy "minimal").
 
@@ -71,7 +73,8 @@ def _without_scores(graph: OperatorGraph, is_forward: BoolArray) -> tuple[FloatA
     groups, _, columns, inner = (graph.dims[:, place].astype(np.float64) for place in range(4))
     values = groups * columns * inner * DTYPE_BYTES[graph.dtype]
     kept = np.where(after, np.minimum(graph.saved_bytes, values), graph.saved_bytes)
-    again = is_product | of_scores
+    is_fused = (graph.kind == int(OperatorKind.ATTENTION)) & is_forward
+    again = is_product | of_scores | is_fused
     return np.where(of_scores, 0.0, kept), again
 
 

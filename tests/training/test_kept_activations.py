@@ -166,3 +166,24 @@ def test_offloaded_optimizers_take_gradients_along():
     assert held["gradient_bytes"] == held["optimizer_bytes"] == 0
     with pytest.raises(DoesNotFitError):
         accelsim.train(model, plan=plan, **asked)
+
+
+def test_narrow_weights_are_widened_before_each_product():
+    """bitsandbytes writes 16-bit weights of a layer and multiplies those: the fewer the tokens,
+    the more it takes; forward, again for its recomputation, and backward.
+    """
+    asked = {"device": "a100-sxm-80gb", "seq_len": 512}
+    slower = []
+    for microbatch in (1, 16):
+        plan = f"recompute=full,lora_rank=16,microbatch={microbatch}"
+        wide, narrow = (
+            accelsim.train("llama-3.1-8b", precision=name, plan=plan, **asked).iteration_s
+            for name in ("bf16", "nf4")
+        )
+        slower.append((narrow / wide, narrow - wide))
+    assert 1.0 < slower[1][0] < slower[0][0] < 1.5
+    layers = 8_030_261_248 - 2 * 128_256 * 4096
+    moved_s = (
+        4 * layers / 2.039e12
+    )  # a pass writes and reads 2 bytes a weight at the datasheet's rate
+    assert 1.5 * moved_s < slower[0][1] < 6 * moved_s

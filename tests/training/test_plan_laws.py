@@ -89,6 +89,7 @@ def searches(draw):
         "workload": draw(st.sampled_from(("gpt2", "llama-3.2-1b", "bert-large", "resnet-50"))),
         "cluster": draw(st.sampled_from(CLUSTERS)),
         "global_batch": draw(st.sampled_from((8, 16, 32))),
+        "stack": "pytorch",
     }
 
 

@@ -269,3 +269,25 @@ def test_a_host_that_waits_for_the_counts_of_tokens_holds_the_device_up():
         for name in ("nemo", "nemo@24.12")
     ]
     assert dense[0] == dense[1]
+
+
+def test_a_search_goes_over_trainers_where_none_is_named():
+    asked = {"cluster": "dgx-h100", "seq_len": 512, "global_batch": 16, "search": True}
+    found = accelsim.train("llama-3.2-1b", **asked)
+    times = [row["iteration_s"] for row in found.trainers]
+    assert times == sorted(times)
+    names = [row["trainer"] for row in found.trainers]
+    assert {"pytorch", "torchtitan", "megatron"} <= set(names)
+    assert found.inputs["stack"] == names[0]
+    assert found.iteration_s == pytest.approx(times[0])
+    assert found.pareto[0]["plan"] == found.inputs["plan"]
+    alone = accelsim.train("llama-3.2-1b", stack=names[0], **asked)
+    assert alone.iteration_s == pytest.approx(found.iteration_s)
+    assert alone.trainers == ()
+
+
+def test_models_that_trainers_do_not_train_have_the_usual_software():
+    asked = {"cluster": "dgx-h100", "global_batch": 16, "search": True}
+    found = accelsim.train("resnet-50", **asked)
+    assert found.trainers == ()
+    assert found.inputs["stack"] == "pytorch"
