@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, get_args
 
 from accelsim import __version__, catalog
 from accelsim.catalog import workloads as workload_catalog
+from accelsim.catalog.engines import ServingEngine, engine_of, front_end
 from accelsim.catalog.stacks import Stack, StackPath
 from accelsim.cost.fitted import fitted_parameters
 from accelsim.cost.memory import available_bytes
@@ -152,6 +153,25 @@ class ResolvedRun:
         """Host time for each kernel of a library that a compiled network calls; None elsewhere."""
         time_us = self.stack_path.library_call_us
         return None if time_us is None else time_us * 1e-6
+
+    @property
+    def step_host_s(self) -> float:
+        """Host time of each pass that nothing overlaps, on the stack of a serving engine."""
+        engine = self._engine
+        return 0.0 if engine is None else engine.step_overhead_s.value
+
+    def front_end_s(self, prompt_tokens: Any) -> Any:
+        """Time of a request between its user and the scheduler of an engine; 0 elsewhere.
+
+        Args:
+            prompt_tokens: Of its prompt: a number, or an array of them.
+        """
+        return 0.0 * prompt_tokens if self._engine is None else front_end().time_s(prompt_tokens)
+
+    @property
+    def _engine(self) -> ServingEngine | None:
+        """The engine whose stack runs a model that generates tokens."""
+        return engine_of(self.stack.label) if self.workload.autoregressive else None
 
     @property
     def parameters(self) -> Any:

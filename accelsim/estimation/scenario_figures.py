@@ -63,10 +63,11 @@ def scenario_figures(run: ResolvedRun, sizes: Mapping[str, IntArray]) -> Columns
     """
     batch, tokens = sizes["batch"], sizes["output_len"]
     passes = _passes(run, sizes)
-    latency = _weighted(passes, "latency_s")
+    generates = bool(tokens[0])
+    before = run.front_end_s(sizes["seq_len"]) * generates
+    latency = before + _weighted(passes, "latency_s")
     period = np.minimum(_weighted(passes, "period_s"), latency)
     energy = _weighted(passes, "energy_j")
-    generates = bool(tokens[0])
     alike = _alike_log_sigma(run, passes[0], generates=generates)
     spread = np.exp(Z90 * np.maximum(_log_sigma(passes), alike))
     rate = batch / period
@@ -87,7 +88,7 @@ def scenario_figures(run: ResolvedRun, sizes: Mapping[str, IntArray]) -> Columns
     if generates:
         steps = sum(p.repeats for p in passes[1:])
         stepped, unknown = _weighted(passes[1:], "latency_s"), np.full(len(batch), np.nan)
-        figures["time_to_first_token_s"] = passes[0].columns["latency_s"]
+        figures["time_to_first_token_s"] = before + passes[0].columns["latency_s"]
         figures["time_per_output_token_s"] = np.divide(
             stepped, steps, out=unknown, where=np.asarray(steps) > 0
         )

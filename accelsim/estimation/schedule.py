@@ -52,7 +52,7 @@ _GRAPH_LAUNCH_S = 2.5e-6
 def device_settings(
     run: ResolvedRun, input_bytes: float = 0.0, *, is_decode: bool
 ) -> DeviceSettings:
-    """How a run's device runs a pass.
+    """How a run's device runs a pass; a serving engine's host works before each.
 
     Args:
         run: The run.
@@ -64,7 +64,7 @@ def device_settings(
     is_called = execution is Execution.COMPILED_CALLS
     limit = device.power.limit_w
     shares_memory = on_host or (is_fpga and device.host_link is None)
-    launch_s = _GRAPH_LAUNCH_S if device.device_class == "gpu" else None
+    launch_s = _GRAPH_LAUNCH_S + run.step_host_s if device.device_class == "gpu" else None
     if isinstance(device, AsicProfile):
         launch_s = value_of(device.launch_overhead_s, None)
     return DeviceSettings(

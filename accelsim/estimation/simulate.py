@@ -130,8 +130,15 @@ class Simulation(Result):
 
     @cached_property
     def latency_s(self) -> float:
-        """One batch alone, from its copy to the device to its result."""
-        return sum(p.result.latency_s * p.repeats for p in self.passes)
+        """One batch alone, from its copy to the device to its result; with the way of a request to
+        a serving engine.
+        """
+        return self._front_end_s + sum(p.result.latency_s * p.repeats for p in self.passes)
+
+    @property
+    def _front_end_s(self) -> float:
+        """Time of a request before a serving engine's first pass."""
+        return float(self.run.front_end_s(self.run.seq_len)) if self.run.output_len else 0.0
 
     @cached_property
     def period_s(self) -> float:
@@ -141,8 +148,10 @@ class Simulation(Result):
 
     @cached_property
     def time_to_first_token_s(self) -> float | None:
-        """Prefill latency of an autoregressive run."""
-        return self.passes[0].result.latency_s if self.run.output_len else None
+        """Prefill latency of an autoregressive run, and the way of its request."""
+        if not self.run.output_len:
+            return None
+        return self._front_end_s + self.passes[0].result.latency_s
 
     @cached_property
     def time_per_output_token_s(self) -> float | None:

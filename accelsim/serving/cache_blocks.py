@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+from accelsim.catalog.engines import ServingEngine, WindowRule
 from accelsim.frozen import frozen
-from accelsim.serving.engines import ServingEngine, WindowRule
 from accelsim.serving.schedulers.limits import SequenceBlocks
 from accelsim.workloads.cache import SequenceCache
 

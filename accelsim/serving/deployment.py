@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from accelsim.catalog import clusters as cluster_catalog
+from accelsim.catalog.engines import front_end
 from accelsim.economics.device_price import DevicePrice, device_price
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import PriceChoice, RunOptions
@@ -282,7 +283,8 @@ def simulate(
             pool.members.append(len(replicas))
             pool.live.append(len(replicas))
             replicas.append(pool.make())
-    arrivals = ArrivalQueue(log, users)
+    is_language = any(pool.plan.is_continuous for pool in plan.pools)
+    arrivals = ArrivalQueue(log, users, front_end().time_s if is_language else None)
     if _is_plain(plan):
         one = router(plan.options.router, log, streams.stream("router"))
         fleet = ReplicaFleet(log, replicas, one, arrivals)

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from accelsim.catalog.engines import ServingEngine
 from accelsim.estimation.run import ResolvedRun
-from accelsim.serving.engines import ServingEngine
 from accelsim.serving.memory_capacity import LoadShape
 from accelsim.serving.options import ServingOptions
 from accelsim.serving.plan import memory_of

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from accelsim.catalog.engines import ServingEngine, engine
 from accelsim.catalog.stacks import stack
 from accelsim.cost.memory import memory_short
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
@@ -13,7 +14,6 @@ from accelsim.estimation.run import ResolvedRun, resolve
 from accelsim.frozen import frozen
 from accelsim.plain import Document
 from accelsim.serving.cache_blocks import BlockPlan, block_plan
-from accelsim.serving.engines import ServingEngine, engine
 from accelsim.serving.options import OWN_LAYERS, ServingOptions
 from accelsim.serving.replicas.cold_start import host_bandwidth_bytes_per_s
 from accelsim.serving.schedulers.limits import BatchLimits, JoinRule, SequenceBlocks

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from accelsim import __version__, catalog
+from accelsim.catalog.engines import engine
 from accelsim.economics.device_price import device_price
 from accelsim.economics.result import SECONDS_PER_HOUR
 from accelsim.errors import (
@@ -35,7 +36,6 @@ from accelsim.frozen import frozen
 from accelsim.option import integers, option, words
 from accelsim.plain import Document, Values
 from accelsim.result import Metric, Provenance, Result
-from accelsim.serving.engines import engine
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.memory_capacity import LoadShape

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import accelsim
 from accelsim import Arrivals
+from accelsim.catalog.engines import SourcedFigure, engine
 from accelsim.serving.cache_blocks import block_plan
-from accelsim.serving.engines import SourcedFigure, engine
 from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.schedulers.continuous import ContinuousBatching
 from accelsim.serving.schedulers.limits import BatchLimits, SequenceBlocks

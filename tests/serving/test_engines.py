@@ -4,8 +4,8 @@ import pytest
 
 import accelsim
 from accelsim.catalog import device
+from accelsim.catalog.engines import engine, engine_names
 from accelsim.errors import UnknownNameError
-from accelsim.serving.engines import engine, engine_names
 from accelsim.serving.loads.arrivals import Arrivals
 
 GIB = 2**30

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 import accelsim
 from accelsim import Arrivals, ServingOptions, SloTargets, catalog
+from accelsim.catalog.engines import engine as find_engine
+from accelsim.catalog.engines import front_end
 from accelsim.cost.background import background_power_w
 from accelsim.errors import (
     DoesNotFitError,
@@ -38,47 +40,66 @@ def one(prompt, output):
 
 
 MODELS = ("llama-3.1-8b", "gpt2", "llama-3.2-1b", "qwen2.5-0.5b", "t5-small", "mixtral-8x7b")
-DEVICES = ("h100-sxm-80gb", "a100-sxm-80gb", "t4", "epyc-7763", "tpu-v5e", "mi300x")
+DEVICES = ("h100-sxm-80gb", "a100-sxm-80gb", "l4", "t4", "epyc-7763", "tpu-v5e", "mi300x")
+ENGINES = ("vllm", "sglang", "tensorrt-llm", "vllm@0.6")
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.sampled_from(MODELS),
     st.sampled_from(DEVICES),
+    st.sampled_from(ENGINES),
     st.integers(1, 900),
     st.integers(1, 100),
 )
-@example("gpt2", "a100-sxm-80gb", 300, 65)
-@example("llama-3.1-8b", "h100-sxm-80gb", 8192, 2)
-def test_one_request_alone_takes_what_estimate_says(model, device, prompt, output):
-    load, host_s = one(prompt, output), 2e-3
+@example("gpt2", "a100-sxm-80gb", "vllm", 300, 65)
+@example("gpt2", "l4", "vllm", 512, 128)
+@example("gpt2", "l4", "vllm@0.6", 512, 128)
+@example("llama-3.1-8b", "h100-sxm-80gb", "sglang", 8192, 2)
+@example("mixtral-8x7b", "mi300x", "sglang", 100, 10)
+def test_one_request_alone_takes_what_estimate_says(model, device, engine, prompt, output):
+    """The host's time per step and the way of the request are part of both, where the stack is the
+    engine's; elsewhere of the engine alone.
+    """
+    load, limits = one(prompt, output), {"max_batch_tokens": 8192, "intervals": False}
     try:
-        served = accelsim.serve(
-            model,
-            device,
-            load,
-            step_overhead_s=host_s,
-            max_batch_tokens=8192,
-            intervals=False,
-        )
+        served = accelsim.serve(model, device, load, engine=engine, **limits)
     except DoesNotFitError:
         reject()
-    how = {"stack": served.plan["stack"]}
-    if how["stack"] == "pytorch":  # it has several ways
+    stack = served.plan["stack"]
+    if stack == engine.partition("@")[0]:
+        stack = engine
+    how = {"stack": stack}
+    if stack == "pytorch":  # it has several ways
         how["execution"] = served.plan["execution"]
     alone = accelsim.estimate(model, device, batch=1, seq_len=prompt, output_len=output, **how)
-    assert served.ttft_s["mean"] == pytest.approx(alone.time_to_first_token_s + host_s, rel=1e-6)
-    assert served.e2e_s["mean"] == pytest.approx(alone.latency_s + output * host_s, rel=1e-6)
+    host_s = before_s = 0.0
+    if stack != engine:
+        host_s = find_engine(engine).step_overhead_s.value
+        before_s = front_end().time_s(prompt)
+    first_s = alone.time_to_first_token_s + before_s + host_s
+    assert served.ttft_s["mean"] == pytest.approx(first_s, rel=1e-6)
+    assert served.e2e_s["mean"] == pytest.approx(
+        alone.latency_s + before_s + output * host_s, rel=1e-6
+    )
     if output > 1:
         step_s = alone.time_per_output_token_s + host_s
         assert served.tpot_s["mean"] == pytest.approx(step_s, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "engine"),
+    [("gpt2", "l4", None), ("llama-3.1-8b", "h100-sxm-80gb", "tensorrt-llm")],
+)
+def test_the_energy_of_one_request_alone_is_that_of_estimate(model, device, engine):
+    load = one(300, 40)
+    served = accelsim.serve(model, device, load, engine=engine, intervals=False)
+    stack = served.plan["stack"]
+    alone = accelsim.estimate(model, device, batch=1, seq_len=300, output_len=40, stack=stack)
     # passes back to back overlap the copy of one with the end of another: idle power less
-    idle_w = background_power_w(catalog.device(device))
-    apart_s = alone.latency_s - 1.0 / alone.throughput_per_s + output * host_s
-    if idle_w is None:
-        assert served.energy_j is alone.energy_j is None
-    else:
-        assert served.energy_j == pytest.approx(alone.energy_j + idle_w * apart_s, rel=1e-6)
+    apart_s = alone.latency_s - 1.0 / alone.throughput_per_s
+    idle_j = background_power_w(catalog.device(device)) * apart_s
+    assert served.energy_j == pytest.approx(alone.energy_j + idle_j, rel=1e-6)
 
 
 def test_a_sequence_longer_than_the_models_positions_is_refused_by_name():

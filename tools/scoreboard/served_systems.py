@@ -7,13 +7,14 @@ pools, whose caches go from one to the other over a link.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
 from accelsim import catalog
+from accelsim.catalog.engines import front_end
 from accelsim.dtype import Precision
 from accelsim.economics.device_price import device_price
 from accelsim.estimation.options import RunOptions
@@ -175,24 +176,26 @@ def plan_of(served: Served) -> ReplicaPlan:
     return replica_plan(served.workload, device, run, options, max_context=_LONGEST)
 
 
-def simulated(plan: ReplicaPlan, columns: RequestColumns, users: int = 0) -> RequestTimes:
-    """Times of requests on one replica.
+def replayed(
+    columns: RequestColumns,
+    steps: StepTimes,
+    limits: BatchLimits,
+    users: int = 0,
+    delay_s: Callable[[int], float] | None = None,
+) -> RequestLog:
+    """The log of requests on one replica.
 
     Args:
-        plan: The replica.
         columns: The requests.
+        steps: What steps take.
+        limits: What batches may hold.
         users: Users of a closed loop; 0 where requests come by themselves.
+        delay_s: Time from a user to the scheduler, as `ArrivalQueue` takes it.
     """
-    return RequestTimes.of(replayed(columns, plan.steps, plan.limits, users))
-
-
-def replayed(
-    columns: RequestColumns, steps: StepTimes, limits: BatchLimits, users: int = 0
-) -> RequestLog:
-    """The log of requests on one replica; the last two as of `simulated` and `replica_plan`."""
     log = RequestLog(columns)
     one = router("round-robin", log, np.random.default_rng(0))
-    ReplicaFleet(log, [ContinuousBatching(log, steps, limits)], one, ArrivalQueue(log, users)).run()
+    arrivals = ArrivalQueue(log, users, delay_s)
+    ReplicaFleet(log, [ContinuousBatching(log, steps, limits)], one, arrivals).run()
     return log
 
 
@@ -215,8 +218,9 @@ def closed_loop(served: Served, load: Load) -> TokenTimes:
     """
     users = max(1, round(load.users / served.ranks.dp))
     plan = _limited(served, users, load)
-    times = simulated(plan, replace(load, users=users).columns, users)
-    return _token_times(times, like(served).common_log_sigma(plan.steps))
+    columns = replace(load, users=users).columns
+    log = replayed(columns, plan.steps, plan.limits, users, front_end().time_s)
+    return _token_times(RequestTimes.of(log), like(served).common_log_sigma(plan.steps))
 
 
 @lru_cache(maxsize=4096)

@@ -29,7 +29,7 @@ from accelsim.serving.options import ServingOptions
 from accelsim.serving.plan import ReplicaPlan, replica_plan
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.options import ModelOptions
-from tools.scoreboard.served_systems import simulated, time_figures
+from tools.scoreboard.served_systems import replayed, time_figures
 
 REQUESTS_SCHEMA = schema("serving/vllm_requests_measured.csv")
 _CARDS: Mapping[str, str] = published("serving_systems")["cards"]
@@ -102,7 +102,8 @@ class _Card:
 
 @lru_cache(maxsize=64)
 def _predicted(card: _Card, overhead_s: float | None) -> tuple[tuple[str, float], ...]:
-    times: RequestTimes = simulated(card.plan(overhead_s), card.columns)
+    plan = card.plan(overhead_s)
+    times = RequestTimes.of(replayed(card.columns, plan.steps, plan.limits))
     return tuple(_figures(times.ttft_s, times.tpot_s, times.e2e_s).items())
 
 

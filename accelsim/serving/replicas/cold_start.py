@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Literal
 
+from accelsim.catalog.engines import ServingEngine, SourcedFigure
 from accelsim.errors import UnknownNameError
 from accelsim.files.datafile import data_root, read_yaml, validated
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.hardware.sourced import FrozenModel
-from accelsim.serving.engines import ServingEngine, SourcedFigure
 
 
 class _ColdStartFile(FrozenModel):

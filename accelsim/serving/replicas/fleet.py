@@ -24,18 +24,24 @@ class ArrivalQueue:
     Args:
         log: The requests.
         user_count: Users of a closed loop; 0 for none.
+        delay_s: Time from a user to the scheduler of a prompt of so many tokens; none where None.
 
     Attributes:
-        next_s: Time of the next arrival; `NEVER` where there is none yet.
+        next_s: Time of the next arrival at a scheduler; `NEVER` where there is none yet.
     """
 
-    def __init__(self, log: RequestLog, user_count: int = 0) -> None:
+    def __init__(
+        self,
+        log: RequestLog,
+        user_count: int = 0,
+        delay_s: Callable[[int], float] | None = None,
+    ) -> None:
         asked = log.asked
-        self._log = log
+        self._log, self._delay_s = log, delay_s
         self._arrival_s = log.arrival_s
         self._first_count = int((~np.isnan(asked.arrival_s)).sum()) if not user_count else 0
         self._place = 0
-        self._first_s = self._arrival_s[0] if self._first_count else NEVER
+        self._first_s = self._comes_s(0, 0.0) if self._first_count else NEVER
         self._later: list[tuple[float, int]] = []
         self._followers: dict[int, list[int]] = {}
         self._next = len(log)
@@ -43,12 +49,19 @@ class ArrivalQueue:
             self._next = min(user_count, len(log))
             for request in range(self._next):
                 log.arrival_s[request] = 0.0
-                self._later.append((0.0, request))
+                heapq.heappush(self._later, (self._comes_s(request, 0.0), request))
         elif asked.after is not None:
             for request in np.flatnonzero(np.isnan(asked.arrival_s)).tolist():
                 self._followers.setdefault(int(asked.after[request]), []).append(request)
         self._is_closed = bool(user_count)
-        self.next_s = 0.0 if user_count else self._first_s
+        self.next_s = self._later[0][0] if user_count else self._first_s
+
+    def _comes_s(self, request: int, last_s: float) -> float:
+        """When a request reaches a scheduler: no sooner than the one before it."""
+        time_s: float = self._arrival_s[request]
+        if self._delay_s is None:
+            return time_s
+        return max(time_s + self._delay_s(self._log.prompt_tokens[request]), last_s)
 
     def pop(self) -> int:
         """Take the next request."""
@@ -58,7 +71,8 @@ class ArrivalQueue:
         else:
             request = self._place
             self._place = place = request + 1
-            self._first_s = self._arrival_s[place] if place < self._first_count else NEVER
+            last_s = self._first_s
+            self._first_s = self._comes_s(place, last_s) if place < self._first_count else NEVER
         self.next_s = min(self._first_s, later[0][0]) if later else self._first_s
         return request
 
@@ -81,8 +95,9 @@ class ArrivalQueue:
         think = self._log.asked.think_s
         time_s = now_s if think is None else now_s + float(think[request])
         self._arrival_s[request] = time_s
-        heapq.heappush(self._later, (time_s, request))
-        self.next_s = min(self.next_s, time_s)
+        comes_s = self._comes_s(request, 0.0)
+        heapq.heappush(self._later, (comes_s, request))
+        self.next_s = min(self.next_s, comes_s)
 
 
 class Control(Protocol):

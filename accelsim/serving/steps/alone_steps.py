@@ -82,6 +82,7 @@ def _price(plan: ReplicaPlan, part: slice, prompt: int, output: int) -> tuple[fl
     run = replace(plan.run, batch=1, seq_len=prompt, output_len=output)
     passes = run_passes(run)
     done = simulated(run, replace(passes, passes=passes.passes[part])).passes
-    seconds = sum(p.repeats * (p.result.latency_s + plan.step_overhead_s) for p in done)
+    beside_s = plan.step_overhead_s - run.step_host_s
+    seconds = sum(p.repeats * (p.result.latency_s + beside_s) for p in done)
     joules = sum(p.repeats * p.result.dynamic_energy_j for p in done)
     return seconds, joules + (plan.steps.idle_w or 0.0) * seconds

@@ -153,12 +153,13 @@ def step_tables(
     decode = _surface(pricing, sequences, contexts, Phase.DECODE)
     settings, stages = pricing.settings, options.pp
     launch_s = settings.graph_launch_s if settings.is_captured else None
+    own_host_s = 0.0 if launch_s is None else run.step_host_s  # is part of it
     devices = pricing.ranks * stages * options.dp
     tables = TabulatedSteps(
         **curves,
         prefill=prefill,
         decode=decode,
-        overhead_s=overhead_s + (launch_s or 0.0) * stages,
+        overhead_s=overhead_s + ((launch_s or 0.0) - own_host_s) * stages,
         idle_w=None if settings.idle_w is None else settings.idle_w * devices,
         log_sigma=spread[0],
         common_fraction=spread[1],

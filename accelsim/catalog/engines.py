@@ -1,7 +1,12 @@
-"""Inference engines by version: what their schedulers do and how they share memory out.
+"""Inference engines by version: what their schedulers do and how they share memory out, and what a
+request waits for before them.
 
 What changed between versions is data: ``calibration/engines/<name>.yaml``. An entry covers a range
-of versions; one that names another with ``like`` states only what differs from it.
+of versions; one that names another with ``like`` states only what differs from it. Engines share
+the way from a user to the scheduler in kind: a web server in Python that parses a request, a
+tokeniser on a thread of its own, a message to the process of the scheduler, and one back per token
+(vLLM, v1/engine/async_llm.py; SGLang, managers/tokenizer_manager.py; TensorRT-LLM,
+serve/openai_server.py).
 """
 
 from __future__ import annotations
@@ -48,6 +53,30 @@ class SourcedFigure(FrozenModel):
         """Low and high end."""
         low = self.value if self.low is None else self.low
         return low, self.value if self.high is None else self.high
+
+
+class FrontEnd(FrozenModel):
+    """Times of a request outside the steps of its replica.
+
+    Attributes:
+        request_s: Of any request.
+        prompt_token_s: Of each token of its prompt.
+    """
+
+    kind: Literal["front_end"]
+    request_s: SourcedFigure
+    prompt_token_s: SourcedFigure
+
+    def time_s(self, prompt_tokens: int) -> float:
+        """Seconds from a user to the scheduler and back, without the steps between."""
+        return self.request_s.value + prompt_tokens * self.prompt_token_s.value
+
+
+@lru_cache(maxsize=1)
+def front_end() -> FrontEnd:
+    """The front end of servers of language models."""
+    path = data_root() / "calibration" / "class" / "front_end.yaml"
+    return validated(path, lambda: FrontEnd.model_validate(read_yaml(path)))
 
 
 class _Limit(FrozenModel):
@@ -280,6 +309,22 @@ def engine(name: str) -> ServingEngine:
         remedy = f"Nearest: {wanted}@{nearest}. There are {wanted} {there}."
         raise UnknownNameError("engine version", name, (), remedy)
     return versions[spans.index(found)].model_copy(update={"asked": version})
+
+
+@lru_cache(maxsize=64)
+def engine_of(stack: str) -> ServingEngine | None:
+    """The engine that a stack is the kernels of; None where it is no engine's.
+
+    Args:
+        stack: Its name, with ``@version`` where that is not the default.
+    """
+    name = stack.partition("@")[0]
+    if name not in engine_names():
+        return None
+    try:
+        return engine(stack)
+    except UnknownNameError:  # of a version that there is no engine of
+        return engine(name)
 
 
 @lru_cache(maxsize=16)
