@@ -16,7 +16,7 @@ from accelsim.plain import Document
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.options import ServingOptions, SloTargets
-from accelsim.serving.search import SearchSpace
+from accelsim.serving.search_space import SearchSpace
 
 
 @frozen

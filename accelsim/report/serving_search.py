@@ -20,7 +20,7 @@ from accelsim.report.serving import MONTH
 from accelsim.serving.result import deployment_words
 
 if TYPE_CHECKING:
-    from accelsim.serving.search import ServingSearch
+    from accelsim.serving.search_result import ServingSearch
 
 _LAYOUT = "deployment={deployed} {precision} | >seqs of tokens={max_seqs} of {max_batch_tokens}"
 _FRONT = (
@@ -54,8 +54,14 @@ def search_view(result: ServingSearch) -> RenderableType:
 
 
 def _deployed(row: Values, instances: int | None = None) -> str:
-    counts = int(row["replicas"]), int(row["devices"])
-    return deployment_words(row["device"], *counts, row, instances)
+    replicas, prompts = int(row["replicas"]), int(row["prefill_replicas"])
+    of_prompts = prompts * int(row["prefill_tp"])
+    counts = replicas, int(row["devices"]) - of_prompts
+    if not prompts:
+        return deployment_words(row["device"], *counts, row, instances)
+    further = deployment_words(row["device"], *counts, row)
+    apart = deployment_words("", prompts, of_prompts, {"tp": row["prefill_tp"]}).strip()
+    return f"{further} + {apart} of prompts"
 
 
 def _named(rows: Sequence[Values]) -> list[Document]:

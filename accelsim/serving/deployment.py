@@ -217,20 +217,23 @@ def _prompts(
     apart = options.of_prompts()
     own = replica_plan(plan.run.workload, device, run, apart, max_context=max_context)
     price = further.price if own.run.device is plan.run.device else device_price(own.run.device)
-    moved = cache_link(own, asked.link)
+    moved = cache_link(_kept(own), asked.link)
     return PoolPlan(own, price, asked.replicas, part="prompts", link=moved)
 
 
-def cache_link(plan: ReplicaPlan, name: str) -> CacheLink:
+def _kept(plan: ReplicaPlan) -> SequenceCache:
+    return SequenceCache() if plan.cache is None else plan.cache.kept
+
+
+def cache_link(kept: SequenceCache, name: str) -> CacheLink:
     """What the caches of a replica leave by, every rank's part over a link of its own.
 
     Args:
-        plan: The replica.
+        kept: What a rank keeps of a sequence.
         name: Name of the link.
     """
     link = cluster_catalog.link(name)
     rate = link.bandwidth_bytes_per_s.value * link.achieved_fraction.value
-    kept = SequenceCache() if plan.cache is None else plan.cache.kept
     return CacheLink(link.latency_s.value, rate, kept)
 
 

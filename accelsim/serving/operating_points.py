@@ -7,19 +7,23 @@ gets its tokens each of the others has its prompt computed once, in parts of up 
 
 the decode step at the load's mean context, a prompt's token as part of a step that has the weights
 at hand already (Agrawal et al., OSDI 2024, section 4). Steps are lowered for a few B and P and read
-linearly between them.
+linearly between them. Where prompts run on replicas of their own (Zhong et al., DistServe, OSDI
+2024), further tokens take plain decode steps, and a request moves its cache once.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from accelsim.catalog.engines import ServingEngine
+from accelsim.catalog.engines import ServingEngine, front_end
 from accelsim.estimation.run import ResolvedRun
+from accelsim.frozen import frozen
 from accelsim.serving.memory_capacity import LoadShape
 from accelsim.serving.options import ServingOptions
 from accelsim.serving.plan import memory_of
+from accelsim.serving.replicas.transfers import CacheLink
 from accelsim.serving.steps.step_tables import pass_costs
+from accelsim.workloads.cache import SequenceCache
 from accelsim.workloads.graph import FloatArray, IntArray
 from accelsim.workloads.lowering import ShapeColumns
 from accelsim.workloads.operator import Phase
@@ -28,14 +32,68 @@ _SEQUENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 _PROMPTS = (1, 2, 4, 8)
 
 
-def operating_points(
+@frozen(eq=False)
+class PricedRanks:
+    """One layout of ranks with its steps priced for a load, under n pairs of limits.
+
+    Attributes:
+        run: The model on one rank.
+        engine: What the engine does.
+        options: Ranks and memory share.
+        load: Means of the load.
+        max_batch_tokens: Most tokens of a step, shape (n,).
+        sequences: Sequences that run: no more than the cache holds, shape (n,).
+        kept: Cache that a rank keeps of a sequence.
+        decode: Sequences, and seconds and joules of a step of so many.
+        prefill: Tokens of prompts, and seconds and joules of a step of so many.
+    """
+
+    run: ResolvedRun
+    engine: ServingEngine
+    options: ServingOptions
+    load: LoadShape
+    max_batch_tokens: IntArray
+    sequences: FloatArray
+    kept: SequenceCache
+    decode: tuple[FloatArray, FloatArray]
+    prefill: tuple[FloatArray, FloatArray]
+
+    @property
+    def prompt(self) -> int:
+        """Tokens of a prompt."""
+        return max(round(self.load.prompt_tokens), 1)
+
+    @property
+    def output(self) -> float:
+        """Tokens of an answer."""
+        return max(self.load.output_tokens, 1.0)
+
+    @property
+    def per_batch(self) -> FloatArray:
+        """Sequences of one stage's batch."""
+        return np.maximum(np.ceil(self.sequences / self.options.pp), 1.0)
+
+    def decode_steps(self) -> tuple[FloatArray, FloatArray]:
+        """Seconds and joules of a step of all sequences, shape (n,) each."""
+        counts, costs = self.decode
+        step_s, step_j = (np.interp(self.per_batch, counts, column) for column in costs.T)
+        return step_s + self.engine.step_overhead_s.value, step_j
+
+    def prompt_steps(self, tokens: FloatArray | IntArray | int) -> tuple[FloatArray, FloatArray]:
+        """Seconds, without the host's, and joules of a step with so many tokens of prompts."""
+        at, costs = self.prefill
+        wanted = np.asarray(tokens, dtype=np.float64)
+        return _at(wanted, at, costs[:, 0]), _at(wanted, at, costs[:, 1])
+
+
+def priced_ranks(
     run: ResolvedRun,
     engine: ServingEngine,
     options: ServingOptions,
     load: LoadShape,
     limits: tuple[IntArray, IntArray],
-) -> dict[str, FloatArray]:
-    """A replica at full batches under n pairs of limits of one layout of ranks.
+) -> PricedRanks:
+    """Price the steps of one layout of ranks.
 
     Args:
         run: The model on one rank.
@@ -44,13 +102,6 @@ def operating_points(
         load: Means of the load.
         limits: Most sequences, and most tokens of a step, shape (n,) each.
 
-    Returns:
-        Columns, shape (n,) each. "sequences" that run: no more than the cache holds; "tpot_s", mean
-        time per further token; "ttft_s", time to the first token of a request that finds room: what
-        is left of a step, and its prompt beside the others; "stall_s", longest gap between two
-        tokens: a step with as much of prompts as the limit allows; "requests_per_s" that the
-        replica serves; "energy_j_per_token", per generated token, NaN where power is unknown.
-
     Raises:
         DoesNotFitError: If weights leave no room for a cache.
         InputError: If the ranks do not divide the model or no node joins them.
@@ -58,32 +109,91 @@ def operating_points(
     max_seqs, max_batch_tokens = limits
     parts = memory_of(run, engine, options, int(max_batch_tokens.max()))
     held = parts["cache"].held(max(load.decode_context, 1.0))
-    sequences = np.minimum(max_seqs, np.floor(max(parts["blocks"] / held, 1.0)))
-    stages, prompt = options.pp, max(round(load.prompt_tokens), 1)
-    per_batch = np.maximum(np.ceil(sequences / stages), 1.0)
-    counts, decode = _decode(run, options, load, int(per_batch.max()))
-    tokens, prefill = _prefill(run, options, prompt)
-    overhead_s = engine.step_overhead_s.value
-    step_s, step_j = (np.interp(per_batch, counts, column) for column in decode.T)
-    step_s = step_s + overhead_s
-    budget = max_batch_tokens - (per_batch if engine.mixed else 0.0)
-    output = max(load.output_tokens, 1.0)
-    arriving = np.maximum(per_batch / output, 1.0) * prompt  # tokens of prompts at a time
+    most = np.floor(max(parts["blocks"] / held, 1.0))
+    sequences = np.minimum(max_seqs, most).astype(np.float64)
+    per_batch = np.maximum(np.ceil(sequences / options.pp), 1.0)
+    return PricedRanks(
+        run=run,
+        engine=engine,
+        options=options,
+        load=load,
+        max_batch_tokens=max_batch_tokens,
+        sequences=sequences,
+        kept=parts["cache"].kept,
+        decode=_decode(run, options, load, int(per_batch.max())),
+        prefill=_prefill(run, options, max(round(load.prompt_tokens), 1)),
+    )
+
+
+def operating_points(ranks: PricedRanks) -> dict[str, FloatArray]:
+    """Replicas that do all of a request, at full batches.
+
+    Args:
+        ranks: One of them.
+
+    Returns:
+        Columns, shape (n,) each. "sequences" that run; "tpot_s", mean time per further token;
+        "ttft_s", time to the first token of a request that finds room: what is left of a step, and
+        its prompt beside the others; "stall_s", longest gap between two tokens: a step with as much
+        of prompts as the limit allows; "requests_per_s" that the replica serves;
+        "energy_j_per_token", per generated token, NaN where power is unknown.
+    """
+    sequences, output, prompt = ranks.sequences, ranks.output, ranks.prompt
+    is_mixed, stages = ranks.engine.mixed, ranks.options.pp
+    overhead_s = ranks.engine.step_overhead_s.value
+    step_s, step_j = ranks.decode_steps()
+    budget = ranks.max_batch_tokens - (ranks.per_batch if is_mixed else 0.0)
+    arriving = np.maximum(ranks.per_batch / output, 1.0) * prompt  # tokens of prompts at a time
     chunk = np.clip(np.minimum(arriving, budget), 1.0, None)
-    prompt_s, prompt_j = (_at(chunk, tokens, column) for column in prefill.T)
-    beside_s, beside_j = decode[0] if engine.mixed else (-overhead_s, 0.0)
+    prompt_s, prompt_j = ranks.prompt_steps(chunk)
+    beside_s, beside_j = ranks.decode[1][0] if is_mixed else (-overhead_s, 0.0)
     token_s = np.maximum(prompt_s - beside_s, 0.0) / chunk
     token_j = np.maximum(prompt_j - beside_j, 0.0) / chunk
     per_request_s = output / sequences * step_s + prompt * token_s / stages
-    per_request_j = output / per_batch * step_j + prompt * token_j
-    full_s = _at(np.maximum(budget, 1.0), tokens, prefill[:, 0])
+    per_request_j = output / ranks.per_batch * step_j + prompt * token_j
+    full_s = ranks.prompt_steps(np.maximum(budget, 1.0))[0]
+    before_s, wait_s = front_end().time_s(prompt), (0.5 + ranks.engine.schedules_ahead) * step_s
     return {
         "sequences": sequences,
         "tpot_s": per_request_s * sequences / output,
-        "ttft_s": 0.5 * step_s + step_s + prompt * token_s,
+        "ttft_s": before_s + wait_s + step_s + prompt * token_s,
         "stall_s": step_s + np.maximum(full_s - beside_s, 0.0),
         "requests_per_s": 1.0 / per_request_s,
         "energy_j_per_token": per_request_j / output,
+    }
+
+
+def split_points(
+    prompts: PricedRanks, further: PricedRanks, link: CacheLink
+) -> dict[str, FloatArray]:
+    """Replicas of prompts, and replicas of the tokens after the first, at full batches.
+
+    Args:
+        prompts: One that computes prompts alone.
+        further: One that generates alone.
+        link: What the caches of a prompt's replica leave by.
+
+    Returns:
+        As of `operating_points`, but for rates: "prompts_per_s" and "requests_per_s" that one
+        replica of each serves. The first token leaves with the prompt; the cache that moves delays
+        the second.
+    """
+    prompt, steps = prompts.prompt, max(further.output - 1.0, 1.0)
+    overhead_s = prompts.engine.step_overhead_s.value
+    step_s, step_j = further.decode_steps()
+    full_s, full_j = prompts.prompt_steps(prompts.max_batch_tokens)
+    first_s = prompts.prompt_steps(prompt)[0] + overhead_s
+    parts = prompt / prompts.max_batch_tokens
+    move_s = link.time_s(prompt)
+    per_request_j = parts * full_j + steps / further.per_batch * step_j
+    return {
+        "sequences": further.sequences,
+        "tpot_s": step_s + (move_s + 0.5 * step_s) / steps,
+        "ttft_s": front_end().time_s(prompt) + 1.5 * first_s,
+        "stall_s": step_s + move_s,
+        "requests_per_s": further.sequences / (steps * step_s),
+        "prompts_per_s": np.minimum(1.0 / (parts * (full_s + overhead_s)), 1.0 / move_s),
+        "energy_j_per_token": per_request_j / further.output,
     }
 
 

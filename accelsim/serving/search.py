@@ -1,21 +1,22 @@
 """Search: devices x ranks x limits of batches x formats, all scored at once, some simulated.
 
-Every layout of ranks is priced once and its limits are columns (`operating_points`). What cannot
-run is counted by its reason. Of the configurations that meet the targets at full batches, those
-that no other beats in USD per million tokens and in time per token are the front; the cheapest of
-different layouts are simulated under the load, and the cheapest of those that meet the targets
-there is best.
+Every layout of ranks is priced once and its limits are columns (`operating_points`). Two layouts of
+one device and format make one more: prompts on replicas of the first, further tokens on replicas of
+the second, in numbers that keep both busy. What cannot run is counted by its reason. Of the
+configurations that meet the targets at full batches, those that no other beats in USD per million
+tokens and in time per token are the front; the cheapest of different layouts are simulated under
+the load, and the cheapest of those that meet the targets there is best.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,35 +34,34 @@ from accelsim.estimation.options import PriceChoice, RunOptions, options_and_pri
 from accelsim.estimation.pareto import pareto_mask
 from accelsim.estimation.run import resolve
 from accelsim.frozen import frozen
-from accelsim.option import integers, option, words
 from accelsim.plain import Document, Values
-from accelsim.result import Metric, Provenance, Result
+from accelsim.result import Provenance
+from accelsim.serving.deployment import cache_link
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.memory_capacity import LoadShape
-from accelsim.serving.operating_points import operating_points
-from accelsim.serving.options import ServingOptions, SloTargets
+from accelsim.serving.operating_points import (
+    PricedRanks,
+    operating_points,
+    priced_ranks,
+    split_points,
+)
+from accelsim.serving.options import PrefillOptions, ServingOptions, SloTargets
 from accelsim.serving.plan import deployed_run, predicted_tokens
 from accelsim.serving.result import ServingResult
+from accelsim.serving.search_result import ServingSearch
+from accelsim.serving.search_space import SearchSpace
 from accelsim.serving.serve import described, serve
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.workloads.graph import BoolArray, FloatArray
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from accelsim.workloads.model import Workload
 
-_SEQS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-_TOKENS = (1024, 2048, 4096, 8192, 16_384)
 #: Extra replicas that a simulation may take before a configuration counts as too slow.
 _MORE_REPLICAS = 3
 #: Batches of a layout that are simulated until one meets the targets.
 _TRIES = 4
-_FIGURES = (
-    *("tpot_s", "ttft_s", "stall_s", "tokens_per_s"),
-    *("cost_usd_per_million_tokens", "energy_j_per_token"),
-)
 #: Why layouts cannot run, by the error that says so.
 _REASONS: Mapping[type[InputError], str] = {
     DoesNotFitError: "the memory has no room for the cache",
@@ -70,112 +70,30 @@ _REASONS: Mapping[type[InputError], str] = {
 }
 _RANKS = frozenset({"tp", "pp", "ep", "etp", "stage"})
 _UNPRICED = "no offer of the device"
+_TOO_MANY = "more devices than there may be"
+#: Columns that tell layouts apart.
+_LAYOUT = ("device", "precision", "tp", "pp", "ep", "prefill_tp")
+#: Replicas that generate in a split deployment for which no rate is asked; replicas of prompts are
+#: as many as keep up with them.
+_SPLIT_REPLICAS = (1, 2, 4)
 Report = Callable[[float, float | None, str], None]
 
 
-@frozen
-class SearchSpace:
-    """What is tried."""
-
-    devices: tuple[str, ...] = option(
-        "Devices to try; every GPU with an on-demand offer if none.",
-        (),
-        "D,D,...",
-        "--devices -d",
-        words,
-    )
-    precisions: tuple[str, ...] = option(
-        "Formats to try; the model's usual one if none.", (), "P,P,...", parse=words
-    )
-    tp: tuple[int, ...] = option(
-        "Ranks that share heads and columns.", (1, 2, 4, 8), "N,N,...", parse=integers
-    )
-    pp: tuple[int, ...] = option("Pipeline stages.", (1,), "N,N,...", parse=integers)
-    ep: tuple[int, ...] = option(
-        "Ranks that share the experts; of a mixture 1 and tp if none.",
-        (),
-        "N,N,...",
-        parse=integers,
-    )
-    max_seqs: tuple[int, ...] = option(
-        "Limits of sequences at once to try.", _SEQS, "N,N,...", parse=integers
-    )
-    max_batch_tokens: tuple[int, ...] = option(
-        "Limits of tokens of a step to try.", _TOKENS, "N,N,...", parse=integers
-    )
-
-    def __post_init__(self) -> None:
-        """Refuse numbers out of range.
-
-        Raises:
-            InvalidValueError: Naming the field.
-        """
-        for name in ("tp", "pp", "ep", "max_seqs", "max_batch_tokens"):
-            values = getattr(self, name)
-            if any(value < 1 for value in values) or (not values and name != "ep"):
-                raise InvalidValueError(name, values, "one or more whole numbers >= 1")
-
-
-@frozen(repr=False)
-class ServingSearch(Result):
-    """What a search found.
+@frozen(eq=False)
+class _Counts:
+    """Replicas of a layout's configurations, shape (n,) each.
 
     Attributes:
-        workload: Workload name.
-        best: The cheapest simulated configuration that meets the targets.
-        simulated: The simulated ones, cheapest first, with both kinds of figures.
-        pareto: Configurations that no other beats in cost and time per token, cheapest first.
-        considered_count: Configurations scored.
-        rejected: Those that cannot run, by reason; of layouts, all their limits.
-        configurations_per_s: Configurations scored per second.
-        columns: Every scored configuration.
-        inputs: What was asked.
-        provenance: Version of accelsim, and the seed.
-        warnings: What to know before trusting it.
+        replicas: Those that generate.
+        served_per_s: Requests per second of all.
+        prompt_tp: Ranks of a replica of prompts; 0 where there is none.
+        prompt_replicas: Those that compute prompts alone.
     """
 
-    kind: ClassVar[str] = "serving-search"
-    nested: ClassVar[frozenset[str]] = frozenset({"best", "simulated", "pareto", "rejected"})
-
-    workload: str
-    best: Values
-    simulated: tuple[Values, ...]
-    pareto: tuple[Values, ...]
-    considered_count: int
-    rejected: Mapping[str, int]
-    configurations_per_s: float
-    columns: Values = field(default_factory=dict, compare=False)
-    inputs: Values = field(default_factory=dict, compare=False)
-    provenance: Provenance = field(default_factory=lambda: Provenance(""), compare=False)
-    warnings: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        return f"<ServingSearch: {self.workload}, {self.considered_count} configurations>"
-
-    @property
-    def metrics(self) -> dict[str, Metric]:
-        """Figures of the best configuration."""
-        names = (
-            *_FIGURES,
-            "simulated_tpot_s",
-            "simulated_ttft_s",
-            "simulated_usd_per_million_tokens",
-        )
-        return {name: Metric(self.best.get(name)) for name in names}
-
-    def figures(self) -> Document:
-        """Flat figures and lists, ready for JSON."""
-        names = ("workload", "considered_count", "configurations_per_s")
-        lists = {"simulated": self.simulated, "pareto": self.pareto}
-        found = {name: getattr(self, name) for name in names}
-        found |= {"best": dict(self.best), "rejected": dict(self.rejected)}
-        return found | {name: [dict(row) for row in rows] for name, rows in lists.items()}
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row per scored configuration."""
-        import pandas as pd
-
-        return pd.DataFrame(dict(self.columns))
+    replicas: FloatArray
+    served_per_s: FloatArray | float
+    prompt_tp: int = 0
+    prompt_replicas: FloatArray | float = 0.0
 
 
 _NO_GUESSES = (
@@ -285,14 +203,21 @@ class _Grid:
         load = LoadShape.of(asked.columns(streams) if isinstance(asked, Arrivals) else asked)
         devices = self.space.devices or _priced_gpus()
         layouts = list(self._layouts(devices))
+        ranks: dict[tuple[str, str | None], list[PricedRanks]] = defaultdict(list)
         for place, (device, precision, tp, pp, ep) in enumerate(layouts):
             if report is not None:
                 report(place, len(layouts), device)
             options = replace(self.options, tp=tp, pp=pp, ep=ep)
             try:
-                self._add(device, precision, options, load)
+                if (found := self._priced(device, precision, options, load)) is not None:
+                    ranks[device, precision].append(found)
             except InputError as error:
                 self.rejected[_reason(error)] += len(self.limits[0])
+        for alike in ranks.values():
+            for each in alike:
+                self._add_together(each)
+            if not self.space.together and load.output_tokens > 1:
+                self._add_splits(alike)
 
     def _layouts(self, devices: Sequence[str]) -> Iterator[tuple[str, str | None, int, int, int]]:
         space = self.space
@@ -308,42 +233,73 @@ class _Grid:
         model = workload_catalog.workload(found) if isinstance(found, str) else found
         return model.has_experts
 
-    def _add(
+    def _priced(
         self, device: str, precision: str | None, options: ServingOptions, load: LoadShape
-    ) -> None:
+    ) -> PricedRanks | None:
+        """Ranks with their steps priced; None where the device has no price."""
         model = replace(self.run.model, precision=precision or self.run.model.precision)
         run_options = replace(self.run, model=model)
         resolved = resolve(self.workload, device, run_options)
         self.workload_name = resolved.workload.name
         self.left_out = _NO_GUESSES if predicted_tokens(resolved.workload) else ""
-        paid = device_price(resolved.device, self.price)
-        if paid.usd_per_hour is None:
+        if device_price(resolved.device, self.price).usd_per_hour is None:
             self.rejected[_UNPRICED] += len(self.limits[0])
-            return
+            return None
         own = self.engine
         run = deployed_run(resolved, run_options, options, own)
-        points = operating_points(run, own, options, load, self.limits)
-        served, energy_j = points.pop("requests_per_s"), points.pop("energy_j_per_token")
-        replicas, rate = np.ones(len(served)), self.arrivals.rate_per_s
-        if rate is not None:  # as many as it needs
-            replicas, served = np.ceil(rate / served), np.full(len(served), rate)
-        tokens_per_s = served * max(load.output_tokens, 1.0)
-        usd_per_s = paid.usd_per_hour * options.devices_per_replica / SECONDS_PER_HOUR
-        self.layouts.append(
-            {
-                "device": resolved.device.name,
-                "precision": resolved.precision.name,
-                **{name: getattr(options, name) for name in ("tp", "pp", "ep")},
-                **dict(zip(("max_seqs", "max_batch_tokens"), self.limits, strict=True)),
-                "sequences": points.pop("sequences"),
-                "replicas": replicas,
-                "devices": replicas * options.devices_per_replica,
-                **points,
-                "tokens_per_s": tokens_per_s,
-                "cost_usd_per_million_tokens": 1e6 * usd_per_s * replicas / tokens_per_s,
-                "energy_j_per_token": energy_j,
-            }
-        )
+        return priced_ranks(run, own, options, load, self.limits)
+
+    def _add_together(self, ranks: PricedRanks) -> None:
+        """Replicas that do all of a request; as many as a rate needs."""
+        points, rate = operating_points(ranks), self.arrivals.rate_per_s
+        served = points.pop("requests_per_s")
+        replicas = np.ones(len(served)) if rate is None else np.ceil(rate / served)
+        self._add(ranks, points, _Counts(replicas, served if rate is None else rate))
+
+    def _add_splits(self, alike: Sequence[PricedRanks]) -> None:
+        """Replicas of one device and format with prompts apart, in numbers that keep both busy."""
+        alone = [one for one in alike if one.options.pp == one.options.ep == 1]
+        rate = self.arrivals.rate_per_s
+        for prompts, further in product(alone, alike):
+            link = cache_link(prompts.kept, self.space.kv_link)
+            points = split_points(prompts, further, link)
+            served, computed = points.pop("requests_per_s"), points.pop("prompts_per_s")
+            tp = prompts.options.tp
+            if rate is not None:
+                counts = np.ceil(rate / served), rate, tp, np.ceil(rate / computed)
+                self._add(further, points, _Counts(*counts))
+                continue
+            for count in _SPLIT_REPLICAS:
+                needed = np.maximum(np.rint(count * served / computed), 1.0)
+                both = np.minimum(count * served, needed * computed)
+                replicas = np.full(len(served), float(count))
+                self._add(further, points, _Counts(replicas, both, tp, needed))
+
+    def _add(self, ranks: PricedRanks, points: Mapping[str, FloatArray], counts: _Counts) -> None:
+        """A layout's configurations: those of no more devices than there may be."""
+        run, own = ranks.run, ranks.options
+        devices = counts.replicas * own.devices_per_replica
+        devices = devices + counts.prompt_replicas * counts.prompt_tp
+        tokens_per_s = counts.served_per_s * ranks.output * np.ones(len(devices))
+        usd_per_s = (device_price(run.device, self.price).usd_per_hour or 0.0) / SECONDS_PER_HOUR
+        layout = {
+            "device": run.device.name,
+            "precision": run.precision.name,
+            **{name: getattr(own, name) for name in ("tp", "pp", "ep")},
+            "prefill_tp": counts.prompt_tp,
+            "prefill_replicas": counts.prompt_replicas,
+            **dict(zip(("max_seqs", "max_batch_tokens"), self.limits, strict=True)),
+            "replicas": counts.replicas,
+            "devices": devices,
+            **points,
+            "tokens_per_s": tokens_per_s,
+            "cost_usd_per_million_tokens": 1e6 * usd_per_s * devices / tokens_per_s,
+        }
+        kept = devices <= (self.space.most_devices or math.inf)
+        if not kept.all():
+            self.rejected[_TOO_MANY] += int((~kept).sum())
+        columns = {name: np.broadcast_to(of, kept.shape)[kept] for name, of in layout.items()}
+        self.layouts.append(columns)
 
     def columns(self) -> Document:
         """All configurations.
@@ -351,12 +307,11 @@ class _Grid:
         Raises:
             InvalidValueError: If nothing runs.
         """
-        if not self.layouts:
+        if not any(len(layout["device"]) for layout in self.layouts):
             reasons = "; ".join(reason for reason, _ in self.rejected.most_common(3))
             raise InvalidValueError("devices", self.space.devices, f"what can run it: {reasons}")
-        count = len(self.limits[0])
         return {
-            name: np.concatenate([np.broadcast_to(row[name], (count,)) for row in self.layouts])
+            name: np.concatenate([layout[name] for layout in self.layouts])
             for name in self.layouts[0]
         }
 
@@ -379,16 +334,16 @@ class _Grid:
         limits: Document = {name: int(row[name]) for name in names}
         options = replace(self.options, **limits)
         model = replace(self.run.model, precision=row["precision"])
-        arrivals, least = self.arrivals, int(row["replicas"])
-        most = least + _MORE_REPLICAS
+        arrivals, most = self.arrivals, _MORE_REPLICAS
         if isinstance(arrivals, Arrivals) and arrivals.users is not None:
-            arrivals, most = replace(arrivals, users=int(row["sequences"])), least
-        for replicas in range(least, most + 1):
+            users = row["sequences"] * row["replicas"] + row["prefill_replicas"]
+            arrivals, most = replace(arrivals, users=int(users)), 0
+        for more in range(most + 1):
             result = serve(
                 self.workload,
                 str(row["device"]),
                 arrivals,
-                replace(options, replicas=replicas),
+                self._with_replicas(options, row, more),
                 replace(self.run, model=model),
                 self.price,
                 seed=seed,
@@ -397,7 +352,10 @@ class _Grid:
             if meets := self._is_good(result):
                 break
         return dict(row) | {
-            "replicas": replicas,
+            "replicas": result.replicas,
+            "prefill_replicas": sum(
+                pool["replicas"] for pool in result.pools if pool["part"] == "prompts"
+            ),
             "devices": result.devices,
             "instances": result.instances,
             "meets_targets": meets,
@@ -409,6 +367,15 @@ class _Grid:
             "energy_kwh_per_month": result.energy_kwh_per_month,
             "carbon_kgco2e_per_month": result.carbon_kgco2e_per_month,
         }
+
+    def _with_replicas(self, options: ServingOptions, row: Values, more: int) -> ServingOptions:
+        """Options with a row's replicas and some more; of split ones, first of prompts."""
+        replicas, apart = int(row["replicas"]), int(row["prefill_replicas"])
+        if not apart:
+            return replace(options, replicas=replicas + more)
+        apart += (more + 1) // 2
+        prompts = PrefillOptions(replicas=apart, tp=int(row["prefill_tp"]), link=self.space.kv_link)
+        return replace(options, replicas=replicas + more // 2, prefill=prompts)
 
     def _is_good(self, result: ServingResult) -> bool:
         slo = self.options.slo
@@ -474,7 +441,7 @@ def _different(columns: Values, meets: BoolArray, count: int) -> list[list[Value
     cost = columns["cost_usd_per_million_tokens"][places]
     kept: dict[tuple[Any, ...], dict[float, int]] = {}
     for place in places[np.lexsort((columns["tpot_s"][places], cost))].tolist():
-        layout = tuple(columns[name][place] for name in ("device", "precision", "tp", "pp", "ep"))
+        layout = tuple(columns[name][place] for name in _LAYOUT)
         if layout in kept or len(kept) < count:
             kept.setdefault(layout, {}).setdefault(float(columns["sequences"][place]), place)
     return [_rows(columns, list(found.values())[:_TRIES]) for found in kept.values()]

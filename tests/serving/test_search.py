@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -12,14 +13,19 @@ from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.serving import find as finding
 from accelsim.serving.find import find
 from accelsim.serving.loads.arrivals import Arrivals
-from accelsim.serving.options import ServingOptions, SloTargets
-from accelsim.serving.search import SearchSpace, search
+from accelsim.serving.options import PrefillOptions, ServingOptions, SloTargets
+from accelsim.serving.search import search
+from accelsim.serving.search_space import SearchSpace
 from accelsim.simulation.randomness import RandomStreams
 
 #: Requests of one length would march together: all prompts in one step, none beside decoding.
 LOAD = Arrivals(users=1, requests=200, prompt="uniform:300-500", output="uniform:75-125")
 SPACE = SearchSpace(
-    devices=("h100-sxm-80gb", "l4", "t4"), tp=(1, 16), max_seqs=(8, 32), max_batch_tokens=(2048,)
+    devices=("h100-sxm-80gb", "l4", "t4"),
+    tp=(1, 16),
+    max_seqs=(8, 32),
+    max_batch_tokens=(2048,),
+    together=True,
 )
 
 
@@ -129,3 +135,72 @@ def test_the_limits_are_as_good_as_any_tried(monkeypatch):
     assert max(shares) > min(shares)
     assert found.result.inputs["options"]["memory_fraction"] <= 0.9
     assert "sequences" in found.sentence
+
+
+SPLIT = SearchSpace(
+    devices=("h100-sxm-80gb",), tp=(1, 2), max_seqs=(32, 128), max_batch_tokens=(2048, 8192)
+)
+
+
+@pytest.fixture(scope="module")
+def split():
+    return search("llama-3.1-8b", LOAD, ServingOptions(), SPLIT, simulate=3).to_frame()
+
+
+def test_prompts_apart_are_ranked_beside_replicas_that_do_all(split):
+    apart = split[split["prefill_replicas"] > 0]
+    assert len(apart) == 2 * 2 * 3 * 4  # ranks of prompts, of further tokens, replicas, limits
+    assert len(split) - len(apart) == 2 * 4
+    devices = apart["replicas"] * apart["tp"] + apart["prefill_replicas"] * apart["prefill_tp"]
+    assert (devices == apart["devices"]).all()
+    whole = split[(split["prefill_replicas"] == 0) & (split["tp"] == 1)]
+    same = apart[(apart["tp"] == 1) & (apart["prefill_tp"] == 1)]
+    for limits, rows in same.groupby(["max_seqs", "max_batch_tokens"]):
+        beside = whole[(whole["max_seqs"] == limits[0]) & (whole["max_batch_tokens"] == limits[1])]
+        assert (rows["stall_s"] < beside["stall_s"].iloc[0]).all()  # no prompt between two tokens
+
+
+def test_split_layouts_serve_what_the_simulator_serves(split):
+    apart = split[(split["prefill_replicas"] > 0) & (split["max_seqs"] == 32)]
+    row = apart.sort_values("cost_usd_per_million_tokens").iloc[0]
+    prompts = PrefillOptions(replicas=int(row["prefill_replicas"]), tp=int(row["prefill_tp"]))
+    users = int(row["sequences"] * row["replicas"] + row["prefill_replicas"])
+    done = accelsim.serve(
+        "llama-3.1-8b",
+        "h100-sxm-80gb",
+        Arrivals(users=users, prompt="400", output="100"),
+        ServingOptions(
+            replicas=int(row["replicas"]), tp=int(row["tp"]), max_seqs=32, prefill=prompts
+        ),
+        intervals=False,
+    )
+    assert row["tpot_s"] == pytest.approx(done.tpot_s["p50"], rel=0.15)
+    assert row["tokens_per_s"] == pytest.approx(done.output_tokens_per_s, rel=0.2)
+    assert done.devices == row["devices"]
+
+
+def test_a_rate_takes_as_many_replicas_of_both_kinds_as_it_needs():
+    load = Arrivals(rate_per_s=30, requests=300, prompt="2000", output="50")
+    space = SearchSpace(
+        devices=("h100-sxm-80gb",), tp=(1,), max_seqs=(64,), max_batch_tokens=(8192,)
+    )
+    found = search("llama-3.1-8b", load, space=space, simulate=2)
+    frame = found.to_frame()
+    apart = frame[frame["prefill_replicas"] > 0]
+    assert (apart["prefill_replicas"] > 1).all()
+    assert {row["prefill_tp"] for row in found.simulated} == {0, 1}
+    fewer = search(
+        "llama-3.1-8b", load, space=replace(space, most_devices=int(frame["devices"].min()))
+    )
+    assert fewer.rejected["more devices than there may be"] > 0
+
+
+def test_no_split_is_asked_for_where_it_is_not_wanted():
+    space = replace(SPLIT, together=True)
+    found = search("llama-3.1-8b", LOAD, space=space, simulate=1)
+    assert found.considered_count == 2 * 4
+    assert not found.to_frame()["prefill_replicas"].any()
+    with pytest.raises(UnknownNameError):
+        search("llama-3.1-8b", LOAD, space=replace(SPLIT, kv_link="string"), simulate=1)
+    with pytest.raises(InvalidValueError, match="most_devices"):
+        SearchSpace(most_devices=0)

@@ -36,6 +36,7 @@ from accelsim.serving.schedulers.limits import BatchLimits
 from accelsim.serving.steps.step_times import StepTimes
 from accelsim.serving.trust import ServedRun
 from accelsim.simulation.randomness import RandomStreams
+from accelsim.workloads.cache import SequenceCache
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.model import Workload
 from accelsim.workloads.options import ModelOptions
@@ -243,6 +244,7 @@ def split(
     first = _limited(prefill, load.users, load)
     second = _limited(decode, load.users, load)
     price, link = device_price(second.run.device), str(_FACTS["cache_link"])
+    kept = SequenceCache() if first.cache is None else first.cache.kept
     options = replace(second.options, prefill=PrefillOptions(link=link))
     pools = (
         PoolPlan(second, price, decode_count * decode.ranks.dp, part="further"),
@@ -251,7 +253,7 @@ def split(
             price,
             prefill_count * prefill.ranks.dp,
             part="prompts",
-            link=cache_link(first, link),
+            link=cache_link(kept, link),
         ),
     )
     fleet = Deployment(pools, options, (second.run.workload.name,))
