@@ -155,7 +155,7 @@ class TokenAnswer:
     def _simulated(self, rate_per_s: float, factor: float, seed: int) -> ServingResult:
         streams = RandomStreams(seed)
         load = replace(self.load, rate_per_s=rate_per_s, requests=_REQUESTS)
-        plan = replace(self.plan, steps=ScaledSteps(self.plan.steps, factor))
+        plan = replace(self.plan, steps=ScaledSteps(self.plan.steps, factor, factor))
         return simulate_plan(plan, load.columns(streams), DevicePrice(None, None), streams)
 
 

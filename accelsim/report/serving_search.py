@@ -61,7 +61,7 @@ def _deployed(row: Values, instances: int | None = None) -> str:
         return deployment_words(row["device"], *counts, row, instances)
     further = deployment_words(row["device"], *counts, row)
     apart = deployment_words("", prompts, of_prompts, {"tp": row["prefill_tp"]}).strip()
-    return f"{further} + {apart} of prompts"
+    return f"{further} + {apart} for prompts"
 
 
 def _named(rows: Sequence[Values]) -> list[Document]:

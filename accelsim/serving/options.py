@@ -22,15 +22,23 @@ from accelsim.serving.replicas.outages import OutagePolicy
 
 _COUNT = (1, 100_000)
 _BLOCKS = (1, 1_000_000_000)
+#: Share of the requests that must meet all targets where none is said: of `serve`, its questions
+#: and searches.
+ATTAINMENT_FRACTION = 0.9
 
 
 def _share_of_requests(name: str, text: str) -> float:
     """A share, or the percentile at which targets are kept: p99."""
+    allowed = "a percentile above p0 and below p100, or a share, such as p99 or 0.97"
     try:
-        return float(text.removeprefix("p")) / (100.0 if text.startswith("p") else 1.0)
+        value = float(text.removeprefix("p"))
     except ValueError:
-        allowed = "a percentile or a share, such as p99 or 0.97"
         raise InvalidValueError(name, text, allowed) from None
+    if not text.startswith("p"):
+        return value
+    if not 0 < value < 100:
+        raise InvalidValueError(name, text, allowed)
+    return value / 100.0
 
 
 @checked
@@ -52,7 +60,7 @@ class SloTargets:
     )
     attainment_fraction: float = option(
         "Share of the requests that must meet all targets: p50, p90, p95, p99 or 0.97.",
-        0.9,
+        ATTAINMENT_FRACTION,
         "SHARE",
         "--slo-attainment",
         _share_of_requests,
@@ -69,7 +77,8 @@ class SloTargets:
             if value is not None and not value > 0:
                 raise InvalidValueError(f"slo_{name}", value, "a time above 0")
         if not 0 < self.attainment_fraction <= 1:
-            raise InvalidValueError("attainment_fraction", self.attainment_fraction, "0 to 1")
+            share = self.attainment_fraction
+            raise InvalidValueError("attainment_fraction", share, "above 0, and up to 1")
 
     def __str__(self) -> str:
         times = {"TTFT": self.ttft_s, "TPOT": self.tpot_s, "e2e": self.e2e_s}

@@ -69,8 +69,9 @@ def serve(
         seed: Of the random numbers.
         progress: Called now and then with the requests that have come and the simulated time, from
             0 for each simulation.
-        intervals: Also simulate the ends of the 90 % interval of step times, slow ones with the
-            fewest cache blocks that the engine may leave, for the intervals of the figures.
+        intervals: Also simulate the ends of the 90 % interval of step times with the same random
+            numbers, slow ones with the fewest cache blocks that the engine may leave, for the
+            intervals of the figures.
         keywords: Fields of `ServingOptions`, `RunOptions` and `PriceChoice`, in place of theirs.
 
     Raises:
@@ -204,8 +205,9 @@ def _check_used(options: ServingOptions, run: RunOptions, plan: ReplicaPlan) -> 
 
 def _scaled(z: float, pool: PoolPlan) -> StepTimes:
     """Steps slower by z standard deviations of what they have in common."""
-    steps = pool.plan.steps
-    return ScaledSteps(steps, math.exp(z * pool.served.common_log_sigma(steps)))
+    steps, served = pool.plan.steps, pool.served
+    spreads = served.common_log_sigma(steps), served.prompt_log_sigma(steps)
+    return ScaledSteps(steps, *(math.exp(z * spread) for spread in spreads))
 
 
 def _intervals(

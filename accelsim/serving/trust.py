@@ -1,10 +1,11 @@
 """How far figures of served language models may be off.
 
 Steps of a replica have the spread of their operators. What a server adds to them (queues,
-schedulers, lengths that a benchmark does not state) shows in measured systems alone, and other
-figures of one run are off by other amounts: times to the first token more than times per further
-token. No interval is narrower than the residuals of its figure over the scoreboard's systems of its
-class of devices, format and kind of model.
+schedulers, lengths that a benchmark does not state) shows in measured systems alone: steps are no
+surer than the times per further token of systems of their class of devices, format and kind of
+model that were measured, steps with prompts no surer than times to the first token. Both ends of
+that are simulated, so that waiting is sure where a replica has little to do and wide open near what
+it can serve at most. No interval of a rate, an energy or a power is narrower than its residuals.
 """
 
 from __future__ import annotations
@@ -22,11 +23,9 @@ if TYPE_CHECKING:
 
 #: Measured figures that a server's own are compared with, by the start of their names.
 _FIGURES = {
-    "ttft_s": ("ttft",),
-    "queue_s": ("ttft",),
     "tpot_s": ("tpot",),
     "itl_s": ("tpot",),
-    "e2e_s": ("ttft", "tpot"),
+    "e2e_s": ("tpot",),
     "energy_j": ("energy",),
     "average_power_w": ("power",),
     "peak_power_w": ("power",),
@@ -68,6 +67,13 @@ class ServedRun:
         """
         common = steps.log_sigma * math.sqrt(steps.common_fraction)
         return max(common, self.log_sigma("tpot")) if steps.log_sigma else 0.0
+
+    def prompt_log_sigma(self, steps: StepTimes) -> float:
+        """Spread of steps with prompts, no less than that of measured times to the first token of
+        servers that have room; 0 for steps that are given.
+        """
+        common = self.common_log_sigma(steps)
+        return max(common, self.log_sigma("ttft")) if steps.log_sigma else 0.0
 
     def least_log_sigma(self, name: str) -> float:
         """Least spread of a result's figure ("ttft_s.p99", "energy_j_per_token"); 0 where none like

@@ -1,6 +1,7 @@
 """Laws of continuous batching over random loads: nothing is lost or leaks, jumps are steps."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -280,3 +281,44 @@ def test_a_chain_longer_than_the_host_keeps_its_head_however_it_is_given_up(part
         cache.give_up(part)
     assert cache.length == {}
     assert cache.reach(0) == 9
+
+
+@pytest.mark.law
+@cases(25)
+@given(scenarios())
+def test_requests_inside_are_their_rate_times_their_time(scenario):
+    """Little (Operations Research 9(3), 1961), at every replica and every stage: the area under the
+    number of requests is the sum of their times.
+    """
+    log, _ = serve(scenario)
+    done = np.isfinite(log.column("finish_s"))
+    stages = ("arrival_s", "scheduled_s", "first_token_s", "finish_s")
+    for begins, ends in pairwise(stages):
+        begin_s, end_s = log.column(begins)[done], log.column(ends)[done]
+        edges = np.sort(np.concatenate([begin_s, end_s]))
+        inside = np.searchsorted(np.sort(begin_s), edges[:-1], "right")
+        inside = inside - np.searchsorted(np.sort(end_s), edges[:-1], "right")
+        assert (inside >= 0).all()
+        area = (inside * np.diff(edges)).sum()
+        assert area == pytest.approx((end_s - begin_s).sum(), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.law
+@cases(10)
+@given(scenarios(), st.integers(0, 1000))
+def test_more_replicas_serve_the_same_load_no_later(scenario, seed):
+    """The means of a load that keeps one replica busy, on one, two and four in turn."""
+    limits = scenario[1]
+    columns = random_columns(seed, 120, rate=60.0, longest=80)
+    means = []
+    for replicas in (1, 2, 4):
+        log, fleet = run_fleet(
+            columns, lambda log: ContinuousBatching(log, STEPS, limits), replicas=replicas
+        )
+        means.append(np.nanmean(log.column("finish_s") - log.column("arrival_s")))
+        tokens = sum(one.tally.gap_count.sum() for one in fleet.replicas)
+        if not any(one.tally.preemption_count for one in fleet.replicas):
+            done = np.isfinite(log.column("finish_s"))
+            assert tokens == (log.column("output_tokens")[done] - 1).sum()
+    assert means[0] >= means[1] * 0.98
+    assert means[1] >= means[2] * 0.98

@@ -1,13 +1,17 @@
 """Loads of every kind run to their end, and figures carry the error of their step times."""
 
+import math
+
 import numpy as np
 import pytest
 
 import accelsim
 from accelsim import Arrivals
+from accelsim.confidence.quantiles import Z90
 from accelsim.serving.loads.requests import RequestColumns, RequestLog
 from accelsim.serving.replicas.fleet import ArrivalQueue, ReplicaFleet
 from accelsim.serving.replicas.routers import ROUTERS
+from accelsim.serving.trust import ServedRun
 from accelsim.simulation.randomness import RandomStreams
 
 PAIR = ("llama-3.1-8b", "h100-sxm-80gb")
@@ -102,3 +106,27 @@ def test_an_arrival_queue_is_in_order():
     assert [(queue.next_s, queue.pop()) for _ in range(3)] == [(0.0, 0), (1.0, 1), (2.0, 2)]
     assert queue.next_s == float("inf")
     assert isinstance(ReplicaFleet(log, [], None, queue), ReplicaFleet)
+
+
+def test_waiting_is_sure_where_there_is_little_to_do_and_open_near_what_is_served_at_most(
+    monkeypatch,
+):
+    """Both ends of the steps' spread go through the queue: a light load's first tokens are as sure
+    as its steps, and so are the rate and the price of a load that is served at both ends.
+    """
+    spreads = {"ttft": 0.3, "tpot": 0.25}
+    monkeypatch.setattr(ServedRun, "log_sigma", lambda _, figure: spreads.get(figure, 0.0))
+    widths = []
+    for rate in (2.0, 10.0, 18.0, 22.0):
+        load = Arrivals(rate_per_s=rate, requests=1500, prompt="600", output="160")
+        metrics = accelsim.serve(*PAIR, load, max_seqs=32).metrics
+        first = metrics["ttft_s.p90"]
+        widths.append(first.high / first.low)
+        assert first.low < first.value < first.high
+        if rate == 2.0:
+            for name in ("throughput_requests_per_s", "cost_usd_per_1000_requests"):
+                through = metrics[name]
+                assert through.high is None or through.high / through.low < 1.02
+    assert widths[0] < math.exp(2 * Z90 * spreads["ttft"]) * 1.05
+    assert widths == sorted(widths)
+    assert widths[-1] > 3 * widths[0]

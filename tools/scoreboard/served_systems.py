@@ -147,12 +147,14 @@ class TokenTimes:
         tpot_s: Median time per further token.
         log_sigma: Standard deviation of ln(true / predicted) of what all steps have in common;
             steps that all take longer make all times of a closed loop as much longer.
+        filled: Cache that the users' sequences hold on average, over what there is.
     """
 
     ttft_s: float
     ttft_mean_s: float
     tpot_s: float
     log_sigma: float
+    filled: float
 
 
 @lru_cache(maxsize=64)
@@ -221,7 +223,8 @@ def closed_loop(served: Served, load: Load) -> TokenTimes:
     plan = _limited(served, users, load)
     columns = replace(load, users=users).columns
     log = replayed(columns, plan.steps, plan.limits, users, front_end().time_s)
-    return _token_times(RequestTimes.of(log), like(served).common_log_sigma(plan.steps))
+    sigma = like(served).common_log_sigma(plan.steps)
+    return _token_times(RequestTimes.of(log), sigma, _filled(plan, columns, users))
 
 
 @lru_cache(maxsize=4096)
@@ -262,7 +265,9 @@ def split(
         like(served, is_split=True).common_log_sigma(plan_of(served).steps)
         for served in (prefill, decode)
     )
-    return _token_times(RequestTimes.of(done.fleet.log), sigma)
+    users = load.users / (decode_count * decode.ranks.dp)
+    filled = _filled(second, load.columns, users)
+    return _token_times(RequestTimes.of(done.fleet.log), sigma, filled)
 
 
 def _limited(served: Served, users: int, load: Load) -> ReplicaPlan:
@@ -272,11 +277,19 @@ def _limited(served: Served, users: int, load: Load) -> ReplicaPlan:
     return replace(plan, max_seqs=users, max_batch_tokens=tokens, engine=engine)
 
 
-def _token_times(times: RequestTimes, sigma: float) -> TokenTimes:
+def _filled(plan: ReplicaPlan, columns: RequestColumns, users: float) -> float:
+    """Cache that so many users' sequences hold, over what there is: of whole sequences where the
+    engine reserves them.
+    """
+    share = 1.0 if plan.engine.reserve == "sequence" else 0.5
+    held = columns.prompt_tokens.mean() + share * columns.output_tokens.mean()
+    return float(users * held / (plan.blocks * plan.engine.block_tokens))
+
+
+def _token_times(times: RequestTimes, sigma: float, filled: float) -> TokenTimes:
     ttft_s, tpot_s = times.ttft_s, times.tpot_s
-    return TokenTimes(
-        float(np.median(ttft_s)), float(ttft_s.mean()), float(np.median(tpot_s)), sigma
-    )
+    medians = float(np.median(ttft_s)), float(ttft_s.mean()), float(np.median(tpot_s))
+    return TokenTimes(*medians, sigma, filled)
 
 
 def like(served: Served, *, is_split: bool = False) -> ServedRun:

@@ -68,8 +68,11 @@ _VARIANT = re.compile(
 )
 _LEAST_SHARE = 0.8
 _BATCH_TOKENS = 8192
-#: Figures whose residuals are the spread of others like them; means have the medians'.
-_MEDIANS = frozenset({"ttft_s", "tpot_s"})
+#: Figures whose residuals are the spread of others like them; medians have the means'.
+_LIKE = frozenset({"ttft_mean_s", "tpot_s"})
+#: Share of the cache up to which a system's first tokens say something of prompts: beyond it they
+#: wait for room.
+_MOST_FILLED = 0.8
 
 
 def _suite(
@@ -126,10 +129,12 @@ def _row(cells: Values, measured_s: float, figure: str, usual: Usual) -> Measure
 
     def answered(row: MeasuredRun) -> MeasuredRun:
         system = _System(cells, users, usual)
-        middle_s, log_sigma = spanned(system.times(), figure)
+        times = system.times()
+        middle_s, log_sigma = spanned(times, figure)
         found = replace(row, predicted_s=middle_s, log_sigma=log_sigma)
         like_it = system.like(found, figure.partition("_")[0])
-        return like_it if figure in _MEDIANS else replace(like_it, setting="")
+        is_full = figure != "tpot_s" and max(each.filled for each in times) > _MOST_FILLED
+        return replace(like_it, setting="") if is_full or figure not in _LIKE else like_it
 
     return row.answered(answered)
 

@@ -38,18 +38,21 @@ class StepsAround:
 
 @frozen
 class ScaledSteps(StepsAround):
-    """Steps that all take `ratio` times as long at the same power: an error they have in common.
+    """Steps that all take longer at the same power: an error that they have in common.
 
     Attributes:
-        ratio: Time over theirs.
+        ratio: Time of steps of sequences alone, over theirs.
+        prompt_ratio: Time of steps with prompts, over theirs.
     """
 
     ratio: float
+    prompt_ratio: float
 
     def step(self, *batch: *StepBatch) -> tuple[float, float]:
         """One step; see `StepTimes`."""
         seconds, joules = self.inner.step(*batch)
-        return seconds * self.ratio, joules * self.ratio
+        ratio = self.prompt_ratio if batch[0] else self.ratio
+        return seconds * ratio, joules * ratio
 
     def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
         """Steps of the same sequences; see `StepTimes`."""
