@@ -145,6 +145,20 @@ class StaticReserve(FrozenModel):
         return 1.0 - kept * 2**20 / device.memory_bytes
 
 
+class PromptIssue(FrozenModel):
+    """How a host issues a step with prompts that no captured graph covers: operator by operator.
+
+    Attributes:
+        dense_ratio: Time to issue the operators, over the device class's in an eager framework.
+        expert_ratio: The same of models with experts, whose layers are many calls each.
+        source: Where that was seen.
+    """
+
+    dense_ratio: float = Field(ge=0, le=20)
+    expert_ratio: float = Field(ge=0, le=20)
+    source: str = Field(min_length=8)
+
+
 class WindowRule(FrozenModel):
     """How an engine keeps the windows of layers that see no more.
 
@@ -194,6 +208,8 @@ class ServingEngine(FrozenModel):
             reserve leave.
         memory_fraction: That fraction; None where `static_reserve` gives it.
         static_reserve: What is kept beside the static share, where a rule says so.
+        issues_prompts: How steps with prompts are issued; None where graphs or compiled code make
+            that no matter.
         step_overhead_s: Host time per step that nothing overlaps.
         reserved_bytes: Memory for the driver, captured graphs and communication.
         logit_bytes: Memory that sampling takes per logit of a full batch while the engine measures
@@ -224,6 +240,7 @@ class ServingEngine(FrozenModel):
     memory_rule: Literal["total", "static", "free"]
     memory_fraction: float | None = Field(default=None, gt=0, le=1)
     static_reserve: StaticReserve | None = None
+    issues_prompts: PromptIssue | None = None
     step_overhead_s: SourcedFigure
     reserved_bytes: SourcedFigure
     logit_bytes: SourcedFigure | None = None

@@ -157,7 +157,7 @@ class ResolvedRun:
     @property
     def step_host_s(self) -> float:
         """Host time of each pass that nothing overlaps, on the stack of a serving engine."""
-        engine = self._engine
+        engine = self.engine
         return 0.0 if engine is None else engine.step_overhead_s.value
 
     def front_end_s(self, prompt_tokens: Any) -> Any:
@@ -166,10 +166,10 @@ class ResolvedRun:
         Args:
             prompt_tokens: Of its prompt: a number, or an array of them.
         """
-        return 0.0 * prompt_tokens if self._engine is None else front_end().time_s(prompt_tokens)
+        return 0.0 * prompt_tokens if self.engine is None else front_end().time_s(prompt_tokens)
 
     @property
-    def _engine(self) -> ServingEngine | None:
+    def engine(self) -> ServingEngine | None:
         """The engine whose stack runs a model that generates tokens."""
         return engine_of(self.stack.label) if self.workload.autoregressive else None
 

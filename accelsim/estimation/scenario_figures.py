@@ -18,6 +18,7 @@ from accelsim.cost.stack import on_stack
 from accelsim.cost.table import CostTable, ParameterTier
 from accelsim.estimation.evidence import has_own_spread, residual_log_sigma
 from accelsim.estimation.likeness import Setting, model_kinds
+from accelsim.estimation.prompt_issue import prompt_issue_s
 from accelsim.estimation.run import ResolvedRun
 from accelsim.estimation.schedule import Schedule, device_settings
 from accelsim.frozen import frozen
@@ -64,7 +65,7 @@ def scenario_figures(run: ResolvedRun, sizes: Mapping[str, IntArray]) -> Columns
     batch, tokens = sizes["batch"], sizes["output_len"]
     passes = _passes(run, sizes)
     generates = bool(tokens[0])
-    before = run.front_end_s(sizes["seq_len"]) * generates
+    before = _before(run, sizes, passes[0]) if generates else np.zeros(len(batch))
     latency = before + _weighted(passes, "latency_s")
     period = np.minimum(_weighted(passes, "period_s"), latency)
     energy = _weighted(passes, "energy_j")
@@ -94,6 +95,19 @@ def scenario_figures(run: ResolvedRun, sizes: Mapping[str, IntArray]) -> Columns
         )
         figures["tokens_per_s"] = rate * tokens
     return figures
+
+
+def _before(run: ResolvedRun, sizes: Mapping[str, IntArray], first: _Pass) -> FloatArray:
+    """Time of requests before a serving engine's first pass, and of the device that waits for its
+    operators; see `Simulation.latency_s`.
+    """
+    issue_s = np.zeros(len(first.repeats))
+    for lowered in first.batches:
+        alike = lowered.take(np.arange(len(lowered.scenario)) == 0)
+        launches = lowered.repeat_count
+        issue_s[lowered.scenario] = prompt_issue_s(run, alike.distinct_rows(), launches)
+    waits_s = np.maximum(issue_s - first.columns["latency_s"], 0.0)
+    return np.asarray(run.front_end_s(sizes["seq_len"]) + waits_s)
 
 
 def _passes(run: ResolvedRun, sizes: Mapping[str, IntArray]) -> list[_Pass]:

@@ -27,6 +27,7 @@ from accelsim.estimation.evidence import has_own_spread, residual_log_sigma
 from accelsim.estimation.likeness import Setting, setting_of
 from accelsim.estimation.options import RunKeywords, RunOptions
 from accelsim.estimation.passes import RepeatedPass, RunPasses, run_passes
+from accelsim.estimation.prompt_issue import prompt_issue_s
 from accelsim.estimation.run import ResolvedRun, RunKey, resolve
 from accelsim.estimation.schedule import PassResult, device_settings, pass_result
 from accelsim.estimation.sharded_costs import run_costs
@@ -135,10 +136,16 @@ class Simulation(Result):
         """
         return self._front_end_s + sum(p.result.latency_s * p.repeats for p in self.passes)
 
-    @property
+    @cached_property
     def _front_end_s(self) -> float:
-        """Time of a request before a serving engine's first pass."""
-        return float(self.run.front_end_s(self.run.seq_len)) if self.run.output_len else 0.0
+        """Time of a request before a serving engine's first pass, and of the device that waits for
+        its operators.
+        """
+        if not self.run.output_len:
+            return 0.0
+        first = self.passes[0]
+        waits_s = prompt_issue_s(self.run, first.graph) - first.result.latency_s
+        return float(self.run.front_end_s(self.run.seq_len)) + max(waits_s, 0.0)
 
     @cached_property
     def period_s(self) -> float:

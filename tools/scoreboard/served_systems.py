@@ -282,8 +282,8 @@ def _filled(plan: ReplicaPlan, columns: RequestColumns, users: float) -> float:
     engine reserves them.
     """
     share = 1.0 if plan.engine.reserve == "sequence" else 0.5
-    held = columns.prompt_tokens.mean() + share * columns.output_tokens.mean()
-    return float(users * held / (plan.blocks * plan.engine.block_tokens))
+    tokens = float(columns.prompt_tokens.mean() + share * columns.output_tokens.mean())
+    return 0.0 if plan.cache is None else users * plan.cache.held(tokens) / plan.blocks
 
 
 def _token_times(times: RequestTimes, sigma: float, filled: float) -> TokenTimes:

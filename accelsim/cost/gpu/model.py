@@ -139,9 +139,14 @@ def cost_gpu(
 def _dispatch_s(
     graph: OperatorGraph, execution: Execution, parameters: GpuParameters
 ) -> FloatArray:
-    """Time to issue each row, by class of operator, or the gap of a replayed graph."""
+    """Time to issue each row, or the gap of a replayed graph."""
     if execution not in {Execution.EAGER, Execution.COMPILED_CALLS}:
         return np.full(len(graph), parameters.dispatch.graph_gap_s)
+    return issue_times_s(graph, parameters)
+
+
+def issue_times_s(graph: OperatorGraph, parameters: GpuParameters) -> FloatArray:
+    """Time to issue each row from an eager framework, by class of operator, shape (n,)."""
     by_kind = np.full(_KIND_COUNT, parameters.dispatch.elementwise_s)
     for kind, name in _ISSUED.items():
         by_kind[kind] = getattr(parameters.dispatch, name)

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import cache
 
 from accelsim.estimation.passes import run_passes
+from accelsim.estimation.prompt_issue import prompt_issue_s
 from accelsim.estimation.simulate import simulated
 from accelsim.frozen import frozen
 from accelsim.serving.deployment import Deployment
@@ -84,5 +85,7 @@ def _price(plan: ReplicaPlan, part: slice, prompt: int, output: int) -> tuple[fl
     done = simulated(run, replace(passes, passes=passes.passes[part])).passes
     beside_s = plan.step_overhead_s - run.step_host_s
     seconds = sum(p.repeats * (p.result.latency_s + beside_s) for p in done)
+    if not part.start:  # its prompt
+        seconds = max(seconds, prompt_issue_s(run, done[0].graph))
     joules = sum(p.repeats * p.result.dynamic_energy_j for p in done)
     return seconds, joules + (plan.steps.idle_w or 0.0) * seconds

@@ -23,6 +23,7 @@ from accelsim.cost.registry import operator_costs
 from accelsim.cost.stack import on_stack
 from accelsim.cost.table import CostTable
 from accelsim.estimation.passes import fused
+from accelsim.estimation.prompt_issue import prompt_issue_s
 from accelsim.estimation.run import ResolvedRun
 from accelsim.estimation.schedule import device_settings
 from accelsim.estimation.sharded_costs import rank_group, sharded_costs
@@ -164,9 +165,17 @@ def step_tables(
         log_sigma=spread[0],
         common_fraction=spread[1],
         checked=checked,
+        prompt_issue_s=_prompt_issue_s(pricing),
     )
     batches = stages * options.dp
     return tables if batches == 1 else PipelinedSteps(tables, batches, limits.max_tokens)
+
+
+def _prompt_issue_s(pricing: _Pricing) -> float:
+    """Least time of a step with prompts, of all stages."""
+    run = pricing.run
+    graphs = (_step_graph(run, _MIDDLE, 1, shard) for shard in pricing.shards)
+    return sum(prompt_issue_s(run, graph) for graph in graphs)
 
 
 def pass_costs(
@@ -181,7 +190,10 @@ def pass_costs(
         phase: Prefill or decoding.
     """
     pricing = _Pricing(run, run.parameters, device_settings(run, is_decode=True), options)
-    return pricing.sums(shapes, phase, pricing.pass_costs)
+    costs = pricing.sums(shapes, phase, pricing.pass_costs)
+    if phase is Phase.PREFILL:
+        costs[:, 0] = np.maximum(costs[:, 0], _prompt_issue_s(pricing))
+    return costs
 
 
 def most_positions(run: ResolvedRun) -> int:

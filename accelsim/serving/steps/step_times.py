@@ -172,6 +172,7 @@ class TabulatedSteps:
         log_sigma: Standard deviation of ln(true / predicted) of a step.
         common_fraction: Share of that variance that all steps have in common.
         checked: Tokens of each sequence in a step, which read its cache once (speculation).
+        prompt_issue_s: Least time of a step with prompts: the host's to issue its operators.
     """
 
     layers: StepCurve
@@ -184,6 +185,7 @@ class TabulatedSteps:
     log_sigma: float = 0.0
     common_fraction: float = 1.0
     checked: int = 1
+    prompt_issue_s: float = 0.0
     _layers: list[tuple[float, float]] = field(init=False, repr=False)
     _decode_layers: list[tuple[float, float]] = field(init=False, repr=False)
     _logits: list[tuple[float, float]] = field(init=False, repr=False)
@@ -259,6 +261,9 @@ class TabulatedSteps:
             base_s, slope_s, base_j, slope_j = further[2][cell]
             seconds += base_s + slope_s * cached
             joules += base_j + slope_j * cached
+        if seconds < self.prompt_issue_s:
+            joules += (self.prompt_issue_s - seconds) * (self.idle_w or 0.0)
+            seconds = self.prompt_issue_s
         return seconds, joules
 
     def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
