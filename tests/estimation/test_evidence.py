@@ -262,13 +262,15 @@ def test_many_runs_have_the_interval_of_one(model):
 
 
 def test_a_servers_figures_are_as_uncertain_as_measured_servers():
-    """Each by its own figure: times to the first token most."""
+    """Each by its own figure; times to the first token by the steps that compute prompts, but for
+    what is no step of a replica.
+    """
     load = Arrivals(users=4, requests=16, prompt="256", output="64")
     found = serve("llama-3.1-8b", "h100-sxm-80gb", load)
     run = resolve("llama-3.1-8b", "h100-sxm-80gb")
     ttft, tpot, energy = (ServedRun(run).log_sigma(name) for name in ("ttft", "tpot", "energy"))
     assert ttft > tpot > 0
-    least = {"ttft_s.p50": ttft, "tpot_s.mean": tpot, "e2e_s.p99": ttft}
+    least = {"ttft_s.p50": 0.8 * ttft, "tpot_s.mean": tpot, "e2e_s.p99": tpot}
     least |= {"energy_j_per_token": energy, "cost_usd_per_million_tokens": tpot}
     for name, sigma in least.items():
         assert log_sigma(found.metrics[name]) >= sigma - 1e-9, name
