@@ -175,8 +175,7 @@ def split_points(
 
     Returns:
         As of `operating_points`, but for rates: "prompts_per_s" and "requests_per_s" that one
-        replica of each serves. The first token leaves with the prompt; the cache that moves delays
-        the second.
+        replica of each serves. The first token leaves once its cache is there and joins.
     """
     prompt, steps = prompts.prompt, max(further.output - 1.0, 1.0)
     overhead_s = prompts.engine.step_overhead_s.value
@@ -184,13 +183,13 @@ def split_points(
     full_s, full_j = prompts.prompt_steps(prompts.max_batch_tokens)
     first_s = prompts.prompt_steps(prompt)[0] + overhead_s
     parts = prompt / prompts.max_batch_tokens
-    move_s = link.time_s(prompt)
+    move_s, joins_s = link.time_s(prompt), (0.5 + further.engine.schedules_ahead) * step_s
     per_request_j = parts * full_j + steps / further.per_batch * step_j
     return {
         "sequences": further.sequences,
-        "tpot_s": step_s + (move_s + 0.5 * step_s) / steps,
-        "ttft_s": front_end().time_s(prompt) + 1.5 * first_s,
-        "stall_s": step_s + move_s,
+        "tpot_s": step_s,
+        "ttft_s": front_end().time_s(prompt) + 1.5 * first_s + move_s + joins_s,
+        "stall_s": step_s,
         "requests_per_s": further.sequences / (steps * step_s),
         "prompts_per_s": np.minimum(1.0 / (parts * (full_s + overhead_s)), 1.0 / move_s),
         "energy_j_per_token": per_request_j / further.output,

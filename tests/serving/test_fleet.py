@@ -98,14 +98,17 @@ def test_prompts_and_further_tokens_on_pools_of_their_own(seed, rate, blocks):
         assert gaps == pytest.approx((log.column("output_tokens") - 1).sum())
 
 
-def test_the_gap_after_the_first_token_holds_the_move():
+def test_the_first_token_leaves_with_the_cache_that_has_moved():
     columns = RequestColumns(np.zeros(1), np.array([1000]), np.array([3]))
     log, fleet, pools, _ = build(columns, parts=2)
     fleet.run()
     gap_s, weight = fleet.replicas[pools[1].members[0]].tally.gaps()
     total = (gap_s * weight).sum()
     assert total == pytest.approx(log.finish_s[0] - log.first_token_s[0], rel=1e-9)
-    assert gap_s.max() > LINK.time_s(1000)
+    alone, apart, _, _ = build(columns)
+    apart.run()
+    moved_s = log.first_token_s[0] - alone.first_token_s[0]
+    assert moved_s == pytest.approx(LINK.time_s(1000), rel=1e-9)
 
 
 @pytest.mark.law

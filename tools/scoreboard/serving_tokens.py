@@ -2,15 +2,18 @@
 B200 nodes by vLLM, SGLang and TensorRT-LLM, dense and mixtures of experts, prefill and decoding
 together and apart.
 
-The tables (aiconfigurator-core's end-to-end file, used to score and never to fit) state model,
-format, ranks, lengths and requests in flight. What it does not state is as the public InferenceMAX
-harness does it: a closed loop of C users, lengths uniform between 0.8 and 1 of those stated, 10 C
-requests, no end-of-sequence, no prefix cache, at most C sequences and 8,192 tokens a step. Times
-to the first token are compared as medians, and as means in a suite beside it: the measured ones
-rise with C by a twentieth of a prompt's time per user, whatever the length of the answers, as
-means over ten requests per user do whose first come all at once. Where the harness starts a server
-otherwise (FP8 cache, tokens of a step, share of memory), `serving_systems` says so. Formats of 4
-bits are of weights alone on an H200, which has no such arithmetic.
+The tables (aiconfigurator-core's end-to-end file) are used to score and never to fit, but for the
+two ratios of a host's time to issue prompts (`PromptIssue`), which rows of few users show. They
+state model, format, ranks, lengths and requests in flight. What they do not state is as the public
+InferenceMAX harness does it (SemiAnalysisAI/InferenceX, utils/bench_serving/benchmark_serving.py):
+after 2 C requests that warm the server up, a closed loop of C users who come all at once, 10 C
+requests, lengths uniform between 0.8 and 1 of those stated, no end-of-sequence, no prefix cache, at
+most C sequences and 8,192 tokens a step. Times to the first token are compared as means over the
+loop, its first burst included, as the measured ones rise with C by a twentieth of a prompt's time
+per user whatever the length of the answers; and as medians in a suite beside it. Where the harness
+starts a server otherwise (FP8 cache, tokens of a step, share of memory, polling, held prompts),
+`serving_systems` says so. Formats of 4 bits are of weights alone on an H200, which has no such
+arithmetic.
 
 Models go by the name of their repository without organisation, format and date. Ranks are read as
 `serving_ranks` says. Rows that state no numbers of prefill and decode replicas do not say which

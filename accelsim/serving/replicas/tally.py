@@ -45,11 +45,6 @@ class Tally:
         self.gap_count, self.gap_sum_s = np.zeros(_BINS), np.zeros(_BINS)
         self.history = StepHistory()
         self.rows: list[tuple[float, float, int, int, int, float, float]] = []
-        self._pauses: list[tuple[int, float]] = []  # rows noted before, seconds
-
-    def note_pause(self, seconds: float) -> None:
-        """One of the sequences of the next row waited so long since its last token."""
-        self._pauses.append((len(self.rows), seconds))
 
     def sum_up(self) -> None:
         """Sum up what is noted where it is much."""
@@ -60,7 +55,6 @@ class Tally:
         """Sum up what is noted."""
         if not self.rows:
             return
-        pauses, self._pauses = self._pauses, []
         seconds, joules, steps, decodes, blocks, stall_s, end_s = np.array(self.rows).T
         self.history.add(end_s, seconds, joules, blocks)
         self.event_count += len(self.rows)
@@ -76,11 +70,6 @@ class Tally:
         stalled = (stall_s > 0) & (decodes > 0)
         self._add_gaps(gap_s, decodes * (steps - stalled))
         self._add_gaps((gap_s + stall_s)[stalled], decodes[stalled])
-        if pauses:
-            row, pause_s = np.array([pause for pause in pauses if pause[0] < len(gap_s)]).T
-            first_s, one = gap_s[row.astype(int)], np.ones(len(row))
-            self._add_gaps(first_s, -one)
-            self._add_gaps(first_s + pause_s, one)
 
     def _add_gaps(self, gap_s: FloatArray, count: FloatArray) -> None:
         place = np.searchsorted(_EDGES_S, gap_s, side="right") - 1

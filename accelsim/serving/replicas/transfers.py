@@ -2,7 +2,10 @@
 
 Each replica of prompts has a link of its own, which its caches pass one after the other: latency +
 bytes / bandwidth (Zhong et al., DistServe, OSDI 2024, section 3.3; Patel et al., Splitwise, ISCA
-2024, section 4.3, without the overlap by layer). The first token comes from the prompt's replica.
+2024, section 4.3, without the overlap by layer). The first token, which the prompt's
+replica has made, leaves with the answer of the other, once it has the cache and lets the request
+join (SGLang, scheduler_output_processor_mixin.py, process_batch_result_prebuilt; TensorRT-LLM,
+disaggregated_params.py, first_gen_tokens; vLLM's proxies answer with the decoding server's stream).
 """
 
 from __future__ import annotations

@@ -303,5 +303,5 @@ class PagedBatch(Scheduler):
         del self._left[request]
         self._add(request, length, left)
         if self.comes_cached and left == log.output_tokens[request] - 1:
-            self.tally.note_pause(now_s - log.first_token_s[request])
+            log.first_token_s[request] = now_s
         return 1
