@@ -28,8 +28,14 @@ from accelsim.frozen import frozen
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.memory_capacity import FullBatch, LoadShape, full_batch
-from accelsim.serving.options import ServingOptions
-from accelsim.serving.plan import ReplicaPlan, memory_fraction, memory_of, replica_plan
+from accelsim.serving.options import USUAL_GUESSES, ServingOptions
+from accelsim.serving.plan import (
+    ReplicaPlan,
+    memory_fraction,
+    memory_of,
+    predicted_tokens,
+    replica_plan,
+)
 from accelsim.serving.result import ServingResult
 from accelsim.serving.serve import described, simulate_plan
 from accelsim.serving.steps.step_times import StepTimes
@@ -50,10 +56,6 @@ _RANKS = (1, 2, 4, 8)
 _SEQS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _TOKENS = (2048, 8192, 16_384)
 _SHARE_STEP = 0.02
-
-
-#: The model's own layers of multi-token prediction, as `USUAL_GUESSES` has them.
-_GUESSES = "1:0.85:mtp"
 
 
 @frozen
@@ -145,7 +147,7 @@ def find(
         InvalidValueError: If there are no targets or no rate (a burst has none), or nothing
             meets the targets.
     """
-    usual = _rate(question, arrivals, options)
+    usual = _rate(question, arrivals, options, has_steps=steps is not None)
     chosen, paid = options_and_price(run, price, keywords)
     columns = _drawn(arrivals, usual, RandomStreams(seed))
 
@@ -163,18 +165,41 @@ def find(
                 plan = planned(max_context=longest)
         return _Search(plan, load, device_price(plan.run.device, paid), seed, full)
 
-    if question == "cheapest":
-        if steps is not None:
-            remedy = "Ask for min-replicas."
-            raise InvalidValueError("find", question, "no question about other ranks", remedy)
-        return _cheapest(layout, options, device)
-    search = layout(options)
-    if question == "max-rate":
-        return search.max_rate()
-    return search.limits() if question == "limits" else search.min_replicas()
+    def answered(options: ServingOptions) -> Found:
+        if question == "cheapest":
+            return _cheapest(layout, options, device)
+        search = layout(options)
+        if question == "max-rate":
+            return search.max_rate()
+        return search.limits() if question == "limits" else search.min_replicas()
+
+    found = answered(options)
+    return found if steps is not None else _told_of_guesses(found, options, answered)
 
 
-def _rate(question: str, load: Arrivals | RequestColumns, options: ServingOptions) -> float:
+def _told_of_guesses(
+    found: Found, options: ServingOptions, answered: Callable[[ServingOptions], Found]
+) -> Found:
+    """An answer with what it is where the model guesses tokens with layers of its own, if it has
+    them and nobody says.
+    """
+    runs = found.result.runs.values()
+    if options.speculation is not None or not any(predicted_tokens(run.workload) for run in runs):
+        return found
+    other = "unmet"
+    with suppress(DoesNotFitError, InvalidValueError):
+        other = f"{answered(replace(options, speculation=USUAL_GUESSES)).value:.4g}"
+    told = (
+        f"speculation is not said: this is without it, and {other} in place of {found.value:.4g} "
+        "with the model's own layers of multi-token prediction (--speculate 1:0.85:mtp)"
+    )
+    result = found.result
+    return replace(found, result=replace(result, warnings=(*result.warnings, told)))
+
+
+def _rate(
+    question: str, load: Arrivals | RequestColumns, options: ServingOptions, *, has_steps: bool
+) -> float:
     """Rate of a load of which a question can be asked.
 
     Raises:
@@ -182,6 +207,9 @@ def _rate(question: str, load: Arrivals | RequestColumns, options: ServingOption
     """
     if question not in QUESTIONS:
         raise InvalidValueError("find", question, "one of " + ", ".join(QUESTIONS))
+    if question == "cheapest" and has_steps:
+        remedy = "Ask for min-replicas."
+        raise InvalidValueError("find", question, "no question about other ranks", remedy)
     if options.slo.is_empty:
         remedy = "Add --slo-ttft, --slo-tpot or --slo-e2e."
         raise InvalidValueError("slo", None, "at least one target", remedy)
@@ -401,9 +429,6 @@ class _Search:
 
     def _found(self, question: str, value: float, bound: float, best: ServingResult) -> Found:
         low, high = _wilson(_share(best), best.requests)
-        if self.plan.is_guessing_unsaid:
-            told = f"speculation is not said: this is without it; --speculate {_GUESSES} is with it"
-            best = replace(best, warnings=(*best.warnings, told))
         return Found(question, value, bound, low, high, self.count, best)
 
 

@@ -10,6 +10,7 @@ from accelsim import Arrivals, ServingOptions, SloTargets
 from accelsim.errors import InvalidValueError
 from accelsim.serving.find import find
 from accelsim.serving.loads.requests import RequestColumns
+from accelsim.serving.options import USUAL_GUESSES
 from accelsim.simulation.randomness import RandomStreams
 
 SLO = SloTargets(ttft_s=0.4, tpot_s=0.04)
@@ -80,3 +81,14 @@ def test_a_burst_has_no_rate_to_find():
 def test_questions_without_an_answer_are_refused(question, slo):
     with pytest.raises(InvalidValueError):
         find(question, *PAIR, load(1.0), ServingOptions(slo=slo))
+
+
+def test_speculation_unsaid_is_told_with_both_answers():
+    load = Arrivals(rate_per_s=5.0, requests=40, prompt="500", output="50")
+    asked = ("max-rate", "qwen3-next-80b-a3b", "h200-sxm-141gb", load)
+    slo = SloTargets(tpot_s=0.1)
+    unsaid = find(*asked, ServingOptions(tp=2, slo=slo))
+    said = find(*asked, ServingOptions(tp=2, slo=slo, speculation=USUAL_GUESSES))
+    (told,) = (text for text in unsaid.result.warnings if "speculation" in text)
+    assert f"{said.value:.4g} in place of {unsaid.value:.4g}" in told
+    assert not any("speculation" in text for text in said.result.warnings)
