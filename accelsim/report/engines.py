@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from accelsim.catalog.engines import engine_names, engine_versions
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.plain import Document, Values
 from accelsim.report.listing import Listing
-from accelsim.serving.engines import engine_names, engine_versions
 
 #: Columns of every row.
 ENGINE_COLUMNS = (
