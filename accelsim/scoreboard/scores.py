@@ -63,10 +63,8 @@ class Scoreboard:
         suites: Scored suites.
         skipped: Suites not scored, with the reason.
         problems: Bad data, in file order.
-        notes: Files of the folder that look like tables but are not read.
     """
 
     suites: tuple[SuiteScore, ...]
     skipped: Mapping[str, str]
     problems: tuple[DataProblem, ...]
-    notes: tuple[str, ...] = ()

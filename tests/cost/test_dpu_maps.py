@@ -4,12 +4,9 @@ published networks.
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from accelsim.catalog.workloads import workload
 from accelsim.cost.fpga.host_tasks import HostTask, host_work
-from accelsim.cost.fpga.map_slices import burst_ratios
 from accelsim.cost.fpga.network import (
     DpuBoards,
     DpuRates,
@@ -54,15 +51,6 @@ def boards(count=1):
     )
 
 
-def test_short_pieces_of_a_joined_map_move_whole_bursts_by_hand():
-    c = columns_of(joined_maps(16, 48, 128))
-    pixels = 32 * 32
-    assert c.write_bytes[1:4].tolist() == [64 * pixels, 64 * pixels, 128 * pixels]
-    read = c.map_bytes - c.write_bytes
-    assert read[4] == 64 * pixels  # the pooling reads 16 of every 192 bytes, a burst for each pixel
-    assert read[5] == 192 * pixels  # all of the joined map lies in one piece
-
-
 def test_maps_that_are_not_joined_move_their_own_bytes():
     b = GraphBuilder(PRECISIONS["int8"])
     b.conv(b.conv(b.input(1, 3, 32, 32), 16, 3), 16, 3)
@@ -76,19 +64,6 @@ def test_maps_of_different_sizes_are_joined_end_to_end():
     y = b.conv(x, 8, 3, stride=2)
     b.copy(x, y, shape=(1, 8 * (1024 + 256)), name="concat")
     assert columns_of(b.build()).write_bytes[:2].tolist() == [8 * 1024, 8 * 256]
-
-
-@settings(max_examples=30, deadline=None)
-@given(channels=st.lists(st.integers(1, 300), min_size=2, max_size=4))
-def test_bursts_never_save_and_waste_less_than_one_per_pixel(channels):
-    graph = joined_maps(*channels, side=8)
-    is_layer = np.isin(graph.kind, graph.kind[[0, 1]]) | np.array(
-        ["pool" in name for name in graph.name]
-    )
-    read, written = burst_ratios(graph, is_layer)
-    assert (read >= 1).all()
-    assert (written >= 1).all()
-    assert (graph.write_bytes * (written - 1)).max() < 64 * 8 * 8
 
 
 def test_a_self_gated_activation_is_two_layers_of_three_reads_and_two_writes():

@@ -72,19 +72,6 @@ def test_values_replaced_by_unknown_ones_are_forgotten():
         flop(forward, X)
 
 
-@pytest.mark.parametrize("training", [False, True])
-def test_export_carries_values_no_size_depends_on(training):
-    found = flop(lambda y: y[:, y.sum().abs().long().item() % 1], X, training=training)
-    assert found == LINEAR * (2 if training else 1)
-
-
-def test_export_keeps_module_paths():
-    graph = capture(
-        Apply(lambda y: y[:, y.sum().abs().long().item() % 1]), X
-    ).captured.forward.graph.graph
-    assert graph.path[0] == "inner"
-
-
 @pytest.mark.parametrize(
     "function",
     [

@@ -1,7 +1,6 @@
 """The layers of a network as columns, for one image on a DPU: sizes, windows, traffic.
 
-Activations and batch normalisation run inside convolutions; concatenations are written in place,
-which costs whole bursts where pieces are short (`accelsim.cost.fpga.map_slices`).
+Activations and batch normalisation run inside convolutions; concatenations are written in place.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.cost.fpga.map_slices import burst_ratios, is_concatenation
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import IN_PLACE, OperatorKind
@@ -97,10 +95,9 @@ def layer_columns(graph: OperatorGraph, images: float = 1.0) -> LayerColumns:
     ]
     names = np.array([graph.name[row].removesuffix(IN_PLACE) for row in keep.tolist()])
     starts = np.where(np.isin(names, list(_SELF_GATED)), 2.0, 1.0)
-    read_ratio, write_ratio = burst_ratios(graph, kinds >= 0)
     # x f(x): x is read, f written; x and f are read, the product written.
-    taken = (graph.read_bytes * read_ratio)[keep] * (2.0 * starts - 1.0)
-    written = (graph.write_bytes * write_ratio)[keep] * starts
+    taken = graph.read_bytes[keep] * (2.0 * starts - 1.0)
+    written = graph.write_bytes[keep] * starts
     is_read = np.isin(np.arange(len(graph)), graph.dependency)
     high, wide, *others = np.array(sizes, dtype=np.float64).T
     channels_in, channels_out, groups, window, window_columns = others
@@ -135,7 +132,9 @@ def _kinds(graph: OperatorGraph) -> NDArray[np.int8]:
     is_gate = is_joint & np.isin(names, ["mul", "scale"])
     codes[is_joint] = SUM
     codes[is_gate | (element & (dims[:, 2] >= _PASS_FLOP))] = GATE
-    codes[(kind == _K.COPY) & ~is_concatenation(graph)] = MOVE
+    # maps that are joined are written in place
+    joined = np.array([name == "concat" for name in graph.name], dtype=bool)
+    codes[(kind == _K.COPY) & ~joined] = MOVE
     return codes
 
 

@@ -230,21 +230,15 @@ class _Run:
     def rows(self, inputs: Inputs) -> list[Row]:
         """Operator rows of one pass."""
         from accelsim.workloads.capture.torch.attention_pattern import merge_attention
-        from accelsim.workloads.capture.torch.recorder import DataDependentError
 
-        try:
-            recorder = self._record(self.module, inputs)
-        except DataDependentError as refused:
-            recorder = self._record_exported(inputs, refused)
+        recorder = self._record(inputs)
         if not recorder.rows:
             raise CaptureError(f"{self.label} launches no operator: there is nothing to capture.")
         self.unknown |= recorder.unknown
         self.seen.append(len(recorder.rows))
         return merge_attention(recorder.rows) if self.merge_attention else recorder.rows
 
-    def _record(
-        self, module: torch.nn.Module, inputs: Inputs, paths: Any = None
-    ) -> OperatorRecorder:
+    def _record(self, inputs: Inputs) -> OperatorRecorder:
         import torch
 
         from accelsim.workloads.capture.torch.intercept import Interceptor
@@ -268,8 +262,7 @@ class _Run:
                 AcceleratorOnMeta(),
                 recorder,
             ):
-                run = module if paths is None else paths(module, recorder)
-                output = run(*args, **keywords)
+                output = self.module(*args, **keywords)
                 if self.training:
                     _differentiate(output, recorder)
             recorder.finish()
@@ -290,15 +283,6 @@ class _Run:
     def _clear_gradients(self) -> None:
         for x in self.module.parameters():
             x.grad = None
-
-    def _record_exported(self, inputs: Inputs, refused: CaptureError) -> OperatorRecorder:
-        """Replay the graph `torch.export` makes, in which a value may stay unknown unless a size
-        depends on it.
-        """
-        from accelsim.workloads.capture.torch.exported import export_graph, replay
-
-        graph = export_graph(self.module, inputs, refused)
-        return self._record(graph, inputs, replay)
 
 
 def _explained(error: Exception, recorder: OperatorRecorder) -> CaptureError:

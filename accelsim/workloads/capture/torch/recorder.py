@@ -60,10 +60,6 @@ _OUTSIDE = -1
 _TOLD_EVERY = 32
 
 
-class DataDependentError(CaptureError):
-    """The module looks at a value that only real data would give."""
-
-
 @dataclass(slots=True)
 class Row:
     """One operator row being recorded; tensors still apart, so that rows can be merged."""
@@ -157,17 +153,6 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
         finally:
             for handle in handles:
                 handle.remove()
-
-    @contextmanager
-    def within(self, path: str) -> Iterator[None]:
-        """Give the rows inside a path of the caller's choosing."""
-        self._stack.append(path)
-        self._mark()
-        try:
-            yield
-        finally:
-            self._stack.pop()
-            self._mark()
 
     @property
     def path(self) -> str:
@@ -377,8 +362,8 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
             places.extend(self.to_meta(part) for part in value.nonzero(as_tuple=True))
         return (args[0], places)
 
-    def _depends_on_data(self, func: Any) -> DataDependentError:
-        return DataDependentError(
+    def _depends_on_data(self, func: Any) -> CaptureError:
+        return CaptureError(
             f"{func} in {self.path!r} looks at a value or makes a size that depends on data the "
             f"capture does "
             "not have. Pass that input as a real (small) tensor, or replace the branch by one of "
