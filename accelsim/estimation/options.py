@@ -66,6 +66,9 @@ class TrainingOptions:
     lora_rank: int | None = option(
         "Of training: rank of adapters that are trained in place of the weights."
     )
+    document_len: int | None = option(
+        "Of training: mean tokens of the documents packed into a sequence; attention stays in each."
+    )
 
 
 @checked
@@ -119,6 +122,7 @@ class RunKeywords(TypedDict, total=False):
     accumulation: int | None
     recompute: str | None
     lora_rank: int | None
+    document_len: int | None
     host: str | DeviceProfile | None
     tier: str
     heap: str

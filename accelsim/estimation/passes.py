@@ -117,6 +117,7 @@ def _lower(run: ResolvedRun, phase: Phase, *, folds: bool = False, **changes: in
         is_training=run.mode == "training",
         merges=run.stack_path.merges,
         folds=folds,
+        document_len=run.document_len or 0,
     )
 
 

@@ -55,6 +55,7 @@ _LARGEST = {
     "steps": 10_000,
     "accumulation": 1_048_576,
     "lora_rank": 65_536,
+    "document_len": 10_000_000,
 }
 #: Ways of activation checkpointing.
 _RECOMPUTE = ("none", "selective", "full")
@@ -96,6 +97,7 @@ class ResolvedRun:
         shard: The rank's part of the model.
         cluster: What joins the ranks; None for one device.
         lora_rank: Rank of the adapters that alone are trained; None trains all weights.
+        document_len: Mean tokens of the documents packed into a sequence; None where it is one.
     """
 
     workload: Workload
@@ -120,6 +122,7 @@ class ResolvedRun:
     shard: Shard = WHOLE
     cluster: Cluster | None = None
     lora_rank: int | None = None
+    document_len: int | None = None
     recompute: str = "none"
     steps: int = 1
 
@@ -224,6 +227,7 @@ class ResolvedRun:
             "accumulation": self.accumulation,
             "recompute": self.recompute,
             "lora_rank": self.lora_rank,
+            "document_len": self.document_len,
             "steps": self.steps,
             "fused_attention": self.fused_attention,
             "sparse_weights": self.sparse_weights,
@@ -250,7 +254,7 @@ class RunKey:
         sizes = (r.batch, r.seq_len, r.image_size, r.shard, r.fused_attention, r.tier, r.heap)
         same = tuple(map(id, (r.workload, r.device, r.cluster, r.host, r.stack)))
         how = (r.mode, r.layout, r.precision, r.execution, r.sparse_weights)
-        return (r.lora_rank, *same, *sizes, *how)
+        return (r.lora_rank, r.document_len, *same, *sizes, *how)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RunKey) and self._key() == other._key()
@@ -328,6 +332,7 @@ def resolve(
         accumulation=_accumulation(chosen.training.accumulation, batch),
         recompute=_choice("recompute", chosen.training.recompute or "none", _RECOMPUTE),
         lora_rank=_optional("lora_rank", chosen.training.lora_rank),
+        document_len=_document_len(chosen.training.document_len, shape.seq_len, model),
         steps=_size("steps", shape.steps, 1, 1),
         fused_attention=chosen.model.fused_attention and stack.version.fused_attention,
         host=resolve_host(chosen.host),
@@ -471,7 +476,7 @@ def _check_used(options: RunOptions, workload: Workload) -> None:
         unused["steps"] = shape.steps, f"{workload.name} takes one pass"
     if family is None:
         why = "the training step of a captured module is what was captured"
-        for name in ("recompute", "lora_rank"):
+        for name in ("recompute", "lora_rank", "document_len"):
             unused.setdefault(name, (training[name], why))
     refuse_unused(unused)
 
@@ -530,6 +535,18 @@ def _size(field: str, value: int | None, default: int, lowest: int) -> int:
 
 def _optional(field: str, value: int | None) -> int | None:
     return None if value is None else _size(field, value, 1, 1)
+
+
+def _document_len(value: int | None, seq_len: int | None, workload: Workload) -> int | None:
+    """Tokens of packed documents; at most those of a sequence."""
+    if value is None:
+        return None
+    value = _sequence("document_len", value, 0, workload)
+    most = _sequence("seq_len", seq_len, workload.default.seq_len, workload)
+    if value > most:
+        allowed = f"1 to the {most:,} tokens of a sequence"
+        raise InvalidValueError("document_len", value, allowed, "Raise seq_len, or leave it out.")
+    return value
 
 
 def _sequence(field: str, value: int | None, default: int, workload: Workload) -> int:

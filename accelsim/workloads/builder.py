@@ -257,7 +257,11 @@ class GraphBuilder(MemoryBoundLayers):
             adds = written_out.masked or causal or bias is not None
             keys = seen if self.phase is Phase.DECODE else kv_len  # a prompt masks the others
             return self._decomposed_attention(q, k, v, keys, written_out._replace(masked=adds))
-        heads_and_lengths = (batch, heads, kv_heads, q_len, kv_len)
+        parts = self._documents(q_len)
+        if parts > 1:
+            seen = kv_len = q_len  # each reads its own keys alone
+        window = 0 if window >= kv_len // parts else window
+        heads_and_lengths = (batch * parts, heads, kv_heads, q_len // parts, kv_len // parts)
         return self.operator(
             _K.ATTENTION,
             (*heads_and_lengths, head_dim, value_dim, int(causal), window, latent),
@@ -268,6 +272,15 @@ class GraphBuilder(MemoryBoundLayers):
             saves=Saved([q, k, v], output=True, extra_bytes=4.0 * batch * heads * q_len),
             dtype=self.attention_dtype,
         )
+
+    def _documents(self, length: int) -> int:
+        """Documents of equal length in a sequence, so many that they have the stated tokens or as
+        few more as divide it (variable-length kernels: Dao 2023, arXiv:2307.08691, section 3.1).
+        """
+        if not self.document_len or length <= self.document_len:
+            return 1
+        most = length // self.document_len
+        return next(count for count in range(most, 0, -1) if length % count == 0)
 
     def _decomposed_attention(
         self,

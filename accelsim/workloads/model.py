@@ -198,6 +198,7 @@ class Workload:
         is_training: bool = False,
         merges: bool = False,
         folds: bool = False,
+        document_len: int = 0,
     ) -> Lowered:
         """Lower one pass.
 
@@ -212,11 +213,12 @@ class Workload:
             merges: Whether products of one input are one product; captured modules stay as they
                 are.
             folds: Whether the graph has only three of many equal layers; captured modules have all.
+            document_len: Tokens of the documents packed into a sequence; 0 where it is one.
 
         Raises:
             InvalidValueError: If the sizes or the ranks do not fit the model.
         """
-        form = PassForm(fused_attention, shard, is_training, merges, folds)
+        form = PassForm(fused_attention, shard, is_training, merges, folds, document_len)
         return _lower(self, shape, precision, phase, form)
 
     def builder(self, precision: Precision, phase: Phase, form: PassForm) -> GraphBuilder:

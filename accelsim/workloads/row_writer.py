@@ -126,6 +126,8 @@ class PassForm(NamedTuple):
         merges: Whether products of one input are one product, as serving engines have them.
         folds: Whether of equal layers one after the other only the first two and the last are
             written; `folded` says how many more each of these stands for.
+        document_len: Tokens of the documents that are packed into a sequence, each of which fused
+            attention stays within; 0 where a sequence is one.
     """
 
     fused_attention: bool = True
@@ -133,6 +135,7 @@ class PassForm(NamedTuple):
     is_training: bool = False
     merges: bool = False
     folds: bool = False
+    document_len: int = 0
 
 
 class RowWriter:
@@ -153,7 +156,8 @@ class RowWriter:
     ) -> None:
         self.precision = precision
         self.phase = phase
-        self.fused_attention, self.shard, self.is_training, self.merges, self.folds = form
+        self.fused_attention, self.shard, self.is_training = form[:3]
+        self.merges, self.folds, self.document_len = form[3:]
         #: Equal layers that are not written, by the path of the one that stands for them.
         self.folded: dict[str, int] = {}
         #: Whether norms and softmax run in FP32 between products of 16 bits.

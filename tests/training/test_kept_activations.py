@@ -187,3 +187,35 @@ def test_narrow_weights_are_widened_before_each_product():
         4 * layers / 2.039e12
     )  # a pass writes and reads 2 bytes a weight at the datasheet's rate
     assert 1.5 * moved_s < slower[0][1] < 6 * moved_s
+
+
+def test_packed_documents_attend_to_themselves_alone():
+    """A sequence of 1,024 tokens in four documents: a quarter of the pairs, all else as it is."""
+    asked = {"device": "h100-sxm-80gb", "seq_len": 1024, "global_batch": 4, "plan": "microbatch=4"}
+    whole, packed = (
+        accelsim.train("llama-3.2-1b", **asked, **({"document_len": size} if size else {}))
+        for size in (0, 256)
+    )
+    graphs = {
+        name: training_step(one.iteration.setup.run_of(one.iteration.unit)).forward
+        for name, one in (("whole", whole), ("packed", packed))
+    }
+    flop = {
+        name: graph.flop[graph.kind == int(OperatorKind.ATTENTION)].sum()
+        for name, graph in graphs.items()
+    }
+    assert flop["packed"] == flop["whole"] / 4
+    assert packed.memory_bytes == whole.memory_bytes
+    assert packed.tokens_per_s > whole.tokens_per_s
+    same = accelsim.train("llama-3.2-1b", **asked, document_len=1024)
+    assert same.iteration_s == whole.iteration_s
+
+
+@pytest.mark.parametrize(
+    ("model", "asked"),
+    [("llama-3.2-1b", {"document_len": 1024}), ("resnet-50", {"document_len": 16})],
+)
+def test_documents_that_do_not_fit_a_sequence_are_refused(model, asked):
+    shape = {"seq_len": 512} if model.startswith("llama") else {}
+    with pytest.raises(InvalidValueError, match="document_len"):
+        accelsim.train(model, device="h100-sxm-80gb", **shape, **asked)
