@@ -190,7 +190,6 @@ class Stack(FrozenModel, strict=False):
         memory_fraction: Share of a GPU's memory that it takes, its context included.
         all_reduce_start_us: Start of its own all-reduce between devices whose memory each other can
             read, by their architecture, of all others under "other"; none where it has none.
-        all_reduce_normalises: Whether that kernel adds the residual and normalises, too.
         gathers_tokens: Whether all ranks of a node that share the experts get all tokens; else each
             is sent to the ranks of its experts.
         selective: Which rows selective recomputation makes again; see `recomputation.selectively`.
@@ -224,7 +223,6 @@ class Stack(FrozenModel, strict=False):
     own_kernels: OwnKernels | None = None
     memory_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     all_reduce_start_us: Mapping[str, Positive] = {}
-    all_reduce_normalises: bool = False
     gathers_tokens: bool = False
     selective: Literal["attention", "products", "projections"] | None = None
     recompute: Literal["none", "selective", "full"] = "none"

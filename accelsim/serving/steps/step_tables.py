@@ -51,7 +51,6 @@ from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.sharding import ParallelGroup, Shard, Stage
 
 _ATTENTION = int(OperatorKind.ATTENTION)
-_NORMALISING = frozenset({OperatorKind.ELEMENTWISE, OperatorKind.RMS_NORM, OperatorKind.LAYER_NORM})
 #: Tokens of the pass whose spread stands for all.
 _MIDDLE = 64
 #: Points per doubling of the tokens of a step: two from 64 tokens on, where the tiles of matrix
@@ -300,9 +299,7 @@ class _Pricing:
     def _with_own_all_reduce(
         self, table: CostTable, graph: OperatorGraph, shard: Shard
     ) -> CostTable:
-        """All-reduces of a tensor group by the stack's own kernel, where that is sooner; with what
-        adds the residual and normalises behind it, where that is part of the kernel.
-        """
+        """All-reduces of a tensor group by the stack's own kernel, where that is sooner."""
         start_s, cluster = self.run.stack.all_reduce_start_s(self.run.device), self.run.cluster
         rows = np.flatnonzero(graph.kind == int(OperatorKind.ALL_REDUCE))
         if start_s is None or cluster is None or not len(rows) or shard.tp == 1:
@@ -313,9 +310,6 @@ class _Pricing:
         bandwidth = levels[0].bandwidth_bytes_per_s
         own_s = direct_all_reduce_s(graph.dims[rows, 0], shard.tp, start_s, bandwidth)
         seconds = table.time_s.copy()
-        if self.run.stack.all_reduce_normalises:
-            behind = rows[(own_s < seconds[rows]) & (rows + 1 < len(graph))] + 1
-            seconds[behind[is_kind(graph.kind[behind], _NORMALISING)]] = 0.0
         seconds[rows] = np.minimum(seconds[rows], own_s)
         return replace(table, time_s=seconds)
 
