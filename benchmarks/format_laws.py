@@ -30,13 +30,13 @@ from accelsim.errors import AccelsimError
 from accelsim.estimation.options import RunOptions
 from accelsim.estimation.run import resolve
 from accelsim.hardware.profile import GpuProfile
-from accelsim.scoreboard.columns import gemm_graph
 from accelsim.serving.options import ServingOptions
 from accelsim.serving.steps.step_tables import pass_costs
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.lowering import ShapeColumns
 from accelsim.workloads.operator import Phase
 from accelsim.workloads.options import ModelOptions
+from tools.scoreboard.operator_columns import gemm_graph
 
 MOST = 1.02
 LEAST_BYTES, FEW_ROWS = 16e6, 16
