@@ -11,6 +11,7 @@ serve/openai_server.py).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Literal
 
@@ -187,6 +188,7 @@ class ServingEngine(FrozenModel):
         scheduler: "continuous", or "window" for batches that run as a whole.
         stack: Software that runs the model, where it runs on the device; the device's usual one
             where None.
+        runs_on: Vendors by class of devices, all where empty; None for every device.
         mixed: Whether prompts and further tokens share steps.
         chunked: Whether prompts are computed in parts.
         reserve: What must find cache blocks before a prompt starts: its first part, all of the
@@ -223,6 +225,7 @@ class ServingEngine(FrozenModel):
     source: str
     scheduler: Literal["continuous", "window"] = "continuous"
     stack: str | None = None
+    runs_on: Mapping[str, Annotated[tuple[str, ...], Field(strict=False)]] | None = None
     mixed: bool = True
     chunked: bool = True
     reserve: Literal["part", "prompt", "sequence"] = "part"
@@ -262,6 +265,13 @@ class ServingEngine(FrozenModel):
         if not self.asked or covers(self.span, self.asked):
             return ""
         return f"Engine version {self.asked} has no data of its own: as version {self.span.text}."
+
+    def runs(self, device: DeviceProfile) -> bool:
+        """Whether it runs on a device."""
+        if self.runs_on is None:
+            return True
+        vendors = self.runs_on.get(device.device_class)
+        return vendors is not None and (not vendors or device.vendor in vendors)
 
     def limit(
         self, name: Literal["max_batch_tokens", "max_seqs"], device: DeviceProfile, ranks: int = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from accelsim.catalog.engines import ServingEngine, engine
+from accelsim.catalog.engines import ServingEngine, engine, engine_names
 from accelsim.catalog.stacks import stack
 from accelsim.cost.memory import memory_short
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
@@ -335,6 +335,18 @@ def _draft(
     return deployed_run(first, run_options, options, one)
 
 
+def _check_runs(device: DeviceProfile, options: ServingOptions, one: ServingEngine) -> None:
+    """Refuse an engine that is named for a device it does not run on; where none is named, vLLM's
+    scheduler stands in for that of whatever serves there.
+    """
+    if options.engine is None or one.runs(device):
+        return
+    names = [name for name in engine_names() if engine(name).runs(device)]
+    remedy = f"Leave engine out, or choose one of this device: {', '.join(names)}."
+    operator = f"engine {options.engine}"
+    raise UnsupportedOperatorError(device.name, operator, "it does not run on it", remedy)
+
+
 def deployed_run(
     first: ResolvedRun, run_options: RunOptions, options: ServingOptions, one: ServingEngine
 ) -> ResolvedRun:
@@ -347,9 +359,11 @@ def deployed_run(
         one: The engine.
 
     Raises:
-        UnsupportedOperatorError: If the model's family is not split over ranks.
+        UnsupportedOperatorError: If the engine that is named does not run on the device, or the
+            model's family is not split over ranks.
         InvalidValueError: If no node joins the ranks.
     """
+    _check_runs(first.device, options, one)
     model, run = run_options.model, first
     own = model.execution is not None or model.stack is not None
     if not own and one.stack is not None and stack(one.stack).runs(run.device):

@@ -5,7 +5,7 @@ import pytest
 import accelsim
 from accelsim.catalog import device
 from accelsim.catalog.engines import engine, engine_names
-from accelsim.errors import UnknownNameError
+from accelsim.errors import UnknownNameError, UnsupportedOperatorError
 from accelsim.serving.loads.arrivals import Arrivals
 
 GIB = 2**30
@@ -71,6 +71,17 @@ def test_a_served_answer_says_that_another_version_stands_in():
     found = accelsim.serve("llama-3.1-8b", "l4", load, engine="vllm@0.7", intervals=False)
     assert found.engine == "vllm 0.7"
     assert "as version 0.6" in found.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "board"),
+    [("tensorrt-llm", "mi300x"), ("sglang", "cerebras-wse-3"), ("vllm@0.6", "cerebras-wse-3")],
+)
+def test_an_engine_that_does_not_run_on_a_device_is_refused(name, board):
+    load = Arrivals(users=1, requests=1, prompt="8", output="2")
+    with pytest.raises(UnsupportedOperatorError, match=r"does not run on it.*static"):
+        accelsim.serve("llama-3.2-1b", board, load, engine=name, intervals=False)
+    assert engine("static").runs(device(board))
 
 
 def test_asynchronous_scheduling_makes_no_step_slower():
