@@ -145,6 +145,8 @@ class StackVersion(FrozenModel, strict=False):
         is_eager: Whether it issues operators one after the other where the stack replays them.
         fused_attention: Whether attention is one operator.
         gpu_host_ratio: Time to issue an operator to a GPU over the class's.
+        stage_us: Host time of a microbatch on a stage of a pipeline, forward and backward, beside
+            its operators: sends, receipts and their synchronization.
         experts_wait: Whether the host waits for the counts of tokens of each expert before it
             issues what follows, so that the device waits for it.
         rank_part_us: Host time for each rank of a gather or scatter whose parts are a list of
@@ -159,6 +161,7 @@ class StackVersion(FrozenModel, strict=False):
     is_eager: bool = False
     fused_attention: bool = True
     gpu_host_ratio: _Ratio = 1.0
+    stage_us: Annotated[float, Field(ge=0.0, le=100_000.0)] = 0.0
     experts_wait: bool = False
     rank_part_us: Annotated[float, Field(ge=0.0, le=1000.0)] = 0.0
     source: _Source

@@ -177,6 +177,9 @@ def _differences(version: Values) -> str:
         "" if version["fused_attention"] else "attention in parts",
         "" if host == 1 else f"issues operators in {host:g} of the time",
         "waits for the counts of experts' tokens" if version["experts_wait"] else "",
+        say("[{stage_us:decimal} us a microbatch on a stage]", version)
+        if version["stage_us"]
+        else "",
         say("[{rank_part_us:decimal} us a rank of a gather]", version)
         if version["rank_part_us"]
         else "",

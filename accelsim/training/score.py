@@ -153,7 +153,9 @@ def stage_times(staged: StagedPlans) -> StageTimes:
     for parts in (forward, backward):
         parts["expert"] = parts["expert"] + exchange_s
         parts["compute"] = parts["compute"] * slowest
-    issue_b = issue_b + _again(staged, "issue_s")
+    of_stage_s = np.where(staged["pp"] > 1, 1e-6 * setup.run.stack.version.stage_us, 0.0)[:, None]
+    issue_f = issue_f + of_stage_s / 2.0
+    issue_b = issue_b + _again(staged, "issue_s") + of_stage_s / 2.0
     total_f = np.asarray(sum(forward.values()))
     waits = staged.sums("expert_parameters") * setup.run.stack.version.experts_wait > 0
     forward_s = np.where(waits, total_f + issue_f, np.maximum(total_f, issue_f))

@@ -1,11 +1,14 @@
 """Trainers as stacks: what selective recomputation keeps by operator, and host time."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import accelsim
+from accelsim.catalog.clusters import cluster
 from accelsim.catalog.stacks import stack, stack_names
 from accelsim.cost.attention_kernels import kernel_names
 from accelsim.dtype import Dtype
@@ -13,6 +16,9 @@ from accelsim.errors import InvalidValueError, UnknownNameError, UnsupportedOper
 from accelsim.estimation.passes import training_step
 from accelsim.estimation.run import resolve
 from accelsim.estimation.sharded_costs import run_costs
+from accelsim.training.iteration import simulate_iteration
+from accelsim.training.plan import ParallelismPlan
+from accelsim.training.setup import TrainingSetup
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.recomputation import selectively
 from tools.scoreboard.training_plans import decoder
@@ -291,3 +297,20 @@ def test_models_that_trainers_do_not_train_have_the_usual_software():
     found = accelsim.train("resnet-50", **asked)
     assert found.trainers == ()
     assert found.inputs["stack"] == "pytorch"
+
+
+def test_each_microbatch_on_a_stage_takes_the_host_time_of_its_trainer():
+    asked = {"mode": "training", "batch": 32, "seq_len": 128, "precision": "fp16"}
+    usual = resolve("gpt2", "a100-sxm-80gb", stack="megatron-deepspeed", **asked)
+
+    def seconds(plan, stage_us):
+        version = usual.stack.version.model_copy(update={"stage_us": stage_us})
+        run = replace(usual, stack=usual.stack.model_copy(update={"versions": (version,)}))
+        setup = TrainingSetup(run, cluster("dgx-a100").with_devices(4), 4)
+        return simulate_iteration(setup, plan, 32).iteration_s
+
+    staged, whole = ParallelismPlan(pp=4), ParallelismPlan(dp=4)
+    assert seconds(whole, 0.0) == seconds(whole, 2000.0)
+    # 32 microbatches on the busiest stage, and three more in the bubble
+    gained = seconds(staged, 2000.0) - seconds(staged, 0.0)
+    assert gained == pytest.approx(35 * 2e-3, rel=0.1)
