@@ -183,3 +183,21 @@ def test_windows_speed_a_served_model_up_as_measured():
         for name in ("vllm@0.9", "vllm@0.8")
     )
     assert 0.165 / 0.155 < without.duration_s / windows.duration_s < 0.175 / 0.145
+
+
+def test_a_model_that_keeps_states_alone_is_served():
+    model = workload_from_config({"model_type": "mamba2"})
+    load = Arrivals(rate_per_s=50.0, requests=30, prompt="2000", output="50")
+    result = accelsim.serve(model, "h100-sxm-80gb", load, kv_blocks=4)
+    assert result.completed == 30
+    assert result.kv_cache_tokens is None
+    assert not result.plan["prefix_cache"]
+    assert result.kv_occupancy_fraction["peak"] == 1.0  # four sequences at once
+
+
+def test_requests_share_prefixes_of_windowed_models_but_not_of_states():
+    load = Arrivals(rate_per_s=5.0, requests=30, turns=3)
+    for name, shares in (("gemma-3-12b", True), ("qwen3-next-80b-a3b", False)):
+        result = accelsim.serve(name, "h200-sxm-141gb", load, tp=2, intervals=False)
+        assert result.plan["prefix_cache"] is shares
+        assert result.completed == 30
