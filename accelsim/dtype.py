@@ -141,6 +141,11 @@ class Precision:
         return self.compute is self.activation and self.weight.bytes < self.activation.bytes
 
     @property
+    def beside_adapters(self) -> Precision:
+        """The policy as trainers of adapters store frozen weights."""
+        return replace(self, weight=_NF4_TWICE) if self.weight == _NF4 else self
+
+    @property
     def trained(self) -> Precision:
         """The policy of what is trained: its own, or that of 16-bit adapters with FP32 states and
         no master copy beside weights that are too narrow to be updated (Dettmers et al. 2023,
@@ -287,6 +292,9 @@ _MXFP4 = block_format("mxfp4", 4, 8, 32)
 _NVFP4 = block_format("nvfp4", 4, 8, 16)
 _W4 = block_format("w4", 4, 16 + 4, 128)
 _NF4 = block_format("nf4", 4, 32, 64)
+#: NF4 as trainers of adapters store it: a scale of 64 values has 8 bits, and 256 of those share an
+#: FP32 one (QLoRA, arXiv:2305.14314, section 3, double quantization; its script's default).
+_NF4_TWICE = BlockFormat("nf4", 4.0 + 8.0 / 64 + 32.0 / (64 * 256))
 #: Precision policies by name. int8 is static post-training quantisation (weights and activations);
 #: w8a8, fp8, mxfp4 and nvfp4 quantise the matrix operands and keep bf16 between them; w8a16 and
 #: w4a16 quantise weights alone. Training in fp8 (Micikevicius et al. 2022, arXiv:2209.05433) and

@@ -366,6 +366,7 @@ def _precision(
     if mode == "training":
         is_named = options.precision is not None
         _check_trained(policy, device, is_named=is_named, rank=chosen.training.lora_rank)
+        policy = policy.beside_adapters
     if options.sparse_weights:
         _check_sparse(device, policy, mode)
     if mode == "training" and options.weight_format is not None:
