@@ -26,7 +26,7 @@ def main() -> None:
         search=True,
         length=length,
     )
-    print(f"{best.considered} plans; {best.inputs['plan']} wins")
+    print(f"{best.considered} plans; {best.inputs['plan']} on {best.inputs['stack']} wins")
     print(
         f"{best.iteration_s:.1f} s an iteration, MFU {100 * (best.mfu_fraction or 0):.0f} %, "
         f"{best.memory_bytes / 1e9:.0f} GB on rank {best.worst_rank}"
