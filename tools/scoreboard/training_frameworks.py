@@ -126,7 +126,9 @@ def _maxtext_figure(row: MeasuredRun, record: Values) -> MeasuredRun:
         rate = record["tflops_per_chip"] * 1e12 * seq_len / model_flop(model, seq_len)
     if not rate > 0:
         raise InputError("no rate in the row")
-    where = cluster(facts["clusters"].get(chip) or cluster_of(chip)).with_devices(devices // slices)
+    named = cluster(facts["clusters"].get(chip) or cluster_of(chip))
+    shared = named.with_contention(facts["jobs"].get(chip, 1))
+    where = shared.with_devices(devices // slices)
     runs = (
         _maxtext_run(model, where, devices, slices, config=one, seq_len=seq_len)
         for one in ([config] if config else facts["usual"])
