@@ -1,1 +1,1 @@
-"""Questions asked over many answers: sweeps and sensitivity."""
+"""Questions asked over many answers: sweeps."""
