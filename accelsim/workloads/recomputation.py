@@ -37,8 +37,9 @@ def selectively(graph: OperatorGraph, policy: Selective) -> tuple[FloatArray, Bo
             a layer's input and the outputs of attention, of collectives that do not gather and of
             every other matrix product, and makes the rest again (torchtitan,
             distributed/activation_checkpoint.py, mode "op"), thin products of adapters too.
-            "projections" keeps the input and the outputs of all products and collectives, and makes
-            attention and what is elementwise again (MaxText's remat policy "minimal").
+            "projections" keeps the input and the outputs of all products and of collectives that do
+            not gather, and makes attention and what is elementwise again (MaxText's remat policy
+            "minimal").
 
     Returns:
         Bytes, shape (n,), and which rows, shape (n,).
@@ -51,12 +52,15 @@ def selectively(graph: OperatorGraph, policy: Selective) -> tuple[FloatArray, Bo
     names, layer = np.unique([name for name, _ in layers], return_inverse=True)
     is_product = is_kind(graph.kind, _PRODUCTS) & in_layer & ~is_adapter(graph)
     is_alternate = policy == "products"
-    kinds = _ALWAYS_KEPT if is_alternate else COLLECTIVE_KINDS
+    kinds = _ALWAYS_KEPT if is_alternate else COLLECTIVE_KINDS - _GATHERS
     kept, first = is_kind(graph.kind, kinds), np.zeros(len(graph), dtype=bool)
+    unread = first.copy()  # by the backward pass: a compiler of the whole step drops it
     for number in range(len(names)):
-        kept[np.flatnonzero(is_product & (layer == number))[:: 2 if is_alternate else 1]] = True
+        products = np.flatnonzero(is_product & (layer == number))
+        kept[products[:: 2 if is_alternate else 1]] = True
+        unread[products[-1:]] = not is_alternate
         first[np.flatnonzero(in_layer & (layer == number))[:1]] = True
-    in_part = kept * graph.write_bytes + first * graph.read_bytes
+    in_part = (kept & ~unread) * graph.write_bytes + first * graph.read_bytes
     return np.where(in_layer, in_part, graph.saved_bytes), in_layer & ~kept
 
 
