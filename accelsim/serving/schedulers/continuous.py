@@ -86,7 +86,7 @@ class ContinuousBatching(PagedBatch):
             and len(self.waiting) == 1
             and len(self._running) < self._max_seqs
         ):
-            self._shorten(self._step_at(now_s))
+            self._shorten(*self._step_at(now_s))
 
     def _wait_unseen(self, unseen: Unseen, request: int, now_s: float) -> None:
         """Let a request wait until the scheduler looks, and end a run with the step that does."""
@@ -94,11 +94,13 @@ class ContinuousBatching(PagedBatch):
         if self._step_count <= 1 or self._chunks:
             unseen.add(tokens, 0)
             return
-        running = self._step_at(now_s)
+        running = self._step_at(now_s)[0]
         unseen.add(tokens, running - 1)
         look = running + unseen.steps_left(running)
         if len(self.waiting) == unseen.count and len(self._running) < self._max_seqs:
-            self._shorten(min(look, self._step_count))
+            steps = min(look, self._step_count)
+            cost = self.steps.decode_run(len(self._running), self._context, steps)
+            self._shorten(steps, cost)
         elif look < self._step_count:  # none can join before the run ends
             unseen.look(look)
 
@@ -210,7 +212,11 @@ class ContinuousBatching(PagedBatch):
             self._reserve()
         most = _MANY
         if self.waiting or self._partial:
-            most = self._most_steps(now_s)
+            unseen = self._unseen
+            if unseen is None or not unseen.count:
+                self._choose_prompts(now_s)
+            else:
+                most = self._most_steps(now_s, unseen)
         if not mixed and running and not self._chunks:
             waiting_count = len(self.waiting)
             self._reserve()
@@ -228,12 +234,8 @@ class ContinuousBatching(PagedBatch):
             self._charge_moves()
         self.ready_s = now_s + self._seconds
 
-    def _most_steps(self, now_s: float) -> int:
+    def _most_steps(self, now_s: float, unseen: Unseen) -> int:
         """Choose prompts; gives the most steps until the scheduler looks for requests again."""
-        unseen = self._unseen
-        if unseen is None or not unseen.count:
-            self._choose_prompts(now_s)
-            return _MANY
         left = unseen.steps_left()
         if not left and not unseen.ahead:
             unseen.look()
@@ -320,23 +322,25 @@ class ContinuousBatching(PagedBatch):
         self._seconds, self._joules = self.steps.decode_run(count, self._context, steps)
         self._step_count = steps
 
-    def _step_at(self, now_s: float) -> int:
-        """Which step of the run computes at a time, from 1."""
+    def _step_at(self, now_s: float) -> tuple[int, tuple[float, float]]:
+        """Which step of the run computes at a time, from 1, and what all up to it take."""
         gap_s, steps, run = now_s - self._start_s, self._step_count, self.steps.decode_run
         count, context = len(self._running), self._context
         wanted = min(steps, int(steps * gap_s / self._seconds) + 1)
-        seconds = run(count, context, wanted)[0]
-        while seconds < gap_s and wanted < steps:
+        cost = run(count, context, wanted)
+        while cost[0] < gap_s and wanted < steps:
             wanted += 1
-            seconds = run(count, context, wanted)[0]
-        while wanted > 1 and run(count, context, wanted - 1)[0] >= gap_s:
+            cost = run(count, context, wanted)
+        while wanted > 1 and (less := run(count, context, wanted - 1))[0] >= gap_s:
             wanted -= 1
-        return wanted
+            cost = less
+        return wanted, cost
 
-    def _shorten(self, steps: int) -> None:
-        """End a run after so many steps, so that a new request can join."""
-        run = self.steps.decode_run
-        self._seconds, self._joules = run(len(self._running), self._context, steps)
+    def _shorten(self, steps: int, cost: tuple[float, float]) -> None:
+        """End a run after so many steps, which take so many seconds and joules, so that a new
+        request can join.
+        """
+        self._seconds, self._joules = cost
         self._step_count = steps
         self._more_blocks = self._blocks_between(self._counter + 1, steps - 1)
         self.ready_s = self._start_s + self._seconds
