@@ -1,5 +1,5 @@
 """Every page shows what its commands and blocks print today, or says why a block is not run: words
-and units exactly, numbers to about two digits.
+and units exactly, numbers of its first run to about two digits.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.documented import differences, todays_page, unmarked_blocks
+from tools.documented import differences, page_differences, todays_page, unmarked_blocks
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = sorted(page for page in DOCS.rglob("*.md") if "\n```" in page.read_text("utf-8"))
@@ -31,8 +31,19 @@ def test_the_page_shows_what_is_printed(page, tmp_path, monkeypatch):
     folder = tmp_path / "page"
     folder.mkdir()
     text = page.read_text(encoding="utf-8")
-    assert differences(text, todays_page(text, folder)) == []
+    assert page_differences(text, todays_page(text, folder)) == []
     assert unmarked_blocks(text) == []
+
+
+def test_the_first_run_of_a_page_is_held_to_its_numbers_others_to_units():
+    page = (
+        "```\n$ accelsim a\ntime 10.0 ms\n```\ntext\n```\n$ accelsim b\ntime 1.00 ms, h100\n```\n"
+    )
+    assert page_differences(page, page.replace("1.00 ms", "25.0 min")) == []
+    assert len(page_differences(page, page.replace("10.0 ms", "12.0 ms"))) == 1
+    assert len(page_differences(page, page.replace("1.00 ms", "1.00 J"))) == 1
+    assert len(page_differences(page, page.replace("h100", "h200"))) == 1
+    assert len(page_differences(page, page.replace("1.00 ms, ", ""))) == 1
 
 
 def test_blocks_that_are_not_run_say_why():

@@ -4,10 +4,11 @@ A page is read from top to bottom in an empty folder. A block with a title (``ya
 is a file that is written there. A block that begins with ``$ accelsim`` is run, and the lines below
 each command are what it prints, cut at ``…``. A block of Python is run too; comments at its end are
 what it prints. Text says so (``text``), and what is not run why (``title="Not run in the tests:
-it needs a GPU"``). Tests hold pages, and what is stored beside examples, to what is printed now:
-words and units exactly, numbers to about two digits, so that a small step of a model rewrites
-nothing. ``python -m tools.documented FILE...`` writes today's output into the pages, and beside the
-scripts, that say something else.
+it needs a GPU"``). Tests hold the first run of a page, and what is stored beside examples, to what
+is printed now: words and units exactly, numbers to about two digits, so that a small step of a
+model rewrites nothing. Of a page's other runs they compare words and units.
+``python -m tools.documented FILE...`` writes today's output into the pages, and beside the scripts,
+that say something else.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ _CUT: Final = "…"
 _NUMBER: Final = re.compile(r"(?<![\w.-])(-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?)(?![\w-]|\.\d)")
 #: Numbers that lie so near each other say the same.
 _NEAR: Final = 0.1
+#: A unit after a number, with its prefix; and times of a minute and more.
+_UNIT: Final = re.compile(r"(?<=\d )(?:[EPTGMkmµnp]?(s|J|Wh?|B|FLOP|g)|min|h|d|[EPTGMk])\b")
 #: Frames and rules, whose widths follow the numbers inside.
 _FRAME: Final = str.maketrans(dict.fromkeys("│─╭╮╰╯", " "))
 #: Lines of an output that a page shows where it does not say.
@@ -86,7 +89,24 @@ def unmarked_blocks(text: str) -> list[str]:
     return found
 
 
-def differences(stored: str, printed: str) -> list[str]:
+def page_differences(stored: str, printed: str) -> list[str]:
+    """What the runs of a page say that those printed now do not: of the first with its numbers.
+
+    Args:
+        stored: The page as it is.
+        printed: The same as `todays_page` has it.
+    """
+    pairs = zip(_BLOCK.findall(stored), _BLOCK.findall(printed), strict=True)
+    runs = [
+        (old, new)
+        for (about, old), (_, new) in pairs
+        if about == "python" or old.startswith(_PROMPT)
+    ]
+    found = [differences(old, new, has_numbers=place == 0) for place, (old, new) in enumerate(runs)]
+    return [line for lines in found for line in lines]
+
+
+def differences(stored: str, printed: str, *, has_numbers: bool = True) -> list[str]:
     """What a text that is stored says and one that is printed does not, in words; empty where they
     agree. Spaces, frames and where lines break say nothing; numbers agree within 10 %, or one in
     their last digit where they have more than one or are per cents.
@@ -94,7 +114,10 @@ def differences(stored: str, printed: str) -> list[str]:
     Args:
         stored: As a page or a file has it.
         printed: As it is printed now.
+        has_numbers: Whether numbers are compared, and the prefixes of their units.
     """
+    if not has_numbers:
+        stored, printed = (_plain_units(text) for text in (stored, printed))
     before, after = (
         [" ".join(part.split()) for part in _pieces(text)] for text in (stored, printed)
     )
@@ -102,7 +125,9 @@ def differences(stored: str, printed: str) -> list[str]:
     for place, (old, new) in enumerate(zip(before, after, strict=False)):
         same = old == new
         if place % 2 and not same:
-            same = _is_near(old, new, is_percent=before[place + 1].startswith("%"))
+            same = not has_numbers or _is_near(
+                old, new, is_percent=before[place + 1].startswith("%")
+            )
         if not same:
             found.append(f"{before[place - 1][-40:]} [{old[:80]}] is now [{new[:80]}]")
             if not place % 2:  # what follows is something else
@@ -110,6 +135,12 @@ def differences(stored: str, printed: str) -> list[str]:
     return (
         found if len(before) == len(after) else [*found, f"{len(after) - len(before)} parts more"]
     )
+
+
+def _plain_units(text: str) -> str:
+    """A text whose units have no prefixes, so that a number may be of any size."""
+    line = " ".join(text.translate(_FRAME).split())
+    return _UNIT.sub(lambda unit: unit[1] or ("s" if unit[0] in {"min", "h", "d"} else ""), line)
 
 
 def _pieces(text: str) -> list[str]:
