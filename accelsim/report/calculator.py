@@ -3,7 +3,7 @@ compute it again in the page.
 
 An option is a device that is rented by the hour, or bought: its price over its life and its
 electricity by the hour. Cost of a load is whole devices times the hourly price (see
-`planning.breakeven` for the lines that cross); ``page.js`` has the same formulas for the sliders.
+`capacity.breakeven` for the lines that cross); ``page.js`` has the same formulas for the sliders.
 """
 
 from __future__ import annotations
