@@ -24,7 +24,7 @@ from accelsim import catalog, estimate
 from accelsim.catalog import workloads as workload_catalog
 from accelsim.errors import AccelsimError
 from accelsim.estimation.estimate_many import estimate_many
-from accelsim.exploration.sensitivity.change import changed_devices
+from accelsim.hardware.profile import FpgaProfile
 
 #: Of floating-point sums.
 NOISE = 1e-9
@@ -78,6 +78,8 @@ WAYS: Mapping[str, tuple[tuple[Way, ...], ...]] = {
     "asic": (({},), (TRAINING,)),
 }
 RATES = ("matrix_flop_per_s", "matrix_sparse_flop_per_s", "vector_flop_per_s")
+#: Rates of a part of the devices, and what a larger device has more of.
+OTHER_RATES, MORE = ("matrix_fp32_accumulate_flop_per_s",), 1.2
 
 
 class Tally(NamedTuple):
@@ -100,6 +102,37 @@ def with_rates(device, ratio):
             for table in RATES
         }
     )
+
+
+def larger_devices(device):
+    """The device with a fifth more memory bandwidth, peak, and both; with words for it."""
+    bandwidth = device.memory.bandwidth_bytes_per_s
+    wider = device.memory.model_copy(
+        update={"bandwidth_bytes_per_s": bandwidth and scaled(bandwidth, MORE)}
+    )
+    faster = with_peak(device, MORE)
+    yield "memory bandwidth 20 % more", device.model_copy(update={"memory": wider})
+    yield "peak 20 % more", faster
+    yield "efficiency 20 % more", faster.model_copy(update={"memory": wider})
+
+
+def with_peak(device, ratio):
+    """All peak rates times a ratio; of an FPGA, whose rates are its clocks times what is built, the
+    clocks, too.
+    """
+    rates = [name for name in (*RATES, *OTHER_RATES) if hasattr(device, name)]
+    changed = {
+        name: {dtype: scaled(rate, ratio) for dtype, rate in getattr(device, name).items()}
+        for name in rates
+    }
+    if isinstance(device, FpgaProfile):
+        changed["fabric_clock_hz"] = device.fabric_clock_hz and scaled(
+            device.fabric_clock_hz, ratio
+        )
+        if device.overlay is not None:
+            clock = scaled(device.overlay.clock_hz, ratio)
+            changed["overlay"] = device.overlay.model_copy(update={"clock_hz": clock})
+    return device.model_copy(update=changed)
 
 
 def with_cores(device, ratio):
@@ -165,7 +198,7 @@ def by_device(
 ) -> Iterator[tuple[str, str, np.ndarray]]:
     """Laws of a device and one with more of something."""
     device = catalog.device(name)
-    larger = [(words, one) for words, one in changed_devices(device) if words.endswith("more")]
+    larger = list(larger_devices(device))
     if device.device_class == "cpu":
         larger.append(("cores 25 % more", with_cores(device, 1.25)))
     for batch in batches:
