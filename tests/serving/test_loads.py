@@ -130,3 +130,19 @@ def test_waiting_is_sure_where_there_is_little_to_do_and_open_near_what_is_serve
     assert widths[0] < math.exp(2 * Z90 * spreads["ttft"]) * 1.05
     assert widths == sorted(widths)
     assert widths[-1] > 3 * widths[0]
+
+
+@pytest.mark.parametrize("users", [0, 2])
+def test_requests_reach_the_scheduler_late_and_in_the_order_they_came(users):
+    lengths = np.array([300, 100, 100, 200]), np.ones(4, dtype=int)
+    log = RequestLog(RequestColumns(np.array([0.0, 1.0, 2.5, 9.0]), *lengths))
+    queue = ArrivalQueue(log, users, lambda tokens: tokens / 100.0)
+    came = [(queue.next_s, queue.pop()) for _ in range(2)]
+    if not users:  # the second is done with its prompt first and waits for the one before it
+        assert came == [(3.0, 0), (3.0, 1)]
+        assert [(queue.next_s, queue.pop()), (queue.next_s, queue.pop())] == [(3.5, 2), (11.0, 3)]
+        return
+    assert came == [(1.0, 1), (3.0, 0)]
+    queue.note_end(1, 5.0)
+    assert queue.next_s == 6.0
+    assert log.arrival_s[2] == 5.0  # the user's own
