@@ -34,8 +34,8 @@ from accelsim.serving.loads.requests import RequestColumns
 from accelsim.simulation.engine import Engine, TaskColumns
 from accelsim.training.candidates import CandidatePlans
 from accelsim.training.estimate import training_setup
+from accelsim.training.grid import candidate_groups, score_all
 from accelsim.training.score import score
-from accelsim.training.search import candidate_groups, score_all
 from accelsim.training.setup import TrainingPlace
 from tools.scoreboard.serving_vidur import ATTENTION, LAYERS, LIMITS, RUNS, kernel_steps, requests
 

@@ -16,11 +16,11 @@ import numpy as np
 import accelsim
 from accelsim.estimation.options import run_options
 from accelsim.training.candidates import CandidatePlans
+from accelsim.training.grid import score_groups
 from accelsim.training.iteration import simulate_iteration
 from accelsim.training.place import training_setup
 from accelsim.training.plan import ParallelismPlan
 from accelsim.training.score import score
-from accelsim.training.search import score_groups
 from accelsim.training.setup import TrainingPlace
 
 BATCH, DEVICES = 1536, 1024

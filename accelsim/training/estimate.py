@@ -307,25 +307,15 @@ def train(
     check_effect(chosen.model, setup.run)
     cost = device_price(setup.run.device, paid)
     if search:
-        from accelsim.training.search import search_devices
-        from accelsim.training.trainers import search_trainers
+        from accelsim.training.trainers import find_plan
 
-        def on_stack(name: str) -> TrainingSetup:
-            options = run_options(chosen, {"stack": name})
-            other = training_setup(workload, options, place, conditions, _adapter_rank(plan))
-            return replace(other, run=replace(other.run, batch=setup.run.batch))
-
-        asked_for = _named(plan), cost.usd_per_hour, report
-        trainers: tuple[Values, ...] = ()
-        if chosen.model.stack is None:
-            found, used, trainers = search_trainers(setup, on_stack, *asked_for)
-        else:
-            found, used = search_devices(setup, *asked_for)
+        named = _named(plan), cost.usd_per_hour, report
+        found, used, trainers = find_plan(setup, workload, chosen, place, named)
         result = _estimate(used, found.best, cost, length, check_memory, record)
         figures = {name: getattr(found, name) for name in _SEARCH} | {"trainers": trainers}
         said = [] if found.is_complete else [_CUT_SHORT.format(found.considered)]
-        if used.device_count < setup.device_count:
-            said.append(_FEWER.format(used.device_count, setup.device_count))
+        counts = used.device_count, setup.device_count
+        said += [_FEWER.format(*counts)] if counts[0] < counts[1] else []
         return replace(result, **figures, warnings=(*result.warnings, *said))
     chosen_plan = _chosen(plan, setup)
     check_model(chosen_plan, setup.run.workload, setup.run.seq_len)

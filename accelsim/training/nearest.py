@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from accelsim.training.candidates import CandidatePlans
+from accelsim.training.grid import CHOSEN, Scored, fits, score_groups
 from accelsim.training.plan import ParallelismPlan
-from accelsim.training.search import CHOSEN, Scored, fits, score_groups
 from accelsim.training.setup import TrainingSetup
 
 #: Fields by which a grid cuts layers, and all those that its plans differ in.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from accelsim import catalog
 from accelsim.catalog import clusters as cluster_catalog
-from accelsim.catalog.servers import joined
+from accelsim.catalog.clusters import joined
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import RunOptions, run_options
 from accelsim.estimation.run import resolve

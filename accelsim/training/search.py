@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,23 +17,18 @@ import numpy as np
 from accelsim.cost.memory import memory_short
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.estimation.pareto import pareto_mask
-from accelsim.estimation.run import ResolvedRun
 from accelsim.frozen import frozen
-from accelsim.hardware.cluster import Cluster
 from accelsim.training.candidates import CandidatePlans
+from accelsim.training.grid import Report, Scored, fits, score_groups
 from accelsim.training.iteration import Iteration, simulate_iteration
+from accelsim.training.nearest import fitting_words
 from accelsim.training.plan import (
-    CLOSED_FORM,
-    RECOMPUTE,
-    SCHEDULES,
     ParallelismPlan,
-    check_model,
 )
-from accelsim.training.score import TIME_PARTS, Scores, score
+from accelsim.training.score import TIME_PARTS
 from accelsim.training.setup import TrainingSetup
-from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
+from accelsim.workloads.graph import FloatArray, IntArray
 
-Report = Callable[[float, float | None, str], None]
 #: Plans that are simulated, and how much slower than the first their score may be.
 _SIMULATED = 8
 _WORTH_SIMULATING = 1.05
@@ -45,18 +39,7 @@ _WORKS_ALONE = 0.7
 _GOALS = ("iteration_s", "memory_bytes", "energy_j")
 #: Share of an iteration by which two plans differ that are equally fast.
 _AS_FAST = 1e-9
-_LARGEST_TENSOR = 64
-_LARGEST_MICROBATCH = 1024
-_FEWEST_TOKENS = 1024
-_CHUNKS = (2, 3, 4, 6, 8, 12)
 _MEMORY = "needs more memory than a device has"
-_DIVIDE = "dp x microbatch does not divide the batch"
-_INTERLEAVE = "interleaving needs a multiple of pp microbatches"
-_SCHEDULE = "zero-bubble schedules and dualpipe need 2 pp microbatches"
-_KEPT = "zero-bubble schedules keep activations: no full recomputation"
-_EVEN = "dualpipe needs an even pp"
-#: Schedules of the grid; those with a closed form alone are looked at where they are named.
-_SCHEDULES = ("1f1b", "gpipe", "zb-h1")
 
 
 @frozen(eq=False)
@@ -80,21 +63,6 @@ class Search:
     rejected: Mapping[str, int]
     search_s: float
     is_complete: bool
-
-
-@frozen(eq=False)
-class Scored:
-    """Plans that divide the model and the batch, and their scores.
-
-    Attributes:
-        plans: k plans.
-        microbatch_count: Microbatches of each, shape (k,).
-        scores: Their scores.
-    """
-
-    plans: CandidatePlans
-    microbatch_count: IntArray
-    scores: Scores
 
 
 def search_plans(
@@ -168,200 +136,6 @@ def search_devices(
         return found, setup
     is_faster = fewer.plans[0]["iteration_s"] < first["iteration_s"]
     return (fewer, used) if is_faster else (found, setup)
-
-
-def score_groups(
-    setup: TrainingSetup, named: Mapping[str, Any], report: Report | None, found: list[Scored]
-) -> Iterator[tuple[int, Counter[str]]]:
-    """Score group after group of the grid into `found`; counts of what was looked at."""
-    groups = candidate_groups(setup, named)
-    for place, (label, candidates) in enumerate(groups):
-        if report is not None:
-            report(place, len(groups), label)
-        kept, counts, reasons = _dividing(setup, candidates)
-        if len(kept):
-            found.append(score_all(setup, kept, counts))
-        yield len(candidates), reasons
-
-
-def score_all(setup: TrainingSetup, plans: CandidatePlans, counts: IntArray) -> Scored:
-    """Score plans that divide the model and the batch.
-
-    Args:
-        setup: Model and devices.
-        plans: k plans.
-        counts: Microbatches of each, shape (k,).
-    """
-    units = setup.units(plans)
-    return Scored(plans, counts, score(setup, plans, counts, units, setup.costs()))
-
-
-def candidate_groups(
-    setup: TrainingSetup, named: Mapping[str, Any]
-) -> list[tuple[str, CandidatePlans]]:
-    """The grid: groups of plans that share how a rank's layers are cut.
-
-    Args:
-        setup: Model and devices.
-        named: Fields that stay as they are.
-
-    Raises:
-        InvalidValueError: If a named field is out of range.
-    """
-    groups = []
-    for tp, cp, ep, sp in _cuts(setup, named):
-        cut = {"tp": tp, "cp": cp, "ep": ep, "sp": sp}
-        for pp in _stage_counts(setup, named, tp * cp):
-            dp = setup.device_count // (tp * cp * pp)
-            plan = _plan_or_none(setup, dict(named) | cut | {"dp": dp, "pp": pp})
-            if plan is not None:
-                groups += [
-                    (str(plan), CandidatePlans.grid(plan, **axes))
-                    for axes in _choices(setup, named, plan)
-                ]
-    return groups
-
-
-def _plan_or_none(setup: TrainingSetup, values: Mapping[str, Any]) -> ParallelismPlan | None:
-    """A plan of these fields before schedules and ZeRO stages are chosen; None where the model does
-    not allow it.
-    """
-    own = {name: value for name, value in values.items() if name not in CHOSEN}
-    own["zero"] = int("shard_group" in own)
-    try:
-        plan = ParallelismPlan(**own)
-        check_model(plan, setup.run.workload, setup.run.seq_len)
-    except InvalidValueError:
-        return None
-    return plan
-
-
-#: Fields of plans that are chosen once it is known how layers are cut.
-CHOSEN = ("microbatch", "zero", "recompute", "schedule", "chunks")
-
-
-def _divisors(number: int, largest: int) -> list[int]:
-    return [count for count in range(1, min(number, largest) + 1) if number % count == 0]
-
-
-def _cuts(setup: TrainingSetup, named: Mapping[str, Any]) -> Iterator[tuple[int, int, int, bool]]:
-    """Ways to cut layers: (tp, cp, ep, sp)."""
-    model, count = setup.run.workload, setup.device_count
-    if model.family is None or not model.family.shards:
-        yield named.get("tp", 1), named.get("cp", 1), named.get("ep", 1), False
-        return
-    mixture = model.parameters.mixture
-    nearest = count if setup.cluster is None else _nearest_devices(setup.cluster)
-    tensor = _divisors(count, min(nearest, _LARGEST_TENSOR))
-    context = _divisors(count, max(setup.run.seq_len // _FEWEST_TOKENS, 1))
-    experts = [1] if mixture is None else _divisors(mixture.experts, count)
-    axes: dict[str, list[Any]] = {
-        "tp": [tp for tp in tensor if model.parameters.heads % tp == 0],
-        "cp": [cp for cp in context if cp & (cp - 1) == 0],
-        "ep": experts,
-        "sp": [False, True],
-    }
-    values = [[named[name]] if name in named else axis for name, axis in axes.items()]
-    for tp, cp, ep, sp in product(*values):
-        if not sp or tp > 1:
-            yield tp, cp, ep, sp
-
-
-def _nearest_devices(cluster: Cluster) -> int:
-    """Devices of the nearest links: of a server, or of the scale-up domain that it is part of."""
-    return max(cluster.tiers[0].device_count, cluster.node.device_count)
-
-
-def _stage_counts(setup: TrainingSetup, named: Mapping[str, Any], ranks: int) -> list[int]:
-    left, over = divmod(setup.device_count, ranks)
-    if over:
-        return []
-    family = setup.run.workload.family
-    is_split = family is not None and family.shards
-    stages = _divisors(left, setup.run.workload.parameters.layers if is_split else 1)
-    return [
-        pp
-        for pp in stages
-        if named.get("pp", pp) == pp and named.get("dp", left // pp) == left // pp
-    ]
-
-
-def _choices(
-    setup: TrainingSetup, named: Mapping[str, Any], plan: ParallelismPlan
-) -> list[dict[str, list[Any]]]:
-    """Values of the fields that do not change how layers are cut, without and with chunks."""
-    local = max(setup.run.batch // plan.dp, 1)
-    shared: dict[str, list[Any]] = {
-        "microbatch": [
-            2**power for power in range(11) if 2**power <= min(local, _LARGEST_MICROBATCH)
-        ],
-        "zero": _zero_stages(plan),
-        "recompute": [word for word in RECOMPUTE if word != "selective" or _drops(setup.run)],
-    }
-    if plan.pp == 1:
-        own: list[dict[str, list[Any]]] = [{"schedule": ["1f1b"], "chunks": [1]}]
-    else:
-        layers = setup.run.workload.parameters.layers
-        chunks = [count for count in _CHUNKS if layers % (plan.pp * count) == 0]
-        closed = [name for name in CLOSED_FORM if name == named.get("schedule")]
-        own = [{"schedule": [*_SCHEDULES, *closed], "chunks": [1]}]
-        own += [{"schedule": ["interleaved"], "chunks": chunks}] if chunks else []
-    return [axes for kinds in own if (axes := _kept(shared | kinds, named)) is not None]
-
-
-def _drops(run: ResolvedRun) -> bool:
-    """Whether selective recomputation drops anything: not inside attention that is fused."""
-    return run.selective != "attention" or not run.fused_attention
-
-
-def _zero_stages(plan: ParallelismPlan) -> list[int]:
-    """ZeRO stages that the other fields of a plan allow."""
-    if plan.local_steps > 1:
-        return [0]
-    least, most = int(plan.shard_group is not None), 3 if plan.pp == 1 else 1
-    return list(range(least, most + 1))
-
-
-def _kept(axes: dict[str, list[Any]], named: Mapping[str, Any]) -> dict[str, list[Any]] | None:
-    """Axes with named fields as they are; None where schedule and chunks named are of others."""
-    kept = {name: [named[name]] if name in named else axis for name, axis in axes.items()}
-    for name in ("schedule", "chunks"):
-        if name in named and named[name] not in axes[name]:
-            return None
-    return kept
-
-
-def _dividing(
-    setup: TrainingSetup, plans: CandidatePlans
-) -> tuple[CandidatePlans, IntArray, Counter[str]]:
-    """Plans that can be run, their microbatches, and how many cannot, by the first reason."""
-    samples = plans["dp"] * plans["microbatch"]
-    counts = setup.run.batch // samples
-    names = np.array(SCHEDULES)[plans["schedule"]]
-    stages = plans["pp"]
-    chunked = names == "interleaved"
-    zero_bubble = np.char.startswith(names, "zb")
-    long = zero_bubble | (names == "dualpipe")
-    is_full = plans["recompute"] == RECOMPUTE.index("full")
-    checks = (
-        (_KEPT, ~zero_bubble | ~is_full),
-        (_SCHEDULE, ~long | (counts >= 2 * stages)),
-        (_EVEN, (names != "dualpipe") | (stages % 2 == 0)),
-        (_DIVIDE, setup.run.batch % samples == 0),
-        (_INTERLEAVE, ~chunked | (counts % stages == 0)),
-    )
-    kept = np.ones(len(plans), dtype=bool)
-    reasons: Counter[str] = Counter()
-    for reason, passes in checks:
-        reasons[reason] += int((kept & ~passes).sum())
-        kept &= passes
-    return plans.take(kept), counts[kept], reasons
-
-
-def fits(setup: TrainingSetup, part: Scored) -> BoolArray:
-    """Which plans are within a device's memory, shape (k,)."""
-    within: BoolArray = part.scores.memory_bytes <= setup.capacity_bytes
-    return within
 
 
 @frozen(eq=False)
@@ -470,8 +244,6 @@ def _nothingfits(setup: TrainingSetup, found: list[Scored]) -> DoesNotFitError:
     plan = part.plans.plan(row)
     needed = float(part.scores.memory_bytes[row])
     rank = int(part.scores.worst_stage[row]) * plan.pipeline_stride
-    from accelsim.training.nearest import fitting_words
-
     remedy = (
         f"That is rank {rank} of {plan}, the plan that needs the least. "
         f"{fitting_words(setup, plan)}"

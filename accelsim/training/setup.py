@@ -11,7 +11,7 @@ import numpy as np
 
 from accelsim import catalog
 from accelsim.arguments import checked
-from accelsim.catalog.servers import joined
+from accelsim.catalog.clusters import joined
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.passes import training_step
 from accelsim.estimation.run import ResolvedRun

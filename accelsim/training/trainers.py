@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from accelsim.catalog.stacks import stack, stack_names
 from accelsim.errors import InputError
-from accelsim.plain import Values
+from accelsim.estimation.options import RunOptions, run_options
+from accelsim.plain import Document, Values
+from accelsim.training.grid import Report
 from accelsim.training.iteration import simulate_iteration
+from accelsim.training.place import training_setup
 from accelsim.training.plan import ParallelismPlan, parse_plan
-from accelsim.training.search import Report, Search, search_devices
-from accelsim.training.setup import TrainingSetup
+from accelsim.training.search import Search, search_devices
+from accelsim.training.setup import TrainingPlace, TrainingSetup
+from accelsim.workloads.model import Workload
 
 #: Plans of the first search that every other trainer is asked for.
 _ASKED = 3
@@ -87,3 +93,34 @@ def _fastest(
 def _figures(setup: TrainingSetup, row: Mapping[str, Any]) -> Values:
     names = ("plan", "iteration_s", "memory_bytes")
     return {"trainer": setup.run.stack.label} | {name: row[name] for name in names}
+
+
+def find_plan(
+    setup: TrainingSetup,
+    workload: str | Path | Workload,
+    chosen: RunOptions,
+    place: TrainingPlace,
+    named: tuple[Document, float | None, Any],
+) -> tuple[Search, TrainingSetup, tuple[Values, ...]]:
+    """What a search finds: over trainers where no stack is named.
+
+    Args:
+        setup: Model and devices on the software named, or the usual one.
+        workload: The model, as it is asked.
+        chosen: What runs.
+        place: Where.
+        named: Fields that stay, USD an hour of a device, and what is told of the progress.
+
+    Raises:
+        DoesNotFitError: If no plan fits.
+        InputError: If no plan divides the model and the batch.
+    """
+
+    def on_stack(name: str) -> TrainingSetup:
+        options, rank = run_options(chosen, {"stack": name}), named[0].get("lora_rank")
+        other = training_setup(workload, options, place, setup.conditions, rank)
+        return replace(other, run=replace(other.run, batch=setup.run.batch))
+
+    if chosen.model.stack is None:
+        return search_trainers(setup, on_stack, *named)
+    return (*search_devices(setup, *named), ())

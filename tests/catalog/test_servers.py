@@ -4,8 +4,7 @@ import pytest
 
 import accelsim
 from accelsim import catalog
-from accelsim.catalog.clusters import cluster, node, node_names
-from accelsim.catalog.servers import joined, server
+from accelsim.catalog.clusters import cluster, joined, node, node_names, server
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.hardware.profile import AsicProfile, GpuProfile
 
