@@ -99,12 +99,16 @@ class ComparisonRow:
         e = self.estimate
         return e is not None and e.fits and (e.stack, e.execution) == ("pytorch", "eager")
 
-    def beside(self) -> dict[str, Any]:
+    def beside(self, mixed: str = "") -> dict[str, Any]:
         """What stands beside the estimate's figures: warnings, ends of intervals, and figures of
         the run compiled.
+
+        Args:
+            mixed: That devices beside it issue operators another way; empty where none does.
         """
         e = self.estimate
-        found: dict[str, Any] = {"warnings": list(e.warnings if e else ())}
+        told = [*e.warnings, *([mixed] if mixed else ())] if e else []
+        found: dict[str, Any] = {"warnings": told}
         for name in _FIGURES:
             ends = (None, None, None) if e is None else e.interval(name)
             found[f"{name}_low"], found[f"{name}_high"], _ = ends
@@ -132,17 +136,25 @@ class Comparison:
         """Models whose devices issue operators in two ways, one by one and compiled: named, since
         their figures are not like each other.
         """
+        return tuple(self._mixed.values())
+
+    @property
+    def _mixed(self) -> dict[tuple[str, str], str]:
+        """`warnings` by model and mode."""
         eager: dict[tuple[str, str], set[bool]] = {}
         for row in self.rows:
             if row.estimate is not None:
                 own = eager.setdefault((row.workload, row.mode), set())
                 own.add(row.estimate.execution == "eager")
-        return tuple(
-            f"{workload}, {mode}: some devices run it operator by operator (eager), others "
+        return {
+            (
+                workload,
+                mode,
+            ): f"{workload}, {mode}: some devices run it operator by operator (eager), others "
             "compiled; --execution compiled compares like with like"
             for (workload, mode), found in eager.items()
             if len(found) > 1
-        )
+        }
 
     def __repr__(self) -> str:
         done = sum(row.estimate is not None for row in self.rows)
@@ -198,10 +210,11 @@ class Comparison:
 
     def to_dict(self) -> list[dict[str, Any]]:
         """One mapping per pair: the estimate's figures, or the reason there is none."""
+        mixed = self._mixed
         return [
             {"workload": r.workload, "device": r.device, "mode": r.mode, "reason": r.reason}
             | ({} if r.estimate is None else r.estimate.figures())
-            | r.beside()
+            | r.beside(mixed.get((r.workload, r.mode), ""))
             for r in self.rows
         ]
 

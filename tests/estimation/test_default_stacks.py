@@ -61,6 +61,8 @@ def test_two_ways_of_issuing_operators_share_no_ranking_in_silence():
         assert bool(found.warnings) == (len(kinds) > 1)
         assert found.warnings or mode == "inference"
         assert all(f"{model}, {mode}" in words for words in found.warnings)
+        rows = [row for row in found.to_dict() if row["reason"] is None]
+        assert all(set(found.warnings) <= set(row["warnings"]) for row in rows)
     alike = compare("resnet-50", devices, modes="training", execution="compiled")
     assert not alike.warnings
 
