@@ -23,9 +23,9 @@ from accelsim.estimation.evidence import evidence
 pytestmark = pytest.mark.torch
 ENVIRONMENT = describe("cpu") | {"cpu_caches": {"L2": "1024K", "L3": "32768K"}}
 FEW = [
-    CheckCase("sac-humanoid", 1, "fp32", 1),
-    CheckCase("sac-humanoid", 64, "fp32", 1),
-    CheckCase("sac-humanoid", 128, "fp32", 1, is_training=True),
+    CheckCase("text-cnn", 1, "fp32", 1),
+    CheckCase("text-cnn", 64, "fp32", 1),
+    CheckCase("text-cnn", 128, "fp32", 1, is_training=True),
 ]
 
 
@@ -121,7 +121,7 @@ def test_check_compares_and_notices_drift(folder, monkeypatch, capsys):
         "at the calibration's speed: 2 runs, MAPE 0 %" in printed
     )  # the reference took 1.1 times as long too
     assert "took 1.100 times as long" in (folder / "report.md").read_text()
-    assert "sac-humanoid b64" in (folder / "report.md").read_text()
+    assert "text-cnn b64" in (folder / "report.md").read_text()
     speed["factor"] = 1.4
     assert accelsim("calibrate", "check", "--out", str(folder)) == 1
     assert "drifted" in capsys.readouterr().err
@@ -266,7 +266,7 @@ def test_a_check_says_which_file_is_damaged_or_missing(folder, capsys):
         "[]",
         "{}",
         '{"results": 3}',
-        '{"results": [{"model": "sac-humanoid"}]}',
+        '{"results": [{"model": "text-cnn"}]}',
     ):
         (folder / "results.json").write_text(content)
         assert accelsim("calibrate", "check", "--out", str(folder)) == 2
