@@ -464,8 +464,13 @@ def _inputs(setup: TrainingSetup, plan: ParallelismPlan) -> Document:
 
 
 def _mfu(setup: TrainingSetup, flop_per_s: float) -> float | None:
-    peaks = setup.run.device.peak_flop_per_s
-    peak = peaks.get(setup.run.precision.compute) or peaks.get(Dtype.FP32)
+    """Share of the peak; of FP32's where a narrower format is slower, as FP16 is on boards of games
+    before Volta, whose products libraries run in FP32.
+    """
+    peaks, compute = setup.run.device.peak_flop_per_s, setup.run.precision.compute
+    peak = peaks.get(compute) or peaks.get(Dtype.FP32)
+    if compute is not Dtype.FP64:
+        peak = max(peak or 0.0, peaks.get(Dtype.FP32) or 0.0)
     return None if not peak else flop_per_s / peak
 
 

@@ -300,6 +300,12 @@ def test_models_that_trainers_do_not_train_have_the_usual_software():
     assert found.inputs["stack"] == "pytorch"
 
 
+@pytest.mark.parametrize("device", ["titan-x-pascal", "p40", "gtx-1080"])
+def test_a_slow_half_rate_is_no_peak(device):
+    asked = {"seq_len": 512, "plan": "microbatch=1", "check_memory": False, "precision": "fp16"}
+    assert 0.2 < accelsim.train("llama-3.1-8b", device=device, **asked).mfu_fraction < 0.85
+
+
 def test_each_microbatch_on_a_stage_takes_the_host_time_of_its_trainer():
     asked = {"mode": "training", "batch": 32, "seq_len": 128, "precision": "fp16"}
     usual = resolve("gpt2", "a100-sxm-80gb", stack="megatron-deepspeed", **asked)
