@@ -136,7 +136,6 @@ def test_advice_names_no_option_already_set(run):
 
 
 def test_options_without_effect_are_refused(refused):
-    assert "--batches" in refused("compare", "lenet-5", "-d", "t4", "--batches", "1,2")
     assert "optimizer" in refused(
         "serve", "llama-3.2-1b", "-d", "t4", "--rate", "1", "--optimizer", "sgd"
     )
