@@ -271,12 +271,15 @@ def test_a_loop_over_skewed_routings_reaches_more_experts_than_one_of_them():
 def test_fp8_gemms_of_one_backend_search_for_the_scale_of_their_input():
     sizes = {"m": [16, 4096], "n": [512, 512], "k": [4096, 4096]}
     table = rows("gemm", sizes, {"gemm_dtype": "fp8"})
-    (plain,) = kernel_graphs(table)
+    (plain,) = kernel_graphs(replace(table, backend="another"))
+    (quantising,) = kernel_graphs(replace(table, backend="vllm"))
     (searching,) = kernel_graphs(replace(table, backend="trtllm"))
-    assert (plain.stages, searching.stages) == (1, 5)
+    assert (plain.stages, quantising.stages, searching.stages) == (1, 2, 5)
     assert searching.graph.flop[:2].tolist() == plain.graph.flop.tolist()
     moved = searching.sum_stages(searching.graph.bytes) - plain.graph.bytes
     tensor = np.array([16.0, 4096.0]) * 4096
+    divided = quantising.sum_stages(quantising.graph.bytes) - plain.graph.bytes
+    assert (divided / tensor).tolist() == [3.0, 3.0]  # a read of 2 bytes, a write of 1
     assert (moved / tensor).tolist() == pytest.approx(
         [9.0, 9.0], rel=1e-3
     )  # three reads of 2 bytes, writes of 2 and 1
