@@ -146,7 +146,6 @@ def search(
     meets = _meets(columns, grid.options.slo)
     if not meets.any():
         raise _nothing(columns, grid)
-    front = tuple(_rows(columns, _front(columns, meets)))
     simulated = grid.simulate(_different(columns, meets, simulate), seed)
     count = len(columns["device"]) + sum(grid.rejected.values())
     nearest = "" if simulated[0]["meets_targets"] else _NEAREST
@@ -154,7 +153,7 @@ def search(
         workload=grid.workload_name,
         best=simulated[0],
         simulated=tuple(simulated),
-        pareto=front,
+        pareto=tuple(_rows(columns, _front(columns, meets))),
         considered_count=count,
         rejected=dict(grid.rejected),
         configurations_per_s=count / elapsed_s,

@@ -100,8 +100,7 @@ def serve(
             ends.append(_metrics_of(*simulated(other)))
             told = _unsaid(result.metrics, ends[-1])
             result = replace(result, warnings=(*result.warnings, told))
-    like = [pool.served for pool in plan.pools]
-    found = _intervals(result, like, *ends) if ends else {}
+    found = _intervals(result, [pool.served for pool in plan.pools], *ends) if ends else {}
     return replace(result, intervals={**found, **result.intervals})
 
 
