@@ -383,7 +383,12 @@ def deployed_run(
 
 
 def _cluster(run: ResolvedRun, options: ServingOptions) -> Cluster:
-    """The cluster named, or the first node of the device that holds the ranks."""
+    """The cluster named, or the first node of the device that holds the ranks; servers of the
+    device's form factor where there is none.
+
+    Raises:
+        InvalidValueError: If the device fits no slot.
+    """
     from accelsim.catalog import clusters as cluster_catalog
 
     if options.cluster is not None:
@@ -393,10 +398,7 @@ def _cluster(run: ResolvedRun, options: ServingOptions) -> Cluster:
         enough = found.device_count >= options.devices_per_replica
         if found.device_name == run.device.name and enough:
             return found
-    remedy = "Name a cluster that joins them: --cluster; see accelsim clusters list --nodes."
-    ranks = options.devices_per_replica
-    allowed = f"1: no node of the catalogue joins {ranks} x {run.device.name}"
-    raise InvalidValueError("tp", options.tp, allowed, remedy)
+    return cluster_catalog.joined(run.device, options.devices_per_replica)
 
 
 def memory_fraction(

@@ -151,7 +151,7 @@ def test_fewer_key_value_heads_than_ranks_are_held_by_several():
         ({"tp": 3}, "tp"),
         ({"tp": 0}, "tp"),
         ({"cp": 7}, "cp"),
-        ({"ep": 3}, "ep"),
+        ({"ep": 9}, "ep"),
         ({"etp": 2}, "etp"),
         ({"stage": Stage(0, 33)}, "stage"),
         ({"stage": Stage(2, 2)}, "stage"),
