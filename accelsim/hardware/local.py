@@ -186,6 +186,10 @@ def local_cpu_profile(facts: CpuFacts, known: CpuProfile | None) -> CpuProfile:
 
 
 def _estimated(facts: CpuFacts) -> CpuProfile:
+    """A profile of lanes x ports x 2 x clock x cores.
+
+    Estimate: the ports common to the widest vector extension that the CPU lists.
+    """
     width, ports, extension = _vector_unit(facts)
     clock = facts.clock_hz or _GENERIC_CLOCK_HZ
     lanes = width // 32
@@ -225,6 +229,10 @@ def _estimated(facts: CpuFacts) -> CpuProfile:
 
 
 def _matrix_rates(facts: CpuFacts, rate: float, clock: float) -> dict[Dtype, Positive]:
+    """Rates of narrow formats from the instructions that a CPU lists.
+
+    Estimate: ratios to the FP32 rate that the instructions have, on as many ports.
+    """
     amx = facts.core_count * 1024 * clock
     if "amx_bf16" in facts.flags and "amx_int8" in facts.flags:
         source = "AMX: 1024 bf16 or 2048 int8 operations per cycle and core"

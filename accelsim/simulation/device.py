@@ -168,7 +168,8 @@ class _DeviceRun:
         """Whether the last two iterations took the same time, and all no less than the busiest
         stage needs in the long run.
 
-        Less means that a backlog from the start is still draining.
+        Less means that a backlog from the start is still draining. That need is the bottleneck law
+        (Denning and Buzen, ACM Computing Surveys 10, 1978).
         """
         ends = [iteration.kernels.end_s for iteration in self.iterations[-3:]]
         if len(ends) < 3:

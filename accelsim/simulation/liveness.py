@@ -43,7 +43,8 @@ def activation_live_bytes(graph: OperatorGraph) -> FloatArray:
 
     Training (rows of a backward phase): forward rows add their `saved_bytes`; a backward row finds
     saved what its share of the backward traffic has not yet given back. Each row has its own output
-    besides, where that is not saved.
+    besides, where that is not saved. Estimate: saved bytes are given back evenly with the traffic
+    of the backward pass.
 
     Args:
         graph: Operators in launch order.

@@ -77,7 +77,7 @@ def back_to_back_end_s(
     """End times of rows that run one after the other on one resource.
 
     end_i = max over j <= i of (max(start, ready_j) + duration_j + ... + duration_i): Lindley's
-    recursion unrolled.
+    recursion unrolled. Lindley, Proc. Camb. Phil. Soc. 48, 1952.
 
     Args:
         start_s: No row starts before, in seconds.

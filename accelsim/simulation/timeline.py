@@ -185,6 +185,8 @@ class Timeline:
     def utilisation(self, resource: str, start_s: float = 0.0, end_s: float | None = None) -> float:
         """Share of a resource's capacity that is used in a window, from 0 to 1.
 
+        The utilisation law (Denning and Buzen, ACM Computing Surveys 10, 1978).
+
         Args:
             resource: Resource name.
             start_s: Start of the window, in seconds.

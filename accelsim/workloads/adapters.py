@@ -38,6 +38,8 @@ def adapter_step(
 ) -> OperatorGraph:
     """One training step of adapters: forward, loss over a vocabulary, backward, optimizer.
 
+    Hu et al. 2021, LoRA, arXiv:2106.09685.
+
     Args:
         forward: Forward rows of the model.
         rank: Rank of the adapters.
@@ -73,6 +75,10 @@ def _adapted(forward: OperatorGraph) -> IntArray:
 def _forward(
     forward: OperatorGraph, adapted: IntArray, rank: int, precision: Precision
 ) -> OperatorGraph:
+    """Two thin products beside each adapted layer.
+
+    A x and B (A x) of Hu et al. 2021, arXiv:2106.09685; B adds in its epilogue: estimate.
+    """
     batch, rows, columns, inner = (forward.dims[adapted, place] for place in range(4))
     thin = np.full_like(rows, rank)
     width, count = precision.activation.bytes, batch * rows
@@ -105,7 +111,8 @@ def _widened(forward: OperatorGraph, precision: Precision, phase: Phase) -> Oper
 
     bitsandbytes, autograd/_functions.py (MatMul4Bit): each pass dequantises a layer's weights and
     multiplies in 16 bits. The row reads what the product does not, which is charged with the stored
-    bytes: stored and wide ones together are read once and written once.
+    bytes: stored and wide ones together are read once and written once. Dettmers et al. 2023,
+    QLoRA, arXiv:2305.14314, has weights stored narrow and widened so.
     """
     products = is_kind(forward.kind, PRODUCT_KINDS) & (forward.weight_bytes > 0)
     narrow = [

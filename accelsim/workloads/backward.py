@@ -219,7 +219,10 @@ _Gradients = Callable[[ForwardRows, ForwardRows], list[RowBlock]]
 
 
 def _matrix(forward: ForwardRows, data: ForwardRows) -> list[RowBlock]:
-    """Weight GEMMs: dX = dY W^T (m x k over n), dW = X^T dY (n x k over m)."""
+    """Weight GEMMs: dX = dY W^T (m x k over n), dW = X^T dY (n x k over m).
+
+    Goodfellow et al., Deep Learning, MIT Press 2016, chapter 6.
+    """
     groups, m, n, k = forward.sizes(4)
     grouped = forward.are(_K.GROUPED_GEMM)
     rows_each = np.where(grouped, -(-m // np.maximum(groups, 1)), m)
@@ -254,7 +257,10 @@ def _weight_gradient_bytes(forward: ForwardRows) -> FloatArray:
 
 
 def _batched(forward: ForwardRows, _: ForwardRows) -> list[RowBlock]:
-    """Activation products: one product per operand."""
+    """Activation products: one product per operand.
+
+    Goodfellow et al., Deep Learning, MIT Press 2016, chapter 6.
+    """
     batch, m, n, k = forward.sizes(4)
     output = forward.write
     element = output / np.maximum(batch * m * n, 1)
@@ -271,6 +277,8 @@ def _batched(forward: ForwardRows, _: ForwardRows) -> list[RowBlock]:
 def _convolution(forward: ForwardRows, data: ForwardRows) -> list[RowBlock]:
     """Data and weight gradients; those of a transposed convolution are a convolution and that one's
     weight gradient.
+
+    Dumoulin and Visin, arXiv:1603.07285: the data gradient is a transposed convolution.
     """
     batch, c_in, channels, groups = forward.sizes(4)
     pixels = batch * forward.dims[:, 7:10].prod(axis=1)
@@ -366,7 +374,10 @@ def _joined(kind: OperatorKind) -> _Gradients:
 
 
 def _accumulations(graph: OperatorGraph) -> RowBlock:
-    """Sums of the gradients of tensors that several rows read."""
+    """Sums of the gradients of tensors that several rows read.
+
+    Back-propagation adds them (Goodfellow et al., Deep Learning, MIT Press 2016, chapter 6).
+    """
     consumers = np.bincount(graph.dependency, minlength=len(graph))
     further = np.maximum(consumers - 1, 0)
     forward = ForwardRows(graph, np.repeat(np.arange(len(graph), dtype=np.int64), further))

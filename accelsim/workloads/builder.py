@@ -143,6 +143,8 @@ class GraphBuilder(MemoryBoundLayers):
     ) -> Tensor:
         """x (m, k), rows sorted by expert, times one (k, n) weight per expert; only `active`
         experts are read.
+
+        A mixture's products without padding: Gale et al., MegaBlocks, MLSys 2023, arXiv:2211.15841.
         """
         x = self.cast(x, self.precision.activation)
         m, k = x.shape
@@ -192,6 +194,8 @@ class GraphBuilder(MemoryBoundLayers):
     ) -> Tensor:
         """1-, 2- or 3-D convolution of x (n, c, spatial...); padding None means "same" at stride
         1.
+
+        Sizes follow Dumoulin and Visin, arXiv:1603.07285.
         """
         rank = len(x.shape) - 2
         window, step = per_axis(kernel, rank), per_axis(stride, rank)
@@ -233,6 +237,8 @@ class GraphBuilder(MemoryBoundLayers):
     ) -> Tensor:
         """softmax(q k^T) v with q (batch, heads, q_len, head_dim), k and v (batch, kv_heads,
         new_len, dim).
+
+        Vaswani et al. 2017, arXiv:1706.03762; MLA is DeepSeek-V2, arXiv:2405.04434.
 
         Args:
             q: Queries.
@@ -335,6 +341,8 @@ class GraphBuilder(MemoryBoundLayers):
     ) -> Tensor:
         """One recurrent layer over x (batch, steps, input): "rnn", "lstm" or "gru"; `bias_sets` as
         in cuDNN (2).
+
+        LSTM is Hochreiter and Schmidhuber 1997, GRU Cho et al. 2014 (arXiv:1406.1078).
         """
         kind = OperatorKind[cell.upper()]
         gates, directions = RECURRENT_GATES[kind], 1 + bidirectional

@@ -95,7 +95,10 @@ class MemoryBoundLayers(RowWriter):
             )
 
     def layer_norm(self, x: Tensor, *, bias: bool = True, at: str = "") -> Tensor:
-        """Normalise the last axis."""
+        """Normalise the last axis.
+
+        Ba et al. 2016, arXiv:1607.06450.
+        """
         width = x.shape[-1]
         rows = x.elements // width
         return self._norm(_K.LAYER_NORM, x, rows, width * (1 + bias), 1 + bias, at)
@@ -108,6 +111,8 @@ class MemoryBoundLayers(RowWriter):
     def batch_norm(self, x: Tensor, *, at: str = "") -> Tensor:
         """Normalise each channel of x (n, c, ...) with running (inference) or batch (training)
         statistics.
+
+        Ioffe and Szegedy, ICML 2015, arXiv:1502.03167.
         """
         channels = x.shape[1]
         with self.scope(at):
@@ -123,7 +128,10 @@ class MemoryBoundLayers(RowWriter):
             )
 
     def group_norm(self, x: Tensor, groups: int, *, at: str = "") -> Tensor:
-        """Normalise groups of channels of x (n, c, ...); groups = channels is instance norm."""
+        """Normalise groups of channels of x (n, c, ...); groups = channels is instance norm.
+
+        Wu and He, ECCV 2018, arXiv:1803.08494.
+        """
         rows, channels = x.shape[0] * groups, x.shape[1]
         tensors = max(1, 2 * channels // max(x.elements // rows, 1))
         return self._norm(_K.GROUP_NORM, x, rows, 2 * channels, tensors, at)
@@ -224,7 +232,10 @@ class MemoryBoundLayers(RowWriter):
     def embedding_bag(
         self, bags: int, pooling: int, table_rows: int, width: int, *, name: str = "embedding_bag"
     ) -> Tensor:
-        """Sum `pooling` gathered rows into each of `bags` outputs."""
+        """Sum `pooling` gathered rows into each of `bags` outputs.
+
+        As the sparse features of DLRM (Naumov et al., arXiv:1906.00091).
+        """
         self.parameters(table_rows * width)
         lookups = bags * pooling
         ids_bytes = 8.0 * lookups

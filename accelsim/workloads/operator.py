@@ -144,11 +144,19 @@ COLLECTIVE_KINDS = frozenset(
 
 
 def _convolution_flop(dims: Sequence[int], positions: Sequence[int]) -> float:
+    """FLOP of a convolution over so many places.
+
+    Two per multiply-add, a window for each output (Dumoulin and Visin, arXiv:1603.07285).
+    """
     batch, c_in, c_out, groups, *_ = dims
     return 2.0 * batch * prod(positions) * c_out * c_in // groups * prod(dims[10:13])
 
 
 def _attention_flop(dims: Sequence[int]) -> float:
+    """FLOP of scores and context.
+
+    The full rectangle counts, as in PaLM's MFU (Chowdhery et al. 2022, arXiv:2204.02311).
+    """
     batch, heads, _, q_len, kv_len, head_dim, value_dim, _, window, _ = dims
     keys = min(kv_len, window) if window else kv_len
     return 2.0 * batch * heads * q_len * keys * (head_dim + value_dim)
@@ -160,7 +168,10 @@ def _per_element(flop: float) -> Callable[[Sequence[int]], float]:
 
 
 def _recurrent_flop(gates: int) -> Callable[[Sequence[int]], float]:
-    """One product with input and state per gate."""
+    """One product with input and state per gate.
+
+    Gates as in Hochreiter and Schmidhuber 1997 (LSTM) and Cho et al. 2014 (GRU, arXiv:1406.1078).
+    """
     return lambda dims: 2.0 * prod(dims[:2]) * gates * prod(dims[3:5]) * (dims[2] + dims[3])
 
 

@@ -166,7 +166,8 @@ def idle_parameter_count(graph: OperatorGraph) -> int:
     its indices name.
 
     Of r rows n uniform indices leave r exp(-n / r). A table that is used elsewhere too, as the last
-    layer's weights, has its gradients added up by another row and is none of these.
+    layer's weights, has its gradients added up by another row and is none of these. The occupancy
+    problem (Feller, An Introduction to Probability Theory, volume 1, 1968).
 
     Args:
         graph: Forward and backward rows.
@@ -188,7 +189,8 @@ def optimizer_graph(
     of zero throughout.
 
     With a master copy the FP32 weight is read and written and the working weight written; without
-    one the working weight is read and written.
+    one the working weight is read and written. Master copies are Micikevicius et al., ICLR 2018,
+    arXiv:1710.03740.
     """
     weight = precision.weight.bytes
     master = 0.0 if precision.master_weight is None else precision.master_weight.bytes

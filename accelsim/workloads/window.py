@@ -21,6 +21,8 @@ def three_axes(values: Sequence[int]) -> tuple[int, int, int]:
 def window_outputs(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
     """Places of a window along an axis.
 
+    Dumoulin and Visin, A guide to convolution arithmetic, arXiv:1603.07285.
+
     Raises:
         InvalidValueError: If the window does not fit once.
     """
@@ -33,7 +35,10 @@ def window_outputs(size: int, kernel: int, stride: int, padding: int, dilation: 
 
 
 def transposed_size(size: int, kernel: int, stride: int, padding: int) -> int:
-    """Length of an axis behind a transposed convolution."""
+    """Length of an axis behind a transposed convolution.
+
+    Dumoulin and Visin, A guide to convolution arithmetic, arXiv:1603.07285.
+    """
     return (size - 1) * stride - 2 * padding + kernel
 
 
@@ -41,7 +46,7 @@ def pooled_size(size: int, kernel: int, stride: int, padding: int, *, ceil: bool
     """Length of an axis behind a pool; below 1 where the window does not fit.
 
     Rounded up, a last window counts only if it begins inside the axis or the padding before it
-    (``torch.nn.MaxPool2d``).
+    (``torch.nn.MaxPool2d``). Sizes rounded down follow Dumoulin and Visin, arXiv:1603.07285.
     """
     span = size + 2 * padding - kernel
     count = span // stride + 1

@@ -134,6 +134,10 @@ def _heads(b: GraphBuilder, x: Tensor, heads: int) -> Tensor:
 def _project(
     b: GraphBuilder, x: Tensor, a: MultiHeadAttention, names: LayerNames
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values, as one product or three.
+
+    Grouped keys and values: Ainslie et al. 2023, arXiv:2305.13245.
+    """
     query = a.heads * a.head_dim
     each = a.kv_heads * a.head_dim
     if a.fused_qkv:
@@ -236,6 +240,8 @@ def self_attention(
 ) -> Tensor:
     """Attention of x (batch, len, width) to itself and to `context_len` cached tokens.
 
+    Vaswani et al. 2017, arXiv:1706.03762.
+
     Args:
         b: Where the rows go.
         x: Normalised hidden states.
@@ -290,7 +296,7 @@ def cross_attention(
     """Attention of x (batch, len, width) to encoder states (batch, source, width).
 
     While decoding, keys and values of the source are in the cache already: nothing projects them
-    again.
+    again. Vaswani et al. 2017, arXiv:1706.03762.
     """
     a = _held_heads(b, a)
     width = x.shape[-1]
@@ -384,7 +390,10 @@ def _expanded_attention(
     names: LayerNames,
     context_len: int,
 ) -> Tensor:
-    """Full heads; cached latents of earlier chunks are expanded again."""
+    """Full heads; cached latents of earlier chunks are expanded again.
+
+    DeepSeek-V2, arXiv:2405.04434, section 2.1.
+    """
     batch, heads, length, _ = query[0].shape
     keys = length + context_len
     with b.scope(names.latent_up):
@@ -406,7 +415,10 @@ def _absorbed_attention(
     names: LayerNames,
     context_len: int,
 ) -> Tensor:
-    """Query and output in latent space; the up-projection's two halves act per head."""
+    """Query and output in latent space; the up-projection's two halves act per head.
+
+    DeepSeek-V2, arXiv:2405.04434, section 2.1.
+    """
     batch, heads, length, _ = query[0].shape
     with b.scope(names.latent_up):
         b.parameters(a.latent_rank * heads * (a.nope_dim + a.value_dim), of_product=True)
@@ -427,6 +439,8 @@ def _absorbed_attention(
 def _per_head(b: GraphBuilder, x: Tensor, width: int, name: str) -> Tensor:
     """x (batch, heads, len, k) times one (k, width) weight per head; the caller counts the
     parameters.
+
+    DeepSeek-V2, arXiv:2405.04434, section 2.1, absorbs these weights.
     """
     batch, heads, length, k = x.shape
     rows = batch * length

@@ -37,6 +37,8 @@ class ConvNextParameters(ImageParameters):
 def write_convnext(b: GraphBuilder, p: ConvNextParameters, shape: PassShape) -> None:
     """Write a ConvNeXt classifier.
 
+    Liu et al., CVPR 2022, arXiv:2201.03545.
+
     Raises:
         InvalidValueError: If stages differ in number, or the image is too small for them.
     """
@@ -77,6 +79,10 @@ def _norm(b: GraphBuilder, x: Tensor, path: str) -> Tensor:
 
 
 def _block(b: GraphBuilder, x: Tensor, activation: str) -> Tensor:
+    """Depthwise window, norm, two products, scaled residual.
+
+    Liu et al., CVPR 2022, arXiv:2201.03545.
+    """
     batch, channels, *pixels = x.shape
     y = b.conv(x, channels, _KERNEL, padding=_KERNEL // 2, groups=channels, bias=True, at="dwconv")
     y = b.view(_norm(b, y, "layernorm"), batch, pixels[0] * pixels[1], channels)

@@ -61,7 +61,10 @@ class LatentDiffusionParameters(FamilyParameters):
 
 @family("latent-diffusion", LatentDiffusionParameters, steps=True)
 def write_latent_diffusion(b: GraphBuilder, p: LatentDiffusionParameters, shape: PassShape) -> None:
-    """One denoising step."""
+    """One denoising step.
+
+    Rombach et al., CVPR 2022; Podell et al., arXiv:2307.01952.
+    """
     size = (shape.image_size or p.image_size) // _LATENT_FACTOR
     x = b.input(shape.batch, p.latent_channels, size, size)
     context = b.input(shape.batch, p.context_len, p.context_width)
@@ -214,7 +217,10 @@ class LatentDecoderParameters(FamilyParameters):
 
 @family("latent-decoder", LatentDecoderParameters)
 def write_latent_decoder(b: GraphBuilder, p: LatentDecoderParameters, shape: PassShape) -> None:
-    """From latents to pixels."""
+    """From latents to pixels.
+
+    Rombach et al., CVPR 2022.
+    """
     size = (shape.image_size or p.image_size) // 2 ** (len(p.channels) - 1)
     x = b.input(shape.batch, p.latent_channels, size, size)
     x = _conv(b, x, "post_quant_conv", p.latent_channels, 1)

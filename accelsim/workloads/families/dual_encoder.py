@@ -76,6 +76,7 @@ def write_dual_encoder(b: GraphBuilder, p: DualEncoderParameters, shape: PassSha
 
 
 def _image(b: GraphBuilder, p: DualEncoderParameters, batch: int, side: int) -> Tensor:
+    """Embeddings of images. Radford et al., ICML 2021 (CLIP); Zhai et al., ICCV 2023 (SigLIP)."""
     tower = p.image
     is_clip = p.kind == "clip"
     width = tower.hidden_size

@@ -190,6 +190,8 @@ def write_vision_transformer(
 ) -> None:
     """Write a vision transformer; another `image_size` interpolates the position table, which keeps
     its size.
+
+    Dosovitskiy et al. 2021, arXiv:2010.11929.
     """
     own = (p.image_size // p.patch_size) ** 2 + 1
     with b.scope("vit"):

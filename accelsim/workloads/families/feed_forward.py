@@ -77,7 +77,8 @@ def active_experts(experts: int, top_k: int, tokens: int, popularity: float = 1.
     """Expected number of distinct experts that `tokens` tokens reach, rounded up.
 
     The sum over experts of 1 - (1 - p)^T, where a token is routed to an expert with probability p,
-    independent of other tokens; under even routing E (1 - (1 - k/E)^T).
+    independent of other tokens; under even routing E (1 - (1 - k/E)^T). The occupancy problem
+    (Feller, An Introduction to Probability Theory, volume 1, 1968).
 
     Args:
         experts: Experts E >= 1.
@@ -204,6 +205,11 @@ def _joined_experts(b: GraphBuilder, m: Mixture, names: LayerNames) -> int:
 
 
 def _routed(b: GraphBuilder, tokens: Tensor, chosen: Tensor, m: Mixture, joined: int) -> Tensor:
+    """Rows by expert, two grouped products and their weighted sum.
+
+    Top-k routing is Shazeer et al. 2017; groups of experts are Gale et al., MLSys 2023,
+    arXiv:2211.15841.
+    """
     shard = b.shard
     experts = experts_of_rank(shard.ep, m.experts)
     size = split_evenly("etp", shard.expert_tp, m.intermediate_size, "columns of an expert")

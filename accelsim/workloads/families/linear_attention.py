@@ -98,7 +98,10 @@ class StateSpace(FamilyParameters):
 
 
 def gated_delta(b: GraphBuilder, x: Tensor, a: GatedDelta) -> Tensor:
-    """A gated delta layer over normalised hidden states x (batch, len, width)."""
+    """A gated delta layer over normalised hidden states x (batch, len, width).
+
+    Yang et al., ICLR 2025, arXiv:2412.06464.
+    """
     tp, width = b.shard.tp, x.shape[-1]
     key_width = split_evenly("tp", tp, a.key_heads, "key heads") * a.key_dim
     heads = split_evenly("tp", tp, a.value_heads, "value heads")
@@ -139,7 +142,10 @@ def lightning(b: GraphBuilder, x: Tensor, a: Lightning) -> Tensor:
 
 
 def state_space(b: GraphBuilder, x: Tensor, a: StateSpace) -> Tensor:
-    """A Mamba-2 mixer over normalised hidden states x (batch, len, width)."""
+    """A Mamba-2 mixer over normalised hidden states x (batch, len, width).
+
+    Dao and Gu, ICML 2024, arXiv:2405.21060.
+    """
     batch, length, width = x.shape
     inner = a.heads * a.head_dim
     mixed = inner + 2 * a.groups * a.state_size
@@ -164,6 +170,8 @@ def _convolution(
 ) -> Tensor:
     """The causal convolution of each channel, one kernel that reads and writes once, and its
     activation.
+
+    Dao and Gu, ICML 2024, arXiv:2405.21060, have it before the scan.
     """
     channels = x.shape[-1]
     _keep_state(b, channels * (kernel - 1) * b.precision.activation.bytes)
@@ -182,6 +190,8 @@ def _scan(
     b: GraphBuilder, x: Tensor, sizes: tuple[int, int, int], chunk: int, *, has_delta_rule: bool
 ) -> Tensor:
     """Outputs (batch, len, heads, value) of the recurrence over x (batch, len, channels).
+
+    Chunks are Dao and Gu, ICML 2024, section 6, and Yang et al., arXiv:2406.06484.
 
     Args:
         b: Where the rows go.

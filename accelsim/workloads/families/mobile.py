@@ -90,6 +90,8 @@ def mobilenet_v1_maps(
 def scaled_sizes(width: float = 1.0, depth: float = 1.0) -> Document:
     """Scaled channels s8, s16, ... and their quarters q8, q16, ..., and numbers of the blocks
     after1, after2, ... a stage's first.
+
+    Compound scaling: Tan and Le, ICML 2019.
     """
     channels = {count: round_channels(count * width) for count in range(8, 328, 8)}
     sizes: Document = {f"s{count}": scaled for count, scaled in channels.items()}

@@ -70,6 +70,8 @@ def write_dlrm(b: GraphBuilder, p: DlrmParameters, shape: PassShape) -> None:
 def _pairwise_products(b: GraphBuilder, vectors: Sequence[Tensor]) -> Tensor:
     """Dot product of every pair: a batched product of the stacked vectors with themselves, its
     lower triangle kept.
+
+    Naumov et al., arXiv:1906.00091.
     """
     batch, width = vectors[0].shape
     count = len(vectors)

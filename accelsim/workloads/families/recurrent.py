@@ -191,7 +191,10 @@ class SpeechTransducerParameters(FamilyParameters):
 def write_speech_transducer(
     b: GraphBuilder, p: SpeechTransducerParameters, shape: PassShape
 ) -> None:
-    """Encode frames, predict symbols, join every pair of frame and symbol."""
+    """Encode frames, predict symbols, join every pair of frame and symbol.
+
+    Graves, arXiv:1211.3711, in MLPerf's form.
+    """
     frames = shape.seq_len or p.frames
     symbols = shape.target_len or p.symbols
     x = b.input(shape.batch, frames, p.features)

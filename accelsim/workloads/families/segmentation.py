@@ -41,7 +41,10 @@ class UnetParameters(ImageParameters):
 
 @family("unet", UnetParameters)
 def write_unet(b: GraphBuilder, p: UnetParameters, shape: PassShape) -> None:
-    """Contract, expand, classify each pixel."""
+    """Contract, expand, classify each pixel.
+
+    Ronneberger et al., MICCAI 2015; Cicek et al., MICCAI 2016.
+    """
     size = shape.image_size or p.image_size
     x = b.input(shape.batch, p.image_channels, *((size,) * p.dimensions))
     skips: list[Tensor] = []

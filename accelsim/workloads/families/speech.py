@@ -88,6 +88,10 @@ def write_whisper(b: GraphBuilder, p: WhisperParameters, shape: PassShape) -> No
 
 
 def _encode_audio(b: GraphBuilder, p: WhisperParameters, batch: int, length: int) -> Tensor:
+    """Two convolutions, the second of which halves the frames, then the encoder.
+
+    Radford et al. 2022, arXiv:2212.04356.
+    """
     with b.scope("model.encoder"):
         x = b.input(batch, p.mel_bins, 2 * length)
         for name, stride in (("conv1", 1), ("conv2", 2)):

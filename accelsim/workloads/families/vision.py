@@ -66,7 +66,10 @@ def write_resnet(b: GraphBuilder, p: ResNetParameters, shape: PassShape) -> None
 
 
 def residual_stages(b: GraphBuilder, x: Tensor, p: ResNetParameters) -> list[Tensor]:
-    """The stem and the stages of a residual network; returns each stage's output."""
+    """The stem and the stages of a residual network; returns each stage's output.
+
+    He et al., CVPR 2016; groups and widths of Xie et al., CVPR 2017.
+    """
     inner = [64 * 2**stage * p.width_per_group // 64 * p.groups for stage in range(len(p.depths))]
     inners = [width for width, depth in zip(inner, p.depths, strict=True) for _ in range(depth)]
     return residual_maps(b, x, "resnet", p.depths, block=p.block, groups=p.groups, inners=inners)
@@ -82,6 +85,8 @@ def residual_maps(
     **values: Any,
 ) -> list[Tensor]:
     """Stem and stages of a residual network; returns each stage's output.
+
+    He et al., CVPR 2016.
 
     Args:
         b: Builder.
