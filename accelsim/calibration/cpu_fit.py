@@ -326,6 +326,8 @@ def _page_fault_s(
 ) -> float:
     """Time of a fresh byte: what elementwise rows take beyond those of their kernel that have none,
     else what all rows together show; the class's where none does.
+
+    Estimate: a fresh byte costs the same in every kernel, so the median over rows counts.
     """
     found: list[float] = []
     streaming = own[rows.families[own] == "elementwise"]

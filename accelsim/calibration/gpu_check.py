@@ -92,6 +92,7 @@ def _log_sigma(times_s: Any, log_sigma: Any, kinds: Any, execution: Execution) -
 
     A kernel's error has a part all its shapes share and a part of each shape's own; with both
     halves of equal variance the variance of a kind is (sum of squares + square of sum) / 2.
+    Estimate: halves of equal variance.
     """
     weighted = times_s * log_sigma
     total = float(times_s.sum())

@@ -25,6 +25,8 @@ def fit_nonnegative(
 ) -> FloatArray:
     """Coefficients of non-negative terms.
 
+    Lawson and Hanson, Solving Least Squares Problems, 1974.
+
     Args:
         terms: Quantities, shape (n, p), >= 0.
         times_s: Times, shape (n,), > 0.
@@ -70,6 +72,8 @@ def _bounded(
 ) -> FloatArray:
     """Least squares under bounds: what exceeds its largest value stays there, and the others are
     solved again.
+
+    Each solution is Lawson and Hanson's, 1974.
     """
     from scipy.optimize import nnls
 

@@ -120,6 +120,10 @@ def assemble_table(
 
 
 def _rated_energy_j(graph: OperatorGraph, costs: RowCosts, rates: EnergyRates) -> FloatArray:
+    """Dynamic energy: arithmetic, on-chip and main-memory traffic.
+
+    Horowitz, ISSCC 2014, gives energies per operation and access; the overhead is the class's.
+    """
     on_chip = np.where(costs.time_s > 0, graph.bytes, 0.0)
     energy: FloatArray = (
         rates.per_flop_j[graph.dtype] * costs.flop + rates.main_memory_per_byte_j * costs.bytes

@@ -91,7 +91,8 @@ def attention_s(graph: OperatorGraph, kernel: AttentionKernel) -> tuple[FloatArr
     """Time of attention rows in 16 bits, shape (n,), and which rows they are: those of at least the
     shortest length of the figures.
 
-    Rates go with the logarithm of the length. The last wave of blocks is a whole one.
+    Rates go with the logarithm of the length. The last wave of blocks is a whole one. Rates between
+    lengths, windows and narrow heads: estimate, from figures of Dao, arXiv:2307.08691.
 
     Args:
         graph: n rows.

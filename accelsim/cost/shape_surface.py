@@ -232,6 +232,10 @@ def _knots(sizes: Any) -> tuple[FloatArray, ...]:
 def _corners(
     axes: Sequence[FloatArray], coordinates: Sequence[FloatArray]
 ) -> tuple[IntArray, FloatArray]:
+    """Corners of the cell around each point, and their weights.
+
+    Multilinear interpolation (Press et al., Numerical Recipes, 2007).
+    """
     index = np.zeros((1, len(coordinates[0])), dtype=np.int64)
     weight = np.ones((1, len(coordinates[0])))
     for column, knots in zip(coordinates[: len(axes)], axes, strict=True):

@@ -304,7 +304,10 @@ def _with_sums(table: CostTable, graph: OperatorGraph, ratio: float) -> CostTabl
 
 
 def _with_arithmetic(table: CostTable, ratio: FloatArray) -> CostTable:
-    """Arithmetic that takes so much longer, as far as it does not hide behind memory."""
+    """Arithmetic that takes so much longer, as far as it does not hide behind memory.
+
+    Roofline (Williams et al., CACM 52(4), 2009).
+    """
     compute_s = table.compute_s * ratio
     gained_s = np.maximum(table.compute_s, table.memory_s) - np.maximum(compute_s, table.memory_s)
     return replace(table, time_s=table.time_s - gained_s, compute_s=compute_s)

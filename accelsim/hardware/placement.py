@@ -192,6 +192,10 @@ def _level(tier: Tier, ranks: Ranks, unit_size: int) -> Level | None:
 
 
 def _reach(tier: Tier, members: Ranks, unit_count: int) -> _Reach:
+    """What a topology leaves a rank of its links.
+
+    Of a torus: Dally and Towles, Interconnection Networks, 2004.
+    """
     steps = len(members) - 1
     if tier.topology == "all_to_all":
         # A device has as many direct links as it has peers, and those to members are used.

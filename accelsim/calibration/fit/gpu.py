@@ -207,7 +207,10 @@ def energy_starts(prior: GpuParameters, factors: Sequence[float]) -> list[dict[s
 
 
 def _issue_start_s(cell: OperatorRows, prior: GpuParameters) -> float:
-    """What the shortest calls take beyond their kernels."""
+    """What the shortest calls take beyond their kernels.
+
+    Estimate: a start for the fit, from the shortest three percent of the rows.
+    """
     shortest = float(np.quantile(cell.measured_s, 0.01))
     short = cell.take(cell.measured_s <= float(np.quantile(cell.measured_s, 0.03)))
     visible = short.measured_s - short.kernels.costs(prior).time_s + cell.kernels.trailing_s(prior)

@@ -85,7 +85,8 @@ def is_throttled(cell: OperatorRows, parameters: GpuParameters) -> bool:
     """Whether sustained GEMMs run far below the boost clock: shapes timed alone then say little of
     them.
 
-    Repeats of one shape differ by 20 to 70 % on 70 W and 75 W boards.
+    Repeats of one shape differ by 20 to 70 % on 70 W and 75 W boards. Estimate: the edge is a peak
+    draw of `_THROTTLED` times the limit.
     """
     machine = GpuMachine.of(cell.device, parameters)
     code = int(cell.graph.dtype[0])

@@ -59,6 +59,8 @@ def power_w(
 ) -> FloatArray:
     """Power of rows run back to back at the boost clock, W, shape (n,).
 
+    Estimate: dynamic energy adds up over bytes and arithmetic, by `GpuMachine`'s coefficients.
+
     Args:
         rows: With their operator rows.
         time_s: Measured times, shape (n,).

@@ -80,6 +80,8 @@ class FamilyPart:
     def bias(self) -> float:
         """Size of the median residual of the long rows (of all where few are long), less what
         chance gives it.
+
+        The variance of a median is Cramer, Mathematical Methods of Statistics, 1946.
         """
         long = self.log_residual[self.is_long]
         rows = long if len(long) >= FEWEST_LONG else self.log_residual
@@ -191,7 +193,10 @@ def cell_weight(cells: Sequence[FloatArray]) -> FloatArray:
 
 
 def drawn(squares: Sequence[float], mean: float) -> float:
-    """Mean square of a few chips, drawn toward what is expected of more."""
+    """Mean square of a few chips, drawn toward what is expected of more.
+
+    Estimate: the expected mean counts as `_PRIOR_CHIPS` chips.
+    """
     return (sum(squares) + _PRIOR_CHIPS * mean) / (len(squares) + _PRIOR_CHIPS)
 
 

@@ -60,6 +60,8 @@ class Solution:
 def robust(log_residual: FloatArray, scale: float = _SCALE) -> FloatArray:
     """Residuals whose squares are the pseudo-Huber loss: quadratic up to `scale`, then linear;
     shape (n,).
+
+    Hartley and Zisserman, Multiple View Geometry, 2004.
     """
     ratio = log_residual / scale
     return np.sign(log_residual) * scale * np.sqrt(2.0 * (np.sqrt(1.0 + ratio**2) - 1.0))
@@ -73,6 +75,8 @@ def solve(
     max_evaluations: int = 40,
 ) -> Solution:
     """Fit parameters to cells of residuals.
+
+    Pseudo-Huber loss (Hartley and Zisserman, 2004), priors as further residuals.
 
     Args:
         residuals: ln(measured / predicted) of every cell under given values, one array per cell.

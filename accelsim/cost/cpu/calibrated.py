@@ -201,7 +201,8 @@ def _memory_bytes(
 
     An operand has left it as far as what the rows in between touched exceeds it; what no row of the
     pass wrote, an optimizer's state included, was used a pass before. So were the buffers of
-    results. Fresh pages come with their lines.
+    results. Fresh pages come with their lines. Estimate: reuse distances (Mattson et al., IBM
+    Systems Journal 9(2), 1970), and `share_beyond`'s rise.
     """
     rows = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_offset))
     touched = np.cumsum(memory.taken_bytes + graph.weight_bytes)
@@ -224,7 +225,7 @@ def _reuse_bytes(graph: OperatorGraph, machine: CpuMachine, memory: PassMemory) 
     """What is touched between two uses of each row's weights, shape (n,).
 
     Of a pass: its weights, the rows of tables it names, its heap (in training with what is saved),
-    and the optimizer's state.
+    and the optimizer's state. A reuse distance (Mattson et al., IBM Systems Journal 9(2), 1970).
     """
     chosen = machine.values.weights_cold
     if chosen is not None:

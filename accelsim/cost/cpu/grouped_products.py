@@ -26,7 +26,8 @@ def product_counts(graph: OperatorGraph) -> FloatArray:
     """Products that each row runs one after the other, shape (n,): the groups that have rows, 1
     where it is one call.
 
-    Of few rows each falls into any group alike.
+    Of few rows each falls into any group alike. Occupancy: Feller, An Introduction to Probability
+    Theory, volume 1, 1968.
 
     Args:
         graph: Operators, n rows.

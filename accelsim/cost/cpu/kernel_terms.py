@@ -188,7 +188,10 @@ def _query_block(q_len: FloatArray) -> FloatArray:
 
 
 def _visible_fraction(rows: KindRows) -> FloatArray:
-    """Share of query-key pairs a blocked causal kernel computes (ATen FlashAttentionKernel.cpp)."""
+    """Share of query-key pairs a blocked causal kernel computes (ATen FlashAttentionKernel.cpp).
+
+    Skipped blocks are those of Dao, FlashAttention-2, arXiv:2307.08691.
+    """
     causal, q_len = rows["causal"], rows["q_len"]
     return np.where(
         (causal > 0) & (q_len > 1),
@@ -205,6 +208,8 @@ _Counts = tuple[FloatArray, FloatArray | float, FloatArray | float]
 def _product_counts(rows: KindRows) -> _Counts:
     """Products with edges filled to a 6 x 16 and to a 16 x 16 block, and the number of small
     blocks (block sizes of oneDNN's AVX-512 kernels, version 3.12).
+
+    Blocks in registers: Goto and van de Geijn, ACM TOMS 34(3), 2008.
     """
     batch, m, n, k = (np.maximum(rows[name], 1.0) for name in ("batch", "m", "n", "k"))
     lines, columns = batch * np.ceil(m / 6), np.ceil(n / _BLOCK)
@@ -235,7 +240,10 @@ def _conv_counts(rows: KindRows) -> _Counts:
 
 
 def _attention_counts(rows: KindRows) -> _Counts:
-    """Scores, heads, and blocks of queries and keys (ATen FlashAttentionKernel.cpp)."""
+    """Scores, heads, and blocks of queries and keys (ATen FlashAttentionKernel.cpp).
+
+    Blocks as in Dao et al., FlashAttention, arXiv:2205.14135.
+    """
     heads, q_len = rows["batch"] * rows["heads"], rows["q_len"]
     pairs = heads * q_len * rows["kv_len"] * _visible_fraction(rows)
     blocks = heads * np.ceil(q_len / _query_block(q_len)) * np.ceil(rows["kv_len"] / 512)
@@ -265,7 +273,10 @@ def _lookup_counts(rows: KindRows) -> _Counts:
 
 
 def _recurrent_counts(rows: KindRows) -> _Counts:
-    """Steps of both directions, gate elements, and bytes of weights that they go through."""
+    """Steps of both directions, gate elements, and bytes of weights that they go through.
+
+    Estimate: each step reads the weights of its direction once.
+    """
     directions = np.maximum(rows["directions"], 1.0)
     steps = rows["steps"] * directions
     gates = steps * rows["batch"] * rows["hidden_size"]

@@ -174,6 +174,9 @@ class CpuMachine:
     def traffic_bytes(self, rows: Rows, parts: FloatArray) -> FloatArray:
         """Bytes of a row's operands from each level: activations at theirs, weights from memory
         where they are cold, once for each part, shape (levels + 1, k).
+
+        Estimate: one after the other, parts read what they share again; levels hold
+        `resident_shares`.
         """
         weights, summed, other = self._operands(rows)
         held = self._held_bytes(rows, parts)
@@ -187,12 +190,19 @@ class CpuMachine:
         return self._missed_bytes(rows, self.part_count(rows))
 
     def _held_bytes(self, rows: Rows, parts: FloatArray) -> FloatArray:
-        """Working set of a part of each row."""
+        """Working set of a part of each row.
+
+        Estimate: a part brings its share of the batch, and all weights.
+        """
         weights, summed, other = self._operands(rows)
         held: FloatArray = other / parts + summed + (0.0 if self.weights_cold else weights)
         return held
 
     def _missed_bytes(self, rows: Rows, parts: FloatArray) -> FloatArray:
+        """Bytes from main memory, shape (k,).
+
+        Estimate: the share that `resident_shares` leaves to memory.
+        """
         weights, summed, other = self._operands(rows)
         shares = self.resident_shares(self._held_bytes(rows, parts))
         missed = 1.0 - shares[-1] if len(shares) else np.ones(len(rows))
@@ -293,6 +303,8 @@ def _contraction_rates(
 ) -> tuple[FloatArray, FloatArray, BoolArray]:
     """GEMM and window-kernel rates by format, at the clock that all cores sustain, and which
     formats are widened first.
+
+    Tiles' efficiency is an estimate: what L2 feeds them. Others are measured, see `cpu.yaml`.
     """
     if device.sustained_clock_hz is not None:
         held = min(device.sustained_clock_hz.value / _clock_hz(device), 1.0)
@@ -323,6 +335,8 @@ def _levels(
 ) -> tuple[FloatArray, FloatArray]:
     """Capacity and sustained bandwidth of the caches the threads use, innermost first; then main
     memory's bandwidth.
+
+    Bytes per cycle of a last cache without a stated rate are an estimate (`cpu.yaml`).
     """
     cores = device.core_count.value
     defaults = (values.l1_bytes_per_cycle, values.l2_bytes_per_cycle, values.l3_bytes_per_cycle)

@@ -289,6 +289,7 @@ def _epilogue_s(
 
 @FORMULAS.register(_K.GEMM, _K.BATCHED_GEMM, _K.GROUPED_GEMM)
 def _gemm(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+    """A product. Roofline (Williams et al., CACM 52(4), 2009)."""
     shape = contraction(rows)
     rate = machine.checked(machine.gemm_rate, rows)
     fed = _gemm_threads(shape, machine, values)
@@ -393,6 +394,7 @@ def _vector(
 
 @FORMULAS.register(_K.ELEMENTWISE, _K.MOE_ROUTING, _K.REDUCTION, _K.BATCH_NORM)
 def _elementwise(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+    """One pass over the elements. Roofline (Williams et al., CACM 52(4), 2009)."""
     flop = rows.column("flop")
     lane = flop / (machine.vector_rate(rows) * values.vector_efficiency_fraction)
     elements = (
@@ -404,6 +406,7 @@ def _elementwise(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowC
 
 @FORMULAS.register(_K.LAYER_NORM, _K.RMS_NORM, _K.GROUP_NORM, _K.SOFTMAX)
 def _row_kernels(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+    """By row. Cycles per row beside the roofline (Williams et al., CACM 52(4), 2009)."""
     softmax = rows.kind == _K.SOFTMAX
     efficiency = (
         values.softmax_efficiency_fraction if softmax else values.vector_efficiency_fraction
@@ -480,6 +483,7 @@ def _gather(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
 
 @FORMULAS.register(_K.TREE_ENSEMBLE)
 def _trees(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+    """Visited nodes. Estimate: a node is an L2 hit and half a missed branch (`cpu.yaml`)."""
     visits = rows["rows"] * rows["trees"] * rows["depth"]
     lane = visits * values.tree_cycles_per_node / (machine.clock_hz * machine.threads)
     costs = _vector(rows, machine, values, lane, visits)
@@ -488,6 +492,7 @@ def _trees(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
 
 @FORMULAS.register(_K.TREE_HISTOGRAM)
 def _histogram(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+    """Updates of bins. Ke et al., LightGBM, NeurIPS 2017; cycles are an estimate."""
     updates = rows["rows"] * rows["features"] * rows["trees"] * np.maximum(rows["depth"], 1.0)
     lane = updates * values.histogram_cycles_per_update / (machine.clock_hz * machine.threads)
     costs = _vector(rows, machine, values, lane, updates)

@@ -63,6 +63,8 @@ def network_times(
     """Times of a graph's layers; None where it is unlike the measured networks: no images, volumes,
     other arithmetic.
 
+    Roofline of layers (Williams et al., CACM 52(4), 2009); rounds of cores are an estimate.
+
     Args:
         graph: Inference of a batch of images.
         device: A board with an overlay.

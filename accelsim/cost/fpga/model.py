@@ -107,6 +107,8 @@ def _assemble(
     """A table with energy by part: arithmetic, on-chip and main memory, and the clocks, which run
     as long as layers do.
 
+    Clock networks' share: Shang, Kaviani and Bathala, FPGA 2002.
+
     Args:
         graph: Operators.
         costs: Their row costs.
@@ -207,6 +209,8 @@ def _layer(
 ) -> RowCosts:
     """Row costs of a layer whose images go to different cores, which take the next batch's where
     they are done.
+
+    Roofline (Williams et al., CACM 52(4), 2009), of the cores' port and of the board's memory.
     """
     rounds = machine.rounds(images)
     compute = rounds * cycles_per_image * machine.seconds_per_cycle[rows.column("dtype")]
@@ -223,6 +227,10 @@ def _layer(
 
 @FORMULAS.register(_K.CONV, _K.CONV_TRANSPOSE)
 def _conv(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
+    """A convolution on the array, or by channel on the engine of lanes.
+
+    Cycles follow AMD PG338; groups side by side are an estimate.
+    """
     shape = contraction(rows)
     images = rows["batch"]
     groups = np.maximum(rows["groups"], 1.0)
@@ -248,6 +256,8 @@ def _conv(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCos
 def _gemm(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
     """A 1x1 convolution of m pixels, shared by as many cores as help: each core reads the weights
     once more.
+
+    Cycles follow AMD PG338.
     """
     shape = contraction(rows)
 
@@ -279,6 +289,8 @@ def _images(graph: OperatorGraph) -> float:
 def _elementwise(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
     """Sums, products and reductions on the engine's PP x ICP lanes; rows fused into convolutions
     cost nothing.
+
+    Lanes of AMD PG338.
     """
     flop: FloatArray = rows.column("flop")
     images = np.full(len(rows), _images(rows.graph))
@@ -334,6 +346,10 @@ def _streaming_nodes(
 
 
 def _node(dims: dict[str, int], images: int, graph: OperatorGraph, row: int) -> StreamingNode:
+    """A row as a matrix-vector unit sees it.
+
+    The unit's matrix is Umuroglu et al., FINN, FPGA 2017, section 4.
+    """
     bits = max(1, round(8 * Dtype(int(graph.dtype[row])).bytes))
     name = graph.name[row]
     width = dims.get("k", 0)

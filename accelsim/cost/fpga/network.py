@@ -186,6 +186,7 @@ def join_networks(
 
 
 def _cycles(layers: LayerColumns, parallelism: FloatArray, first: BoolArray) -> FloatArray:
+    """Cycles of one image on one core, shape (n,). AMD PG338, DPU architectures."""
     pixels_at_once, inputs_at_once, outputs_at_once = parallelism.T
     positions = np.ceil(layers.rows / pixels_at_once) * layers.columns * layers.window
     inputs = np.ceil(layers.channels_in / inputs_at_once)

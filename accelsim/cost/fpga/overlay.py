@@ -92,6 +92,8 @@ class OverlayMachine:
     def lane_cycles(self, pixels: ArrayLike, channels: ArrayLike, window: ArrayLike) -> FloatArray:
         """Cycles of layers that work channel by channel: PP x ICP lanes, filled evenly where the
         grid is not published.
+
+        AMD PG338; evenly filled lanes are an estimate.
         """
         if self.published:
             pixel_side, channel_side, _ = self.grids[0]
@@ -157,6 +159,10 @@ Grid = tuple[tuple[Sides, ...], float, float, float, FloatArray]
 
 
 def _published_grid(device: FpgaProfile, core: DpuCore, values: FpgaParameters) -> Grid:
+    """The grid of a published overlay.
+
+    Sides and rate of AMD PG338: PP x ICP x OCP multiply-adds per cycle.
+    """
     pixels, inputs, outputs = core_sides(core)
     cores = float(core.core_count.value)
     clock = core.clock_hz.value

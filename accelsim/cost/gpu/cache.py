@@ -74,6 +74,8 @@ def cached_traffic(graph: OperatorGraph, device: GpuProfile) -> OperatorGraph:
 def _tensor_hits(graph: OperatorGraph, cache_bytes: float) -> tuple[FloatArray, FloatArray]:
     """Bytes each row reads from the cache, and bytes it writes that never reach memory, shape (n,)
     each.
+
+    Estimate: random replacement over the bytes in between, as the module derives it.
     """
     count = len(graph)
     reader = np.repeat(np.arange(count), np.diff(graph.dependency_offset))

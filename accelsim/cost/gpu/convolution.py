@@ -172,7 +172,10 @@ def convolution_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters
 def _direct_s(
     rows: Rows, layer: _Layer, machine: GpuMachine, parameters: GpuParameters
 ) -> FloatArray:
-    """Direct kernels on the vector lanes; 8-bit integers take dot products of four."""
+    """Direct kernels on the vector lanes; 8-bit integers take dot products of four.
+
+    Roofline (Williams et al., CACM 52(4), 2009), at a fitted share of the lanes' peak.
+    """
     lanes = np.full(len(rows), machine.vector_flop_per_s)
     if machine.generation.is_reference:
         dots = machine.sm_count * machine.clock_hz * _DOT_OPERATIONS_PER_SM_CLOCK

@@ -207,6 +207,7 @@ class GpuMachine:
 
         The limit holds for the draw averaged over some time: an isolated kernel that is over before
         may draw `burst_power_ratio` times as much, a longer one `isolated_power_ratio` times.
+        Estimate: from burst to sustained draw as exp(-t / window).
         """
         dynamic_w = energy_j / np.maximum(time_s, 1e-12)
         if self.limit_w is None:
@@ -253,7 +254,8 @@ def _matrix_energies_j(arithmetic_j: FloatArray, overhead: FloatArray) -> FloatA
     proportion to their width.
 
     `overhead` is that of FP16 over its multipliers. Registers and shared memory deliver as many
-    bytes per clock to an INT8 core as to an FP16 core, for twice the operations.
+    bytes per clock to an INT8 core as to an FP16 core, for twice the operations. Estimate: operands
+    cost what their bytes do (data movement, Horowitz, ISSCC 2014).
     """
     movement_j = (overhead - 1.0) * arithmetic_j[Dtype.FP16] * DTYPE_BYTES / DTYPE_BYTES[Dtype.FP16]
     energy_j: FloatArray = arithmetic_j + movement_j

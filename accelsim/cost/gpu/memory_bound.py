@@ -47,7 +47,10 @@ def _streamed(
     traffic_bytes: FloatArray | None = None,
     latency_s: FloatArray | float | None = None,
 ) -> RowCosts:
-    """Costs of rows that stream their bytes at `efficiency` of the streaming bandwidth."""
+    """Costs of rows that stream their bytes at `efficiency` of the streaming bandwidth.
+
+    Roofline (Williams et al., CACM 52(4), 2009).
+    """
     moved = rows.bytes if traffic_bytes is None else traffic_bytes
     flop = rows.column("flop")
     memory_s = moved / (machine.stream_bytes_per_s * efficiency)

@@ -172,7 +172,7 @@ def _energy_j(graph: OperatorGraph, costs: RowCosts, machine: GpuMachine) -> Flo
     what the limit allows.
 
     A board at its limit draws static plus (limit - static), so the dynamic energy is that room
-    times the time.
+    times the time. Energies after Horowitz, ISSCC 2014, and O'Connor et al., MICRO 2017.
     """
     per_flop = np.where(
         _IS_CONTRACTION[graph.kind], machine.flop_energy_j[graph.dtype], machine.vector_energy_j

@@ -304,6 +304,8 @@ def _scaled(
 ) -> RowCosts:
     """Times multiplied by `factor`, at least the arithmetic at the peak and, in sustained work, the
     weights of the experts hit at the bandwidth; their parts stay below the whole.
+
+    The bounds are the roofline's (Williams et al., CACM 52(4), 2009).
     """
     if rows.kind in CONTRACTION_KINDS:
         least_s = costs.flop / machine.contraction_rate(rows)

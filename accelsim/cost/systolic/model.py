@@ -201,7 +201,10 @@ def split_cycles(
 def _shared_cycles(
     shape: Contraction, used: FloatArray, machine: AsicMachine, values: SystolicParameters
 ) -> FloatArray:
-    """Cycles where so many groups run side by side, each on its share of the arrays."""
+    """Cycles where so many groups run side by side, each on its share of the arrays.
+
+    Folds of Samajdar et al., SCALE-Sim, ISPASS 2020; equal shares are an estimate.
+    """
     rounds, left = np.ceil(shape.groups / used), np.floor(machine.count / used)
     best = np.full(shape.m.shape, np.inf)
     for pixels, filters in _splits(shape, left, machine):
@@ -213,7 +216,10 @@ def _shared_cycles(
 def _splits(
     shape: Contraction, arrays: FloatArray, machine: AsicMachine
 ) -> tuple[tuple[FloatArray, FloatArray], ...]:
-    """Ways to cut a product's pixels and filters over so many arrays."""
+    """Ways to cut a product's pixels and filters over so many arrays.
+
+    Estimate: even cuts, and those along whole folds.
+    """
     filter_folds = np.clip(np.ceil(shape.n / machine.columns), 1.0, arrays)
     pixel_folds = np.clip(np.ceil(shape.m / machine.rows), 1.0, arrays)
     powers = 4.0 ** np.arange(machine.count.bit_length() // 2 + 1)
@@ -292,6 +298,7 @@ def _compute_s(
     Where an array contracts over the partitions of its memory, a window is a sum of products, one
     for each tap, that contract the input channels alone (AWS Neuron documentation,
     nki.isa.nc_matmul and NKI's convolution kernels): few channels leave most of its rows idle.
+    Row-stationary arrays are Chen et al., Eyeriss, JSSC 52(1), 2017.
     """
     codes = rows.column("dtype")
     cycle_s: FloatArray = weight_density(rows, machine) * machine.seconds_per_cycle[codes]
@@ -346,7 +353,8 @@ def _attention(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> 
     the heads.
 
     A head's softmax waits for its scores, its context for the softmax; other heads fill the wait.
-    The vector unit's work grows with the passes over the scores as the products' does.
+    The vector unit's work grows with the passes over the scores as the products' does. Estimate:
+    six operations per score for the softmax, as `operator` counts them.
     """
     parts = attention_products(rows)
     codes = rows.column("dtype")
@@ -371,6 +379,8 @@ def _attention(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> 
 def _recurrent(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
     """All inputs in one product, then one dependent product per step; weights stay on chip between
     steps if they fit.
+
+    Appleyard et al., arXiv:1604.01946, join the products of all inputs so.
     """
     parts = recurrence(rows)
     codes = rows.column("dtype")
@@ -400,7 +410,10 @@ def _recurrent(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> 
 def _vector_costs(
     rows: Rows, machine: AsicMachine, moved: FloatArray, late: FloatArray | float = 0.0
 ) -> RowCosts:
-    """Row costs of the vector unit; a copy takes a lane per element, too."""
+    """Row costs of the vector unit; a copy takes a lane per element, too.
+
+    Roofline (Williams et al., CACM 52(4), 2009).
+    """
     codes, flop = rows.column("dtype"), rows.column("flop")
     passed = rows.column("write_bytes") / DTYPE_BYTES[codes]
     compute = np.maximum(flop, passed) / machine.vector_flop_per_s[codes]
@@ -440,7 +453,10 @@ def _optimizer(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> 
 
 @FORMULAS.register(_K.EMBEDDING, _K.EMBEDDING_BAG, _K.SCATTER)
 def _gather(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
-    """Random rows of a table in main memory, each at least one burst."""
+    """Random rows of a table in main memory, each at least one burst.
+
+    Estimate: a row shorter than a burst wastes the rest of it.
+    """
     row_bytes = rows["width"] * DTYPE_BYTES[rows.column("dtype")]
     wasted = rows["lookups"] * np.maximum(values.gather_line_bytes - row_bytes, 0.0)
     return _vector_costs(rows, machine, rows.bytes + np.where(row_bytes > 0, wasted, 0.0))
