@@ -232,7 +232,7 @@ def at_one_speed(run: CalibrationRun) -> list[Measurement]:
     drifts by tenths.
 
     The reference operator, timed again and again, says how fast it was; the median of a few
-    neighbouring readings counts.
+    neighbouring readings counts. Estimate: all rows slow down as the reference does.
     """
     read = np.array([float(row.details.get("reference_s") or 0.0) for row in run.rows])
     changes = np.flatnonzero((read > 0) & (np.diff(read, prepend=0.0) != 0))
@@ -350,6 +350,8 @@ def _without_faults(
 ) -> tuple[FloatArray, FloatArray]:
     """Times and quantities less page faults: a fresh page costs the same, whichever kernel touches
     it.
+
+    Estimate: faults take `_MOST_FAULTS` of a row's time at most.
     """
     faults_s = np.minimum(price * quantities[:, fresh], _MOST_FAULTS * times_s)
     left = quantities.copy()

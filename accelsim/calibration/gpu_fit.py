@@ -231,6 +231,8 @@ def _key(case: Case) -> tuple[str, str]:
 def _copies(run: CalibrationRun, profile: GpuProfile) -> dict[str, float]:
     """Latency and rate of copies over the host link; unchanged where the link or the copies are
     unknown.
+
+    Latency and rate of a line (Hockney, Parallel Computing 20, 1994).
     """
     rows = [row for row in run.best().values() if row.case.family == "transfer" and row.time_s]
     if len(rows) < 4 or profile.host_link is None:

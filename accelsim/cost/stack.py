@@ -224,7 +224,8 @@ def _turned_s(table: CostTable, graph: OperatorGraph, transform_s: float | None)
     """Time to turn the maps that a convolution of matrix cores reads and writes, shape (n,).
 
     Two kernels that read and write their map once. Windows of one position that do not stride
-    multiply maps as they are, as do convolutions of single channels.
+    multiply maps as they are, as do convolutions of single channels. Estimate: two kernels of one
+    pass each at the row's own time per byte.
     """
     if transform_s is None:
         return np.zeros(len(graph))
@@ -245,7 +246,8 @@ def _wide_bytes(graph: OperatorGraph) -> FloatArray:
 
     Kernels of their own convert what a product takes, 4 bytes read and 2 written, and yields, 2 and
     4 (ggml_cuda_op_mul_mat_cublas). Attention is not one operator: a score is written, converted,
-    read and written by the softmax, converted again and read.
+    read and written by the softmax, converted again and read. Estimate: every conversion goes
+    through memory.
     """
     is_attention = graph.kind == OperatorKind.ATTENTION
     scores = graph.dims[:, _SCORE_SIDES].astype(np.float64).prod(axis=1)

@@ -200,7 +200,10 @@ class FileRecorder(Recorder):
 
 
 def _shared(energy_j: float | FloatArray, duration_s: FloatArray) -> FloatArray:
-    """One figure for all rows, shared among them by time (evenly where they take none)."""
+    """One figure for all rows, shared among them by time (evenly where they take none).
+
+    Estimate: even power while the rows run.
+    """
     total_s = duration_s.sum()
     count = len(duration_s)
     weight = duration_s / total_s if total_s > 0 else np.full(count, 1 / count)

@@ -110,7 +110,8 @@ def word_loss_graph(
     and one reads them again and writes their gradient, both as narrow as they are stored.
 
     PyTorch, aten/src/ATen/native/cuda/SoftMax.cu and NLLLoss2d.cu; Megatron-LM,
-    core/tensor_parallel/cross_entropy.py. Rows of classes (a few thousand) are not worth it.
+    core/tensor_parallel/cross_entropy.py. Rows of classes (a few thousand) are not worth it. Loss
+    over a split vocabulary: Shoeybi et al. 2019, arXiv:1909.08053.
 
     Args:
         forward: Rows whose last matrix product gives the scores.

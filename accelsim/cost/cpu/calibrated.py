@@ -314,6 +314,8 @@ def measured_costs(
     """The formulas' costs with measured kernel times in place of their own, and the spread that all
     rows share.
 
+    Estimate: half of a row's variance is shared, and errors of a run add in quadrature.
+
     Args:
         graph: Operators, n rows.
         formulas: What the formulas say, given which rows were measured; kept for the others.

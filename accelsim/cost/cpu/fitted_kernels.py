@@ -61,7 +61,10 @@ class KernelTimes:
     log_sigma: FloatArray
 
     def repeated(self, counts: FloatArray) -> KernelTimes:
-        """Each row run `counts` times, shape (n,), with the same relative spread."""
+        """Each row run `counts` times, shape (n,), with the same relative spread.
+
+        Estimate: runs of one kernel err alike.
+        """
         return KernelTimes(
             self.time_s * counts,
             self.compute_s * counts,

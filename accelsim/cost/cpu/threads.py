@@ -75,6 +75,8 @@ def thread_terms(
     """Quantities of rows on several threads, relative to their time on one, shape (n,
     len(THREAD_TERMS)).
 
+    Estimate: shared and serial parts add up, as in Amdahl, AFIPS 1967.
+
     Args:
         terms: Quantities of the rows, shape (n, len(TERMS)).
         one_thread: The rows on one thread.

@@ -387,6 +387,8 @@ def _scaled_compute_s(
 ) -> FloatArray:
     """Arithmetic of FP8 products with block scales; tiles of few rows wait for the cache, which
     serves every tile anew.
+
+    Estimate: the cache's rate, see `_ADA_CACHE_BYTES_PER_SM_CLOCK`.
     """
     if not machine.scaled_tiles:
         return gemm_compute_s(shape, machine, parameters, split=False)
@@ -427,7 +429,8 @@ def _quantisation_s(
     Scales of activations are found per token and block at run time, so the kernel is part of every
     such layer, but where a stack's kernels of norms, activations or attention do it. Under such
     stacks, products in FP8 with a scale per tensor pay for those that do not, too. It reads what
-    the operator before it wrote: from the cache, where that fits into half of it.
+    the operator before it wrote: from the cache, where that fits into half of it. Estimate: half of
+    the cache is left to it, and products of either scaling mix as shares.
     """
     scaled, maker = _has_block_scales(rows, shape), parameters.maker
     is_fp8 = rows.column("dtype") == Dtype.FP8

@@ -435,6 +435,7 @@ def _vector_costs(
     _K.COPY,
 )
 def _vector(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
+    """Passes of the vector unit. Roofline (Williams et al., CACM 52(4), 2009)."""
     del values
     weights: FloatArray = rows.column("weight_bytes")
     parts = batch_parts(rows, machine)

@@ -62,6 +62,10 @@ def row_energy_parts_j(
 def _parts(
     graph: OperatorGraph, costs: RowCosts, device: AsicProfile, machine: AsicMachine
 ) -> _Parts:
+    """Energies by part, shape (n,) each.
+
+    Action counts after Accelergy (Wu, Emer and Sze, ICCAD 2019).
+    """
     chip = _Chip(device, energy_coefficients())
     parts = {part: np.zeros(len(graph)) for part in ENERGY_PARTS}
     moved_bits = np.where(costs.time_s > 0, 8.0 * costs.bytes, 0.0)

@@ -70,6 +70,8 @@ def contraction_bytes(rows: Rows, shape: Contraction, machine: AsicMachine) -> F
 def _copies_bytes(rows: Rows, machine: AsicMachine, weights: FloatArray) -> FloatArray:
     """What cores with scratchpads of their own fetch again: the weights, where they split the
     batch, or the activations.
+
+    Estimate: the lesser of the two; compilers do not say how they cut a product.
     """
     again = (machine.core_count - 1.0) * weights
     least: FloatArray = np.minimum(again, machine.core_count * rows.column("read_bytes"))
