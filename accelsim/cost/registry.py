@@ -242,6 +242,8 @@ def _with_transfers(
 ) -> CostTable:
     """Host rows with the transfers of their operands added; the host's dispatch becomes part of
     their time.
+
+    Latency and bytes over bandwidth: Hockney, Parallel Computing 20, 1994.
     """
     moved, crossings = _crossing_bytes(graph, own)
     link_s = moved[~own] / _link_bytes_per_s(device) + crossings[~own] * _link_latency_s(device)

@@ -161,7 +161,10 @@ class _Reach:
 
 
 def _level(tier: Tier, ranks: Ranks, unit_size: int) -> Level | None:
-    """What the group gets at a tier; None where it does not cross it."""
+    """What the group gets at a tier; None where it does not cross it.
+
+    Its terms are those of Thakur et al., IJHPCA 19(1), 2005.
+    """
     units, lanes = np.unique(ranks // unit_size, return_counts=True)
     groups, unit_counts = np.unique(units * unit_size // tier.device_count, return_counts=True)
     fanout = int(unit_counts.max())

@@ -267,7 +267,10 @@ def _pooling_counts(rows: KindRows) -> _Counts:
 
 
 def _lookup_counts(rows: KindRows) -> _Counts:
-    """Lookups, and cache lines that they take."""
+    """Lookups, and cache lines that they take.
+
+    Estimate: rows begin where lines do.
+    """
     lines = np.ceil(rows["width"] * rows.width / _LINE_BYTES)
     return rows["lookups"], rows["lookups"] * lines, 0.0
 

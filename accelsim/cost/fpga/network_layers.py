@@ -139,7 +139,10 @@ def _kinds(graph: OperatorGraph) -> NDArray[np.int8]:
 
 
 def _sizes(graph: OperatorGraph, row: int, code: int) -> tuple[float, ...]:
-    """Rows, columns, channels in and out, groups, window and its columns."""
+    """Rows, columns, channels in and out, groups, window and its columns.
+
+    Estimate: pooled maps are square.
+    """
     d = graph.dims[row].tolist()
     named = graph.dimensions_of(row)
     if graph.kind[row] == _K.GEMM:

@@ -129,6 +129,8 @@ def overlay_cycles(
 def overlay_machine(device: FpgaProfile, values: FpgaParameters) -> OverlayMachine:
     """The overlay of a board.
 
+    Estimate: of a batch engine half of the on-chip memory holds maps, since buffers swap.
+
     Raises:
         InvalidValueError: If the board has neither an overlay nor a stated rate, or no memory
             bandwidth.

@@ -80,6 +80,8 @@ class FilledRows(Rows):
 def sequence_reads(rows: Rows) -> tuple[FloatArray, FloatArray]:
     """Bytes of the queries, and elements of keys and values, that the sequences of attention rows
     bring each for itself; shape (r,) each.
+
+    A latent row serves as key and value: DeepSeek-V2, arXiv:2405.04434.
     """
     query = (
         DTYPE_BYTES[rows.column("dtype")]

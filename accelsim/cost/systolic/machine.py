@@ -152,7 +152,8 @@ class AsicMachine:
         A core is a device of its own, which runs a sample alone (AWS Neuron documentation, Data
         parallel inference; Cloud TPU documentation, TPU v2 and v3); text is generated on all.
         Cached weights have what one sample's largest activations leave of the on-chip memory, and
-        activations what cached weights leave; updated weights are not kept.
+        activations what cached weights leave; updated weights are not kept. Estimate: that
+        compilers share the memory so.
         """
         if np.isin(graph.phase, TRAINING_PHASES).any():
             return replace(self, part_limit=0.0)

@@ -130,7 +130,10 @@ def yolo_sizes(width: float, depth: float, max_channels: int = 1024) -> Document
 
 @family("yolo-v8", YoloV8Parameters)
 def write_yolo_v8(b: GraphBuilder, p: YoloV8Parameters, shape: PassShape) -> None:
-    """Backbone, two-way feature pyramid, decoupled heads."""
+    """Backbone, two-way feature pyramid, decoupled heads.
+
+    Jocher et al., Ultralytics YOLOv8, 2023.
+    """
     values = yolo_sizes(p.width_multiplier, p.depth_multiplier, p.max_channels)
     first = values["c256"]
     for base in (3, 6):

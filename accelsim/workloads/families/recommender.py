@@ -96,7 +96,10 @@ def _crossed(b: GraphBuilder, vectors: Sequence[Tensor], p: DlrmParameters) -> T
 def _mlp(
     b: GraphBuilder, x: Tensor, widths: Sequence[int], name: str, *, last: str | None
 ) -> Tensor:
-    """Linear layers with ReLU between; `last` follows the final one."""
+    """Linear layers with ReLU between; `last` follows the final one.
+
+    Naumov et al., arXiv:1906.00091.
+    """
     for index, width in enumerate(widths):
         x = b.linear(x, width, at=f"{name}.{2 * index}")
         activation = "relu" if index + 1 < len(widths) else last
