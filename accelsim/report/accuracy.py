@@ -108,13 +108,15 @@ def accuracy_view(
     ]
     skipped = [{"suite": name, "why": why} for name, why in report.get("skipped", {}).items()]
     wholes = [row for row in rows if not row["group"]]
+    stacks = [
+        Listing.of(f"{name}={_STACKS}", suite["stacks"], "max | p90 | rows")
+        for name, suite in suites.items()
+        if suite.get("stacks")
+    ]
     tables = (
-        *(
-            Listing.of(_STACKS, suite.get("stacks", ()), "max | p90 | rows")
-            for suite in suites.values()
-        ),
-        Listing.of(_PAIRS, pairs),
         Listing.of(_SUITES, wholes, "bias | max | rows | cover | p90 | tier"),
+        Listing.of(_PAIRS, pairs),
+        *stacks,
         Listing.of("refused in=suite | >rows | ~why", refused_rows(suites)),
         Listing.of("not scored=suite | ~why", skipped),
     )

@@ -127,6 +127,8 @@ def test_the_evidence_that_ships_is_of_the_reports_that_ship():
     rows = Counter()
     for line in shipped_evidence()["runs"]:
         rows[line["suite"]] += line["rows"]
+    below_saturation = rows.pop("serving-ttft-mean")  # beyond it, a first token waits in a queue
+    assert 0.8 * answered["serving-ttft-mean"] < below_saturation <= answered["serving-ttft-mean"]
     assert rows == {name: answered[name] for name in rows}
     assert {"gpu-models", "published", "asic-networks", "dpu"} <= set(rows)
 
@@ -269,7 +271,7 @@ def test_a_servers_figures_are_as_uncertain_as_measured_servers():
     found = serve("llama-3.1-8b", "h100-sxm-80gb", load)
     run = resolve("llama-3.1-8b", "h100-sxm-80gb")
     ttft, tpot, energy = (ServedRun(run).log_sigma(name) for name in ("ttft", "tpot", "energy"))
-    assert ttft > tpot > 0
+    assert min(ttft, tpot, energy) > 0
     least = {"ttft_s.p50": 0.8 * ttft, "tpot_s.mean": tpot, "e2e_s.p99": tpot}
     least |= {"energy_j_per_token": energy, "cost_usd_per_million_tokens": tpot}
     for name, sigma in least.items():
