@@ -242,6 +242,8 @@ def validation_problems(path: Path, error: ValidationError) -> list[str]:
 
 
 _TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
+#: How PyYAML from 6.0.4 on says that its own, larger limit is passed.
+_TOO_DEEP_TO_PARSE = "nesting depth"
 
 
 class _RefusedError(Exception):
@@ -259,7 +261,8 @@ def _yaml_tree(text: str, label: str) -> tuple[Any, Mapping[Location, int]]:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark is not None else 1
         detail = getattr(error, "problem", None) or getattr(error, "reason", None) or "malformed"
-        raise ProfileError(label, [f"line {line}: not valid YAML: {detail}"]) from None
+        said = _TOO_DEEP if _TOO_DEEP_TO_PARSE in detail else f"not valid YAML: {detail}"
+        raise ProfileError(label, [f"line {line}: {said}"]) from None
 
 
 class _Reader:

@@ -272,7 +272,7 @@ def test_a_servers_figures_are_as_uncertain_as_measured_servers():
     run = resolve("llama-3.1-8b", "h100-sxm-80gb")
     ttft, tpot, energy = (ServedRun(run).log_sigma(name) for name in ("ttft", "tpot", "energy"))
     assert min(ttft, tpot, energy) > 0
-    least = {"ttft_s.p50": 0.8 * ttft, "tpot_s.mean": tpot, "e2e_s.p99": tpot}
+    least = {"ttft_s.p50": 0.8 * max(ttft, tpot), "tpot_s.mean": tpot, "e2e_s.p99": tpot}
     least |= {"energy_j_per_token": energy, "cost_usd_per_million_tokens": tpot}
     for name, sigma in least.items():
         assert log_sigma(found.metrics[name]) >= sigma - 1e-9, name
