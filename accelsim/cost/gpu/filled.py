@@ -92,7 +92,7 @@ def sequence_reads(rows: Rows) -> tuple[FloatArray, FloatArray]:
     )
     seen = np.where(
         rows["window"] > 0,
-        np.minimum(rows["kv_len"], rows["q_len"] + rows["window"]),
+        np.minimum(rows["kv_len"], rows["q_len"] + rows["window"] - 1.0),
         rows["kv_len"],
     )
     latent = rows["latent"]
