@@ -1,22 +1,17 @@
-"""What the page of one run shows beside the run itself: the knee of its batch, what a change of an
-option or of the device would do, its cost and carbon at every offer, and how far predictions of
-this device were from measurements.
+"""What the page of one run shows beside the run itself: the knee of its batch, its cost and carbon
+at every offer, and how far predictions of this device were from measurements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from accelsim.plain import Document, Values
 from accelsim.quantity import say
 from accelsim.report.formats import grouped
 from accelsim.report.page import Section, axis, figure, trace
 from accelsim.report.parts import COLOURS, bars
-
-if TYPE_CHECKING:
-    pass
 
 _SECONDS_PER_HOUR = 3600.0
 
