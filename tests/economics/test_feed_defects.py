@@ -301,6 +301,13 @@ def test_prices_that_are_no_prices_are_refused(bad):
     assert len(result.refusals) == 1
 
 
+@pytest.mark.parametrize("region", ["{", "---", "·"])
+def test_a_region_without_letters_or_digits_refuses_its_row_alone(region):
+    result = ingest([row(), row(region=region)])
+    assert len(result.offers) == 1
+    assert "has no letter and no digit" in result.refusals[0].reason
+
+
 CELL = st.one_of(
     st.text(max_size=12),
     st.sampled_from(

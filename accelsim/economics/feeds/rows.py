@@ -235,6 +235,8 @@ def _drop_impossible_spot(row: FeedRow) -> None:
 def _spell_region(row: FeedRow, known: Collection[str]) -> None:
     region = row.text["region"]
     slug = re.sub(r"[^a-z0-9-]+", "-", region.lower()).strip("-")
+    if not slug:
+        raise RefusedRowError(f"region {region!r} has no letter and no digit")
     if known and slug not in known:
         # Another number is another region, not a misspelling.
         same_number = [name for name in known if _digits(name) == _digits(slug)]
