@@ -28,6 +28,7 @@ _PREFIXES = (
     (1.0, ""),
 )
 _SMALL = ((1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"))
+_KG_PER_TONNE = 1e3
 _LONG_TIMES = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 
 
@@ -127,7 +128,10 @@ def _signed(value: float | None) -> str:
     return percent(value) if value is None or value <= 0 else f"+{percent(value)}"
 
 
-def _grams(value_kg: float | None) -> str:
+def _mass(value_kg: float | None) -> str:
+    """Grams or kilograms, tonnes from 1,000 kg on."""
+    if value_kg is not None and _round(value_kg) >= _KG_PER_TONNE:
+        return amount(value_kg / _KG_PER_TONNE, "t")
     return amount(None if value_kg is None else 1e3 * value_kg, "g")
 
 
@@ -149,7 +153,7 @@ _FORMS: Mapping[str, Writer] = {
     "_usd": usd,
     "_j": joules,
     "_kwh": _unit("kWh", whole),
-    "_kgco2e": _grams,
+    "_kgco2e": _mass,
     "_mm2": _unit("mm2", decimal),
     "_w": watts,
     "_s": duration,
