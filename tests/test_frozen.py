@@ -39,6 +39,52 @@ def test_a_frozen_class_cannot_be_changed_and_has_slots() -> None:
     assert Size(1, 2) == dataclasses.replace(size, height=2) != size
 
 
+@frozen
+class Named:
+    """One whose number is not compared, and whose key is not shown."""
+
+    name: str
+    number: int = dataclasses.field(default=0, compare=False)
+    key: tuple[int, ...] = dataclasses.field(default=(), repr=False)
+
+
+@frozen
+class Empty:
+    """One without fields."""
+
+
+@frozen
+class Cased:
+    """One that compares in its own way."""
+
+    word: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Cased) and other.word.lower() == self.word.lower()
+
+    def __hash__(self) -> int:
+        return hash(self.word.lower())
+
+
+def test_frozen_objects_compare_hash_and_show_themselves_by_their_fields() -> None:
+    assert hash(Size(1, 2)) == hash(Size(1, 2))
+    assert Size(1) != Named("1") != Empty() == Empty()
+    assert len({Size(1), Size(1, 1), Size(2), Empty(), Empty()}) == 3
+    assert repr(Size(1)) == "Size(width=1, height=1)"
+    assert repr(Empty()) == "Empty()"
+
+
+def test_a_field_may_be_left_out_of_comparison_or_text() -> None:
+    assert Named("a", 1) == Named("a", 2) != Named("a", 1, (3,))
+    assert hash(Named("a", 1)) == hash(Named("a", 2))
+    assert repr(Named("a", 1, (3,))) == "Named(name='a', number=1)"
+
+
+def test_a_class_keeps_what_it_says_itself() -> None:
+    assert Cased("A") == Cased("a")
+    assert hash(Cased("A")) == hash(Cased("a"))
+
+
 def test_options_are_those_of_the_standard_library() -> None:
     assert Open(1) != Open(1)  # without eq
     assert Open(2).double == 4  # kept beside the fields, without slots
