@@ -37,17 +37,19 @@ def frozen(cls: Any = None, /, *, eq: bool = True, repr: bool = True, **options:
 
 def _compare_by_value(made: Any, own: Any) -> None:
     """Have instances compare and hash by their fields, unless the class says how."""
-    values = attrgetter(*(one.name for one in fields(made) if one.compare), "__class__")
+    compared = [one for one in fields(made) if one.compare]
+    values = attrgetter(*(one.name for one in compared), "__class__")
+    hashed = attrgetter(*(one.name for one in compared if one.hash is not False), "__class__")
 
     def is_equal(self: object, other: object) -> Any:
-        return (
-            values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
-        )
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        return values(self) == values(other)
 
     if "__eq__" not in own:
         made.__eq__ = is_equal
     if own.get("__hash__") is None:
-        made.__hash__ = lambda self: hash(values(self))
+        made.__hash__ = lambda self: hash(hashed(self))
 
 
 def _shown(self: Any) -> str:
