@@ -1,0 +1,132 @@
+"""What a recommendation runs where: one service or job on instances of one offer.
+
+The one thing that `accelsim.handover` reads of a plan, of a load that is served and of a training
+run, to write what carries it out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Literal
+
+from accelsim.economics.offer import Offer
+from accelsim.economics.price import PriceBook
+from accelsim.frozen import frozen
+from accelsim.plain import Document, Values
+from accelsim.serving.result import ServingResult
+from accelsim.training.estimate import TrainingEstimate
+
+#: Settings of a replica that an engine's line states, of those in a plan.
+_OF_REPLICA = ("tp", "pp", "ep", "dp", "max_seqs", "max_batch_tokens", "kv_format")
+#: Settings that a line states where the caller did.
+_WHERE_ASKED = ("memory_fraction", "kv_blocks", "prefix_cache")
+
+
+@frozen
+class Deployment:
+    """A service or job as it is carried out.
+
+    Attributes:
+        name: Of the service or job.
+        task: Whether it serves requests, trains, or answers samples by a deadline.
+        workload: Model.
+        device: Device of every rank.
+        devices: Devices in all.
+        software: Engine, trainer or stack, with its version after a blank where it is known.
+        precision: Precision policy.
+        settings: Of an engine: replicas, tp, pp, ep, dp, max_seqs, max_batch_tokens, max_context,
+            kv_format and what else was asked for. Of a trainer: fields of its `ParallelismPlan`,
+            global_batch, seq_len, steps, optimizer.
+        offer: provider/region/instance[:kind]; None without a price list's offer.
+        instances: Instances of the offer.
+        cost_usd: Of a month of a service, of a run of a job; None where unknown.
+    """
+
+    name: str
+    task: Literal["serve", "train", "batch"]
+    workload: str
+    device: str
+    devices: int
+    software: str
+    precision: str
+    settings: Values
+    offer: str | None = None
+    instances: int | None = None
+    cost_usd: float | None = None
+
+    def to_dict(self) -> Document:
+        """Plain values."""
+        return asdict(self) | {"settings": dict(self.settings)}
+
+    @property
+    def place(self) -> Offer | None:
+        """The offer; None without one, or for hardware of one's own."""
+        if self.offer is None or self.offer.partition("/")[0] == "owned":
+            return None
+        return PriceBook.load().find(self.offer).offer
+
+    @property
+    def instance_devices(self) -> int:
+        """Whole devices of an instance: those of the offer, else an even share of all."""
+        place = self.place
+        if place is not None and place.device_count:
+            return max(1, int(place.device_count))
+        return max(1, math.ceil(self.devices / (self.instances or 1)))
+
+
+def of_serving(result: ServingResult, name: str = "service") -> Deployment:
+    """The deployment of a load that is served, of the first of its pools.
+
+    Args:
+        result: The answer of `serve` or `find`.
+        name: What to call it.
+    """
+    asked = result.inputs.get("options", {})
+    settings = {field: result.plan[field] for field in _OF_REPLICA if field in result.plan}
+    settings |= {field: asked[field] for field in _WHERE_ASKED if asked.get(field) is not None}
+    settings["replicas"] = result.replicas
+    if result.log is not None and len(result.log):
+        settings["max_context"] = result.log.asked.longest
+    return Deployment(
+        name,
+        "serve",
+        result.workload,
+        result.device,
+        int(result.pools[0]["devices"]) if result.pools else result.devices,
+        result.engine,
+        str(result.plan["precision"]),
+        settings,
+        result.offer,
+        result.instances,
+        result.cost_usd_per_month,
+    )
+
+
+def of_training(result: TrainingEstimate, name: str = "training") -> Deployment:
+    """The deployment of a training run.
+
+    Args:
+        result: The answer of `train`.
+        name: What to call it.
+    """
+    run = result.inputs
+    settings = dict(result.plan) | {
+        field: run[field] for field in ("seq_len", "optimizer") if run.get(field) is not None
+    }
+    if result.time_to_train_s is not None:
+        goodput = result.goodput_fraction or 1.0
+        settings["steps"] = max(1, round(result.time_to_train_s * goodput / result.iteration_s))
+    return Deployment(
+        name,
+        "train",
+        result.workload,
+        result.device,
+        result.device_count,
+        str(run.get("stack", "")),
+        result.precision,
+        settings,
+        result.offer,
+        result.node_count or 1,
+        result.total_cost_usd,
+    )
