@@ -5,13 +5,15 @@ A run is like another of the same mode, number format and kind of model (`Settin
 says what the parameters come from, then how far runs like it on the same device were predicted, or,
 where none was measured there, those on other devices of its class, as ranges, or that there are
 none. No interval is narrower than the residuals of its class's runs of its setting; where fewer
-than `_LEAST_ROWS` were measured, nor than those of its mode and kind of model, of its mode, or of
-its class. Runs of few boards say less of the next one, which the interval makes up for.
+than `_LEAST_ROWS` of `_LEAST_SYSTEMS` systems (boards, models or engines) were measured, nor than
+those of its mode and kind of model, of its mode, or of its class, and the sentence says so. Runs of
+few systems say less of the next one, which the interval makes up for.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from functools import cache, lru_cache
 from typing import Any
 
@@ -30,8 +32,9 @@ from accelsim.plain import Values
 #: File beside the accuracy report, written with it.
 EVIDENCE_NAME = "EVIDENCE.json"
 _MAX_BYTES = 1_000_000
-#: Runs that say something of a spread.
+#: Runs that say something of a spread, and systems that they are of.
 _LEAST_ROWS = 5
+_LEAST_SYSTEMS = 5
 #: Median error from which on a device's figures decide nothing without a word.
 FAR_APE_FRACTION = 0.4
 #: Spread of ln(metered / predicted power) of a board: nine of ten rows of the scoreboard lie within
@@ -121,8 +124,9 @@ def has_own_spread(device: DeviceProfile, tier: ParameterTier) -> bool:
 def residual_log_sigma(device_class: str, setting: Setting, spreads: Values | None = None) -> float:
     """Spread of ln(measured / predicted) of the class's runs like one; 0 where none was measured.
 
-    A group of few rows widens the spread of the next larger group, it does not narrow it. Nor is it
-    narrower than what any group with its small-sample correction says of one more board.
+    A group of few rows or systems widens the spread of the next larger group, it does not narrow
+    it. Nor is it narrower than what any group with its small-sample correction says of one more
+    system.
 
     Args:
         device_class: Class of the device.
@@ -130,20 +134,43 @@ def residual_log_sigma(device_class: str, setting: Setting, spreads: Values | No
         spreads: Of measured runs, by `residual_places`; those that ship where None.
     """
     known = shipped_evidence()["spreads"] if spreads is None else spreads
-    measured = [0.0]
-    of_others: list[float] = []
-    row_count = 0
-    for place in residual_places(device_class, setting):
-        entry = known.get(place)
-        if entry is None:
-            continue
-        own = float(entry["log_sigma"])
-        if row_count < _LEAST_ROWS:
-            measured.append(own)
-        row_count = entry["rows"]
-        if entry["origins"] > 1:
-            of_others.append(own * small_sample_ratio(entry["origins"]))
-    return max(*measured, min(of_others, default=0.0))
+    groups = [known[place] for place in residual_places(device_class, setting) if place in known]
+    enough = _enough(groups)
+    measured = [float(group["log_sigma"]) for group in groups[: enough + 1]]
+    of_others = [
+        group["log_sigma"] * small_sample_ratio(group["origins"])
+        for group in groups
+        if group["origins"] > 1
+    ]
+    return max(0.0, *measured, min(of_others, default=0.0))
+
+
+def _enough(groups: Sequence[Values]) -> int:
+    """Place of the nearest group with enough rows and systems; of the largest where none has."""
+    return next(
+        (
+            place
+            for place, group in enumerate(groups)
+            if group["rows"] >= _LEAST_ROWS and group["origins"] >= _LEAST_SYSTEMS
+        ),
+        len(groups) - 1,
+    )
+
+
+def _interval_basis(device_class: str, setting: Setting) -> str:
+    """Which larger group an interval is taken from, in words; empty where the nearest will do."""
+    known = shipped_evidence()["spreads"]
+    places = [place for place in residual_places(device_class, setting) if place in known]
+    enough = _enough([known[place] for place in places])
+    if enough <= 0:
+        return ""
+    near, far = known[places[0]], known[places[enough]]
+    mode, model = (places[enough].split()[part] for part in (1, 3))
+    kind = " ".join(word.replace("-", " ") for word in (mode, model) if word != "*") or "all"
+    return (
+        f"; those measured are of {_plural('system', near['origins'])}, so the interval is no "
+        f"narrower than that of {kind} runs on {far['origins']}"
+    )
 
 
 @lru_cache(maxsize=256)
@@ -167,6 +194,15 @@ def evidence(
         own = _own_check(rows, basis)
         if own is not None:
             return own
+    found = _nearest(base, device_class, basis, rows, setting)
+    has_own = tier != "spec" and device_class in {"cpu", "fpga"}
+    if has_own or found.scope == "none":
+        return found
+    return replace(found, sentence=found.sentence + _interval_basis(device_class, setting))
+
+
+def _nearest(device: str, device_class: str, basis: str, rows: int, setting: Setting) -> Evidence:
+    """Runs like one on a device, else on others of its class."""
     alike = [
         run
         for run in shipped_evidence()["runs"]
@@ -174,7 +210,7 @@ def evidence(
     ]
     if device_class == "fpga" and alike:  # the suite's rows are of many boards with an overlay
         return _of_runs(basis, rows, alike, "overlays", f"{_count(alike)} on boards with a DPU")
-    mine = [run for run in alike if run["profile"] == base]
+    mine = [run for run in alike if run["profile"] == device]
     if mine:
         return _of_runs(basis, rows, mine, "this device", f"{_count(mine)} like it on it")
     none = f"no run like it ({setting.words}) was measured on it"

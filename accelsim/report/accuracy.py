@@ -19,6 +19,7 @@ SCORE_COLUMNS = (
     "profile",
     "group",
     "tier",
+    "systems",
     "rows_asked",
     "rows_answered",
     "mape_fraction",
@@ -32,6 +33,7 @@ SCORE_COLUMNS = (
     "kendall_tau",
     "interval_coverage_fraction",
     "interval_width_fraction",
+    "interval_score_fraction",
     "roofline_mape_fraction",
     "refused",
 )
@@ -39,10 +41,14 @@ _ERRORS = (
     ">MAPE=mape_fraction?:shares | >median=median_ape_fraction?:shares | "
     ">p90=p90_ape_fraction?:shares"
     " | >max=max_ape_fraction?:shares | >bias=bias_fraction?:shares | >cover="
-    "interval_coverage_fraction?:shares | >roofl.=roofline_mape_fraction?:shares"
+    "interval_coverage_fraction?:shares | >score=interval_score_fraction?:shares | "
+    ">roofl.=roofline_mape_fraction?:shares"
 )
 #: Columns of tables.
-_SUITES = f"suite | tier | >rows=rows_asked:count | >answered=rows_answered:count | {_ERRORS}"
+_SUITES = (
+    "suite | tier | >systems=systems?:count | >rows=rows_asked:count | "
+    f">answered=rows_answered:count | {_ERRORS}"
+)
 _GROUPS = f"operator or model=group | tier | >answered=rows_answered:count | {_ERRORS}"
 _STACKS = (
     "stack | >rows=rows_asked:count | >answered=rows_answered:count | >bias=bias_ratio?:decimal | "
@@ -114,7 +120,7 @@ def accuracy_view(
         if suite.get("stacks")
     ]
     tables = (
-        Listing.of(_SUITES, wholes, "bias | max | rows | cover | p90 | tier"),
+        Listing.of(_SUITES, wholes, "roofl. | tier | score | bias | max | rows | cover | p90"),
         Listing.of(_PAIRS, pairs),
         *stacks,
         Listing.of("refused in=suite | >rows | ~why", refused_rows(suites)),

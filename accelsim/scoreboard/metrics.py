@@ -23,6 +23,8 @@ from accelsim.workloads.graph import FloatArray
 INTERVAL_LEVEL = 0.9
 _MIN_RANKED = 3
 _KNEE = 0.9
+#: Weight of a miss in the score of an interval: 2 over the share of rows that may lie outside.
+_MISS_WEIGHT = 2 / (1 - INTERVAL_LEVEL)
 
 
 @frozen
@@ -44,6 +46,9 @@ class Figures:
         interval_coverage_fraction: Rows inside their 90 % interval, of those that have one; None
             where none has.
         interval_width_fraction: Median of (high - low) / predicted.
+        interval_score_fraction: Mean of (high - low + 20 x what a row lies outside) / predicted;
+            smaller is better (Gneiting and Raftery, Journal of the American Statistical
+            Association 102, 2007, equation 43).
         roofline_mape_fraction: MAPE of the plain roofline on the same rows.
     """
 
@@ -59,6 +64,7 @@ class Figures:
     kendall_tau: float | None
     interval_coverage_fraction: float | None
     interval_width_fraction: float | None
+    interval_score_fraction: float | None
     roofline_mape_fraction: float | None
 
 
@@ -139,10 +145,10 @@ def knee_batch(batch: FloatArray, time_s: FloatArray) -> int:
     return int(batch[int(np.argmax(rate >= _KNEE * rate.max()))])
 
 
-def _median_ratio(above: FloatArray, below: FloatArray) -> float | None:
-    """Median of a ratio over the rows that have one."""
+def _ratios(above: FloatArray, below: FloatArray) -> FloatArray:
+    """A ratio of the rows that have one."""
     known = below > 0
-    return float(np.median(above[known] / below[known])) if known.any() else None
+    return above[known] / below[known]
 
 
 def figures(
@@ -168,7 +174,11 @@ def figures(
     known = ~np.isnan(low_s)
     low_s = low_s[known]
     high_s = high_s[known]
-    inside = (low_s <= measured_s[known]) & (measured_s[known] <= high_s)
+    asked_s, mean_s = measured_s[known], predicted_s[known]
+    inside = (low_s <= asked_s) & (asked_s <= high_s)
+    missed_s = np.maximum(low_s - asked_s, 0.0) + np.maximum(asked_s - high_s, 0.0)
+    widths = _ratios(high_s - low_s, mean_s)
+    scored = _ratios(high_s - low_s + _MISS_WEIGHT * missed_s, mean_s)
     has_line = ~np.isnan(roofline_s)
     line = absolute_errors(roofline_s[has_line], measured_s[has_line])
     return Figures(
@@ -183,6 +193,7 @@ def figures(
         bias_fraction=float((predicted_s / measured_s - 1.0).mean()),
         kendall_tau=kendall_tau(predicted_s, measured_s),
         interval_coverage_fraction=float(inside.mean()) if inside.size else None,
-        interval_width_fraction=_median_ratio(high_s - low_s, predicted_s[known]),
+        interval_width_fraction=float(np.median(widths)) if widths.size else None,
+        interval_score_fraction=float(scored.mean()) if scored.size else None,
         roofline_mape_fraction=float(line.mean()) if line.size else None,
     )

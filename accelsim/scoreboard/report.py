@@ -46,6 +46,7 @@ def _suite(score: SuiteScore) -> Document:
         "tier": score.tier,
         "title": score.suite.title,
         "rows_asked": score.rows_asked,
+        "systems": score.systems,
         "rows_used_in_fit": score.rows_used_in_fit,
         "refused": dict(score.refused),
     }
@@ -132,7 +133,8 @@ def _known(values: FloatArray) -> list[float | None]:
 _INTRODUCTION = """\
 Written by `python -m tools.scoreboard`; do not edit. Errors are |predicted / measured - 1|; bias is above 0 where
 predictions are too slow; coverage is the share of rows inside their 90 % interval, width its median relative to
-the prediction.
+the prediction, score the mean of width + 20 x what a row lies outside. Systems are the boards, models or engines
+that are left out whole where an interval is made.
 Roofline is the MAPE of max(FLOP / peak, bytes / bandwidth) on the same rows."""  # noqa: E501
 
 
@@ -169,7 +171,7 @@ def _suite_notes(suite: Values) -> list[str]:
     for knee in suite.get("knees", ()):
         at = f"measured at batch {knee['measured_batch']}, predicted at {knee['predicted_batch']}"
         lines.append(f"- knee of {knee['device']} {knee['sweep']}: {at}")
-    return lines or ["- every row answered"]
+    return [f"- systems: {suite['systems']}", *(lines or ["- every row answered"])]
 
 
 #: Figures of a table by the heading of their column.
@@ -182,6 +184,7 @@ _FIGURES = {
     "tau": "kendall_tau",
     "coverage": "interval_coverage_fraction",
     "width": "interval_width_fraction",
+    "score": "interval_score_fraction",
     "roofline": "roofline_mape_fraction",
 }
 

@@ -54,6 +54,13 @@ class SuiteScore:
     notes: Mapping[str, str]
     rows: tuple[ScoredRows, ...]
 
+    @property
+    def systems(self) -> int:
+        """Boards, models or engines of the answered rows that are left out whole."""
+        return len(
+            {name for part in self.rows if not part.refusal for name in part.origin.tolist()}
+        )
+
 
 @frozen(eq=False)
 class Scoreboard:

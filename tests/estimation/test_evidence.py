@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 
 from accelsim import Arrivals, catalog
+from accelsim.confidence.quantiles import small_sample_ratio
 from accelsim.cost.fitted import fitted_parameters
 from accelsim.errors import AccelsimError
 from accelsim.estimation import evidence as module
@@ -51,9 +52,9 @@ DOCUMENT = {
         run("inferentia2", 6, 0.62, 0.7, **{"class": "asic"}),
     ],
     "spreads": {
-        f"gpu {HALF}": {"rows": 15, "log_sigma": 0.3, "origins": 1},
-        "gpu inference * transformer": {"rows": 19, "log_sigma": 0.5, "origins": 1},
-        "gpu * * *": {"rows": 30, "log_sigma": 0.6, "origins": 1},
+        f"gpu {HALF}": {"rows": 15, "log_sigma": 0.3, "origins": 40},
+        "gpu inference * transformer": {"rows": 19, "log_sigma": 0.5, "origins": 40},
+        "gpu * * *": {"rows": 30, "log_sigma": 0.6, "origins": 40},
         "gpu inference int8 transformer": {"rows": 2, "log_sigma": 0.01, "origins": 1},
         "gpu inference w8a16 transformer": {"rows": 2, "log_sigma": 0.7, "origins": 1},
     },
@@ -107,13 +108,23 @@ def test_a_chip_whose_like_is_far_off_says_so():
 
 @pytest.mark.usefixtures("document")
 def test_a_spread_comes_from_the_nearest_setting_with_enough_rows():
-    assert residual_log_sigma("gpu", HALF) == 0.3
-    assert residual_log_sigma("gpu", Setting.of("inference", "int8", "transformer")) == 0.5
-    assert residual_log_sigma("gpu", Setting.of("training", "fp32", "other")) == 0.6
+    many = small_sample_ratio(40)
+    assert residual_log_sigma("gpu", HALF) == pytest.approx(0.3 * many)
+    assert residual_log_sigma(
+        "gpu", Setting.of("inference", "int8", "transformer")
+    ) == pytest.approx(0.5 * many)
+    assert residual_log_sigma("gpu", Setting.of("training", "fp32", "other")) == pytest.approx(
+        0.6 * many
+    )
     few = Setting.of("inference", "w8a16", "transformer")  # two rows further off than all others
     assert residual_log_sigma("gpu", few) == 0.7
     others = {"gpu * * *": {"rows": 20, "log_sigma": 0.4, "origins": 1}}
     assert residual_log_sigma("gpu", few, others) == 0.4
+    few_systems = {
+        f"gpu {HALF}": {"rows": 90, "log_sigma": 0.05, "origins": 4},
+        "gpu inference * *": {"rows": 90, "log_sigma": 0.2, "origins": 5},
+    }
+    assert residual_log_sigma("gpu", HALF, few_systems) == 0.2
     assert residual_log_sigma("asic", HALF) == 0.0
 
 

@@ -21,6 +21,7 @@ FIGURES = {
     "kendall_tau": None,
     "interval_coverage_fraction": 0.9,
     "interval_width_fraction": 0.4,
+    "interval_score_fraction": 0.5,
     "roofline_mape_fraction": None,
 }
 
@@ -43,6 +44,7 @@ def report(**suites):
         head = {
             "tier": "spec",
             "title": "t",
+            "systems": 2,
             "rows_asked": 10,
             "refused": {"unknown device B9000": 3},
         }
@@ -100,6 +102,7 @@ def test_totals_are_percent_and_unknown_figures_are_empty(found):
     assert header.split() == [
         "suite",
         "tier",
+        "systems",
         "rows",
         "answered",
         "MAPE",
@@ -108,11 +111,13 @@ def test_totals_are_percent_and_unknown_figures_are_empty(found):
         "max",
         "bias",
         "cover",
+        "score",
         "roofl.",
     ]
     assert first.split() == [
         "gpu-operators",
         "spec",
+        "2",
         "10",
         "4",
         "12.3",
@@ -121,6 +126,7 @@ def test_totals_are_percent_and_unknown_figures_are_empty(found):
         "50.0",
         "-1.0",
         "90.0",
+        "50.0",
     ]
 
 

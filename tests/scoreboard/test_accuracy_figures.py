@@ -66,6 +66,20 @@ def test_normal_log_errors_are_covered_at_the_level():
     assert found.interval_width_fraction == pytest.approx(2 * math.sinh(Z90 * 0.25))
 
 
+def test_the_score_of_an_interval_is_its_width_and_twenty_times_what_lies_outside():
+    low, high, none = np.array([0.5, 0.5]), np.array([2.0, 2.0]), np.full(2, np.nan)
+    found = figures(np.ones(2), np.array([1.0, 2.25]), low, high, none)
+    assert found.interval_score_fraction == pytest.approx((1.5 + 1.5 + 20 * 0.25) / 2)
+
+
+@pytest.mark.parametrize("factor", [0.25, 0.5, 2.0, 4.0])
+def test_the_score_is_best_with_the_true_spread(factor):
+    generator = np.random.default_rng(11)
+    measured = np.exp(0.1 * generator.standard_normal(20_000))
+    true, other = (score(np.ones_like(measured), measured, s) for s in (0.1, 0.1 * factor))
+    assert true.interval_score_fraction < other.interval_score_fraction
+
+
 @settings(max_examples=40, deadline=None)
 @given(TIMES, st.floats(0.1, 10.0))
 def test_errors_do_not_depend_on_the_unit_of_time(measured, factor):

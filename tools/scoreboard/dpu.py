@@ -151,6 +151,7 @@ def _batches(
     line_s = np.where(peak > 0, runs.column("operations") / peak, np.nan)
     stated = np.isfinite(measured)
     answered = stated & (flags == "") & np.isfinite(predicted_s)
+    families = np.array(runs.families)
     fault = np.where(flags == "", "operations or input size not stated", flags)
     batches: list[MeasuredBatch] = []
     for name in np.unique(release).tolist():
@@ -159,8 +160,10 @@ def _batches(
         if rows.any():
             predict = fixed_prediction(Prediction(predicted_s[rows], sigma[rows]))
             columns = (way[rows], label[rows], measured[rows], line_s[rows])
-            setting = np.full(len(label[rows]), _SETTING)
-            batches.append(MeasuredBatch(name, profile, *columns, predict, setting=setting))
+            setting, origin = np.full(len(label[rows]), _SETTING), families[rows]
+            batches.append(
+                MeasuredBatch(name, profile, *columns, predict, setting=setting, origin=origin)
+            )
         lost = own & stated & ~answered
         for reason in np.unique(fault[lost]).tolist():
             rows = lost & (fault == reason)

@@ -9,7 +9,6 @@ then predicted with it. Intervals are those of predicted step times.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -27,6 +26,7 @@ from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.measures import RequestTimes
 from accelsim.serving.options import ServingOptions
 from accelsim.serving.plan import ReplicaPlan, replica_plan
+from accelsim.serving.trust import ServedRun
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.options import ModelOptions
 from tools.scoreboard.served_systems import replayed, time_figures
@@ -90,10 +90,12 @@ class _Card:
             low, high = (middle, high) if is_less else (low, middle)
         return low
 
-    def log_sigma(self) -> float:
-        """Spread of predicted step times that all have in common."""
-        steps = self.plan(None).steps
-        return steps.log_sigma * math.sqrt(steps.common_fraction)
+    def log_sigma(self, figure: str) -> float:
+        """Spread of a figure, as `accelsim.serve` takes it."""
+        plan = self.plan(None)
+        like = ServedRun(plan.run)
+        spread = like.prompt_log_sigma if figure.startswith("TTFT") else like.common_log_sigma
+        return spread(plan.steps)
 
     def plan(self, overhead_s: float | None) -> ReplicaPlan:
         """The replica."""
@@ -132,7 +134,7 @@ def _rows(card: _Card, others: list[_Card]) -> Iterator[MeasuredRun]:
     def figure(row: MeasuredRun) -> MeasuredRun:
         overhead_s = float(np.mean([other.overhead_s() for other in others])) if others else None
         predicted_s = card.predicted(overhead_s)[row.group]
-        return replace(row, predicted_s=predicted_s, log_sigma=card.log_sigma())
+        return replace(row, predicted_s=predicted_s, log_sigma=card.log_sigma(row.group))
 
     for quantity, value in card.measured().items():
         row = MeasuredRun(_CARDS.get(card.name, card.name), quantity, card.name, value)

@@ -35,6 +35,8 @@ from accelsim.cost.idle import idle_power_w
 from accelsim.cost.systolic import cost_systolic
 from accelsim.cost.table import CostTable
 from accelsim.dtype import precision
+from accelsim.estimation.evidence import residual_log_sigma
+from accelsim.estimation.likeness import Setting
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import AsicProfile
 from accelsim.scoreboard.data_folder import DataFolder, Table, published, schema
@@ -46,7 +48,8 @@ from tools.scoreboard.quantity_batches import QUANTITY, quantity_batch
 APPS = schema("asic/tpuv1_apps.csv")
 PLATFORMS = schema("asic/tpuv1_platforms.csv")
 PER_WATT = schema("asic/tpuv1_perf_per_watt.csv")
-_SIGMA = 0.1
+#: What the applications are like.
+_LIKE = Setting("inference", "int8", "other")
 _PEAK_TOPS = 92.0
 _PUBLISHED = published("tpuv1_applications")
 _FLEET_SHARE = _PUBLISHED["fleet_share"]
@@ -166,7 +169,8 @@ def load(folder: DataFolder) -> list[MeasuredBatch]:
 def _batch(
     label: TextArray, measured: Mapping[str, FloatArray], predicted: Mapping[str, FloatArray]
 ) -> MeasuredBatch:
-    return quantity_batch(_device(), "TPU v1", label, measured, predicted, _SIGMA)
+    sigma = residual_log_sigma("asic", _LIKE)  # one chip says little: the spread of its class
+    return quantity_batch(_device(), "TPU v1", label, measured, predicted, sigma)
 
 
 def _busy_power(platforms: Table) -> MeasuredBatch:
