@@ -2,7 +2,8 @@
 
 Names are looked up in the folders of ``ACCELSIM_DEVICE_PATH`` (separated as ``PATH`` is), then in
 the user's configuration folder (``$XDG_CONFIG_HOME/accelsim/devices``), then in the catalogue that
-ships with accelsim. A name is case-insensitive, may be an alias, and may take a slice:
+ships with accelsim. A name is case-insensitive, may be an alias, may be joined in any way
+(``4060ti``, ``RTX 4060 Ti``), and may take a slice:
 ``epyc-7763@8vcpu``, ``a100-sxm-80gb@2g.20gb``, ``h100@fraction=0.5``. A file may also define a
 slice, with ``slice: {of: ..., vcpu_count: 8}`` instead of a profile.
 """
@@ -233,9 +234,25 @@ def _from_catalogue(wanted: str, name: str) -> DeviceProfile:
 
 
 def _catalogued(wanted: str) -> DeviceProfile | None:
-    """The catalogue's device of a name or alias."""
+    """The catalogue's device of a name or alias, however its words are joined."""
     canonical = wanted if wanted in _catalogue_paths() else aliases().get(wanted)
+    canonical = canonical or _joined_names().get(_joined(wanted))
     return _catalogue_device(canonical) if canonical in _catalogue_paths() else None
+
+
+def _joined(name: str) -> str:
+    """A name as people type it in a hurry, ``4060ti`` or ``NVIDIA RTX4090``: without the maker's
+    word and what joins words.
+    """
+    return re.sub(r"^(?:nvidia|amd|intel)-|[-_\s]+", "", name)
+
+
+@cache
+def _joined_names() -> dict[str, str]:
+    """Joined name -> canonical name, of the catalogue."""
+    return {_joined(name): canonical for name, canonical in aliases().items()} | {
+        _joined(name): name for name in _catalogue_paths()
+    }
 
 
 @lru_cache(maxsize=512)

@@ -63,7 +63,7 @@ def device_settings(
     on_host, is_fpga = device.device_class == "cpu", device.device_class == "fpga"
     is_called = execution is Execution.COMPILED_CALLS
     limit = device.power.limit_w
-    shares_memory = on_host or (is_fpga and device.host_link is None)
+    shares_memory = on_host or device.memory.is_unified
     launch_s = _GRAPH_LAUNCH_S + run.step_host_s if device.device_class == "gpu" else None
     if isinstance(device, AsicProfile):
         launch_s = value_of(device.launch_overhead_s, None)

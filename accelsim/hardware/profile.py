@@ -73,6 +73,7 @@ class MemoryLevel(FrozenModel):
         technology: Kind of memory: GDDR6, HBM3, SRAM.
         inline_ecc: Whether error correction takes part of the capacity and bandwidth.
         shared_by_core_count: Cores or SMs that share an instance; all where left out.
+        is_unified: Whether it is the host's memory too, so that nothing is copied between them.
         note: What a reader should know.
     """
 
@@ -86,6 +87,7 @@ class MemoryLevel(FrozenModel):
     shared_by_core_count: Annotated[int, Field(ge=1)] | None = (
         None  # None: shared by the whole device
     )
+    is_unified: bool = False
     note: str | None = None
 
     def total_bytes(self, core_count: int) -> float:

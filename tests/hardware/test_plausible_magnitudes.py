@@ -78,7 +78,7 @@ def test_the_warning_names_the_field_and_the_range_of_its_class(tmp_path):
     path.write_text(
         text.replace("limit_w: {value: 70,", "limit_w: {value: 70000,"), encoding="utf-8"
     )
-    with pytest.warns(AccelsimWarning, match=r"power.limit_w = 7e\+04 .* gpu .* 20 to 1400"):
+    with pytest.warns(AccelsimWarning, match=r"power.limit_w = 7e\+04 .* gpu .* 15 to 1400"):
         load_device_file(path)
 
 
