@@ -3,7 +3,6 @@
 AccelsimError
 ├── InputError (also ValueError)
 │   ├── InvalidValueError        a number or choice outside its allowed range
-│   │   ├── MissingCoefficientError  an energy nobody has published for that part, format or node
 │   │   └── OverBudgetError      a device dearer than the caller's cap
 │   ├── UnknownNameError         no device, workload, precision, offer ... of that name
 │   ├── ProfileError             a device, workload or price file that does not validate
@@ -50,10 +49,6 @@ class InvalidValueError(InputError):
         wrong = "is missing" if value is None else f"= {shown} is not allowed"
         message = f"{field} {wrong}: expected {allowed}."
         super().__init__(f"{message} {remedy}".rstrip())
-
-
-class MissingCoefficientError(InvalidValueError):
-    """An energy or area coefficient that no source gives for that part, format or node."""
 
 
 class OverBudgetError(InvalidValueError):

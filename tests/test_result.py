@@ -16,7 +16,7 @@ PLAIN = {
     *("kind", "schema_version", "inputs", "metrics", "provenance", "warnings", "evidence"),
     *("workload", "device", "batch", "precision", "mode", "execution", "tier", "bound", "fits"),
     *("flop", "bytes", "offer", "memory", "operators", "passes", "host", "relatives", "heap"),
-    *("interval_level", "seq_len", "output_len", "energy_tier", "energy_parts_j", "energy_note"),
+    *("interval_level", "seq_len", "output_len"),
     *(
         "sparse_weights",
         "trained_positions",

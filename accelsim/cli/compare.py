@@ -191,13 +191,11 @@ def emit_comparison(
 def _columns(comparison: Comparison) -> tuple[str, ...]:
     """Columns of a comparison as CSV."""
     from accelsim.cost.memory import MemoryFootprint
-    from accelsim.cost.systolic.row_energy import ENERGY_PARTS
     from accelsim.estimation.estimate import FIGURES
     from accelsim.estimation.evidence import Evidence
 
     parts = {
         "memory": MemoryFootprint.__dataclass_fields__,
-        "energy_parts_j": (*ENERGY_PARTS, "clock", "host", "static"),
         "evidence": Evidence.__dataclass_fields__,
     }
     scalars = [name for name in FIGURES if name not in {*parts, "operators"}]

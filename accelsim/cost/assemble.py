@@ -2,14 +2,11 @@
 
 Dynamic energy of a row is its executed FLOP times the arithmetic unit's energy and the class's
 overhead for fetching, decoding and moving operands, plus its operands once through on-chip memory,
-plus its main-memory bytes, plus what active units draw while they wait; where a model knows its
-energy by part, their sum instead. It never exceeds what the power limit leaves over idle power for
-the row's time.
+plus its main-memory bytes, plus what active units draw while they wait. It never exceeds what the
+power limit leaves over idle power for the row's time.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -73,8 +70,6 @@ def assemble_table(
     *,
     active_fraction: float = 0.0,
     tier: ParameterTier = ParameterTier.SPEC,
-    energy_parts_j: Mapping[str, FloatArray] | None = None,
-    energy_note: str = "",
 ) -> CostTable:
     """A finished table; the host issues nothing here (a CPU issues its own rows, compiled devices
     run alone).
@@ -87,20 +82,11 @@ def assemble_table(
         rates: Energy per unit of work.
         active_fraction: Share of the power room that active but stalled units draw, 0 to 1.
         tier: Where the parameters come from.
-        energy_parts_j: Energy by part, shape (n,) each, which then takes the rates' place.
-        energy_note: Why there are no parts.
     """
-    energy = (
-        _rated_energy_j(graph, costs, rates)
-        if energy_parts_j is None
-        else np.sum([*energy_parts_j.values(), np.zeros(len(graph))], axis=0)
-    )
+    energy = _rated_energy_j(graph, costs, rates)
     if np.isfinite(rates.room_w):
-        waiting = active_fraction * rates.room_w * costs.time_s
-        asked, energy = energy, np.minimum(energy + waiting, rates.room_w * costs.time_s)
-        if energy_parts_j is not None:
-            kept = np.divide(energy, asked, out=np.ones_like(energy), where=asked > 0)
-            energy_parts_j = {part: column * kept for part, column in energy_parts_j.items()}
+        room_j = rates.room_w * costs.time_s
+        energy = np.minimum(energy + active_fraction * room_j, room_j)
     overhead = costs.time_s - np.maximum(costs.compute_s, costs.memory_s)
     count = len(graph)
     return CostTable(
@@ -114,8 +100,6 @@ def assemble_table(
         bound=bound_of(costs.compute_s, costs.memory_s, overhead),
         log_sigma=np.broadcast_to(np.asarray(costs.log_sigma, dtype=np.float64), (count,)).copy(),
         tier=tier,
-        energy_parts_j=energy_parts_j,
-        energy_note=energy_note,
     )
 
 

@@ -295,15 +295,4 @@ def _joined(on_device: CostTable, on_host: CostTable, own: Mask) -> CostTable:
         merged = np.empty(len(own), dtype=device_column.dtype)
         merged[own], merged[~own] = device_column, getattr(on_host, name)
         columns[name] = merged
-    parts = on_device.energy_parts_j
-    if parts is not None:
-        columns["energy_parts_j"] = {part: _spread(column, own) for part, column in parts.items()}
-        columns["energy_parts_j"]["host"] = _spread(on_host.energy_j, ~own)
-    return CostTable(**columns, tier=on_device.tier, energy_note=on_device.energy_note)
-
-
-def _spread(column: FloatArray, places: Mask) -> FloatArray:
-    """A column over all rows, 0 outside its own."""
-    whole = np.zeros(len(places))
-    whole[places] = column
-    return whole
+    return CostTable(**columns, tier=on_device.tier)

@@ -8,7 +8,7 @@ rows' dimensions and the device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -79,10 +79,6 @@ class CostTable:
             lie, what ran before, which pages fault, how far a stack's kernels are from the model's.
         extrapolation_decades: How far each row lies outside the measured range, shape (n,); None
             where unknown.
-        energy_parts_j: `energy_j` by part of the chip, shape (n,) each; None where only class-wide
-            rates are known.
-        energy_note: Why there are no parts; empty where there are some, or where the class has
-            none.
     """
 
     time_s: FloatArray
@@ -98,8 +94,6 @@ class CostTable:
     shared_log_sigma: FloatArray | None = None
     context_log_sigma: FloatArray | float = 0.0
     extrapolation_decades: FloatArray | None = None
-    energy_parts_j: Mapping[str, FloatArray] | None = None
-    energy_note: str = ""
 
     def __len__(self) -> int:
         return len(self.time_s)
@@ -138,18 +132,11 @@ class CostTable:
             for f in fields(self)
             if isinstance(value := getattr(self, f.name), np.ndarray)
         }
-        if self.energy_parts_j is not None:
-            parts = {part: column[rows] for part, column in self.energy_parts_j.items()}
-            columns["energy_parts_j"] = parts
         return replace(self, **columns)
 
     def scaled(self, repeats: FloatArray | float) -> CostTable:
         """Every additive column times `repeats` (rows that run several times)."""
         columns: Document = {name: getattr(self, name) * repeats for name in _ADDITIVE}
-        if self.energy_parts_j is not None:
-            columns["energy_parts_j"] = {
-                part: column * repeats for part, column in self.energy_parts_j.items()
-            }
         return replace(self, **columns)
 
     def to_frame(self, graph: OperatorGraph | None = None) -> pd.DataFrame:
@@ -161,7 +148,6 @@ class CostTable:
             for f in fields(self)
             if f.name not in _NOT_COLUMNS and getattr(self, f.name) is not None
         }
-        columns |= {f"{part}_j": column for part, column in (self.energy_parts_j or {}).items()}
         columns["bound"] = [Bound(code).label for code in self.bound.tolist()]
         frame = pd.DataFrame(columns)
         return (
@@ -171,7 +157,7 @@ class CostTable:
         )
 
 
-_NOT_COLUMNS = {"bound", "tier", "context_log_sigma", "energy_parts_j", "energy_note"}
+_NOT_COLUMNS = {"bound", "tier", "context_log_sigma"}
 _ADDITIVE = ("time_s", "compute_s", "memory_s", "dispatch_s", "energy_j", "flop", "bytes")
 
 

@@ -43,7 +43,7 @@ __all__ = ["FIGURES", "NESTED", "Estimate", "OperatorShare", "estimate"]
 
 _INTERVAL_LEVEL = 0.9
 #: Figures of an estimate that are no scalars.
-NESTED = frozenset({"memory", "operators", "energy_parts_j", "relatives", "evidence", "would_fit"})
+NESTED = frozenset({"memory", "operators", "relatives", "evidence", "would_fit"})
 #: Fields that describe an estimate and are no figures of it.
 _ABOUT = frozenset({"inputs", "provenance", "warnings"})
 #: Figures by what they are of.
@@ -110,12 +110,6 @@ class Estimate(Result):
             model does not fit.
         extrapolated_fraction: Share of the device time outside the sizes that were measured; None
             where none were.
-        energy_tier: "parts" where the energy is the sum of the chip's parts, each at a sourced
-            coefficient of its node and width; "class" where it comes from the class's rates per
-            operation and byte.
-        energy_parts_j: Energy per iteration by part, idle power as "static"; they add up to
-            `energy_j`. None without parts.
-        energy_note: The coefficient that is missing where a chip of a class with parts has none.
         sparse_weights: Whether weights were taken to have the chip's structured sparsity.
         heap: "default", or "kept" where the memory allocator was taken to keep what is freed.
         device_memory_bytes: Memory of the device, as its driver reports it.
@@ -173,9 +167,6 @@ class Estimate(Result):
     extrapolated_fraction: float | None = None
     relatives: tuple[str, ...] = ()
     evidence: Evidence | None = None
-    energy_tier: str = "class"
-    energy_parts_j: Mapping[str, float] | None = None
-    energy_note: str = ""
     sparse_weights: bool = False
     heap: str = "default"
     device_memory_bytes: float | None = None
@@ -244,8 +235,6 @@ class Estimate(Result):
         values["memory"], values["relatives"] = dict(self.memory), list(self.relatives)
         values["would_fit"] = [change.to_dict() for change in self.would_fit]
         values["evidence"] = None if self.evidence is None else self.evidence.to_dict()
-        parts = self.energy_parts_j
-        values["energy_parts_j"] = None if parts is None else dict(parts)
         values["operators"] = [asdict(share) for share in self.operators]
         return values
 
@@ -368,12 +357,10 @@ _OF_TIME = (
     "decode_tokens_per_s",
     "energy_per_sample_j",
     "extrapolated_fraction",
-    "energy_parts_j",
 )
 _UNFITTING: Values = {
     "bound": "memory_capacity",
     "operators": (),
-    "energy_tier": "class",
 }
 
 
@@ -385,7 +372,6 @@ def _simulated_figures(run: ResolvedRun, simulation: Simulation, price: DevicePr
     throughput = run.batch / simulation.period_s
     tokens = throughput * run.output_len if run.output_len else None
     cost, token_cost = _costs_usd(price.usd_per_hour, throughput, tokens)
-    parts = None if energy is None else simulation.energy_parts_j
     return {
         "latency_s": latency,
         "latency_low_s": latency / simulation.spread_ratio,
@@ -406,9 +392,6 @@ def _simulated_figures(run: ResolvedRun, simulation: Simulation, price: DevicePr
         "extrapolated_fraction": simulation.extrapolated_fraction,
         "relatives": simulation.relatives,
         "evidence": found,
-        "energy_tier": "class" if parts is None else "parts",
-        "energy_parts_j": parts,
-        "energy_note": simulation.passes[0].table.energy_note,
         "warnings": simulation.warnings + found.warnings,
     }
 

@@ -154,12 +154,6 @@ def _joined(
     columns["log_sigma"][places] = sigmas
     if table.shared_log_sigma is not None:
         columns["shared_log_sigma"][places] = sigmas
-    parts = table.energy_parts_j
-    if parts is not None:
-        spread = {part: np.zeros(count) for part in parts}
-        for part, values in parts.items():
-            spread[part][computed] = values
-        columns["energy_parts_j"] = spread
     return replace(table, **columns)
 
 

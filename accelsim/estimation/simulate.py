@@ -177,20 +177,6 @@ class Simulation(Result):
             return None
         return sum(energy * repeats for energy, repeats in parts if energy is not None)
 
-    @cached_property
-    def energy_parts_j(self) -> dict[str, float] | None:
-        """Energy per iteration by part, over all passes; None where a pass has no parts."""
-        total: dict[str, float] = {}
-        for p in self.passes:
-            parts, result = p.table.energy_parts_j, p.result
-            if parts is None or result.energy_j is None or result.dynamic_energy_j is None:
-                return None
-            spent = {part: float(column.sum()) for part, column in parts.items()}
-            spent["static"] = result.energy_j - result.dynamic_energy_j
-            for part, energy in spent.items():
-                total[part] = total.get(part, 0.0) + energy * p.repeats
-        return total
-
     @property
     def average_power_w(self) -> float | None:
         """Mean power in steady state; None where unknown."""

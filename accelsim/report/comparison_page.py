@@ -15,12 +15,12 @@ import numpy as np
 from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
 from accelsim.estimation.pareto import known_front
 from accelsim.plain import Document, Values
-from accelsim.quantity import joules, usd, words, written
+from accelsim.quantity import joules, usd, written
 from accelsim.report.calculator import LoadOption, calculator_section
 from accelsim.report.formats import grouped, uniform_rows
 from accelsim.report.operators import OperatorRun, energy_section, roofline_section
 from accelsim.report.page import Page, Section, figure, label, limit_line, trace
-from accelsim.report.parts import bars, left_out, provenance_sections
+from accelsim.report.parts import left_out, provenance_sections
 from accelsim.report.result_page import known_devices
 from accelsim.report.run_sections import accuracy_section, offers_section
 
@@ -127,9 +127,8 @@ def _front_sections(
 def _costs(
     groups: Mapping[tuple[str, str], Sequence[Values]], profiles: Sequence[DeviceProfile]
 ) -> Iterator[Section | None]:
-    """Energy by component and cost of a load of each model and mode."""
-    for place, ((model, mode), rows) in enumerate(groups.items()):
-        yield _components(rows, f"components-{place}", f"{model}, {mode}")
+    """Cost of a load of each model and mode."""
+    for place, ((_, mode), rows) in enumerate(groups.items()):
         if mode == "inference":
             yield break_even_section(rows, profiles, f"break-even-{place}")
 
@@ -355,28 +354,3 @@ def _offers(groups: Mapping[tuple[str, str], Sequence[Values]]) -> list[Section]
             title = f"{model}, {mode}: cost and carbon by offer"
             found.append(replace(section, title=title))
     return found
-
-
-def _components(rows: Sequence[Values], name: str, what: str) -> Section | None:
-    """Energy of a sample by component of each device whose model tells them apart; None if none."""
-    known = {str(row["name"]): row for row in rows if row.get("energy_parts_j")}
-    shown = dict(list(known.items())[:_MOST_NAMES])
-    if not shown:
-        return None
-    parts = list(dict.fromkeys(part for row in shown.values() for part in row["energy_parts_j"]))
-    amounts = {
-        part: [row["energy_parts_j"].get(part, 0.0) / row["batch"] for row in shown.values()]
-        for part in parts
-    }
-    drawn = bars(list(shown), amounts, "energy per sample, J")
-    drawn["layout"]["barmode"] = "stack"
-    columns = "".join(f" | >{words(part)}={place}:j" for place, part in enumerate(parts))
-    own = zip(*amounts.values(), strict=True)
-    table = [
-        {"device": device} | {str(place): one for place, one in enumerate(each)}
-        for device, each in zip(shown, own, strict=True)
-    ]
-    text = "Devices whose energy is known by component."
-    text += left_out(len(known) - len(shown), "more left out")
-    title = f"{what}: energy by component"
-    return Section.of(name, title, f"device{columns}", table, text, drawn)

@@ -31,7 +31,6 @@ def estimate_page(document: Values, command: str) -> Page:
         metrics_section(d["metrics"]),
         shares_section("operators", "Largest operators", times, "s"),
         shares_section("memory", "Memory by part", d["memory"], "bytes"),
-        shares_section("energy", "Energy by component", d["energy_parts_j"] or {}, "j"),
         break_even_section([_row(d)], devices, "cost"),
         *(offers_section([(name, rate, energy)]) for name in names),
         accuracy_section(names),

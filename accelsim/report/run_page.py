@@ -56,7 +56,6 @@ def run_page(
     figures = estimate.figures()
     sections += [
         shares_section("memory", "Memory by part", figures["memory"], "bytes"),
-        shares_section("energy", "Energy by component", figures["energy_parts_j"] or {}, "j"),
         *further,
         *provenance_sections([estimate.to_dict()], [device]),
     ]

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 #: Share of the time outside the measured range from which on an estimate says so.
 _SHOWN_EXTRAPOLATION = 0.02
-_SHOWN_SHARE = 0.005
 
 COMPARISON_NOTE = (
     "* wins its column beyond all 90 % intervals, ~ may be its best; time is that of one batch "
@@ -76,7 +75,6 @@ _LINES = {
     "energy": "{energy_j} per batch[ ({low.energy_j} to {high.energy_j})], {energy_per_sample_j} "
     "per {item}",
     "power": "[{average_power_w} on average][, limit {limit_w} ({scope})]",
-    "energy by part": "{energy_shares}",
     "memory": "{memory_bytes} of {device_memory_bytes}: {verdict}[ ({memory_parts})]",
     "would fit": "{would_fit}",
     "limited by": "{limit}",
@@ -158,7 +156,6 @@ def _values(e: Estimate, device: DeviceProfile) -> Document:
         "item": _items(e)[:-1],
         "limit_w": None if limit is None else limit.value,
         "scope": device.scope,
-        "energy_shares": _energy_words(e),
         "verdict": "fits" if e.fits else say(short, e.figures()),
         "memory_parts": ", ".join(f"{words} {size(held)}" for words, held in parts if held),
         "would_fit": "; or ".join(map(str, e.would_fit)),
@@ -243,17 +240,6 @@ def _run_words(e: Estimate) -> str:
         "kept": e.heap == "kept" and "heap kept",
     }
     return say(_RUN, values)
-
-
-def _energy_words(e: Estimate) -> str:
-    """Shares of the parts, or the coefficient that keeps them unknown."""
-    if e.energy_parts_j is None or not e.energy_j:
-        return f"class-wide rates: no {e.energy_note}" if e.energy_note else ""
-    ordered = sorted(e.energy_parts_j.items(), key=lambda part: -part[1])
-    shares = [(name, energy / e.energy_j) for name, energy in ordered]
-    return ", ".join(
-        f"{name} {100 * share:.0f} %" for name, share in shares if share >= _SHOWN_SHARE
-    )
 
 
 #: Columns of a comparison: those of all, of models that generate tokens, and of others.

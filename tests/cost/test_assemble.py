@@ -46,19 +46,6 @@ def test_no_row_draws_more_than_its_room(flop, expected):
     assert energy(costs(flop=flop)) == pytest.approx(expected)
 
 
-def test_parts_take_the_place_of_rates_and_add_up_after_the_limit():
-    parts = {"mac": np.array([90.0]), "dram": np.array([30.0])}
-    table = assemble_table(GRAPH, costs(), RATES, energy_parts_j=parts)
-    assert table.energy_j[0] == pytest.approx(100.0)  # of 120 J in two seconds of 50 W
-    assert table.energy_parts_j["mac"][0] == pytest.approx(75.0)
-    assert table.energy_parts_j["dram"][0] == pytest.approx(25.0)
-    free = assemble_table(
-        GRAPH, costs(), EnergyRates(RATES.per_flop_j, 0.0, 0.0, np.inf), energy_parts_j=parts
-    )
-    assert free.energy_j[0] == 120.0
-    assert free.energy_parts_j["mac"][0] == 90.0
-
-
 @pytest.mark.parametrize(
     ("compute_s", "memory_s", "bound"),
     [(1.2, 0.5, Bound.COMPUTE), (0.5, 1.2, Bound.MEMORY), (0.5, 0.6, Bound.OVERHEAD)],

@@ -343,18 +343,15 @@ def test_streaming_refuses_what_it_cannot_hold():
     "device", ["zcu102", "kv260", "vck190", "alveo-u50", "alveo-u280", "stratix-10-nx2100"]
 )
 @pytest.mark.parametrize("batch", [1, 4])
-def test_parts_of_the_energy_add_up(device, batch):
+def test_no_board_draws_more_than_its_limit(device, batch):
     import accelsim
 
     run = accelsim.estimate("resnet-50", device, batch=batch, precision="int8")
-    if run.energy_j is None:
-        assert run.energy_parts_j is None
-        return
-    assert set(run.energy_parts_j) == {"mac", "sram", "dram", "clock", "static"}
-    assert min(run.energy_parts_j.values()) >= 0
-    assert sum(run.energy_parts_j.values()) == pytest.approx(run.energy_j, rel=1e-9)
     limit = catalog.device(device).power.limit_w
-    assert limit is None or run.average_power_w <= limit.value * (1 + 1e-9)
+    if limit is None or run.energy_j is None:
+        assert run.average_power_w is None
+    else:
+        assert 0 < run.average_power_w <= limit.value * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("target", [0.0, -5.0, float("nan"), float("inf")])

@@ -209,9 +209,7 @@ def test_a_frame_has_one_row_of_plain_figures():
     assert len(frame) == 1
     assert frame["latency_s"].item() == run.latency_s
     assert frame["device"].item() == "t4"
-    assert not {"memory", "operators", "evidence", "energy_parts_j", "relatives"} & set(
-        frame.columns
-    )
+    assert not {"memory", "operators", "evidence", "relatives"} & set(frame.columns)
 
 
 def test_the_bound_is_that_of_the_longest_pass():

@@ -274,16 +274,6 @@ def test_a_serving_page_has_power_and_memory():
     assert prompt.frame["time_s"].sum() > further.frame["time_s"].sum()
 
 
-def test_a_comparison_has_the_energy_of_each_component():
-    found = accelsim.compare("resnet-50", ["tpu-v4i", "alveo-u250", "t4"], batch=8)
-    tables = Tables(page_html(comparison_page(found.to_dict(), "")))
-    rows = {row[0]: row[1:] for row in tables["components-0"]}
-    known = {one.estimate.device: one.estimate for one in found if one.estimate.energy_parts_j}
-    assert set(rows) == set(known) == {"tpu-v4i", "alveo-u250"}
-    for name, one in known.items():
-        assert sum(rows[name]) == pytest.approx(one.energy_per_sample_j)
-
-
 def test_pairs_that_cannot_run_keep_their_reason():
     found = accelsim.compare("llama-3.1-70b", ["t4", "alveo-u280"])
     page = comparison_page(found.to_dict(), "")

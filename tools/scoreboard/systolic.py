@@ -1,11 +1,7 @@
-"""Suite `systolic`: cycles, mapping, utilisation and scratchpad accesses against SCALE-Sim v2 and
-v3, row by row.
+"""Suite `systolic`: cycles of systolic arrays against SCALE-Sim v2 and v3, equal or not.
 
-Every quantity of a row is scored by itself and must be equal. What the simulator's reports print
-beside what it simulates (`accelsim.cost.systolic.counts`) is asked for with ``compat="scalesim"``;
-the findings say how many figures that concerns. The simulator's memory stalls are not scored: it
-charges neither the first fill nor the last drain, so its reported cycles are compared after its
-stalls are taken off.
+The simulator's memory stalls are not scored: it charges neither the first fill nor the last drain.
+Its mapping, utilisation and scratchpad accesses are no figures of an answer, and are not asked.
 """
 
 from __future__ import annotations
@@ -17,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from accelsim.cost.systolic.counts import ArrayCounts, array_counts
+from accelsim.cost.systolic.cycles import systolic_cycles
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import Dataflow, DeviceProfile, parse_device
 from accelsim.scoreboard.data_folder import DataFolder, Table, schema
 from accelsim.scoreboard.suite import MeasuredBatch, refused_batch, register_suite
-from accelsim.workloads.graph import FloatArray, TextArray
+from accelsim.workloads.graph import TextArray
 from tools.scoreboard.quantity_batches import QUANTITY, quantity_batch
 
 #: Figures this close are equal: the tables hold percentages of 15 to 17 digits.
@@ -85,15 +81,13 @@ def _batch(table: Table) -> MeasuredBatch:
     label = _joined(table, _LABEL)
     try:
         dataflow = _dataflow(flow)
-        sides = (table["M"], table["N"], table["K"], rows, columns, dataflow)
-        plain = array_counts(*sides)
-        reported = array_counts(*sides, compat="scalesim")
+        cycles = systolic_cycles(table["M"], table["N"], table["K"], rows, columns, dataflow)
         profile = _profile(table, dataflow)
     except InvalidValueError as error:
         group = np.full(len(table), "cycles")
         return refused_batch(device, group, label, table["demand_rows"], str(error))
-    predicted = _predicted(plain, reported)
-    return quantity_batch(profile, device, label, _measured(table), predicted, EXACT_FRACTION)
+    measured = {"cycles": table["demand_rows"]}
+    return quantity_batch(profile, device, label, measured, {"cycles": cycles}, EXACT_FRACTION)
 
 
 def _dataflow(name: str) -> Dataflow:
@@ -107,35 +101,6 @@ def _joined(table: Table, names: Sequence[str]) -> TextArray:
     cells = zip(*(table[name].tolist() for name in names), strict=True)
     words = ([f"{cell:g}" if isinstance(cell, float) else cell for cell in row] for row in cells)
     return np.array([" ".join(row) for row in words])
-
-
-def _measured(table: Table) -> dict[str, FloatArray]:
-    stalls = np.nan_to_num(table["stall_cycles"])
-    total = table["total_cycles"]
-    stalled = stalls > 0
-    return {
-        "cycles": table["demand_rows"],
-        "reported cycles": total - stalls,
-        "mapping efficiency": table["mapping_eff_pct"] / 100.0,
-        "utilisation": table["compute_util_pct"] / 100.0,
-        "overall utilisation": np.where(stalled, np.nan, table["overall_util_pct"]) / 100.0,
-        "input reads": table["ifmap_sram_reads"],
-        "weight reads": table["filter_sram_reads"],
-        "output writes": table["ofmap_sram_writes"],
-    }
-
-
-def _predicted(plain: ArrayCounts, reported: ArrayCounts) -> dict[str, FloatArray]:
-    return {
-        "cycles": plain.cycles,
-        "reported cycles": reported.cycles,
-        "mapping efficiency": plain.mapping_efficiency_fraction,
-        "utilisation": reported.utilisation_fraction,
-        "overall utilisation": reported.overall_utilisation_fraction,
-        "input reads": plain.input_reads,
-        "weight reads": plain.weight_reads,
-        "output writes": reported.output_writes,
-    }
 
 
 def _profile(table: Table, dataflow: Dataflow) -> DeviceProfile:

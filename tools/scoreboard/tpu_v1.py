@@ -14,8 +14,8 @@ busy with. Weights are stored and fetched as whole 64 KiB tiles, so that both th
 memory's time grow by what the tiles waste.
 
 The power of a busy die (table 2) is that of the applications by their share of the fleet: idle
-power and the energy of the chip's parts, neither fitted. The table does not say under which load it
-was measured.
+power and the class's energy of operations and bytes, neither fitted. The table does not say under
+which load it was measured.
 
 Table 3's counters and its TOPS come from different runs (its caption). The findings hold what the
 counters alone would say: useful multiply-adds times peak, halved for the LSTMs, whose 16-bit

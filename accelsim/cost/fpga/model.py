@@ -104,7 +104,7 @@ def _assemble(
     works: BoolArray,
     tier: ParameterTier = ParameterTier.SPEC,
 ) -> CostTable:
-    """A table with energy by part: arithmetic, on-chip and main memory, and the clocks, which run
+    """A table with the energy of arithmetic, on-chip and main memory, and of the clocks, which run
     as long as layers do.
 
     Clock networks' share: Shang, Kaviani and Bathala, FPGA 2002.
@@ -118,15 +118,9 @@ def _assemble(
         tier: Where the times come from.
     """
     rates = energy_rates(device, values.energy_overhead_ratio)
-    room_w = rates.room_w if np.isfinite(rates.room_w) else 0.0
-    parts = {
-        "mac": rates.per_flop_j[graph.dtype] * costs.flop,
-        "sram": rates.on_chip_per_byte_j * np.where(costs.time_s > 0, graph.bytes, 0.0),
-        "dram": rates.main_memory_per_byte_j * costs.bytes,
-        "clock": values.active_power_fraction * room_w * costs.time_s,
-    }
-    parts = {part: np.where(works, energy, 0.0) for part, energy in parts.items()}
-    return assemble_table(graph, costs, rates, tier=tier, energy_parts_j=parts)
+    active = values.active_power_fraction
+    table = assemble_table(graph, costs, rates, active_fraction=active, tier=tier)
+    return replace(table, energy_j=np.where(works, table.energy_j, 0.0))
 
 
 def _fitted(costs: RowCosts, graph: OperatorGraph, times: NetworkTimes) -> RowCosts:

@@ -28,6 +28,7 @@ from accelsim.cost.contraction import (
     window_volume,
 )
 from accelsim.cost.systolic.cycles import (
+    pack_groups,
     pipelined_cycles,
     row_stationary_active_pes,
     row_stationary_product_pes,
@@ -40,8 +41,6 @@ from accelsim.cost.systolic.machine import (
     asic_machine,
     systolic_parameters,
 )
-from accelsim.cost.systolic.products import pack_groups
-from accelsim.cost.systolic.row_energy import row_energy_parts_j
 from accelsim.cost.systolic.traffic import (
     batch_parts,
     contraction_bytes,
@@ -104,9 +103,8 @@ def cost_systolic(
     refuse_rows(graph, device.name, labels, _refusals(graph, device))
     machine = asic_machine(device, values).running(graph, device)
     costs = FORMULAS.evaluate(graph, machine, values, device.name)
-    parts, note = row_energy_parts_j(graph, costs, device, machine)
     rates = energy_rates(device, values.energy_overhead_ratio)
-    return assemble_table(graph, costs, rates, energy_parts_j=parts, energy_note=note)
+    return assemble_table(graph, costs, rates)
 
 
 def supported_rows_systolic(graph: OperatorGraph, device: AsicProfile) -> BoolArray:
@@ -314,7 +312,7 @@ def _compute_s(
     is_sum = machine.convolves_taps and rows.kind is _K.CONV
     taps = window_volume(rows) if is_sum else np.ones(len(rows))
     tap = replace(shape, k=shape.k / taps)
-    packed, _ = pack_groups(tap, machine.rows, machine.columns)
+    packed = pack_groups(tap, machine.rows, machine.columns)
     return np.minimum(taps * cycle_s * split_cycles(packed, machine, values), on_vector)
 
 

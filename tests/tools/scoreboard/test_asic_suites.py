@@ -93,14 +93,13 @@ def errors(found, quantity):
 
 def test_systolic_rows_are_equal_and_a_changed_one_is_found(folder):
     found, findings = score(folder, "systolic")
-    assert found.figures.rows_answered == 2 * 8
+    assert found.figures.rows_answered == 2
     assert findings["mismatches"] == 0
     (folder / "systolic/scalesim_v2.csv").write_text(
-        SYSTOLIC.replace("382", "383").replace("8448", "8449")
+        SYSTOLIC.replace("382", "383")
     )
     _, findings = score(folder, "systolic")
-    assert findings["mismatches"] == 2
-    assert findings["quantities"]["cycles"]["mismatches"] == 1
+    assert findings["mismatches"] == findings["quantities"]["cycles"]["mismatches"] == 1
 
 
 def test_tpu_v1_applications_within_eight_percent(folder):
