@@ -95,9 +95,7 @@ def test_systolic_rows_are_equal_and_a_changed_one_is_found(folder):
     found, findings = score(folder, "systolic")
     assert found.figures.rows_answered == 2
     assert findings["mismatches"] == 0
-    (folder / "systolic/scalesim_v2.csv").write_text(
-        SYSTOLIC.replace("382", "383")
-    )
+    (folder / "systolic/scalesim_v2.csv").write_text(SYSTOLIC.replace("382", "383"))
     _, findings = score(folder, "systolic")
     assert findings["mismatches"] == findings["quantities"]["cycles"]["mismatches"] == 1
 
