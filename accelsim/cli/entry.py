@@ -1,8 +1,8 @@
 """Entry point: turns every error into one line and an exit code.
 
-0: done. 2: wrong input or usage, with one line on standard error. 1: an error of accelsim itself;
-the line says how to see its traceback. 130, 143: interrupted by Ctrl-C or by SIGTERM; the line says
-what is kept.
+0: done. 2: wrong input or usage, with one line on standard error. 3: the answer is that nothing
+fits. 1: an error of accelsim itself; the line says how to see its traceback. 130, 143: interrupted
+by Ctrl-C or by SIGTERM; the line says what is kept.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from accelsim.errors import AccelsimError, AccelsimWarning
 #: Set to 1 to see tracebacks.
 TRACEBACK_VARIABLE = "ACCELSIM_TRACEBACK"
 _INPUT_ERROR = 2
+#: Exit code of an answer that says that nothing fits.
+DOES_NOT_FIT = 3
 _OWN_ERROR = 1
 #: Objects made between two collections, more than the imports of a command make: at Python's 700
 #: they spend a tenth of its time on them.

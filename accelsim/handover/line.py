@@ -1,0 +1,292 @@
+"""A line that starts a program: read into options, judged against the program's list, written."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import field, replace
+from difflib import get_close_matches
+
+from accelsim.errors import InvalidValueError
+from accelsim.frozen import frozen
+from accelsim.handover.launchers import Launcher, LineOption, launchers
+from accelsim.plain import Values
+
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+_SCALED = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])\Z")
+_POWERS = {letter: 10.0 ** (3 * n) for n, letter in enumerate("kmgt", 1)}
+_POWERS |= {letter: 2.0 ** (10 * n) for n, letter in enumerate("KMGT", 1)}
+_LONGEST = 20_000
+_ON, _OFF = "true", "false"
+
+
+@frozen
+class Problem:
+    """What does not fit in a line.
+
+    Attributes:
+        option: The option, or what of the line.
+        problem: What is wrong.
+        remedy: What to do.
+    """
+
+    option: str
+    problem: str
+    remedy: str = ""
+
+
+@frozen
+class LaunchLine:
+    """A line.
+
+    Attributes:
+        launcher: The program.
+        version: The version whose list answers for it.
+        words: The words that it begins with.
+        environment: Assignments before them.
+        arguments: What is no option.
+        options: Text by option, "true" and "false" of flags.
+        problems: What its options lack.
+        script: What torchrun starts; None of a program without such.
+    """
+
+    launcher: Launcher
+    version: str
+    words: tuple[str, ...]
+    environment: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+    script: LaunchLine | None = None
+
+    def __str__(self) -> str:
+        """The line, as a shell reads it."""
+        given = (word for name, text in self.options.items() for word in self._written(name, text))
+        script = [] if self.script is None else shlex.split(str(self.script))
+        words = (*self.words, *self.arguments, *given, *script)
+        return " ".join([*self.environment, shlex.join(words)])
+
+    def _written(self, name: str, text: str) -> Iterator[str]:
+        option = self.launcher.options[name]
+        if option.kind != "flag":
+            yield name
+            yield from text.split("\0") if option.kind == "list" else [text]
+        elif text == _ON:
+            yield name
+        else:
+            yield f"--no-{name[2:]}"
+
+    @property
+    def settings(self) -> dict[str, str | float | bool]:
+        """What its options say, by the names of our settings."""
+        found: dict[str, str | float | bool] = {}
+        for name, meaning in self.launcher.means.items():
+            text = self.options.get(meaning.option)
+            if text is not None:
+                value = _value(self.launcher, self.launcher.options[meaning.option], text)
+                value = meaning.values.get(text) if meaning.values else value
+                if value is not None:
+                    found[name] = value
+        return found
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Options that say nothing of ours."""
+        means = self.launcher.means
+        read = {one.option for name, one in means.items() if name in self.settings}
+        return tuple(name for name in self.options if name not in {*read, self.launcher.model})
+
+
+def read_line(text: str, version: str | None = None) -> LaunchLine:
+    """Read a line.
+
+    Args:
+        text: The line; lines may be continued with a backslash.
+        version: Version of the engine or trainer; the newest that is listed where None.
+
+    Raises:
+        InvalidValueError: If it is no line of a program that is known.
+        UnknownNameError: If the version has no numbers.
+    """
+    try:
+        words = shlex.split(text.replace("\\\n", " "), comments=True)
+    except ValueError as error:
+        allowed = f"a line that a shell can read ({error})"
+        raise InvalidValueError("line", text, allowed, "Close its quotes.") from None
+    count = next((n for n, word in enumerate(words) if not _ASSIGNMENT.match(word)), len(words))
+    environment, words = tuple(words[:count]), words[count:]
+    found = _program(words, ("engine", "processes"))
+    if found is None or len(text) > _LONGEST:
+        starts = [one.begins[0] for one in launchers().values() if one.runs != "trainer"]
+        raise InvalidValueError("line", text, f"a line that begins with {', '.join(starts)}")
+    program, begun = found
+    if program.runs == "processes":
+        return _with_script(program, begun, words[len(begun) :], environment, version)
+    line = _options_of(program, begun, words[len(begun) :], version)
+    return replace(line, environment=environment)
+
+
+def write_line(
+    program: Launcher, settings: Values, model: str = "", version: str | None = None
+) -> LaunchLine:
+    """The line of settings; what the program has no option for is left out.
+
+    Args:
+        program: The program.
+        settings: Our settings by name; None and False are not written.
+        model: Model's name or folder.
+        version: Version of the program.
+    """
+    listed = program.listed(version)
+    options: dict[str, str] = {}
+    if model and program.model is not None and not program.takes_model:
+        options[program.model] = model
+    for name, meaning in program.means.items():
+        value, one = settings.get(name), program.options[meaning.option]
+        if value is None or (one.versions and listed.version not in one.versions):
+            continue
+        if one.kind == "flag":
+            if value or program.lenient:
+                options[one.name] = _ON if value else _OFF
+        elif (text := meaning.text(value)) is not None:
+            options[one.name] = text
+    arguments = (model,) if program.takes_model and model else ()
+    words = tuple(program.begins[0].split())
+    return LaunchLine(program, listed.version, words, arguments=arguments, options=options)
+
+
+def _program(words: list[str], runs: tuple[str, ...]) -> tuple[Launcher, tuple[str, ...]] | None:
+    """The program that words start, and those of them that say so: the most."""
+    found = [
+        (one, tuple(begins.split()))
+        for one in launchers().values()
+        for begins in one.begins
+        if one.runs in runs and words[: len(begins.split())] == begins.split()
+    ]
+    return max(found, key=lambda pair: len(pair[1]), default=None)
+
+
+def _with_script(
+    program: Launcher,
+    begun: tuple[str, ...],
+    words: list[str],
+    environment: tuple[str, ...],
+    version: str | None,
+) -> LaunchLine:
+    """A line of torchrun: its own options, then a script or module with those of the trainer."""
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        one, _ = program.find(words[at].partition("=")[0])
+        takes = one is not None and one.kind != "flag" and "=" not in words[at]
+        at += 2 if takes else 1
+    line = replace(_options_of(program, begun, words[:at], None), environment=environment)
+    if at >= len(words):
+        lacking = Problem("script", "torchrun starts nothing", "Name a script, or -m and a module.")
+        return replace(line, problems=(*line.problems, lacking))
+    script = words[at]
+    trainer = next(
+        (
+            one
+            for one in launchers().values()
+            if one.runs == "trainer" and any(script.endswith(end) for end in one.begins)
+        ),
+        None,
+    )
+    if trainer is None:
+        return replace(line, arguments=tuple(words[at:]))
+    inner = _options_of(trainer, (script,), words[at + 1 :], version)
+    return replace(line, script=inner)
+
+
+def _options_of(
+    program: Launcher, begun: tuple[str, ...], words: list[str], version: str | None
+) -> LaunchLine:
+    """A line's options, each beside what is wrong with it."""
+    listed = program.listed(version).version
+    options: dict[str, str] = {}
+    arguments: list[str] = []
+    problems: list[Problem] = []
+    at = 0
+    while at < len(words):
+        name, has_value, text = words[at].partition("=")
+        at += 1
+        if not name.startswith("-") or _is_number(name):
+            arguments.append(words[at - 1])
+            continue
+        one, is_on = program.find(name)
+        if one is None:
+            problems += _unknown(program, name)
+            at += not has_value and words[at : at + 1] != [] and not words[at].startswith("-")
+            continue
+        if one.kind == "flag":
+            text = _OFF if not is_on or text.lower() in {"false", "0"} else _ON
+        elif not has_value:
+            taken = _taken(one, words[at:])
+            at, text = at + len(taken), "\0".join(taken)
+            if not taken:
+                problems.append(Problem(one.name, "has no value", "Give one."))
+                continue
+        options[one.name] = text
+        problems += _judged(program, one, text, listed)
+    return LaunchLine(program, listed, begun, (), tuple(arguments), options, tuple(problems))
+
+
+def _taken(one: LineOption, words: list[str]) -> list[str]:
+    """Words that are an option's value: one, of a list all up to the next option."""
+    if one.kind != "list":
+        return words[:1] if words and (_is_number(words[0]) or words[0][:2] != "--") else []
+    count = next((n for n, word in enumerate(words) if word.startswith("--")), len(words))
+    return words[:count]
+
+
+def _unknown(program: Launcher, name: str) -> list[Problem]:
+    near = get_close_matches(name.replace("_", "-"), program.options, n=1, cutoff=0.75)
+    near = near or get_close_matches(name, program.options, n=1, cutoff=0.75)
+    if program.is_excerpt and not near:
+        return []
+    hint = f"Did you mean {near[0]}?" if near else "Leave it out."
+    return [Problem(name, f"{program.name} has no such option", hint)]
+
+
+def _judged(program: Launcher, one: LineOption, text: str, version: str) -> Iterator[Problem]:
+    """What is wrong with an option's version or value."""
+    if one.versions and version not in one.versions:
+        has = ", ".join(one.versions)
+        yield Problem(one.name, f"{program.name} {version} does not have it", f"Known to {has}.")
+        return
+    if one.choices and version == program.versions[-1].version and text not in one.choices:
+        near = get_close_matches(text, one.choices, n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"One of {', '.join(one.choices)}."
+        yield Problem(one.name, f"{text!r} is none of its values", hint)
+        return
+    wanted = {"int": "a whole number", "float": "a number", "json": "JSON"}
+    if one.kind in wanted and _value(program, one, text) is None:
+        yield Problem(one.name, f"{text!r} is not {wanted[one.kind]}", f"Give {wanted[one.kind]}.")
+
+
+def _value(program: Launcher, one: LineOption, text: str) -> str | float | bool | None:
+    """What a text is as a value of an option; None where it is none."""
+    if one.kind == "flag":
+        return text == _ON
+    with suppress(ValueError):
+        if one.kind == "int":
+            scaled = _SCALED.match(text) if program.scaled else None
+            if scaled is not None:
+                return int(float(scaled[1]) * _POWERS[scaled[2]])
+            return -1 if program.scaled and text == "auto" else int(text)
+        if one.kind == "float":
+            return float(text)
+        if one.kind == "json":
+            json.loads(text)
+        return text
+    return None
+
+
+def _is_number(word: str) -> bool:
+    with suppress(ValueError):
+        float(word)
+        return True
+    return False
