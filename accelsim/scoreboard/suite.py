@@ -211,6 +211,7 @@ _MODULES = [
     "accelsim.scoreboard.cnn_gpus",
     "accelsim.scoreboard.mlperf_inference",
     "accelsim.scoreboard.asic_networks",
+    "accelsim.scoreboard.llama_cpp",
 ]
 
 
