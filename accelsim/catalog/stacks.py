@@ -297,14 +297,17 @@ class Stack(FrozenModel, strict=False):
         return "" if is_run and policy.name not in self.version.lacks_precisions else policy.name
 
     def ratios(self, device_class: str, mode: str) -> dict[str, float]:
-        """Time over the model's by operator family.
+        """Time over the model's by operator family; where none was measured products and
+        convolutions take what their class sustains (``default-stacks.yaml``).
 
         Args:
             device_class: Class of the device.
             mode: Inference or training.
         """
         asked = (device_class, mode)
-        base = {} if self.libraries_of is None else stack(self.libraries_of).ratios(*asked)
+        usual = _defaults()["sustained"].get(mode, {}).get(device_class)
+        base = {} if usual is None else dict.fromkeys(("convolution", "product"), usual)
+        base |= {} if self.libraries_of is None else stack(self.libraries_of).ratios(*asked)
         own = (entry for entry in self.achieved if (entry.device_class, entry.mode) == asked)
         return base | {entry.family: entry.time_ratio for entry in own}
 

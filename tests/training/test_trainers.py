@@ -21,6 +21,7 @@ from accelsim.training.plan import ParallelismPlan
 from accelsim.training.setup import TrainingSetup
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.recomputation import selectively
+from benchmarks.training_mfu import MOST, shares
 from tools.scoreboard.training_plans import decoder
 
 #: Boards of every maker that trains language models.
@@ -222,16 +223,22 @@ def test_what_does_not_train_is_refused(name):
         accelsim.train("llama-3.2-1b", device="h100-sxm-80gb", stack=name)
 
 
-@pytest.mark.parametrize(
-    "device",
-    ["h100-sxm-80gb", "a100-sxm-80gb", "b200-sxm", "tpu-v5p", "tpu-v5e", "gaudi2", "l4", "mi300x"],
-)
-@pytest.mark.parametrize(("seq_len", "microbatch"), [(512, 32), (8192, 4), (65_536, 1)])
-def test_no_device_uses_more_than_85_percent_of_its_peak(device, seq_len, microbatch):
-    for recompute in ("none", "full"):
-        plan = f"microbatch={microbatch},recompute={recompute}"
-        asked = {"seq_len": seq_len, "plan": plan, "check_memory": False, "precision": "bf16"}
-        assert accelsim.train("llama-3.1-8b", device=device, **asked).mfu_fraction < 0.85
+def test_no_device_uses_more_than_85_percent_of_its_peak():
+    """A sample of the catalogue; `benchmarks/training_mfu.py` asks all of it."""
+    names = sorted(accelsim.device_names())
+    sample = np.random.default_rng(32).choice(names, 30, replace=False).tolist()
+    found = sorted(shares(["llama-3.1-8b"], [*sample, "ipu-gc2", "tpu-v5p", "xeon-x5670"]))
+    assert len(found) > 80
+    assert found[-1][0] < MOST, found[-1]
+    assert found[-1][0] > 0.8  # the law is no clamp far above what runs reach
+
+
+def test_chips_nobody_measured_sustain_what_their_class_does():
+    for mode, ratio in (("inference", None), ("training", 1.17)):
+        found = [stack(name).ratios("asic", mode) for name in ("xla", "maxtext", "vendor-compiler")]
+        assert [one.get("product") for one in found] == [ratio] * 3
+    assert stack("neuron").ratios("asic", "training")["product"] == 1.713
+    assert stack("megatron").ratios("gpu", "training") == stack("pytorch").ratios("gpu", "training")
 
 
 def test_every_trainer_calls_kernels_that_have_figures():

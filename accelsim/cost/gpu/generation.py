@@ -22,6 +22,7 @@ class Generation:
     """What boards of one vendor and architecture have in common; the file says what each means."""
 
     is_early: bool
+    product_fraction: float
     is_reference: bool
     has_flash_attention: bool
     has_page_walks: bool

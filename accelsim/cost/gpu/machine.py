@@ -163,7 +163,7 @@ class GpuMachine:
             bandwidth_bytes_per_s=bandwidth,
             stream_bytes_per_s=bandwidth * parameters.value(memory_efficiency_name(profile)),
             l2_bytes=float(value_of(profile.l2_bytes, 0.0)),
-            product_efficiency=_product_efficiencies(matrix, parameters),
+            product_efficiency=_product_efficiencies(matrix, parameters, generation),
             vector_operand_bytes_per_s=sm_count * clock * parameters.gemm.operand_bytes_per_clock,
             matrix_operand_bytes_per_s=sm_count
             * clock
@@ -237,11 +237,14 @@ class GpuMachine:
         return flop * per_flop + moved_bytes * self.clocked_byte_energy_j
 
 
-def _product_efficiencies(matrix: BoolArray, parameters: GpuParameters) -> FloatArray:
+def _product_efficiencies(
+    matrix: BoolArray, parameters: GpuParameters, generation: Generation
+) -> FloatArray:
     """Best rate of plain products over the peak by dtype code, shape (formats,)."""
     on_matrix_cores = np.full(_FORMATS, parameters.gemm.matrix_efficiency)
     on_matrix_cores[Dtype.FP32] = parameters.gemm.fp32_matrix_efficiency
-    return np.where(matrix, on_matrix_cores, parameters.gemm.vector_efficiency)
+    on_lanes = min(parameters.gemm.vector_efficiency, generation.product_fraction)
+    return np.where(matrix, on_matrix_cores, on_lanes)
 
 
 @lru_cache(maxsize=64)
