@@ -19,14 +19,13 @@ from accelsim.calibration.cpu_fit import (
     cross_validate,
     fit_kernels,
     kernel_rows,
-    recurrent_call_s,
 )
 from accelsim.calibration.environment import describe, differences, machine_name
 from accelsim.calibration.files import write_json
 from accelsim.calibration.held_out import HeldOut
 from accelsim.calibration.noise import refuse_noise
 from accelsim.calibration.overlay import write_overlay
-from accelsim.calibration.run_file import CalibrationRun, Measurement
+from accelsim.calibration.run_file import CalibrationRun
 from accelsim.confidence.residual import FamilyResidual
 from accelsim.cost.cpu import cpu_parameters
 from accelsim.cost.cpu.calibrated import kernels_document
@@ -97,15 +96,9 @@ def fit_run(
         raise InvalidValueError(
             "rows", len(rows.cases), "at least 100 measured rows", "Give a larger --budget."
         )
-    call_s, gradient_s = framework_s(run)
     errors = cross_validate(rows)
-    kernels = replace(
-        fit_kernels(rows, errors=errors),
-        call_s=call_s,
-        gradient_s=gradient_s,
-        compiled_call_s=compiled_call_s(run),
-        recurrent_call_s=recurrent_call_s(run),
-    )
+    fitted = fit_kernels(rows, errors=errors)
+    kernels = replace(fitted, compiled_call_s=compiled_call_s(run))
     return Calibration(name, kernels, errors, rows, run)
 
 
@@ -123,22 +116,6 @@ def caches(environment: Values) -> tuple[float, float, float]:
     return sizes.get("L1", first), l2, sizes.get("L3", max(l2, last))
 
 
-def framework_s(run: CalibrationRun) -> tuple[float, float]:
-    """Time of a module's call, and of the backward graph per operator; 0 where they were not
-    measured.
-    """
-    found: dict[str, Measurement] = {
-        row.case.operator: row for row in run.best().values() if row.case.family == "framework"
-    }
-
-    def each(operator: str) -> float:
-        row = found.get(operator)
-        return 0.0 if row is None or row.time_s is None else row.time_s / row.case.shape["count"]
-
-    gradient = (each("gradient_chain") - 2.0 * each("plain_chain")) / 2.0
-    return each("module_call"), max(0.0, gradient) if "gradient_chain" in found else 0.0
-
-
 def held_out(calibration: Calibration) -> HeldOut:
     """Every row by the fit of the cross-validation that has not seen its shape."""
     rows = calibration.rows
@@ -152,13 +129,7 @@ def held_out(calibration: Calibration) -> HeldOut:
 
 def framework_times(calibration: Calibration) -> dict[str, float]:
     """What the fit says of the framework, in seconds by name."""
-    kernels = calibration.kernels
-    return {
-        "module_call_s": kernels.call_s,
-        "gradient_s": kernels.gradient_s,
-        "compiled_call_s": kernels.compiled_call_s,
-        "recurrent_call_s": kernels.recurrent_call_s,
-    }
+    return {"compiled_call_s": calibration.kernels.compiled_call_s}
 
 
 def operator_errors(calibration: Calibration) -> list[dict[str, Any]]:

@@ -160,12 +160,8 @@ def kernel_rows(run: CalibrationRun, caches: tuple[float, float, float]) -> Meas
 
 
 def _entry_s(run: CalibrationRun, cases: Sequence[Case]) -> FloatArray:
-    """Time of each case to enter compiled code or a recurrent module, shape (n,)."""
-    modules = [
-        case.family == "recurrent" and not case.operator.endswith("backward") for case in cases
-    ]
-    compiled = [case.execution == "compiled" for case in cases]
-    return compiled_call_s(run) * np.array(compiled) + recurrent_call_s(run) * np.array(modules)
+    """Time of each case to enter compiled code, shape (n,)."""
+    return compiled_call_s(run) * np.array([case.execution == "compiled" for case in cases])
 
 
 def _fold(case: Case) -> int:
@@ -195,17 +191,6 @@ def compiled_call_s(run: CalibrationRun) -> float:
         if row.case.operator == "compiled_call" and row.time_s
     ]
     return min(found, default=0.0)
-
-
-def recurrent_call_s(run: CalibrationRun) -> float:
-    """Time that a recurrent module takes beyond its layers; 0 where it was not measured."""
-    found = {
-        row.case.operator: row.time_s
-        for row in run.best().values()
-        if row.case.family == "framework"
-    }
-    module_s, layer_s = found.get("recurrent_module"), found.get("recurrent_layer")
-    return max(0.0, module_s - layer_s) if module_s and layer_s else 0.0
 
 
 def _expected_s(rows: Sequence[Measurement], best: Sequence[Measurement]) -> FloatArray:

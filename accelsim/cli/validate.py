@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from accelsim.cli.entry import KEPT
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.cli.score_files import REPORT_NAME, ScoreFiles
-from accelsim.errors import InputError, InvalidValueError, UnknownNameError
+from accelsim.errors import InputError, UnknownNameError
 from accelsim.frozen import frozen
 from accelsim.option import argument, option
 from accelsim.plain import Values
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from accelsim.scoreboard import DataProblem, Scoreboard, TierName
-    from accelsim.scoreboard.finished import FinishedSuites
 
 _SHOWN_PROBLEMS = 20
 _NOTE = (
@@ -49,9 +47,6 @@ class ScoreOptions:
     check: bool = option(
         "Exit with 1 if a figure is worse than the report that ships with accelsim.", False
     )
-    resume: bool = option(
-        "Take over the suites that an interrupted run with the same --publish finished.", False
-    )
 
 
 @with_output
@@ -76,8 +71,7 @@ def validate(
         suite(name)  # before a folder is made
     outputs = ScoreFiles(options.rows, options.publish, output.force)
     outputs.check()
-    finished = _finished(options.publish, data, wanted, resume=options.resume)
-    board = _scored(suites or (), data, wanted, output, finished)
+    board = _scored(suites or (), data, wanted, output)
     found = scoreboard_dict(board)
     view = partial(accuracy_view, found, groups=options.groups)
     output.emit(
@@ -89,8 +83,6 @@ def validate(
         page=lambda: score_page(found, command_text(), board),
     )
     outputs.write(board, found)
-    if finished is not None:
-        finished.clear()
     worse = _worse(found, output, is_shipped_data=data is None) if options.check else []
     _tell(board.problems, worse)
     if board.problems or worse:
@@ -131,13 +123,9 @@ def accuracy(
 
 
 def _scored(
-    names: Sequence[str],
-    data: Path | None,
-    tier: TierName,
-    output: ResultWriter,
-    finished: FinishedSuites | None,
+    names: Sequence[str], data: Path | None, tier: TierName, output: ResultWriter
 ) -> Scoreboard:
-    """Run the suites beside a progress bar, and say what came from an earlier run."""
+    """Run the suites beside a progress bar."""
     from accelsim.scoreboard import ScoringStep
     from accelsim.scoreboard import validate as score
 
@@ -147,26 +135,7 @@ def _scored(
             title = f"{step.suite} ({step.place}/{step.suite_count})"
             report(step.rows_done, step.rows_total, step.doing, title)
 
-        board = score(names, data, tier, show, finished=finished)
-    if finished is not None and finished.taken:
-        output.note(f"taken over from the earlier run: {', '.join(finished.taken)}")
-    return board
-
-
-def _finished(
-    publish: Path | None, data: Path | None, tier: TierName, *, resume: bool
-) -> FinishedSuites | None:
-    """Where finished suites are kept; None where no folder is named."""
-    if publish is None:
-        if resume:
-            allowed = "with --publish DIR, where finished suites are kept"
-            raise InvalidValueError("resume", True, allowed, "Name the folder of the report.")
-        return None
-    from accelsim.scoreboard.finished import FinishedSuites, made_with
-
-    finished = FinishedSuites(publish, made_with(data, tier), resume=resume)
-    KEPT.set(finished.kept)
-    return finished
+        return score(names, data, tier, show)
 
 
 def _report_path(*, is_shipped_data: bool) -> Path:

@@ -12,7 +12,6 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,7 +26,6 @@ from accelsim.errors import (
 )
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.scoreboard.data_folder import DataFolder, data_folder
-from accelsim.scoreboard.finished import FinishedSuites
 from accelsim.scoreboard.metrics import Figures, figures, interval_s, ranking_tau
 from accelsim.scoreboard.names import device_of
 from accelsim.scoreboard.scored_rows import TIMES, ScoredRows, ScoringStep, SuiteRows
@@ -59,7 +57,6 @@ def validate(
     tier: TierName = "best",
     progress: Progress | None = None,
     fits_of: Callable[[DataFolder], Fits] | None = None,
-    finished: FinishedSuites | None = None,
 ) -> Scoreboard:
     """Score suites on the tables of a folder.
 
@@ -69,7 +66,6 @@ def validate(
         tier: Parameters to predict with.
         progress: Called before each step.
         fits_of: Fits a folder's operator rows, for tier `fitted`; none are made where None.
-        finished: Keeps each suite as it is finished, and has those that need not be scored again.
 
     Raises:
         UnknownNameError: If there is no such suite.
@@ -100,8 +96,7 @@ def validate(
             # reported as unknown
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 told = progress or (lambda _step: None)
-                predict = partial(_predicted, suite, folder, tier, step, told, fits)
-                found = _finished_or_new(suite, folder, finished, predict)
+                found = _predicted(suite, folder, tier, step, told, fits)
         except MissingDependencyError as error:
             if names:
                 raise
@@ -147,24 +142,6 @@ def _missing_files(suite: Suite, folder: DataFolder) -> str:
     return " or ".join(schema.file for schema in suite.optional_files)
 
 
-def _finished_or_new(
-    suite: Suite,
-    folder: DataFolder,
-    finished: FinishedSuites | None,
-    predict: Callable[[], SuiteRows],
-) -> SuiteRows:
-    """Rows of a suite, of an earlier run where it is finished."""
-    if finished is None:
-        return predict()
-    found = finished.read(suite.name)
-    if found is None:
-        found = predict()
-        finished.write(suite.name, found)
-    for problem in found.problems:
-        folder.note(problem)
-    return found
-
-
 def _predicted(
     suite: Suite,
     folder: DataFolder,
@@ -175,7 +152,6 @@ def _predicted(
 ) -> SuiteRows:
     """What was predicted of a suite."""
     progress(step)
-    known = len(folder.problems)
     batches = [batch for batch in suite.load(folder) if len(batch)]
     total, done = sum(map(len, batches)), 0
     rows: list[ScoredRows] = []
@@ -194,7 +170,7 @@ def _predicted(
     for schema in suite.tables:
         if not schema.whole:  # rows of a list of operators are not asked themselves
             bad.update(folder.bad_rows(schema))
-    return SuiteRows(rows, bad, folder.problems[known:])
+    return SuiteRows(rows, bad)
 
 
 def _choice(

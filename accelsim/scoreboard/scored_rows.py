@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from accelsim.frozen import frozen
-from accelsim.scoreboard.data_folder import DataProblem
 from accelsim.workloads.graph import BoolArray, FloatArray, TextArray
 
 #: Columns of times.
@@ -63,12 +62,10 @@ class SuiteRows:
     Attributes:
         rows: By batch.
         bad: Rows refused as bad data, by reason.
-        problems: What is wrong in its tables.
     """
 
     rows: Sequence[ScoredRows]
     bad: Mapping[str, int]
-    problems: Sequence[DataProblem]
 
 
 @frozen

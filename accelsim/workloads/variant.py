@@ -33,7 +33,6 @@ class Trait(IntFlag):
     ROWS = 128  # indices name whole rows
     OWN_STATISTICS = 256  # a norm of its own images' statistics
     KEEPS_GATES = 512  # a recurrent layer whose backward pass follows
-    LATER_LAYER = 1024  # a recurrent module's layer after its first
 
 
 _SUFFIXES = {
@@ -96,8 +95,6 @@ def _read(text: str) -> Variant:
     traits = Trait.NONE
     for suffix in suffixes:
         traits |= _SUFFIXES.get(suffix, Trait.NONE)
-        if suffix.startswith("layer") and suffix != "layer0":
-            traits |= Trait.LATER_LAYER
     if first.endswith("_train"):
         traits |= Trait.KEEPS_GATES
     label = name

@@ -185,14 +185,14 @@ def test_inputs_are_written_again_weights_are_not(pool):
 def test_a_cpu_case_gives_a_row_alone_and_a_row_amid_others(tmp_path):
     file = RunFile(tmp_path / "run.jsonl", {"device": "cpu"}, {"device": "cpu"}, resume=True)
     Session("cpu", file, rounds=1).measure(
-        [CASES[0], Case("framework", "module_call", {"count": 4})], 30.0
+        [CASES[0], Case("framework", "compiled_call", {"count": 1}, execution="compiled")], 30.0
     )
     file.close()
     rows = read_run(tmp_path / "run.jsonl").rows
     assert [(m.case.operator, m.case.amid) for m in rows] == [
         ("relu", False),
         ("relu", True),
-        ("module_call", False),
+        ("compiled_call", False),
     ]
     assert len({m.case.key for m in rows}) == 3
     assert all(m.time_s > 0 for m in rows)

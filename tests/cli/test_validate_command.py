@@ -10,7 +10,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import tools.scoreboard  # noqa: F401  (its suites, too)
@@ -19,9 +18,6 @@ from accelsim.cli.result_writer import ResultWriter
 from accelsim.files.datafile import data_root
 from accelsim.report.accuracy_file import accuracy_text, read_accuracy
 from accelsim.report.formats import OutputFormat
-from accelsim.scoreboard import DataProblem, ScoredRows, SuiteRows
-from accelsim.scoreboard.finished import FinishedSuites
-from accelsim.scoreboard.scored_rows import TIMES
 from accelsim.scoreboard.suite import _SUITES, suite
 
 GEMM = (
@@ -169,82 +165,6 @@ def test_an_interrupted_run_writes_nothing(run, stopped_at, tmp_path):
     assert "interrupted" in stopped.err
     assert "Traceback" not in stopped.err
     assert list(tmp_path.iterdir()) == []
-
-
-def read_folder(folder):
-    assert not (folder / "finished").exists()
-    return {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
-
-
-@pytest.fixture
-def two_suites(data):
-    """A command that scores two suites of few rows."""
-    (data / "gpu_kernels" / "e2e_labels.csv").write_text(LABELS)
-    return ("validate", "gpu-operators", "gpu-models", "--data", data, "--publish", data / "report")
-
-
-def test_an_interrupted_run_goes_on_and_finds_the_same(run, two_suites, stopped_at, monkeypatch):
-    report = two_suites[-1]
-    (report.parent / "gpu_kernels" / "ops_gemm.csv").write_text(f"{GEMM}bmm,T4,test,8,8,8,8,-1\n")
-    command = (*two_suites, "--tier", "spec", "--force")
-    whole = run(*command)
-    assert "ops_gemm.csv, row 4" in whole.err
-    files = read_folder(report)
-    with monkeypatch.context() as patch:
-        patch.setitem(_SUITES, "gpu-models", stopped(suite("gpu-models")))
-        ended = run(*command)
-    assert (ended.code, ended.out) == (130, "")
-    assert ended.err == (
-        f"interrupted: {report / 'finished'} keeps gpu-operators; the same command with --resume "
-        "goes on\n"
-    )
-    stopped_at("gpu-operators")  # which is not read again
-    resumed = run(*command, "--resume")
-    assert (resumed.code, resumed.out) == (whole.code, whole.out)
-    taken = "taken over from the earlier run: gpu-operators\n"
-    assert resumed.err == f"{taken}{whole.err}"
-    assert read_folder(report) == files
-
-
-def test_suites_that_were_made_otherwise_are_refused(run, two_suites, data, stopped_at):
-    stopped_at("gpu-models")
-    assert run(*two_suites, "--tier", "spec").code == 130
-    other_tier = run(*two_suites, "--resume")
-    assert (other_tier.code, other_tier.out) == (2, "")
-    assert "made with other data, another tier or another accelsim" in other_tier.err
-    (data / "gpu_kernels" / "ops_gemm.csv").write_text(GEMM.replace("0.4", "0.5"))
-    assert run(*two_suites, "--tier", "spec", "--resume").code == 2
-    assert "keeps gpu-operators;" in run(*two_suites, "--tier", "spec").err  # anew
-    kept = data / "report" / "finished" / "gpu-operators.json.gz"
-    kept.write_bytes(kept.read_bytes()[:100])
-    damaged = run(*two_suites, "--tier", "spec", "--resume")
-    assert damaged.code == 2
-    assert "gpu-operators.json.gz is damaged" in damaged.err
-
-
-def test_rows_are_kept_as_they_are(tmp_path):
-    texts = dict.fromkeys(("group", "label", "setting", "origin"), np.array(["a", ""]))
-    times = {name: np.array([0.1, np.nan]) for name in TIMES}
-    about = dict.fromkeys(("device", "profile", "tier", "note", "refusal"), "x")
-    views = (("first", np.array([True, False])), ("none", np.array([False, False])))
-    part = ScoredRows(**texts, **times, **about, used_in_fit=3, views=views)
-    problem = DataProblem("file", 1, None, "reason", "detail")
-    finished = FinishedSuites(tmp_path, "hash", resume=False)
-    finished.write("suite", SuiteRows([part], {"bad": 2}, [problem]))
-    again = FinishedSuites(tmp_path, "hash", resume=True).read("suite")
-    assert (again.bad, again.problems) == ({"bad": 2}, (problem,))
-    for name in (*texts, *times):
-        np.testing.assert_array_equal(getattr(again.rows[0], name), getattr(part, name))
-    assert [(name, mask.tolist()) for name, mask in again.rows[0].views] == [
-        (name, mask.tolist()) for name, mask in views
-    ]
-    assert {name: getattr(again.rows[0], name) for name in about} == about
-
-
-def test_a_run_that_keeps_nothing_cannot_be_resumed(run):
-    refused = run("validate", "gpu-models", "--resume")
-    assert refused.code == 2
-    assert "--publish DIR" in refused.err
 
 
 def test_rows_of_operators_and_models_share_one_header(run, data):

@@ -16,13 +16,11 @@ from accelsim.cost.cpu.fitted_kernels import FittedKernels, KernelFit
 from accelsim.cost.cpu.kernel_terms import TERMS, Context
 from accelsim.cost.cpu.threads import THREAD_TERMS
 from accelsim.cost.table import Execution, ParameterTier
-from accelsim.dtype import Dtype, precision
+from accelsim.dtype import Dtype
 from accelsim.errors import ProfileError
 from accelsim.files.datafile import read_json
-from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.graph import concatenate
 from accelsim.workloads.operator import OperatorKind as K
-from accelsim.workloads.operator import Phase
 
 HOT = Context(
     l1_bytes=48 * 1024,
@@ -134,29 +132,6 @@ def test_measured_kernels_replace_formulas_and_the_rest_keep_theirs():
     assert table.log_sigma[1] == plain.log_sigma[1]
 
 
-@pytest.mark.parametrize(
-    ("execution", "calls"), [(Execution.EAGER, (1, 0, 1)), (Execution.GRAPH, (0, 0, 0))]
-)
-def test_modules_cost_a_call_where_one_is_entered(execution, calls):
-    b = GraphBuilder(precision("fp32"))
-    with b.scope("first"):
-        x = b.copy(b.copy(b.input(1000)))
-    with b.scope("second"):
-        b.copy(x)
-    graph = b.build()
-    free, called = (cost(graph, execution, call_s=seconds).time_s for seconds in (0.0, 1e-3))
-    assert called - free == pytest.approx([1e-3 * count for count in calls], abs=1e-12)
-
-
-def test_training_steps_record_and_run_the_backward_graph():
-    phases = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
-    graph = concatenate([row(K.COPY, (1,), read=40.0, write=40.0, phase=phase) for phase in phases])
-    free, recorded = (cost(graph, gradient_s=seconds).time_s for seconds in (0.0, 1e-3))
-    assert recorded - free == pytest.approx([1e-3, 1e-3, 0.0], abs=1e-12)
-    inference = cost(graph.take(np.array([0])), gradient_s=1e-3).time_s
-    assert inference == pytest.approx(free[:1])
-
-
 def test_kernels_are_written_and_read_back(tmp_path):
     fits = {
         ("copy", "fp32", 1): KernelFit(coefficients(TERMS, **ONE_THREAD), 0.1, 50),
@@ -164,13 +139,13 @@ def test_kernels_are_written_and_read_back(tmp_path):
             coefficients(THREAD_TERMS, start=5e-6), 0.2, 40, serial_s=2e-5
         ),
     }
-    whole = kernels(fits, call_s=1e-6, gradient_s=2e-6)
+    whole = kernels(fits, compiled_call_s=1e-6)
     path = tmp_path / "cpu.kernels.json"
     document = kernels_document(whole, {"machine": "bench"})
     path.write_text(json.dumps(document))
     found = read_kernels(path)
     assert (found.l1_bytes, found.l2_bytes, found.l3_bytes) == (48e3, 1e6, 1e8)
-    assert (found.call_s, found.gradient_s) == (1e-6, 2e-6)
+    assert found.compiled_call_s == 1e-6
     for key, fit in fits.items():
         assert found.fits[key].coefficients.tolist() == fit.coefficients.tolist()
         assert (found.fits[key].rows, found.fits[key].log_sigma) == (fit.rows, fit.log_sigma)

@@ -1,4 +1,4 @@
-"""Calls of optimizers, of a framework's own work, and of copies between host and device."""
+"""Calls of optimizers, and of copies between host and device."""
 
 from __future__ import annotations
 
@@ -18,47 +18,6 @@ def _update(source: Operands) -> Call:
         x.grad = source.stored(each) * scale
     step: Call = maker(weights, lr=1e-6).step
     return step
-
-
-@builds("module_call")
-def _module_call(source: Operands) -> Call:
-    """What a module adds to an operator: a chain of modules that do nothing."""
-    chain = torch.nn.Sequential(*(torch.nn.Identity() for _ in range(source.shape["count"])))
-    x = source.values(16)
-    return lambda: chain(x)
-
-
-@builds("plain_chain", "gradient_chain")
-def _plain_chain(source: Operands) -> Call:
-    """A chain of operators; the other one forward and backward: twice its operators, and the graph
-    between them.
-    """
-    x, gradient, count = source.values(16), source.values(16), source.shape["count"]
-
-    def chain() -> torch.Tensor:
-        y = x
-        for _ in range(count):
-            y = torch.neg(y)
-        return y
-
-    if source.operator == "plain_chain":
-        return chain
-    x.requires_grad_()
-    return lambda: torch.autograd.grad(chain(), x, gradient)
-
-
-@builds("recurrent_module", "recurrent_layer")
-def _recurrent_call(source: Operands) -> Call:
-    """A module of one small layer, and the layer alone: the module looks through its weights and
-    states first.
-    """
-    layer = torch.nn.LSTM(16, 16, batch_first=True, device=source.device, dtype=source.dtype)
-    x = source.values(1, 1, 16)
-    if source.operator == "recurrent_module":
-        return lambda: layer(x)
-    states = (source.values(1, 1, 16), source.values(1, 1, 16))
-    weights = list(layer.parameters())
-    return lambda: torch.lstm(x, states, weights, True, 1, 0.0, False, False, True)
 
 
 @builds("host_to_device")

@@ -30,8 +30,7 @@ from accelsim.dtype import DTYPE_BYTES
 from accelsim.errors import ProfileError
 from accelsim.files.datafile import FileStamp, file_stamp, read_json
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, is_kind
-from accelsim.workloads.operator import RECURRENT_KINDS, OperatorKind, Phase
-from accelsim.workloads.variant import Trait
+from accelsim.workloads.operator import OperatorKind, Phase
 
 KERNEL_SCHEMA = "accelsim-cpu-kernels"
 _VERSION = 12
@@ -104,10 +103,7 @@ def read_kernels(path: Path) -> FittedKernels:
             float(data["l1_bytes"]),
             float(data["l2_bytes"]),
             float(data["l3_bytes"]),
-            float(data["call_s"]),
-            float(data["gradient_s"]),
             float(data.get("compiled_call_s", 0.0)),
-            float(data.get("recurrent_call_s", 0.0)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ProfileError(str(path), [f"kernels: {error}"]) from None
@@ -142,10 +138,7 @@ def kernels_document(kernels: FittedKernels, origin: Mapping[str, Any]) -> dict[
         "l1_bytes": kernels.l1_bytes,
         "l2_bytes": kernels.l2_bytes,
         "l3_bytes": kernels.l3_bytes,
-        "call_s": _short(kernels.call_s),
-        "gradient_s": _short(kernels.gradient_s),
         "compiled_call_s": _short(kernels.compiled_call_s),
-        "recurrent_call_s": _short(kernels.recurrent_call_s),
         "columns": _COLUMNS,
         "kernels": [
             _entry(key, fit) for key, fit in sorted(kernels.fits.items(), key=lambda item: item[0])
@@ -241,31 +234,6 @@ def _reuse_bytes(graph: OperatorGraph, machine: CpuMachine, memory: PassMemory) 
     return np.full(len(graph), whole)
 
 
-def _framework_s(
-    graph: OperatorGraph, machine: CpuMachine, kernels: FittedKernels, is_training: bool
-) -> FloatArray:
-    """Time of modules and of the backward graph around each row, shape (n,); a compiled graph is
-    entered once.
-
-    A recurrent module looks through its weights and states before its first layer.
-    """
-    if machine.execution is not Execution.EAGER:
-        entry_s = kernels.compiled_call_s * (machine.execution is Execution.COMPILED)
-        return np.where(np.arange(len(graph)) == 0, entry_s, 0.0)
-    entered = np.array(
-        [a != b for a, b in zip(graph.path, ("", *graph.path[:-1]), strict=True)], dtype=bool
-    )
-    stepped = graph.phase != Phase.OPTIMIZER
-    forward = stepped & (graph.phase != Phase.BACKWARD)
-    recurrent = is_kind(graph.kind, RECURRENT_KINDS) & forward
-    further = graph.has_trait(Trait.LATER_LAYER)
-    time: FloatArray = kernels.call_s * (entered & forward) + kernels.gradient_s * (
-        is_training & stepped
-    )
-    time += kernels.recurrent_call_s * (recurrent & ~further)
-    return time
-
-
 def _epilogue_s(
     graph: OperatorGraph, context: Context, kernels: FittedKernels, threads: int
 ) -> FloatArray:
@@ -328,10 +296,10 @@ def measured_costs(
     times = kernels.times(graph, context, threads, is_compiled=is_compiled)
     known = ~np.isnan(times.time_s)
     costs = formulas(known)
-    framework = _framework_s(graph, machine, kernels, context.is_training)
+    time = np.where(known, times.time_s, costs.time_s)
     if is_compiled:
-        framework += _epilogue_s(graph, context, kernels, threads)
-    time = np.where(known, times.time_s, costs.time_s) + framework
+        time += _epilogue_s(graph, context, kernels, threads)
+        time[:1] += kernels.compiled_call_s
     sigma = np.where(known, times.log_sigma, costs.log_sigma)
     faults = float(times.fresh_s[known].sum()) / max(float(time.sum()), 1e-12)
     rows = RowCosts(

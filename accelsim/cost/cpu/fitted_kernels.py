@@ -90,21 +90,14 @@ class FittedKernels:
         l1_bytes: First-level data cache of one core.
         l2_bytes: Second-level cache of one core.
         l3_bytes: Last-level cache.
-        call_s: What a module's call and the framework's bookkeeping add to an operator.
-        gradient_s: What recording and running the backward graph adds to an operator of a training
-            step.
         compiled_call_s: What it takes to enter compiled code.
-        recurrent_call_s: What a recurrent module does before its first layer.
     """
 
     fits: Mapping[Key, KernelFit]
     l1_bytes: float
     l2_bytes: float
     l3_bytes: float
-    call_s: float = 0.0
-    gradient_s: float = 0.0
     compiled_call_s: float = 0.0
-    recurrent_call_s: float = 0.0
 
     @property
     def thread_counts(self) -> tuple[int, ...]:

@@ -1,21 +1,20 @@
 """Finds attention written out as products and softmax, and merges it into one row.
 
 The pattern is product, elementwise rows and copies (scale, mask, cast, one more column for an
-attention sink), softmax over the keys, elementwise rows (dropout), product; backward the four
-products and the softmax gradient between them. Where any part is missing the rows stay as they are.
-Attention weights that something else reads (``need_weights=True``) are still written.
+attention sink), softmax over the keys, elementwise rows (dropout), product. Where any part is
+missing the rows stay as they are, as do those of a training step. Attention weights that something
+else reads (``need_weights=True``) are still written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
-from itertools import chain
 from typing import TYPE_CHECKING
 
-from accelsim.workloads.capture.torch.aten import ATTENTION_BACKWARD_RATIO, Kernel, Operand
+from accelsim.workloads.capture.torch.aten import Kernel, Operand
 from accelsim.workloads.operator import OperatorKind, Phase
 
 if TYPE_CHECKING:
@@ -34,8 +33,7 @@ class _Match:
     scores: int
     context: int
     after: list[int]
-    forward: list[int]
-    backward: list[int] = field(default_factory=list)
+    rows: list[int]
 
 
 class _Reader:
@@ -56,11 +54,6 @@ class _Reader:
         written = kernel.writes or kernel.waits
         return written[0].elements if written else 0
 
-    def readers(self, number: int, phase: Phase, kind: OperatorKind | None = None) -> list[int]:
-        """Consumers in a phase, of one kind if given."""
-        found = [n for n in self.consumers[number] if self.rows[n].phase is phase]
-        return found if kind is None else [n for n in found if self.kind(n) is kind]
-
     def inner(self, number: int, size: int, columns: int) -> bool:
         """Whether a row works on the scores, with or without the sink's column, or on one statistic
         per query.
@@ -74,14 +67,15 @@ class _Reader:
         """From a softmax up to the product that feeds it, and the rows passed; side branches
         (masks) stay outside.
         """
-        size, phase = self.size(start), self.rows[start].phase
+        size = self.size(start)
         sizes = {size}
         if self.kind(start) is _K.COPY:
             sizes.add(size // columns * (columns - 1))
         for source in sorted(self.rows[start].sources, reverse=True):
-            readers, reductions = (self.readers(source, phase, k) for k in (None, _K.REDUCTION))
+            readers = self.consumers[source]
+            reductions = [n for n in readers if self.kind(n) is _K.REDUCTION]
             statistics = [n for n in reductions if self.inner(n, size, columns)]
-            if self.rows[source].phase is not phase or len(readers) - len(statistics) != 1:
+            if len(readers) - len(statistics) != 1:
                 continue
             if self.kind(source) is _K.BATCHED_GEMM and self.size(source) in sizes:
                 return source, statistics
@@ -92,14 +86,14 @@ class _Reader:
 
     def descend(self, start: int, columns: int) -> tuple[list[int], list[int]] | None:
         """From a softmax down to the products that read it, and the rows passed."""
-        size, phase = self.size(start), self.rows[start].phase
+        size = self.size(start)
         passed, level = set[int](), {start}
         while level and len(passed) <= _MOST_ROWS:
-            readers = {n for number in level for n in self.readers(number, phase)} - passed
+            readers = {n for number in level for n in self.consumers[number]} - passed
             members = {start} | passed
             products = sorted(n for n in readers if self.kind(n) is _K.BATCHED_GEMM)
             if products:  # with the rows that read one member and feed another
-                readers = {n for number in members for n in self.readers(number, phase)} - members
+                readers = {n for number in members for n in self.consumers[number]} - members
                 passed |= {
                     n
                     for n in readers
@@ -117,18 +111,15 @@ def merge_attention(rows: list[Row]) -> list[Row]:
     Args:
         rows: Rows in launch order.
     """
+    if any(row.phase is Phase.BACKWARD for row in rows):
+        return rows
     reader = _Reader(rows)
-    training = any(row.phase is Phase.BACKWARD for row in rows)
-    matches = []
-    for number, row in enumerate(rows):
-        if row.kernel.kind is _K.SOFTMAX and row.phase is Phase.FORWARD:
-            match = _forward(reader, number)
-            if match is not None and (not training or _backward(reader, match)):
-                matches.append(match)
+    softmaxes = [n for n, row in enumerate(rows) if row.kernel.kind is _K.SOFTMAX]
+    matches = [match for n in softmaxes if (match := _match(reader, n)) is not None]
     return _merged(rows, reader, matches) if matches else rows
 
 
-def _forward(reader: _Reader, softmax: int) -> _Match | None:
+def _match(reader: _Reader, softmax: int) -> _Match | None:
     columns = reader.rows[softmax].kernel.dims[1]
     up, down = reader.climb(softmax, columns), reader.descend(softmax, columns)
     if up is None or down is None or len(down[0]) != 1:
@@ -142,34 +133,13 @@ def _forward(reader: _Reader, softmax: int) -> _Match | None:
     return _Match(softmax, first, last, after, [first, *before, softmax, *after, last])
 
 
-def _backward(reader: _Reader, match: _Match) -> bool:
-    """Find the gradient rows of a match; False where one is missing."""
-    columns = reader.rows[match.softmax].kernel.dims[1]
-    gradients = reader.readers(match.softmax, Phase.BACKWARD, _K.SOFTMAX)
-    if len(gradients) != 1:
-        return False
-    up, down = reader.climb(gradients[0], columns), reader.descend(gradients[0], columns)
-    if up is None or down is None or len(down[0]) != 2:
-        return False
-    own = {match.softmax, *match.after}
-    products = (reader.readers(n, Phase.BACKWARD, _K.BATCHED_GEMM) for n in own)
-    values = set(chain(*products)) - {up[0], *down[0]}
-    match.backward = sorted({gradients[0], up[0], *up[1], *down[0], *down[1], *values})
-    return len(values) == 1
-
-
 def _merged(rows: list[Row], reader: _Reader, matches: Iterable[_Match]) -> list[Row]:
     leader = list(range(len(rows)))
     replaced: dict[int, Row] = {}
     for match in matches:
-        replaced[match.context] = _forward_row(rows, reader, match)
-        for number in match.forward:
+        replaced[match.context] = _row(rows, reader, match)
+        for number in match.rows:
             leader[number] = match.context
-        if match.backward:
-            last = match.backward[-1]
-            replaced[last] = _backward_row(rows, reader, match, replaced[match.context].kernel)
-            for number in match.backward:
-                leader[number] = last
     waits: dict[int, set[int]] = {number: set() for number in leader}
     for number, row in zip(leader, rows, strict=True):
         waits[number] |= {leader[source] for source in row.sources} - {number}
@@ -207,46 +177,20 @@ def _outer_reads(rows: list[Row], members: Sequence[int]) -> tuple[Operand, ...]
     return tuple(outer)
 
 
-def _forward_row(rows: list[Row], reader: _Reader, match: _Match) -> Row:
+def _row(rows: list[Row], reader: _Reader, match: _Match) -> Row:
     scores, context, softmax = (rows[n] for n in (match.scores, match.context, match.softmax))
     count, q_len, kv_len, head_dim = scores.kernel.dims
     shape = softmax.kernel.reads[0].shape
     heads = shape[-3] if len(shape) > 3 else 1
     value_dim = context.kernel.dims[2]
     dims = (count // heads, heads, heads, q_len, kv_len, head_dim, value_dim, 0, 0, 0)
-    members = set(match.forward)
-    watched = [
-        n for n in (match.softmax, *match.after) if set(reader.readers(n, Phase.FORWARD)) - members
-    ]
+    members = set(match.rows)
+    watched = [n for n in (match.softmax, *match.after) if set(reader.consumers[n]) - members]
     extra = tuple(x for n in watched for x in rows[n].kernel.writes[:1])
-    reads, writes = _outer_reads(rows, match.forward), (*context.kernel.writes, *extra)
-    statistics = 4.0 * count * q_len if match.backward else 0.0  # log-sum-exp, FP32
+    reads, writes = _outer_reads(rows, match.rows), (*context.kernel.writes, *extra)
     return replace(
         context,
         kernel=Kernel(_K.ATTENTION, dims, reads, writes),
         name="attention",
         path=softmax.path,
-        saved_fixed_bytes=context.saved_fixed_bytes + statistics,
-    )
-
-
-def _backward_row(rows: list[Row], reader: _Reader, match: _Match, forward: Kernel) -> Row:
-    members = set(match.backward)
-    inner = {x.storage for n in match.forward for x in rows[n].kernel.writes}
-    outer = [
-        n for n in match.backward if set(reader.consumers[n]) - members or not reader.consumers[n]
-    ]
-    from_outside = tuple(x for x in _outer_reads(rows, match.backward) if x.storage not in inner)
-    reads = from_outside + forward.writes[:1]
-    writes = tuple(x for n in outer for x in rows[n].kernel.writes[:1])
-    flop = ATTENTION_BACKWARD_RATIO * forward.flop
-    kernel = Kernel(_K.ATTENTION_BACKWARD, forward.dims, reads, writes, flop=flop)
-    row = rows[match.backward[-1]]
-    return replace(
-        row,
-        kernel=kernel,
-        name="attention_backward",
-        path=rows[match.softmax].path,
-        saved_elements=0.0,
-        saved_fixed_bytes=0.0,
     )
