@@ -6,9 +6,11 @@ space 150 USD a kW and month and half an engineer are estimates. `rent_or_buy.ya
 20 fine-tunings a month.
 """
 
+import math
 from pathlib import Path
 
 import accelsim
+from accelsim.economics.eligible import OfferRule
 from accelsim.economics.ownership import OwnedHardware, rent_or_buy_fraction
 
 NODE = OwnedHardware(
@@ -22,17 +24,18 @@ NODE = OwnedHardware(
     space_usd_per_kw_month=150,
     staff_usd_per_year=60_000,
 )
+#: Spot prices of any age; of those older than 30 days none is chosen otherwise.
+ANY_AGE = OfferRule(spot_age_days=math.inf)
 
 
 def main() -> None:
     """Print the cost of an hour of work, owned and rented."""
     book = accelsim.PriceBook.load()
-    quote = book.cheapest("h100-sxm-80gb", device_count=8)
     for used in (0.2, 0.4, 0.6, 0.8, 1.0):
         cost = NODE.cost(used)
         print(f"used {used:4.0%} of the time: {cost.usd_per_used_hour:6.2f} $ an hour, owned")
     for kind in ("on_demand", "spot"):
-        quote = book.cheapest("h100-sxm-80gb", kind, device_count=8)
+        quote = book.cheapest("h100-sxm-80gb", kind, device_count=8, rule=ANY_AGE)
         if quote is None:
             print(f"{kind}: no price is known")
             continue

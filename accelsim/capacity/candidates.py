@@ -17,7 +17,7 @@ from accelsim.confidence.quantiles import Z90
 from accelsim.cost.idle import idle_power_w
 from accelsim.economics.carbon import grid_kgco2e_per_kwh, pue_ratio
 from accelsim.economics.offer import Offer, Quote
-from accelsim.economics.price import PriceBook
+from accelsim.economics.price import PriceBook, unused_own
 from accelsim.errors import InputError, InvalidValueError, UnknownNameError
 from accelsim.estimation.estimate_many import estimate_many
 from accelsim.frozen import frozen
@@ -195,7 +195,8 @@ def candidates(
     left_out: list[str] = []
     unpriced: list[str] = []
     for name in _device_names(asked.devices, book):
-        quotes = list(_quotes(asked, book.offers(name)))
+        quotes, notes = _quotes(asked, book, name)
+        left_out += [f"{name}: {note}" for note in notes]
         fitting = [c for quote in quotes if (c := _candidate(quote, name, basis)) is not None]
         if not quotes:
             unpriced.append(name)
@@ -285,14 +286,31 @@ def _device_names(words: Iterable[str], book: PriceBook) -> Iterator[str]:
     yield from names
 
 
-def _quotes(asked: CandidateHardware, offers: Iterable[Offer]) -> Iterator[Quote]:
-    for offer in offers:
-        is_wanted = any(fnmatchcase(offer.provider, p.lower()) for p in asked.providers)
-        if is_wanted and any(fnmatchcase(offer.region, p.lower()) for p in asked.regions):
-            for kind in asked.kinds:
-                price = offer.usd_per_hour(kind)
-                if price is not None and price <= (asked.max_usd_per_hour or math.inf):
-                    yield Quote(offer, kind)
+def _quotes(
+    asked: CandidateHardware, book: PriceBook, name: str
+) -> tuple[list[Quote], tuple[str, ...]]:
+    """Prices of a device that may be chosen, one's own alone where there are any, and what is said
+    of the others.
+    """
+    in_place = [offer for offer in book.offers(name) if _is_asked(asked, book, offer)]
+    provider = asked.providers[0] if len(asked.providers) == 1 else None
+    found: list[Quote] = []
+    notes: list[str] = []
+    for kind in asked.kinds:
+        priced = [offer for offer in in_place if offer.usd_per_hour(kind) is not None]
+        allowed, said = asked.rule.allowed(priced, kind, provider)
+        own = [offer for offer in allowed if book.is_own(offer)]
+        found += [Quote(offer, kind) for offer in own or allowed]
+        notes += said
+    most = asked.max_usd_per_hour or math.inf
+    taken = [quote for quote in found if quote.instance_usd_per_hour <= most]
+    return taken, (*notes, *unused_own(book, name, [quote.offer for quote in taken]))
+
+
+def _is_asked(asked: CandidateHardware, book: PriceBook, offer: Offer) -> bool:
+    """Whether an offer is of a provider and a region asked for."""
+    is_wanted = any(fnmatchcase(offer.provider, p.lower()) for p in asked.providers)
+    return is_wanted and any(book.is_in(offer, p.lower()) for p in asked.regions)
 
 
 def _candidate(quote: Quote, name: str, basis: Any) -> Candidate | None:

@@ -15,9 +15,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from accelsim.economics.eligible import SPOT_AGE_DAYS, OfferRule
 from accelsim.economics.offer import LARGEST_USD_PER_HOUR, PriceKind, price_kind
 from accelsim.economics.ownership import OwnedHardware
-from accelsim.errors import ProfileError
+from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.estimation.options import PriceKeywords, RunKeywords
 from accelsim.files.datafile import read_mapping, validated
 from accelsim.plain import Document, Values
@@ -27,6 +28,7 @@ from accelsim.units import to_si
 #: Fields of `accelsim.estimate` a service may not set: the planner does.
 _PLANNED = frozenset(("batch", "mode", "host", *PriceKeywords.__annotations__))
 _LARGEST_RATE = 1e9
+_DAY_S = 86_400.0
 _M = TypeVar("_M", bound=BaseModel)
 Objective = Literal["cost", "energy", "carbon", "latency", "time"]
 _NEEDED = {"latency": "services", "time": "training_jobs or batch_jobs"}
@@ -77,6 +79,8 @@ candidates:
   providers: [aws, gcp]           # names or patterns, "*" for all
   regions: [us-*]                 # codes or patterns
   kinds: [on_demand]              # spot, committed_1y, committed_3y
+  # provider_classes: [hyperscaler]  # specialised, marketplace, any; all but marketplaces if none
+  # spot_age_days: 30               # older spot prices are not chosen
   counts: [1, 2, 4, 8]            # instances that a job may take
   # discounts: {aws: 0.2}         # share off the list prices of a provider
   # max_usd_per_hour: 20          # of an instance
@@ -342,6 +346,9 @@ class CandidateHardware(_Model):
         counts: Instances that a job may take.
         discounts: Share taken off the prices of a provider.
         max_usd_per_hour: Most that an instance may cost.
+        provider_classes: Classes of providers (hyperscaler, specialised, marketplace, unlisted,
+            any); all but marketplaces where empty.
+        spot_age_s: Oldest spot price that is chosen.
         owned: Hardware of one's own, whatever devices, providers and regions are named.
     """
 
@@ -352,6 +359,8 @@ class CandidateHardware(_Model):
     counts: tuple[int, ...] = Field(default=(1, 2, 4, 8), min_length=1, max_length=50)
     discounts: Mapping[str, Annotated[float, Field(ge=0, lt=1)]] = Field(default_factory=dict)
     max_usd_per_hour: float | None = Field(default=None, gt=0, le=LARGEST_USD_PER_HOUR)
+    provider_classes: tuple[str, ...] = Field(default=(), max_length=5)
+    spot_age_s: float = Field(default=SPOT_AGE_DAYS * _DAY_S, ge=0, le=1e10)
     owned: tuple[Owned, ...] = Field(default=(), max_length=100)
 
     @field_validator("counts")
@@ -361,7 +370,24 @@ class CandidateHardware(_Model):
             raise ValueError("expected whole numbers from 1 to 100,000")
         return tuple(sorted(set(counts)))
 
-    @field_validator("devices", "providers", "regions", "kinds", "counts", "owned", mode="before")
+    @property
+    def rule(self) -> OfferRule:
+        """What an offer must be to be chosen."""
+        return OfferRule(self.provider_classes, self.spot_age_s / _DAY_S)
+
+    @field_validator("provider_classes")
+    @classmethod
+    def _are_classes(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            OfferRule(names)
+        except InvalidValueError as error:
+            raise ValueError(str(error)) from None
+        return names
+
+    @field_validator(
+        *("devices", "providers", "regions", "kinds", "counts", "owned", "provider_classes"),
+        mode="before",
+    )
     @classmethod
     def _listed(cls, value: Any) -> Any:
         return tuple(value) if isinstance(value, list) else value

@@ -109,7 +109,13 @@ def _problems() -> list[str]:
         if part and not Path(part).is_dir()
     ]
     try:
-        PriceBook.load()
+        book = PriceBook.load()
+        own = [offer for offer in book if book.is_own(offer) and offer.device is not None]
+        found += [
+            f"price {offer.offer_id}: no device of the catalogue is called {offer.device}"
+            for offer in own
+            if offer.device not in catalog.device_names()
+        ]
     except InputError as error:
         found.append(str(error))
     return found

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from accelsim.cli.result_writer import ResultWriter, with_output
-from accelsim.errors import InputError, UnknownNameError
-from accelsim.option import argument, option
+from accelsim.errors import InputError, InvalidValueError, UnknownNameError
+from accelsim.option import REQUIRED, argument, option
 from accelsim.plain import Document
 
 if TYPE_CHECKING:
+    from accelsim.economics.feeds.ingest import Ingested
     from accelsim.economics.offer import Offer
+    from accelsim.economics.price import PriceBook
+    from accelsim.report.listing import Listing
 
-offers = typer.Typer(name="offers", help="List and import prices.", no_args_is_help=True)
-#: Findings of an import that its table lists at most; CSV and JSON have all.
+offers = typer.Typer(name="offers", help="List, import and update prices.", no_args_is_help=True)
+#: Findings of an import that its table lists at most.
 _MOST_SHOWN = 1000
 #: What a finding of an import says.
 _FINDING = ("action", "provider", "region", "instance", "field", "value", "reason")
@@ -34,32 +38,70 @@ def list_offers(
     kind: str | None = option(
         "Only with a price of on-demand, spot, committed-1y, committed-3y.", metavar="KIND"
     ),
+    provider_class: str | None = option(
+        "Only of these classes of providers: hyperscaler, specialised, marketplace, unlisted.",
+        metavar="CLASS,...",
+    ),
     sort: str | None = option("Column to sort by, such as usd_per_device_hour.", metavar="COLUMN"),
 ) -> None:
     """List offers: prices in USD per hour of an instance, and of one device (or vCPU) in it."""
-    from accelsim import catalog
     from accelsim.economics.dates import STALE_DAYS
+    from accelsim.economics.eligible import provider_class as class_of
+    from accelsim.economics.eligible import rule_of
     from accelsim.economics.offer import price_kind
     from accelsim.economics.price import PriceBook
     from accelsim.report.offers import OFFER_COLUMNS, offer_rows, offers_table
 
     book = PriceBook.load()
     found: Iterable[Offer] = book.offers(None, provider, region, kind)
+    if provider_class is not None:
+        classes = rule_of(provider_class, None).provider_classes
+        found = [
+            o for o in found if class_of(o.provider, o.instance) in classes or "any" in classes
+        ]
+    unsure = [offer for offer in found if offer.accelerator and offer.device is None]
     if device is not None:
-        if device.lower() in {*catalog.DEVICE_GROUPS, "all"}:
-            word = device.lower()
-            priced = {name: catalog.device(name) for name in book.devices}
-            names = {n for n, p in priced.items() if word == "all" or catalog.is_of_class(p, word)}
-        else:
-            names = {catalog.device(device).name}
+        names = _named(device, book)
         found = [offer for offer in found if offer.device in names]
+        unsure = [offer for offer in unsure if _may_be(offer, names)]
     rows = offer_rows(found, None if kind is None else price_kind(kind))
     if sort is not None:
         rows = _sorted(rows, sort.replace(*_PER_DEVICE), OFFER_COLUMNS)
     stale = sum(row["is_stale"] for row in rows)
     note = f"{len(rows)} offers, USD per hour; per unit: one device, or one vCPU of a CPU instance"
     note += f"; {stale} prices are older than {STALE_DAYS} days" if stale else ""
+    note += "".join(f"\n{words}" for words in _unsure_words(unsure))
     output.emit(rows, lambda: offers_table(rows), columns=OFFER_COLUMNS, note=note)
+
+
+def _named(device: str, book: PriceBook) -> set[str]:
+    """Devices that a name or the word of a class stands for."""
+    from accelsim import catalog
+
+    word = device.lower()
+    if word not in {*catalog.DEVICE_GROUPS, "all"}:
+        return {catalog.device(device).name}
+    priced = {name: catalog.device(name) for name in book.devices}
+    return {n for n, p in priced.items() if word == "all" or catalog.is_of_class(p, word)}
+
+
+def _may_be(offer: Offer, names: set[str]) -> bool:
+    """Whether an offer's accelerator may be one of some devices, by the name it has there."""
+    from accelsim import catalog
+
+    known = catalog.product_device(offer.accelerator)
+    return known is not None and known.name in names
+
+
+def _unsure_words(offers: Sequence[Offer]) -> list[str]:
+    """Offers that are never chosen since their accelerator is no device, by reason."""
+    places: dict[str, list[str]] = {}
+    for offer in offers:
+        places.setdefault(offer.device_reason, []).append(offer.offer_id)
+    return [
+        f"never chosen: {ids[0]}{f' and {len(ids) - 1} more' if len(ids) > 1 else ''} ({reason})"
+        for reason, ids in places.items()
+    ]
 
 
 def _sorted(rows: Sequence[Document], column: str, columns: Sequence[str]) -> list[Document]:
@@ -78,35 +120,100 @@ def _sorted(rows: Sequence[Document], column: str, columns: Sequence[str]) -> li
 @with_output
 def import_offers(
     output: ResultWriter,
-    source: str = argument("CSV file of a price feed, or skypilot:DIR of its catalogue.", "SOURCE"),
-    prices: Path | None = option("Price file to write.", metavar="FILE"),
+    source: str = argument(
+        "CSV file of a price feed, or a folder of SkyPilot's catalogue.", "SOURCE"
+    ),
     as_of: str = option("Date of prices that the feed gives none of.", "", "DATE"),
+    refused: Path | None = option("Write what was refused or corrected (CSV).", metavar="FILE"),
 ) -> None:
-    """Clean a price feed into a price file of yours, and show what was refused or corrected."""
-    from dataclasses import asdict
-
-    from accelsim.economics.feeds.price_lists import offers_csv
-    from accelsim.economics.feeds.sources import import_offers as read_feed
+    """Clean a price feed: --out FILE.csv is a price file of yours, and the table shows what was
+    refused or corrected.
+    """
+    from accelsim.economics.feeds.price_lists import price_rows
     from accelsim.economics.price import PRICE_PATH_VARIABLE
+    from accelsim.economics.price_file import COLUMNS
+
+    found = _cleaned(output, source, as_of, refused)
+    if output.out is not None:
+        output.note(f"to use its prices: export {PRICE_PATH_VARIABLE}={output.out}")
+    rows = price_rows(found.offers)
+    output.emit(
+        rows, lambda: _findings_table(found), rows=rows, columns=COLUMNS, note=_counted(found)
+    )
+
+
+@offers.command("update")
+@with_output
+def update_offers(
+    output: ResultWriter,
+    source: str = option(
+        "Public catalogue: a folder of SkyPilot's tables, or a price list (CSV).",
+        REQUIRED,
+        "PATH",
+        "--from",
+    ),
+    as_of: str = option("Date of prices that the catalogue gives none of.", "", "DATE"),
+    refused: Path | None = option("Write what was refused or corrected (CSV).", metavar="FILE"),
+) -> None:
+    """Bring the price book up to date from a public catalogue: its prices replace those of the same
+    instance and stand beside the others, in all commands.
+    """
+    from accelsim.economics.feeds.price_lists import offers_csv
+    from accelsim.economics.price import updates_folder
     from accelsim.files.output import write_text
-    from accelsim.report.listing import Listing
+
+    found = _cleaned(output, source, as_of, refused)
+    kept = [offer for offer in found.offers if offer.accelerator or offer.device]
+    undated = next((offer.offer_id for offer in kept if not offer.as_of), None)
+    if undated is not None or not kept:
+        allowed = f"the day on which {undated} was read" if kept else "prices of accelerators"
+        remedy = "Add --as-of DATE." if kept else "Give another catalogue with --from."
+        raise InvalidValueError("as_of" if kept else "from", as_of or source, allowed, remedy)
+    path = updates_folder() / f"{Path(source).resolve().stem}.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, offers_csv(kept), force=True)
+    output.wrote(path, "; delete it to go back to the prices that ship")
+    note = f"{_counted(found)}; {len(found.offers) - len(kept)} of no device left out"
+    rows = [asdict(finding) for finding in (*found.refusals, *found.corrections)]
+    output.emit(rows, lambda: _findings_table(found), columns=_FINDING, note=note)
+
+
+def _cleaned(output: ResultWriter, source: str, as_of: str, refused: Path | None) -> Ingested:
+    """The offers of a feed, its findings written where that is asked for.
+
+    Raises:
+        InputError: If none of its rows is a price that can be used.
+    """
+    from accelsim.economics.feeds.sources import import_offers as read_feed
+    from accelsim.files.output import write_text
+    from accelsim.report.formats import csv_text
 
     found = read_feed(source, as_of)
-    if prices is not None and not found.offers:
-        remedy = f"{prices} is not written; without --prices each row says why."
-        raise InputError(f"{source}: none of its rows is a price that can be used. {remedy}")
-    if prices is not None:
-        write_text(prices, offers_csv(found.offers), force=output.force)
-        output.wrote(prices, f"; to use it: export {PRICE_PATH_VARIABLE}={prices}")
+    if refused is not None:
+        rows = [asdict(finding) for finding in (*found.refusals, *found.corrections)]
+        write_text(refused, csv_text(rows, _FINDING), force=output.force)
+        output.wrote(refused)
+    if not found.offers:
+        first = found.refusals[0]
+        place = f"{first.provider}/{first.region}/{first.instance}"
+        more = f", and {len(found.refusals) - 1} more" if len(found.refusals) > 1 else ""
+        text = f"{source}: none of its rows is a price that can be used: {place}: {first.reason}"
+        raise InputError(f"{text}{more}. --refused FILE says why of each.")
+    return found
+
+
+def _counted(found: Ingested) -> str:
+    counts = f"{len(found.offers)} offers, {len(found.refusals)} rows refused"
+    return f"{counts}, {len(found.corrections)} figures corrected"
+
+
+def _findings_table(found: Ingested) -> Listing:
+    """What was refused and corrected, up to a number of rows."""
+    from accelsim.report.listing import Listing
+
     rows = [asdict(finding) for finding in (*found.refusals, *found.corrections)]
     shown = rows[:_MOST_SHOWN]
     if more := len(rows) - len(shown):
         blank = dict.fromkeys(_FINDING, "")
-        shown.append(blank | {"reason": f"{more:,} more: add --format csv"})
-    note = f"{len(found.offers)} offers, {len(found.refusals)} rows refused"
-    output.emit(
-        rows,
-        lambda: Listing.of(f"{' | '.join(_FINDING[:-1])} | ~reason", shown),
-        columns=_FINDING,
-        note=f"{note}, {len(found.corrections)} figures corrected",
-    )
+        shown.append(blank | {"reason": f"{more:,} more: add --refused FILE"})
+    return Listing.of(f"{' | '.join(_FINDING[:-1])} | ~reason", shown)

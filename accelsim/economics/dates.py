@@ -18,6 +18,13 @@ _DAYS_PER_YEAR = 365.25
 _NOW_VARIABLE = "SOURCE_DATE_EPOCH"
 
 
+def today() -> date:
+    """The day that ages count to: that of ``SOURCE_DATE_EPOCH`` where it is set."""
+    stamp = os.environ.get(_NOW_VARIABLE, "")
+    now = datetime.fromtimestamp(int(stamp), UTC) if stamp.isdigit() else datetime.now(UTC)
+    return now.date()
+
+
 def age_days(as_of: str, today: date) -> int | None:
     """Days since a price was read; None where its date is unknown.
 
@@ -48,8 +55,6 @@ def dated_words(as_of: str) -> str:
     day = first_day(as_of)
     if day is None:
         return f", as of {as_of}" if as_of else ""
-    stamp = os.environ.get(_NOW_VARIABLE, "")
-    now = datetime.fromtimestamp(int(stamp), UTC) if stamp.isdigit() else datetime.now(UTC)
-    years = (now.date() - day).days / _DAYS_PER_YEAR
+    years = (today() - day).days / _DAYS_PER_YEAR
     most = "" if as_of == day.isoformat() else "up to "
     return f", as of {as_of}, {most}{max(years, 0.0):.1f} years old"

@@ -12,8 +12,9 @@ from typing import TypedDict
 
 from accelsim.arguments import checked
 from accelsim.economics.carbon import grid_kgco2e_per_kwh, pue_ratio
+from accelsim.economics.eligible import rule_of
 from accelsim.economics.offer import Quote
-from accelsim.economics.price import PriceBook, parse_discounts
+from accelsim.economics.price import PriceBook, parse_discounts, unused_own
 from accelsim.errors import InvalidValueError, OverBudgetError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
@@ -44,6 +45,14 @@ class PriceChoice:
         "Discounts of providers on their list prices: aws=20%,gcp=10%.", metavar="P=X,..."
     )
     max_usd_per_hour: float | None = option("Most that one device may cost per hour.")
+    provider_class: str | None = option(
+        "Classes of providers: hyperscaler, specialised, marketplace, unlisted, any; all but "
+        "marketplaces if none.",
+        metavar="CLASS,...",
+    )
+    spot_age_days: float | None = option(
+        "Oldest spot price that is chosen, in days; 30 if none.", metavar="DAYS"
+    )
 
 
 class PriceKeywords(TypedDict, total=False):
@@ -56,6 +65,8 @@ class PriceKeywords(TypedDict, total=False):
     kind: str | None
     discounts: str | None
     max_usd_per_hour: float | None
+    provider_class: str | None
+    spot_age_days: float | None
 
 
 @frozen
@@ -69,6 +80,7 @@ class DevicePrice:
         devices_per_instance: Devices of an instance of the offer, which may be part of one.
         kgco2e_per_kwh: Carbon of what the devices use in the offer's region, its site's overhead
             included.
+        notes: What is said of prices that might have been expected and are not used.
     """
 
     usd_per_hour: float | None
@@ -76,6 +88,7 @@ class DevicePrice:
     as_of: str = ""
     devices_per_instance: float | None = None
     kgco2e_per_kwh: float | None = None
+    notes: tuple[str, ...] = ()
 
     def instances(self, devices: int) -> int | None:
         """Instances that have so many devices."""
@@ -101,9 +114,9 @@ def device_price(device: DeviceProfile, choice: PriceChoice | None = None) -> De
         return DevicePrice(_own_price(wanted), None)
     whole, share = _share(device)
     cores = device.core_count.value if isinstance(device, CpuProfile) else None
-    quote = _quote(wanted, whole, cores)
+    quote, notes = _quote(wanted, whole, cores)
     if quote is None:
-        return DevicePrice(None, None)
+        return DevicePrice(None, None, notes=notes)
     _check_offer(quote, whole)
     price = quote.usd_per_hour(share, core_count=cores)
     if price is not None and wanted.max_usd_per_hour is not None:
@@ -113,7 +126,7 @@ def device_price(device: DeviceProfile, choice: PriceChoice | None = None) -> De
     grid = grid_kgco2e_per_kwh(*place)
     each = None if offer.device_count is None else offer.device_count / share
     carbon = None if grid is None else grid * pue_ratio(*place)
-    return DevicePrice(price, quote.quote_id, offer.dated(quote.kind), each, carbon)
+    return DevicePrice(price, quote.quote_id, offer.dated(quote.kind), each, carbon, notes)
 
 
 def _check_cap(device: str, price: float, offer: str, cap: float) -> None:
@@ -138,27 +151,29 @@ def _own_price(choice: PriceChoice) -> float:
     return float(price)
 
 
-def _quote(choice: PriceChoice, device: str, core_count: float | None) -> Quote | None:
-    """The offer named, or the cheapest of those chosen among."""
+def _quote(
+    choice: PriceChoice, device: str, core_count: float | None
+) -> tuple[Quote | None, tuple[str, ...]]:
+    """The offer named, or the cheapest of those chosen among, and what is said of others."""
     others = (choice.offer, choice.provider, choice.region, choice.discounts)
     is_plain = all(other is None for other in others)
     book = PriceBook.load(device=device if is_plain else None)
     if choice.discounts is not None:
         book = book.with_discounts(parse_discounts(choice.discounts))
+    rule = rule_of(choice.provider_class, choice.spot_age_days)
     if choice.offer is None:
-        return book.cheapest(
-            device,
-            choice.kind or "on_demand",
-            core_count=core_count,
-            provider=choice.provider,
-            region=choice.region,
-        )
-    for name in ("provider", "region", "kind"):
+        kind = choice.kind or "on_demand"
+        place = {"provider": choice.provider, "region": choice.region}
+        found = book.eligible(device, kind, **place, rule=rule)
+        quote = book.best(found, core_count=core_count)
+        unused = unused_own(book, device, [] if quote is None else [quote.offer])
+        return quote, (*(found.notes if quote is None else ()), *unused)
+    for name in ("provider", "region", "kind", "provider_class", "spot_age_days"):
         value = getattr(choice, name)
         if value is not None:
             allowed = f"no value beside the offer {choice.offer}"
             raise InvalidValueError(name, value, allowed, "The offer says it already.")
-    return book.find(choice.offer)
+    return book.find(choice.offer), ()
 
 
 def _share(device: DeviceProfile) -> tuple[str, float]:

@@ -70,6 +70,7 @@ class Offer:
         instance: The provider's name of the instance type.
         device: Catalogue name of the device (for a CPU instance: of the CPU); None where the price
             list does not say which variant it is.
+        device_reason: Why there is no device though there is an accelerator.
         accelerator: The price list's own name of the accelerator; empty for a CPU instance.
         device_count: Accelerators in the instance, may be a fraction of one; None for a CPU
             instance.
@@ -111,6 +112,7 @@ class Offer:
     note: str = ""
     disk_gb: float | None = None
     minimum_billing_s: float | None = None
+    device_reason: str = ""
 
     def __post_init__(self) -> None:
         spot = self.spot_usd_per_hour

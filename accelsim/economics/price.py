@@ -12,23 +12,52 @@ import math
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from accelsim.arguments import checked
+from accelsim.economics.eligible import OfferRule
 from accelsim.economics.offer import PRICE_KINDS, Offer, PriceKind, Quote, first_day, price_kind
 from accelsim.economics.price_file import csv_rows, offers_of, read_offers
 from accelsim.errors import InvalidValueError, UnknownNameError
-from accelsim.files.datafile import data_root
+from accelsim.files.datafile import data_root, name_key, read_mapping
+from accelsim.files.plainfile import user_folder
 
 #: Environment variable with price files of the user's, separated like ``PATH``.
 PRICE_PATH_VARIABLE = "ACCELSIM_PRICE_PATH"
+#: Region of an own price that holds everywhere.
+ANY_REGION = "any"
+_USUAL = OfferRule()
 _LIST_THEM = "List them with: accelsim offers list"
 #: A price of an instance that is so much older than another price of it no longer stands for it.
 _OUTDATED = timedelta(days=366)
+
+
+class Eligible(NamedTuple):
+    """Offers that may be chosen.
+
+    Attributes:
+        offers: The offers.
+        notes: Sentences on those that may not, with the option that takes them.
+        kind: Price kind that all have.
+    """
+
+    offers: tuple[Offer, ...]
+    notes: tuple[str, ...]
+    kind: PriceKind
+
+    def by_provider(self) -> dict[str, float]:
+        """The least price of one accelerator (or vCPU) of each provider, USD per hour."""
+        least: dict[str, float] = {}
+        for offer in self.offers:
+            price = offer.usd_per_unit_hour(self.kind)
+            if price is not None and (offer.is_cpu or (offer.unit_count or 0) >= 1):
+                least[offer.provider] = min(price, least.get(offer.provider, math.inf))
+        return least
 
 
 @checked
@@ -37,19 +66,19 @@ class PriceBook:
 
     Args:
         offers: The offers; where two have one id, the first counts.
+        own: The user's own, which replace offers of the same id and are chosen before all others.
 
     Raises:
         InvalidValueError: If one is no `Offer`.
     """
 
-    __slots__ = ("_by_device", "_by_id", "_lower_ids", "_offers")
+    __slots__ = ("_by_device", "_by_id", "_lower_ids", "_offers", "_own")
 
-    def __init__(self, offers: Iterable[Offer]) -> None:
+    def __init__(self, offers: Iterable[Offer], own: Iterable[Offer] = ()) -> None:
         by_id: dict[str, Offer] = {}
-        for offer in offers:
-            if not isinstance(offer, Offer):
-                raise InvalidValueError("offers", offer, "objects of class Offer")
-            by_id.setdefault(offer.offer_id, offer)
+        _add(by_id, own)
+        self._own = frozenset(by_id)
+        _add(by_id, offers)
         self._by_id = dict(sorted(by_id.items()))
         self._offers = tuple(self._by_id.values())
         self._lower_ids = {offer_id.lower(): offer_id for offer_id in self._by_id}
@@ -63,7 +92,8 @@ class PriceBook:
 
         Args:
             path: A price file (`accelsim.economics.price_file.read_offers`); None reads the
-                project's own and those that ``ACCELSIM_PRICE_PATH`` names, once.
+                project's own, what updates replace of them, and the user's own that
+                ``ACCELSIM_PRICE_PATH`` names, once.
             device: Of the project's own, only offers of this device, and those that do not name
                 theirs: a tenth of the time of reading all.
 
@@ -76,11 +106,18 @@ class PriceBook:
         if path is not None:
             return cls(read_offers(Path(path)))
         named = os.environ.get(PRICE_PATH_VARIABLE, "").split(os.pathsep)
-        return _known(tuple(filter(None, named)), device)
+        updates = tuple(sorted(updates_folder().glob("*.csv")))
+        return _known(tuple(filter(None, named)), updates, device)
 
     def with_offers(self, offers: Iterable[Offer]) -> PriceBook:
-        """A book with further offers, which replace offers of the same id."""
-        return PriceBook((*offers, *self._offers))
+        """A book with further offers of one's own, which replace offers of the same id and are
+        chosen before all others.
+        """
+        return PriceBook(self._offers, (*offers, *filter(self.is_own, self._offers)))
+
+    def is_own(self, offer: Offer) -> bool:
+        """Whether an offer is the user's own."""
+        return offer.offer_id in self._own
 
     def with_discounts(self, discounts: Mapping[str, float]) -> PriceBook:
         """A book with a share taken off the prices of some providers.
@@ -95,10 +132,11 @@ class PriceBook:
         for provider in discounts:
             if provider not in known:
                 raise UnknownNameError("provider", provider, sorted(known), _LIST_THEM)
-        return PriceBook(
+        found = [
             offer.discounted(discounts[offer.provider]) if offer.provider in discounts else offer
             for offer in self._offers
-        )
+        ]
+        return PriceBook(found, filter(self.is_own, found))
 
     def __len__(self) -> int:
         return len(self._offers)
@@ -126,7 +164,7 @@ class PriceBook:
         Args:
             device: Catalogue name of the device.
             provider: Provider, or a pattern of the shell's.
-            region: Region code, or a pattern: ``eu-*``.
+            region: Region code, or a pattern: ``eu-*``; an own price of region ``any`` is of all.
             kind: A price kind whose price must be known.
 
         Returns:
@@ -146,9 +184,45 @@ class PriceBook:
             offer
             for offer in rows
             if (provider is None or fnmatchcase(offer.provider, provider.lower()))
-            and (region is None or fnmatchcase(offer.region, region.lower()))
+            and (region is None or self.is_in(offer, region.lower()))
             and (wanted is None or offer.usd_per_hour(wanted) is not None)
         )
+
+    def is_in(self, offer: Offer, region: str) -> bool:
+        """Whether an offer is of a region, or of a pattern of them; an own price of region ``any``
+        is.
+        """
+        anywhere = offer.region == ANY_REGION and self.is_own(offer)
+        return anywhere or fnmatchcase(offer.region, region)
+
+    def eligible(
+        self,
+        device: str,
+        kind: str = "on_demand",
+        *,
+        provider: str | None = None,
+        region: str | None = None,
+        rule: OfferRule = _USUAL,
+    ) -> Eligible:
+        """Offers that may be chosen for a device, and what is said of the others.
+
+        Of an instance with prices of several dates, those more than a year older than the newest
+        do not count.
+
+        Args:
+            device: Catalogue name of the device.
+            kind: Price kind.
+            provider: Only this provider, or a pattern.
+            region: Only this region, or a pattern.
+            rule: Classes of providers, and the age of a spot price.
+
+        Raises:
+            InvalidValueError: If there is no such price kind.
+            UnknownNameError: If no offer at all is of that provider or region.
+        """
+        wanted = price_kind(kind)
+        found, notes = rule.allowed(self.offers(device, provider, region, wanted), wanted, provider)
+        return Eligible(tuple(_current(found, wanted)), notes, wanted)
 
     def cheapest(
         self,
@@ -159,13 +233,14 @@ class PriceBook:
         core_count: float | None = None,
         provider: str | None = None,
         region: str | None = None,
+        rule: OfferRule = _USUAL,
     ) -> Quote | None:
-        """The quote with the lowest price per unit that holds what is needed.
+        """The quote with the lowest price per unit that holds what is needed, of one's own offers
+        where there are any that do.
 
         The price compared is per accelerator, or per core of a CPU instance, so that a share of a
         large instance competes with a whole small one; of equal prices the smaller instance wins,
-        then the first id. Of an instance with prices of several dates, those more than a year older
-        than the newest do not count.
+        then the first id.
 
         Args:
             device: Catalogue name of the device.
@@ -175,6 +250,7 @@ class PriceBook:
                 price per core is taken, so that more cores never cost less. None accepts any.
             provider: Only this provider.
             region: Only this region.
+            rule: What may be chosen; see `eligible`.
 
         Returns:
             The quote, or None where no offer fits: the price is unknown.
@@ -182,12 +258,19 @@ class PriceBook:
         Raises:
             InvalidValueError: If there is no such price kind.
         """
-        wanted = price_kind(kind)
-        candidates = _current(self.offers(device, provider, region, wanted), wanted)
+        found = self.eligible(device, kind, provider=provider, region=region, rule=rule)
+        return self.best(found, device_count, core_count)
+
+    def best(
+        self, found: Eligible, device_count: float = 1, core_count: float | None = None
+    ) -> Quote | None:
+        """The cheapest of some offers; see `cheapest`."""
         ranks = [
-            rank for offer in candidates if (rank := _rank(offer, wanted, device_count, core_count))
+            (not self.is_own(offer), *rank)
+            for offer in found.offers
+            if (rank := _rank(offer, found.kind, device_count, core_count))
         ]
-        return Quote(self._by_id[min(ranks)[-1]], wanted) if ranks else None
+        return Quote(self._by_id[min(ranks)[-1]], found.kind) if ranks else None
 
     def find(self, offer_id: str) -> Quote:
         """The quote of an id such as ``aws/us-east-1/p4d.24xlarge`` or
@@ -227,6 +310,21 @@ class PriceBook:
         return [self._lower_ids[known] for known in same] or list(self._by_id)
 
 
+def unused_own(book: PriceBook, device: str, used: Sequence[Offer]) -> tuple[str, ...]:
+    """That own prices of a device are not used, which would be chosen before others if they could.
+
+    Args:
+        book: The price book.
+        device: Catalogue name.
+        used: Offers that are used.
+    """
+    own = [offer.offer_id for offer in book.offers(device) if book.is_own(offer)]
+    if not own or any(book.is_own(offer) for offer in used):
+        return ()
+    reason = "of another kind, region, provider, class or size than what is asked for"
+    return (f"own prices not used, {reason}: {', '.join(own)}",)
+
+
 def parse_discounts(text: str) -> dict[str, float]:
     """Shares by provider of a text such as ``aws=20%,gcp=0.1``.
 
@@ -252,23 +350,53 @@ def prices_folder() -> Path:
     return data_root() / "calibration" / "prices"
 
 
+def updates_folder() -> Path:
+    """Folder of the price files that ``accelsim offers update`` writes."""
+    return user_folder() / "prices"
+
+
 @cache
-def _known(own: tuple[str, ...], device: str | None) -> PriceBook:
-    """The shipped offers, or those of one device, and those of the user's own files."""
-    by_device = _shipped_rows()
+def _known(own: tuple[str, ...], updates: tuple[Path, ...], device: str | None) -> PriceBook:
+    """The shipped offers, or those of one device, as updates replace them, and the user's own."""
+    public = [
+        offer
+        for path in (*updates, prices_folder() / "offers.csv")
+        for offer in _of_device(path, device)
+    ]
+    return PriceBook(public, (_named(offer) for path in own for offer in read_offers(Path(path))))
+
+
+def _named(offer: Offer) -> Offer:
+    """An offer whose device, which may be an alias, is named as the catalogue does."""
+    name = None if offer.device is None else name_key(offer.device)
+    return replace(offer, device=None if name is None else _aliases().get(name, name))
+
+
+@cache
+def _aliases() -> Mapping[str, str]:
+    return dict(read_mapping(data_root() / "device_profiles" / "aliases.yaml"))
+
+
+def _of_device(path: Path, device: str | None) -> tuple[Offer, ...]:
+    by_device = _rows_of(path)
     names = by_device if device is None else (device, "")
-    rows = (row for name in names for row in by_device.get(name, ()))
-    shipped = offers_of(rows, prices_folder() / "offers.csv")
-    return PriceBook((*(offer for path in own for offer in read_offers(Path(path))), *shipped))
+    return offers_of((row for name in names for row in by_device.get(name, ())), path)
 
 
 @cache
-def _shipped_rows() -> Mapping[str, Sequence[tuple[str, Mapping[str, str]]]]:
-    """Rows of the project's own file by device."""
+def _rows_of(path: Path) -> Mapping[str, Sequence[tuple[str, Mapping[str, str]]]]:
+    """Rows of a price file by device."""
     by_device = defaultdict(list)
-    for place, row in csv_rows(prices_folder() / "offers.csv"):
+    for place, row in csv_rows(path):
         by_device[row["device"]].append((place, row))
     return by_device
+
+
+def _add(by_id: dict[str, Offer], offers: Iterable[Offer]) -> None:
+    for offer in offers:
+        if not isinstance(offer, Offer):
+            raise InvalidValueError("offers", offer, "objects of class Offer")
+        by_id.setdefault(offer.offer_id, offer)
 
 
 def _current(offers: Sequence[Offer], kind: PriceKind) -> list[Offer]:

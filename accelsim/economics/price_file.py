@@ -41,6 +41,7 @@ COLUMNS = (
     "note",
     "disk_gb",
     "minimum_billing_s",
+    "device_reason",
 )
 _KNOWN_COLUMNS = frozenset(COLUMNS)
 _PRICE_COLUMNS = frozenset(column for column in COLUMNS if column.endswith("_usd_per_hour"))
@@ -61,7 +62,7 @@ def read_offers(path: Path) -> tuple[Offer, ...]:
         path: CSV with a header, or YAML or JSON with one key ``offers`` that lists mappings. Only a
             device (or an instance) and one price are needed: provider defaults to ``user``, region
             to ``any``, instance to the device, source to the file's name, and the count to one
-            device.
+            device where there are no vCPUs.
 
     Returns:
         The offers, in the file's order.
@@ -161,8 +162,11 @@ def _offer(row: Values, file_name: str) -> Offer:
         fields["vcpus_per_core"] = int(per_core)
     if "host_memory_gib" in fields:
         fields["memory_bytes"] = fields.pop("host_memory_gib") * _GIB
-    if fields.keys().isdisjoint(("provider", "device_count", "vcpu_count")):
+    if fields.keys().isdisjoint(("device_count", "vcpu_count")):
         fields["device_count"] = 1.0
+    elif "device" in fields and fields.keys().isdisjoint(("device_count", "vcpus_per_core")):
+        allowed = "the accelerators of the instance; of a CPU, vcpus_per_core in its place"
+        raise InvalidValueError("device_count", "", allowed, "A price without it cannot be used.")
     defaults: Document = {
         "provider": "user",
         "region": "any",

@@ -392,7 +392,7 @@ def _simulated_figures(run: ResolvedRun, simulation: Simulation, price: DevicePr
         "extrapolated_fraction": simulation.extrapolated_fraction,
         "relatives": simulation.relatives,
         "evidence": found,
-        "warnings": simulation.warnings + found.warnings,
+        "warnings": simulation.warnings + found.warnings + price.notes,
     }
 
 

@@ -9,21 +9,27 @@ from datetime import UTC, datetime
 from rich.console import RenderableType
 
 from accelsim.economics.dates import STALE_DAYS, age_days, dated_words
+from accelsim.economics.eligible import provider_class
 from accelsim.economics.offer import PRICE_KINDS, Offer, PriceKind, Quote
 from accelsim.economics.price import PriceBook
 from accelsim.errors import UnknownNameError
 from accelsim.plain import Document, Values
-from accelsim.quantity import UNKNOWN
+from accelsim.quantity import UNKNOWN, written
 from accelsim.report.listing import Listing
 
 _PRICES = tuple(f"{kind}_usd_per_hour" for kind in PRICE_KINDS)
+#: Providers from which on a range is of interest.
+_FEWEST_PROVIDERS = 2
 #: Columns of an offer row.
 OFFER_COLUMNS = (
     "offer",
     "provider",
+    "provider_class",
     "region",
     "instance",
     "device",
+    "accelerator",
+    "device_reason",
     "device_count",
     "vcpu_count",
     *_PRICES,
@@ -53,7 +59,8 @@ def quote_of(offer: str | None, device: str | None = None) -> Quote | None:
 
 
 def offer_words(offer: str | None, device: str | None = None) -> str:
-    """Where a price comes from: provider, region and instance, its kind, date and age.
+    """Where a price comes from: provider, region and instance, its kind, date and age, and what
+    providers ask at least.
 
     Args:
         offer: Id of the offer; None for a price of the caller's.
@@ -64,7 +71,20 @@ def offer_words(offer: str | None, device: str | None = None) -> str:
         return offer or "own price"
     as_of = quote.offer.dated(quote.kind)
     dated = dated_words(as_of)
-    return f"{quote.offer.offer_id}, {quote.kind.replace('_', ' ')}{dated}"
+    words = f"{quote.offer.offer_id}, {quote.kind.replace('_', ' ')}{dated}"
+    return words + _range_words(quote)
+
+
+def _range_words(quote: Quote) -> str:
+    """What providers ask for one device of the kind; empty of a CPU, and where one sells it."""
+    device = quote.offer.device
+    if device is None or quote.offer.is_cpu:
+        return ""
+    least = PriceBook.load(device=device).eligible(device, quote.kind).by_provider()
+    if len(least) < _FEWEST_PROVIDERS:
+        return ""
+    low, high = (written("usd_per_hour", one) for one in (min(least.values()), max(least.values())))
+    return f"; {len(least)} providers ask {low} to {high}"
 
 
 def offer_rows(offers: Iterable[Offer], kind: PriceKind | None = None) -> list[Document]:
@@ -85,6 +105,7 @@ def _known_kind(offer: Offer) -> PriceKind:
 def _offer_row(offer: Offer, kind: PriceKind) -> Document:
     row = {name: getattr(offer, name, None) for name in OFFER_COLUMNS}
     row |= {"offer": offer.offer_id, "kind": kind, "currency": "USD"}
+    row["provider_class"] = provider_class(offer.provider, offer.instance)
     row["usd_per_unit_hour"] = offer.usd_per_unit_hour(kind)
     age = age_days(offer.dated(kind), datetime.now(UTC).date())
     row |= {"age_days": age, "is_stale": age is not None and age > STALE_DAYS}
@@ -93,13 +114,19 @@ def _offer_row(offer: Offer, kind: PriceKind) -> Document:
 
 def offers_table(rows: Sequence[Values]) -> RenderableType:
     """Rows of `offer_rows`; prices in USD per hour."""
-    shown = [{**row, "count": _count(row)} for row in rows]
+    shown = [{**row, "count": _count(row), "device": _board(row)} for row in rows]
     one_device = len({row["device"] for row in rows}) == 1
     columns = (
         "~offer | device | >count | >on demand=on_demand_usd_per_hour | >spot=spot_usd_per_hour | "
         ">per unit=usd_per_unit_hour:usd | as of=as_of?"
     )
     return Listing.of(columns, shown, "device" if one_device else "count | as of")
+
+
+def _board(row: Values) -> str | None:
+    """The device; the list's own name of the accelerator, in quotes, where it is none."""
+    name = row["accelerator"]
+    return row["device"] or (f"'{name}'" if name else None)
 
 
 def _count(row: Values) -> str:

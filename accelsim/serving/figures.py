@@ -162,7 +162,13 @@ def result_of(
         runs={"further": first.plan.run, "prompts": _prompts(plan).plan.run},
         inputs={"load": load, "run": first.plan.run.to_dict(), "options": asdict(plan.options)},
         provenance=replace(first.plan.run.provenance, version=__version__, seed=seed),
-        warnings=(*_engine_notes(plan), *_skips(done), *notes, *_spread_replicas(pools)),
+        warnings=(
+            *_engine_notes(plan),
+            *_skips(done),
+            *notes,
+            *_spread_replicas(pools),
+            *dict.fromkeys(note for one in pools for note in one.pool.price.notes),
+        ),
     )
 
 

@@ -412,7 +412,7 @@ def _estimate(
         evidence=found,
         inputs=_inputs(setup, plan),
         provenance=run.provenance,
-        warnings=(*around, *found.warnings),
+        warnings=(*around, *found.warnings, *price.notes),
         iteration=iteration,
         **figures,
     )

@@ -167,6 +167,7 @@ JOBS = {
         "providers": ["aws", "gcp"],
         "regions": ["us-east-1", "us-central1"],
         "kinds": ["on_demand", "spot"],
+        "spot_age_days": 10_000.0,
         "counts": [1, 4],
     },
     "reliability": {"spot_mtbf_hours": 8},

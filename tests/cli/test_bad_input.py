@@ -188,17 +188,23 @@ def test_names_in_a_sweep_are_text_in_its_points(run, folder, case):
     assert "<script>alert" not in (folder / "page.html").read_text(encoding="utf-8")
 
 
-def test_a_feed_without_a_price_writes_no_price_file(refused, folder):
+@pytest.mark.parametrize("command", [("import",), ("update", "--from")])
+def test_a_feed_without_a_price_writes_no_price_file(refused, folder, command):
     (folder / "feed.csv").write_text("provider,region\naws,us-east-1\n", encoding="utf-8")
-    assert "not written" in refused("offers", "import", "feed.csv", "--prices", "p.csv")
+    written = ("--out", "p.csv", "--refused", "r.csv", "--as-of", "2026-01-01", "-q")
+    said = refused("offers", *command, "feed.csv", *written)
+    assert "none of its rows" in said
+    assert "instance is empty" in said
     assert not (folder / "p.csv").exists()
+    assert "instance is empty" in (folder / "r.csv").read_text(encoding="utf-8")
 
 
 def test_the_table_of_an_import_ends_and_says_where_the_rest_is(run, folder):
-    rows = "own,here,m,,a feed\n" * 3000
+    rows = "own,here,m,,a feed\n" * 3000 + "own,here,n,1,a feed\n"
     header = "provider,region,instance_type,price_usd_per_h,source\n"
     (folder / "feed.csv").write_text(header + rows, encoding="utf-8")
     shown = run("offers", "import", "feed.csv").out
     assert shown.count("no price is known") == 1000
-    assert "2,000 more: add --format csv" in " ".join(shown.split())
-    assert len(run("offers", "import", "feed.csv", "--format", "json").json) == 3000
+    assert "2,000 more: add --refused FILE" in " ".join(shown.split())
+    assert run("offers", "import", "feed.csv", "--refused", "log.csv").code == 0
+    assert len((folder / "log.csv").read_text(encoding="utf-8").splitlines()) == 3001

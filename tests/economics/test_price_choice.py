@@ -8,6 +8,7 @@ import accelsim
 from accelsim.capacity.candidates import candidates
 from accelsim.capacity.scenario import CandidateHardware
 from accelsim.economics import Offer, PriceBook
+from accelsim.economics.eligible import OfferRule
 from accelsim.economics.offer import first_day
 from accelsim.economics.price import parse_discounts
 from accelsim.errors import InvalidValueError, OverBudgetError, UnknownNameError
@@ -94,7 +95,7 @@ def test_an_own_price_stands_beside_no_choice_of_an_offer():
 
 @pytest.mark.parametrize("kind", ["spot", "on-demand", "committed-1y"])
 def test_a_price_has_its_kind_and_its_date(kind):
-    run = estimate(kind=kind)
+    run = estimate(kind=kind, spot_age_days=1e5)
     quote = PriceBook.load().find(run.offer)
     assert quote.kind == kind.replace("-", "_")
     assert run.price_as_of == quote.offer.dated(quote.kind)
@@ -105,10 +106,11 @@ def test_a_price_more_than_a_year_older_than_another_of_its_instance_does_not_co
     fresh = dataclasses.replace(
         OFFER, region="there", spot_usd_per_hour=1.5, spot_as_of="2026-07-01"
     )
-    assert PriceBook([OFFER, fresh]).cheapest("t4", "spot").quote_id == "p/there/big:spot"
-    assert PriceBook([OFFER]).cheapest("t4", "spot").quote_id == "p/here/big:spot"
     near = dataclasses.replace(OFFER, spot_as_of="2026-01-01")
-    assert PriceBook([near, fresh]).cheapest("t4", "spot").quote_id == "p/here/big:spot"
+    of_any_age = OfferRule((), 1e5)
+    for offers, place in (((OFFER, fresh), "there"), ((OFFER,), "here"), ((near, fresh), "here")):
+        quote = PriceBook(offers).cheapest("t4", "spot", rule=of_any_age)
+        assert quote.quote_id == f"p/{place}/big:spot"
 
 
 def test_the_default_is_the_cheapest_of_the_region_asked_for():

@@ -82,14 +82,14 @@ def _steps(folder: Path, text: str) -> object:
 def _feed(folder: Path, text: str) -> None:
     """What is written of a feed is read."""
     if import_offers(str(file_of(folder, "f.csv", text)), "2025").offers:
-        command("offers", "import", "f.csv", "--prices", "p.csv", "--as-of", "2025")
+        command("offers", "import", "f.csv", "--out", "p.csv", "--as-of", "2025")
         PriceBook.load(folder / "p.csv").cheapest("t4")
 
 
 def _catalogue(folder: Path, text: str) -> None:
     (folder / "aws").mkdir()
     file_of(folder / "aws", "vms.csv", text)
-    command("offers", "import", f"skypilot:{folder}", "--as-of", "2025", "--prices", "p.csv")
+    command("offers", "import", f"skypilot:{folder}", "--as-of", "2025", "--out", "p.csv")
 
 
 _COUNTS = (

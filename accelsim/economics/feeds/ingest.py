@@ -60,7 +60,7 @@ class DeviceRule:
         provider: Provider name or pattern.
         instance: Shell pattern of instance names.
         accelerator: The feed's accelerator name, or pattern; empty for CPU instances.
-        device: Catalogue name; None where the feed does not say which variant it is.
+        device: Catalogue name; None where it has none, for the reason that the note gives.
         vcpus_per_core: 1 or 2 for CPU instances; None if unknown.
         rename: Name the instance gets; None keeps it.
         note: Reason or source of the rule.
@@ -138,6 +138,8 @@ def _assign_device(row: FeedRow, rules: Sequence[DeviceRule]) -> None:
     key = (text["instance"], text.get("accelerator", ""))
     rule = next((rule for rule in rules if rule.matches(*key)), None)
     if rule is None:
+        if name := text.get("accelerator"):
+            text.setdefault("device_reason", f"no rule says which device {name} is")
         return
     text["device"] = rule.device or ""
     text["vcpus_per_core"] = str(rule.vcpus_per_core or "")
@@ -146,6 +148,8 @@ def _assign_device(row: FeedRow, rules: Sequence[DeviceRule]) -> None:
             "corrected", "instance", text["instance"], f"renamed to {rule.rename}: {rule.note}"
         )
         text["instance"] = rule.rename
+    elif rule.device is None and text.get("accelerator"):
+        text["device_reason"] = rule.note
     elif rule.note:
         text["note"] = "; ".join(filter(None, (text.get("note", ""), rule.note)))
 
@@ -328,6 +332,7 @@ def _offer(row: FeedRow) -> Offer:
         note=text.get("note", ""),
         disk_gb=number["disk_gb"] or None,
         minimum_billing_s=number["minimum_billing_s"] or _billing().get(text["provider"]),
+        device_reason=text.get("device_reason", ""),
     )
 
 

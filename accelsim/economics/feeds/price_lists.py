@@ -67,10 +67,15 @@ def offers_csv(offers: Iterable[Offer]) -> str:
         CSV with a header line.
     """
     stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([_cell(offer, column) for column in COLUMNS] for offer in offers)
+    writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(price_rows(offers))
     return stream.getvalue()
+
+
+def price_rows(offers: Iterable[Offer]) -> list[dict[str, str]]:
+    """Offers as rows of a price file, texts by column."""
+    return [{column: _cell(offer, column) for column in COLUMNS} for offer in offers]
 
 
 def _cell(offer: Offer, column: str) -> str:

@@ -1,5 +1,5 @@
-"""Price feeds as rows: a CSV file, or the catalogue folder of SkyPilot (``catalogs/v8``, one folder
-per cloud with a ``vms.csv``; https://github.com/skypilot-org/skypilot-catalog).
+"""Price feeds as rows: a CSV file, or SkyPilot's catalogue (``catalogs/v8``, one folder per cloud
+with a ``vms.csv``; https://github.com/skypilot-org/skypilot-catalog), whole or one table of it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from accelsim.errors import ProfileError
 from accelsim.files.plainfile import text_lines
 
 _SKYPILOT = "skypilot:"
+#: A cloud's table in SkyPilot's catalogue, in a folder of the cloud's name.
+_TABLE = "vms.csv"
 #: Most bytes and cells of a feed.
 _MOST_BYTES, _MOST_CELLS = 128_000_000, 4_000_000
 #: Columns of SkyPilot's catalogue -> a feed's.
@@ -34,15 +36,17 @@ def import_offers(source: str, as_of: str = "") -> Ingested:
     """Read a feed, clean it, and refuse what is wrong.
 
     Args:
-        source: A CSV file with a feed's columns, or ``skypilot:FOLDER``.
+        source: A CSV file with a feed's columns, or a folder or table of SkyPilot's catalogue, also
+            as ``skypilot:FOLDER``.
         as_of: Date of rows that have none.
 
     Raises:
         ProfileError: If it cannot be read, or has no row.
     """
     folder = prices_folder()
-    is_catalogue = source.startswith(_SKYPILOT)
-    rows = _skypilot(Path(source.removeprefix(_SKYPILOT))) if is_catalogue else _rows(Path(source))
+    path = Path(source.removeprefix(_SKYPILOT))
+    is_catalogue = source.startswith(_SKYPILOT) or path.is_dir() or path.name == _TABLE
+    rows = _skypilot(path) if is_catalogue else _rows(path)
     dated = ({**row, "as_of": row.get("as_of") or as_of} for row in rows)
     rules = read_rules(folder / "device_rules.csv")
     found = ingest(dated, rules, read_regions(folder / "regions.csv"))
@@ -63,13 +67,16 @@ def _rows(path: Path) -> Iterator[Mapping[str, str | None]]:
         raise ProfileError(str(path), [f"cannot be read: {error}"]) from None
 
 
-def _skypilot(folder: Path) -> Iterator[Mapping[str, str | None]]:
+def _skypilot(source: Path) -> Iterator[Mapping[str, str | None]]:
     """A row for each instance of a region: on-demand of its first zone, spot of its cheapest."""
-    for path in sorted(folder.glob("**/vms.csv")):
+    for path in sorted(source.glob(f"**/{_TABLE}")) if source.is_dir() else [source.resolve()]:
         known: dict[tuple[str, str, str], dict[str, str | None]] = {}
         for raw in _rows(path):
             row = {ours: raw.get(theirs) or "" for theirs, ours in _COLUMNS.items()}
-            row |= {"provider": path.parent.name, "source": f"skypilot-catalog:{path.name}"}
+            row |= {
+                "provider": path.parent.name,
+                "source": f"skypilot-catalog:{path.parent.name}/{path.name}",
+            }
             key = (row["region"], row["instance_type"], row["accelerator_name"])
             first = known.setdefault(key, {**row, "note": "spot = cheapest zone"})
             first["spot_price_usd_per_h"] = _cheaper(first["spot_price_usd_per_h"], row)
