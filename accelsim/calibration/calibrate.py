@@ -212,6 +212,7 @@ def _overlay(calibration: Calibration, origin: Values) -> FittedParameters:
         rows=int(origin["rows"]),
         parameters=to_si(_starts(calibration.kernels)),
         families=_families(calibration),
+        held_out=held_out(calibration).error(),
         note="Kernel times of the same run are in the file .kernels.json beside this one.",
     )
 

@@ -126,6 +126,7 @@ def fit_gpu_run(
     parameters = fitted.with_values({**_issue_times(rows), **_copies(run, profile)})
     unseen = [cell.take(mask) for cell, mask in zip(cells, out, strict=True) if mask.any()]
     parts = chain.from_iterable(family_parts(cell, parameters) for cell in unseen)
+    left = _held_out(groups, out, unseen, parameters)
     overlay = FittedParameters(
         device=profile.name,
         device_class="gpu",
@@ -135,8 +136,8 @@ def fit_gpu_run(
         parameters=parameters.numbers(),
         families=family_residuals(parts),
         surfaces=parameters.surfaces,
+        held_out=left.error(),
     )
-    left = _held_out(groups, out, unseen, parameters)
     return GpuCalibration(overlay, _errors(unseen, parameters), tuple(unconverged), run, left)
 
 

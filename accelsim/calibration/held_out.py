@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from accelsim.calibration.run_file import CalibrationRun
+from accelsim.cost.fitted import HeldOutError
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
 from accelsim.workloads.graph import FloatArray
@@ -34,6 +35,11 @@ class HeldOut:
     def predicted_s(self) -> FloatArray:
         """Predicted times, shape (n,)."""
         return self.measured_s * np.exp(-self.errors)
+
+    def error(self) -> HeldOutError:
+        """How far they lie from their predictions."""
+        off = np.abs(np.expm1(-self.errors[np.isfinite(self.errors)]))
+        return HeldOutError(len(off), *np.quantile(off, (0.5, 0.9)).tolist())
 
     def band(self) -> tuple[float, float]:
         """Factors of the predicted time between which nine of ten rows were measured."""

@@ -5,15 +5,19 @@ again, and the rows themselves say.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 
 from accelsim.calibration.run_file import CalibrationRun
 from accelsim.errors import InvalidValueError
+from accelsim.plain import Values
 
 #: Spread of the reference operator above which a machine is too busy to fit: its noise would exceed
 #: the model's error.
 BUSIEST_FRACTION = 0.25
 #: Share of disturbed rows above which too little is left to fit.
 MOST_DISTURBED_FRACTION = 0.5
+#: Mean error of operators left out of a fit above which it is not written: a roofline is as good.
+MOST_ERROR_FRACTION = 0.5
 
 
 def refuse_noise(run: CalibrationRun) -> None:
@@ -39,6 +43,25 @@ def refuse_noise(run: CalibrationRun) -> None:
             raise InvalidValueError(
                 f"measurements on {threads} threads", f"{100 * share:.0f} %", allowed, remedy
             )
+
+
+def refuse_errors(errors: Sequence[Values]) -> None:
+    """Refuse a fit that operators left out of it lie far from.
+
+    Args:
+        errors: As `accelsim.calibration.calibrate.operator_errors` has them.
+
+    Raises:
+        InvalidValueError: If their mean error is too large.
+    """
+    for row in errors:
+        error = float(row["mape_fraction"])
+        if (row["family"], row["dtype"]) == ("all", "all") and error > MOST_ERROR_FRACTION:
+            allowed = f"at most {100 * MOST_ERROR_FRACTION:.0f} % (mean of {row['rows']:,})"
+            remedy = (
+                "The run is kept: measure again on a machine at rest, or fit with --despite-noise."
+            )
+            raise InvalidValueError("held-out error", f"{100 * error:.1f} %", allowed, remedy)
 
 
 def disturbed_fraction(run: CalibrationRun) -> dict[int, float]:

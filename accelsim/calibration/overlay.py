@@ -7,6 +7,7 @@ leaves the previous overlay.
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from accelsim.calibration.files import write_text
@@ -64,6 +65,9 @@ def overlay_text(overlay: FittedParameters) -> str:
         f'date: "{overlay.date}"',
         f"data: {{rows: {overlay.rows}, source: {_quoted(overlay.data)}}}",
     ]
+    if overlay.held_out is not None:
+        held = ", ".join(f"{key}: {_value(v)}" for key, v in asdict(overlay.held_out).items())
+        lines.append(f"held_out: {{{held}}}")
     if overlay.note:
         lines.append(f"note: {_quoted(overlay.note)}")
     lines.append("parameters:" if overlay.parameters else "parameters: {}")

@@ -10,7 +10,7 @@ from accelsim.calibration.check_report import report_markdown
 from accelsim.calibration.check_run import write_origin
 from accelsim.calibration.files import write_text
 from accelsim.calibration.held_out import Fitted
-from accelsim.calibration.noise import disturbed_fraction
+from accelsim.calibration.noise import disturbed_fraction, refuse_errors
 from accelsim.calibration.overlay import write_overlay
 from accelsim.calibration.run_file import CalibrationRun, read_run
 from accelsim.calibration.run_measurement import require_torch
@@ -31,7 +31,8 @@ def fit_files(path: Path, folder: Path, name: str, tell: Tell, *, despite_noise:
         despite_noise: Fit even where the machine was too busy.
 
     Raises:
-        InputError: If the run is another machine's, has too few rows, or the machine was busy.
+        InputError: If the run is another machine's, has too few rows, the machine was busy, or
+            operators left out of the fit lie far from it.
     """
     require_torch()
     run = read_run(path)
@@ -57,10 +58,13 @@ def fit_files(path: Path, folder: Path, name: str, tell: Tell, *, despite_noise:
 def _fit_cpu(run: CalibrationRun, folder: Path, name: str, *, despite_noise: bool) -> Fitted:
     profile = calibrate.cpu_profile(name)
     fitted = calibrate.fit_run(run, profile.name, despite_noise=despite_noise)
+    errors = calibrate.operator_errors(fitted)
+    if not despite_noise:
+        refuse_errors(errors)
     return Fitted(
         fitted.name,
         run,
-        calibrate.operator_errors(fitted),
+        errors,
         calibrate.held_out(fitted),
         calibrate.framework_times(fitted),
         calibrate.write_calibration(fitted, folder / "fitted"),
@@ -74,6 +78,8 @@ def _fit_gpu(
 
     profile = gpu_profile(run.environment, name)
     fitted = fit_gpu_run(run, profile, despite_noise=despite_noise)
+    if not despite_noise:
+        refuse_errors(fitted.errors)
     for stage in fitted.unconverged:
         tell(f"{stage}: the fit did not converge; its parameters stay as they were")
     overlay = write_overlay(fitted.overlay, folder / "fitted")

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 #: Seconds that `check` may spend on one model.
 _MOST_SECONDS = 3600.0
-#: Mean error of held-out operators that is worth a warning.
-_DOUBTFUL_FRACTION = 0.5
 _SUMMARY = (
     "{count} runs, MAPE {mape_fraction}, largest {max_fraction}, {coverage_fraction} in their "
     "interval"
@@ -130,11 +128,13 @@ def _write_page(page: Page, path: Path, *, force: bool) -> None:
 
 
 def _say_errors(errors: list[Document]) -> None:
+    from accelsim.calibration.noise import MOST_ERROR_FRACTION
+
     for row in errors:
         if row["family"] == "all" and row["dtype"] == "all":
             words = "{rows} operators[ on {threads} thread(s)], held out: MAPE {mape_fraction}, "
             typer.echo(say(f"{words}median {{median_fraction}}", row))
-            if row["mape_fraction"] > _DOUBTFUL_FRACTION:
+            if row["mape_fraction"] > MOST_ERROR_FRACTION:
                 _tell(
                     "warning: operators left out of the fit are that far from it; measure again on "
                     "a machine at rest before you rely on it"

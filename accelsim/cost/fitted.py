@@ -9,6 +9,7 @@ a packed file beside it. A share of a device has the device's overlay.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import lru_cache
@@ -26,7 +27,48 @@ from accelsim.files.plainfile import user_folder
 from accelsim.frozen import frozen
 
 E = TypeVar("E")
+#: Where a run of a machine's own is fitted again.
+_REMEDY = "fit its run again: accelsim calibrate --from run.jsonl"
 _TEXTS = ("device", "device_class", "date")
+
+
+@frozen
+class HeldOutError:
+    """How far operators that a fit has not seen lie from it.
+
+    Attributes:
+        rows: Operators.
+        median_fraction: Median of |predicted / measured - 1|.
+        p90_fraction: Its 90th percentile.
+    """
+
+    rows: int
+    median_fraction: float
+    p90_fraction: float
+
+    @classmethod
+    def from_mapping(cls, data: Any) -> HeldOutError:
+        """Read a mapping of the attributes.
+
+        Raises:
+            ValueError: If one is missing, no number or below 0.
+        """
+        names = cls.__dataclass_fields__
+        if not isinstance(data, Mapping) or set(data) != set(names):
+            raise ValueError(f"expected {', '.join(names)}")
+        values = [float(data[name]) for name in names]
+        if not all(0 <= value < math.inf for value in values):
+            raise ValueError("expected numbers of 0 or more")
+        return cls(int(values[0]), *values[1:])
+
+    @property
+    def log_sigma(self) -> float:
+        """Least spread of ln(true / predicted) of a whole model.
+
+        Estimate: half of its operators are as far off as the median or more; errors of operators
+        far apart average out over a model, those of a fit as a whole do not.
+        """
+        return math.log1p(self.median_fraction)
 
 
 @frozen(eq=False)
@@ -46,6 +88,8 @@ class FittedParameters:
         pinned: Class-wide values on the day of the fit: the surfaces correct a model with these.
         tier: `FITTED`, or `MEASURED` where the surfaces interpolate the device's own kernel tables
             and nothing else is changed.
+        held_out: Error of the operators left out of the fit; None where the rows are a table of
+            others.
     """
 
     device: str
@@ -59,6 +103,7 @@ class FittedParameters:
     surfaces: Mapping[str, Surface] = field(default_factory=dict)
     pinned: Mapping[str, float] = field(default_factory=dict)
     tier: ParameterTier = ParameterTier.FITTED
+    held_out: HeldOutError | None = None
 
 
 def calibration_folders() -> tuple[Path, ...]:
@@ -73,14 +118,19 @@ def fitted_parameters(device: str) -> FittedParameters | None:
         device: Catalogue name, with or without a slice ("mi250@fraction=0.5").
 
     Raises:
-        ProfileError: If its file does not validate.
+        ProfileError: If its file does not validate, or the user's own does not say how far off its
+            fit is.
     """
     name = device.partition("@")[0]
     for folder in calibration_folders():
         path = folder / "fitted" / f"{name}.yaml"
         stamp = file_stamp(path)
-        if stamp is not None:
-            return _kept(path, stamp)
+        if stamp is None:
+            continue
+        overlay = _kept(path, stamp)
+        if overlay.held_out is None and folder == calibration_folders()[0]:
+            raise ProfileError(str(path), [f"held_out: missing; {_REMEDY}"])
+        return overlay
     return None
 
 
@@ -112,6 +162,12 @@ def read_fitted(path: Path) -> FittedParameters:
             f"tier: expected {ParameterTier.FITTED} or {ParameterTier.MEASURED}, not {tier!r:.60}"
         )
     pinned = _entries("pinned", data, float, problems)
+    held_out = None
+    try:
+        if "held_out" in data:
+            held_out = HeldOutError.from_mapping(data["held_out"])
+    except (TypeError, ValueError) as error:
+        problems.append(f"held_out: {error}")
     if problems:
         raise ProfileError(str(path), problems)
     return FittedParameters(
@@ -124,6 +180,7 @@ def read_fitted(path: Path) -> FittedParameters:
         surfaces=surfaces,
         pinned=pinned,
         tier=ParameterTier(tier),
+        held_out=held_out,
     )
 
 

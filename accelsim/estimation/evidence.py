@@ -114,11 +114,26 @@ def residual_places(device_class: str, setting: Setting) -> tuple[str, ...]:
     )
 
 
-def has_own_spread(device: DeviceProfile, tier: ParameterTier) -> bool:
-    """Whether a device's intervals come from whole networks on it: calibrated CPUs, whose check
-    measures them, and overlays of FPGAs, whose rates are fitted to them.
+def least_log_sigma(
+    device: DeviceProfile, tier: ParameterTier, setting: Setting, spreads: Values | None = None
+) -> float:
+    """Least spread of ln(true / predicted) of a run: of measured runs like it, and of the operators
+    that a calibration of the device was tested on.
+
+    Intervals of calibrated CPUs and of overlays of FPGAs come from their own rows alone: the check
+    of a calibration measures whole networks, and rates of overlays are fitted to them.
+
+    Args:
+        device: Profile.
+        tier: Of its parameters.
+        setting: Of the run.
+        spreads: As in `residual_log_sigma`.
     """
-    return tier is not ParameterTier.SPEC and device.device_class in {"cpu", "fpga"}
+    overlay = None if tier is ParameterTier.SPEC else fitted_parameters(device.name)
+    own = overlay.held_out.log_sigma if overlay is not None and overlay.held_out else 0.0
+    if tier is not ParameterTier.SPEC and device.device_class in {"cpu", "fpga"}:
+        return own
+    return max(own, residual_log_sigma(str(device.device_class), setting, spreads))
 
 
 def residual_log_sigma(device_class: str, setting: Setting, spreads: Values | None = None) -> float:
@@ -190,8 +205,9 @@ def evidence(
     rows, basis = _basis(base, tier, relatives)
     if device_class == "fpga" and tier != "spec":
         basis = f"fitted on published throughput of DPUs, Vitis AI {_overlay_releases(base)}"
-    if base == "local/cpu" and tier != "spec":
-        own = _own_check(rows, basis)
+    if tier != "spec":
+        own = _own_check(rows, basis) if base == "local/cpu" else None
+        own = own or _own_operators(base, rows, basis)
         if own is not None:
             return own
     found = _nearest(base, device_class, basis, rows, setting)
@@ -285,6 +301,25 @@ def _own_check(rows: int, basis: str) -> Evidence | None:
 
 
 _MAX_CHECK_BYTES = 20_000_000
+
+
+def _own_operators(device: str, rows: int, basis: str) -> Evidence | None:
+    """How far operators left out of a device's own calibration lay from it; None where it has
+    none.
+    """
+    overlay = fitted_parameters(device)
+    if overlay is None or overlay.held_out is None:
+        return None
+    held = overlay.held_out
+    median, p90 = held.median_fraction, held.p90_fraction
+    words = (
+        f"{_plural('operator', held.rows)} left out of the fit lay within {_range([median])} "
+        f"(median), {_range([p90])} (p90); accelsim calibrate check measures whole models"
+    )
+    ends = (median, median), (p90, p90)
+    return Evidence(
+        basis, rows, "this device", "calibrate", held.rows, 1, *ends, f"{basis}; {words}"
+    )
 
 
 def _basis(device: str, tier: str, relatives: tuple[str, ...]) -> tuple[int, str]:

@@ -16,7 +16,7 @@ from accelsim.confidence.residual import run_log_sigmas
 from accelsim.cost.registry import operator_costs
 from accelsim.cost.stack import on_stack
 from accelsim.cost.table import CostTable, ParameterTier
-from accelsim.estimation.evidence import has_own_spread, residual_log_sigma
+from accelsim.estimation.evidence import least_log_sigma
 from accelsim.estimation.likeness import Setting, model_kinds
 from accelsim.estimation.prompt_issue import prompt_issue_s
 from accelsim.estimation.run import ResolvedRun
@@ -262,13 +262,12 @@ def _memory_bytes(sizes: Mapping[str, IntArray], first: _Pass) -> FloatArray:
 def _alike_log_sigma(run: ResolvedRun, first: _Pass, *, generates: bool) -> FloatArray:
     """Spread of measured runs like each; see `Simulation.log_sigma`."""
     sigma = np.zeros(len(first.repeats))
-    if has_own_spread(run.device, ParameterTier(first.columns["tier"][0])):
-        return sigma
+    tier = ParameterTier(first.columns["tier"][0])
     for lowered in first.batches:
         kinds = model_kinds(lowered.kind, lowered.flop * lowered.repeat_count, generates=generates)
         for model in np.unique(kinds).tolist():
             setting = Setting.of(run.mode, run.precision, model)
-            alike = residual_log_sigma(str(run.device.device_class), setting)
+            alike = least_log_sigma(run.device, tier, setting)
             sigma[lowered.scenario[kinds == model]] = alike
     return sigma
 

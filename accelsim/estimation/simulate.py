@@ -23,7 +23,7 @@ from accelsim.confidence.quantiles import Z90
 from accelsim.confidence.residual import run_log_sigma
 from accelsim.cost.memory import MemoryFootprint, memory_short
 from accelsim.cost.table import Bound, CostTable, ParameterTier
-from accelsim.estimation.evidence import has_own_spread, residual_log_sigma
+from accelsim.estimation.evidence import least_log_sigma
 from accelsim.estimation.likeness import Setting, setting_of
 from accelsim.estimation.options import RunKeywords, RunOptions
 from accelsim.estimation.passes import RepeatedPass, RunPasses, run_passes
@@ -206,11 +206,8 @@ class Simulation(Result):
         its stack, and no less than that of measured runs like it.
         """
         run = self.run
-        if has_own_spread(run.device, self.tier):
-            return self.operator_log_sigma
-        device_class = str(run.device.device_class)
-        alike = residual_log_sigma(device_class, self.setting, run.spreads)
-        return max(self.operator_log_sigma, alike)
+        least = least_log_sigma(run.device, self.tier, self.setting, run.spreads)
+        return max(self.operator_log_sigma, least)
 
     @cached_property
     def operator_log_sigma(self) -> float:

@@ -14,7 +14,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from accelsim.confidence.residual import run_log_sigma
-from accelsim.estimation.evidence import Evidence, evidence, has_own_spread, residual_log_sigma
+from accelsim.estimation.evidence import Evidence, evidence, least_log_sigma, residual_log_sigma
 from accelsim.hardware.profile import GpuProfile
 
 if TYPE_CHECKING:
@@ -52,13 +52,12 @@ def iteration_log_sigma(iteration: Iteration) -> float:
     apart = sum(iteration.time_s[name] for name in _ON_LINKS)
     share = min(max(apart / total, 0.0), 1.0) if total else 0.0
     sigma = math.hypot((1.0 - share) * device, share * _COLLECTIVE_LOG_SIGMA)
-    if iteration.setup.cluster is None and has_own_spread(run.device, rows.tier):
-        return sigma
-    alike = [rows.setting]
-    if iteration.setup.cluster is not None:
-        alike.append(speed_up_setting(iteration))
-    asked = str(run.device.device_class)
-    return max(sigma, *(residual_log_sigma(asked, one, run.spreads) for one in alike))
+    least = least_log_sigma(run.device, rows.tier, rows.setting, run.spreads)
+    if iteration.setup.cluster is None:
+        return max(sigma, least)
+    asked, alike = str(run.device.device_class), (rows.setting, speed_up_setting(iteration))
+    measured = (residual_log_sigma(asked, setting, run.spreads) for setting in alike)
+    return max(sigma, least, *measured)
 
 
 def memory_log_sigma(iteration: Iteration) -> float:

@@ -37,16 +37,15 @@ def accelsim(*arguments):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A run in which every operator takes 2 us plus 0.1 ns per unit of its shape's size."""
+    """A run in which every operator takes 2 us plus 10 ps per FLOP and 50 ps per byte."""
     monkeypatch.setattr(check_run, "check_list", lambda *_: FEW)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     with RunFile(tmp_path / "run.jsonl", ENVIRONMENT, {"device": "cpu"}) as file:
         for case in operator_suite("cpu", ("fp32",), (1,))[:900]:
-            size = 1.0
-            for value in case.shape.values():
-                size *= max(value, 1)
-            time_s, details = 2e-6 + 1e-10 * size, {"minor_faults": 0.0, "undisturbed": True}
-            file.append(Measurement(case, time_s, 0.01, 0, details, row=captured_row(case)))
+            row, details = captured_row(case), {"minor_faults": 0.0, "undisturbed": True}
+            moved = row.read_bytes + row.write_bytes + row.weight_bytes if row else 0.0
+            time_s = 2e-6 + 1e-11 * (row.flop if row else 0.0) + 5e-11 * moved
+            file.append(Measurement(case, time_s, 0.01, 0, details, row=row))
         file.append({"note": "noise", "spread_fraction": 0.03, "reference_s": [4e-3, 4e-3, 4e-3]})
         file.append({"note": "compiled", "skipped": "RuntimeError: no C++ compiler"})
     return tmp_path
@@ -137,7 +136,7 @@ def test_a_new_calibration_starts_new_checks_and_its_check_is_what_estimates_res
     assert accelsim("calibrate", "--from", str(home / "run.jsonl")) == 0
     sentence = "fitted on"
     evidence.cache_clear()
-    assert "calibrate check" not in shown(capsys, sentence)
+    assert "operators left out of the fit lay within" in shown(capsys, sentence)
     assert accelsim("calibrate", "check") == 0
     found = json.loads((home / "results.json").read_text())
     assert len(found["results"]) == 3
@@ -147,7 +146,7 @@ def test_a_new_calibration_starts_new_checks_and_its_check_is_what_estimates_res
     found["results"][0]["measured_s"] = 1.0
     (home / "results.json").write_text(json.dumps(found))
     evidence.cache_clear()
-    assert "calibrate check" not in shown(capsys, sentence)
+    assert "operators left out of the fit lay within" in shown(capsys, sentence)
     assert accelsim("calibrate", "check") == 0  # no drift against another calibration's check
     assert "against the first check" not in capsys.readouterr().out
     assert json.loads((home / "results.json").read_text())["results"][0]["measured_s"] == 1e-3
@@ -352,12 +351,19 @@ def test_predictions_of_another_run_are_refused(folder, capsys):
     assert "calibrate --from" in error
 
 
-def test_a_fit_far_from_what_was_left_out_warns(folder, monkeypatch, capsys):
+def test_a_fit_far_from_what_was_left_out_is_refused(folder, monkeypatch, capsys):
     errors = calibrate.operator_errors
     monkeypatch.setattr(
         calibrate,
         "operator_errors",
         lambda fitted: [{**row, "mape_fraction": 0.6} for row in errors(fitted)],
     )
-    assert fit(folder) == 0
+    assert fit(folder) == 2
+    error = capsys.readouterr().err
+    assert "held-out error = '60.0 %'" in error
+    assert "--despite-noise" in error
+    assert not (folder / "fitted").exists()
+    run = str(folder / "run.jsonl")
+    forced = ("--from", run, "--out", str(folder), "--despite-noise")
+    assert accelsim("calibrate", *forced) == 0
     assert "warning: operators left out of the fit" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from accelsim.calibration.overlay import overlay_text, read_fitted, user_folder, write_overlay
 from accelsim.confidence.residual import FamilyResidual
-from accelsim.cost.fitted import FittedParameters, fitted_parameters
+from accelsim.cost.fitted import FittedParameters, HeldOutError, fitted_parameters
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.surface_file import surface_file_name
@@ -52,10 +52,32 @@ def test_the_users_overlay_comes_first_and_serves_slices(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert fitted_parameters("a-board") is None
     write_overlay(replace(OVERLAY, device="another-board"))
+    with pytest.raises(ProfileError, match="held_out: missing; fit its run again"):
+        fitted_parameters("another-board")
+    off = HeldOutError(40, 0.12, 0.31)
+    write_overlay(replace(OVERLAY, device="another-board", held_out=off))
     assert user_folder().is_relative_to(tmp_path)
     found = fitted_parameters("another-board@fraction=0.5")
     assert found is not None
     assert found.device == "another-board"
+    assert found.held_out == off
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "held_out: 0.1",
+        "held_out: {rows: 40, median_fraction: 0.1}",
+        "held_out: {rows: 40, median_fraction: -0.1, p90_fraction: 0.3}",
+        "held_out: {rows: 40, median_fraction: .nan, p90_fraction: 0.3}",
+        "held_out: {rows: 40, median_fraction: [], p90_fraction: 0.3}",
+    ],
+)
+def test_a_damaged_error_of_an_overlay_is_refused_by_name(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "board.yaml"
+    path.write_text(overlay_text(OVERLAY) + line + "\n")
+    with pytest.raises(ProfileError, match="held_out"):
+        read_fitted(path)
 
 
 @pytest.mark.parametrize(

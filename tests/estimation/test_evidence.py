@@ -10,13 +10,14 @@ import json
 import math
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from accelsim import Arrivals, catalog
 from accelsim.confidence.quantiles import small_sample_ratio
-from accelsim.cost.fitted import fitted_parameters
+from accelsim.cost.fitted import HeldOutError, fitted_parameters
 from accelsim.errors import AccelsimError
 from accelsim.estimation import evidence as module
 from accelsim.estimation.estimate import estimate
@@ -323,3 +324,16 @@ def test_a_spread_of_few_boards_is_widened_where_no_larger_group_knows_better(mo
     assert residual_log_sigma("gpu", HALF) == pytest.approx(0.2 * 2.920 / 1.645, rel=0.015)
     document["spreads"]["gpu inference * *"] = many
     assert 0.21 < residual_log_sigma("gpu", HALF) < 0.22
+
+
+def test_a_calibration_is_no_surer_than_operators_left_out_of_it(monkeypatch):
+    shipped = fitted_parameters("t4")
+    poor = replace(shipped, held_out=HeldOutError(100, 0.888, 1.9))
+    monkeypatch.setattr(module, "fitted_parameters", lambda _device: poor)
+    evidence.cache_clear()
+    result = estimate("bert-base", "t4")
+    evidence.cache_clear()
+    assert result.latency_high_s / result.latency_s >= 1.888**Z90 * (1 - 1e-9)
+    assert "100 operators left out of the fit lay within 89 % (median)" in result.evidence.sentence
+    (row,) = estimate_many("bert-base", "t4")["latency_high_s"]
+    assert row == pytest.approx(result.latency_high_s)

@@ -197,7 +197,7 @@ class Session:
         except Exception as error:  # noqa: BLE001  (the last resort: a line instead of a traceback)
             return [_skipped(case, number, f"{type(error).__name__}: {str(error)[:160]}")]
         if not timings[0].time_s > 0:  # nothing ran that the clock could see
-            return [_skipped(ran, number, "the clock did not move")]
+            return [_skipped(ran, number, "the clock did not move forward")]
         shared: dict[str, Any] = {"reference_s": self._reference[-1]}
         if ran is not case:
             shared["shrunk_from"] = dict(case.shape)
