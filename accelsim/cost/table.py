@@ -125,7 +125,7 @@ class CostTable:
         total_s = float(time_s.sum())
         return float((self.context_log_sigma * time_s).sum()) / total_s if total_s else 0.0
 
-    def part(self, rows: slice) -> CostTable:
+    def part(self, rows: slice | IntArray) -> CostTable:
         """Some of the rows."""
         columns: Document = {
             f.name: value[rows]

@@ -92,7 +92,8 @@ def run_passes(run: ResolvedRun) -> RunPasses:
         return _generation(run)
     lowered = _lower(run, Phase.FORWARD)
     memory = inference_footprint(lowered.graph, lowered.parameter_bytes)
-    return _passes(run, [("forward", lowered.graph, float(run.steps))], memory, lowered)
+    forward = [("forward", fused(run, lowered.graph), float(run.steps))]
+    return _passes(forward, memory, lowered, input_bytes(lowered.graph))
 
 
 def _shape(run: ResolvedRun, **changes: int) -> PassShape:
@@ -195,11 +196,13 @@ def _training(run: ResolvedRun) -> RunPasses:
         adapters = int(step.dims[is_update, 0].sum())
         asked = (adapters, run.precision, run.optimizer, forward.parameter_bytes)
     memory = training_footprint(found.forward, step, *asked)
+    rows, moved = fused(run, step), input_bytes(step)
     if run.accumulation == 1:
-        return _passes(run, [("training step", step, 1.0)], memory, forward)
-    part, update = step.take(~is_update), step.take(is_update)
+        return _passes([("training step", rows, 1.0)], memory, forward, moved)
+    is_update = rows.phase == int(Phase.OPTIMIZER)
+    part, update = rows.take(~is_update), rows.take(is_update)
     parts = [("part of the batch", part, float(run.accumulation)), ("optimizer", update, 1.0)]
-    return _passes(run, parts, memory, forward)
+    return _passes([one for one in parts if len(one[1])], memory, forward, moved)
 
 
 def _generation(run: ResolvedRun) -> RunPasses:
@@ -214,7 +217,8 @@ def _generation(run: ResolvedRun) -> RunPasses:
         graphs.append(("decode", step.graph, repeats))
     cache = run.batch * float(prefill.cache.bytes_of(prompt + tokens))
     memory = inference_footprint(prefill.graph, prefill.parameter_bytes, cache)
-    return _passes(run, graphs, memory, prefill)
+    every = [(name, fused(run, graph), repeats) for name, graph, repeats in graphs]
+    return _passes(every, memory, prefill, input_bytes(prefill.graph))
 
 
 def decode_contexts(prompt: int, steps: int) -> list[tuple[int, float]]:
@@ -230,21 +234,19 @@ def decode_contexts(prompt: int, steps: int) -> list[tuple[int, float]]:
 
 
 def _passes(
-    run: ResolvedRun,
     graphs: list[tuple[str, OperatorGraph, float]],
     memory: MemoryFootprint,
     lowered: Lowered,
+    moved_bytes: float,
 ) -> RunPasses:
-    passes = tuple(
-        RepeatedPass(name, fused(run, graph), repeats) for name, graph, repeats in graphs
-    )
+    passes = tuple(RepeatedPass(*one) for one in graphs)
     return RunPasses(
         passes,
         memory,
         lowered.parameter_count,
-        sum(g.model_flop * repeats for _, g, repeats in graphs),
+        sum(p.graph.model_flop * p.repeats for p in passes),
         sum(p.graph.total_bytes * p.repeats for p in passes),
-        input_bytes(graphs[0][1]),
+        moved_bytes,
     )
 
 

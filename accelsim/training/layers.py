@@ -18,11 +18,12 @@ from accelsim.cost.contraction import visible_pairs
 from accelsim.cost.table import CostTable, ParameterTier
 from accelsim.dtype import DTYPE_BYTES
 from accelsim.estimation.likeness import Setting, setting_of
-from accelsim.estimation.passes import TrainingStep, fused, training_step
+from accelsim.estimation.passes import TrainingStep, fused, input_bytes, training_step
 from accelsim.estimation.run import ResolvedRun, RunKey
 from accelsim.estimation.schedule import device_settings
 from accelsim.estimation.sharded_costs import rank_costs
 from accelsim.frozen import frozen
+from accelsim.hardware.profile import CpuProfile
 from accelsim.simulation.device_settings import device_time_s
 from accelsim.workloads.adapters import is_adapter
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, is_kind
@@ -76,6 +77,18 @@ FIELDS = (
     "flop",
 )
 
+#: Columns in which the rows of two blocks are the same where the blocks are.
+_CONTENT = ("kind", "dims", "dtype", "phase", "read_bytes", "write_bytes", "saved_bytes")
+#: What a unit has beside its blocks.
+WHOLE = (
+    "tied_parameters",  # of the first block that the last one uses, too
+    "tied_trained",  # those of them that are trained
+    "tied_bytes",
+    "update_s",  # the optimizer's step of all parameters
+    "update_issue_s",
+    "copy_s",  # one microbatch's input from the host
+)
+
 
 @frozen(eq=False)
 class BlockCosts:
@@ -83,19 +96,15 @@ class BlockCosts:
 
     Attributes:
         values: By name in `FIELDS`, shape (u, blocks) each.
+        whole: By name in `WHOLE`, of no block, shape (u,) each.
         layer_count: Blocks between the first and the last that are layers of the model.
         rows: Times and spreads of each unit's distinct rows, for intervals.
-        tied_parameters: Parameters of the first block that the last one uses, too, shape (u,).
-        tied_trained: Those of them that are trained.
-        tied_bytes: Their bytes.
     """
 
     values: dict[str, FloatArray]
+    whole: dict[str, FloatArray]
     layer_count: int
     rows: tuple[RowSpreads, ...]
-    tied_parameters: FloatArray
-    tied_trained: FloatArray
-    tied_bytes: FloatArray
 
     def __getitem__(self, name: str) -> FloatArray:
         return self.values[name]
@@ -145,16 +154,15 @@ def block_costs(runs: tuple[ResolvedRun, ...]) -> BlockCosts:
     kept = [_kept(RunKey(run)) for run in runs]
     new = [(one, run) for one, run in zip(kept, runs, strict=True) if not one]
     written = [_written(run) for _, run in new]
-    tables = _tables([one.graph for one in written], [run for _, run in new])
-    for (one, run), own, table in zip(new, written, tables, strict=True):
-        one.append(_unit(own, table, run))
+    graphs = [*(one.graph for one in written), *(one.update for one in written)]
+    tables = _tables(graphs, [run for _, run in new] * 2)
+    parts = zip(tables[: len(new)], tables[len(new) :], strict=True)
+    for (one, run), own, (table, update) in zip(new, written, parts, strict=True):
+        one.append(_unit(own, table, update, run))
     units = [one[0] for one in kept]
     values = {name: np.stack([unit.values[name] for unit in units]) for name in FIELDS}
-    tied = np.array([unit.tied for unit in units])
-    trained = np.array([run.lora_rank is None for run in runs]) * tied
-    width = values["weight_bytes"][:, 0] / np.maximum(values["parameters"][:, 0], 1.0)
-    rows = tuple(unit.rows for unit in units)
-    return BlockCosts(values, units[0].layer_count, rows, tied, trained, tied * width)
+    whole = {name: np.array([unit.whole[name] for unit in units]) for name in WHOLE}
+    return BlockCosts(values, whole, units[0].layer_count, tuple(unit.rows for unit in units))
 
 
 @frozen(eq=False)
@@ -162,9 +170,9 @@ class _Unit:
     """What the blocks of one run cost, beside the spreads of their rows."""
 
     values: dict[str, FloatArray]
+    whole: dict[str, float]
     layer_count: int
     rows: RowSpreads
-    tied: float
 
 
 @lru_cache(maxsize=1024)
@@ -175,22 +183,34 @@ def _kept(_: RunKey) -> list[_Unit]:
 
 @frozen(eq=False)
 class _Written:
-    """Rows of one run: its step, its distinct blocks and their rows."""
+    """Rows of one run: its step, its distinct blocks, the rows to price, which of these are the
+    blocks', and the optimizer's step.
+    """
 
     step: TrainingStep
     blocks: _Blocks
     graph: OperatorGraph
+    places: IntArray
+    update: OperatorGraph
 
 
 def _written(run: ResolvedRun) -> _Written:
-    step = training_step(run, folds=True)
-    passes = _both_passes(step, run)
+    """Rows of a run: of a CPU all, as it prices a row by the weights of all others, too."""
+    is_whole = isinstance(run.device, CpuProfile)
+    step = training_step(run, folds=not is_whole)
+    rows = fused(run, step.rows)
+    is_update = rows.phase == int(Phase.OPTIMIZER)
+    passes, update = rows.take(~is_update), rows.take(is_update)
     blocks = _Blocks.of(step, passes, run)
-    return _Written(step, blocks, passes.take(blocks.distinct_rows))
+    own = blocks.distinct_rows
+    if is_whole:
+        return _Written(step, blocks, passes, own, update)
+    return _Written(step, blocks, passes.take(own), np.arange(len(own)), update)
 
 
-def _unit(written: _Written, table: CostTable, run: ResolvedRun) -> _Unit:
-    step, blocks, graph = written.step, written.blocks, written.graph
+def _unit(written: _Written, table: CostTable, update: CostTable, run: ResolvedRun) -> _Unit:
+    step, blocks = written.step, written.blocks
+    graph, table = written.graph.take(written.places), table.part(written.places)
     block = blocks.distinct_block
     size = blocks.distinct_count
     sums: dict[str, FloatArray] = {}
@@ -199,21 +219,20 @@ def _unit(written: _Written, table: CostTable, run: ResolvedRun) -> _Unit:
     sums["output_bytes"], sums["working_bytes"] = _edges(graph, block, size)
     values = {name: sums[name][blocks.alike] for name in FIELDS if name in sums}
     for word, unit in (("compute", "s"), ("issue", "s"), ("energy", "j")):
-        whole = values[f"{word}_forward_{unit}"]
-        values[f"again_{word}_{unit}"] = of_layers(whole, blocks.layer_count)
+        forward = values[f"{word}_forward_{unit}"]
+        values[f"again_{word}_{unit}"] = of_layers(forward, blocks.layer_count)
     values["again_flop"] = of_layers(values["flop"], blocks.layer_count)
-    tied = _tied(values, step, run)
+    settings = device_settings(run, input_bytes(step.rows), is_decode=False)
+    whole = _tied(values, step, run) | {
+        "update_s": float(update.time_s.sum()),
+        "update_issue_s": float(update.dispatch_s.sum()),
+        "copy_s": settings.copy_s,
+    }
     mode = "training" if run.cluster is None else "parallel-training"
     setting = setting_of(mode, run.precision, step.forward)
     relatives: tuple[str, ...] = getattr(run.parameters, "relatives", ())
     spreads = _spreads(graph, table, blocks, setting, relatives)
-    return _Unit(values, blocks.layer_count, spreads, tied)
-
-
-def _both_passes(step: TrainingStep, run: ResolvedRun) -> OperatorGraph:
-    """Forward and backward rows as the stack fuses them."""
-    rows = fused(run, step.rows)
-    return rows.take(rows.phase != int(Phase.OPTIMIZER))
+    return _Unit(values, whole, blocks.layer_count, spreads)
 
 
 def operator_frame(run: ResolvedRun) -> pd.DataFrame:
@@ -222,7 +241,8 @@ def operator_frame(run: ResolvedRun) -> pd.DataFrame:
     Args:
         run: A run whose batch is a microbatch.
     """
-    graph = _both_passes(training_step(run), run)
+    rows = fused(run, training_step(run).rows)
+    graph = rows.take(rows.phase != int(Phase.OPTIMIZER))
     return _tables([graph], [run])[0].to_frame(graph)
 
 
@@ -350,13 +370,16 @@ def _edges(graph: OperatorGraph, block: IntArray, size: int) -> tuple[FloatArray
     return output, working
 
 
-def _tied(values: dict[str, FloatArray], step: TrainingStep, run: ResolvedRun) -> float:
+def _tied(values: dict[str, FloatArray], step: TrainingStep, run: ResolvedRun) -> dict[str, float]:
     """Parameters that the last block shares with the first; row sums count them twice."""
-    if not getattr(run.workload.parameters, "tied_embeddings", False):
-        return 0.0
-    adapters = 0.0 if run.lora_rank is None else float(values["trained_parameters"].sum())
-    whole = float(values["parameters"].sum()) - adapters
-    return max(whole - step.lowered.parameter_count, 0.0)
+    tied = 0.0
+    if getattr(run.workload.parameters, "tied_embeddings", False):
+        adapters = 0.0 if run.lora_rank is None else float(values["trained_parameters"].sum())
+        whole = float(values["parameters"].sum()) - adapters
+        tied = max(whole - step.lowered.parameter_count, 0.0)
+    width = values["weight_bytes"][0] / max(values["parameters"][0], 1.0)
+    trained = tied if run.lora_rank is None else 0.0
+    return {"tied_parameters": tied, "tied_trained": trained, "tied_bytes": tied * float(width)}
 
 
 def _spreads(
@@ -405,9 +428,7 @@ class _Blocks:
         sort_of_rows: list[IntArray] = []
         for number in range(count):
             own = order[starts[number] : starts[number + 1]]
-            content = (passes.kind[own], passes.dims[own], passes.dtype[own], passes.phase[own])
-            bytes_kept = passes.saved_bytes[own]
-            key = b"".join(column.tobytes() for column in (*content, bytes_kept))
+            key = b"".join(getattr(passes, name)[own].tobytes() for name in _CONTENT)
             sort = sorts.setdefault(key, len(sorts))
             if sort == len(rows):
                 rows.append(own)

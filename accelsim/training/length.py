@@ -174,7 +174,7 @@ def checkpoint_bytes(iteration: Iteration) -> float:
     dense, tables, experts = (float(costs[name][unit].sum()) for name in names)
     shard = iteration.plan.shard
     whole = (
-        dense + tables - float(costs.tied_trained[unit])
+        dense + tables - float(costs.whole["tied_trained"][unit])
     ) * shard.tp + experts * shard.ep * shard.expert_tp
     setup = iteration.setup
     return whole * (setup.run.precision.weight.bytes + setup.state_bytes)

@@ -258,7 +258,44 @@ def _times(
         "input": waits,
         "other": busy - sum(work.values()),
     }
+    if int(staged["pp"][0]) == 1:
+        _run_together(parts, staged)
     return {f"time.{name}": parts[name] for name in TIME_PARTS}
+
+
+def _run_together(parts: dict[str, FloatArray], staged: StagedPlans) -> None:
+    """Issue the passes that follow each other on one stage ahead, and copy their inputs.
+
+    In the steady state of `estimation.schedule` an iteration takes the longest of what its device
+    works, what the host issues and what is copied: a pass that waits for its host makes up for it
+    beside one that does not. One microbatch's passes and the update are one such iteration. What
+    they take less than their parts, the update gives where its rows are faster than those of large
+    ones, then the passes.
+    """
+    count, table, row = staged.microbatch_count, staged.table, staged.row
+    whole = {name: column[row] for name, column in table.whole.items()}
+    ways = np.stack(
+        [
+            [np.sum([table[f"{name}_{way}_s"] for name in _WORK], axis=0), table[f"issue_{way}_s"]]
+            for way in ("forward", "backward")
+        ]
+    )[..., row, 0]
+    apart, (busy, issue) = ways.max(axis=1).sum(axis=0), ways.sum(axis=0)
+    seconds, _, fixed = staged.setup.update_per_parameter
+    held_s = np.maximum(staged.updated[:, 0] * seconds + fixed, 1e-30)
+    own_s = np.where(staged["optimizer_offload"].astype(bool), 0.0, parts["optimizer"])
+    rows_s = whole["update_s"] * own_s / held_s
+    update = (rows_s, whole["update_issue_s"])
+    one = np.maximum.reduce([busy + update[0], issue + update[1], whole["copy_s"]])
+    many = count * np.maximum.reduce([busy, issue, whole["copy_s"]]) + np.maximum(*update)
+    parts["other"] += np.where(count == 1, one, many) - count * apart - own_s
+    missing = np.maximum(-parts["other"], 0.0)
+    parts["other"] += missing
+    gives = [("optimizer", own_s - rows_s), *((name, parts[name]) for name in TIME_PARTS)]
+    for name, most in gives:
+        given = np.minimum(np.clip(most, 0.0, parts[name]), missing)
+        parts[name] -= given
+        missing -= given
 
 
 def _bubble_s(

@@ -26,6 +26,7 @@ from accelsim.plain import Document
 from accelsim.training.candidates import CandidatePlans
 from accelsim.training.layers import BlockCosts, block_costs
 from accelsim.training.plan import is_count
+from accelsim.workloads.families.trees import BoostedTreesParameters
 from accelsim.workloads.graph import FloatArray, IntArray
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.sharding import Shard
@@ -269,10 +270,10 @@ class TrainingSetup:
     @cached_property
     def histograms(self) -> tuple[int, float]:
         """Levels of all boosted trees, and bytes of one level's histograms; none for others."""
+        if not isinstance(self.run.workload.parameters, BoostedTreesParameters):
+            return 0, 0.0
         step = training_step(self.run, folds=True)
         rows = step.rows.kind == int(OperatorKind.TREE_HISTOGRAM)
-        if not rows.any():
-            return 0, 0.0
         _, features, trees, depth, bins = step.rows.dims[rows][0, :5].tolist()
         return trees * depth, _HISTOGRAM_ENTRY_BYTES * features * bins
 

@@ -31,10 +31,12 @@ class StageTable:
             "selective_again_bytes", what a layer that is computed again, whole or in part, holds
             beyond what any block works with.
         boundary_bytes: What is sent from stage to stage, shape (rows,).
+        whole: Of the unit of each row, shape (rows,) each; see `layers.WHOLE`.
     """
 
     values: dict[str, FloatArray]
     boundary_bytes: FloatArray
+    whole: dict[str, FloatArray]
 
     def __getitem__(self, name: str) -> FloatArray:
         return self.values[name]
@@ -163,10 +165,14 @@ def stage_table(
         sums["block_counts"][rows] = one_of.sum(axis=0)
         inner = max(costs.block_count - 1, 1)
         boundary[rows] = np.median(costs["output_bytes"][picked, :inner], axis=1)
-        _untie(sums, costs, rows, picked, stage_count)
+    whole = {name: column[units] for name, column in costs.whole.items()}
+    if stage_count == 1:  # a table that is embedding and last layer is held once
+        sums["parameters"][:, 0] -= whole["tied_parameters"]
+        sums["trained_parameters"][:, 0] -= whole["tied_trained"]
+        sums["weight_bytes"][:, 0] -= whole["tied_bytes"]
     for name in ("again_bytes", "selective_again_bytes"):
         sums[name] = np.maximum(sums[name] - sums["working_bytes"], 0.0)
-    return StageTable(sums, boundary)
+    return StageTable(sums, boundary, whole)
 
 
 def _with_next(column: FloatArray) -> FloatArray:
@@ -174,17 +180,3 @@ def _with_next(column: FloatArray) -> FloatArray:
     both = column.copy()
     both[:, :-1] += column[:, 1:]
     return both
-
-
-def _untie(
-    sums: dict[str, FloatArray],
-    costs: BlockCosts,
-    rows: IntArray,
-    units: IntArray,
-    stage_count: int,
-) -> None:
-    """A table that is embedding and last layer is held once where both are on one rank."""
-    if stage_count == 1:
-        sums["parameters"][rows, 0] -= costs.tied_parameters[units]
-        sums["trained_parameters"][rows, 0] -= costs.tied_trained[units]
-        sums["weight_bytes"][rows, 0] -= costs.tied_bytes[units]

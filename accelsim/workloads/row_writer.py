@@ -407,15 +407,19 @@ class RowWriter:
         copies = len(places) - 1
         names, paths = self._names[row:], self._paths[row:]
         sources = np.array(self._sources[start[1] :], dtype=np.int64)
+        reader = np.repeat(np.arange(rows), self._source_counts[row:])
+        is_shared = sources < first_row  # each layer reads it, also one that is not written
+        often = np.where(is_shared, 1 + count - copies, 1)
+        counts = np.bincount(reader, often, minlength=int(rows)).astype(np.int64).tolist()
         within = len(".".join([*self._scope, places[0]]))
         self._rows += self._rows[row:] * copies
         self._names += names * copies
         for copy, place in enumerate(places[1:], start=1):
             scope = ".".join([*self._scope, place])
             self._paths += [scope + path[within:] for path in paths]
-            shifted = sources + int(rows) * copy * (sources >= first_row)
-            self._sources += shifted.tolist()
-        self._source_counts += self._source_counts[row:] * copies
+            shifted = sources + int(rows) * copy * ~is_shared
+            self._sources += np.repeat(shifted, often).tolist()
+            self._source_counts += counts
         moved = int(storages) * copies
         self._saved |= {kept + moved for kept in self._saved if kept > storage}
         self._storages += moved

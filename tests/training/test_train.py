@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 import accelsim
 from accelsim.catalog.stacks import stack
 from accelsim.errors import DoesNotFitError, InputError, InvalidValueError, UnknownNameError
+from accelsim.estimation.passes import run_passes
+from accelsim.estimation.run import resolve
+from accelsim.estimation.simulate import simulated
 from accelsim.training.plan import ParallelismPlan, layers_of_chunks, parse_plan, plan_on
 from accelsim.training.score import TIME_PARTS
 
@@ -30,6 +33,52 @@ def test_one_device_is_an_estimate(model, device, keywords):
     assert result.samples_per_s == pytest.approx(alone.throughput_per_s, rel=1e-9)
     assert result.energy_j == pytest.approx(alone.energy_j, rel=0.02)
     assert result.usd_per_sample() == pytest.approx(alone.cost_usd_per_1000 / 1000, rel=1e-9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from(["gpt2", "resnet-50", "t5-small", "dlrm", "gbdt-higgs", "bert-base"]),
+    st.sampled_from(["t4", "h100-sxm-80gb", "epyc-7763", "tpu-v4"]),
+    st.sampled_from([1, 2, 8]),
+    st.sampled_from([1, 4]),
+)
+def test_microbatches_of_one_device_are_parts_of_a_batch(model, device, microbatch, count):
+    batch, plan = microbatch * count, f"microbatch={microbatch}"
+    asked = {"device": device, "global_batch": batch, "plan": plan, "check_memory": False}
+    try:
+        result = accelsim.train(model, **asked)
+    except InputError:
+        return
+    run = resolve(model, device, mode="training", batch=batch, accumulation=count)
+    alone = simulated(run, run_passes(run))
+    assert result.iteration_s == pytest.approx(alone.period_s, rel=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(["gpt2", "llama-3.2-1b", "qwen3-30b-a3b"]),
+    st.sampled_from(["dgx-h100", "dgx-superpod-a100"]),
+    st.sampled_from(
+        (
+            *("", "tp=2", "tp=4,sp=1", "pp=4", "pp=8,schedule=gpipe", "pp=2,schedule=zb-v"),
+            *("pp=2,schedule=interleaved,chunks=2", "pp=2,tp=2,schedule=zb-h1"),
+        )
+    ),
+    st.sampled_from([0, 1, 2, 3]),
+    st.sampled_from(["none", "full"]),
+    st.sampled_from([16, 64]),
+)
+def test_figures_are_the_same_with_and_without_the_tasks(
+    model, cluster, plan, zero, recompute, batch
+):
+    words = f"{plan},zero={zero},recompute={recompute}".lstrip(",")
+    asked = {"cluster": cluster, "gpus": 8, "global_batch": batch, "seq_len": 2048, "plan": words}
+    try:
+        plain = accelsim.train(model, check_memory=False, **asked)
+    except InputError:
+        return
+    kept = accelsim.train(model, check_memory=False, record=True, **asked)
+    assert kept.figures() == plain.figures()
 
 
 @pytest.mark.parametrize(

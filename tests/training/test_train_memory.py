@@ -149,7 +149,7 @@ def stage_columns(**changes):
     experts, tables = (arrays[f"{name}_parameters"] for name in ("expert", "table"))
     arrays["expert_weight_bytes"] = 2.0 * experts
     arrays["weight_bytes"] = 2.0 * (arrays["parameters"] - experts - tables)
-    return StageTable(arrays, arrays.pop("boundary_bytes"))
+    return StageTable(arrays, arrays.pop("boundary_bytes"), {})
 
 
 def mixed_setup(*, has_master=True, gradient=2.0, **conditions):
