@@ -209,6 +209,7 @@ class Stack(FrozenModel, strict=False):
         libraries_of: Stack whose libraries it calls, and whose ratios it has where it has none.
         achieved: Ratios by operator family; 1 where there is none.
         spreads: Spread of networks by device class and mode, and by operator family.
+        suites: Suites of the scoreboard whose training ran on it.
         source: Where versions and properties come from; of the ratios, too.
     """
 
@@ -236,6 +237,7 @@ class Stack(FrozenModel, strict=False):
     libraries_of: str | None = None
     achieved: tuple[Achieved, ...] = ()
     spreads: tuple[Spread, ...] = ()
+    suites: tuple[str, ...] = ()
     source: _Source
 
     @property

@@ -5,7 +5,7 @@ A run is like another of the same mode, number format and kind of model (`Settin
 says what the parameters come from, then how far runs like it on the same device were predicted, or,
 where none was measured there, those on other devices of its class, as ranges, or that there are
 none. No interval is narrower than the residuals of its class's runs of its setting; where fewer
-than `_LEAST_ROWS` of `_LEAST_SYSTEMS` systems (boards, models or engines) were measured, nor than
+than `LEAST_ROWS` of `_LEAST_SYSTEMS` systems (boards, models or engines) were measured, nor than
 those of its mode and kind of model, of its mode, or of its class, and the sentence says so. Runs of
 few systems say less of the next one, which the interval makes up for.
 """
@@ -33,7 +33,7 @@ from accelsim.plain import Values
 EVIDENCE_NAME = "EVIDENCE.json"
 _MAX_BYTES = 1_000_000
 #: Runs that say something of a spread, and systems that they are of.
-_LEAST_ROWS = 5
+LEAST_ROWS = 5
 _LEAST_SYSTEMS = 5
 #: Median error from which on a device's figures decide nothing without a word.
 FAR_APE_FRACTION = 0.4
@@ -166,7 +166,7 @@ def _enough(groups: Sequence[Values]) -> int:
         (
             place
             for place, group in enumerate(groups)
-            if group["rows"] >= _LEAST_ROWS and group["origins"] >= _LEAST_SYSTEMS
+            if group["rows"] >= LEAST_ROWS and group["origins"] >= _LEAST_SYSTEMS
         ),
         len(groups) - 1,
     )

@@ -92,10 +92,20 @@ def decision_words(d: Values) -> str:
 
 
 def _raced(r: TrainingEstimate) -> str | None:
-    """Trainers of a search and the time of an iteration on each, fastest first."""
+    """Trainers of a search and the time of an iteration on each, fastest first; which cannot be
+    told from the fastest, and why one of them was chosen.
+    """
     rows = r.trainers or ()
-    said = (f"{row['trainer']} {written('iteration_s', row['iteration_s'])}" for row in rows)
-    return ", ".join(said) or None
+    said = ", ".join(
+        f"{row['trainer']} {written('iteration_s', row['iteration_s'])}" for row in rows
+    )
+    tied = [str(row["trainer"]) for row in rows if row["is_tied"]]
+    if len(tied) < 2:
+        return said or None
+    chosen = next(row for row in rows if row["is_chosen"])
+    among = "all tied" if len(tied) == len(rows) else f"tied: {', '.join(tied)}"
+    measured = f"{chosen['measured_rows']:,}" if chosen["measured_rows"] else "no"
+    return f"{said}; {among}; taken: {chosen['trainer']}, {measured} runs of its kind measured"
 
 
 def _hosts(d: Values) -> str:

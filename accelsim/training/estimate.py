@@ -141,7 +141,8 @@ class TrainingEstimate(Result):
         goodput_fraction: Share of the run's time that moves the model ahead.
         plans: Best plans of a search with their figures, best first; None without a search.
         pareto: Those that no other beats in time, memory and energy together, as simulated.
-        trainers: What trainers take for the best plans, fastest first; empty where one is named.
+        trainers: What trainers take for the best plans, fastest first, which are tied with the
+            fastest and which was chosen; empty where one is named.
         considered: Plans scored.
         rejected: Plans that cannot run, by reason.
         search_s: Time the search took.

@@ -27,6 +27,7 @@ from accelsim.training.plan import (
 )
 from accelsim.training.score import TIME_PARTS
 from accelsim.training.setup import TrainingSetup
+from accelsim.training.trust import are_tied
 from accelsim.workloads.graph import FloatArray, IntArray
 
 #: Plans that are simulated, and how much slower than the first their score may be.
@@ -181,7 +182,7 @@ def _simulated_best(
     best = runs[order[0]]
     among = set(first.tolist())
     shown = [
-        rows[number] | {"why": _why(runs[number].time_s, best.time_s)}
+        rows[number] | {"why": _why(runs[number], best)}
         for number in order
         if places[number] in among or runs[number] is best
     ]
@@ -222,13 +223,14 @@ def _row(
     }
 
 
-def _why(own: Mapping[str, float], best: Mapping[str, float]) -> str:
-    """Where a plan loses the most time to the best one."""
-    more = {name: own[name] - best[name] for name in TIME_PARTS}
+def _why(run: Iteration, best: Iteration) -> str:
+    """Where a plan loses the most time to the best one, and whether it cannot be told from it."""
+    more = {name: run.time_s[name] - best.time_s[name] for name in TIME_PARTS}
     name = max(more, key=lambda part: more[part])
-    if more[name] <= _AS_FAST * sum(best.values()):
-        return "best" if own is best else "as fast"
-    return f"{name.replace('_', ' ')} +{more[name]:.3g} s"
+    if more[name] <= _AS_FAST * best.iteration_s:
+        return "best" if run is best else "as fast"
+    tied = "tied, " if are_tied(run, best) else ""
+    return f"{tied}{name.replace('_', ' ')} +{more[name]:.3g} s"
 
 
 def _nothing_divides(setup: TrainingSetup, rejected: Mapping[str, int]) -> InvalidValueError:

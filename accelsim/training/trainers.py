@@ -9,14 +9,16 @@ from typing import Any
 
 from accelsim.catalog.stacks import stack, stack_names
 from accelsim.errors import InputError
+from accelsim.estimation.evidence import LEAST_ROWS
 from accelsim.estimation.options import RunOptions, run_options
 from accelsim.plain import Document, Values
 from accelsim.training.grid import Report
-from accelsim.training.iteration import simulate_iteration
+from accelsim.training.iteration import Iteration, simulate_iteration
 from accelsim.training.place import training_setup
 from accelsim.training.plan import ParallelismPlan, parse_plan
 from accelsim.training.search import Search, search_devices
 from accelsim.training.setup import TrainingPlace, TrainingSetup
+from accelsim.training.trust import are_tied, trainer_evidence
 from accelsim.workloads.model import Workload
 
 #: Plans of the first search that every other trainer is asked for.
@@ -37,8 +39,9 @@ def search_trainers(
 ) -> tuple[Search, TrainingSetup, tuple[Values, ...]]:
     """The best plan, where and on which software, and what each trainer takes for the first plans.
 
-    The plans that are best on the usual software are asked of every trainer; the one that is the
-    fastest then is searched whole.
+    The plans that are best on the usual software are asked of every trainer. Those that cannot be
+    told from the fastest are tied; of these the fastest with measured runs enough is searched
+    whole, or the fastest where none has them.
 
     Args:
         setup: Model and devices on the usual software.
@@ -55,44 +58,64 @@ def search_trainers(
     family = setup.run.workload.family
     if family is None or not family.shards or not found.is_complete:
         return found, used, ()
-    rows = [_figures(used, found.plans[0])]
+    race = [simulate_iteration(used, found.best, used.run.batch)]
     others: dict[str, TrainingSetup] = {}
     for name in trainer_names():
         try:
             other = on_stack(name)
-            row = _fastest(other, used, found.plans[:_ASKED])
+            run = _fastest(other, used, found.plans[:_ASKED])
         except InputError:  # it does not run there, or not so
             continue
         others[name] = other
-        rows += [row] if row is not None else []
-    rows.sort(key=lambda row: float(row["iteration_s"]))
-    first = others.get(str(rows[0]["trainer"]))
+        race += [run] if run is not None else []
+    race.sort(key=lambda run: run.iteration_s)
+    chosen = race[_chosen(race)]
+    first = others.get(chosen.setup.run.stack.label)
     if first is not None:
         found, used = search_devices(first, named, usd_per_hour, report)
-        rows[0] = _figures(used, found.plans[0])
-    return found, used, tuple(rows)
+        chosen = simulate_iteration(used, found.best, used.run.batch)
+    rows = tuple(
+        _figures(chosen if run.setup.run.stack == chosen.setup.run.stack else run, chosen, race[0])
+        for run in race
+    )
+    return found, used, rows
+
+
+def _chosen(race: Sequence[Iteration]) -> int:
+    """Place of the trainer to take of some, fastest first: of those tied with the fastest the first
+    with measured runs enough, else the fastest.
+    """
+    measured = (
+        place
+        for place, run in enumerate(race)
+        if trainer_evidence(run)[0] >= LEAST_ROWS and are_tied(run, race[0])
+    )
+    return next(measured, 0)
 
 
 def _fastest(
     other: TrainingSetup, used: TrainingSetup, plans: Sequence[Mapping[str, Any]]
-) -> Values | None:
-    """Figures of the fastest of some plans that fit; None where none does."""
+) -> Iteration | None:
+    """The fastest of some plans that fit; None where none does."""
     there = TrainingSetup(other.run, used.cluster, used.device_count, used.conditions)
     runs = [
         simulate_iteration(there, ParallelismPlan(**parse_plan(row["plan"])), there.run.batch)
         for row in plans
     ]
     fitting = [run for run in runs if run.memory_bytes <= there.capacity_bytes]
-    if not fitting:
-        return None
-    best = min(fitting, key=lambda run: run.iteration_s)
-    figures = {"iteration_s": best.iteration_s, "memory_bytes": best.memory_bytes}
-    return _figures(there, {"plan": str(best.plan), **figures})
+    return min(fitting, key=lambda run: run.iteration_s) if fitting else None
 
 
-def _figures(setup: TrainingSetup, row: Mapping[str, Any]) -> Values:
-    names = ("plan", "iteration_s", "memory_bytes")
-    return {"trainer": setup.run.stack.label} | {name: row[name] for name in names}
+def _figures(run: Iteration, chosen: Iteration, fastest: Iteration) -> Values:
+    return {
+        "trainer": run.setup.run.stack.label,
+        "plan": str(run.plan),
+        "iteration_s": run.iteration_s,
+        "memory_bytes": run.memory_bytes,
+        "measured_rows": trainer_evidence(run)[0],
+        "is_tied": are_tied(run, fastest),
+        "is_chosen": run is chosen,
+    }
 
 
 def find_plan(

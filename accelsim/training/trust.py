@@ -13,8 +13,17 @@ from dataclasses import replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
+from accelsim.catalog.stacks import UNMEASURED_LOG_SIGMA
+from accelsim.confidence.quantiles import Z90
 from accelsim.confidence.residual import run_log_sigma
-from accelsim.estimation.evidence import Evidence, evidence, least_log_sigma, residual_log_sigma
+from accelsim.estimation.evidence import (
+    LEAST_ROWS,
+    Evidence,
+    evidence,
+    least_log_sigma,
+    residual_log_sigma,
+    shipped_evidence,
+)
 from accelsim.hardware.profile import GpuProfile
 
 if TYPE_CHECKING:
@@ -58,6 +67,48 @@ def iteration_log_sigma(iteration: Iteration) -> float:
     asked, alike = str(run.device.device_class), (rows.setting, speed_up_setting(iteration))
     measured = (residual_log_sigma(asked, setting, run.spreads) for setting in alike)
     return max(sigma, least, *measured)
+
+
+def trainer_evidence(iteration: Iteration) -> tuple[int, float]:
+    """Measured runs of an iteration's trainer on its class of devices and kind of model, and the
+    spread of ln(true / predicted) that trainers do not share.
+
+    That is the root mean square of the 90th percentiles of its runs over the normal's, and no less
+    than that of a stack nobody measured where there are few runs.
+    """
+    run, setting = iteration.setup.run, row_spreads(iteration).setting
+    alike = [
+        one
+        for one in shipped_evidence()["runs"]
+        if one["suite"] in run.stack.suites
+        and one["class"] == str(run.device.device_class)
+        and one["setting"].split()[0].endswith("training")
+        and one["setting"].endswith(setting.model)
+    ]
+    rows = sum(one["rows"] for one in alike)
+    if not rows:
+        return 0, UNMEASURED_LOG_SIGMA
+    squares = sum(one["rows"] * (math.log1p(one["p90"]) / Z90) ** 2 for one in alike)
+    own = math.sqrt(squares / rows)
+    return rows, own if rows >= LEAST_ROWS else max(own, UNMEASURED_LOG_SIGMA)
+
+
+def are_tied(one: Iteration, other: Iteration) -> bool:
+    """Whether the 90 % interval of ln(time of one / time of another) holds 0.
+
+    Both run the same model on the same devices: what is off in the devices' time is off in both and
+    cancels, but for the share of the time in which they differ. Trainers share no error of their
+    own.
+    """
+    link = [
+        sum(run.time_s[name] for name in _ON_LINKS) / max(run.iteration_s, 1e-12)
+        for run in (one, other)
+    ]
+    apart = abs(link[0] - link[1])
+    sigma = apart * math.hypot(_COLLECTIVE_LOG_SIGMA, UNMEASURED_LOG_SIGMA)
+    if one.setup.run.stack != other.setup.run.stack:
+        sigma = math.hypot(sigma, *(trainer_evidence(run)[1] for run in (one, other)))
+    return abs(math.log(one.iteration_s / other.iteration_s)) <= Z90 * sigma
 
 
 def memory_log_sigma(iteration: Iteration) -> float:

@@ -16,9 +16,11 @@ from accelsim.errors import InvalidValueError, UnknownNameError, UnsupportedOper
 from accelsim.estimation.passes import training_step
 from accelsim.estimation.run import resolve
 from accelsim.estimation.sharded_costs import run_costs
+from accelsim.report.training import _raced
 from accelsim.training.iteration import simulate_iteration
-from accelsim.training.plan import ParallelismPlan
+from accelsim.training.plan import ParallelismPlan, parse_plan
 from accelsim.training.setup import TrainingSetup
+from accelsim.training.trust import are_tied, trainer_evidence
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.recomputation import selectively
 from benchmarks.training_mfu import MOST, shares
@@ -292,12 +294,48 @@ def test_a_search_goes_over_trainers_where_none_is_named():
     assert times == sorted(times)
     names = [row["trainer"] for row in found.trainers]
     assert {"pytorch", "torchtitan", "megatron"} <= set(names)
-    assert found.inputs["stack"] == names[0]
-    assert found.iteration_s == pytest.approx(times[0])
+    (chosen,) = (row for row in found.trainers if row["is_chosen"])
+    assert found.inputs["stack"] == chosen["trainer"]
+    assert found.iteration_s == pytest.approx(chosen["iteration_s"])
     assert found.pareto[0]["plan"] == found.inputs["plan"]
-    alone = accelsim.train("llama-3.2-1b", stack=names[0], **asked)
+    alone = accelsim.train("llama-3.2-1b", stack=chosen["trainer"], **asked)
     assert alone.iteration_s == pytest.approx(found.iteration_s)
     assert alone.trainers == ()
+    before = names.index(chosen["trainer"])
+    assert chosen["is_tied"]
+    assert chosen["measured_rows"] >= 5
+    assert all(row["measured_rows"] < 5 for row in found.trainers[:before])
+    (line,) = (text for text in [_raced(found)] if text)
+    assert f"taken: {chosen['trainer']}, {chosen['measured_rows']} runs" in line
+
+
+def _iteration(stack="pytorch", plan="dp=8,zero=1", device="h100-sxm-80gb"):
+    asked = {"mode": "training", "batch": 16, "seq_len": 2048, "precision": "bf16"}
+    run = resolve("llama-3.2-1b", device, stack=stack, **asked)
+    setup = TrainingSetup(run, cluster("dgx-h100"), 8)
+    return simulate_iteration(setup, ParallelismPlan(**parse_plan(plan)), 16)
+
+
+def test_a_trainer_of_few_measured_runs_is_no_surer_than_one_of_none():
+    evidence = {
+        name: trainer_evidence(_iteration(name)) for name in ("nemo", "maxtext", "megatron")
+    }
+    assert evidence["megatron"] == (0, 0.2)
+    assert evidence["maxtext"][0] == 3
+    assert evidence["maxtext"][1] >= 0.2
+    assert evidence["nemo"][0] > 100
+
+
+def test_what_two_runs_share_is_no_tie_between_them():
+    one, same, split = _iteration(), _iteration(), _iteration(plan="dp=4,tp=2,sp=1,zero=1")
+    assert are_tied(one, same)
+    slower = replace(one, time_s={**one.time_s, "compute": 1.02 * one.time_s["compute"]})
+    # 2 % more compute and nothing else: the devices' error is in both
+    assert not are_tied(slower, one)
+    assert are_tied(replace(one, setup=_iteration("nemo").setup), slower)
+    assert are_tied(one, split) == are_tied(split, one)
+    far = replace(one, time_s={**one.time_s, "compute": 3.0 * one.time_s["compute"]})
+    assert not are_tied(replace(far, setup=_iteration("nemo").setup), one)
 
 
 def test_models_that_trainers_do_not_train_have_the_usual_software():
