@@ -54,13 +54,16 @@ def _lines(title: str, unit: str) -> Report:
 
 
 @contextmanager
-def progress_bar(title: str, *, unit: str = "", quiet: bool = False) -> Iterator[Report]:
+def progress_bar(
+    title: str, *, unit: str = "", quiet: bool = False, ticks: bool = True
+) -> Iterator[Report]:
     """A bar with the time left, or that passed where no end is known; gone when the work is done.
 
     Args:
         title: What the bar is about.
         unit: What is counted ("rows"); empty shows no count.
         quiet: Whether nothing is shown.
+        ticks: Whether a thread draws it between reports.
     """
     if quiet or sys.stderr is None:
         yield lambda _done, _total, _label, _title=None: None
@@ -90,7 +93,7 @@ def progress_bar(title: str, *, unit: str = "", quiet: bool = False) -> Iterator
     is_roomy = console.width >= _ROOMY  # a narrow terminal has room for what counts
     wide = (title_column, BarColumn(bar_width=20), *counted, *left, label_column)
     columns = wide if is_roomy else (title_column, *counted, left[0])
-    with Progress(*columns, console=console, transient=True) as bar:
+    with Progress(*columns, console=console, transient=True, auto_refresh=ticks) as bar:
         words = f" {unit}" if is_roomy else ""
         fields: Document = {"label": "", "count": "", "left": ""}
         task = bar.add_task(title, total=None, **fields)
@@ -103,6 +106,6 @@ def progress_bar(title: str, *, unit: str = "", quiet: bool = False) -> Iterator
             shown: Document = {"label": label[:_WIDEST_LABEL], "count": "", "left": ""}
             if total is not None:
                 shown |= {"count": f"{done:,.0f}/{total:,.0f}{words}", "left": "left"}
-            bar.update(task, completed=done, total=total, **shown)
+            bar.update(task, completed=done, total=total, refresh=not ticks, **shown)
 
         yield report

@@ -49,7 +49,9 @@ def sweep(
         name, value = next(iter(limits.items()))
         raise InvalidValueError(name.partition("_")[0], value, "no value without --report")
     KEPT.set(lambda: f"{out} keeps the points that are finished; the same command goes on")
-    with terminable(), progress_bar("sweep", unit="points", quiet=quiet) as told:
+    # workers are copies of this process, which has to have no thread then
+    bar = progress_bar("sweep", unit="points", quiet=quiet, ticks=False)
+    with terminable(), bar as told:
         result = run_sweep(spec, out, report=_with_rate(told), **where)
     if report is not None:
         from accelsim.report.page import write_page

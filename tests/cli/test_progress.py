@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from contextlib import nullcontext
+from threading import active_count
 
 import pytest
 
@@ -26,9 +27,11 @@ def open_terminal(monkeypatch: pytest.MonkeyPatch, width: int = 120) -> Terminal
     return stream
 
 
-def test_a_terminal_sees_suite_rows_and_what_is_being_done(monkeypatch):
-    terminal = open_terminal(monkeypatch)
-    with progress_bar("validating", unit="rows") as report:
+@pytest.mark.parametrize("ticks", [True, False])
+def test_a_terminal_sees_suite_rows_and_what_is_being_done(monkeypatch, ticks):
+    terminal, threads = open_terminal(monkeypatch), active_count()
+    with progress_bar("validating", unit="rows", ticks=ticks) as report:
+        assert active_count() == threads + ticks
         report(0, None, "reading", "gpu-operators (1/11)")
         report(1_200, 5_000, "T4", "gpu-operators (1/11)")
     shown = terminal.getvalue()

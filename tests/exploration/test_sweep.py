@@ -18,7 +18,7 @@ import pytest
 
 import accelsim
 from accelsim.errors import InputError, OutputError, ProfileError
-from accelsim.exploration.sweeps import content, run
+from accelsim.exploration.sweeps import content, executors, run
 from accelsim.exploration.sweeps.batch import compute
 from accelsim.exploration.sweeps.content import content_hashes
 from accelsim.exploration.sweeps.executors import worker_pool
@@ -57,7 +57,9 @@ def test_points_are_estimates_and_are_done_once(tmp_path):
     assert sweep(more, tmp_path, workers=1).new_count == 4
 
 
-def test_processes_find_what_one_finds(tmp_path):
+@pytest.mark.parametrize("threads", [1, 2])
+def test_processes_find_what_one_finds_as_copies_and_as_new_ones(tmp_path, monkeypatch, threads):
+    monkeypatch.setattr(executors, "active_count", lambda: threads)
     one = ordered(sweep(GRID, tmp_path / "one", workers=1))
     assert ordered(sweep(GRID, tmp_path / "two", workers=2)).equals(one)
 

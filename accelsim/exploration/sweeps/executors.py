@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import active_children, get_context, parent_process, resource_tracker
-from threading import Thread
+from threading import Thread, active_count
 from typing import Any
 
 import accelsim
@@ -51,6 +52,9 @@ class _InPlace(Executor):
 class _Processes(Executor):
     """Processes beside this one, all of them new where one has ended.
 
+    They are copies of this one with all that it has imported and read, where the system copies
+    processes whole and this one has no other thread, whose locks a copy would find held for ever.
+
     Args:
         count: How many.
     """
@@ -61,7 +65,8 @@ class _Processes(Executor):
         self._pool = self._started()
 
     def _started(self) -> ProcessPoolExecutor:
-        context = get_context("spawn")
+        can_copy = sys.platform == "linux" and active_count() == 1
+        context = get_context("fork" if can_copy else "spawn")
         return ProcessPoolExecutor(self._count, context, initializer=_end_with_parent)
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **keywords: Any) -> Future[Any]:
@@ -84,7 +89,10 @@ class _Processes(Executor):
 
 
 def _end_with_parent() -> None:
-    """Have this process end when the one that started it does, however that ends."""
+    """Have this process end when it is told to, and when the one that started it does, however that
+    ends.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a copy has its parent's way of ending
 
     def wait() -> None:
         parent = parent_process()
