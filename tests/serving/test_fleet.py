@@ -284,3 +284,24 @@ def test_the_least_waiting_replica_is_chosen_before_the_least_loaded():
     assert few.outstanding < many.outstanding
     assert router("least-waiting", log, None)(0, [few, many]) == 1
     assert router("least-outstanding", log, None)(0, [few, many]) == 0
+
+
+CHANGES = st.lists(
+    st.tuples(st.integers(0, 6), st.integers(0, 4), st.sampled_from([0.5, 1.0, 3.0])), max_size=30
+)
+
+
+@given(CHANGES, st.sampled_from(["least-outstanding", "prefix-aware"]))
+def test_the_first_of_the_least_loaded_is_chosen_as_loads_speeds_and_replicas_change(changes, name):
+    log = RequestLog(random_columns(0, 9))
+    limits = BatchLimits(blocks=4000, max_tokens=512, max_seqs=2)
+    every = [ContinuousBatching(log, STEPS, limits) for _ in range(7)]
+    choose, live = router(name, log, None), every
+    for place, count, speed in changes:
+        every[place].outstanding = count
+        every[place].speed = speed
+        if count == 4:  # one leaves, or comes back
+            live = [one for one in every if one in live and one is not every[place]] or every
+        assert all(one.load == (one.outstanding + 1) / one.speed for one in every)
+        loads = [one.load for one in live]
+        assert choose(0, live) == loads.index(min(loads))

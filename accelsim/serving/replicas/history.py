@@ -36,9 +36,10 @@ class StepHistory:
             blocks: Cache blocks in use.
         """
         while end_s[-1] > _PARTS * self.part_s:
-            pairs = self.sums.reshape(3, -1, 2).sum(axis=2)
-            self.sums = np.concatenate([pairs, np.zeros_like(pairs)], axis=1)
             self.part_s *= 2
+            if self.sums.any():
+                pairs = self.sums.reshape(3, -1, 2).sum(axis=2)
+                self.sums = np.concatenate([pairs, np.zeros_like(pairs)], axis=1)
         moments = np.stack([end_s - seconds, end_s], axis=1).ravel()
         moments = np.maximum.accumulate(moments)
         edges = self.part_s * np.arange(_PARTS + 1)

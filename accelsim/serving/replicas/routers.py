@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 
 import numpy as np
 
@@ -19,8 +18,6 @@ ROUTERS = (
     "least-kv",
     "prefix-aware",
 )
-#: Called on each replica for each request.
-_LOAD = attrgetter("load")
 #: Requests a prefix-aware router lets a replica be ahead of the least loaded: an estimate.
 _IMBALANCE = 8
 
@@ -54,8 +51,20 @@ def _random(generator: np.random.Generator) -> PlainRouter:
     return choose
 
 
-def _least_outstanding(_request: int, replicas: Sequence[Scheduler]) -> int:
-    return replicas.index(min(replicas, key=_LOAD))
+def _least_outstanding() -> PlainRouter:
+    """The first of the replicas with the least load, which all keep theirs in one array."""
+    known: Sequence[Scheduler] = ()
+    loads = np.empty(0)
+
+    def choose(_request: int, replicas: Sequence[Scheduler]) -> int:
+        nonlocal known, loads
+        if replicas is not known or len(replicas) != len(loads):
+            known, loads = replicas, np.empty(len(replicas))
+            for place, replica in enumerate(replicas):
+                replica.show_load(loads, place)
+        return int(loads.argmin())
+
+    return choose
 
 
 def _least_waiting(_request: int, replicas: Sequence[Scheduler]) -> int:
@@ -75,9 +84,10 @@ def _prefix_aware(log: RequestLog) -> PlainRouter:
     """The replica that served a prefix last, unless it has far more to do than the least loaded."""
     groups = log.asked.prefix_group
     homes: dict[int, Scheduler] = {}
+    least_outstanding = _least_outstanding()
 
     def choose(request: int, replicas: Sequence[Scheduler]) -> int:
-        least = _least_outstanding(request, replicas)
+        least = least_outstanding(request, replicas)
         group = NO_GROUP if groups is None else int(groups[request])
         if group == NO_GROUP:
             return least
@@ -91,7 +101,6 @@ def _prefix_aware(log: RequestLog) -> PlainRouter:
 
 
 _PLAIN: dict[str, PlainRouter] = {
-    "least-outstanding": _least_outstanding,
     "least-waiting": _least_waiting,
     "least-kv": _least_cache,
 }
@@ -114,6 +123,8 @@ def router(name: str, log: RequestLog, generator: np.random.Generator) -> PlainR
         return _round_robin()
     if name == "random":
         return _random(generator)
+    if name == "least-outstanding":
+        return _least_outstanding()
     if name == "prefix-aware":
         return _prefix_aware(log)
     return _PLAIN[name]

@@ -5,6 +5,8 @@ An event is one row; rows are summed up many at a time.
 
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as np
 
 from accelsim.serving.replicas.history import StepHistory
@@ -55,7 +57,8 @@ class Tally:
         """Sum up what is noted."""
         if not self.rows:
             return
-        seconds, joules, steps, decodes, blocks, stall_s, end_s = np.array(self.rows).T
+        numbers = np.fromiter(chain.from_iterable(self.rows), float, 7 * len(self.rows))
+        seconds, joules, steps, decodes, blocks, stall_s, end_s = numbers.reshape(-1, 7).T
         self.history.add(end_s, seconds, joules, blocks)
         self.event_count += len(self.rows)
         self.rows.clear()

@@ -8,8 +8,11 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 
+import numpy as np
+
 from accelsim.serving.loads.requests import RequestLog
 from accelsim.serving.replicas.tally import Tally
+from accelsim.workloads.graph import FloatArray
 
 #: Time of what does not happen.
 NEVER = math.inf
@@ -59,13 +62,14 @@ class Scheduler(ABC):
         tally: Sums over its steps.
         waiting: Requests that wait.
         capacity_blocks: Cache blocks there are; 0 for a model without a cache.
-        load: Requests it would have with one more, over its speed.
         ended_count: Requests that ended, where the fleet counts them.
     """
 
     def __init__(self, log: RequestLog, queue: WaitingQueue | None = None) -> None:
         self.log = log
         self.capacity_blocks, self._speed = 0, 1.0
+        self._loads: FloatArray = np.empty(1)
+        self._place = 0
         self.ready_s = NEVER
         self.tally = Tally()
         self.outstanding = self.ended_count = 0  # sets the load, too
@@ -78,7 +82,18 @@ class Scheduler(ABC):
 
     @outstanding.setter
     def outstanding(self, count: int) -> None:
-        self._outstanding, self.load = count, (count + 1) / self._speed
+        self._outstanding = count
+        self._loads[self._place] = (count + 1) / self._speed
+
+    @property
+    def load(self) -> float:
+        """Requests it would have with one more, over its speed."""
+        return float(self._loads[self._place])
+
+    def show_load(self, loads: FloatArray, place: int) -> None:
+        """Keep its load at a place of an array from now on, where a router finds the least."""
+        loads[place] = self._loads[self._place]
+        self._loads, self._place = loads, place
 
     @property
     def speed(self) -> float:
@@ -87,7 +102,8 @@ class Scheduler(ABC):
 
     @speed.setter
     def speed(self, requests_per_s: float) -> None:
-        self._speed, self.load = requests_per_s, (self._outstanding + 1) / requests_per_s
+        self._speed = requests_per_s
+        self.outstanding = self._outstanding  # sets the load, too
 
     @property
     def used_blocks(self) -> int:
