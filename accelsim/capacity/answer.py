@@ -9,7 +9,6 @@ from typing import ClassVar
 
 import accelsim
 from accelsim.capacity.candidates import OWNED
-from accelsim.capacity.deployment import Deployment
 from accelsim.capacity.scenario import Constraints, Scenario
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
@@ -53,7 +52,6 @@ class FleetAnswer:
             there are none.
         embodied_kgco2e_per_month: Carbon of making the hardware, spread over its life by the time
             used: least and most, each instance counted as a server.
-        deployments: What runs where, in full: what is handed over.
     """
 
     offers: tuple[OfferCount, ...]
@@ -65,7 +63,6 @@ class FleetAnswer:
     placement: tuple[Values, ...]
     deadline_probability: float | None = None
     embodied_kgco2e_per_month: tuple[float, float] = (0.0, 0.0)
-    deployments: tuple[Deployment, ...] = ()
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -122,7 +119,7 @@ class CapacityPlan(Result):
     nested: ClassVar[frozenset[str]] = frozenset(
         (
             *("recommended", "alternatives", "pareto", "sensitivity", "conflicts"),
-            *("placement", "deployments", "cost_by_month"),
+            *("placement", "cost_by_month"),
         )
     )
     scenario: Scenario
@@ -170,7 +167,6 @@ class CapacityPlan(Result):
             "conflicts": list(self.conflicts),
             "reason": self.reason or _no_fleet(self.conflicts),
             "placement": [] if best is None else [dict(row) for row in best.placement],
-            "deployments": [] if best is None else [one.to_dict() for one in best.deployments],
             "cost_by_month": list(self.cost_by_month),
         }
 

@@ -10,16 +10,21 @@ import math
 from dataclasses import asdict
 from typing import Literal
 
+from accelsim.capacity.answer import CapacityPlan
+from accelsim.capacity.scenario import BatchJob, Service, TrainingJob
+from accelsim.catalog.workloads import workload
 from accelsim.economics.offer import Offer
 from accelsim.economics.price import PriceBook
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
 from accelsim.serving.result import ServingResult
 from accelsim.training.estimate import TrainingEstimate
+from accelsim.training.plan import parse_plan, plan_on
 
 #: Settings of a replica that an engine's line states, of those in a plan.
 _OF_REPLICA = ("tp", "pp", "ep", "dp", "max_seqs", "max_batch_tokens", "kv_format")
 #: Settings that a line states where the caller did.
+_OF_ROW = (*_OF_REPLICA, "replicas", "max_context", "max_batch")
 _WHERE_ASKED = ("memory_fraction", "kv_blocks", "prefix_cache")
 
 
@@ -130,3 +135,75 @@ def of_training(result: TrainingEstimate, name: str = "training") -> Deployment:
         result.node_count or 1,
         result.total_cost_usd,
     )
+
+
+def of_plan(plan: CapacityPlan) -> list[Deployment]:
+    """The deployments of a plan's recommended fleet, one for each row of its placement.
+
+    Args:
+        plan: The plan.
+    """
+    rows = () if plan.recommended is None else plan.recommended.placement
+    asked = {one.name: one for one in (*plan.scenario.services, *plan.scenario.jobs)}
+    found = []
+    for row in rows:
+        one = asked[row.get("service") or row["job"]]
+        found.append(_placed(one, row if "offers" in row else _completed(one, row, plan)))
+    return found
+
+
+def _completed(asked: Service | TrainingJob | BatchJob, row: Values, plan: CapacityPlan) -> Values:
+    """A row of one offer with what its scenario says of layout and software."""
+    fleet = () if plan.recommended is None else plan.recommended.offers
+    rented = next(one for one in fleet if one.offer == row["offer"])
+    held, tp = PriceBook.load().find(row["offer"]).offer.device_count or 1, 1
+    found: Document = {"cost_usd_per_month": rented.cost_usd_per_month}
+    if isinstance(asked, Service) and workload(asked.model).autoregressive:
+        tp = asked.tp
+        found |= {"engine": asked.engine or "vllm", "tp": tp}
+    elif isinstance(asked, TrainingJob):
+        found |= {"trainer": asked.run.get("stack", "pytorch"), "plan": asked.plan or ""}
+        found["global_batch"] = asked.global_batch or int(held) * row["count"]
+    found["replicas"] = row["count"] * int(held) // tp
+    found |= {"device": rented.device, "device_count": int(held) * row["count"]}
+    found |= {"instance_count": row["count"], "offers": [{"offer": row["offer"]}]}
+    return found | dict(row)
+
+
+def _placed(asked: Service | TrainingJob | BatchJob, row: Values) -> Deployment:
+    """A service or job of a row that says its device, offers, layout, engine or trainer."""
+    offers = row["offers"]
+    precision = row.get("precision") or asked.run.get("precision") or ""
+    task: Literal["serve", "train", "batch"] = "serve" if isinstance(asked, Service) else "batch"
+    settings: Document = {name: row[name] for name in _OF_ROW if row.get(name) is not None}
+    if isinstance(asked, TrainingJob):
+        task = "train"
+        settings |= _of_job(asked, row)
+    return Deployment(
+        asked.name,
+        task,
+        asked.model,
+        row["device"],
+        row["device_count"],
+        str(row.get("engine") or row.get("trainer") or ""),
+        str(precision),
+        settings,
+        offers[0]["offer"],
+        row["instance_count"],
+        row.get("cost_usd", row["cost_usd_per_month"]),
+    )
+
+
+def _of_job(job: TrainingJob, row: Values) -> Document:
+    """Settings of a trainer: the plan's fields, sizes and steps."""
+    plan = plan_on(row["device_count"], parse_plan(str(row["plan"])))
+    batch = int(row["global_batch"])
+    length = job.run.get("seq_len") or workload(job.model).default.seq_len
+    samples = job.samples or (job.tokens or 0.0) / max(length, 1)
+    return plan.to_dict() | {
+        "microbatch_count": plan.microbatch_count(batch),
+        "global_batch": batch,
+        "seq_len": length,
+        "steps": max(1, round(samples / batch)),
+        "optimizer": job.run.get("optimizer", "adamw"),
+    }

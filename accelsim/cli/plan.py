@@ -8,11 +8,11 @@ import typer
 
 from accelsim.cli.options import with_help
 from accelsim.cli.progress import progress_bar
-from accelsim.cli.result_writer import ResultWriter, with_output
+from accelsim.cli.result_writer import ResultWriter, with_handover
 from accelsim.option import argument, option
 
 
-@with_output
+@with_handover
 def plan(
     output: ResultWriter,
     scenario: Path = argument("Scenario (YAML or JSON); accelsim init writes one.", "FILE"),
@@ -23,6 +23,10 @@ def plan(
 
     with progress_bar("planning", quiet=output.quiet):
         result = recommend(scenario)
+    if output.folder is not None and result.recommended is not None:
+        from accelsim.capacity.deployment import of_plan
+
+        output.hand_over(of_plan(result))
     output.emit(result.to_dict(), lambda: capacity_view(result), rows=fleet_rows(result))
 
 

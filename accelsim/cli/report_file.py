@@ -10,7 +10,6 @@ from accelsim.errors import InvalidValueError, MissingDependencyError
 from accelsim.frozen import frozen
 from accelsim.option import option, seconds
 
-_NEEDED = ("jinja2", "plotly")
 #: Endings of a page's name; one without an ending, as a device's, is none of another format.
 _ENDINGS = {".html", ".htm", ""}
 
@@ -43,7 +42,7 @@ def check_report(path: Path | None, out: Path | None = None, *, force: bool = Fa
     Raises:
         InvalidValueError: If the page and the result are one file, or the page's name ends in
             another format's.
-        MissingDependencyError: If jinja2 or plotly is not installed.
+        MissingDependencyError: If plotly is not installed.
         OutputError: If the file exists or cannot be written.
     """
     if path is None:
@@ -53,9 +52,8 @@ def check_report(path: Path | None, out: Path | None = None, *, force: bool = Fa
     if path.suffix.lower() not in _ENDINGS:
         allowed = "a name ending in .html: the page is HTML"
         raise InvalidValueError("report", str(path), allowed)
-    for package in _NEEDED:
-        if find_spec(package) is None:
-            raise MissingDependencyError(package, "report")
+    if find_spec("plotly") is None:
+        raise MissingDependencyError("plotly", "report")
     if out is not None and out.absolute() == path.absolute():
         raise InvalidValueError("report", str(path), "another file than that of --out")
     check_output(path, force=force)

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from accelsim.report.formats import OutputFormat
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from accelsim.capacity.deployment import Deployment
     from accelsim.report.chart import Bars
     from accelsim.report.page import Page
 
@@ -39,14 +40,19 @@ _OTHER_FORMATS = frozenset(
 
 @frozen
 class ResultWriter:
-    """Writes one result."""
+    """Writes one result.
+
+    Attributes:
+        folder: Where what carries it out is written, which `--out` of some commands names.
+    """
 
     output_format: OutputFormat = option(
         "How the result is written.", OutputFormat.TABLE, flags="--format"
     )
     out: Path | None = option(
         "Write the result to this new file, as its name ends: json, csv, md, html, png, else a "
-        "table.",
+        "table; of plan, serve and train, a name without an ending is a folder of what carries it "
+        "out: engine lines, trainers' settings, SkyPilot.",
         metavar="FILE",
     )
     report: Path | None = option(
@@ -54,6 +60,7 @@ class ResultWriter:
     )
     force: bool = option("Let --out and --report replace an existing file.", False)
     quiet: bool = option("Print nothing but the result.", False, flags="--quiet -q")
+    folder: Path | None = None
 
     def check(self) -> None:
         """Refuse a bad output path, or a missing library, before any work is done.
@@ -61,9 +68,13 @@ class ResultWriter:
         Raises:
             InvalidValueError: If the result and its page are one file, or the file's name ends in
                 another format's.
-            MissingDependencyError: If a page is wanted and jinja2 or plotly is not installed.
-            OutputError: If a file exists or cannot be written.
+            MissingDependencyError: If a page is wanted and plotly is not installed.
+            OutputError: If a file or a folder with files exists, or cannot be written.
         """
+        if self.folder is not None:
+            from accelsim.files.output import check_folder
+
+            check_folder(self.folder, force=self.force)
         if self.out is not None:
             from accelsim.files.output import check_output
 
@@ -135,6 +146,19 @@ class ResultWriter:
                 write_page(made, self.report, force=self.force)
             self.wrote(self.report, "; open it in a browser")
 
+    def hand_over(self, deployments: Sequence[Deployment]) -> None:
+        """Write what carries a recommendation out, where a folder is asked for.
+
+        Args:
+            deployments: What runs where.
+        """
+        if self.folder is None:
+            return
+        from accelsim.handover.folder import hand_over
+
+        hand_over(deployments, self.folder, command_text(), force=self.force)
+        self.wrote(self.folder, "; start with its README.md")
+
     def wrote(self, path: Path, hint: str = "") -> None:
         """Note a file that was written, and what to do with it."""
         from accelsim.cli.entry import WRITTEN
@@ -181,11 +205,12 @@ class ResultWriter:
             self.note(note)
 
 
-def with_output(command: Callable[..., None]) -> Callable[..., None]:
+def with_output(command: Callable[..., None], *, hands_over: bool = False) -> Callable[..., None]:
     """Give a command its flags, and those that say where its result goes.
 
     Args:
         command: Takes a `ResultWriter` as its first argument, whose path was checked.
+        hands_over: Whether ``--out`` may name a folder of what carries the result out.
 
     Returns:
         The command with ``--format``, ``--out``, ``--force`` and ``--quiet`` after its own flags.
@@ -195,6 +220,8 @@ def with_output(command: Callable[..., None]) -> Callable[..., None]:
     def run(**values: Any) -> None:
         first, writer = values.popitem()
         writer = _with_page(_named_format(writer))
+        if hands_over and writer.out is not None and not writer.out.suffix:
+            writer = replace(writer, out=None, folder=writer.out)
         writer.check()
         command(**{first: writer}, **values)
 
@@ -202,6 +229,10 @@ def with_output(command: Callable[..., None]) -> Callable[..., None]:
     asked = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in (*own, output)]
     run.__signature__ = Signature(asked)  # type: ignore[attr-defined]
     return with_help(run)
+
+
+#: `with_output` of a command whose result can be carried out.
+with_handover = partial(with_output, hands_over=True)
 
 
 def _view(view: Callable[[], RenderableType] | str, rows: Sequence[Values]) -> RenderableType:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from accelsim.cli.entry import end_if_partial
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import command_text
-from accelsim.cli.result_writer import ResultWriter, with_output
+from accelsim.cli.result_writer import ResultWriter, with_handover
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import PriceChoice, RunOptions
 from accelsim.frozen import frozen
@@ -90,7 +90,7 @@ class Asked:
         return OutagePolicy(self.failures)
 
 
-@with_output
+@with_handover
 def serve(
     output_writer: ResultWriter,
     asked: Asked,
@@ -120,6 +120,10 @@ def serve(
     question = (model, device, requests, options)
     result = _answer(output_writer, question, asked.find, beside)
     _write_files(output_writer, result, asked)
+    if output_writer.folder is not None:
+        from accelsim.capacity.deployment import of_serving
+
+        output_writer.hand_over([of_serving(result)])
 
     def page() -> Page:
         from accelsim.report.formats import plain_values

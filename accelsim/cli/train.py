@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from accelsim.cli.entry import end_if_partial
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import command_text
-from accelsim.cli.result_writer import ResultWriter, with_output
+from accelsim.cli.result_writer import ResultWriter, with_handover
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import PriceChoice, RunOptions
 from accelsim.frozen import frozen
@@ -77,7 +77,7 @@ class Surroundings:
     trace: Path | None = option("Write the iteration as a trace for Perfetto.", metavar="FILE")
 
 
-@with_output
+@with_handover
 def train(
     output: ResultWriter,
     around: Surroundings,
@@ -116,6 +116,10 @@ def train(
         result = ask(plan=words, search=search, record=is_kept, report=report)
     if trace is not None:
         _write_trace(result.timeline, trace, output)
+    if output.folder is not None:
+        from accelsim.capacity.deployment import of_training
+
+        output.hand_over([of_training(result)])
     _emit(output, result, limits)
     end_if_partial(result.warnings)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Callable, Iterable
+import shutil
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,6 +84,66 @@ def write_file(path: Path, write: Callable[[Path], object], *, force: bool = Fal
     finally:
         with contextlib.suppress(OSError, ValueError):
             temporary.unlink(missing_ok=True)
+
+
+def check_folder(path: Path, *, force: bool = False) -> None:
+    """Refuse a folder to write that has something in it, or cannot be made.
+
+    Args:
+        path: The folder.
+        force: Whether files of a folder that exists may be replaced.
+
+    Raises:
+        OutputError: If it is a file, is not empty (without `force`), or the folder above is missing
+            or not writable.
+    """
+    try:
+        if os.path.lexists(path) and not path.is_dir():
+            raise OutputError(f"out = {str(path)!r} is a file. Give the path of a folder.")
+        if path.is_dir() and any(path.iterdir()) and not force:
+            raise OutputError(
+                f"out = {str(path)!r} is a folder with files in it. Choose another path, or add "
+                "--force to replace those of the same names."
+            )
+        _check_folder(path)
+    except (OSError, ValueError) as error:
+        raise _refused(path, error) from None
+
+
+def write_folder(path: Path, texts: Mapping[str, str], *, force: bool = False) -> None:
+    """Write a folder of text files: whole, or not at all.
+
+    They are written into a new folder, with what the old one has besides, which then takes the
+    name.
+
+    Args:
+        path: The folder.
+        texts: Contents by file name, which may have folders.
+        force: As of `check_folder`.
+
+    Raises:
+        OutputError: As `check_folder`, or if writing fails; the folder is as before then.
+    """
+    check_folder(path, force=force)
+    target = Path(os.path.realpath(path))
+    made, old = _temporary(target), _temporary(target)
+    try:
+        if target.is_dir():
+            shutil.copytree(target, made, symlinks=True)
+        for name, text in texts.items():
+            file = made / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8", newline="")
+        if target.is_dir():
+            target.rename(old)
+        made.rename(target)
+    except (OSError, ValueError) as error:
+        if old.is_dir() and not target.exists():
+            old.rename(target)
+        raise _refused(path, error) from None
+    finally:
+        for left in (made, old):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _temporary(path: Path) -> Path:

@@ -6,6 +6,7 @@ line and the command that it stands for have one answer.
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 import tomllib
@@ -186,7 +187,7 @@ def check_line(text: str, asked: LineQuestion | None = None) -> LineCheck:
         settings=asks.settings,
         notes=tuple(notes),
     )
-    return (_trained if inner.launcher.runs == "trainer" else _served)(found, inner, asks)
+    return (_served if inner.launcher.runs == "engine" else _trained)(found, inner, asks)
 
 
 @frozen
@@ -372,16 +373,24 @@ def _training_plan(settings: Values, devices: int) -> tuple[Document, int]:
     if devices % shared:
         raise InvalidValueError("devices", devices, f"a multiple of tp x pp x cp = {shared}")
     dp = devices // shared
-    if "local_batch" in settings or "reshards" in settings or "shards" in settings:  # FSDP
+    if "device_batch" in settings:  # MaxText
+        plan |= {"zero": 3 if int(settings.get("shards", 1)) > 1 else 0}
+        plan |= {"microbatch": max(1, round(settings["device_batch"]))}
+        usual = plan["microbatch"] * dp * int(settings.get("accumulation", 1))
+    elif "local_batch" in settings or "reshards" in settings or "shards" in settings:  # FSDP
         local = int(settings.get("local_batch", 8))
-        plan |= {"zero": int(settings.get("reshards", 3)) if dp > 1 else 0}
-        plan |= {"microbatch": local if plan.get("pp", 1) == 1 else 1}
+        plan["sp"] = plan.get("tp", 1) > 1  # torchtitan/models/llama3/infra/parallelize.py
+        is_shared = dp > 1 and settings.get("shards") != 1
+        plan |= {"zero": int(settings.get("reshards", 3)) if is_shared else 0}
+        piped = int(settings.get("pipeline_microbatch", 1))
+        plan |= {"microbatch": local if plan.get("pp", 1) == 1 else piped}
         copies = int(settings.get("copies", 1))
-        plan |= {"shard_group": dp // copies} if copies > 1 else {}
+        plan |= {"shard_group": dp // copies} if copies > 1 and is_shared else {}
         usual = local * dp
     else:
         plan |= {"microbatch": int(settings.get("microbatch", 1))}
-        plan |= {"zero": int(bool(settings.get("shards_optimizer")))}
+        sharded = int(bool(settings.get("shards_optimizer")))
+        plan |= {"zero": int(settings.get("sharding", sharded))}
         plan |= {"optimizer_offload": bool(settings.get("optimizer_offload"))}
         usual = plan["microbatch"] * dp
     if plan.get("chunks", 1) > 1:
@@ -409,6 +418,9 @@ def _trained(found: LineCheck, line: LaunchLine, asks: _Asked) -> LineCheck:
         counts = Problem("--nnodes, --nproc-per-node", "are no plain numbers", "Write them out.")
         return replace(found, problems=(*found.problems, *problems, counts))
     devices = nodes * each
+    if "device_batch" in said:  # MaxText: axes of its mesh
+        axes = ("shards", "copies", "tp", "cp", "ep", "pp", "nodes")
+        devices = math.prod(max(1, int(said.get(name, 1))) for name in axes)
     found = replace(found, devices=devices, problems=(*found.problems, *problems))
     if found.device is None or problems:
         return found

@@ -68,7 +68,7 @@ class Meaning(FrozenModel):
 
     option: str
     values: Mapping[str, str | int] = Field(default_factory=dict)
-    written: _Words | None = None
+    written: Annotated[tuple[str | int, ...] | None, Field(strict=False)] = None
 
     def text(self, value: str | float) -> str | None:
         """What is written for a value; None for nothing."""
@@ -85,26 +85,30 @@ class Launcher(FrozenModel):
     Attributes:
         name: That of the engine or trainer.
         begins: Words that its lines begin with; those of a trainer follow torchrun's options.
-        runs: What it starts.
+        runs: An engine, a trainer under torchrun, a job by itself, or processes of a script.
+        assigns: Whether its options are written as name=value.
         model: Option that names the model.
         takes_model: Whether its first argument is the model.
         lenient: Whether ``--no-`` turns flags off, and ``-`` and ``_`` are one.
         scaled: Whether whole numbers may end in k, K, m, M ...
         holds_context: Whether it does not start where its cache is smaller than the context.
         is_excerpt: Whether its list has but a part of its options.
+        installs: Shell line that installs a version.
         versions: Oldest first.
         means: Our settings.
     """
 
     name: str
     begins: _Words
-    runs: Literal["engine", "trainer", "processes"]
+    runs: Literal["engine", "trainer", "job", "processes"]
     model: str | None = None
     takes_model: bool = False
+    assigns: bool = False
     lenient: bool = False
     scaled: bool = False
     holds_context: bool = False
     is_excerpt: bool = False
+    installs: str = ""
     versions: Annotated[tuple[ListedVersion, ...], Field(strict=False, min_length=1)]
     means: Mapping[str, Meaning]
 
@@ -153,17 +157,35 @@ def _spellings(text: str) -> Iterator[str]:
     yield text.replace("-", "_").replace("__", "--", 1)
 
 
+class SkyPilot(FrozenModel):
+    """What is known of SkyPilot: a version, where it was read, and the clouds it rents at."""
+
+    version: str
+    source: str
+    clouds: _Words
+
+
 class _LauncherFile(FrozenModel):
     kind: Literal["launchers"]
+    skypilot: SkyPilot
     launchers: Annotated[tuple[Launcher, ...], Field(strict=False)]
+
+
+@lru_cache(maxsize=1)
+def _file() -> _LauncherFile:
+    path = data_root() / "calibration" / "launchers" / "launchers.yaml"
+    return validated(path, lambda: _LauncherFile.model_validate(read_yaml(path)))
 
 
 @lru_cache(maxsize=1)
 def launchers() -> Mapping[str, Launcher]:
     """All programs by name."""
-    path = data_root() / "calibration" / "launchers" / "launchers.yaml"
-    found = validated(path, lambda: _LauncherFile.model_validate(read_yaml(path)))
-    return {one.name: one for one in found.launchers}
+    return {one.name: one for one in _file().launchers}
+
+
+def skypilot() -> SkyPilot:
+    """What is known of SkyPilot."""
+    return _file().skypilot
 
 
 def launcher(name: str) -> Launcher:

@@ -20,6 +20,8 @@ _SCALED = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])\Z")
 _POWERS = {letter: 10.0 ** (3 * n) for n, letter in enumerate("kmgt", 1)}
 _POWERS |= {letter: 2.0 ** (10 * n) for n, letter in enumerate("KMGT", 1)}
 _LONGEST = 20_000
+#: What lines start by themselves.
+_STARTS = frozenset(("engine", "job", "processes"))
 _ON, _OFF = "true", "false"
 
 
@@ -66,12 +68,16 @@ class LaunchLine:
         """The line, as a shell reads it."""
         given = (word for name, text in self.options.items() for word in self._written(name, text))
         script = [] if self.script is None else shlex.split(str(self.script))
-        words = (*self.words, *self.arguments, *given, *script)
+        parts = (self.arguments, tuple(given))
+        first, last = parts[::-1] if self.launcher.runs == "processes" else parts
+        words = (*self.words, *first, *last, *script)
         return " ".join([*self.environment, shlex.join(words)])
 
     def _written(self, name: str, text: str) -> Iterator[str]:
         option = self.launcher.options[name]
-        if option.kind != "flag":
+        if self.launcher.assigns:
+            yield f"{name}={text}"
+        elif option.kind != "flag":
             yield name
             yield from text.split("\0") if option.kind == "list" else [text]
         elif text == _ON:
@@ -118,9 +124,9 @@ def read_line(text: str, version: str | None = None) -> LaunchLine:
         raise InvalidValueError("line", text, allowed, "Close its quotes.") from None
     count = next((n for n, word in enumerate(words) if not _ASSIGNMENT.match(word)), len(words))
     environment, words = tuple(words[:count]), words[count:]
-    found = _program(words, ("engine", "processes"))
+    found = _program(words)
     if found is None or len(text) > _LONGEST:
-        starts = [one.begins[0] for one in launchers().values() if one.runs != "trainer"]
+        starts = [one.begins[0] for one in launchers().values() if one.runs in _STARTS]
         raise InvalidValueError("line", text, f"a line that begins with {', '.join(starts)}")
     program, begun = found
     if program.runs == "processes":
@@ -158,13 +164,13 @@ def write_line(
     return LaunchLine(program, listed.version, words, arguments=arguments, options=options)
 
 
-def _program(words: list[str], runs: tuple[str, ...]) -> tuple[Launcher, tuple[str, ...]] | None:
+def _program(words: list[str]) -> tuple[Launcher, tuple[str, ...]] | None:
     """The program that words start, and those of them that say so: the most."""
     found = [
         (one, tuple(begins.split()))
         for one in launchers().values()
         for begins in one.begins
-        if one.runs in runs and words[: len(begins.split())] == begins.split()
+        if one.runs in _STARTS and words[: len(begins.split())] == begins.split()
     ]
     return max(found, key=lambda pair: len(pair[1]), default=None)
 
@@ -213,7 +219,8 @@ def _options_of(
     while at < len(words):
         name, has_value, text = words[at].partition("=")
         at += 1
-        if not name.startswith("-") or _is_number(name):
+        is_option = bool(has_value) if program.assigns else name.startswith("-")
+        if not is_option or _is_number(name):
             arguments.append(words[at - 1])
             continue
         one, is_on = program.find(name)

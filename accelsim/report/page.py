@@ -1,7 +1,7 @@
 """Reports as pages: one HTML file that holds its figures, their data as tables, and their script.
 
 The page opens from disk and asks no server for anything; its content security policy forbids it.
-Whatever stands in a name is escaped. Needs jinja2 and plotly (extra `report`).
+Whatever stands in a name is escaped. Figures need plotly (extra `report`).
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def write_page(page: Page, path: Path, *, force: bool = False) -> None:
         force: Whether an existing file may be replaced.
 
     Raises:
-        MissingDependencyError: If jinja2 or plotly is not installed.
+        MissingDependencyError: If plotly is not installed.
         OutputError: If the file exists or cannot be written.
     """
     write_text(path, page_html(page), force=force)
@@ -163,13 +163,11 @@ def page_html(page: Page) -> str:
     """A page as HTML text.
 
     Raises:
-        MissingDependencyError: If jinja2 or plotly is not installed.
+        MissingDependencyError: If plotly is not installed.
     """
-    try:
-        from jinja2 import Environment
-        from markupsafe import Markup
-    except ImportError:
-        raise MissingDependencyError("jinja2", "report") from None
+    from jinja2 import Environment
+    from markupsafe import Markup
+
     environment = Environment(autoescape=True, finalize=_shown, trim_blocks=True)
     source = files(__package__)
     form = source.joinpath("page.html").read_text("utf-8")

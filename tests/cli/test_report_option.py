@@ -50,7 +50,7 @@ def test_a_page_has_no_other_formats_name(refused, tmp_path):
 def test_missing_libraries_are_named_before_any_work(refused, tmp_path, monkeypatch):
     import accelsim.cli.report_file as module
 
-    monkeypatch.setattr(module, "find_spec", lambda name: None if name == "jinja2" else object())
+    monkeypatch.setattr(module, "find_spec", lambda name: None if name == "plotly" else object())
     assert "accelsim[report]" in refused(*ESTIMATE, "--report", tmp_path / "r.html")
 
 

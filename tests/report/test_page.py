@@ -289,6 +289,6 @@ def test_files_are_kept_and_missing_libraries_named(tmp_path, monkeypatch):
     with pytest.raises(OutputError, match="--force"):
         write_page(page, path)
     write_page(page, path, force=True)
-    monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
+    monkeypatch.setitem(__import__("sys").modules, "plotly.graph_objects", None)
     with pytest.raises(MissingDependencyError, match=r"accelsim\[report\]"):
         page_html(page)
