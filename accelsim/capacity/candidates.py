@@ -194,8 +194,11 @@ def candidates(
     found: list[Candidate] = []
     left_out: list[str] = []
     unpriced: list[str] = []
+    instances = _instances(asked.devices)
     for name in _device_names(asked.devices, book):
         quotes, notes = _quotes(asked, book, name)
+        if bought := instances.get(name):
+            quotes = [quote for quote in quotes if quote.offer.instance in bought]
         left_out += [f"{name}: {note}" for note in notes]
         fitting = [c for quote in quotes if (c := _candidate(quote, name, basis)) is not None]
         if not quotes:
@@ -281,9 +284,25 @@ def _device_names(words: Iterable[str], book: PriceBook) -> Iterator[str]:
                 name for name, profile in priced.items() if catalog.is_of_class(profile, lower)
             ]
         else:
-            chosen = [catalog.device(word).name]
+            chosen = [_of_word(catalog.device(word))]
         names.update(dict.fromkeys(chosen))
     yield from names
+
+
+def _of_word(profile: DeviceProfile) -> str:
+    """Name of a device, whole where an instance was named, whose offers say their share."""
+    return profile.name if profile.instance is None else profile.whole_name
+
+
+def _instances(words: Iterable[str]) -> Mapping[str, set[str]]:
+    """Cloud instances named, by their device, which then is bought in no other."""
+    profiles = [catalog.device(word) for word in words if word.lower() not in _CLASSES]
+    named: dict[str, set[str]] = {}
+    for profile in profiles:
+        if profile.instance is not None:
+            named.setdefault(profile.whole_name, set()).add(profile.instance.name)
+    whole = {profile.whole_name for profile in profiles if profile.instance is None}
+    return {name: bought for name, bought in named.items() if name not in whole}
 
 
 def _quotes(

@@ -3,7 +3,8 @@
 Names are looked up in the folders of ``ACCELSIM_DEVICE_PATH`` (separated as ``PATH`` is), then in
 the user's configuration folder (``$XDG_CONFIG_HOME/accelsim/devices``), then in the catalogue that
 ships with accelsim. A name is case-insensitive, may be an alias, may be joined in any way
-(``4060ti``, ``RTX 4060 Ti``), and may take a slice:
+(``4060ti``, ``RTX 4060 Ti``), may be a cloud instance's (``p5.48xlarge``), which means its board
+with its count and price (`accelsim.catalog.instances`), and may take a slice:
 ``epyc-7763@8vcpu``, ``a100-sxm-80gb@2g.20gb``, ``h100@fraction=0.5``. A file may also define a
 slice, with ``slice: {of: ..., vcpu_count: 8}`` instead of a profile.
 """
@@ -55,7 +56,7 @@ __all__ = [
 ]
 
 _CLASSES = ("cpu", "gpu", "fpga", "asic")
-_NAME = re.compile(r"(?:local/)?[a-z0-9][a-z0-9.+-]{0,79}\Z")
+_NAME = re.compile(r"(?:local/)?[a-z0-9][a-z0-9.+$-]{0,79}\Z")
 _DEEPEST_SLICE = 4
 _SHOWN_PROBLEMS = 5
 #: Words for a class of devices, each with a few that span its vendors and generations.
@@ -222,15 +223,34 @@ def _from_catalogue(wanted: str, name: str) -> DeviceProfile:
         local = next((d for d in detect_local_devices() if d.device_class == "cpu"), None)
         if local is not None:
             return local
-    found = _catalogued(wanted)
+    found = _catalogued(wanted) or _instance(wanted)
     if found is None:
-        known = (*device_names(), *aliases())
+        from accelsim.catalog.instances import instance_names
+
+        known = (*device_names(), *aliases(), *instance_names())
         if wanted in {*DEVICE_GROUPS, "all"}:
             some = ", ".join(group_devices(wanted))
             remedy = f"It stands for several: name one ({some}), or compare them."
             raise UnknownNameError("device", name, (), remedy)
         raise UnknownNameError("device", name, known, f"{_REMEDY}{_search_problems()}")
     return found
+
+
+def _instance(wanted: str) -> DeviceProfile | None:
+    """A device of the cloud instance of a name; None where no price list has one.
+
+    Raises:
+        UnknownNameError: If the price list does not say which device the instance has.
+    """
+    from accelsim.catalog.instances import instance_device, sold_as
+
+    sold = sold_as(wanted)
+    if sold is None:
+        return None
+    if not sold.device:
+        reason = sold.reason or "its price list does not say which CPU it has"
+        raise UnknownNameError("device", sold.instance, (), f"It is an instance: {reason}.")
+    return instance_device(sold, _catalogue_device(sold.device))
 
 
 def _catalogued(wanted: str) -> DeviceProfile | None:

@@ -159,8 +159,8 @@ def update_offers(
     instance and stand beside the others, in all commands.
     """
     from accelsim.economics.feeds.price_lists import offers_csv
-    from accelsim.economics.price import updates_folder
     from accelsim.files.output import write_text
+    from accelsim.files.prices import updates_folder
 
     found = _cleaned(output, source, as_of, refused)
     kept = [offer for offer in found.offers if offer.accelerator or offer.device]

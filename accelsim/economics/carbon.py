@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Literal
 
-from accelsim.economics.price import prices_folder
-from accelsim.economics.price_file import csv_rows
 from accelsim.economics.result import HOURS_PER_YEAR
 from accelsim.errors import InvalidValueError
+from accelsim.files.csvfile import csv_rows
+from accelsim.files.prices import prices_folder
 
 CarbonBasis = Literal["location", "market"]
 _JOULE_PER_KWH = 3.6e6

@@ -114,7 +114,7 @@ def device_price(device: DeviceProfile, choice: PriceChoice | None = None) -> De
         return DevicePrice(_own_price(wanted), None)
     whole, share = _share(device)
     cores = device.core_count.value if isinstance(device, CpuProfile) else None
-    quote, notes = _quote(wanted, whole, cores)
+    quote, notes = _quote(wanted, device, whole, cores)
     if quote is None:
         return DevicePrice(None, None, notes=notes)
     _check_offer(quote, whole)
@@ -152,7 +152,7 @@ def _own_price(choice: PriceChoice) -> float:
 
 
 def _quote(
-    choice: PriceChoice, device: str, core_count: float | None
+    choice: PriceChoice, profile: DeviceProfile, device: str, core_count: float | None
 ) -> tuple[Quote | None, tuple[str, ...]]:
     """The offer named, or the cheapest of those chosen among, and what is said of others."""
     others = (choice.offer, choice.provider, choice.region, choice.discounts)
@@ -165,7 +165,10 @@ def _quote(
         kind = choice.kind or "on_demand"
         place = {"provider": choice.provider, "region": choice.region}
         found = book.eligible(device, kind, **place, rule=rule)
-        quote = book.best(found, core_count=core_count)
+        least = 1.0
+        if profile.instance is not None:
+            found, least = found.of_instance(profile.instance.name), 0.0
+        quote = book.best(found, least, core_count)
         unused = unused_own(book, device, [] if quote is None else [quote.offer])
         return quote, (*(found.notes if quote is None else ()), *unused)
     for name in ("provider", "region", "kind", "provider_class", "spot_age_days"):

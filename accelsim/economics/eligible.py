@@ -14,9 +14,9 @@ from functools import cache
 
 from accelsim.economics.dates import age_days, today
 from accelsim.economics.offer import Offer, PriceKind
-from accelsim.economics.price_file import csv_rows
 from accelsim.errors import InvalidValueError
-from accelsim.files.datafile import data_root
+from accelsim.files.csvfile import csv_rows
+from accelsim.files.prices import prices_folder
 from accelsim.frozen import frozen
 from accelsim.option import words
 
@@ -130,5 +130,5 @@ def provider_class(provider: str, instance: str = "") -> str:
 @cache
 def _listed() -> tuple[tuple[str, str, str], ...]:
     """Provider, pattern of instances and class, the first that matches counts."""
-    rows = csv_rows(data_root() / "calibration" / "prices" / "providers.csv")
+    rows = csv_rows(prices_folder() / "providers.csv")
     return tuple((row["provider"], row["instance"], row["class"]) for _, row in rows)

@@ -22,10 +22,11 @@ from typing import Any, NamedTuple
 from accelsim.arguments import checked
 from accelsim.economics.eligible import OfferRule
 from accelsim.economics.offer import PRICE_KINDS, Offer, PriceKind, Quote, first_day, price_kind
-from accelsim.economics.price_file import csv_rows, offers_of, read_offers
+from accelsim.economics.price_file import offers_of, read_offers
 from accelsim.errors import InvalidValueError, UnknownNameError
+from accelsim.files.csvfile import csv_rows
 from accelsim.files.datafile import data_root, name_key, read_mapping
-from accelsim.files.plainfile import user_folder
+from accelsim.files.prices import public_price_files
 
 #: Environment variable with price files of the user's, separated like ``PATH``.
 PRICE_PATH_VARIABLE = "ACCELSIM_PRICE_PATH"
@@ -49,6 +50,12 @@ class Eligible(NamedTuple):
     offers: tuple[Offer, ...]
     notes: tuple[str, ...]
     kind: PriceKind
+
+    def of_instance(self, name: str) -> Eligible:
+        """Those of one instance; without any, a note says so."""
+        offers = tuple(offer for offer in self.offers if offer.instance.lower() == name.lower())
+        said = (f"no price of {name} is of what is asked for",)
+        return Eligible(offers, self.notes if offers else (*self.notes, *said), self.kind)
 
     def by_provider(self) -> dict[str, float]:
         """The least price of one accelerator (or vCPU) of each provider, USD per hour."""
@@ -106,8 +113,7 @@ class PriceBook:
         if path is not None:
             return cls(read_offers(Path(path)))
         named = os.environ.get(PRICE_PATH_VARIABLE, "").split(os.pathsep)
-        updates = tuple(sorted(updates_folder().glob("*.csv")))
-        return _known(tuple(filter(None, named)), updates, device)
+        return _known(tuple(filter(None, named)), public_price_files(), device)
 
     def with_offers(self, offers: Iterable[Offer]) -> PriceBook:
         """A book with further offers of one's own, which replace offers of the same id and are
@@ -345,24 +351,10 @@ def parse_discounts(text: str) -> dict[str, float]:
     return found
 
 
-def prices_folder() -> Path:
-    """Folder of the project's price files, in a checkout or an installed package."""
-    return data_root() / "calibration" / "prices"
-
-
-def updates_folder() -> Path:
-    """Folder of the price files that ``accelsim offers update`` writes."""
-    return user_folder() / "prices"
-
-
 @cache
-def _known(own: tuple[str, ...], updates: tuple[Path, ...], device: str | None) -> PriceBook:
-    """The shipped offers, or those of one device, as updates replace them, and the user's own."""
-    public = [
-        offer
-        for path in (*updates, prices_folder() / "offers.csv")
-        for offer in _of_device(path, device)
-    ]
+def _known(own: tuple[str, ...], files: tuple[Path, ...], device: str | None) -> PriceBook:
+    """Public offers, or those of one device, and the user's own."""
+    public = [offer for path in files for offer in _of_device(path, device)]
     return PriceBook(public, (_named(offer) for path in own for offer in read_offers(Path(path))))
 
 

@@ -7,9 +7,7 @@ defects go through `accelsim.economics.feeds` first.
 
 from __future__ import annotations
 
-import csv
 import difflib
-import io
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -17,7 +15,8 @@ from typing import Any
 
 from accelsim.economics.offer import Offer
 from accelsim.errors import InvalidValueError, ProfileError
-from accelsim.files.datafile import read_mapping, read_text
+from accelsim.files.csvfile import csv_rows
+from accelsim.files.datafile import read_mapping
 from accelsim.plain import Document, Values
 
 #: Columns of a price file, in order.
@@ -106,32 +105,6 @@ def offers_of(rows: Iterable[tuple[str, Values]], path: Path) -> tuple[Offer, ..
             str(path), problems[:_SHOWN_PROBLEMS] + ([f"and {more} more"] if more > 0 else [])
         )
     return tuple(offers)
-
-
-def csv_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """The rows of a CSV file, each with the name of its line.
-
-    Raises:
-        ProfileError: If the file cannot be read, or a row has not as many fields as its header.
-    """
-    reader = csv.reader(io.StringIO(read_text(path, _MAX_BYTES), newline=""), strict=True)
-    try:
-        header = next(reader, [])
-        if not header or len(set(header)) < len(header) or not all(header):
-            raise ProfileError(
-                str(path), ["line 1: the header needs distinct, non-empty column names"]
-            )
-        for row in reader:
-            if not row:
-                continue
-            if len(row) != len(header):
-                problem = (
-                    f"line {reader.line_num}: {len(row)} fields under a header of {len(header)}"
-                )
-                raise ProfileError(str(path), [problem])
-            yield f"line {reader.line_num}", dict(zip(header, row, strict=True))
-    except csv.Error as error:
-        raise ProfileError(str(path), [f"line {reader.line_num}: not valid CSV: {error}"]) from None
 
 
 def _listed_rows(path: Path) -> Iterator[tuple[str, Values]]:

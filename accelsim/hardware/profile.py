@@ -142,6 +142,18 @@ class Conflict(FrozenModel):
     reason: Annotated[str, Field(min_length=8)]
 
 
+class Instance(FrozenModel):
+    """The cloud instance that a device is bought in.
+
+    Attributes:
+        name: Its name as the provider writes it.
+        device_count: Devices of it.
+    """
+
+    name: Annotated[str, Field(min_length=1)]
+    device_count: Annotated[int, Field(ge=1)]
+
+
 class _Base(FrozenModel):
     """What all devices have.
 
@@ -165,6 +177,7 @@ class _Base(FrozenModel):
         sources: Citations by the short names that `source` fields use.
         conflicts: Independent sources that disagree.
         note: What a reader should know.
+        instance: Cloud instance that it was named by, whose price it has; no part of its content.
     """
 
     name: Annotated[str, Field(pattern=DEVICE_NAME, max_length=80)]
@@ -186,6 +199,7 @@ class _Base(FrozenModel):
     sources: Mapping[str, str] = Field(default_factory=dict)
     conflicts: tuple[Conflict, ...] = Field(default=(), strict=False)
     note: str | None = None
+    instance: Annotated[Instance | None, Field(exclude=True)] = None
 
     @property
     def peak_flop_per_s(self) -> dict[Dtype, float]:

@@ -34,7 +34,8 @@ def _devices(
         remedy = "See: accelsim clusters list, accelsim devices list."
         raise InvalidValueError("cluster", None, "a cluster or a device", remedy)
     profile = catalog.device(device) if isinstance(device, str) else device
-    count = gpus or 1
+    bought = 1 if profile.instance is None else profile.instance.device_count
+    count = gpus or bought
     return profile, None if count == 1 else joined(profile, count), count
 
 

@@ -76,7 +76,7 @@ class TrainingPlace:
         "Device, where no cluster is named.", metavar="NAME", flags="--device -d"
     )
     gpus: int | None = option(
-        "Devices; all of the cluster, or one, if left out.", flags="--gpus -n"
+        "Devices; all of the cluster or cloud instance, or one, if left out.", flags="--gpus -n"
     )
     global_batch: int | None = option("Samples of an iteration.")
 

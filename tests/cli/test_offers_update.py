@@ -6,7 +6,7 @@ import pytest
 
 from accelsim.economics import PriceBook
 from accelsim.economics.feeds.sources import import_offers
-from accelsim.economics.price import updates_folder
+from accelsim.files.prices import updates_folder
 
 HEAD = "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,Price,Region,SpotPrice\n"
 AWS = (

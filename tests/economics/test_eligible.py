@@ -16,8 +16,8 @@ from accelsim.capacity.scenario import CandidateHardware, load_scenario
 from accelsim.economics import Offer, PriceBook
 from accelsim.economics.dates import today
 from accelsim.economics.eligible import PROVIDER_CLASSES, OfferRule, provider_class, rule_of
-from accelsim.economics.price import prices_folder
 from accelsim.errors import InvalidValueError, ProfileError
+from accelsim.files.prices import prices_folder
 
 BOOK = PriceBook.load()
 

@@ -17,9 +17,9 @@ from accelsim.economics import PRICE_KINDS, Offer, PriceBook, Quote, price_kind
 from accelsim.economics.eligible import OfferRule
 from accelsim.economics.feeds.ingest import ingest
 from accelsim.economics.feeds.price_lists import offers_csv, read_regions, read_rules
-from accelsim.economics.price import prices_folder
 from accelsim.economics.price_file import COLUMNS, read_offers
 from accelsim.errors import InputError, InvalidValueError, ProfileError, UnknownNameError
+from accelsim.files.prices import prices_folder
 
 BOOK = PriceBook.load()
 OFFERS_FILE = prices_folder() / "offers.csv"

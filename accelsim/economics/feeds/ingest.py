@@ -21,9 +21,9 @@ import numpy as np
 
 from accelsim.economics.feeds.rows import PRICE_FIELDS, FeedRow, Finding, RefusedRowError, clean_row
 from accelsim.economics.offer import Offer
-from accelsim.economics.price import prices_folder
-from accelsim.economics.price_file import csv_rows
 from accelsim.errors import InvalidValueError
+from accelsim.files.csvfile import csv_rows
+from accelsim.files.prices import prices_folder
 from accelsim.frozen import frozen
 
 _DECIMAL_SLIP = 10.0

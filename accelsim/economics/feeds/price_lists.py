@@ -9,8 +9,9 @@ from pathlib import Path
 
 from accelsim.economics.feeds.ingest import DeviceRule
 from accelsim.economics.offer import Offer
-from accelsim.economics.price_file import COLUMNS, csv_rows
+from accelsim.economics.price_file import COLUMNS
 from accelsim.errors import ProfileError
+from accelsim.files.csvfile import csv_rows
 
 _GIB = 1024.0**3
 

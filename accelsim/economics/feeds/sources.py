@@ -10,9 +10,9 @@ from pathlib import Path
 
 from accelsim.economics.feeds.ingest import Ingested, ingest
 from accelsim.economics.feeds.price_lists import read_regions, read_rules
-from accelsim.economics.price import prices_folder
 from accelsim.errors import ProfileError
 from accelsim.files.plainfile import text_lines
+from accelsim.files.prices import prices_folder
 
 _SKYPILOT = "skypilot:"
 #: A cloud's table in SkyPilot's catalogue, in a folder of the cloud's name.

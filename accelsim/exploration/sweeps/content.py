@@ -14,10 +14,11 @@ from accelsim import catalog
 from accelsim.catalog import clusters as cluster_catalog
 from accelsim.catalog import workloads as workload_catalog
 from accelsim.cost.fitted import calibration_folders
-from accelsim.economics.price import PRICE_PATH_VARIABLE, prices_folder
+from accelsim.economics.price import PRICE_PATH_VARIABLE
 from accelsim.errors import AccelsimError
 from accelsim.estimation.run import device_parts, workload_parts
 from accelsim.files.datafile import data_root, read_text
+from accelsim.files.prices import prices_folder, updates_folder
 from accelsim.plain import Document
 from accelsim.result import Provenance
 
@@ -51,7 +52,7 @@ def content_hashes(values: Mapping[str, Iterable[Any]]) -> dict[str, str]:
     }
     listed = filter(None, os.environ.get(PRICE_PATH_VARIABLE, "").split(os.pathsep))
     shared: dict[str, Iterable[Path]] = {
-        "prices": [*prices_folder().glob("*"), *map(Path, listed)],
+        "prices": [*prices_folder().glob("*"), *updates_folder().glob("*"), *map(Path, listed)],
         "parameters": _matching(data_root() / "calibration", _PARAMETERS),
     }
     if "scenario" in values:
