@@ -22,7 +22,7 @@ from accelsim.estimation.options import (
     run_options,
 )
 from accelsim.estimation.passes import run_passes
-from accelsim.estimation.run import ResolvedRun, resolve
+from accelsim.estimation.run import LARGEST_BATCH, ResolvedRun, resolve
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.workloads.model import Workload
@@ -32,7 +32,6 @@ CURVE_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 #: Share of the highest throughput from which a batch counts as large enough: estimate, a rule of
 #: reading rather than of physics.
 KNEE_FRACTION = 0.9
-_LARGEST = 1_048_576
 
 
 @frozen
@@ -103,7 +102,7 @@ def largest_batch(
     asked = run_options(options, keywords)
     run = resolve(workload, device, asked, batch=1, accumulation=None)
     parts = asked.training.accumulation or 1
-    return parts * _largest_part(run, _LARGEST // parts)
+    return parts * _largest_part(run, LARGEST_BATCH // parts)
 
 
 def _largest_part(run: ResolvedRun, most: int) -> int:

@@ -47,8 +47,10 @@ if TYPE_CHECKING:
     from accelsim.hardware.cluster import Cluster
 
 Mode = Literal["inference", "training"]
+#: Recommenders score millions of candidates at once.
+LARGEST_BATCH = 2**30
 _LARGEST = {
-    "batch": 1_048_576,
+    "batch": LARGEST_BATCH,
     "seq_len": 10_000_000,
     "output_len": 10_000_000,
     "image_size": 16_384,

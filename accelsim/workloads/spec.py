@@ -32,7 +32,7 @@ class _Strict(BaseModel):
 class ShapeSpec(_Strict):
     """Sizes of a run; see `model.PassShape`."""
 
-    batch: int = Field(default=1, ge=1, le=2**20)
+    batch: int = Field(default=1, ge=1, le=2**30)
     seq_len: _Length = 0
     context_len: _Length = 0
     target_len: _Length = 0

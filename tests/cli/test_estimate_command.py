@@ -208,7 +208,7 @@ def test_no_device_at_all_is_refused(refused):
         (("resnet-50", "-d", "t4", "--host", "epyc-7764"), "epyc-7763"),
         (("resnet-50", "-d", "t4", "--batch", "0"), "batch = 0"),
         (("resnet-50", "-d", "t4", "--batch", "-3"), "batch = -3"),
-        (("resnet-50", "-d", "t4", "--batch", 10**30), "1,048,576"),
+        (("resnet-50", "-d", "t4", "--batch", 10**30), "1,073,741,824"),
         (("resnet-50", "-d", "t4", "--image-size", "1000000"), "16,384"),
         (("bert-large", "-d", "t4", "--seq-len", "0"), "seq_len = 0"),
         (("bert-large", "-d", "t4", "--seq-len", 10**15), "10,000,000"),

@@ -239,7 +239,7 @@ def test_host_fallback_runs_what_the_device_cannot():
         ({"batch": 0}, InvalidValueError, "batch = 0"),
         ({"batch": -3}, InvalidValueError, "batch"),
         ({"batch": True}, InvalidValueError, "batch"),
-        ({"batch": 2**40}, InvalidValueError, "1,048,576"),
+        ({"batch": 2**40}, InvalidValueError, "1,073,741,824"),
         ({"batch": 1.5}, InvalidValueError, "integer"),
         ({"image_size": 10**6}, InvalidValueError, "image_size"),
         ({"seq_len": 128}, InvalidValueError, "no sequence"),
