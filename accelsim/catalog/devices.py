@@ -141,8 +141,9 @@ def detect_local_devices() -> list[DeviceProfile]:
     """Profiles of this machine's own CPU and GPUs; what cannot be recognised is left out.
 
     The CPU is a slice of its catalogue entry where the model is known, else a profile made from
-    what the operating system says, named ``local/cpu``. NVIDIA GPUs are those ``nvidia-smi`` lists
-    that the catalogue has.
+    what the operating system says, named ``local/cpu``. GPUs are those that the tools of NVIDIA,
+    AMD, Intel and Apple list and the catalogue has; a memory that is the host's too is as large
+    as this machine's.
     """
     from accelsim.hardware.local import local_cpu_facts, local_gpu_names
 
@@ -153,8 +154,21 @@ def detect_local_devices() -> list[DeviceProfile]:
         found.append(
             _local_cpu(facts, _Identical(known if isinstance(known, CpuProfile) else None))
         )
-    found.extend(gpu for gpu in map(product_device, local_gpu_names()) if gpu is not None)
+    for names in local_gpu_names():
+        known = next((gpu for gpu in map(product_device, names) if gpu is not None), None)
+        if known is not None:
+            found.append(_as_sold(known))
     return found
+
+
+def _as_sold(gpu: DeviceProfile) -> DeviceProfile:
+    """A GPU of this machine with the memory that it has."""
+    from accelsim.hardware.local import machine_memory_bytes
+    from accelsim.hardware.slice import with_memory
+
+    memory = machine_memory_bytes() if gpu.memory.is_unified else None
+    is_less = memory is not None and memory < gpu.memory.capacity_bytes.value
+    return with_memory(gpu, memory) if is_less and memory is not None else gpu
 
 
 @frozen(eq=False)

@@ -18,6 +18,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.estimation.run import ResolvedRun
 from accelsim.frozen import frozen
 from accelsim.workloads.adapters import adapter_step
+from accelsim.workloads.cache import SequenceCache
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import OperatorGraph, concatenate, is_kind
 from accelsim.workloads.model import Lowered, PassShape
@@ -50,7 +51,17 @@ class RepeatedPass:
 
 @frozen(eq=False)
 class RunPasses:
-    """Passes of one iteration with its memory and model FLOP."""
+    """Passes of one iteration with its memory and model FLOP.
+
+    Attributes:
+        passes: What runs, and how often.
+        memory: What it holds at its peak.
+        parameter_count: Trainable parameters.
+        model_flop: FLOP of matrix arithmetic.
+        total_bytes: Bytes that the operators read and write.
+        input_bytes: Bytes of one batch as it comes from the host.
+        cache: What the layers keep of one sequence while it generates.
+    """
 
     passes: tuple[RepeatedPass, ...]
     memory: MemoryFootprint
@@ -58,6 +69,7 @@ class RunPasses:
     model_flop: float
     total_bytes: float
     input_bytes: float
+    cache: SequenceCache = SequenceCache()
 
     def has(self, kinds: frozenset[OperatorKind]) -> bool:
         """Whether any operator is of these kinds."""
@@ -247,6 +259,7 @@ def _passes(
         sum(p.graph.model_flop * p.repeats for p in passes),
         sum(p.graph.total_bytes * p.repeats for p in passes),
         moved_bytes,
+        lowered.cache,
     )
 
 

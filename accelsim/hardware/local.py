@@ -1,9 +1,9 @@
 """What the operating system says of this machine's own CPU and GPUs.
 
-Reads ``/proc/cpuinfo``, ``/proc/meminfo`` and ``/sys`` on Linux and asks ``nvidia-smi`` where it is
-installed. Nothing here fails: what cannot be read is unknown. Peak rates follow from the vector
-extensions the CPU lists, with the port counts common to that extension, and are marked as
-estimates.
+Reads ``/proc/cpuinfo``, ``/proc/meminfo`` and ``/sys`` on Linux and asks the tools of NVIDIA, AMD,
+Intel and Apple for GPUs where they are installed. Nothing here fails: what cannot be read is
+unknown. Peak rates follow from the vector extensions the CPU lists, with the port counts common to
+that extension, and are marked as estimates.
 """
 
 from __future__ import annotations
@@ -121,26 +121,67 @@ def parse_cpuinfo(cpuinfo: str, meminfo: str = "") -> CpuFacts | None:
     )
 
 
-def local_gpu_names() -> list[str]:
-    """Marketing names of the GPUs ``nvidia-smi`` lists; empty where there are none."""
+#: What lists GPUs and their names in its answer: program, arguments, pattern. A second group of a
+#: pattern tells boards of one name apart: MiB of memory, cores of an Apple chip.
+_LISTERS = (
+    (
+        ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"),
+        r"^(.+?), *(\d+)\s*$",
+    ),
+    (("rocm-smi", "--showproductname", "--csv"), r"^card\d+,([^,]+)()"),
+    (("xpu-smi", "discovery"), r"Device Name: *([^|\n]+?)() *(?:\||$)"),
+    (
+        ("system_profiler", "SPDisplaysDataType"),
+        r"Chipset Model: (Apple [^\n]+)(?:.*?Total Number of Cores: (\d+))?",
+    ),
+)
+#: Numbers above are of memory, MiB; below, of cores.
+_LEAST_MIB = 1000
+
+
+def local_gpu_names() -> list[tuple[str, ...]]:
+    """Names that each GPU of this machine may have in the catalogue, most specific first; empty
+    where no program of its maker lists any.
+    """
+    found: list[tuple[str, ...]] = []
+    for command, pattern in _LISTERS:
+        for name, size in re.findall(pattern, _answer(command), re.MULTILINE | re.DOTALL):
+            found.append((*_told_apart(name, size), name.strip()))
+    return found
+
+
+def _told_apart(name: str, size: str) -> tuple[str, ...]:
+    """The name with what tells boards of one name apart."""
+    if not size:
+        return ()
+    amount = int(size)
+    return (f"{name} {round(amount / 1024)}gb" if amount > _LEAST_MIB else f"{name} {amount}c",)
+
+
+def machine_memory_bytes() -> float | None:
+    """Main memory of this machine; None where nothing tells it."""
+    facts = local_cpu_facts()
+    if facts is not None:
+        return facts.memory_bytes
+    answer = _answer(("sysctl", "-n", "hw.memsize")).strip()
+    return float(answer) if answer.isdigit() else None
+
+
+def _answer(command: tuple[str, ...]) -> str:
+    """What a program prints; nothing where it is missing or fails."""
     import shutil
     import subprocess
 
-    program = shutil.which("nvidia-smi")
+    program = shutil.which(command[0])
     if program is None:
-        return []
+        return ""
     try:
         answer = subprocess.run(  # noqa: S603  (a fixed command, found on the user's own PATH)
-            [program, "--query-gpu=name", "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=False,
+            [program, *command[1:]], capture_output=True, text=True, timeout=10, check=False
         )
     except (OSError, subprocess.SubprocessError):
-        return []
-    lines = answer.stdout.splitlines() if answer.returncode == 0 else []
-    return [line.strip() for line in lines if line.strip()]
+        return ""
+    return answer.stdout if answer.returncode == 0 else ""
 
 
 def name_candidates(model_name: str) -> list[str]:
@@ -154,7 +195,7 @@ def name_candidates(model_name: str) -> list[str]:
         Kebab-case names.
     """
     text = re.sub(r"\((?:r|tm)\)", "", model_name.lower())
-    text = re.sub(r"@.*|\b\d+-core\b|\bprocessor\b|\bcpu\b", " ", text)
+    text = re.sub(r"@.*|\b\d+-core\b|\bprocessor\b|\bcpu\b|\bgraphics\b", " ", text)
     full = re.sub(r"[^a-z0-9.+]+", "-", text).strip("-")
     short = re.sub(r"^(?:nvidia|intel|amd)-", "", full)
     return list(dict.fromkeys(name for name in (full, short, re.sub(r"^core-", "", short)) if name))

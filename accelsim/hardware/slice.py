@@ -145,6 +145,35 @@ def slice_device(whole: DeviceProfile, spec: SliceSpec, name: str) -> DeviceProf
     return whole.model_copy(update=changes)
 
 
+#: Share of a unified memory that Metal lets a program take, up to so many GiB and above
+#: (recommendedMaxWorkingSetSize in logs of llama.cpp: 10.7 of 16 GiB, 144 of 192).
+_SMALL_GIB = 36.0
+_SMALL_SHARE = 2.0 / 3.0
+
+
+def with_memory(whole: DeviceProfile, capacity_bytes: float) -> DeviceProfile:
+    """The device as it is sold with less memory, which is as fast.
+
+    Args:
+        whole: The device.
+        capacity_bytes: Its memory.
+
+    Raises:
+        InvalidValueError: If that is more than the profile has.
+    """
+    level = whole.memory
+    _at_most("memory", capacity_bytes, level.capacity_bytes, whole.name)
+    usable = level.usable_bytes
+    if usable is not None:
+        share = usable.value / level.capacity_bytes.value
+        if level.is_unified and capacity_bytes <= _SMALL_GIB * 2**30:
+            share = min(share, _SMALL_SHARE)
+        usable = _derived(capacity_bytes * share, f"{share:.3g} of the memory")
+    sold = {"capacity_bytes": _derived(capacity_bytes, f"{whole.name} with less memory")}
+    memory = level.model_copy(update={**sold, "usable_bytes": usable})
+    return whole.model_copy(update={"memory": memory})
+
+
 _CPU_COUNTS = ("core_count", "numa_node_count", "memory_channel_count")
 
 

@@ -8,13 +8,20 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from accelsim.quantity import say
+from accelsim.quantity import decimal, say
 from accelsim.report.listing import Listing, panel
 
 if TYPE_CHECKING:
     from accelsim.handover.check import LineCheck
+    from accelsim.handover.fits import Fits
 
 _PROBLEMS = "option | ~problem | ~remedy"
+_WAYS = (
+    "format=precision | stack | >weights=weight_bytes | >longest context={longest_context:whole} | "
+    ">layers on the CPU={host_layers:whole} | >tokens/s={tokens_per_s:decimal} | "
+    ">90 %={tokens_low_per_s:decimal} to {tokens_high_per_s:decimal} | "
+    ">first token=time_to_first_token_s"
+)
 #: What the panel says of a line, row by row.
 _LINES = {
     "program": "{program} {version}[, {workload}][ on {devices:whole} {device}]",
@@ -43,3 +50,31 @@ def check_view(result: LineCheck) -> RenderableType:
     problems = [Padding(Listing.of(_PROBLEMS, figures["problems"]), (1, 0))] * bool(count)
     notes = (Text(note, style="dim") for note in result.notes)
     return Group(Text(head), *problems, panel("line", lines.items()), *notes)
+
+
+def fits_view(result: Fits) -> RenderableType:
+    """What of a model fits on a board: the best way first, then all of them.
+
+    Args:
+        result: The answer.
+    """
+    figures, best = result.figures(), result.best
+    running = [way for way in figures["ways"] if not way["reason"]]
+    if best is None:
+        head = f"{result.workload} does not run on {result.device} with {result.context:,} tokens"
+    else:
+        cpu = f", {best.host_layers} layers on {result.host}" if best.host_layers else ""
+        rate = f"{decimal(best.tokens_per_s)} tokens/s"
+        head = f"{result.workload} on {result.device}: {best.precision}{cpu}, {rate}"
+    kept = "{device_memory_bytes}, of which a program gets {memory_available_bytes}"
+    lines = [("memory", say(kept, figures)), ("context", f"{result.context:,} tokens")]
+    if best is not None and best.line:
+        lines.append(("run it", best.line))
+    others = [
+        Text(f"{w['stack']} {w['precision']}: {w['reason']}", style="dim")
+        for w in figures["ways"]
+        if w["reason"]
+    ]
+    notes = (Text(note, style="dim") for note in result.warnings)
+    table = [Padding(Listing.of(_WAYS, running, left_out="90 %|first token"), (1, 0))]
+    return Group(Text(head), panel("fits", lines), *table * bool(running), *others, *notes)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accelsim import catalog
 from accelsim.catalog import device
 from accelsim.dtype import Dtype
 from accelsim.hardware.local import (
@@ -135,3 +136,53 @@ def test_no_text_makes_it_fail(first, second):
 
 def test_a_machine_without_proc_has_no_facts(tmp_path):
     assert local_cpu_facts(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("program", "answer", "names"),
+    [
+        (
+            "nvidia-smi",
+            "NVIDIA GeForce RTX 4060 Ti, 16380\nNVIDIA GeForce RTX 3090, 24576",
+            ["rtx-4060-ti-16gb", "rtx-3090"],
+        ),
+        ("nvidia-smi", "NVIDIA GeForce RTX 4060 Ti, 8188", ["rtx-4060-ti-8gb"]),
+        (
+            "rocm-smi",
+            "device,Card Series,Card Model\ncard0,AMD Radeon RX 7900 XTX,0x744c",
+            ["rx-7900-xtx"],
+        ),
+        (
+            "xpu-smi",
+            "| 0  | Device Name: Intel(R) Arc(TM) A770 Graphics    |\n|    | Vendor: Intel |",
+            ["arc-a770"],
+        ),
+        (
+            "system_profiler",
+            "    Chipset Model: Apple M3 Max\n      Total Number of Cores: 30\n",
+            ["apple-m3-max-30c"],
+        ),
+        (
+            "system_profiler",
+            "      Chipset Model: Apple M4 Max\n      Total Number of Cores: 40\n",
+            ["apple-m4-max"],
+        ),
+        ("nvidia-smi", "NVIDIA Something New, 1", []),
+    ],
+)
+def test_gpus_are_found_by_their_makers_tools(tmp_path, monkeypatch, program, answer, names):
+    tool = tmp_path / program
+    tool.write_text(f"#!/bin/sh\nprintf '%s\\n' '{answer}'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    found = [one for one in catalog.detect_local_devices() if one.device_class == "gpu"]
+    assert [one.name for one in found] == names
+
+
+def test_a_unified_memory_is_as_large_as_the_machines(monkeypatch):
+    monkeypatch.setattr("accelsim.hardware.local.machine_memory_bytes", lambda: 36 * 2.0**30)
+    monkeypatch.setattr("accelsim.hardware.local.local_gpu_names", lambda: [("Apple M4 Max",)])
+    (gpu,) = (one for one in catalog.detect_local_devices() if one.device_class == "gpu")
+    assert gpu.memory.capacity_bytes.value == 36 * 2**30
+    assert gpu.memory_bytes == pytest.approx(24 * 2**30)
+    assert gpu.memory.bandwidth_bytes_per_s.value == 546e9

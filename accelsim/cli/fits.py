@@ -1,0 +1,40 @@
+"""``accelsim fits``: what of a model fits on a board, and the line that runs it."""
+
+from __future__ import annotations
+
+import typer
+
+from accelsim.cli.entry import DOES_NOT_FIT
+from accelsim.cli.result_writer import ResultWriter, with_output
+from accelsim.option import argument, option
+
+
+@with_output
+def fits(
+    output: ResultWriter,
+    model: str = argument("Workload that generates text: a name, or a file.", "MODEL"),
+    device: str | None = option(
+        "Device; this machine's GPU, else its CPU, if none.", None, "NAME", "--device -d"
+    ),
+    context: int | None = option(
+        "Tokens of prompt and answer that must fit; 4,096 if none.", None, "N"
+    ),
+    memory: float | None = option(
+        "Memory of the device in GiB, where it is sold with less than its profile has.",
+        None,
+        "GIB",
+    ),
+    host: str | None = option(
+        "CPU that takes the layers that do not fit; this machine's, or a desktop's of 2022.",
+        None,
+        "NAME",
+    ),
+) -> None:
+    """Say which formats of a model fit on a device, how fast they are, and what line runs them."""
+    from accelsim.handover.fits import fits as ask
+    from accelsim.report.handover import fits_view
+
+    result = ask(model, device, context=context, memory_gib=memory, host=host)
+    output.emit(result.to_dict(), lambda: fits_view(result), rows=result.figures()["ways"])
+    if result.best is None:
+        raise typer.Exit(DOES_NOT_FIT)

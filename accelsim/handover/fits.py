@@ -1,0 +1,368 @@
+"""What of a model fits on a board: formats, the longest context, layers that are left to the CPU,
+tokens a second, and the line that runs it.
+
+Each format is a run of one sequence, priced and sized as `accelsim estimate` does. Where the
+weights and the cache are more than the board has, llama.cpp keeps the last layers on it and the
+first ones in host memory (`-ngl`, src/llama-model.cpp): a token then takes its share of the board's
+and of the CPU's time. Estimate: layers are equal, embeddings spread over them, and what goes
+between the two devices (kilobytes a token) is nothing beside them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, field, replace
+from typing import ClassVar
+
+import accelsim
+from accelsim import catalog
+from accelsim.catalog import workloads as workload_catalog
+from accelsim.catalog.stacks import Stack, stack
+from accelsim.confidence.quantiles import Z90
+from accelsim.cost.memory import MemoryFootprint, available_bytes
+from accelsim.dtype import precision
+from accelsim.errors import InputError, InvalidValueError
+from accelsim.estimation.options import ModelOptions, RunOptions, RunShape
+from accelsim.estimation.passes import RunPasses, run_passes
+from accelsim.estimation.run import ResolvedRun, resolve
+from accelsim.estimation.simulate import Simulation, simulated
+from accelsim.frozen import frozen
+from accelsim.handover.launchers import launcher
+from accelsim.handover.line import write_line
+from accelsim.hardware.profile import DeviceProfile
+from accelsim.hardware.slice import with_memory
+from accelsim.plain import Document, Values
+from accelsim.result import Metric, Provenance, Result
+from accelsim.workloads.model import Workload
+
+#: Formats by stack, widest first: those that llama.cpp's own table of quantisations
+#: (tools/quantize/README.md) and vLLM's (docs, quantization) offer for most checkpoints.
+FORMATS = {
+    "llama-cpp@b6451": ("fp16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k"),
+    "vllm": ("bf16", "fp8", "w4a16"),
+}
+#: Context that must fit where none is asked: llama.cpp's `-c` of its examples.
+USUAL_CONTEXT = 4096
+#: Tokens of the prompt of the speeds, as in llama-bench, and tokens after it: one step is priced.
+_PROMPT, _GENERATED = 512, 2
+#: CPU beside a board that is not this machine's: estimate, a desktop of 2022.
+USUAL_HOST = "core-i9-13900k"
+#: Contexts beyond are no question of memory.
+_LONGEST = 1 << 24
+#: A format of so many times the bytes still stands for the published one: Q8_0 for FP8.
+_AS_WIDE = 1.1
+#: Files that llama.cpp writes under another name than the format's.
+_FILES = {"fp16": "F16", "bf16": "BF16", "fp32": "F32"}
+
+
+@frozen
+class Way:
+    """A format in which a model may run on a board.
+
+    Attributes:
+        stack: Software that runs it.
+        precision: Format.
+        weight_bytes: Bytes of the weights.
+        memory_bytes: What the context asked for needs in all.
+        longest_context: Tokens that fit with all layers on the board; 0 where not even the weights
+            do.
+        device_layers: Layers on the board, at the context asked for.
+        host_layers: Layers left to the CPU.
+        time_to_first_token_s: Of a prompt of 512 tokens.
+        tokens_per_s: Tokens a second after it.
+        tokens_low_per_s: Lower end of their interval.
+        tokens_high_per_s: Upper end.
+        line: What runs it; empty where nothing does.
+        reason: Why it does not run; empty where it does.
+    """
+
+    stack: str
+    precision: str
+    weight_bytes: float | None = None
+    memory_bytes: float | None = None
+    longest_context: int = 0
+    device_layers: int = 0
+    host_layers: int = 0
+    time_to_first_token_s: float | None = None
+    tokens_per_s: float | None = None
+    tokens_low_per_s: float | None = None
+    tokens_high_per_s: float | None = None
+    line: str = ""
+    reason: str = ""
+
+    @property
+    def fits(self) -> bool:
+        """Whether all of it lies on the board."""
+        return not self.reason and not self.host_layers
+
+
+@frozen(repr=False)
+class Fits(Result):
+    """What of a model fits on a board.
+
+    Attributes:
+        workload: Model.
+        device: Board.
+        host: CPU that takes the layers that do not fit; None where there is none.
+        context: Tokens of prompt and answer that had to fit.
+        device_memory_bytes: Memory of the board, as its driver reports it.
+        memory_available_bytes: What a program can allocate of it.
+        ways: Formats by stack, widest first.
+    """
+
+    kind: ClassVar[str] = "fits"
+    nested: ClassVar[frozenset[str]] = frozenset({"ways"})
+    workload: str
+    device: str
+    host: str | None
+    context: int
+    device_memory_bytes: float
+    memory_available_bytes: float
+    ways: tuple[Way, ...]
+    inputs: Values = field(default_factory=dict)
+    provenance: Provenance = Provenance(accelsim.__version__)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> Way | None:
+        """The widest format whose layers all fit, else the fastest with layers on the CPU."""
+        whole = [way for way in self.ways if way.fits]
+        if whole:
+            return max(whole, key=lambda way: way.weight_bytes or 0.0)
+        running = [way for way in self.ways if not way.reason]
+        return max(running, key=lambda way: way.tokens_per_s or 0.0, default=None)
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        """Tokens a second of the best way."""
+        best = self.best
+        if best is None:
+            return {"tokens_per_s": Metric(None)}
+        ends = best.tokens_low_per_s, best.tokens_high_per_s
+        return {"tokens_per_s": Metric(best.tokens_per_s, *ends, 0.9)}
+
+    def figures(self) -> Document:
+        """The answer in plain values."""
+        names = ("workload", "device", "host", "context", "device_memory_bytes")
+        found: Document = {name: getattr(self, name) for name in names}
+        ways = [{**asdict(way), "fits": way.fits} for way in self.ways]
+        best = self.best
+        return {
+            **found,
+            "memory_available_bytes": self.memory_available_bytes,
+            "best": None if best is None else best.precision,
+            "ways": ways,
+        }
+
+
+def fits(
+    workload: str | Workload,
+    device: str | DeviceProfile | None = None,
+    *,
+    context: int | None = None,
+    memory_gib: float | None = None,
+    host: str | DeviceProfile | None = None,
+) -> Fits:
+    """What of a model fits on a board, how fast it generates there, and what line runs it.
+
+    Args:
+        workload: Name, path or `Workload` of a model that generates text.
+        device: Board; this machine's GPU, else its CPU, where None.
+        context: Tokens of prompt and answer that must fit; `USUAL_CONTEXT`, or as many as the
+            model was trained on, where None.
+        memory_gib: Memory of the board, where it is sold with less than the profile has.
+        host: CPU that takes the layers that do not fit; this machine's where `device` is its own,
+            else `USUAL_HOST`.
+
+    Raises:
+        InputError: If a name or the context is wrong, or the model generates no text.
+        InvalidValueError: If no device is named and none is recognised here.
+    """
+    named = str(workload) if isinstance(workload, str) else workload.name
+    model = workload_catalog.workload(workload) if isinstance(workload, str) else workload
+    if not model.autoregressive:
+        remedy = "accelsim estimate --max-batch says what fits of others."
+        raise InvalidValueError("model", model.name, "a model that generates text", remedy)
+    board, here = _board(device)
+    if memory_gib is not None:
+        board = with_memory(board, memory_gib * 2**30)
+    tokens = _context(context, model)
+    cpu = _host(board, host, here)
+    question = _Question(named, model, board, cpu, tokens)
+    ways = tuple(question.ways())
+    return Fits(
+        workload=model.name,
+        device=board.name,
+        host=None if cpu is None else cpu.name,
+        context=tokens,
+        device_memory_bytes=board.memory_bytes,
+        memory_available_bytes=available_bytes(board),
+        ways=ways,
+        inputs={"workload": named, "device": board.name, "context": tokens},
+        provenance=Provenance(accelsim.__version__, parts={"device": board}),
+        warnings=question.warnings(host is None and not here),
+    )
+
+
+def _board(device: str | DeviceProfile | None) -> tuple[DeviceProfile, bool]:
+    """The board, and whether it is this machine's."""
+    if device is not None:
+        profile = catalog.device(device) if isinstance(device, str) else device
+        return profile, profile.name.startswith("local/")
+    found = catalog.detect_local_devices()
+    if not found:
+        allowed = "a device that accelsim recognises here: none is"
+        raise InvalidValueError("device", None, allowed, "Name one with --device.")
+    return next((one for one in found if one.device_class != "cpu"), found[0]), True
+
+
+def _context(context: int | None, model: Workload) -> int:
+    trained = getattr(model.parameters, "max_positions", 0) or _LONGEST
+    if context is None:
+        return min(USUAL_CONTEXT, trained)
+    if not _GENERATED < context <= trained:
+        allowed = f"{_GENERATED + 1} to {trained:,}, the tokens that {model.name} was trained on"
+        raise InvalidValueError("context", context, allowed)
+    return context
+
+
+def _host(
+    board: DeviceProfile, host: str | DeviceProfile | None, here: bool
+) -> DeviceProfile | None:
+    """The CPU beside a GPU with a memory of its own; None for others."""
+    if board.device_class != "gpu" or board.memory.is_unified:
+        if host is not None:
+            allowed = f"no value: {board.name} has one memory with its CPU"
+            raise InvalidValueError("host", str(host), allowed)
+        return None
+    if host is None and here:
+        cpus = (one for one in catalog.detect_local_devices() if one.device_class == "cpu")
+        return next(cpus, None)
+    return catalog.device(host or USUAL_HOST) if isinstance(host, str | None) else host
+
+
+@frozen(eq=False)
+class _Question:
+    named: str
+    model: Workload
+    board: DeviceProfile
+    host: DeviceProfile | None
+    context: int
+
+    def warnings(self, is_guess: bool) -> tuple[str, ...]:
+        if self.host is None or not is_guess:
+            return ()
+        return (f"layers on the CPU are those of a {self.host.title}; --host names another",)
+
+    def ways(self) -> Iterator[Way]:
+        """Formats of the stacks that the board has; of other chips, their own."""
+        asked: list[tuple[str | None, str | None]] = [
+            (name, form)
+            for name, forms in FORMATS.items()
+            if stack(name).runs(self.board)
+            for form in self._forms(stack(name), forms)
+        ]
+        for name, form in asked or [(None, None)]:
+            try:
+                yield self._way(self._run(self.board, name, form))
+            except InputError as error:
+                yield Way((name or "").partition("@")[0], form or "", reason=str(error))
+
+    def _forms(self, one: Stack, forms: tuple[str, ...]) -> list[str | None]:
+        """Formats of a stack; of a model that is published in a narrow one, that and narrower."""
+        published = self.model.quantised
+        if published is None:
+            return list(forms)
+        most = _AS_WIDE * published.weight.bytes
+        narrower = [form for form in forms if precision(form).weight.bytes <= most]
+        if one.lacking(published):
+            return list(narrower)
+        return [None, *(form for form in narrower if precision(form).is_file)]
+
+    def _run(self, device: DeviceProfile, name: str | None, form: str | None) -> ResolvedRun:
+        shape = RunShape(1, min(_PROMPT, self.context - _GENERATED), _GENERATED)
+        options = RunOptions(model=ModelOptions(precision=form, stack=name), shape=shape)
+        return resolve(self.model, device, options)
+
+    def _way(self, run: ResolvedRun) -> Way:
+        passes = run_passes(run)
+        memory, room = self._memory(passes, self.context), run.available_bytes
+        way = Way(
+            run.stack.name,
+            run.precision.name,
+            memory.weight_bytes,
+            memory.total_bytes,
+            self._longest(passes, room),
+        )
+        layers = int(getattr(self.model.parameters, "layers", 0) or 1)
+        held = held_layers(memory, room, layers)
+        left = 1.0 - held / layers
+        spare = self._host_bytes(run) - left * (memory.weight_bytes + memory.kv_cache_bytes)
+        if spare < 0:
+            return replace(way, reason=f"{-spare / 1e9:,.3g} GB short")
+        parts = [(simulated(run, passes), 1.0 - left)]
+        if held < layers and self.host is not None:
+            there = self._run(self.host, run.stack.label, run.precision.name)
+            parts.append((simulated(there, run_passes(there)), left))
+        way = replace(way, device_layers=held, host_layers=layers - held)
+        return replace(_timed(way, parts), line=self._line(way, held))
+
+    def _memory(self, passes: RunPasses, tokens: int) -> MemoryFootprint:
+        return replace(passes.memory, kv_cache_bytes=float(passes.cache.bytes_of(tokens)))
+
+    def _longest(self, passes: RunPasses, room: float) -> int:
+        """The most tokens whose cache fits beside weights and activations."""
+        low = 0
+        high = 1 + (getattr(self.model.parameters, "max_positions", 0) or _LONGEST)
+        while high - low > 1:
+            middle = (low + high) // 2
+            is_short = self._memory(passes, middle).short_bytes(room) > 0
+            low, high = (low, middle) if is_short else (middle, high)
+        return low
+
+    def _host_bytes(self, run: ResolvedRun) -> float:
+        """Memory for layers that do not fit: llama.cpp's alone leaves them to the CPU."""
+        if run.stack.name != "llama-cpp" or self.host is None:
+            return 0.0
+        return available_bytes(self.host)
+
+    def _line(self, way: Way, held: int) -> str:
+        """What runs it: llama.cpp's server of a file, or vLLM's of a checkpoint."""
+        if way.stack == "vllm":
+            suffix = "-AWQ" if way.precision == "w4a16" else ""
+            settings = {"max_context": self.context, "precision": way.precision}
+            return str(write_line(launcher("vllm"), settings, self.named + suffix))
+        if way.stack != "llama-cpp":
+            return ""
+        form = _FILES.get(way.precision, way.precision.upper())
+        layers = 0 if self.board.device_class == "cpu" else held if way.host_layers else 99
+        return f"llama-server -m {self.model.name}-{form}.gguf -c {self.context} -ngl {layers}"
+
+
+def held_layers(memory: MemoryFootprint, room_bytes: float, layers: int) -> int:
+    """Layers whose weights and cache fit beside the activations. Estimate: all are equal.
+
+    Args:
+        memory: What the whole model needs.
+        room_bytes: What the board has.
+        layers: Layers of the model.
+    """
+    each = (memory.weight_bytes + memory.kv_cache_bytes) / layers
+    most = math.floor((room_bytes - memory.activation_bytes) / each * (1 + 1e-12))
+    return min(layers, max(0, most))
+
+
+def _timed(way: Way, parts: list[tuple[Simulation, float]]) -> Way:
+    """The way with its times: those of its parts by their share of the layers."""
+    first_s = sum((one.time_to_first_token_s or 0.0) * share for one, share in parts)
+    token_s = sum((one.time_per_output_token_s or 0.0) * share for one, share in parts)
+    ratio = math.exp(Z90 * max(one.log_sigma for one, share in parts if share > 0))
+    rate = 1.0 / token_s
+    return replace(
+        way,
+        time_to_first_token_s=first_s,
+        tokens_per_s=rate,
+        tokens_low_per_s=rate / ratio,
+        tokens_high_per_s=rate * ratio,
+    )
