@@ -23,6 +23,7 @@ from accelsim.estimation.run import ResolvedRun
 from accelsim.estimation.schedule import Schedule, device_settings
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import AsicProfile, CpuProfile
+from accelsim.hardware.sourced import value_of
 from accelsim.simulation.device_settings import device_time_s
 from accelsim.workloads.fusion import fuse_batch
 from accelsim.workloads.graph import FloatArray, IntArray, is_kind
@@ -171,15 +172,21 @@ def _fused(run: ResolvedRun, lowered: LoweredBatch) -> LoweredBatch:
 
 def _priced_alike(run: ResolvedRun, lowered: LoweredBatch) -> Iterator[tuple[LoweredBatch, Any]]:
     """Scenarios with the parameters of their costs: a CPU's depend on whether all weights of a
-    graph stay in its last cache, those of an ASIC on the samples of its batch.
+    graph stay in its last cache, those of an ASIC on the samples of its batch and on how many of
+    its cores have one.
     """
     parameters = run.parameters
     if isinstance(run.device, AsicProfile):
+        from accelsim.cost.systolic import systolic_parameters
         from accelsim.cost.systolic.machine import sample_counts
 
+        values = parameters or systolic_parameters()
         counts = sample_counts(lowered.kind, lowered.dims)
-        for count in np.unique(counts).tolist():
-            yield lowered.take(counts == count), parameters
+        busy = np.minimum(counts, value_of(run.device.core_count, 1))
+        for cores in np.unique(busy).tolist():
+            alike = busy == cores
+            samples = np.repeat(counts[alike], lowered.flop.shape[1])
+            yield lowered.take(alike), replace(values, samples=samples)
         return
     if not isinstance(run.device, CpuProfile):
         yield lowered, parameters

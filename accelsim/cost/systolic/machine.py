@@ -5,7 +5,7 @@ ports.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import cache
 
 import numpy as np
@@ -57,6 +57,8 @@ class SystolicParameters:
             rest loads and drains).
         energy_overhead_ratio: Energy of an executed operation over its adder and multiplier's.
         sparse_weights: Whether weights have the structured sparsity of the profile's sparse rates.
+        samples: Samples of the batch that each row of a graph of many scenarios is of, shape (n,);
+            those of the graph where None.
     """
 
     pipelined: float
@@ -69,6 +71,7 @@ class SystolicParameters:
     row_stationary_efficiency_fraction: float
     energy_overhead_ratio: float
     sparse_weights: bool = False
+    samples: FloatArray | None = None
 
 
 def systolic_parameters() -> SystolicParameters:
@@ -115,8 +118,8 @@ class AsicMachine:
         idle_ratio: Cores over those that have a sample: arrays take as long as if all had one.
         streamed_weight_fraction: Share of a model's weights that comes from main memory in every
             run.
-        part_limit: Most parts a batch may be run in: the samples of a core in an inference; 0 in
-            training, whose activations do not stay on chip.
+        part_limit: Most parts a batch may be run in, of the whole graph or of each row: the samples
+            of a core in an inference; 0 in training, whose activations do not stay on chip.
     """
 
     name: str
@@ -137,7 +140,7 @@ class AsicMachine:
     core_count: float = 1.0
     idle_ratio: float = 1.0
     streamed_weight_fraction: float = 1.0
-    part_limit: float = 1.0
+    part_limit: FloatArray = field(default_factory=lambda: np.ones(()))
 
     def in_row_blocks(self, count: int) -> AsicMachine:
         """The machine whose arrays work as so many blocks of rows; itself where they cannot."""
@@ -145,7 +148,9 @@ class AsicMachine:
             return self
         return replace(self, rows=self.rows / count, count=self.count * count)
 
-    def running(self, graph: OperatorGraph, device: AsicProfile) -> AsicMachine:
+    def running(
+        self, graph: OperatorGraph, device: AsicProfile, samples: FloatArray | None = None
+    ) -> AsicMachine:
         """The machine as a graph finds it: weights in its cache, the batch's parts, and of cores
         with scratchpads of their own those that have a sample.
 
@@ -154,20 +159,27 @@ class AsicMachine:
         Cached weights have what one sample's largest activations leave of the on-chip memory, and
         activations what cached weights leave; updated weights are not kept. Estimate: that
         compilers share the memory so.
+
+        Args:
+            graph: Operators.
+            device: The chip.
+            samples: Samples that each row is of, shape (n,), as many busy cores for all of them;
+                those of the graph where None.
         """
         if np.isin(graph.phase, TRAINING_PHASES).any():
-            return replace(self, part_limit=0.0)
-        samples = float(sample_counts(graph.kind, graph.dims[None])[0])
-        if samples < self.core_count and np.all(graph.phase == Phase.FORWARD):
-            idle = self.core_count / samples
+            return replace(self, part_limit=np.zeros(()))
+        counts = sample_counts(graph.kind, graph.dims[None]) if samples is None else samples
+        fewest = float(counts[0])
+        if fewest < self.core_count and np.all(graph.phase == Phase.FORWARD):
+            idle = self.core_count / fewest
             vector = self.vector_flop_per_s / idle
-            busy = replace(self, idle_ratio=idle, core_count=samples, vector_flop_per_s=vector)
-            return busy.running(graph, device)
-        parts = max(samples // self.core_count, 1.0)
+            busy = replace(self, idle_ratio=idle, core_count=fewest, vector_flop_per_s=vector)
+            return busy.running(graph, device, samples)
+        parts = np.maximum(counts // self.core_count, 1.0)
         weights = float(graph.weight_bytes.sum())
         if device.weight_cache_bytes is None or weights <= 0:
             return replace(self, part_limit=parts)
-        largest = float((graph.read_bytes + graph.write_bytes).max()) / samples
+        largest = float((graph.read_bytes + graph.write_bytes).max()) / fewest
         cached = min(device.weight_cache_bytes.value, weights, max(self.sram_bytes - largest, 0.0))
         return replace(
             self,

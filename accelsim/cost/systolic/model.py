@@ -101,7 +101,7 @@ def cost_systolic(
     values = parameters or systolic_parameters()
     labels = [path or name for path, name in zip(graph.path, graph.name, strict=True)]
     refuse_rows(graph, device.name, labels, _refusals(graph, device))
-    machine = asic_machine(device, values).running(graph, device)
+    machine = asic_machine(device, values).running(graph, device, values.samples)
     costs = FORMULAS.evaluate(graph, machine, values, device.name)
     rates = energy_rates(device, values.energy_overhead_ratio)
     return assemble_table(graph, costs, rates)

@@ -86,7 +86,9 @@ def batch_parts(rows: Rows, machine: AsicMachine) -> FloatArray:
     """
     activations = rows.column("read_bytes") + rows.column("write_bytes")
     parts = np.maximum(np.ceil(activations / machine.resident_bytes), 1.0)
-    found: FloatArray = np.where(parts <= machine.part_limit, parts, np.inf)
+    limit = machine.part_limit
+    most = limit[rows.index] if limit.size > 1 else limit
+    found: FloatArray = np.where(parts <= most, parts, np.inf)
     return found
 
 
