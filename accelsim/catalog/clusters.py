@@ -209,6 +209,7 @@ def _node(base: NodeProfile) -> Node:
         network_link_count=value_of(base.network_link_count, 0),
         max_power_w=value_of(base.max_power_w, None),
         host_power_w=_host_power_w(base),
+        host_load_w=value_of(base.host_load_w, None),
     )
 
 
@@ -386,6 +387,7 @@ def _made_after(
         "title": f"Server with {count} {profile.title}",
         "device": profile.whole_name,
         "max_power_w": None,
+        "host_load_w": None,
         "device_tier": shape,
         "note": f"{note} has them",
     }

@@ -37,6 +37,7 @@ class Node:
         max_power_w: Power of the whole node at most; None where unknown.
         host_power_w: That power less the limits of its devices: CPUs, memory, cards, fans and
             losses; None where either is unknown.
+        host_load_w: What they draw in training, where it was metered; None elsewhere.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Node:
     network_link_count: int = 0
     max_power_w: float | None = None
     host_power_w: float | None = None
+    host_load_w: float | None = None
 
 
 @frozen

@@ -148,6 +148,7 @@ class NodeProfile(FrozenModel):
     network_link_count: PositiveCount | None = None
     host_memory_bytes: Positive | None = None
     max_power_w: Positive | None = None
+    host_load_w: Positive | None = None  # of all but the devices, as metered in training
     sources: Mapping[str, str] = Field(default_factory=dict)
     note: str | None = None
 

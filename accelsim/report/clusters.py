@@ -72,6 +72,7 @@ def cluster_document(cluster: Cluster, profiles: Mapping[str, BaseModel]) -> Doc
         "network_link_count": node.network_link_count,
         "max_power_w": node.max_power_w,
         "host_power_w": node.host_power_w,
+        "host_load_w": node.host_load_w,
         "tiers": [_tier_row(tier) for tier in cluster.tiers],
         "note": getattr(profiles.get(cluster.name), "note", None),
         "numbers": numbers,
@@ -96,7 +97,7 @@ def _tier_row(tier: Tier) -> Document:
 #: What is said of a cluster, line by line.
 _HEADING = """{node_count} x {node}, {device_count} devices of {device}
 a node: {host_count} x {host}, {host_memory_bytes} of memory, {network_link_count} x {network_link}
-power of a node at most {max_power_w}, of all but its devices {host_power_w}"""
+power of a node at most {max_power_w}, of all but its devices {host_power_w}[, {host_load_w} in training]"""
 _TIERS = (
     "tier=name | link | topology=shape | >devices=device_count | >bandwidth=bandwidth_bytes_per_s "
     "| >attained=achieved_fraction | >latency=latency_s | >over={oversubscription_ratio}:1"

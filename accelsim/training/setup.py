@@ -230,13 +230,15 @@ class TrainingSetup:
         """Power of hosts, fans, cards and losses for each device; None where unknown, and for CPUs,
         which are the hosts.
 
-        Estimate: a fixed share of the node's power at most less that of its devices, and of what
-        the nodes that state it have where it does not.
+        As metered, where the node says it. Estimate elsewhere: a fixed share of the node's power at
+        most less that of its devices, and of what the nodes that state it have where it does not.
         """
         node = None if self.cluster is None else self.cluster.node
         limit_w = value_of(self.run.device.power.limit_w, None)
         if node is None or limit_w is None or isinstance(self.run.device, CpuProfile):
             return None
+        if node.host_load_w is not None:
+            return node.host_load_w / node.device_count
         most_w = _HOST_OVER_DEVICES * limit_w
         if node.host_power_w is not None:
             most_w = node.host_power_w / node.device_count

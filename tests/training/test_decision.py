@@ -63,6 +63,23 @@ def test_hosts_are_counted_in_every_node(cluster):
     assert found.average_power_w > 8 * found.iteration.setup.idle_w
 
 
+@pytest.mark.parametrize(
+    ("cluster", "published_w"),
+    [
+        # PaLM 540B, 0.58 of the peak with what runs again: Chowdhery et al. 2022, arXiv:2204.02311
+        ("tpu-v4-pod", 378.5),
+        # T5, Meena, GShard, Switch Transformer: Patterson et al. 2021, arXiv:2104.10350, table 4
+        ("tpu-v3-pod", (310 + 289 + 288 + 245) / 4),
+    ],
+)
+def test_a_chip_of_a_pod_draws_what_its_operator_metered(cluster, published_w):
+    plan = "tp=8,sp=1,zero=3,microbatch=4,recompute=full"
+    asked = {"seq_len": 2048, "global_batch": 512, "plan": plan, "check_memory": False}
+    found = accelsim.train("gpt3-175b", cluster=cluster, gpus=256, **asked)
+    assert found.counts_hosts
+    assert found.average_power_w / 256 == pytest.approx(published_w, rel=0.25)
+
+
 def test_carbon_goes_with_energy():
     asked = {"device": "a100-sxm-40gb", "seq_len": 256, "provider": "gcp"}
     length = accelsim.RunLength(iterations=100)
