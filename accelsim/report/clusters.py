@@ -97,7 +97,8 @@ def _tier_row(tier: Tier) -> Document:
 #: What is said of a cluster, line by line.
 _HEADING = """{node_count} x {node}, {device_count} devices of {device}
 a node: {host_count} x {host}, {host_memory_bytes} of memory, {network_link_count} x {network_link}
-power of a node at most {max_power_w}, of all but its devices {host_power_w}[, {host_load_w} in training]"""
+power of a node at most {max_power_w}, of all but its devices {host_power_w}
+[power of all but its devices in training {host_load_w}]"""
 _TIERS = (
     "tier=name | link | topology=shape | >devices=device_count | >bandwidth=bandwidth_bytes_per_s "
     "| >attained=achieved_fraction | >latency=latency_s | >over={oversubscription_ratio}:1"
