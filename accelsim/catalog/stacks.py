@@ -144,6 +144,8 @@ class StackVersion(FrozenModel, strict=False):
         lacks_precisions: Precisions that it does not run.
         is_eager: Whether it issues operators one after the other where the stack replays them.
         fused_attention: Whether attention is one operator.
+        plain_loss: Whether a loss over a vocabulary runs operator by operator where the network is
+            compiled.
         gpu_host_ratio: Time to issue an operator to a GPU over the class's.
         stage_us: Host time of a microbatch on a stage of a pipeline, forward and backward, beside
             its operators: sends, receipts and their synchronization.
@@ -160,6 +162,7 @@ class StackVersion(FrozenModel, strict=False):
     lacks_precisions: tuple[str, ...] = ()
     is_eager: bool = False
     fused_attention: bool = True
+    plain_loss: bool = False
     gpu_host_ratio: _Ratio = 1.0
     stage_us: Annotated[float, Field(ge=0.0, le=100_000.0)] = 0.0
     experts_wait: bool = False

@@ -194,7 +194,8 @@ def _loss(run: ResolvedRun) -> WordLoss | None:
     head = getattr(run.workload.parameters, "head", None)
     is_recurrent = run.workload.task in {"language-modelling", "translation"}
     if run.workload.autoregressive or is_recurrent or head in {"masked_lm", "pretraining"}:
-        return "plain" if run.stack_path.fuses == "nothing" else "fused"
+        is_plain = run.stack_path.fuses == "nothing" or run.stack.version.plain_loss
+        return "plain" if is_plain else "fused"
     return None
 
 

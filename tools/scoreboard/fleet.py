@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
@@ -142,8 +143,9 @@ def _options(text: str) -> Document:
 
 
 def _on_trainer(asked: Document, cells: Values) -> Document:
-    """The options on the software of a row that trains, where it is a stack of the catalogue; that
-    runs as it does by default where it has not the way that the row names.
+    """The options on the software of a row that trains, where it is a stack of the catalogue: its
+    version of the year that the row's source names, else the default. It runs as it does by default
+    where it has not the way that the row names.
     """
     name = cells["engine"]
     if cells["call"] != "train" or name not in stack_names():
@@ -152,7 +154,9 @@ def _on_trainer(asked: Document, cells: Values) -> Document:
     if "training" not in own.modes:
         return asked
     kept = {key: value for key, value in asked.items() if key != "execution" or value in own.paths}
-    return kept | {"stack": name}
+    years = re.findall(r"20\d\d", cells["source"])
+    dated = next((year for year in years if any(one.holds(year) for one in own.versions)), None)
+    return kept | {"stack": name if dated is None else f"{name}@{dated}"}
 
 
 def _workload(name: str, models: Values) -> Workload:
