@@ -213,7 +213,7 @@ def _printed(command: str) -> list[str]:
         try:
             accelsim_main(words)
         except SystemExit as ended:
-            if ended.code not in {0, None}:
+            if ended.code not in {0, None} and not out.getvalue():  # an answer may say no
                 raise RuntimeError(f"{command}: {told.getvalue()}") from None
     return [line.rstrip() for line in out.getvalue().splitlines()]
 

@@ -7,11 +7,12 @@ run, to write what carries it out.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Literal
 
 from accelsim.capacity.answer import CapacityPlan
-from accelsim.capacity.scenario import BatchJob, Service, TrainingJob
+from accelsim.capacity.scenario import BatchJob, Scenario, Service, TrainingJob
 from accelsim.catalog.workloads import workload
 from accelsim.economics.offer import Offer
 from accelsim.economics.price import PriceBook
@@ -24,7 +25,7 @@ from accelsim.training.plan import parse_plan, plan_on
 #: Settings of a replica that an engine's line states, of those in a plan.
 _OF_REPLICA = ("tp", "pp", "ep", "dp", "max_seqs", "max_batch_tokens", "kv_format")
 #: Settings that a line states where the caller did.
-_OF_ROW = (*_OF_REPLICA, "replicas", "max_context", "max_batch")
+_OF_ROW = (*_OF_REPLICA, "replicas", "max_context", "max_batch", "requests_per_s")
 _WHERE_ASKED = ("memory_fraction", "kv_blocks", "prefix_cache")
 
 
@@ -138,26 +139,42 @@ def of_training(result: TrainingEstimate, name: str = "training") -> Deployment:
 
 
 def of_plan(plan: CapacityPlan) -> list[Deployment]:
-    """The deployments of a plan's recommended fleet, one for each row of its placement.
+    """The deployments of a plan's recommended fleet.
 
     Args:
         plan: The plan.
     """
-    rows = () if plan.recommended is None else plan.recommended.placement
-    asked = {one.name: one for one in (*plan.scenario.services, *plan.scenario.jobs)}
+    best = plan.recommended
+    if best is None:
+        return []
+    return of_rows(plan.scenario, best.placement, [one.to_dict() for one in best.offers])
+
+
+def of_rows(
+    scenario: Scenario, rows: Sequence[Values], offers: Sequence[Values]
+) -> list[Deployment]:
+    """The deployments of a fleet's placement, one for each row.
+
+    Args:
+        scenario: What was asked.
+        rows: The placement.
+        offers: Instances of the fleet.
+    """
+    asked = {one.name: one for one in (*scenario.services, *scenario.jobs)}
     found = []
     for row in rows:
         one = asked[row.get("service") or row["job"]]
-        found.append(_placed(one, row if "offers" in row else _completed(one, row, plan)))
+        found.append(_placed(one, row if "offers" in row else _completed(one, row, offers)))
     return found
 
 
-def _completed(asked: Service | TrainingJob | BatchJob, row: Values, plan: CapacityPlan) -> Values:
+def _completed(
+    asked: Service | TrainingJob | BatchJob, row: Values, offers: Sequence[Values]
+) -> Values:
     """A row of one offer with what its scenario says of layout and software."""
-    fleet = () if plan.recommended is None else plan.recommended.offers
-    rented = next(one for one in fleet if one.offer == row["offer"])
+    rented = next(one for one in offers if one["offer"] == row["offer"])
     held, tp = PriceBook.load().find(row["offer"]).offer.device_count or 1, 1
-    found: Document = {"cost_usd_per_month": rented.cost_usd_per_month}
+    found: Document = {"cost_usd_per_month": rented["cost_usd_per_month"]}
     if isinstance(asked, Service) and workload(asked.model).autoregressive:
         tp = asked.tp
         found |= {"engine": asked.engine or "vllm", "tp": tp}
@@ -165,7 +182,7 @@ def _completed(asked: Service | TrainingJob | BatchJob, row: Values, plan: Capac
         found |= {"trainer": asked.run.get("stack", "pytorch"), "plan": asked.plan or ""}
         found["global_batch"] = asked.global_batch or int(held) * row["count"]
     found["replicas"] = row["count"] * int(held) // tp
-    found |= {"device": rented.device, "device_count": int(held) * row["count"]}
+    found |= {"device": rented["device"], "device_count": int(held) * row["count"]}
     found |= {"instance_count": row["count"], "offers": [{"offer": row["offer"]}]}
     return found | dict(row)
 

@@ -33,13 +33,10 @@ def check(
     ),
 ) -> None:
     """Say whether a line that starts an engine or a trainer fits, and what it costs."""
-    from accelsim.handover.check import USUAL_USERS, LineQuestion, check_line, line_text
+    from accelsim.handover.check import LineQuestion, check_line, line_text
     from accelsim.report.handover import check_view
 
-    if load and not load.keys() & {"rate_per_s", "users"}:
-        load = {**load, "users": USUAL_USERS}
-    drawn = Arrivals(**load) if load else None
-    question = LineQuestion(device, model, engine_version, drawn, price)
+    question = LineQuestion(device, model, engine_version, asked_load(load), price)
     result = check_line(line_text(line), question)
     output.emit(
         result.to_dict(),
@@ -49,3 +46,12 @@ def check(
     )
     if not result.fits:
         raise typer.Exit(DOES_NOT_FIT)
+
+
+def asked_load(load: Document) -> Arrivals | None:
+    """The load that options say, of the usual users where they name no rate; None of none."""
+    from accelsim.handover.check import USUAL_USERS
+
+    is_rated = bool(load.keys() & {"rate_per_s", "users"})
+    said = load if is_rated else {**load, "users": USUAL_USERS}
+    return Arrivals(**said) if load else None

@@ -24,8 +24,8 @@ from accelsim.errors import AccelsimError, AccelsimWarning
 #: Set to 1 to see tracebacks.
 TRACEBACK_VARIABLE = "ACCELSIM_TRACEBACK"
 _INPUT_ERROR = 2
-#: Exit code of an answer that says that nothing fits.
-DOES_NOT_FIT = 3
+#: Exit codes of an answer that something got worse, and that nothing fits.
+WORSE, DOES_NOT_FIT = 1, 3
 _OWN_ERROR = 1
 #: Objects made between two collections, more than the imports of a command make: at Python's 700
 #: they spend a tenth of its time on them.

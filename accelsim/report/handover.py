@@ -1,4 +1,4 @@
-"""A line that was checked, and what changes between two plans, as tables for a terminal."""
+"""Lines that were checked, what fits on a board, what changes between two plans: for a terminal."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from accelsim.quantity import decimal, say
+from accelsim.plain import Values
+from accelsim.quantity import decimal, say, written
 from accelsim.report.listing import Listing, panel
 
 if TYPE_CHECKING:
     from accelsim.handover.check import LineCheck
+    from accelsim.handover.difference import PlanDifference
     from accelsim.handover.fits import Fits
 
 _PROBLEMS = "option | ~problem | ~remedy"
@@ -78,3 +80,26 @@ def fits_view(result: Fits) -> RenderableType:
     notes = (Text(note, style="dim") for note in result.warnings)
     table = [Padding(Listing.of(_WAYS, running, left_out="90 %|first token"), (1, 0))]
     return Group(Text(head), panel("fits", lines), *table * bool(running), *others, *notes)
+
+
+def difference_view(result: PlanDifference) -> RenderableType:
+    """What changes: a sentence, and a row for each change.
+
+    Args:
+        result: The two that were compared.
+    """
+    from accelsim.handover.difference import name_words
+
+    rows = [{**row, "what": name_words(row["what"]), **_shown(row)} for row in result.changes]
+    table = Listing.of("~what | ~before | ~after | change | verdict", rows)
+    return Group(Text(result.sentence), *[Padding(table, (1, 0, 0, 0))] * bool(rows))
+
+
+def _shown(row: Values) -> dict[str, str]:
+    """Both sides and the change as texts; what is not said is empty."""
+    values = {"before": row["before"], "after": row["after"], "signed": row["change_fraction"]}
+    texts = {
+        side: "" if value is None else written("signed" if side == "signed" else row["what"], value)
+        for side, value in values.items()
+    }
+    return {"before": texts["before"], "after": texts["after"], "change": texts["signed"]}

@@ -39,3 +39,17 @@ def test_bad_input_is_one_line(refused):
     assert "begins with" in refused("check", "rm -rf /")
     assert "Unknown device" in refused("check", LINE, "-d", "h900")
     assert "Unknown workload" in refused("check", "vllm serve nobody/nothing")
+
+
+@pytest.mark.parametrize("output_format", ["table", "json", "csv", "md"])
+def test_plan_diff_ends_with_1_where_anything_gets_worse(run, output_format):
+    pair = LINE, f"{LINE} -tp 2"
+    ran = run("plan diff", *pair, "-d", "l4", *LOAD, "--format", output_format)
+    assert ran.code == 1
+    if output_format == "json":
+        assert ran.json["is_worse"] is True
+        assert ran.json["kind"] == "plan difference"
+    elif output_format != "csv":
+        assert "worse" in ran.out
+    assert run("plan", "diff", pair[0], pair[0], "-d", "l4", *LOAD).code == 0
+    assert run("plan", "diff", *pair, "-d", "l4", *LOAD, "--tolerance", 2).code == 2
