@@ -167,3 +167,13 @@ def test_every_board_answers(names, precision):
     for answer in (text, pictures):
         assert not [(n, r) for n, r in zip(names, answer["reason"], strict=True) if r]
         assert (answer["latency_s"] > 0).all()
+
+
+def test_wafers_and_streaming_chips_stand_beside_what_is_published():
+    """Cerebras, blog of August 2024: 1,800 tokens/s; Abts et al., ISCA 2020: 20,400 images/s."""
+    text = accelsim.estimate("llama-3.1-8b", "cerebras-wse-3", precision="fp16", output_len=128)
+    assert text.decode_tokens_per_s == pytest.approx(1800, rel=0.5)
+    picture = accelsim.estimate("resnet-50", "groq-lpu-v1", precision="int8", batch=1)
+    ratio = 20_400 / picture.throughput_per_s
+    assert "4.1 times slower" in device("groq-lpu-v1").note
+    assert ratio == pytest.approx(4.1, rel=0.1)
