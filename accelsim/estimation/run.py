@@ -363,7 +363,7 @@ def _precision(
     """
     options = chosen.model
     published = workload.quantised if mode == "inference" else None
-    usual = default_precision(device, mode)
+    usual = default_precision(device, mode, generates=workload.autoregressive)
     policy = _on_chip(options.policy(usual if published is None else published), device)
     if mode == "training":
         is_named = options.precision is not None
@@ -415,12 +415,13 @@ def _accumulation(count: int | None, batch: int) -> int:
     return parts
 
 
-def default_precision(device: DeviceProfile, mode: Mode) -> Precision:
+def default_precision(device: DeviceProfile, mode: Mode, *, generates: bool = False) -> Precision:
     """The precision people use on a device: the first of bf16, fp16, int8 its matrix units have,
     else fp32.
 
     CPUs take bf16 where they have units for it, else fp32: they run a model as it was trained
-    unless it is quantised on purpose. Training takes no integer format.
+    unless it is quantised on purpose. Models that generate text run in fp16 on GPUs without matrix
+    units whose lanes are as fast in it (Apple, RDNA 2, P100). Training takes no integer format.
     """
     matrix = set(device.matrix_flop_per_s)
     if isinstance(device, CpuProfile):
@@ -428,7 +429,10 @@ def default_precision(device: DeviceProfile, mode: Mode) -> Precision:
     for name in _PREFERRED[mode]:
         if PRECISIONS[name].compute in matrix:
             return PRECISIONS[name]
-    rates = set(device.peak_flop_per_s)
+    rates = device.peak_flop_per_s
+    is_fast = rates.get(Dtype.FP16, 0.0) >= rates.get(Dtype.FP32, 0.0) > 0.0
+    if generates and mode == "inference" and is_fast and isinstance(device, GpuProfile):
+        return PRECISIONS["fp16"]
     is_integer = Dtype.FP32 not in rates and Dtype.INT8 in rates
     return PRECISIONS["int8" if is_integer else "fp32"]
 

@@ -177,3 +177,10 @@ def test_wafers_and_streaming_chips_stand_beside_what_is_published():
     ratio = 20_400 / picture.throughput_per_s
     assert "4.1 times slower" in device("groq-lpu-v1").note
     assert ratio == pytest.approx(4.1, rel=0.1)
+
+
+@pytest.mark.parametrize("name", ["apple-m4-max", "rx-6800", "p100-pcie-16gb"])
+def test_text_runs_in_16_bits_without_matrix_units_where_lanes_are_as_fast(name):
+    assert resolve("llama-3.2-1b", name).precision.name == "fp16"
+    assert resolve("resnet-50", name).precision.name == "fp32"
+    assert resolve("llama-3.2-1b", "gtx-1080").precision.name == "fp32"
