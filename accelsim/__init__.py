@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from accelsim.estimation.simulate import Simulation, simulate
     from accelsim.exploration.sweeps.run import SweepResult, sweep
+    from accelsim.handover.fits import Fits, fits
     from accelsim.hardware.cluster import Cluster, Fleet, Pool
     from accelsim.hardware.placement import RankGroup
     from accelsim.serving.loads.arrivals import Arrivals
@@ -64,6 +65,7 @@ __all__ = [
     "Engine",
     "Estimate",
     "EstimateColumns",
+    "Fits",
     "Fleet",
     "ModelOptions",
     "ParallelismPlan",
@@ -100,6 +102,7 @@ __all__ = [
     "errors",
     "estimate",
     "estimate_many",
+    "fits",
     "lower",
     "operator_costs",
     "plan",
@@ -142,6 +145,7 @@ _MODULES = """
     serving.steps.step_times StepTimes
     simulation.timeline Timeline
     exploration.sweeps.run SweepResult sweep
+    handover.fits Fits fits
     catalog.workloads workload workload_names
     workloads.capture.torch.module capture
     dtype Precision
