@@ -32,6 +32,7 @@ LAYOUT = {
 }
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.MatMult)
 BRANCHES = (ast.If, ast.For, ast.While, ast.IfExp, ast.ExceptHandler, ast.comprehension)
 #: What a docstring that names its source has: a year, an identifier, a document, or its kind.
 CITATION = re.compile(
@@ -161,11 +162,16 @@ def parameter_count(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return len(given.posonlyargs) + len(given.args) + len(given.kwonlyargs)
 
 
+def is_arithmetic(node: ast.AST) -> bool:
+    """Whether a node is an operator of arithmetic; ``|`` between types is none."""
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ARITHMETIC)
+
+
 def cited_share(functions: list[ast.FunctionDef | ast.AsyncFunctionDef]) -> float:
     """Percent of functions of three arithmetic operators and more whose docstring cites a source,
     or says ``estimate``.
     """
-    formulas = [f for f in functions if sum(isinstance(x, ast.BinOp) for x in ast.walk(f)) >= 3]
+    formulas = [f for f in functions if sum(map(is_arithmetic, ast.walk(f))) >= 3]
     cited = sum(bool(CITATION.search(ast.get_docstring(f) or "")) for f in formulas)
     return 100 * cited / len(formulas)
 

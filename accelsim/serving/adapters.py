@@ -27,6 +27,9 @@ def adapter_rows(
 ) -> OperatorGraph:
     """Rows that adapters add to a pass.
 
+    Hu et al., ICLR 2022; adapters that a batch needs: expected distinct values of even draws
+    (Feller, An Introduction to Probability Theory, volume 1, 1968).
+
     Args:
         graph: Rows of the pass.
         is_layer: Rows of layers, shape (n,).
@@ -43,7 +46,10 @@ def adapter_rows(
 
 
 def adapter_bytes(graph: OperatorGraph, is_layer: BoolArray, adapters: Adapters) -> float:
-    """Memory of all adapters beside the products of a pass."""
+    """Memory of all adapters beside the products of a pass.
+
+    A and B of rank r beside each product: Hu et al., ICLR 2022.
+    """
     products = _products(graph, is_layer)
     n, k = products.dims[:, 2:4].T
     elements = (n + k * _parts(products)).sum()

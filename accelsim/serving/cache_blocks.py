@@ -39,7 +39,10 @@ class BlockPlan:
     tokens: int
 
     def held(self, context_tokens: float) -> float:
-        """Blocks of a sequence in the mean over the places of its end in a block."""
+        """Blocks of a sequence in the mean over the places of its end in a block.
+
+        Blocks of a fixed number of tokens: Kwon et al., SOSP 2023.
+        """
         filled = context_tokens / self.tokens
         each, kept = self.sequence.terms(math.ceil(filled))
         return each * filled + kept

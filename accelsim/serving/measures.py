@@ -74,7 +74,11 @@ class RequestTimes:
 
     @property
     def tpot_s(self) -> FloatArray:
-        """Mean time per further token, of the requests with at least two."""
+        """Mean time per further token, of the requests with at least two.
+
+        As MLPerf Inference has it since round 4.0 (2024): time after the first token over the
+        tokens after it.
+        """
         many = self.output_tokens > 1
         times: FloatArray = (self.finish_s - self.first_token_s)[many]
         gaps: FloatArray = times / (self.output_tokens[many] - 1)
@@ -205,6 +209,9 @@ def trust(
     times: RequestTimes, offered_fraction: float, *, is_closed: bool
 ) -> tuple[bool, list[str]]:
     """Whether the load is more than is served, and what to know about the figures.
+
+    Estimate: the four quarters stand for a trend; Loynes, 1962, has waits without bound where more
+    work comes than is done.
 
     Waiting grows with every arrival where the load is too high: the mean waits of the four quarters
     of the arrivals rise one after the other, the last by more than a request alone takes.

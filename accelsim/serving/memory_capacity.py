@@ -92,6 +92,8 @@ class FullBatch:
 def full_batch(plan: ReplicaPlan, load: LoadShape) -> FullBatch:
     """The fullest batch of a load on a replica.
 
+    Paged cache: Kwon et al., SOSP 2023; prompts beside tokens: Agrawal et al., OSDI 2024.
+
     Args:
         plan: The replica.
         load: Means of the load.
@@ -119,7 +121,10 @@ def full_batch(plan: ReplicaPlan, load: LoadShape) -> FullBatch:
 
 
 def _whole_batch(plan: ReplicaPlan, load: LoadShape) -> FullBatch:
-    """A full batch that runs as a whole."""
+    """A full batch that runs as a whole.
+
+    Static batching, which waits for the whole batch: Yu et al., Orca, OSDI 2022, section 3.
+    """
     count, steps = plan.max_seqs, plan.steps
     prompt = round(count * load.prompt_tokens)
     seconds = steps.step(prompt, prompt * load.prompt_context, 0, 0)[0]

@@ -128,6 +128,9 @@ def priced_ranks(
 def operating_points(ranks: PricedRanks) -> dict[str, FloatArray]:
     """Replicas that do all of a request, at full batches.
 
+    Steps of tokens and parts of prompts: Agrawal et al., OSDI 2024; requests served by Little,
+    Operations Research 9(3), 1961.
+
     Args:
         ranks: One of them.
 
@@ -167,6 +170,8 @@ def split_points(
     prompts: PricedRanks, further: PricedRanks, link: CacheLink
 ) -> dict[str, FloatArray]:
     """Replicas of prompts, and replicas of the tokens after the first, at full batches.
+
+    Prompts and tokens on devices of their own: Zhong et al., DistServe, OSDI 2024.
 
     Args:
         prompts: One that computes prompts alone.

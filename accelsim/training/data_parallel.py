@@ -70,6 +70,9 @@ def data_parallel(
 ) -> DataParallel:
     """Reductions, gathers and updates.
 
+    Buckets behind the backward pass: Li et al. 2020, arXiv:2006.15704; volumes of ZeRO: Rajbhandari
+    et al. 2020, arXiv:1910.02054, section 7.
+
     Args:
         staged: k plans and their stages.
         forward_s: Forward pass of one microbatch on the first stage, shape (k,).
@@ -133,6 +136,8 @@ def _gathers(staged: StagedPlans, blocks: FloatArray) -> FloatArray:
 def _transfers(staged: StagedPlans, messages: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Gradients and weights of the first stage: time to reduce and to gather them once, in so many
     messages.
+
+    Volumes of ZeRO's stages: Rajbhandari et al. 2020, arXiv:1910.02054, section 7.
     """
     zero = staged["zero"]
     part_s = np.where(zero == 3, 1e-6 * staged.setup.run.stack.version.rank_part_us, 0.0)
@@ -180,6 +185,9 @@ def _fsdp_exposed_s(
 ) -> FloatArray:
     """What one microbatch waits for blocks of weights and gradients.
 
+    Prefetched blocks as in Zhao et al. 2023, arXiv:2304.11277, section 4.3; estimate: transfers
+    have the link to themselves.
+
     The first block of each pass waits for its weights, each further one only for what is left of
     its transfers once the block before it has computed.
     """
@@ -192,7 +200,10 @@ def _fsdp_exposed_s(
 
 
 def _averaging(staged: StagedPlans) -> FloatArray:
-    """Parameters averaged every so many steps."""
+    """Parameters averaged every so many steps.
+
+    Local SGD: Stich, ICLR 2019, arXiv:1805.09767.
+    """
     apart = staged["local_steps"] > 1
     if not apart.any():
         return np.zeros(len(staged))
@@ -215,7 +226,11 @@ def _histograms_s(staged: StagedPlans) -> FloatArray:
 
 
 def _updates(staged: StagedPlans) -> tuple[FloatArray, FloatArray]:
-    """Optimizer's step of the largest stage, and its energy on all devices."""
+    """Optimizer's step of the largest stage, and its energy on all devices.
+
+    States sharded as in Rajbhandari et al. 2020, arXiv:1910.02054, section 5: a rank updates its
+    share.
+    """
     held = staged.updated / np.where(staged["zero"] >= 1, staged.state_ranks, 1)[:, None]
     most, whole = held.max(axis=1), held.sum(axis=1)
     seconds, joules, fixed = staged.setup.update_per_parameter

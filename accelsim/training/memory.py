@@ -170,7 +170,10 @@ def _waiting_alike(staged: StagedPlans) -> tuple[IntArray, IntArray]:
 
 
 def _held(staged: StagedPlans) -> dict[str, FloatArray]:
-    """Weights, gradients and states: of dense layers, of experts and of tables."""
+    """Weights, gradients and states: of dense layers, of experts and of tables.
+
+    Rajbhandari et al. 2020, arXiv:1910.02054, section 5.
+    """
     setup = staged.setup
     tables = staged.sums("table_parameters")
     widths: dict[str, Any] = {
@@ -203,7 +206,11 @@ def _held(staged: StagedPlans) -> dict[str, FloatArray]:
 
 
 def _activations(staged: StagedPlans) -> FloatArray:
-    """What waits for backward passes; a layer that is computed again is held once more."""
+    """What waits for backward passes; a layer that is computed again is held once more.
+
+    Microbatches in flight: Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.3; a layer's
+    input alone with full recomputation: Chen et al. 2016, arXiv:1604.06174.
+    """
     recompute = staged["recompute"][:, None]
     saved, selective = staged.sums("saved_bytes"), staged.sums("selective_saved_bytes")
     inputs = staged.sums("block_counts") * staged.table.boundary_bytes[staged.row][:, None]

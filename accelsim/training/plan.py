@@ -111,7 +111,11 @@ class ParallelismPlan:
 
     @property
     def device_count(self) -> int:
-        """Devices it takes."""
+        """Devices it takes.
+
+        Narayanan et al. 2021, arXiv:2104.04473, section 3: n = p t d; context parallelism is a
+        fourth factor.
+        """
         return self.dp * self.tp * self.pp * self.cp
 
     @property
@@ -133,6 +137,8 @@ class ParallelismPlan:
 
     def microbatch_count(self, global_batch: int) -> int:
         """Microbatches of one iteration.
+
+        m = B / (d b): Narayanan et al. 2021, arXiv:2104.04473, section 3.
 
         Raises:
             InvalidValueError: If the plan does not divide the batch, or its schedule needs more of

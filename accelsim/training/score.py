@@ -137,6 +137,9 @@ def _score_stages(staged: StagedPlans) -> dict[str, FloatArray]:
 def stage_times(staged: StagedPlans) -> StageTimes:
     """Times of one microbatch on each stage.
 
+    Full recomputation runs the forward pass again, its collectives too: Chen et al. 2016,
+    arXiv:1604.06174.
+
     Args:
         staged: k plans and their stages.
     """
@@ -241,6 +244,7 @@ def _pace(plans: CandidatePlans, times: StageTimes) -> dict[str, FloatArray]:
 def _times(
     staged: StagedPlans, pace: dict[str, FloatArray], data: DataParallel
 ) -> dict[str, FloatArray]:
+    """Seconds of an iteration by part. Estimate: parts add up, and input waits for nothing else."""
     count = staged.microbatch_count
     work = {name: count * pace[name] for name in _WORK}
     busy = count * pace["pair"]
@@ -303,6 +307,9 @@ def _bubble_s(
 ) -> FloatArray:
     """Time of the pipeline beyond the busiest stage's own work.
 
+    1F1B and interleaved: Narayanan et al. 2021, arXiv:2104.04473, section 2.2; ZB-H1: Qi et al.
+    2024, arXiv:2401.10241.
+
     Formulas of `training.schedules.bubble` for stages that differ: what all stages but the busiest
     take for one microbatch, over the chunks. In 1F1B stage s has at most p - s microbatches under
     way, so that sends also lengthen its cycle.
@@ -329,6 +336,9 @@ def _bubble_s(
 def _longest_cycle_s(times: StageTimes) -> FloatArray:
     """Least time from a microbatch to the next in 1F1B: a stage's round trip to the last one over
     the microbatches it may have under way.
+
+    A cycle's time over its tokens bounds the rate of an event graph: Baccelli et al.,
+    Synchronization and Linearity, 1992.
     """
     pair = times.forward_s + times.backward_s
     stages = pair.shape[1]
@@ -352,7 +362,10 @@ def _closed_form_bubbles_s(times: StageTimes) -> dict[str, FloatArray]:
 
 
 def _energy_j(staged: StagedPlans) -> FloatArray:
-    """Dynamic energy of the passes on all devices."""
+    """Dynamic energy of the passes on all devices.
+
+    Estimate: all ranks of a stage draw alike, and energies of passes add up.
+    """
     forward, backward = (
         staged.sums(f"energy_{name}_j").sum(axis=1) for name in ("forward", "backward")
     )

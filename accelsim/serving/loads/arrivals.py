@@ -179,7 +179,10 @@ class Arrivals:
     def _sessions(
         self, columns: RequestColumns, times: FloatArray, sessions: int
     ) -> RequestColumns:
-        """Turns one after the other: the first turns by time, then all second ones, and so on."""
+        """Turns one after the other: the first turns by time, then all second ones, and so on.
+
+        Estimate: a turn comes after the one before it and repeats all that was said.
+        """
         count = self.count
         turn, session = np.divmod(np.arange(count), sessions)
         said = columns.prompt_tokens + columns.output_tokens

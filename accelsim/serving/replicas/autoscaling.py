@@ -141,7 +141,11 @@ class Autoscaler:
         return min(max(self._wish(fleet), self._policy.least), self._policy.most)
 
     def _wish(self, fleet: ReplicaFleet) -> int:
-        """Replicas that would meet the target."""
+        """Replicas that would meet the target.
+
+        Kubernetes documentation, HorizontalPodAutoscaler, algorithm details (v1.33, 2025):
+        ceil(current x metric / target), none within the tolerance.
+        """
         policy, pool = self._policy, self._pool
         live = max(len(pool.live), 1)
         members = [fleet.replicas[place] for place in pool.members]

@@ -293,7 +293,10 @@ class ContinuousBatching(PagedBatch):
         return steps
 
     def _start_parts(self, prompt: Prompt, part: int, steps: int) -> None:
-        """Start steps with one part of a prompt each."""
+        """Start steps with one part of a prompt each.
+
+        A part attends to all tokens before it and to its own: Agrawal et al., OSDI 2024.
+        """
         count, context, step = len(self._running), self._context, self.steps.step
         keys = part * (prompt.done + 0.5 * (part + 1))
         parts = self._parts

@@ -107,7 +107,10 @@ class PagedBatch(Scheduler):
         return self._blocks_of(request, self._tokens_of_all(request))
 
     def _blocks_of(self, request: int, tokens: int) -> int:
-        """Blocks that a request takes with so many tokens cached."""
+        """Blocks that a request takes with so many tokens cached.
+
+        Blocks of a fixed number of tokens: Kwon et al., SOSP 2023.
+        """
         filled = -(-tokens // self._size)
         if self._alike:
             return filled
@@ -204,7 +207,10 @@ class PagedBatch(Scheduler):
         return self._free if cache is None else self._free + self._chained * cache.idle_count
 
     def _make_room(self, count: int) -> None:
-        """Have so many blocks free, of those there is room for."""
+        """Have so many blocks free, of those there is room for.
+
+        Least recently used prefixes go first (vLLM 0.9, 2025, v1/core/block_pool.py).
+        """
         if self.cache is not None and count > self._free:
             given = -(-(count - self._free) // self._chained)
             self.cache.give_up(given)

@@ -154,7 +154,10 @@ def _values(line: _Line, columns: StepColumns) -> FloatArray:
 
 
 def _fitted(columns: StepColumns, wanted: FloatArray) -> _Line:
-    """The line of one quantity."""
+    """The line of one quantity.
+
+    Lawson and Hanson, Solving Least Squares Problems, 1974.
+    """
     from scipy.optimize import nnls
 
     tokens = columns.prefill_tokens + columns.decode_count

@@ -238,6 +238,9 @@ class _Steps:
 def _computed(left: FloatArray, budget: float) -> tuple[float, float, FloatArray]:
     """Tokens of prompts a step computed, the keys they attend to, and what is left to the steps
     before; the ends of prompts come last.
+
+    Chunked prefill: Agrawal et al., OSDI 2024. Estimate: a step's budget is filled from the last
+    prompt backwards.
     """
     tokens = keys = 0.0
     kept = []

@@ -443,6 +443,9 @@ def _parts(graph: OperatorGraph, shard: Shard) -> tuple[BoolArray, BoolArray]:
 def _spread(graph: OperatorGraph, table: CostTable, rows: slice) -> tuple[float, float]:
     """Standard deviation of ln(true / predicted) of a pass, and the share of its variance that all
     passes have in common.
+
+    Errors of one kind add up linearly, those of different kinds in quadrature (JCGM 100:2008,
+    section 5.2).
     """
     kind, time_s, sigma = graph.kind[rows], table.time_s[rows], table.log_sigma[rows]
     own = table.shared_log_sigma

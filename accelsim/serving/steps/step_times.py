@@ -229,7 +229,10 @@ class TabulatedSteps:
         decode_count: int,
         decode_context_sum: float,
     ) -> tuple[float, float]:
-        """One step: seconds and joules; see `StepTimes`."""
+        """One step: seconds and joules; see `StepTimes`.
+
+        Sums that describe a batch: Agrawal et al., OSDI 2024, section 4.
+        """
         if not prefill_tokens:
             return self.decode_run(decode_count, decode_context_sum, 1)
         rows = decode_count * self.checked

@@ -120,7 +120,11 @@ def _gpipe(microbatch_count: int) -> _Codes:
 
 
 def _alternating(stage: int, stages: int, microbatches: int, chunks: int) -> _Codes:
-    """1F1B, and with chunks Megatron-LM's interleaved form of it."""
+    """1F1B, and with chunks Megatron-LM's interleaved form of it.
+
+    Narayanan et al. 2021, arXiv:2006.09503 (1F1B) and arXiv:2104.04473, section 2.2 (interleaved);
+    the warm-up is that of Megatron-LM, core/pipeline_parallel/schedules.py.
+    """
     total = microbatches * chunks
     warm_up = (
         stages - stage - 1 if chunks == 1 else 2 * (stages - stage - 1) + (chunks - 1) * stages
@@ -140,7 +144,10 @@ def _alternating(stage: int, stages: int, microbatches: int, chunks: int) -> _Co
 
 
 def _zero_bubble(stage: int, stages: int, microbatches: int) -> _Codes:
-    """ZB-H1: stage s puts s gradients of weights off until it would wait."""
+    """ZB-H1: stage s puts s gradients of weights off until it would wait.
+
+    Qi et al. 2024, arXiv:2401.10241.
+    """
     warm_up = min(microbatches, stages - stage - 1)
     steps = [(StagePass.FORWARD, i) for i in range(warm_up)]
     weights = 0
