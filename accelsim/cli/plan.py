@@ -24,7 +24,7 @@ def plan(
     with progress_bar("planning", quiet=output.quiet):
         result = recommend(scenario)
     if output.folder is not None and result.recommended is not None:
-        from accelsim.capacity.deployment import of_plan
+        from accelsim.capacity.assignment import of_plan
 
         output.hand_over(of_plan(result))
     output.emit(result.to_dict(), lambda: capacity_view(result), rows=fleet_rows(result))

@@ -26,7 +26,7 @@ from accelsim.report.formats import OutputFormat
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from accelsim.capacity.deployment import Deployment
+    from accelsim.capacity.assignment import Assignment
     from accelsim.report.chart import Bars
     from accelsim.report.page import Page
 
@@ -146,17 +146,17 @@ class ResultWriter:
                 write_page(made, self.report, force=self.force)
             self.wrote(self.report, "; open it in a browser")
 
-    def hand_over(self, deployments: Sequence[Deployment]) -> None:
+    def hand_over(self, assignments: Sequence[Assignment]) -> None:
         """Write what carries a recommendation out, where a folder is asked for.
 
         Args:
-            deployments: What runs where.
+            assignments: What runs where.
         """
         if self.folder is None:
             return
         from accelsim.handover.folder import hand_over
 
-        hand_over(deployments, self.folder, command_text(), force=self.force)
+        hand_over(assignments, self.folder, command_text(), force=self.force)
         self.wrote(self.folder, "; start with its README.md")
 
     def wrote(self, path: Path, hint: str = "") -> None:

@@ -121,7 +121,7 @@ def serve(
     result = _answer(output_writer, question, asked.find, beside)
     _write_files(output_writer, result, asked)
     if output_writer.folder is not None:
-        from accelsim.capacity.deployment import of_serving
+        from accelsim.capacity.assignment import of_serving
 
         output_writer.hand_over([of_serving(result)])
 

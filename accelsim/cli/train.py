@@ -117,7 +117,7 @@ def train(
     if trace is not None:
         _write_trace(result.timeline, trace, output)
     if output.folder is not None:
-        from accelsim.capacity.deployment import of_training
+        from accelsim.capacity.assignment import of_training
 
         output.hand_over([of_training(result)])
     _emit(output, result, limits)

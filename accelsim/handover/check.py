@@ -360,8 +360,16 @@ def _served(found: LineCheck, line: LaunchLine, asks: _Asked) -> LineCheck:
     )
 
 
-def _training_plan(settings: Values, devices: int) -> tuple[Document, int]:
-    """Fields of the plan, and samples of an iteration."""
+def training_plan(settings: Values, devices: int) -> tuple[Document, int]:
+    """Fields of the plan that a trainer's settings say, and samples of an iteration.
+
+    Args:
+        settings: What its options say.
+        devices: How many.
+
+    Raises:
+        InvalidValueError: If tp, pp and cp do not divide the devices.
+    """
     plan = {
         name: settings[name]
         for name in ("tp", "pp", "cp", "ep", "etp", "sp", "chunks", "recompute", "schedule")
@@ -427,7 +435,7 @@ def _trained(found: LineCheck, line: LaunchLine, asks: _Asked) -> LineCheck:
     run: Document = {"execution": "compiled"} if said.get("compiles") else {}
     run |= {"seq_len": said["seq_len"]} if "seq_len" in said else {}
     try:
-        plan, batch = _training_plan(said, devices)
+        plan, batch = training_plan(said, devices)
         result = train(
             asks.workload,
             price=asks.question.price,

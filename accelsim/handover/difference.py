@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import accelsim
-from accelsim.capacity.deployment import Deployment, of_rows
+from accelsim.capacity.assignment import Assignment, of_rows
 from accelsim.capacity.plan import plan
 from accelsim.capacity.scenario import Scenario, Service
 from accelsim.catalog.workloads import workload
@@ -305,7 +305,7 @@ def _of_plan(document: Values) -> Standing:
     return Standing("plan", figures, settings)
 
 
-def _times(service: Service, one: Deployment) -> dict[str, float | None]:
+def _times(service: Service, one: Assignment) -> dict[str, float | None]:
     """Times of a service's requests at p99, simulated at its load."""
     model, said = workload(one.workload), one.settings
     load = Arrivals(

@@ -10,17 +10,18 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Final
 
 import accelsim
 from accelsim import catalog
-from accelsim.capacity.deployment import Deployment
+from accelsim.capacity.assignment import Assignment
 from accelsim.catalog import workloads as workload_catalog
 from accelsim.files.output import write_folder
 from accelsim.frozen import frozen
+from accelsim.handover.check import training_plan
 from accelsim.handover.launchers import Launcher, launcher, launchers, skypilot
 from accelsim.handover.line import LaunchLine, write_line
 from accelsim.plain import Document, Values
@@ -36,9 +37,9 @@ _SHAPE = ("layers", "heads", "hidden_size", "intermediate_size", "kv_heads", "no
 
 @frozen
 class _Written:
-    """A deployment as its files say it."""
+    """An assignment as its files say it."""
 
-    asked: Deployment
+    asked: Assignment
     model: str
     instances: int
     line: LaunchLine | None = None
@@ -57,12 +58,12 @@ class _Written:
 
 
 def hand_over(
-    deployments: Sequence[Deployment], out: Path, command: str, *, force: bool = False
+    assignments: Sequence[Assignment], out: Path, command: str, *, force: bool = False
 ) -> None:
     """Write what carries a recommendation out.
 
     Args:
-        deployments: What runs where.
+        assignments: What runs where.
         out: The folder; one beside another has a folder of its own in it.
         command: The command that made the recommendation.
         force: Whether files of a folder that exists may be replaced.
@@ -70,7 +71,7 @@ def hand_over(
     Raises:
         OutputError: If the folder is not empty (without `force`) or cannot be written.
     """
-    made = [_written(one) for one in deployments]
+    made = [_written(one) for one in assignments]
     texts: dict[str, str] = {}
     for one in made:
         place = "" if len(made) == 1 else f"{_slug(one.asked.name)}/"
@@ -87,7 +88,7 @@ def repository(workload: Workload) -> str | None:
     return next((one[1] for one in found if one is not None), None)
 
 
-def _written(asked: Deployment) -> _Written:
+def _written(asked: Assignment) -> _Written:
     workload = workload_catalog.workload(asked.workload)
     named = repository(workload)
     notes = [] if named else [f"name the checkpoint of {asked.workload} in place of its name"]
@@ -133,6 +134,10 @@ def _served(one: _Written, software: str, notes: list[str]) -> _Written:
         notes.append(f"take a checkpoint in {asked.precision}: the predicted format")
     if copies > 1 and dp == 1 and "copies" not in program.means:
         notes.append(f"start {copies} copies an instance, each on its own devices and port")
+    notes += [f"no option says {name}" for name in asked.unsaid]
+    names = ("memory_fraction", "kv_blocks", "prefix_cache")
+    lost = (name for name in names if name in said and name not in program.means)
+    notes += [f"no option says {n}" for n in lost if f"no_{n}" not in program.means]
     kept = said.get("kv_format")
     if kept in {"fp8", "int8"} and "kv_format" not in program.means:
         notes.append(f"keep the cache in {kept}: kv_cache_config.dtype of --extra_llm_api_options")
@@ -160,34 +165,42 @@ def _trained(one: _Written, workload: Workload, software: str, notes: list[str])
     asked = one.asked
     said, nodes = _trainer_settings(asked, workload, software), one.instances
     devices = asked.devices // nodes
-    if said.get("lora_rank"):
-        notes.append(f"train adapters of rank {said['lora_rank']} alone")
     trainer = launchers().get(software)
+    program = write_line(trainer, said) if trainer is not None else None
+    if trainer is None or software != "deepspeed":
+        notes += _unsaid(asked, program)
     if trainer is not None and trainer.runs == "job":
         notes += ["rent one slice of all chips", "name the model: model_name"]
-        return replace(one, line=write_line(trainer, said), program=trainer)
+        return replace(one, line=program, program=trainer)
     inner, module = None, False
     if trainer is None or software == "deepspeed":
         script: tuple[str, ...] = ("train.py",)
         script += ("--deepspeed", "deepspeed.json") if software == "deepspeed" else ()
         notes.append("train.py is your own script")
     else:
-        inner, module, script = write_line(trainer, said), software == "torchtitan", ()
+        inner, module, script = program, software == "torchtitan", ()
     settings = ""
-    if software in _SETTINGS_FILE and trainer is not None:
-        whole = inner or write_line(trainer, said)
-        settings = _settings_text(software, whole, asked)
+    if software in _SETTINGS_FILE and program is not None:
+        settings = _settings_text(software, program, asked)
     if software == "torchtitan" and inner is not None:
         inner = replace(inner, options={"--job.config_file": _SETTINGS_FILE[software]})
         notes.append("name the model in train.toml: [model] name and flavor")
-    if software == "torchtitan" and int(said.get("zero", 0)) == 1:
-        notes.append("torchtitan shards no optimizer alone: weights stay gathered (zero=2)")
     counts = {"nodes": str(nodes), "node_devices": str(devices), "module": module}
     line = replace(write_line(launcher("torchrun"), counts), script=inner, arguments=script)
     return replace(one, line=line, program=trainer or line.launcher, settings=settings)
 
 
-def _trainer_settings(asked: Deployment, workload: Workload, software: str) -> Document:
+def _unsaid(asked: Assignment, line: LaunchLine | None) -> Iterator[str]:
+    """Fields of a plan that a trainer's line says otherwise, or not."""
+    read = {} if line is None else training_plan(line.settings, asked.devices)[0]
+    for one in fields(ParallelismPlan):
+        wanted = asked.settings.get(one.name, one.default)
+        says = read.get(one.name, one.default)
+        if wanted not in {one.default, says} or says not in {one.default, wanted}:
+            yield f"no option says {one.name}={wanted}"
+
+
+def _trainer_settings(asked: Assignment, workload: Workload, software: str) -> Document:
     """What a trainer's options may say of a plan."""
     said, parameters = _written_ranks(asked.settings), workload.parameters
     zero, dp, group = int(said.get("zero", 0)), int(said["dp"]), said.get("shard_group")
@@ -221,7 +234,7 @@ def _trainer_settings(asked: Deployment, workload: Workload, software: str) -> D
     return said
 
 
-def _settings_text(software: str, line: LaunchLine, asked: Deployment) -> str:
+def _settings_text(software: str, line: LaunchLine, asked: Assignment) -> str:
     """A trainer's file of settings: tables of TOML, or JSON."""
     tree: Document = {}
     for name, text in line.options.items():
@@ -242,7 +255,7 @@ def _settings_text(software: str, line: LaunchLine, asked: Deployment) -> str:
 
 
 def _files(one: _Written, command: str) -> dict[str, str]:
-    """Texts of a deployment's files by name."""
+    """Texts of an assignment's files by name."""
     asked, line, place = one.asked, one.line, one.asked.place
     about: Document = {"one": one, "asked": asked, "line": line, "place": place}
     about |= {"command": command, "version": accelsim.__version__, "sky": skypilot()}

@@ -224,6 +224,10 @@ def _options_of(
             arguments.append(words[at - 1])
             continue
         one, is_on = program.find(name)
+        base, dot, key = name.partition(".")
+        if one is None and dot and program.lenient:  # vLLM: --speculative-config.method eagle
+            whole, _ = program.find(base)
+            one = whole if whole is not None and whole.kind == "json" else None
         if one is None:
             problems += _unknown(program, name)
             at += not has_value and words[at : at + 1] != [] and not words[at].startswith("-")
@@ -236,6 +240,8 @@ def _options_of(
             if not taken:
                 problems.append(Problem(one.name, "has no value", "Give one."))
                 continue
+        if one.kind == "json" and dot and name not in program.options:
+            text = _with_key(options.get(one.name, "{}"), key, text)
         options[one.name] = text
         problems += _judged(program, one, text, listed)
     return LaunchLine(program, listed, begun, (), tuple(arguments), options, tuple(problems))
@@ -247,6 +253,21 @@ def _taken(one: LineOption, words: list[str]) -> list[str]:
         return words[:1] if words and (_is_number(words[0]) or words[0][:2] != "--") else []
     count = next((n for n, word in enumerate(words) if word.startswith("--")), len(words))
     return words[:count]
+
+
+def _with_key(whole: str, key: str, text: str) -> str:
+    """JSON with a value under a key, which may have dots; the value is JSON, or a text."""
+    with suppress(ValueError):
+        document = json.loads(whole)
+        *sections, last = key.split(".")
+        table = document
+        for section in sections:
+            table = table.setdefault(section, {})
+        table[last] = text
+        with suppress(ValueError):
+            table[last] = json.loads(text)
+        return json.dumps(document)
+    return whole
 
 
 def _unknown(program: Launcher, name: str) -> list[Problem]:

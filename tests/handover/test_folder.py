@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelsim.capacity.deployment import Deployment, of_training
+from accelsim.capacity.assignment import Assignment, of_training
 from accelsim.catalog.workloads import workload
 from accelsim.errors import OutputError
 from accelsim.handover.check import LineQuestion, check_line, line_text
@@ -34,13 +34,13 @@ def served(software="vllm 0.19", precision="bf16", offer=OFFER, **said):
     said = {"max_batch_tokens": 8192, "max_context": 3000} | said
     devices = said["tp"] * said["dp"] * said["replicas"]
     place = offer, max(1, -(-devices // 8)), 100.0
-    return Deployment(
+    return Assignment(
         "chat", "serve", "llama-3.1-8b", BOARD, devices, software, precision, said, *place
     )
 
 
 def written(one, folder, command="accelsim plan x.yaml"):
-    hand_over([one] if isinstance(one, Deployment) else one, folder, command, force=True)
+    hand_over([one] if isinstance(one, Assignment) else one, folder, command, force=True)
     return folder
 
 
@@ -78,7 +78,7 @@ def test_what_is_written_passes_its_own_check(
 
 
 def test_a_line_has_the_price_and_times_of_the_load_it_was_written_for(tmp_path):
-    from accelsim.capacity.deployment import of_serving
+    from accelsim.capacity.assignment import of_serving
     from accelsim.serving.options import ServingOptions
     from accelsim.serving.serve import serve
 
@@ -200,6 +200,35 @@ def test_what_a_line_cannot_say_is_said_in_words(tmp_path):
     ).read_text()
     assert "take a checkpoint in fp8" in text
     assert "start 4 copies" in text
+
+
+def test_what_no_option_says_is_named(tmp_path):
+    found = train(
+        "llama-3.2-1b",
+        device=BOARD,
+        gpus=8,
+        plan="zero=1,optimizer_offload=1,lora_rank=8",
+        global_batch=64,
+        seq_len=2048,
+        stack="torchtitan",
+    )
+    text = (written(of_training(found), tmp_path) / "README.md").read_text()
+    assert "no option says zero=1" in text
+    assert "no option says lora_rank=8" in text
+    assert "no option says optimizer_offload=True" in text
+
+
+def test_what_a_server_is_asked_beside_its_line_is_named(tmp_path):
+    from accelsim.capacity.assignment import of_serving
+    from accelsim.serving.options import Adapters, ServingOptions
+    from accelsim.serving.serve import serve
+
+    options = ServingOptions("tensorrt-llm", adapters=Adapters(4), prefix_cache=False)
+    made = of_serving(serve("llama-3.2-1b", BOARD, LOAD, options))
+    assert made.unsaid == ("adapters",)
+    text = (written(made, tmp_path) / "README.md").read_text()
+    assert "no option says adapters" in text
+    assert "no option says prefix_cache" in text
 
 
 def test_a_folder_is_written_whole_or_not_at_all(tmp_path, monkeypatch):

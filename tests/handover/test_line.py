@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelsim.errors import InvalidValueError, UnknownNameError
+from accelsim.errors import InputError, InvalidValueError, UnknownNameError
 from accelsim.handover.launchers import KINDS, launcher, launchers
 from accelsim.handover.line import read_line, write_line
 
@@ -124,6 +125,27 @@ def test_spellings_switches_and_assignments_of_a_shell():
     assert line.environment == ("A=1",)
     assert line.settings == {"tp": 4, "prefix_cache": False}
     assert str(line) == "A=1 vllm serve m --tensor-parallel-size 4 --no-enable-prefix-caching"
+
+
+def test_keys_of_json_may_stand_apart():
+    text = "vllm serve m -O2 --speculative-config.method mtp --speculative_config.a.b=3"
+    line = read_line(text)
+    assert line.problems == ()
+    assert json.loads(line.options["--speculative-config"]) == {"method": "mtp", "a": {"b": 3}}
+    assert read_line(str(line)) == line
+    assert read_line("vllm serve m --tensor-parallel-size.x 3").problems
+
+
+@given(
+    start=st.sampled_from([one.begins[0] for one in launchers().values()]),
+    rest=st.text(alphabet=st.characters(codec="utf-8"), max_size=60),
+)
+def test_whatever_follows_is_read_or_refused(start, rest):
+    try:
+        line = read_line(f"{start} {rest}")
+    except InputError:
+        return
+    assert str(line)
 
 
 def test_torchrun_starts_a_trainer():

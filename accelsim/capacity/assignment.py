@@ -18,6 +18,7 @@ from accelsim.economics.offer import Offer
 from accelsim.economics.price import PriceBook
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
+from accelsim.serving.options import ServingOptions
 from accelsim.serving.result import ServingResult
 from accelsim.training.estimate import TrainingEstimate
 from accelsim.training.plan import parse_plan, plan_on
@@ -26,11 +27,18 @@ from accelsim.training.plan import parse_plan, plan_on
 _OF_REPLICA = ("tp", "pp", "ep", "dp", "max_seqs", "max_batch_tokens", "kv_format")
 #: Settings that a line states where the caller did.
 _OF_ROW = (*_OF_REPLICA, "replicas", "max_context", "max_batch", "requests_per_s")
+#: Options of a server that the settings say, or that are no setting of an engine.
+_WRITTEN = frozenset(
+    (
+        *(*_OF_REPLICA, *("memory_fraction", "kv_blocks", "prefix_cache")),
+        *("engine", "replicas", "cluster", "router", "slo", "outages", "provisioning_s", "storage"),
+    )
+)
 _WHERE_ASKED = ("memory_fraction", "kv_blocks", "prefix_cache")
 
 
 @frozen
-class Deployment:
+class Assignment:
     """A service or job as it is carried out.
 
     Attributes:
@@ -47,6 +55,7 @@ class Deployment:
         offer: provider/region/instance[:kind]; None without a price list's offer.
         instances: Instances of the offer.
         cost_usd: Of a month of a service, of a run of a job; None where unknown.
+        unsaid: Options that were asked for and that no line says.
     """
 
     name: str
@@ -60,10 +69,7 @@ class Deployment:
     offer: str | None = None
     instances: int | None = None
     cost_usd: float | None = None
-
-    def to_dict(self) -> Document:
-        """Plain values."""
-        return asdict(self) | {"settings": dict(self.settings)}
+    unsaid: tuple[str, ...] = ()
 
     @property
     def place(self) -> Offer | None:
@@ -81,20 +87,20 @@ class Deployment:
         return max(1, math.ceil(self.devices / (self.instances or 1)))
 
 
-def of_serving(result: ServingResult, name: str = "service") -> Deployment:
-    """The deployment of a load that is served, of the first of its pools.
+def of_serving(result: ServingResult, name: str = "service") -> Assignment:
+    """The assignment of a load that is served, of the first of its pools.
 
     Args:
         result: The answer of `serve` or `find`.
         name: What to call it.
     """
-    asked = result.inputs.get("options", {})
+    asked, usual = result.inputs["options"], asdict(ServingOptions())
     settings = {field: result.plan[field] for field in _OF_REPLICA if field in result.plan}
     settings |= {field: asked[field] for field in _WHERE_ASKED if asked.get(field) is not None}
     settings["replicas"] = result.replicas
     if result.log is not None and len(result.log):
         settings["max_context"] = result.log.asked.longest
-    return Deployment(
+    return Assignment(
         name,
         "serve",
         result.workload,
@@ -106,11 +112,14 @@ def of_serving(result: ServingResult, name: str = "service") -> Deployment:
         result.offer,
         result.instances,
         result.cost_usd_per_month,
+        tuple(
+            n for n in usual if n not in _WRITTEN and asked.get(n, usual[n]) not in (usual[n], [])
+        ),
     )
 
 
-def of_training(result: TrainingEstimate, name: str = "training") -> Deployment:
-    """The deployment of a training run.
+def of_training(result: TrainingEstimate, name: str = "training") -> Assignment:
+    """The assignment of a training run.
 
     Args:
         result: The answer of `train`.
@@ -123,7 +132,7 @@ def of_training(result: TrainingEstimate, name: str = "training") -> Deployment:
     if result.time_to_train_s is not None:
         goodput = result.goodput_fraction or 1.0
         settings["steps"] = max(1, round(result.time_to_train_s * goodput / result.iteration_s))
-    return Deployment(
+    return Assignment(
         name,
         "train",
         result.workload,
@@ -138,8 +147,8 @@ def of_training(result: TrainingEstimate, name: str = "training") -> Deployment:
     )
 
 
-def of_plan(plan: CapacityPlan) -> list[Deployment]:
-    """The deployments of a plan's recommended fleet.
+def of_plan(plan: CapacityPlan) -> list[Assignment]:
+    """The assignments of a plan's recommended fleet.
 
     Args:
         plan: The plan.
@@ -152,8 +161,8 @@ def of_plan(plan: CapacityPlan) -> list[Deployment]:
 
 def of_rows(
     scenario: Scenario, rows: Sequence[Values], offers: Sequence[Values]
-) -> list[Deployment]:
-    """The deployments of a fleet's placement, one for each row.
+) -> list[Assignment]:
+    """The assignments of a fleet's placement, one for each row.
 
     Args:
         scenario: What was asked.
@@ -187,7 +196,7 @@ def _completed(
     return found | dict(row)
 
 
-def _placed(asked: Service | TrainingJob | BatchJob, row: Values) -> Deployment:
+def _placed(asked: Service | TrainingJob | BatchJob, row: Values) -> Assignment:
     """A service or job of a row that says its device, offers, layout, engine or trainer."""
     offers = row["offers"]
     precision = row.get("precision") or asked.run.get("precision") or ""
@@ -196,7 +205,7 @@ def _placed(asked: Service | TrainingJob | BatchJob, row: Values) -> Deployment:
     if isinstance(asked, TrainingJob):
         task = "train"
         settings |= _of_job(asked, row)
-    return Deployment(
+    return Assignment(
         asked.name,
         task,
         asked.model,

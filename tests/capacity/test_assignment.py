@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from accelsim.capacity.deployment import Deployment, of_serving, of_training
+from accelsim.capacity.assignment import Assignment, of_serving, of_training
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.options import ServingOptions
 from accelsim.serving.serve import serve
@@ -55,7 +53,6 @@ def test_a_training_run_has_as_many_steps_as_its_tokens_take():
     assert found.cost_usd == result.total_cost_usd
 
 
-def test_it_is_plain_values_in_json():
-    one = Deployment("a", "batch", "resnet-50", "t4", 4, "", "fp16", {"max_batch": 8})
-    assert Deployment(**json.loads(json.dumps(one.to_dict()))) == one
-    assert (one.place, one.instance_devices) == (None, 4)
+def test_an_assignment_without_an_offer_has_an_even_share_of_devices():
+    one = Assignment("a", "batch", "resnet-50", "t4", 4, "", "fp16", {}, instances=2)
+    assert (one.place, one.instance_devices) == (None, 2)
