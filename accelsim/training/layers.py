@@ -26,7 +26,14 @@ from accelsim.frozen import frozen
 from accelsim.hardware.profile import CpuProfile
 from accelsim.simulation.device_settings import device_time_s
 from accelsim.workloads.adapters import is_adapter
-from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, is_kind
+from accelsim.workloads.graph import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    OperatorGraph,
+    concatenate,
+    is_kind,
+)
 from accelsim.workloads.operator import (
     COLLECTIVE_KINDS,
     CONTRACTION_KINDS,
@@ -140,7 +147,7 @@ class RowSpreads:
     relatives: tuple[str, ...]
 
 
-def block_costs(runs: tuple[ResolvedRun, ...]) -> BlockCosts:
+def block_costs(runs: Sequence[ResolvedRun]) -> BlockCosts:
     """Price one microbatch of each run, forward and backward.
 
     Args:
@@ -153,12 +160,9 @@ def block_costs(runs: tuple[ResolvedRun, ...]) -> BlockCosts:
     """
     kept = [_kept(RunKey(run)) for run in runs]
     new = [(one, run) for one, run in zip(kept, runs, strict=True) if not one]
-    written = [_written(run) for _, run in new]
-    graphs = [*(one.graph for one in written), *(one.update for one in written)]
-    tables = _tables(graphs, [run for _, run in new] * 2)
-    parts = zip(tables[: len(new)], tables[len(new) :], strict=True)
-    for (one, run), own, (table, update) in zip(new, written, parts, strict=True):
-        one.append(_unit(own, table, update, run))
+    if new:
+        for (one, _), unit in zip(new, _units([run for _, run in new]), strict=True):
+            one.append(unit)
     units = [one[0] for one in kept]
     values = {name: np.stack([unit.values[name] for unit in units]) for name in FIELDS}
     whole = {name: np.array([unit.whole[name] for unit in units]) for name in WHOLE}
@@ -208,31 +212,77 @@ def _written(run: ResolvedRun) -> _Written:
     return _Written(step, blocks, passes.take(own), np.arange(len(own)), update)
 
 
-def _unit(written: _Written, table: CostTable, update: CostTable, run: ResolvedRun) -> _Unit:
-    step, blocks = written.step, written.blocks
-    graph, table = written.graph.take(written.places), table.part(written.places)
-    block = blocks.distinct_block
-    size = blocks.distinct_count
-    sums: dict[str, FloatArray] = {}
-    for name, column in _columns(graph, table, run).items():
-        sums[name] = np.bincount(block, weights=column, minlength=size).astype(np.float64)
-    sums["output_bytes"], sums["working_bytes"] = _edges(graph, block, size)
-    values = {name: sums[name][blocks.alike] for name in FIELDS if name in sums}
-    for word, unit in (("compute", "s"), ("issue", "s"), ("energy", "j")):
-        forward = values[f"{word}_forward_{unit}"]
-        values[f"again_{word}_{unit}"] = of_layers(forward, blocks.layer_count)
-    values["again_flop"] = of_layers(values["flop"], blocks.layer_count)
-    settings = device_settings(run, input_bytes(step.rows), is_decode=False)
-    whole = _tied(values, step, run) | {
-        "update_s": float(update.time_s.sum()),
-        "update_issue_s": float(update.dispatch_s.sum()),
-        "copy_s": settings.copy_s,
+def _units(runs: Sequence[ResolvedRun]) -> list[_Unit]:
+    """Price runs, whose rows are summed up together."""
+    written = [_written(run) for run in runs]
+    graphs = [*(one.graph for one in written), *(one.update for one in written)]
+    tables = _tables(graphs, [*runs, *runs])
+    priced = [table.part(one.places) for table, one in zip(tables, written, strict=False)]
+    rows = [one.graph.take(one.places) for one in written]
+    sums = _block_sums(rows, priced, [one.blocks for one in written], runs)
+    relatives: tuple[str, ...] = getattr(runs[0].parameters, "relatives", ())
+    units = []
+    for place, (run, one) in enumerate(zip(runs, written, strict=True)):
+        blocks, update = one.blocks, tables[len(runs) + place]
+        values = {name: column[place] for name, column in sums.items()}
+        settings = device_settings(run, input_bytes(one.step.rows), is_decode=False)
+        whole = _tied(values, one.step, run) | {
+            "update_s": float(update.time_s.sum()),
+            "update_issue_s": float(update.dispatch_s.sum()),
+            "copy_s": settings.copy_s,
+        }
+        mode = "training" if run.cluster is None else "parallel-training"
+        setting = setting_of(mode, run.precision, one.step.forward)
+        spreads = _spreads(rows[place], priced[place], blocks, setting, relatives)
+        units.append(_Unit(values, whole, blocks.layer_count, spreads))
+    return units
+
+
+def _block_sums(
+    graphs: Sequence[OperatorGraph],
+    tables: Sequence[CostTable],
+    every: Sequence[_Blocks],
+    runs: Sequence[ResolvedRun],
+) -> dict[str, FloatArray]:
+    """Sums over the rows of each block of runs, by name in `FIELDS`, shape (runs, blocks) each."""
+    counts = [blocks.distinct_count for blocks in every]
+    starts = np.cumsum([0, *counts])[:-1]
+    block = np.concatenate([b.distinct_block + s for b, s in zip(every, starts, strict=True)])
+    alike = np.stack([b.alike + s for b, s in zip(every, starts, strict=True)])
+    of_run = np.repeat(np.arange(len(runs)), [len(graph) for graph in graphs])
+    again = [selectively(graph, run.selective) for graph, run in zip(graphs, runs, strict=True)]
+    recomputed = (
+        np.concatenate([kept for kept, _ in again]),
+        np.concatenate([rows for _, rows in again]),
+    )
+    adapts = np.array([run.lora_rank is not None for run in runs])[of_run]
+    graph, size = concatenate(graphs), sum(counts)
+    columns = _columns(graph, _PassCosts.joined(tables), recomputed, adapts, runs[0])
+    sums = {
+        name: np.bincount(block, weights=column, minlength=size).astype(np.float64)
+        for name, column in columns.items()
     }
-    mode = "training" if run.cluster is None else "parallel-training"
-    setting = setting_of(mode, run.precision, step.forward)
-    relatives: tuple[str, ...] = getattr(run.parameters, "relatives", ())
-    spreads = _spreads(graph, table, blocks, setting, relatives)
-    return _Unit(values, whole, blocks.layer_count, spreads)
+    sums["output_bytes"], sums["working_bytes"] = _edges(graph, block, size)
+    values = {name: sums[name][alike] for name in FIELDS if name in sums}
+    layers = every[0].layer_count
+    for word, unit in (("compute", "s"), ("issue", "s"), ("energy", "j")):
+        values[f"again_{word}_{unit}"] = of_layers(values[f"{word}_forward_{unit}"], layers)
+    return values | {"again_flop": of_layers(values["flop"], layers)}
+
+
+@frozen(eq=False)
+class _PassCosts:
+    """Costs of the rows of all runs, shape (n,) each; see `CostTable`."""
+
+    time_s: FloatArray
+    dispatch_s: FloatArray
+    energy_j: FloatArray
+
+    @classmethod
+    def joined(cls, tables: Sequence[CostTable]) -> _PassCosts:
+        """Those of some tables, one after the other."""
+        names = ("time_s", "dispatch_s", "energy_j")
+        return cls(*(np.concatenate([getattr(one, name) for one in tables]) for name in names))
 
 
 def operator_frame(run: ResolvedRun) -> pd.DataFrame:
@@ -267,11 +317,25 @@ def _tables(graphs: Sequence[OperatorGraph], runs: Sequence[ResolvedRun]) -> lis
     ]
 
 
-def _columns(graph: OperatorGraph, table: CostTable, run: ResolvedRun) -> dict[str, FloatArray]:
-    """Columns of the rows to sum over blocks, by field."""
+def _columns(
+    graph: OperatorGraph,
+    table: _PassCosts,
+    recomputed: tuple[FloatArray, BoolArray],
+    adapts: BoolArray,
+    run: ResolvedRun,
+) -> dict[str, FloatArray]:
+    """Columns of the rows to sum over blocks, by field.
+
+    Args:
+        graph: Rows of all runs, shape (n,).
+        table: What they cost.
+        recomputed: What each keeps under selective recomputation, and whether it runs again.
+        adapts: Whether adapters alone are trained.
+        run: One of the runs.
+    """
     is_forward = graph.phase == int(Phase.FORWARD)
     joins = is_kind(graph.kind, COLLECTIVE_KINDS)
-    kept_bytes, again = selectively(graph, run.selective)
+    kept_bytes, again = recomputed
     flop = _needed_flop(graph) * (is_kind(graph.kind, CONTRACTION_KINDS) & is_forward)
     columns = {
         "weight_gradient_s": table.time_s * _ends(graph, (".grad_weight", ".grad_bias")),
@@ -289,7 +353,7 @@ def _columns(graph: OperatorGraph, table: CostTable, run: ResolvedRun) -> dict[s
         columns[f"energy_{part}_j"] = table.energy_j * rows
         for word in ("tensor", "context", "expert"):
             columns[f"{word}_{part}_s"] = table.time_s * (rows & joins & _is_of(graph, word))
-    return columns | _parameters(graph, is_forward, run)
+    return columns | _parameters(graph, is_forward, adapts, run)
 
 
 def _needed_flop(graph: OperatorGraph) -> FloatArray:
@@ -317,7 +381,7 @@ def _ends(graph: OperatorGraph, suffixes: tuple[str, ...]) -> BoolArray:
 
 
 def _parameters(
-    graph: OperatorGraph, is_forward: BoolArray, run: ResolvedRun
+    graph: OperatorGraph, is_forward: BoolArray, adapts: BoolArray, run: ResolvedRun
 ) -> dict[str, FloatArray]:
     """Parameters of forward rows and their bytes: stored weights, whole tables, all experts."""
     adapters = is_adapter(graph)
@@ -329,9 +393,9 @@ def _parameters(
     grouped = graph.kind == int(_K.GROUPED_GEMM)
     count = np.where(grouped, sizes[:, 0] * sizes[:, 2] * sizes[:, 3], count) * is_forward
     bags = graph.kind == int(_K.EMBEDDING_BAG)
-    trained = count if run.lora_rank is None else count * adapters
-    frozen = run.lora_rank is not None
-    held = np.where(frozen & ~adapters, width, run.precision.trained.held_bytes) * count
+    is_frozen = adapts & ~adapters
+    trained = count * ~is_frozen
+    held = np.where(is_frozen, width, run.precision.trained.held_bytes) * count
     return {
         "weight_bytes": held * ~(grouped | bags),
         "expert_weight_bytes": held * grouped,
