@@ -37,15 +37,17 @@ _CACHED_SIZES = ("batch", "seq_len", "output_len")
 
 @frozen(eq=False)
 class _Pass:
-    """One pass in s scenarios.
+    """One pass of p contexts in s scenarios: those of the first context, then of the next.
 
     Attributes:
-        repeats: How often it runs in each, shape (s,).
+        contexts: p.
+        repeats: How often it runs in each, shape (p s,).
         batches: What was lowered together.
-        columns: Figures of one run, shape (s,) each; see `_columns`.
+        columns: Figures of one run, shape (p s,) each; see `_columns`.
         rows: Scenario, kind, time, launches, spread and shared spread of each distinct row.
     """
 
+    contexts: int
     repeats: FloatArray
     batches: tuple[LoweredBatch, ...]
     columns: Columns
@@ -88,7 +90,7 @@ def scenario_figures(run: ResolvedRun, sizes: Mapping[str, IntArray]) -> Columns
         "bound": _longest_bound(passes),
     }
     if generates:
-        steps = sum(p.repeats for p in passes[1:])
+        steps = _by_context(passes[1:], [passes[1].repeats]).sum(axis=0)
         stepped, unknown = _weighted(passes[1:], "latency_s"), np.full(len(batch), np.nan)
         figures["time_to_first_token_s"] = before + passes[0].columns["latency_s"]
         figures["time_per_output_token_s"] = np.divide(
@@ -116,22 +118,25 @@ def _passes(run: ResolvedRun, sizes: Mapping[str, IntArray]) -> list[_Pass]:
     prompt, tokens = sizes["seq_len"], sizes["output_len"]
     target_len, once = run.workload.default.target_len, np.ones(len(prompt))
     always: dict[str, Any] = {"batch": sizes["batch"], "image_size": sizes["image_size"]}
-    always["target_len"] = target_len
+    always["target_len"] = np.full_like(prompt, target_len)
     first = ShapeColumns.of(**always, seq_len=prompt)
     if not tokens[0]:
         return [_priced(run, once, first, Phase.FORWARD)]
-    passes = [_priced(run, once, first, Phase.PREFILL)]
     cached = np.ones_like(prompt) if target_len else prompt
-    for context, repeats in zip(*_decode_columns(cached, tokens - 1), strict=True):
-        step = ShapeColumns.of(**always, seq_len=1, context_len=context, source_len=prompt)
-        passes.append(_priced(run, repeats, step, Phase.DECODE))
-    return passes
+    held, repeats = _decode_columns(cached, tokens - 1)
+    each = len(held) // len(prompt)
+    alike = {name: np.tile(column, each) for name, column in always.items()}
+    step = ShapeColumns.of(**alike, seq_len=1, context_len=held, source_len=np.tile(prompt, each))
+    return [
+        _priced(run, once, first, Phase.PREFILL),
+        _priced(run, repeats, step, Phase.DECODE, each),
+    ]
 
 
-def _decode_columns(first: IntArray, steps: IntArray) -> tuple[list[IntArray], list[FloatArray]]:
-    """Contexts of the first, middle and last step, and how many steps each stands for; see
-    `accelsim.estimation.passes.decode_contexts`. One that stands for none has a context of 1, which
-    every model can hold.
+def _decode_columns(first: IntArray, steps: IntArray) -> tuple[IntArray, FloatArray]:
+    """Contexts of the first, middle and last step of s scenarios, and how many steps each stands
+    for, shape (3 s,) each; see `accelsim.estimation.passes.decode_contexts`. One that stands for
+    none has a context of 1, which every model can hold.
     """
     last = np.maximum(first + steps - 1, first)
     is_long, is_any, is_pair = steps > 2, steps > 0, steps == 2
@@ -141,11 +146,13 @@ def _decode_columns(first: IntArray, steps: IntArray) -> tuple[list[IntArray], l
         np.where(is_long, 4 * steps / 6, 0.0),
         np.where(is_long, ends, 1.0 * is_pair),
     ]
-    contexts = (first, (first + last) // 2, last)
-    return [np.where(n > 0, c, 1) for c, n in zip(contexts, repeats, strict=True)], repeats
+    stands = np.concatenate(repeats)
+    return np.where(stands > 0, np.concatenate([first, (first + last) // 2, last]), 1), stands
 
 
-def _priced(run: ResolvedRun, repeats: FloatArray, shapes: ShapeColumns, phase: Phase) -> _Pass:
+def _priced(
+    run: ResolvedRun, repeats: FloatArray, shapes: ShapeColumns, phase: Phase, contexts: int = 1
+) -> _Pass:
     """A pass lowered and priced."""
     model = ModelOptions(precision=run.precision, fused_attention=run.fused_attention)
     batches = lower(run.workload, model, shapes, phase=phase, merges=run.stack_path.merges)
@@ -161,7 +168,7 @@ def _priced(run: ResolvedRun, repeats: FloatArray, shapes: ShapeColumns, phase: 
             whole[lowered.scenario] = column
         rows.append(_rows(lowered, table))
     joined = tuple(np.concatenate(parts) for parts in zip(*rows, strict=True))
-    return _Pass(repeats, batches, columns, joined)
+    return _Pass(contexts, repeats, batches, columns, joined)
 
 
 def _fused(run: ResolvedRun, lowered: LoweredBatch) -> LoweredBatch:
@@ -245,14 +252,23 @@ def _rows(lowered: LoweredBatch, table: CostTable) -> tuple[NDArray[Any], ...]:
 
 
 def _weighted(passes: Sequence[_Pass], name: str) -> FloatArray:
-    """Sum of a figure over passes, each as often as it runs."""
-    return np.asarray(np.sum([p.columns[name] * p.repeats for p in passes], axis=0))
+    """Sum of a figure over passes, each as often as it runs, shape (s,)."""
+    return np.asarray(
+        _by_context(passes, [p.columns[name] * p.repeats for p in passes]).sum(axis=0)
+    )
+
+
+def _by_context(passes: Sequence[_Pass], columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Columns of passes, a row for each context of each, shape (contexts, s)."""
+    pairs = zip(passes, columns, strict=True)
+    return np.concatenate([column.reshape(p.contexts, -1) for p, column in pairs])
 
 
 def _longest_bound(passes: Sequence[_Pass]) -> NDArray[Any]:
     """Bound of the pass that takes the most time."""
-    longest = np.stack([p.columns["latency_s"] * p.repeats for p in passes]).argmax(axis=0)
-    bounds = np.stack([p.columns["bound"] for p in passes])
+    taken = [p.columns["latency_s"] * p.repeats for p in passes]
+    longest = _by_context(passes, taken).argmax(axis=0)
+    bounds = _by_context(passes, [p.columns["bound"] for p in passes])
     return np.asarray(bounds[longest, np.arange(len(longest))])
 
 
@@ -284,7 +300,8 @@ def _log_sigma(passes: Sequence[_Pass]) -> FloatArray:
     columns = []
     for p in passes:
         scenario, kind, time_s, *others = p.rows
-        columns.append((scenario, kind, time_s * p.repeats[scenario], *others))
+        own = scenario % len(passes[0].repeats)
+        columns.append((own, kind, time_s * p.repeats[scenario], *others))
     rows = run_log_sigmas(*map(np.concatenate, zip(*columns, strict=True)))
     context = _weighted(passes, "context_s") / _weighted(passes, "device_s")
     return np.asarray(np.hypot(rows, context))
