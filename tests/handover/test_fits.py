@@ -62,6 +62,16 @@ def test_more_memory_never_leaves_more_to_the_cpu():
         assert less.longest_context <= more.longest_context
 
 
+def test_more_layers_on_the_board_are_never_slower():
+    rates = []
+    for gib in (4, 8, 12, 18, 24):
+        asked = fits("llama-3.1-70b", "rtx-4090", memory_gib=gib)
+        way = next(one for one in asked.ways if one.precision == "q3_k_m")
+        rates.append((way.device_layers, way.tokens_per_s))
+    assert rates == sorted(rates)
+    assert len({layers for layers, _ in rates}) == 5
+
+
 def test_the_layers_on_the_cpu_take_their_share_of_its_time():
     asked = fits("llama-3.1-70b", "rtx-4090", host="epyc-9654")
     way = next(one for one in asked.ways if one.precision == "q4_k_m")
