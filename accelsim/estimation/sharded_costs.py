@@ -57,32 +57,39 @@ def run_costs(
     return on_stack(kernels, graph, run.stack_effect, is_decode=is_decode)
 
 
-def rank_costs(graphs: Sequence[OperatorGraph], runs: Sequence[ResolvedRun]) -> list[CostTable]:
-    """Costs of the graphs of several runs, each as `run_costs` has them.
+def rank_costs(
+    graphs: Sequence[OperatorGraph],
+    runs: Sequence[ResolvedRun],
+    parameters: Any | None = None,
+    decodes: Sequence[bool] | None = None,
+) -> list[CostTable]:
+    """Costs of several graphs, each as `run_costs` has them.
 
     What a GPU takes for a row depends on no other row: the rows of all are priced in one call.
 
     Args:
-        graphs: Operators and collectives of each run.
-        runs: Runs that differ in batch, shard and adapters alone.
+        graphs: Operators and collectives.
+        runs: The run of each; they differ in batch, shard and adapters alone.
+        parameters: Parameters of the device's class; those of the run's tier where None.
+        decodes: Whether each is a decode step; none where None.
 
     Raises:
         InvalidValueError: If there are collectives but no cluster.
         UnsupportedOperatorError: Naming the first row that the device cannot run.
     """
-    pairs = list(zip(graphs, runs, strict=True))
-    if not pairs:
-        return []
+    steps = [False] * len(graphs) if decodes is None else decodes
+    every = list(zip(graphs, runs, steps, strict=True))
+    if len(every) < 2 or not isinstance(runs[0].device, GpuProfile) or runs[0].host is not None:
+        return [run_costs(graph, run, parameters, is_decode=step) for graph, run, step in every]
     first = runs[0]
-    if not isinstance(first.device, GpuProfile) or first.host is not None:
-        return [run_costs(graph, run, is_decode=False) for graph, run in pairs]
-    computed = [_computed(graph, run) for graph, run in pairs]
-    whole = operator_costs(concatenate(computed), first.device, first.execution, first.parameters)
+    known = first.parameters if parameters is None else parameters
+    computed = [_computed(graph, run) for graph, run, _ in every]
+    whole = operator_costs(concatenate(computed), first.device, first.execution, known)
     ends = np.cumsum([len(graph) for graph in computed]).tolist()
     tables = [whole.part(slice(end - len(g), end)) for g, end in zip(computed, ends, strict=True)]
     return [
-        on_stack(_with_links(table, graph, run), graph, run.stack_effect, is_decode=False)
-        for table, (graph, run) in zip(tables, pairs, strict=True)
+        on_stack(_with_links(table, graph, run), graph, run.stack_effect, is_decode=step)
+        for table, (graph, run, step) in zip(tables, every, strict=True)
     ]
 
 

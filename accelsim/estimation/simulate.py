@@ -26,11 +26,11 @@ from accelsim.cost.table import Bound, CostTable, ParameterTier
 from accelsim.estimation.evidence import least_log_sigma
 from accelsim.estimation.likeness import Setting, setting_of
 from accelsim.estimation.options import RunKeywords, RunOptions
-from accelsim.estimation.passes import RepeatedPass, RunPasses, run_passes
+from accelsim.estimation.passes import RunPasses, run_passes
 from accelsim.estimation.prompt_issue import prompt_issue_s
 from accelsim.estimation.run import ResolvedRun, RunKey, resolve
 from accelsim.estimation.schedule import PassResult, device_settings, pass_result
-from accelsim.estimation.sharded_costs import run_costs
+from accelsim.estimation.sharded_costs import rank_costs
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.plain import Document
@@ -377,25 +377,21 @@ def simulated(run: ResolvedRun, passes: RunPasses, parameters: Any | None = None
     """
     if parameters is None:
         parameters = run.parameters
+    every, moved_bytes = passes.passes, passes.input_bytes
+    asked = tuple((p.graph, p.name == "decode") for p in every)
+    found = _costs_and_results(asked, RunKey(run), _Same(parameters), moved_bytes)
     return Simulation(
         run=run,
-        passes=tuple(_simulated_pass(run, passes, p, parameters) for p in passes.passes),
+        passes=tuple(
+            SimulatedPass(p.name, p.repeats, p.graph, table, result, moved_bytes)
+            for p, (table, result) in zip(every, found, strict=True)
+        ),
         memory=passes.memory,
         parameter_count=passes.parameter_count,
         flop=passes.model_flop,
         bytes=passes.total_bytes,
         relatives=getattr(parameters, "relatives", ()),
         warnings=() if run.cluster is None else run.cluster.warnings,
-    )
-
-
-def _simulated_pass(
-    run: ResolvedRun, passes: RunPasses, run_pass: RepeatedPass, parameters: Any
-) -> SimulatedPass:
-    is_decode, given = run_pass.name == "decode", (_Same(parameters), passes.input_bytes)
-    table, result = _costs_and_result(run_pass.graph, RunKey(run), *given, is_decode=is_decode)
-    return SimulatedPass(
-        run_pass.name, run_pass.repeats, run_pass.graph, table, result, passes.input_bytes
     )
 
 
@@ -413,15 +409,19 @@ class _Same:
 
 
 @lru_cache(maxsize=64)
-def _costs_and_result(
-    graph: OperatorGraph, key: RunKey, parameters: _Same, input_bytes: float, *, is_decode: bool
-) -> tuple[CostTable, PassResult]:
-    """Costs and simulation of one pass; the same graph on the same device again (a sweep over
-    prices) is looked up.
+def _costs_and_results(
+    passes: tuple[tuple[OperatorGraph, bool], ...],
+    key: RunKey,
+    parameters: _Same,
+    input_bytes: float,
+) -> list[tuple[CostTable, PassResult]]:
+    """Costs and simulation of passes, each a graph and whether it is a decode step; the same graphs
+    on the same device again (a sweep over prices) are looked up.
     """
-    table = run_costs(graph, key.run, parameters.value, is_decode=is_decode)
-    settings = device_settings(key.run, input_bytes, is_decode=is_decode)
-    return table, pass_result(table, settings)
+    graphs, decodes = zip(*passes, strict=True)
+    tables = rank_costs(graphs, [key.run] * len(graphs), parameters.value, decodes)
+    settings = [device_settings(key.run, input_bytes, is_decode=step) for step in decodes]
+    return [(table, pass_result(table, own)) for table, own in zip(tables, settings, strict=True)]
 
 
 def _one_iteration(run: ResolvedRun, simulated_pass: SimulatedPass) -> Timeline:
