@@ -3,7 +3,8 @@
 AccelsimError
 ├── InputError (also ValueError)
 │   ├── InvalidValueError        a number or choice outside its allowed range
-│   │   └── OverBudgetError      a device dearer than the caller's cap
+│   │   ├── OverBudgetError      a device dearer than the caller's cap
+│   │   └── PowerLimitError      a device that such a power limit cannot be set on
 │   ├── UnknownNameError         no device, workload, precision, offer ... of that name
 │   ├── ProfileError             a device, workload or price file that does not validate
 │   ├── UnsupportedOperatorError an operator or dtype the device cannot run
@@ -53,6 +54,10 @@ class InvalidValueError(InputError):
 
 class OverBudgetError(InvalidValueError):
     """The cheapest offer of a device costs more than the caller's cap."""
+
+
+class PowerLimitError(InvalidValueError):
+    """A device that such a power limit cannot be set on."""
 
 
 class UnknownNameError(InputError):

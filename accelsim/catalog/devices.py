@@ -32,8 +32,7 @@ from accelsim.files.datafile import (
     validated,
 )
 from accelsim.files.plainfile import user_folder
-from accelsim.frozen import frozen
-from accelsim.hardware.profile import CpuProfile, DeviceProfile, parse_device
+from accelsim.hardware.profile import CpuProfile, DeviceProfile, Identity, parse_device
 from accelsim.plain import Document, Values
 from accelsim.units import to_si
 
@@ -151,9 +150,7 @@ def detect_local_devices() -> list[DeviceProfile]:
     facts = local_cpu_facts()
     if facts is not None:
         known = product_device(facts.model_name)
-        found.append(
-            _local_cpu(facts, _Identical(known if isinstance(known, CpuProfile) else None))
-        )
+        found.append(_local_cpu(facts, Identity(known if isinstance(known, CpuProfile) else None)))
     for names in local_gpu_names():
         known = next((gpu for gpu in map(product_device, names) if gpu is not None), None)
         if known is not None:
@@ -171,21 +168,8 @@ def _as_sold(gpu: DeviceProfile) -> DeviceProfile:
     return with_memory(gpu, memory) if is_less and memory is not None else gpu
 
 
-@frozen(eq=False)
-class _Identical:
-    """A profile compared by identity, as a key of what is made of it."""
-
-    profile: CpuProfile | None
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Identical) and other.profile is self.profile
-
-    def __hash__(self) -> int:
-        return id(self.profile)
-
-
 @lru_cache(maxsize=8)
-def _local_cpu(facts: CpuFacts, known: _Identical) -> CpuProfile:
+def _local_cpu(facts: CpuFacts, known: Identity[CpuProfile | None]) -> CpuProfile:
     """The same profile as long as nothing changes: what was priced on it is found again."""
     from accelsim.hardware.local import local_cpu_profile
 

@@ -15,7 +15,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.files.csvfile import csv_rows
 from accelsim.files.datafile import name_key
 from accelsim.files.prices import public_price_files
-from accelsim.hardware.profile import CpuProfile, DeviceProfile, Instance
+from accelsim.hardware.profile import CpuProfile, DeviceProfile, Identity, Instance
 
 _SHOWN_DIGITS = 9
 
@@ -55,24 +55,11 @@ def instance_device(sold: Sold, board: DeviceProfile) -> DeviceProfile:
         sold: What the instance has.
         board: The profile of its device.
     """
-    return _bought(sold, board.name, _Held(board))
-
-
-class _Held:
-    """A profile compared by identity, as a key of what is made of it."""
-
-    def __init__(self, profile: DeviceProfile) -> None:
-        self.profile = profile
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Held) and other.profile is self.profile
-
-    def __hash__(self) -> int:
-        return id(self.profile)
+    return _bought(sold, board.name, Identity(board))
 
 
 @lru_cache(maxsize=128)
-def _bought(sold: Sold, _name: str, held: _Held) -> DeviceProfile:
+def _bought(sold: Sold, _name: str, held: Identity[DeviceProfile]) -> DeviceProfile:
     board = held.profile
     share, count = _share(sold, board)
     profile = board

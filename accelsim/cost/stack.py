@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from accelsim.confidence.residual import group_of
 from accelsim.cost.attention_kernels import AttentionKernel, attention_s
+from accelsim.cost.limit import PowerLimit, under_limit
 from accelsim.cost.table import CostTable
 from accelsim.dtype import DTYPE_BYTES, Dtype
 from accelsim.frozen import frozen
@@ -143,6 +144,7 @@ class StackEffect:
         attention: The kernel of attention where it is not the model's.
         cast_s: Time to cast an element that a product of 8 bits or fewer takes; 0 where casts are
             part of other kernels.
+        limit: Power limit set on the board that it runs on; None where its own holds.
     """
 
     convolution: float = 1.0
@@ -159,6 +161,7 @@ class StackEffect:
     wide_byte_s: float = 0.0
     attention: AttentionKernel | None = None
     cast_s: float = 0.0
+    limit: PowerLimit | None = None
 
     @classmethod
     def of(cls, ratios: Mapping[str, float], **others: Any) -> StackEffect:
@@ -206,7 +209,9 @@ def on_stack(
         dispatch_s=_issued_s(own.dispatch_s * effect.host, graph, effect),
         context_log_sigma=np.hypot(own.context_log_sigma, spread),
     )
-    return whole if effect.attention is None else _with_attention(whole, graph, effect.attention)
+    if effect.attention is not None:
+        whole = _with_attention(whole, graph, effect.attention)
+    return whole if effect.limit is None else under_limit(whole, effect.limit)
 
 
 def _by_family(

@@ -19,6 +19,7 @@ from accelsim.catalog import group_devices
 from accelsim.errors import (
     DoesNotFitError,
     OverBudgetError,
+    PowerLimitError,
     UnknownNameError,
     UnsupportedOperatorError,
 )
@@ -333,7 +334,7 @@ def _row(
 ) -> ComparisonRow:
     try:
         result = estimate(workload, device, options, price)
-    except (UnsupportedOperatorError, DoesNotFitError, OverBudgetError) as error:
+    except (UnsupportedOperatorError, DoesNotFitError, OverBudgetError, PowerLimitError) as error:
         named = resolve(workload, device)
         pair = (named.workload.name, named.device.name, options.mode)
         return ComparisonRow(*pair, None, str(error))

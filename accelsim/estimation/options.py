@@ -93,6 +93,11 @@ class RunOptions:
     tier: str = option(
         "Parameters: best (fitted where there are any), spec or fitted.", "best", "TIER"
     )
+    power_limit_w: float | None = option(
+        "Power limit set on each GPU, in watts, below its own (nvidia-smi -pl).",
+        metavar="WATTS",
+        flags="--power-limit",
+    )
     heap: str = option(
         "Memory of a calibrated CPU: default, or kept where the allocator keeps what is freed.",
         "default",
@@ -125,6 +130,7 @@ class RunKeywords(TypedDict, total=False):
     document_len: int | None
     host: str | DeviceProfile | None
     tier: str
+    power_limit_w: float | None
     heap: str
 
 

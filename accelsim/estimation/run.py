@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
+from functools import lru_cache, partial
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, get_args
@@ -18,13 +18,15 @@ from accelsim import __version__, catalog
 from accelsim.catalog import workloads as workload_catalog
 from accelsim.catalog.engines import ServingEngine, engine_of, front_end
 from accelsim.catalog.stacks import Stack, StackPath
+from accelsim.cost.background import background_power_w
 from accelsim.cost.fitted import fitted_parameters
+from accelsim.cost.limit import PowerLimit
 from accelsim.cost.memory import available_bytes
 from accelsim.cost.registry import HEAPS, tier_parameters
 from accelsim.cost.stack import FamilySpread, KernelMaker, StackEffect
 from accelsim.cost.table import Execution
 from accelsim.dtype import PRECISIONS, Dtype, Precision
-from accelsim.errors import InvalidValueError, UnsupportedOperatorError
+from accelsim.errors import InvalidValueError, PowerLimitError, UnsupportedOperatorError
 from accelsim.estimation.options import RunKeywords, RunOptions, run_options
 from accelsim.estimation.stack_choice import (
     choose_execution,
@@ -34,7 +36,13 @@ from accelsim.estimation.stack_choice import (
     stack_path,
 )
 from accelsim.frozen import frozen
-from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceProfile, GpuProfile
+from accelsim.hardware.profile import (
+    AsicProfile,
+    CpuProfile,
+    DeviceProfile,
+    GpuProfile,
+    Identity,
+)
 from accelsim.plain import Document, Values
 from accelsim.result import Provenance
 from accelsim.workloads.model import Workload
@@ -150,6 +158,7 @@ class ResolvedRun:
             library_call_s=self.library_call_s,
             spread=FamilySpread(**self.stack.log_sigmas(*asked)),
             of_arithmetic=asked[0] == "asic",
+            limit=_limit_of(self.device),
             **own_kernels(self.stack, self.device),
         )
 
@@ -239,6 +248,8 @@ class ResolvedRun:
         }
         if self.precision.experts is not None:
             named["expert_precision"] = self.precision.experts.name
+        if self.device.power.set_limit_w is not None:
+            named["power_limit_w"] = self.device.power.set_limit_w
         if self.cluster is not None:
             ranks = {group.label: count for group, count in self.shard.ranks.items() if count > 1}
             named |= {"cluster": self.cluster.name, "ranks": ranks}
@@ -312,6 +323,7 @@ def resolve(
     workload = _captured(workload, chosen.mode)
     model = workload_catalog.workload(str(workload)) if isinstance(workload, named) else workload
     profile = catalog.device(device) if isinstance(device, str) else device
+    profile = _limited(profile, chosen.power_limit_w)
     mode = cast("Mode", _choice("mode", chosen.mode, get_args(Mode)))
     _check_used(chosen, model)
     shape = chosen.shape
@@ -440,6 +452,43 @@ def _on_lanes(device: GpuProfile) -> str:
     """The narrowest floating-point format in which a GPU's lanes are as fast as in fp32."""
     rates = {dtype: rate.value for dtype, rate in device.vector_flop_per_s.items()}
     return "fp16" if rates.get(Dtype.FP16, 0.0) >= rates[Dtype.FP32] else "fp32"
+
+
+def _limited(device: DeviceProfile, limit_w: float | None) -> DeviceProfile:
+    """A device under a power limit of its owner's.
+
+    Raises:
+        PowerLimitError: If it is no GPU, or the limit is not between what it draws without work
+            and its own limit.
+    """
+    if limit_w is None:
+        return device
+    own = device.power.limit_w
+    if not isinstance(device, GpuProfile) or own is None:
+        allowed = f"no limit of {device.name}: a GPU whose own power limit is known"
+        raise PowerLimitError("power_limit_w", limit_w, allowed, "Leave --power-limit out.")
+    least = background_power_w(device) or 0.0
+    if not least < limit_w <= own.value:
+        allowed = (
+            f"watts above {least:.0f}, which {device.name} draws without work, to {own.value:g}"
+        )
+        raise PowerLimitError("power_limit_w", limit_w, allowed)
+    return _under_limit(limit_w, Identity(device))
+
+
+@lru_cache(maxsize=64)
+def _under_limit(limit_w: float, own: Identity[GpuProfile]) -> DeviceProfile:
+    """The same profile each time: what was priced on it is found again."""
+    device = own.profile
+    power = device.power.model_copy(update={"set_limit_w": limit_w})
+    return device.model_copy(update={"power": power})
+
+
+def _limit_of(device: DeviceProfile) -> PowerLimit | None:
+    power = device.power
+    if power.set_limit_w is None or power.limit_w is None:
+        return None
+    return PowerLimit(power.set_limit_w, power.limit_w.value, background_power_w(device) or 0.0)
 
 
 def resolve_host(host: str | DeviceProfile | None) -> CpuProfile | GpuProfile | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -119,11 +119,13 @@ class PowerSpec(FrozenModel):
         limit_w: Thermal design power, or the board's limit, in watts.
         idle_w: Watts at rest.
         note: What a reader should know.
+        set_limit_w: Limit that its owner sets below `limit_w`, in watts; no part of its content.
     """
 
     limit_w: Positive | None = None  # TDP or board power limit
     idle_w: Positive | None = None
     note: str | None = None
+    set_limit_w: Annotated[float | None, Field(exclude=True)] = None
 
 
 class Conflict(FrozenModel):
@@ -235,6 +237,24 @@ class _Divisible(_Base):
 
     slice_of: str | None = None
     slice_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+
+_Profile = TypeVar("_Profile")
+
+
+class Identity(Generic[_Profile]):
+    """A profile compared by which object it is, as a key of what is made of it."""
+
+    __slots__ = ("profile",)
+
+    def __init__(self, profile: _Profile) -> None:
+        self.profile = profile
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and other.profile is self.profile
+
+    def __hash__(self) -> int:
+        return id(self.profile)
 
 
 class CpuProfile(_Divisible):

@@ -154,7 +154,7 @@ def _values(e: Estimate, device: DeviceProfile) -> Document:
         "unit": "training step" if e.mode == "training" else "batch",
         "items": _items(e),
         "item": _items(e)[:-1],
-        "limit_w": None if limit is None else limit.value,
+        "limit_w": e.inputs.get("power_limit_w", None if limit is None else limit.value),
         "scope": device.scope,
         "verdict": "fits" if e.fits else say(short, e.figures()),
         "memory_parts": ", ".join(f"{words} {size(held)}" for words, held in parts if held),
