@@ -441,17 +441,18 @@ def default_precision(device: DeviceProfile, mode: Mode, *, generates: bool = Fa
     for name in _PREFERRED[mode]:
         if PRECISIONS[name].compute in matrix:
             return PRECISIONS[name]
-    if generates and mode == "inference" and isinstance(device, GpuProfile):
-        return PRECISIONS[_on_lanes(device)]
+    if generates and mode == "inference" and _has_fast_halves(device):
+        return PRECISIONS["fp16"]
     rates = set(device.peak_flop_per_s)
     is_integer = Dtype.FP32 not in rates and Dtype.INT8 in rates
     return PRECISIONS["int8" if is_integer else "fp32"]
 
 
-def _on_lanes(device: GpuProfile) -> str:
-    """The narrowest floating-point format in which a GPU's lanes are as fast as in fp32."""
-    rates = {dtype: rate.value for dtype, rate in device.vector_flop_per_s.items()}
-    return "fp16" if rates.get(Dtype.FP16, 0.0) >= rates[Dtype.FP32] else "fp32"
+def _has_fast_halves(device: DeviceProfile) -> bool:
+    """Whether a GPU's lanes are as fast in fp16 as in fp32."""
+    rates = device.peak_flop_per_s
+    half = rates.get(Dtype.FP16, 0.0)
+    return isinstance(device, GpuProfile) and 0.0 < half >= rates.get(Dtype.FP32, 0.0)
 
 
 def _limited(device: DeviceProfile, limit_w: float | None) -> DeviceProfile:
