@@ -80,13 +80,13 @@ def unmarked_blocks(text: str) -> list[str]:
     Args:
         text: A page.
     """
-    found = []
+    unmarked_blocks = []
     for about, body in _BLOCK.findall(text):
         is_text = about.startswith("text") and not _COMMAND.search(body)
         is_run = about == "python" or body.startswith(_PROMPT) or bool(_TITLE.search(about))
         if not (is_run or is_text or _NOT_RUN.search(about)):
-            found.append(body.partition("\n")[0])
-    return found
+            unmarked_blocks.append(body.partition("\n")[0])
+    return unmarked_blocks
 
 
 def page_differences(stored: str, printed: str) -> list[str]:
@@ -102,8 +102,10 @@ def page_differences(stored: str, printed: str) -> list[str]:
         for (about, old), (_, new) in pairs
         if about == "python" or old.startswith(_PROMPT)
     ]
-    found = [differences(old, new, has_numbers=place == 0) for place, (old, new) in enumerate(runs)]
-    return [line for lines in found for line in lines]
+    of_blocks = [
+        differences(old, new, has_numbers=place == 0) for place, (old, new) in enumerate(runs)
+    ]
+    return [line for lines in of_blocks for line in lines]
 
 
 def differences(stored: str, printed: str, *, has_numbers: bool = True) -> list[str]:
@@ -121,7 +123,7 @@ def differences(stored: str, printed: str, *, has_numbers: bool = True) -> list[
     before, after = (
         [" ".join(part.split()) for part in _pieces(text)] for text in (stored, printed)
     )
-    found = []
+    differences = []
     for place, (old, new) in enumerate(zip(before, after, strict=False)):
         same = old == new
         if place % 2 and not same:
@@ -129,11 +131,13 @@ def differences(stored: str, printed: str, *, has_numbers: bool = True) -> list[
                 old, new, is_percent=before[place + 1].startswith("%")
             )
         if not same:
-            found.append(f"{before[place - 1][-40:]} [{old[:80]}] is now [{new[:80]}]")
+            differences.append(f"{before[place - 1][-40:]} [{old[:80]}] is now [{new[:80]}]")
             if not place % 2:  # what follows is something else
-                return found
+                return differences
     return (
-        found if len(before) == len(after) else [*found, f"{len(after) - len(before)} parts more"]
+        differences
+        if len(before) == len(after)
+        else [*differences, f"{len(after) - len(before)} parts more"]
     )
 
 

@@ -98,15 +98,15 @@ def mutants(source: str) -> list[Mutant]:
     for line in lines:
         starts.append(starts[-1] + len(line))
     raw = source.encode()
-    found = []
+    mutants = []
     for node, text in _faults(ast.parse(source)):
         first = starts[node.lineno - 1] + node.col_offset
         last = starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
         changed = (raw[:first] + f"({text})".encode() + raw[last:]).decode()
         before = raw[first:last].decode()
         fault = " ".join(f"{before}  ->  {text}".split())
-        found.append(Mutant(node.lineno, fault, changed))
-    return found
+        mutants.append(Mutant(node.lineno, fault, changed))
+    return mutants
 
 
 def _faults(tree: ast.AST) -> Iterator[tuple[ast.expr, str]]:
@@ -207,10 +207,10 @@ def _run(path: Path, source: str, test: Path) -> None:
 
 
 def _only(folder: Path, pattern: str) -> Path:
-    found = [path for path in folder.rglob(Path(pattern).name) if str(path).endswith(pattern)]
-    if len(found) != 1:
-        raise SystemExit(f"{pattern}: {len(found)} files in {folder}, not one")
-    return found[0]
+    paths = [path for path in folder.rglob(Path(pattern).name) if str(path).endswith(pattern)]
+    if len(paths) != 1:
+        raise SystemExit(f"{pattern}: {len(paths)} files in {folder}, not one")
+    return paths[0]
 
 
 def _judge(module: str, test_name: str, asked: argparse.Namespace) -> tuple[int, int]:

@@ -231,12 +231,12 @@ def _starts(kernels: FittedKernels) -> dict[str, float]:
         for name in ("relu", "add", "mul", "sub", "mul_scalar", "neg")
         if name in one
     ]
-    found = {"eager_dispatch_s": statistics.median(light) if light else None}
+    starts = {"eager_dispatch_s": statistics.median(light) if light else None}
     for name, kernel in (("eager_contraction_s", "linear_thin"), ("eager_conv_s", "conv")):
-        found[name] = one[kernel].coefficients[0] if kernel in one else None
+        starts[name] = one[kernel].coefficients[0] if kernel in one else None
     default = cpu_parameters()
     return {
-        name: float(value) if value else getattr(default, name) for name, value in found.items()
+        name: float(value) if value else getattr(default, name) for name, value in starts.items()
     }
 
 
@@ -246,7 +246,7 @@ def _families(calibration: Calibration) -> dict[str, FamilyResidual]:
 
     graph = calibration.rows.graph
     errors = calibration.errors
-    found = {}
+    families = {}
     for name, places in family_rows(graph).items():
         own = places[np.isfinite(errors[places])]
         if len(own) < 8:
@@ -257,7 +257,7 @@ def _families(calibration: Calibration) -> dict[str, FamilyResidual]:
         flop, size = (
             tuple(np.quantile(x[own], (0.01, 0.99)).tolist()) for x in (graph.flop, graph.bytes)
         )
-        found[name] = FamilyResidual(
+        families[name] = FamilyResidual(
             len(own),
             sigma,
             sigma,
@@ -267,7 +267,7 @@ def _families(calibration: Calibration) -> dict[str, FamilyResidual]:
             flop,
             size,
         )
-    return found
+    return families
 
 
 def cpu_profile(name: str) -> CpuProfile:
@@ -291,10 +291,10 @@ def refuse_other_machine(run: CalibrationRun, path: Path) -> None:
     Raises:
         InvalidValueError: If machine or software differ; names the differences.
     """
-    found = differences(run.environment, describe(str(run.settings.get("device", "cpu"))))
-    if found:
+    differing = differences(run.environment, describe(str(run.settings.get("device", "cpu"))))
+    if differing:
         remedy = (
             "Fit it there, or name the device it describes with --name. "
-            f"Different: {'; '.join(found)}."
+            f"Different: {'; '.join(differing)}."
         )
         raise InvalidValueError("from", str(path), "a run of this machine and software", remedy)

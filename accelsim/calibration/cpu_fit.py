@@ -176,21 +176,21 @@ def _fresh_bytes(rows: Sequence[Measurement], mapped: FloatArray) -> FloatArray:
     Whether a large buffer is fresh depends on the heap's state: counts say what really happened.
     """
     counts = [row.details.get("minor_faults") for row in rows]
-    found = [
+    fresh = [
         known if count is None else count * _PAGE_BYTES * (count > _FEW_FAULTS)
         for count, known in zip(counts, mapped.tolist(), strict=True)
     ]
-    return np.array(found, dtype=np.float64)
+    return np.array(fresh, dtype=np.float64)
 
 
 def compiled_call_s(run: CalibrationRun) -> float:
     """Time to enter compiled code; 0 where it was not measured."""
-    found = [
+    times = [
         row.time_s
         for row in run.best().values()
         if row.case.operator == "compiled_call" and row.time_s
     ]
-    return min(found, default=0.0)
+    return min(times, default=0.0)
 
 
 def _expected_s(rows: Sequence[Measurement], best: Sequence[Measurement]) -> FloatArray:
@@ -199,7 +199,7 @@ def _expected_s(rows: Sequence[Measurement], best: Sequence[Measurement]) -> Flo
 
     The least block of the better round is 2 to 5 % below that.
     """
-    found: dict[str, list[float]] = {}
+    times_of: dict[str, list[float]] = {}
     for row in rows:
         if row.time_s is not None:
             middle = (
@@ -207,8 +207,8 @@ def _expected_s(rows: Sequence[Measurement], best: Sequence[Measurement]) -> Flo
                 if row.case.amid
                 else row.time_s * (1.0 + min(row.noise_fraction, _MOST_NOISE))
             )
-            found.setdefault(row.case.key, []).append(middle)
-    times = [found[row.case.key] for row in best]
+            times_of.setdefault(row.case.key, []).append(middle)
+    times = [times_of[row.case.key] for row in best]
     return np.array([min(float(np.mean(each)), (1.0 + _MOST_NOISE) * min(each)) for each in times])
 
 
@@ -295,10 +295,10 @@ def _spread(errors: FloatArray) -> float:
 
 
 def _grouped(keys: Sequence[Key]) -> dict[Key, IntArray]:
-    found: dict[Key, list[int]] = {}
+    rows_of: dict[Key, list[int]] = {}
     for place, key in enumerate(keys):
-        found.setdefault(key, []).append(place)
-    return {key: np.array(places) for key, places in found.items()}
+        rows_of.setdefault(key, []).append(place)
+    return {key: np.array(places) for key, places in rows_of.items()}
 
 
 def _one_thread(rows: MeasuredKernels, fitted: FittedKernels) -> OneThread:
@@ -314,7 +314,7 @@ def _page_fault_s(
 
     Estimate: a fresh byte costs the same in every kernel, so the median over rows counts.
     """
-    found: list[float] = []
+    prices: list[float] = []
     streaming = own[rows.families[own] == "elementwise"]
     for _, places in _by_kernel(rows, streaming):
         faults = quantities[places, fresh] > 0
@@ -322,9 +322,9 @@ def _page_fault_s(
         if len(faulting) and len(calm) >= _FEWEST_ROWS:
             coefficients = fit_nonnegative(quantities[calm], rows.times_s[calm])
             rest = rows.times_s[faulting] - quantities[faulting] @ coefficients
-            found += (rest / quantities[faulting, fresh]).tolist()
-    if found:
-        return max(float(np.median(found)), 0.0)
+            prices += (rest / quantities[faulting, fresh]).tolist()
+    if prices:
+        return max(float(np.median(prices)), 0.0)
     if quantities[own, fresh].any():
         return float(fit_nonnegative(quantities[own], rows.times_s[own], ridge=1e-4)[fresh])
     return cpu_parameters().page_fault_s_per_byte
@@ -497,7 +497,7 @@ def _fit_parallel(
     """On several threads: the time from which work is split is the one that explains the kernel's
     rows best.
     """
-    found: list[tuple[float, KernelFit]] = []
+    fits: list[tuple[float, KernelFit]] = []
     least: FloatArray = np.where(
         np.isin(THREAD_TERMS, "bytes_beyond_l3"), _least_traffic(terms, times, family), 0.0
     )
@@ -510,8 +510,8 @@ def _fit_parallel(
             np.abs(np.log(np.maximum(quantities @ coefficients, _LEAST_S) / times)).mean()
         )
         fit = KernelFit(coefficients, _DEFAULT_LOG_SIGMA, len(times), serial_s)
-        found.append((error, fit))
-    return min(found, key=lambda entry: entry[0])[1]
+        fits.append((error, fit))
+    return min(fits, key=lambda entry: entry[0])[1]
 
 
 def cross_validate(rows: MeasuredKernels) -> FloatArray:

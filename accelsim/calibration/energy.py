@@ -58,10 +58,12 @@ class RaplMeter(Meter):
         """Readings of the packages; None where there are none that this user may read."""
         names = ("energy_uj", "max_energy_range_uj")
         try:
-            found = [[1e-6 * int((x / name).read_bytes()) for name in names] for x in self._domains]
+            readings = [
+                [1e-6 * int((x / name).read_bytes()) for name in names] for x in self._domains
+            ]
         except (OSError, ValueError):
             return None
-        return [(reading, span) for reading, span in found] or None
+        return [(reading, span) for reading, span in readings] or None
 
 
 class NvmlMeter(Meter):

@@ -81,15 +81,15 @@ def gpu_profile(environment: Mapping[str, Any], name: str = "") -> GpuProfile:
         InvalidValueError: If there is no such GPU in the catalogue.
     """
     product = str(environment.get("device_name"))
-    found = catalog.device(name) if name else catalog.product_device(product)
-    if not isinstance(found, GpuProfile):
+    gpu_profile = catalog.device(name) if name else catalog.product_device(product)
+    if not isinstance(gpu_profile, GpuProfile):
         remedy = (
             "Give its catalogue name with --name, or write a profile of it (see docs/devices.md)."
         )
         raise InvalidValueError(
             "name" if name else "device_name", name or product, "a GPU of the catalogue", remedy
         )
-    return found
+    return gpu_profile
 
 
 def shipped_parameters(profile: GpuProfile) -> GpuParameters:
@@ -208,7 +208,7 @@ def _issue_times(rows: Sequence[Measurement]) -> dict[str, float]:
     calls keep their value.
     """
     kernel = {_key(row.case): row.time_s or np.inf for row in rows if row.case.execution == "graph"}
-    found = {}
+    issue_times = {}
     for name, operators in FIT["issue_times"].items():
         eager = [
             row
@@ -221,8 +221,8 @@ def _issue_times(rows: Sequence[Measurement]) -> dict[str, float]:
             if row.time_s and kernel.get(_key(row.case), np.inf) < _HOST_BOUND * row.time_s
         ]
         if times:
-            found[name] = statistics.median(times)
-    return found
+            issue_times[name] = statistics.median(times)
+    return issue_times
 
 
 def _key(case: Case) -> tuple[str, str]:

@@ -79,12 +79,12 @@ def measured_families(run: CalibrationRun) -> list[Document]:
     Args:
         run: The run.
     """
-    found: dict[str, Document] = {}
+    families: dict[str, Document] = {}
     for row in run.rows:
         names = ("measured", "skipped")
-        own = found.setdefault(
+        own = families.setdefault(
             row.case.family, {"family": row.case.family} | dict.fromkeys(names, 0)
         )
         own["measured" if row.time_s else "skipped"] += 1
         own["why"] = own.get("why") or row.skipped or ""
-    return [found[name] for name in sorted(found)]
+    return [families[name] for name in sorted(families)]

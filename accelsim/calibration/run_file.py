@@ -127,14 +127,14 @@ class CalibrationRun:
 
     def best(self) -> dict[str, Measurement]:
         """The fastest measurement of each case, over rounds: interference only ever adds time."""
-        found: dict[str, Measurement] = {}
+        best_of: dict[str, Measurement] = {}
         for row in self.rows:
             if row.time_s is None:
                 continue
-            known = found.get(row.case.key)
+            known = best_of.get(row.case.key)
             if known is None or known.time_s is None or row.time_s < known.time_s:
-                found[row.case.key] = row
-        return found
+                best_of[row.case.key] = row
+        return best_of
 
 
 def _line(payload: Values, previous: str) -> tuple[bytes, str]:
@@ -351,9 +351,9 @@ def _text(path: Path) -> str | None:
 def _check_same(path: Path, run: CalibrationRun, environment: Values) -> None:
     from accelsim.calibration.environment import differences
 
-    found = differences(run.environment, environment)
-    if found:
-        remedy = f"Start a new run with another --out. Different: {'; '.join(found)}."
+    differing = differences(run.environment, environment)
+    if differing:
+        remedy = f"Start a new run with another --out. Different: {'; '.join(differing)}."
         raise InvalidValueError("resume", str(path), "a run of this machine and software", remedy)
 
 

@@ -87,7 +87,7 @@ def convolutions() -> list[Reading]:
     """Multiply-adds of convolutions as products of im2col matrices; F(2x2, 3x3) of Winograd needs
     16 multiplies in place of 36 (Lavin and Gray, CVPR 2016).
     """
-    found = []
+    convolutions = []
     for name in ("alexnet", "vgg-16", "resnet-50", "googlenet", "mobilenet-v2"):
         graph = accelsim.simulate(name, "t4", batch=1, precision="fp32").passes[0].graph
         rows = np.flatnonzero(graph.kind == OperatorKind.CONV)
@@ -101,13 +101,13 @@ def convolutions() -> list[Reading]:
         groups = graph.dimension("groups", rows, OperatorKind.CONV)
         product = np.prod(sizes, axis=0) / groups
         ratio = float(graph.flop[rows].sum() / (2.0 * product.sum()))
-        found.append(Reading(f"FLOP over 2 m n k of im2col, {name}", ratio, 1.0))
-    return found
+        convolutions.append(Reading(f"FLOP over 2 m n k of im2col, {name}", ratio, 1.0))
+    return convolutions
 
 
 def activations() -> list[Reading]:
     """Large elementwise operators move 8 bytes an element at the memory's bandwidth."""
-    found = []
+    activations = []
     for device in ("t4", "v100-sxm2-16gb", "a100-sxm-80gb", "h200-sxm-141gb"):
         run = accelsim.simulate("vgg-16", device, batch=64, precision="fp32")
         table, graph = run.passes[0].table, run.passes[0].graph
@@ -115,8 +115,10 @@ def activations() -> list[Reading]:
         row = int(np.flatnonzero(is_relu)[np.argmax(table.bytes[is_relu])])
         bandwidth = run.run.device.memory_bandwidth_bytes_per_s or math.nan
         ratio = float(table.time_s[row] * bandwidth / table.bytes[row])
-        found.append(Reading(f"time over bytes at full bandwidth, {device}", ratio, 1.0, 0.15))
-    return found
+        activations.append(
+            Reading(f"time over bytes at full bandwidth, {device}", ratio, 1.0, 0.15)
+        )
+    return activations
 
 
 def epochs() -> list[Reading]:
@@ -152,8 +154,8 @@ def generations() -> list[Reading]:
         "h100-sxm-80gb",
         "b200-sxm",
     )
-    found = accelsim.compare("resnet-50", names, modes="training", batch=64)
-    rates = {row.device: row.estimate.throughput_per_s for row in found if row.estimate}
+    compared = accelsim.compare("resnet-50", names, modes="training", batch=64)
+    rates = {row.device: row.estimate.throughput_per_s for row in compared if row.estimate}
     return [
         Reading(
             f"{new} over {old}", (rates[new] or math.nan) / (rates[old] or math.nan), at_least=1.0
@@ -187,12 +189,12 @@ def families() -> list[Reading]:
         "stable-diffusion-vae-decoder",
         "text-cnn",
     )
-    found = accelsim.compare(models, ["t4", "xeon-platinum-8380"], batch=1)
-    done = [row.estimate for row in found if row.estimate and row.estimate.latency_s]
+    compared = accelsim.compare(models, ["t4", "xeon-platinum-8380"], batch=1)
+    done = [row.estimate for row in compared if row.estimate and row.estimate.latency_s]
     sound = [
         e for e in done if math.isfinite(e.latency_s or math.nan) and (e.energy_j or 0.0) > 0.0
     ]
-    return [Reading(f"share of {len(found)} runs that finish", len(sound) / len(found), 1.0)]
+    return [Reading(f"share of {len(compared)} runs that finish", len(sound) / len(compared), 1.0)]
 
 
 def loops() -> list[Reading]:
@@ -224,7 +226,7 @@ def layer_loops() -> list[Reading]:
 def bandwidth() -> list[Reading]:
     """TPU v1 with more and less memory bandwidth: MLP0, which it binds, follows; CNN0 does not."""
     device = catalog.device("tpu-v1")
-    found = []
+    bandwidth = []
     for factor in (0.25, 0.5, 1.5):
         rate = device.memory.bandwidth_bytes_per_s
         if rate is None:
@@ -237,8 +239,8 @@ def bandwidth() -> list[Reading]:
             for one in (device, other)
         ]
         name = f"throughput of MLP0 at {factor:g} of the bandwidth"
-        found.append(Reading(name, rates[1] / rates[0], factor, 0.1))
-    return found
+        bandwidth.append(Reading(name, rates[1] / rates[0], factor, 0.1))
+    return bandwidth
 
 
 def bert_on_cpu() -> list[Reading]:
@@ -260,12 +262,12 @@ def bert_on_cpu() -> list[Reading]:
 
 def six_flop() -> list[Reading]:
     """FLOP of a training step over 6 N T, of language models."""
-    found = []
+    six_flop = []
     for name in ("gpt3-small", "gpt3-xl", "gpt3-6.7b", "gpt3-13b"):
         run = accelsim.estimate(name, "b300-sxm", batch=1, seq_len=2048, mode="training")
         ratio = run.flop / (6.0 * run.parameter_count * 2048)
-        found.append(Reading(f"FLOP over 6 N T, {name}", ratio, 1.0, 0.15))
-    return found
+        six_flop.append(Reading(f"FLOP over 6 N T, {name}", ratio, 1.0, 0.15))
+    return six_flop
 
 
 def replicas() -> list[Reading]:

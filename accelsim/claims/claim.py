@@ -172,8 +172,8 @@ def judge(
         reason = "; ".join(filter(None, [", ".join(missed), reason]))
     else:
         held = len(deciding) - len(missed)
-        found = f"{held} of {len(deciding)} readings hold; missed: {', '.join(missed)}"
-        reason = "; ".join(filter(None, [found, reason]))
+        summary = f"{held} of {len(deciding)} readings hold; missed: {', '.join(missed)}"
+        reason = "; ".join(filter(None, [summary, reason]))
     if verdict is not Verdict.NOT_CHECKABLE:
         silent = [_without_figure(one) for one in readings if one.simulated is None]
         reason = "; ".join(filter(None, [reason, *silent]))

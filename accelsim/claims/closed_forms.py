@@ -70,19 +70,19 @@ def _stages(job_count: int, time_s: Sequence[float], workers: Sequence[int]) -> 
 
 def amdahl() -> list[Reading]:
     """Speedup of a serial fraction s on k units is 1 / (s + (1 - s) / k)."""
-    found = []
+    amdahl = []
     for serial, units in ((0.0, 2), (0.1, 8), (0.25, 16), (0.5, 64)):
         parts = [serial, *[(1.0 - serial) / units] * units]
         waits = [[], *[[0]] * units]
         name = f"speedup, serial fraction {serial:g}, {units} units"
         formula = 1.0 / (serial + (1.0 - serial) / units)
-        found.append(Reading(name, 1.0 / _makespan_s(parts, waits, workers=units), formula))
-    return found
+        amdahl.append(Reading(name, 1.0 / _makespan_s(parts, waits, workers=units), formula))
+    return amdahl
 
 
 def kitchen() -> list[Reading]:
     """Three stages under a budget: slow cheap robots have the throughput r/c of fast workers."""
-    found = []
+    kitchen = []
     jobs, budget = 240, 12
     for rate, cost in ((0.5, 0.25), (0.5, 0.75)):
         robots = int(budget / 3 / cost)
@@ -90,9 +90,9 @@ def kitchen() -> list[Reading]:
         workers = _stages(jobs, [1.0] * 3, [budget // 3] * 3)
         gain = (workers[-1] - 2.0) / (ends[-1] - 2.0 / rate)  # without filling the stages
         name = f"throughput of robots over workers, rate {rate:g}, cost {cost:g}"
-        found.append(Reading(name, gain, robots * rate / (budget // 3), within=0.05))
-        found.append(Reading(f"time of one job over a worker's, {name}", ends[2] / 3, 1 / rate))
-    return found
+        kitchen.append(Reading(name, gain, robots * rate / (budget // 3), within=0.05))
+        kitchen.append(Reading(f"time of one job over a worker's, {name}", ends[2] / 3, 1 / rate))
+    return kitchen
 
 
 def flynn() -> list[Reading]:
@@ -113,7 +113,7 @@ def flynn() -> list[Reading]:
 
 def dot_product() -> list[Reading]:
     """Products in parallel, then a tree of additions, as tasks that wait for each other."""
-    found = []
+    dot_product = []
     for count in (2, 16, 256):
         waits: list[Sequence[int]] = [()] * count
         level = list(range(count))
@@ -123,10 +123,10 @@ def dot_product() -> list[Reading]:
             level = list(range(heads, len(waits)))
         ones = [1.0] * len(waits)
         serial, tree = _makespan_s(ones), _makespan_s(ones, waits, workers=count)
-        found.append(Reading(f"steps of one unit, n = {count}", serial, 2.0 * count - 1))
+        dot_product.append(Reading(f"steps of one unit, n = {count}", serial, 2.0 * count - 1))
         depth = 1.0 + math.ceil(math.log2(count))
-        found.append(Reading(f"steps of {count} units, n = {count}", tree, depth))
-    return found
+        dot_product.append(Reading(f"steps of {count} units, n = {count}", tree, depth))
+    return dot_product
 
 
 def pipeline() -> list[Reading]:
@@ -170,13 +170,13 @@ def tandem_queue() -> list[Reading]:
 
 def chunks() -> list[Reading]:
     """N rows in chunks of c on p workers take ceil(N / (p c)) c t."""
-    found = []
+    chunks = []
     for rows, workers, chunk in ((1000, 4, 10), (1000, 7, 16), (999, 8, 50)):
         tasks = [float(chunk)] * math.ceil(rows / chunk)
         formula = math.ceil(rows / (workers * chunk)) * chunk
         name = f"makespan, {rows} rows, {workers} workers, chunks of {chunk}"
-        found.append(Reading(name, _makespan_s(tasks, workers=workers), float(formula)))
-    return found
+        chunks.append(Reading(name, _makespan_s(tasks, workers=workers), float(formula)))
+    return chunks
 
 
 def list_schedule() -> list[Reading]:

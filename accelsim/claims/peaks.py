@@ -67,28 +67,28 @@ def asic_peaks(names: Sequence[str] | None = None) -> tuple[AsicPeak, ...]:
         InvalidValueError: If it is not an ASIC.
     """
     profiles = [catalog.device(name) for name in (names or catalog.device_names())]
-    found: list[AsicPeak] = []
+    asic_peaks: list[AsicPeak] = []
     for profile in profiles:
         if isinstance(profile, AsicProfile):
-            found += _peaks(profile)
+            asic_peaks += _peaks(profile)
         elif names:
             remedy = "List them with: accelsim devices list --class asic"
             raise InvalidValueError("device", profile.name, "an ASIC", remedy)
-    return tuple(found)
+    return tuple(asic_peaks)
 
 
 def _peaks(profile: AsicProfile) -> list[AsicPeak]:
     arrays = profile.arrays
     elements = arrays.rows.value * arrays.columns.value * arrays.count.value
     base = 2.0 * elements * profile.clock_hz.value
-    found: list[AsicPeak] = []
+    peaks: list[AsicPeak] = []
     for dtype, quoted in profile.matrix_flop_per_s.items():
         ratio = quoted.value / base
         rate = min(_RATES, key=lambda known: abs(log(ratio / known)))
         difference = quoted.value / (base * rate) - 1.0
         named = (f"rate_tflop_per_s.{dtype.label}", "derived.matrix_peak")
         reasons = [conflict.reason for conflict in profile.conflicts if conflict.field in named]
-        found.append(
+        peaks.append(
             AsicPeak(
                 device=profile.name,
                 dtype=dtype.label,
@@ -101,4 +101,4 @@ def _peaks(profile: AsicProfile) -> list[AsicPeak]:
                 reason="; ".join(reasons),
             )
         )
-    return found
+    return peaks

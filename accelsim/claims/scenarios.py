@@ -72,11 +72,11 @@ def claim_scenario(name: str) -> ClaimScenario:
     Raises:
         UnknownNameError: If there is no such claim.
     """
-    found = _scenarios().get(name.upper())
-    if found is None:
+    scenario = _scenarios().get(name.upper())
+    if scenario is None:
         remedy = "See all with: accelsim claims list"
         raise UnknownNameError("claim", name, tuple(_scenarios()), remedy)
-    return found
+    return scenario
 
 
 def scenario_readings(one: ReadingScenario) -> Iterator[Reading]:
@@ -124,11 +124,11 @@ def _figure(figure: str, run: Values) -> float | str | None:
     words = dict(run)
     model = words.pop("model")
     if "gpus" in words or "cluster" in words:
-        found = getattr(accelsim.train(model, **words), figure)
+        value = getattr(accelsim.train(model, **words), figure)
     else:
         estimate = accelsim.estimate(model, **words)
-        found = "nothing" if figure == "refused" else getattr(estimate, figure)
-    return found if found is None or isinstance(found, str) else float(found)
+        value = "nothing" if figure == "refused" else getattr(estimate, figure)
+    return value if value is None or isinstance(value, str) else float(value)
 
 
 def _device_figure(figure: str, device: str) -> float | None:
@@ -142,7 +142,7 @@ def _device_figure(figure: str, device: str) -> float | None:
         return float(peak / (divisor if per is None else per.value))
     if head == "lanes":
         return float(profile.sm_count.value * profile.lanes_per_sm.value)
-    found = profile
+    value = profile
     for part in figure.split("."):
-        found = getattr(found, part)
-    return None if found is None else float(found.value)
+        value = getattr(value, part)
+    return None if value is None else float(value.value)

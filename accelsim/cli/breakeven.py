@@ -87,9 +87,11 @@ def breakeven(
 def _check_class(option: str, device: str | None, wanted: str) -> None:
     from accelsim import catalog
 
-    if device is not None and (found := catalog.device(device).device_class) != wanted:
+    if device is not None and (device_class := catalog.device(device).device_class) != wanted:
         remedy = f"List them with: accelsim devices list --class {wanted}"
-        raise InvalidValueError(option, device, f"a device of class {wanted}, not {found}", remedy)
+        raise InvalidValueError(
+            option, device, f"a device of class {wanted}, not {device_class}", remedy
+        )
 
 
 def _option(

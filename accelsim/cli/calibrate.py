@@ -160,20 +160,20 @@ def calibrate_server(
 
     check_output(out, force=force)
     check_report(report, out, force=force)
-    found = read_benchmark(benchmark, max_batch_tokens)
-    fitted = fit_steps(found.steps)
-    for reason, count in found.skips.items():
+    steps = read_benchmark(benchmark, max_batch_tokens)
+    fitted = fit_steps(steps.steps)
+    for reason, count in steps.skips.items():
         if count:
             _tell(f"{count:,} {reason} left out")
-    write_whole(out, write_step_times(found.steps), force=force)
+    write_whole(out, write_step_times(steps.steps), force=force)
     typer.echo(
-        f"wrote {out}: {len(found.steps):,} steps of {found.requests:,} requests; the fitted steps "
+        f"wrote {out}: {len(steps.steps):,} steps of {steps.requests:,} requests; the fitted steps "
         f"are {100 * fitted.log_sigma:.1f} % off (standard deviation)"
     )
     if report is not None:
         from accelsim.report.calibration_page import server_page
 
-        page = server_page(found.steps, fitted, command_text())
+        page = server_page(steps.steps, fitted, command_text())
         _write_page(page, report, force=force)
 
 

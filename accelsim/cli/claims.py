@@ -18,11 +18,11 @@ def list_claims(output: ResultWriter) -> None:
     """List the claims, with how each is checked."""
     from accelsim.claims.scenarios import claim_ids, claim_scenario
 
-    found = [(name, claim_scenario(name)) for name in claim_ids()]
+    scenarios = [(name, claim_scenario(name)) for name in claim_ids()]
     rows = [
         {"id": name, "title": one.title, "checked_by": one.check or "", "source": one.source}
         | {"readings": [reading.name for reading in one.readings], "reason": one.reason}
-        for name, one in found
+        for name, one in scenarios
     ]
     output.emit({"claims": rows}, "claim=id | ~title | ~source", rows=rows)
 

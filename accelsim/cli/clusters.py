@@ -48,6 +48,6 @@ def show_cluster(
     from accelsim.catalog.clusters import cluster, cluster_sources
     from accelsim.report.clusters import cluster_document, cluster_view
 
-    found = cluster(name)
-    document = cluster_document(found, cluster_sources(found))
+    shown = cluster(name)
+    document = cluster_document(shown, cluster_sources(shown))
     output.emit(document, lambda: cluster_view(document), rows=document["tiers"])

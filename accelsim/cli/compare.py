@@ -115,11 +115,11 @@ def _operators_of_fronts(
     for row in rows:
         if row["reason"] is None:
             groups.setdefault((row["workload"], row["mode"]), []).append(row)
-    found: Operators = {}
+    operators_of_fronts: Operators = {}
     for (name, mode), own in groups.items():
         options = replace(run, mode=mode)
         front = sorted(pareto_front(own), key=lambda row: row["latency_s"])
-        found[name, mode] = [
+        operators_of_fronts[name, mode] = [
             OperatorRun(
                 devices[row["device"]],
                 row["precision"],
@@ -127,7 +127,7 @@ def _operators_of_fronts(
             )
             for row in front[:_MOST_ROOFS]
         ]
-    return found
+    return operators_of_fronts
 
 
 def _refuse_devices_among(models: list[str]) -> None:
@@ -160,8 +160,8 @@ def emit_comparison(
     from accelsim.report.formats import uniform_rows
     from accelsim.report.tables import COMPARISON_NOTE, comparison_view
 
-    found = [row | won for row, won in zip(comparison.to_dict(), _won(comparison), strict=True)]
-    rows = uniform_rows(found, (*_PAIR, *FIGURES))
+    full_rows = [row | won for row, won in zip(comparison.to_dict(), _won(comparison), strict=True)]
+    rows = uniform_rows(full_rows, (*_PAIR, *FIGURES))
     flat = [
         {key: value for key, value in row.items() if value is not None and key != "operators"}
         for row in rows

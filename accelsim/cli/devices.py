@@ -40,14 +40,14 @@ def list_devices(
 
     wanted = check_class(device_class)
     profiles, broken = _readable_devices()
-    found = [(profile, True) for profile in detect_local_devices()]
-    found += [(p, False) for p in sorted(profiles, key=lambda p: _CLASSES.index(p.device_class))]
-    rows = [device_row(profile, local=local) for profile, local in found]
+    shown = [(profile, True) for profile in detect_local_devices()]
+    shown += [(p, False) for p in sorted(profiles, key=lambda p: _CLASSES.index(p.device_class))]
+    rows = [device_row(profile, local=local) for profile, local in shown]
     if vendor is not None and vendor.lower() not in {row["vendor"].lower() for row in rows}:
         raise UnknownNameError("vendor", vendor, sorted({row["vendor"] for row in rows}))
     rows = [
         row
-        for row, (profile, _) in zip(rows, found, strict=True)
+        for row, (profile, _) in zip(rows, shown, strict=True)
         if (wanted is None or is_of_class(profile, wanted))
         and (vendor is None or row["vendor"].lower() == vendor.lower())
     ]

@@ -43,7 +43,7 @@ def doctor(output: ResultWriter) -> None:
     from accelsim.catalog import workloads as workload_catalog
     from accelsim.files.datafile import data_root
 
-    found: Document = {
+    facts: Document = {
         "version": accelsim.__version__,
         "python": platform.python_version(),
         "system": platform.platform(),
@@ -59,7 +59,7 @@ def doctor(output: ResultWriter) -> None:
         "extras": _extras(),
         "problems": _problems(),
     }
-    output.emit(found, lambda: _view(found), rows=found["extras"])
+    output.emit(facts, lambda: _view(facts), rows=facts["extras"])
 
 
 def _extras() -> list[Document]:
@@ -101,9 +101,9 @@ def _problems() -> list[str]:
     from accelsim import catalog
     from accelsim.economics.price import PriceBook
 
-    found = [f"{path}: {problem}" for path, problem in catalog.device_file_problems()]
+    problems = [f"{path}: {problem}" for path, problem in catalog.device_file_problems()]
     listed = os.environ.get("ACCELSIM_WORKLOAD_PATH", "").split(os.pathsep)
-    found += [
+    problems += [
         f"{part}: ACCELSIM_WORKLOAD_PATH names no folder there"
         for part in listed
         if part and not Path(part).is_dir()
@@ -111,14 +111,14 @@ def _problems() -> list[str]:
     try:
         book = PriceBook.load()
         own = [offer for offer in book if book.is_own(offer) and offer.device is not None]
-        found += [
+        problems += [
             f"price {offer.offer_id}: no device of the catalogue is called {offer.device}"
             for offer in own
             if offer.device not in catalog.device_names()
         ]
     except InputError as error:
-        found.append(str(error))
-    return found
+        problems.append(str(error))
+    return problems
 
 
 def _view(found: Document) -> RenderableType:

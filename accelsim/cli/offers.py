@@ -53,18 +53,18 @@ def list_offers(
     from accelsim.report.offers import OFFER_COLUMNS, offer_rows, offers_table
 
     book = PriceBook.load()
-    found: Iterable[Offer] = book.offers(None, provider, region, kind)
+    matching: Iterable[Offer] = book.offers(None, provider, region, kind)
     if provider_class is not None:
         classes = rule_of(provider_class, None).provider_classes
-        found = [
-            o for o in found if class_of(o.provider, o.instance) in classes or "any" in classes
+        matching = [
+            o for o in matching if class_of(o.provider, o.instance) in classes or "any" in classes
         ]
-    unsure = [offer for offer in found if offer.accelerator and offer.device is None]
+    unsure = [offer for offer in matching if offer.accelerator and offer.device is None]
     if device is not None:
         names = _named(device, book)
-        found = [offer for offer in found if offer.device in names]
+        matching = [offer for offer in matching if offer.device in names]
         unsure = [offer for offer in unsure if _may_be(offer, names)]
-    rows = offer_rows(found, None if kind is None else price_kind(kind))
+    rows = offer_rows(matching, None if kind is None else price_kind(kind))
     if sort is not None:
         rows = _sorted(rows, sort.replace(*_PER_DEVICE), OFFER_COLUMNS)
     stale = sum(row["is_stale"] for row in rows)
@@ -133,12 +133,12 @@ def import_offers(
     from accelsim.economics.price import PRICE_PATH_VARIABLE
     from accelsim.economics.price_file import COLUMNS
 
-    found = _cleaned(output, source, as_of, refused)
+    cleaned = _cleaned(output, source, as_of, refused)
     if output.out is not None:
         output.note(f"to use its prices: export {PRICE_PATH_VARIABLE}={output.out}")
-    rows = price_rows(found.offers)
+    rows = price_rows(cleaned.offers)
     output.emit(
-        rows, lambda: _findings_table(found), rows=rows, columns=COLUMNS, note=_counted(found)
+        rows, lambda: _findings_table(cleaned), rows=rows, columns=COLUMNS, note=_counted(cleaned)
     )
 
 
@@ -162,8 +162,8 @@ def update_offers(
     from accelsim.files.output import write_text
     from accelsim.files.prices import updates_folder
 
-    found = _cleaned(output, source, as_of, refused)
-    kept = [offer for offer in found.offers if offer.accelerator or offer.device]
+    cleaned = _cleaned(output, source, as_of, refused)
+    kept = [offer for offer in cleaned.offers if offer.accelerator or offer.device]
     undated = next((offer.offer_id for offer in kept if not offer.as_of), None)
     if undated is not None or not kept:
         allowed = f"the day on which {undated} was read" if kept else "prices of accelerators"
@@ -173,9 +173,9 @@ def update_offers(
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, offers_csv(kept), force=True)
     output.wrote(path, "; delete it to go back to the prices that ship")
-    note = f"{_counted(found)}; {len(found.offers) - len(kept)} of no device left out"
-    rows = [asdict(finding) for finding in (*found.refusals, *found.corrections)]
-    output.emit(rows, lambda: _findings_table(found), columns=_FINDING, note=note)
+    note = f"{_counted(cleaned)}; {len(cleaned.offers) - len(kept)} of no device left out"
+    rows = [asdict(finding) for finding in (*cleaned.refusals, *cleaned.corrections)]
+    output.emit(rows, lambda: _findings_table(cleaned), columns=_FINDING, note=note)
 
 
 def _cleaned(output: ResultWriter, source: str, as_of: str, refused: Path | None) -> Ingested:
@@ -188,18 +188,18 @@ def _cleaned(output: ResultWriter, source: str, as_of: str, refused: Path | None
     from accelsim.files.output import write_text
     from accelsim.report.formats import csv_text
 
-    found = read_feed(source, as_of)
+    cleaned = read_feed(source, as_of)
     if refused is not None:
-        rows = [asdict(finding) for finding in (*found.refusals, *found.corrections)]
+        rows = [asdict(finding) for finding in (*cleaned.refusals, *cleaned.corrections)]
         write_text(refused, csv_text(rows, _FINDING), force=output.force)
         output.wrote(refused)
-    if not found.offers:
-        first = found.refusals[0]
+    if not cleaned.offers:
+        first = cleaned.refusals[0]
         place = f"{first.provider}/{first.region}/{first.instance}"
-        more = f", and {len(found.refusals) - 1} more" if len(found.refusals) > 1 else ""
+        more = f", and {len(cleaned.refusals) - 1} more" if len(cleaned.refusals) > 1 else ""
         text = f"{source}: none of its rows is a price that can be used: {place}: {first.reason}"
         raise InputError(f"{text}{more}. --refused FILE says why of each.")
-    return found
+    return cleaned
 
 
 def _counted(found: Ingested) -> str:

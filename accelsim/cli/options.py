@@ -110,8 +110,8 @@ def _type(kind: type, entry: Field[Any]) -> Any:
     if entry.metadata["parse"]:
         return str | None
     first = text.partition(" ")[0]
-    found = TYPES.get(first) or vars(sys.modules[kind.__module__])[first]
-    return found | None if "None" in text else found
+    named = TYPES.get(first) or vars(sys.modules[kind.__module__])[first]
+    return named | None if "None" in text else named
 
 
 def _flag(name: str, kind: Any, entry: Field[Any]) -> Parameter:
@@ -171,9 +171,9 @@ def _made(kind: type, values: Document) -> Any:
 
 def _given(kinds: Iterable[type], values: Document) -> Document:
     """What was given of the fields of classes, where it is not their default."""
-    found = {entry: _value(entry, values) for _, entry in described(kinds)}
+    values_of = {entry: _value(entry, values) for _, entry in described(kinds)}
     return {
         entry.name: value
-        for entry, value in found.items()
+        for entry, value in values_of.items()
         if value is not None and value != entry.default
     }

@@ -20,5 +20,5 @@ def schema(
     if output.output_format not in {OutputFormat.TABLE, OutputFormat.JSON}:
         allowed = "json: a schema is nested, and no table"
         raise InvalidValueError("format", str(output.output_format), allowed)
-    found = json_schema(name)
-    replace(output, output_format=OutputFormat.JSON).emit(found, lambda: "")
+    document = json_schema(name)
+    replace(output, output_format=OutputFormat.JSON).emit(document, lambda: "")

@@ -21,19 +21,19 @@ def list_stacks(
     from accelsim.catalog import stacks as stack_catalog
     from accelsim.report.stacks import STACK_COLUMNS, stack_row, stacks_table
 
-    found = [stack_catalog.stack(name) for name in stack_catalog.stack_names()]
+    entries = [stack_catalog.stack(name) for name in stack_catalog.stack_names()]
     usual = (
         "without --stack: pytorch on CPUs and GPUs, compiled, and an engine for language models on "
         "GPUs; the maker's compiler elsewhere"
     )
     if device is not None:
         profile = catalog.device(device)
-        found = [one for one in found if one.runs(profile)]
+        entries = [one for one in entries if one.runs(profile)]
         default = stack_catalog.default_stack
         names = [default(profile, is_served=served).name for served in (False, True)]
         engine = "" if len(set(names)) == 1 else f" (language models: {names[1]})"
         usual = f"{profile.name} runs {names[0]}{engine} without --stack"
-    rows = [stack_row(one) for one in found]
+    rows = [stack_row(one) for one in entries]
     note = f"{len(rows)} stacks; {usual}; the first version is the default"
     output.emit(rows, lambda: stacks_table(rows), columns=STACK_COLUMNS, note=note)
 

@@ -72,18 +72,18 @@ def validate(
     outputs = ScoreFiles(options.rows, options.publish, output.force)
     outputs.check()
     board = _scored(suites or (), data, wanted, output)
-    found = scoreboard_dict(board)
-    view = partial(accuracy_view, found, groups=options.groups)
+    scores = scoreboard_dict(board)
+    view = partial(accuracy_view, scores, groups=options.groups)
     output.emit(
-        found,
+        scores,
         view,
-        rows=score_rows(found),
+        rows=score_rows(scores),
         columns=SCORE_COLUMNS,
         note=_NOTE,
-        page=lambda: score_page(found, command_text(), board),
+        page=lambda: score_page(scores, command_text(), board),
     )
-    outputs.write(board, found)
-    worse = _worse(found, output, is_shipped_data=data is None) if options.check else []
+    outputs.write(board, scores)
+    worse = _worse(scores, output, is_shipped_data=data is None) if options.check else []
     _tell(board.problems, worse)
     if board.problems or worse:
         raise typer.Exit(1)
@@ -99,11 +99,11 @@ def accuracy(
     from accelsim.report.accuracy import SCORE_COLUMNS, accuracy_view, score_rows
     from accelsim.report.score_page import score_page
 
-    found = _shipped_report(is_shipped_data=False)
+    shipped = _shipped_report(is_shipped_data=False)
     name = None if device is None else _canonical(device)
-    rows = score_rows(found, name)
+    rows = score_rows(shipped, name)
     if name is not None and not rows:
-        groups = [group for suite in found["suites"].values() for group in suite["groups"]]
+        groups = [group for suite in shipped["suites"].values() for group in suite["groups"]]
         scored = sorted({group["profile"] for group in groups if group["profile"]})
         known = ", ".join(x for x in scored if not x.startswith("scalesim"))
         remedy = f"Measured devices: {known}."
@@ -115,10 +115,10 @@ def accuracy(
         raise UnknownNameError("measured device", name, scored, remedy)
     output.emit(
         rows,
-        lambda: accuracy_view(found, name),
+        lambda: accuracy_view(shipped, name),
         columns=SCORE_COLUMNS,
         note=_NOTE,
-        page=lambda: score_page(found, command_text(), device=name),
+        page=lambda: score_page(shipped, command_text(), device=name),
     )
 
 

@@ -83,8 +83,8 @@ def _data() -> Document:
 
 def _peaks() -> Document:
     """Dense rates of the boards of the figures in 16 bits, FLOP/s (their data sheets)."""
-    found: Document = _data()["peak_flop_per_s"]
-    return found
+    peaks: Document = _data()["peak_flop_per_s"]
+    return peaks
 
 
 def attention_s(graph: OperatorGraph, kernel: AttentionKernel) -> tuple[FloatArray, BoolArray]:

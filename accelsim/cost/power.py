@@ -94,8 +94,8 @@ def dram_energy_per_byte_j(technology: str | None) -> float:
         Joules per byte.
     """
     name = (technology or "").lower().replace("-", "").replace(" ", "")
-    found = (value for key, value in _tables()["dram_pj_per_bit"].items() if key in name)
-    return 8 * _PJ * next(found, _UNKNOWN_DRAM_PJ_PER_BIT)
+    energies_pj = (value for key, value in _tables()["dram_pj_per_bit"].items() if key in name)
+    return 8 * _PJ * next(energies_pj, _UNKNOWN_DRAM_PJ_PER_BIT)
 
 
 def sram_energy_per_byte_j(

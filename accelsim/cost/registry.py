@@ -101,8 +101,8 @@ def tier_parameters(
             return board
     _check_overlay(device, tier, overlay)
     if isinstance(device, GpuProfile):
-        found = _gpu_parameters(device, overlay)
-        return found if maker is None else _made_by(found, maker)
+        parameters = _gpu_parameters(device, overlay)
+        return parameters if maker is None else _made_by(parameters, maker)
     return _class_parameters(device, tier, sparse_weights=sparse_weights)
 
 

@@ -221,8 +221,8 @@ def _by_family(
     by_family = [values.convolution, values.product, values.memory]
     if is_decode:
         by_family = [values.decode] * len(by_family)
-    found: FloatArray = np.array([of_links, *by_family])[_PLACE[kind]]
-    return found
+    ratios: FloatArray = np.array([of_links, *by_family])[_PLACE[kind]]
+    return ratios
 
 
 def _turned_s(table: CostTable, graph: OperatorGraph, transform_s: float | None) -> FloatArray:
@@ -242,8 +242,8 @@ def _turned_s(table: CostTable, graph: OperatorGraph, transform_s: float | None)
     turned &= (window > 1) | (stride > 1)
     byte_s = table.memory_s / np.maximum(table.bytes, 1.0)
     moved = 2.0 * (graph.read_bytes + graph.write_bytes)
-    found: FloatArray = np.where(turned, 2.0 * transform_s + moved * byte_s, 0.0)
-    return found
+    turned_s: FloatArray = np.where(turned, 2.0 * transform_s + moved * byte_s, 0.0)
+    return turned_s
 
 
 def _wide_bytes(graph: OperatorGraph) -> FloatArray:
@@ -259,8 +259,8 @@ def _wide_bytes(graph: OperatorGraph) -> FloatArray:
     times = np.where(is_kind(graph.kind, CONTRACTION_KINDS), 3.0, 1.0)
     moved = times * (graph.read_bytes + graph.write_bytes) + is_attention * _SCORE_BYTES * scores
     is_half = (DTYPE_BYTES[graph.dtype] == _LAID_OUT_BYTES) & (_PLACE[graph.kind] > 0)
-    found: FloatArray = is_half * moved
-    return found
+    wide_bytes: FloatArray = is_half * moved
+    return wide_bytes
 
 
 def _cast_elements(graph: OperatorGraph) -> FloatArray:
@@ -275,8 +275,8 @@ def _cast_elements(graph: OperatorGraph) -> FloatArray:
     is_forward = graph.phase == int(Phase.FORWARD)
     ends = np.array([name.endswith(".grad_input") for name in graph.name], dtype=bool)
     elements = np.where(is_forward, m * k + k * n, np.where(ends, m * k, 0.0))
-    found: FloatArray = is_cast * elements
-    return found
+    cast_elements: FloatArray = is_cast * elements
+    return cast_elements
 
 
 def _with_attention(table: CostTable, graph: OperatorGraph, kernel: AttentionKernel) -> CostTable:

@@ -59,10 +59,10 @@ class SurfaceFile(LazySurfaces):
     @cached_property
     def _index(self) -> Document:
         """What the file says of each surface."""
-        found = json.loads(self._array(_INDEX).tobytes())
-        if not isinstance(found, dict):
+        index = json.loads(self._array(_INDEX).tobytes())
+        if not isinstance(index, dict):
             raise self._damaged("its index is no mapping")
-        return found
+        return index
 
     @cached_property
     def _values(self) -> IntArray:

@@ -228,14 +228,14 @@ class Rows:
         from accelsim.dtype import Dtype
 
         codes = self.column("dtype")
-        found: FloatArray = rates[codes]
-        missing = np.flatnonzero(np.isnan(found))
+        values: FloatArray = rates[codes]
+        missing = np.flatnonzero(np.isnan(values))
         if missing.size:
             label = Dtype(int(codes[missing[0]])).label
             name = self.graph.name[int(self.index[missing[0]])]
             operator = f"{self.kind.label} {name!r}" if name else self.kind.label
             raise UnsupportedOperatorError(device, operator, f"it has no {label} arithmetic")
-        return found
+        return values
 
 
 @frozen(eq=False)

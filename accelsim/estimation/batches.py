@@ -47,8 +47,8 @@ class BatchCurve:
     @property
     def knee(self) -> int | None:
         """The smallest batch with most of the highest throughput; None where none fits."""
-        found = batch_knee([e for e in self.estimates if e.fits])
-        return None if found is None else found.batch
+        best = batch_knee([e for e in self.estimates if e.fits])
+        return None if best is None else best.batch
 
     def to_dict(self) -> dict[str, Any]:
         """The knee and each estimate, ready for JSON."""
@@ -138,7 +138,7 @@ def batch_curve(
         price: What it costs.
         batches: Samples per iteration, ascending.
     """
-    found: list[Estimate] = []
+    batch_curve: list[Estimate] = []
     for batch in batches:
         run = replace(options, shape=replace(options.shape, batch=batch))
         try:
@@ -147,8 +147,8 @@ def batch_curve(
             break
         if one.latency_s is None:
             break
-        found.append(one)
-    return found
+        batch_curve.append(one)
+    return batch_curve
 
 
 def batch_knee(curve: Sequence[Estimate]) -> Estimate | None:

@@ -109,12 +109,12 @@ class ComparisonRow:
         """
         e = self.estimate
         told = [*e.warnings, *([mixed] if mixed else ())] if e else []
-        found: dict[str, Any] = {"warnings": told}
+        beside: dict[str, Any] = {"warnings": told}
         for name in _FIGURES:
             ends = (None, None, None) if e is None else e.interval(name)
-            found[f"{name}_low"], found[f"{name}_high"], _ = ends
-            found[f"compiled_{name}"] = getattr(self.compiled, name, None)
-        return found
+            beside[f"{name}_low"], beside[f"{name}_high"], _ = ends
+            beside[f"compiled_{name}"] = getattr(self.compiled, name, None)
+        return beside
 
 
 @frozen
@@ -183,14 +183,14 @@ class Comparison:
             known = sorted({*BEST_LOW, *BEST_HIGH})
             raise UnknownNameError("column", column, known, f"Columns: {', '.join(known)}.")
         sign = -1.0 if column in BEST_HIGH else 1.0
-        found: dict[tuple[str, str], tuple[float, str]] = {}
+        best_of: dict[tuple[str, str], tuple[float, str]] = {}
         for row in self.rows:
             value = None if row.estimate is None else getattr(row.estimate, column)
             if value is None:
                 continue
             key, candidate = (row.workload, row.mode), (sign * value, row.device)
-            found[key] = min(found.get(key, candidate), candidate)
-        return {key: device for key, (_, device) in found.items()}
+            best_of[key] = min(best_of.get(key, candidate), candidate)
+        return {key: device for key, (_, device) in best_of.items()}
 
     def leaders(self, column: str) -> dict[tuple[str, str], tuple[str, ...]]:
         """Devices that may be the best of a column, per (workload, mode): the predicted best, and
@@ -202,12 +202,12 @@ class Comparison:
         Raises:
             UnknownNameError: If the column is in neither.
         """
-        found = {}
+        leaders = {}
         for key, device in self.best(column).items():
             rows = [row for row in self.rows if (row.workload, row.mode) == key]
             known = [row.estimate for row in rows if row.estimate is not None]
-            found[key] = (device, *tied_devices(known, device, column))
-        return found
+            leaders[key] = (device, *tied_devices(known, device, column))
+        return leaders
 
     def to_dict(self) -> list[dict[str, Any]]:
         """One mapping per pair: the estimate's figures, or the reason there is none."""

@@ -368,7 +368,7 @@ def _simulated_figures(run: ResolvedRun, simulation: Simulation, price: DevicePr
     """Figures that a simulation gives."""
     latency, energy = simulation.latency_s, simulation.energy_j
     asked = (run.device.whole_name, str(run.device.device_class), simulation.tier.value)
-    found = evidence(*asked, simulation.relatives, simulation.setting)
+    basis = evidence(*asked, simulation.relatives, simulation.setting)
     throughput = run.batch / simulation.period_s
     tokens = throughput * run.output_len if run.output_len else None
     cost, token_cost = _costs_usd(price.usd_per_hour, throughput, tokens)
@@ -391,8 +391,8 @@ def _simulated_figures(run: ResolvedRun, simulation: Simulation, price: DevicePr
         "operators": simulation.operators,
         "extrapolated_fraction": simulation.extrapolated_fraction,
         "relatives": simulation.relatives,
-        "evidence": found,
-        "warnings": simulation.warnings + found.warnings + price.notes,
+        "evidence": basis,
+        "warnings": simulation.warnings + basis.warnings + price.notes,
     }
 
 

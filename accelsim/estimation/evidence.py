@@ -210,11 +210,11 @@ def evidence(
         own = own or _own_operators(base, rows, basis)
         if own is not None:
             return own
-    found = _nearest(base, device_class, basis, rows, setting)
+    evidence = _nearest(base, device_class, basis, rows, setting)
     has_own = tier != "spec" and device_class in {"cpu", "fpga"}
-    if has_own or found.scope == "none":
-        return found
-    return replace(found, sentence=found.sentence + _interval_basis(device_class, setting))
+    if has_own or evidence.scope == "none":
+        return evidence
+    return replace(evidence, sentence=evidence.sentence + _interval_basis(device_class, setting))
 
 
 def _nearest(device: str, device_class: str, basis: str, rows: int, setting: Setting) -> Evidence:

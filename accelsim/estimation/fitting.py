@@ -67,13 +67,13 @@ def fitting_changes(run: ResolvedRun, passes: RunPasses) -> tuple[FittingChange,
         passes: Its passes.
     """
     weights = passes.memory.weight_bytes
-    found = (
+    changes = (
         _precision(run, weights),
         _batch(run, passes),
         _device(run, passes),
         _device_count(run, weights),
     )
-    enough = tuple(change for change in found if change is not None)
+    enough = tuple(change for change in changes if change is not None)
     together = None if enough else _devices(run, weights)
     return enough if together is None else (together,)
 
@@ -158,7 +158,7 @@ def _devices(run: ResolvedRun, weight_bytes: float) -> FittingChange | None:
     for profile in reversed(_profiles(str(run.device.device_class))):
         if not run.stack.runs(profile) or run.precision.compute not in profile.peak_flop_per_s:
             continue
-        found = _device_count(replace(run, device=profile), weight_bytes)
-        if found is not None:
-            return replace(found, what="devices", value=f"{found.value} x {profile.name}")
+        devices = _device_count(replace(run, device=profile), weight_bytes)
+        if devices is not None:
+            return replace(devices, what="devices", value=f"{devices.value} x {profile.name}")
     return None

@@ -200,15 +200,15 @@ def _loss(run: ResolvedRun) -> WordLoss | None:
 
 
 def _training(run: ResolvedRun) -> RunPasses:
-    found = training_step(run)
-    step, forward = found.rows, found.lowered
+    whole = training_step(run)
+    step, forward = whole.rows, whole.lowered
     is_update = step.phase == int(Phase.OPTIMIZER)
     asked: tuple[int, Precision, Optimizer, float]
     asked = (forward.parameter_count, run.precision, run.optimizer, 0.0)
     if run.lora_rank is not None:
         adapters = int(step.dims[is_update, 0].sum())
         asked = (adapters, run.precision, run.optimizer, forward.parameter_bytes)
-    memory = training_footprint(found.forward, step, *asked)
+    memory = training_footprint(whole.forward, step, *asked)
     rows, moved = fused(run, step), input_bytes(step)
     if run.accumulation == 1:
         return _passes([("training step", rows, 1.0)], memory, forward, moved)

@@ -41,29 +41,29 @@ def choose_stack(
         UnsupportedOperatorError: If it cannot run on the device, in the mode or in the format.
     """
     if options.stack is not None:
-        found = stack_catalog.stack(options.stack)
+        stack = stack_catalog.stack(options.stack)
     else:
         generates = mode == "inference" and workload.autoregressive
         is_served = generates and not workload.default.target_len and options.execution is None
-        found = stack_catalog.default_stack(device, policy, is_served=is_served)
-    if not found.runs(device):
+        stack = stack_catalog.default_stack(device, policy, is_served=is_served)
+    if not stack.runs(device):
         names = [n for n in stack_catalog.stack_names() if stack_catalog.stack(n).runs(device)]
         remedy = f"Stacks of this device: {', '.join(names)}."
-        reason = f"{found.title} does not run on it"
-        raise UnsupportedOperatorError(device.name, f"stack {found.name}", reason, remedy)
-    if mode not in found.modes:
-        reason = f"stack {found.name} runs {' and '.join(found.modes)} alone"
+        reason = f"{stack.title} does not run on it"
+        raise UnsupportedOperatorError(device.name, f"stack {stack.name}", reason, remedy)
+    if mode not in stack.modes:
+        reason = f"stack {stack.name} runs {' and '.join(stack.modes)} alone"
         remedy = "Leave stack out, or choose pytorch."
         raise UnsupportedOperatorError(device.name, mode, reason, remedy)
-    if found.generation_only and not workload.autoregressive:
-        allowed = f"a stack that runs {workload.name}: {found.name} runs language models that "
+    if stack.generation_only and not workload.autoregressive:
+        allowed = f"a stack that runs {workload.name}: {stack.name} runs language models that "
         remedy = "Choose another stack or precision."
-        raise InvalidValueError("stack", found.name, f"{allowed}generate tokens", remedy)
-    if lacking := found.lacking(policy):
-        reason = f"stack {found.label} has no {lacking}"
+        raise InvalidValueError("stack", stack.name, f"{allowed}generate tokens", remedy)
+    if lacking := stack.lacking(policy):
+        reason = f"stack {stack.label} has no {lacking}"
         remedy = "Choose another version, stack or precision."
         raise UnsupportedOperatorError(device.name, lacking, reason, remedy)
-    return found
+    return stack
 
 
 def choose_execution(
@@ -137,26 +137,28 @@ def own_kernels(stack: Stack, device: DeviceProfile) -> Document:
     if generation_of(device).is_reference and own.core_bytes is not None:
         core_s = 1.0 / (machine.sm_count * machine.clock_hz * own.core_bytes)
     weight_s = 2.0 * own.operations_per_weight / machine.vector_flop_per_s
-    found: Document = trained | {
+    kernels: Document = trained | {
         "matrix_vector": MatrixVector(own.rows, weight_s, byte_s, max(byte_s, core_s)),
         "wide_byte_s": byte_s * own.activations_in_32_bits,
     }
     sums = device.matrix_fp32_accumulate_flop_per_s.get(Dtype.FP16)
     whole = device.matrix_flop_per_s.get(Dtype.FP16)
     if own.sums_in_16_bits and sums is not None and whole is not None:
-        found["sums_ratio"] = sums.value / whole.value
-    return found
+        kernels["sums_ratio"] = sums.value / whole.value
+    return kernels
 
 
 def _training_kernels(stack: Stack, device: GpuProfile) -> Document:
     """Fields of `StackEffect` for the attention and the casts of a trainer."""
-    found: Document = {}
+    training_kernels: Document = {}
     peak = device.matrix_flop_per_s.get(Dtype.BF16)
     name = stack.attention.get(device.architecture or "")
     if name is not None and peak is not None:
         count = int(device.sm_count.value)
-        found["attention"] = attention_kernel(name, device.architecture or "", peak.value, count)
+        training_kernels["attention"] = attention_kernel(
+            name, device.architecture or "", peak.value, count
+        )
     if stack.cast_bytes:
         machine = GpuMachine.of(device, GpuParameters.class_wide())
-        found["cast_s"] = stack.cast_bytes / machine.stream_bytes_per_s
-    return found
+        training_kernels["cast_s"] = stack.cast_bytes / machine.stream_bytes_per_s
+    return training_kernels

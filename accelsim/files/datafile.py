@@ -234,9 +234,9 @@ def validation_problems(path: Path, error: ValidationError) -> list[str]:
             data = read_json(path)
         else:
             data, lines = _yaml_tree(read_text(path), str(path))
-    found = error.errors(include_url=False)
-    missing = [details["loc"] for details in found if details["type"] == "missing"]
-    problems = [_problem(details, data, lines) + _near(details, missing) for details in found]
+    faults = error.errors(include_url=False)
+    missing = [details["loc"] for details in faults if details["type"] == "missing"]
+    problems = [_problem(details, data, lines) + _near(details, missing) for details in faults]
     more = len(problems) - _SHOWN_PROBLEMS
     return problems[:_SHOWN_PROBLEMS] + ([f"and {more} more"] if more > 0 else [])
 
@@ -338,9 +338,9 @@ def _refused(event: Any, location: Location, reason: str) -> _RefusedError:
 def _mapping(data: Any, label: str) -> Document:
     if isinstance(data, dict):
         return data
-    found = "nothing" if data is None else f"a {type(data).__name__}"
+    what = "nothing" if data is None else f"a {type(data).__name__}"
     raise ProfileError(
-        label, [f"line 1: expected 'key: value' entries at the top level, found {found}"]
+        label, [f"line 1: expected 'key: value' entries at the top level, found {what}"]
     )
 
 
@@ -419,19 +419,19 @@ def _in_file(loc: Location, data: Any) -> Location:
     """Location as the file spells it: unit suffixes restored, and without the names of choices
     among types.
     """
-    found: list[str | int] = []
+    located: list[str | int] = []
     named = [part for part in loc if not (isinstance(part, str) and part.endswith("]"))]
     for depth, part in enumerate(named):
         if isinstance(data, Mapping):
             spelled = next((key for key in data if part in {key, si_key(key)[0]}), None)
             if spelled is None:
-                return (*found, *named[depth:])
+                return (*located, *named[depth:])
             part = spelled  # noqa: PLW2901
         elif not isinstance(data, list) or not isinstance(part, int) or part >= len(data):
             break
-        found.append(part)
+        located.append(part)
         data = data[part]
-    return tuple(found)
+    return tuple(located)
 
 
 def _place(line: int | None, location: Location) -> str:

@@ -170,10 +170,10 @@ def cheapest_range(
         loads_per_s: Loads, ascending.
         utilisation_fraction: As in `load_cost`.
     """
-    found: dict[str, tuple[float, float]] = {}
+    cheapest_range: dict[str, tuple[float, float]] = {}
     for load in loads_per_s:
         best = min(
             options, key=lambda one: load_cost(one, load, utilisation_fraction).usd_per_month
         )
-        found[best.name] = (found.get(best.name, (load, load))[0], load)
-    return found
+        cheapest_range[best.name] = (cheapest_range.get(best.name, (load, load))[0], load)
+    return cheapest_range

@@ -139,5 +139,5 @@ def _hourly(one: Values) -> float | None:
     quote = quote_of(one["offer"])
     if quote is None:
         return None
-    found: float | None = quote.offer.usd_per_hour(quote.kind)
-    return found
+    hourly: float | None = quote.offer.usd_per_hour(quote.kind)
+    return hourly

@@ -63,7 +63,7 @@ def columns(words: str) -> list[Column]:
     Args:
         words: Titles and the figures that they show, between bars; a title alone is the name.
     """
-    found = []
+    columns = []
     for one in words.split(" | "):
         marked, _, shown = (part.strip() for part in one.partition("="))
         title = marked.lstrip(">~")
@@ -71,5 +71,5 @@ def columns(words: str) -> list[Column]:
         said = shown or title.replace(" ", "_")
         said = said if "{" in said else f"{{{said}}}"
         figure = said.partition("{")[2].partition("}")[0].partition(":")[0].removesuffix("?")
-        found.append(Column(title, mark, said, figure))
-    return found
+        columns.append(Column(title, mark, said, figure))
+    return columns

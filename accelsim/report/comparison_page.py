@@ -190,10 +190,10 @@ def pareto_front(rows: Iterable[Values]) -> list[Values]:
     Args:
         rows: Candidates; those without a latency are left out.
     """
-    found = [row for row in rows if row["latency_s"] is not None]
-    goals = np.array([[row[goal] for goal in _GOALS] for row in found], dtype=float)
+    timed = [row for row in rows if row["latency_s"] is not None]
+    goals = np.array([[row[goal] for goal in _GOALS] for row in timed], dtype=float)
     front = known_front(goals.reshape(-1, len(_GOALS)))
-    return [found[place] for place in np.flatnonzero(front)]
+    return [timed[place] for place in np.flatnonzero(front)]
 
 
 def _pareto(
@@ -307,11 +307,11 @@ def break_even_section(
         name: Id of the table.
     """
     by_name = {device.name: device for device in devices}
-    found = [_load_option(row, by_name.get(row["device"])) for row in rows]
-    options = [option for option in found if option is not None]
+    load_options = [_load_option(row, by_name.get(row["device"])) for row in rows]
+    options = [option for option in load_options if option is not None]
     if not options:
         return None
-    unpriced = [row["name"] for row, one in zip(rows, found, strict=True) if one is None]
+    unpriced = [row["name"] for row, one in zip(rows, load_options, strict=True) if one is None]
     text = (
         f"Rented at the offer's price; devices without an offer bought at their list price over "
         f"{_LIFE_YEARS:g} years with electricity at ${_USD_PER_KWH:g} per kWh, without host and "
@@ -342,7 +342,7 @@ def _load_option(row: Values, device: DeviceProfile | None) -> LoadOption | None
 
 def _offers(groups: Mapping[tuple[str, str], Sequence[Values]]) -> list[Section]:
     """Cost and carbon of each model and mode at every offer of the devices that run it."""
-    found = []
+    offers = []
     for place, ((model, mode), rows) in enumerate(groups.items()):
         rates = {
             row["device"]: (row["device"], row["throughput_per_s"], row["energy_per_sample_j"])
@@ -352,5 +352,5 @@ def _offers(groups: Mapping[tuple[str, str], Sequence[Values]]) -> list[Section]
         section = offers_section(list(rates.values()), name=f"offers-{place}")
         if section is not None:
             title = f"{model}, {mode}: cost and carbon by offer"
-            found.append(replace(section, title=title))
-    return found
+            offers.append(replace(section, title=title))
+    return offers

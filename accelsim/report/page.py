@@ -69,12 +69,12 @@ class DataTable:
             summed: Figure whose sum over the others is said; none if empty.
         """
         shown = columns(words)
-        found = [[column.cell(row) for column in shown] for row in rows[:most]]
+        cells = [[column.cell(row) for column in shown] for row in rows[:most]]
         if rest := rows[most:]:
             total = {summed: sum(row.get(summed) or 0.0 for row in rest)}
             sums = [one.cell(total) if one.figure == summed else "" for one in shown[1:]]
-            found.append([f"{len(rest):,} more", *sums])
-        return cls(tuple(one.mark.strip("~") + one.title for one in shown), found)
+            cells.append([f"{len(rest):,} more", *sums])
+        return cls(tuple(one.mark.strip("~") + one.title for one in shown), cells)
 
 
 @frozen
@@ -227,16 +227,16 @@ def _fragments(sections: Iterable[Section]) -> list[Markup]:
     except ImportError:
         raise MissingDependencyError("plotly", "report") from None
     config = {"displaylogo": False, "responsive": True}
-    found: list[Markup] = []
+    fragments: list[Markup] = []
     for section in sections:
         text = ""
         if section.figure is not None:
             drawn = Figure(section.figure)  # brings what a template's name stands for
-            about = {"div_id": f"figure-{section.name}", "include_plotlyjs": not any(found)}
+            about = {"div_id": f"figure-{section.name}", "include_plotlyjs": not any(fragments)}
             text = to_html(drawn, config, full_html=False, **about)
             text = _SCRIPT.sub('<script type="text/plain" class="later">', text)
-        found.append(Markup(text))  # noqa: S704  (plotly's own, whose JSON has no tags)
-    return found
+        fragments.append(Markup(text))  # noqa: S704  (plotly's own, whose JSON has no tags)
+    return fragments
 
 
 def _shown(value: object) -> object:

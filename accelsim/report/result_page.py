@@ -105,8 +105,8 @@ _KEYS = {
 
 
 def _of_kind(kind: str, document: Values) -> Builder:
-    found = _KINDS.get(kind) or next((_KEYS[key] for key in _KEYS if key in document), None)
-    return _mapping_page if found is None else _function(found)
+    section_of = _KINDS.get(kind) or next((_KEYS[key] for key in _KEYS if key in document), None)
+    return _mapping_page if section_of is None else _function(section_of)
 
 
 def _function(place: str) -> Builder:

@@ -125,10 +125,10 @@ def accuracy_section(devices: Iterable[str]) -> Section | None:
     Args:
         devices: Their names.
     """
-    found = _scores(devices)
-    if not found:
+    scores = _scores(devices)
+    if not scores:
         return None
-    wholes = [row for row in found if row["group"] == "all"] or found
+    wholes = [row for row in scores if row["group"] == "all"] or scores
     series = {
         name: [None if row[field] is None else 100 * row[field] for row in wholes]
         for name, field in (("median error", "median_ape_fraction"), ("p90", "p90_ape_fraction"))
@@ -144,7 +144,7 @@ def accuracy_section(devices: Iterable[str]) -> Section | None:
         "The figure has the suites, the table their models and operators, too."
     )
     title = "How far predictions were from measurements"
-    return Section.of("accuracy", title, columns, found, text, bars(names, series, "error, %"))
+    return Section.of("accuracy", title, columns, scores, text, bars(names, series, "error, %"))
 
 
 def _scores(devices: Iterable[str]) -> list[Document]:

@@ -114,16 +114,16 @@ def _deciding(frame: pd.DataFrame) -> set[Hashable]:
     reason = frame["reason"]
     good = frame[reason.isna() | (reason == "")]
     good = good.reindex(columns=[*_SAME, "device", *_FIGURES])
-    found = set[Hashable]()
+    deciding = set[Hashable]()
     for _, part in good.groupby(list(_SAME), dropna=False, sort=False, observed=True):
-        found.update(
+        deciding.update(
             part.groupby("device", dropna=False, observed=True)["throughput_per_s"]
             .idxmax()
             .dropna()
         )
         for name in _GOALS:
             known = part[name].dropna()
-            found.update([known.idxmin()] if len(known) else [])
+            deciding.update([known.idxmin()] if len(known) else [])
         timed = part[part["latency_s"].notna()]
-        found.update(timed.index[known_front(timed[list(_GOALS)].to_numpy(float))])
-    return found
+        deciding.update(timed.index[known_front(timed[list(_GOALS)].to_numpy(float))])
+    return deciding

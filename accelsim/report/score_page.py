@@ -146,15 +146,15 @@ def _parity(board: Scoreboard) -> list[Section]:
 
     answered = [(score, series) for score in board.suites if (series := parity_series(score))]
     most = min(_MOST_OF_ONE, _MOST_POINTS // max(len(answered), 1))
-    found = []
+    parity = []
     for score, series in answered:
         drawn = parity_figure(score, series, most)
         table = DataTable.of(_ROWS, _farthest(series))
         name = f"parity-{score.suite.name}"
         note = sampling_note(series, max(1, most // len(series))) or "All rows drawn."
         text = f"{note.capitalize().rstrip('.')}; in the table the farthest off come first."
-        found.append(Section(name, title(score), table, text, drawn))
-    return found
+        parity.append(Section(name, title(score), table, text, drawn))
+    return parity
 
 
 def _farthest(series: Sequence[Series]) -> list[Document]:

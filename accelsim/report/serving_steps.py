@@ -48,13 +48,13 @@ def step_runs(result: ServingResult) -> list[OperatorRun]:
         return [_operators(f"batch of {batch:,}", result.runs["prompts"], "forward", batch=batch)]
     prompt, output = _mean_lengths(result)
     sizes = {"batch": 1, "seq_len": prompt, "output_len": 1}
-    found = [_operators(f"prompt of {prompt:,}", result.runs["prompts"], "prefill", **sizes)]
+    step_runs = [_operators(f"prompt of {prompt:,}", result.runs["prompts"], "prefill", **sizes)]
     if output > 1:
         count, context = stages["further tokens"], prompt + output // 2
         sizes = {"batch": count, "seq_len": context, "output_len": 2}
         words = f"further token of {count:,}"
-        found.append(_operators(words, result.runs["further"], "decode", **sizes))
-    return found
+        step_runs.append(_operators(words, result.runs["further"], "decode", **sizes))
+    return step_runs
 
 
 def _operators(words: str, run: ResolvedRun, part: str, **sizes: Any) -> OperatorRun:

@@ -197,12 +197,12 @@ def format_words(e: Estimate) -> list[str]:
     """Formats of a run that are not its precision's: of arithmetic, experts and cached keys."""
     cached, experts = e.inputs.get("kv_format"), e.inputs.get("expert_precision")
     is_usual = not e.output_len or cached in {None, *_WIDE, e.precision}
-    found = (
+    parts = (
         widened_words(e),
         f"experts {experts}" if experts else "",
         "" if is_usual else f"KV cache {cached}",
     )
-    return [words for words in found if words]
+    return [words for words in parts if words]
 
 
 def widened_words(e: Estimate) -> str:

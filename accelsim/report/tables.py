@@ -277,12 +277,12 @@ def comparison_view(comparison: Comparison) -> RenderableType:
 
 def _price_note(comparison: Comparison) -> list[str]:
     """Where the prices are from: provider, region and kind by device."""
-    found = {row.device: e.offer for row in comparison.rows if (e := row.estimate) and e.offer}
+    offers = {row.device: e.offer for row in comparison.rows if (e := row.estimate) and e.offer}
     dates = {e.price_as_of for row in comparison.rows if (e := row.estimate) and e.price_as_of}
-    if not found:
+    if not offers:
         return []
     places: dict[str, list[str]] = {}
-    for device, offer in found.items():
+    for device, offer in offers.items():
         place, _, kind = offer.partition(":")
         named = f"{place.rpartition('/')[0]}{f' {kind}' if kind else ''}".replace("_", " ")
         places.setdefault(named, []).append(device)

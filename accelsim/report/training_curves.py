@@ -69,12 +69,12 @@ def _task_energy_j(iteration: Iteration, lines: Timeline) -> FloatArray:
         (is_backward, simulated * each["backward"]),
         (is_update, max(float(rest), 0.0)),  # the optimizer's step
     )
-    found = np.zeros(len(lines))
+    task_energy_j = np.zeros(len(lines))
     for rows, energy_j in shares:
         seconds = lines.duration_s * rows
         total_s = seconds.sum()
-        found += energy_j * seconds / total_s if total_s else 0.0
-    return found
+        task_energy_j += energy_j * seconds / total_s if total_s else 0.0
+    return task_energy_j
 
 
 def _microbatches(iteration: Iteration) -> int:

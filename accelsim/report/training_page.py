@@ -89,12 +89,12 @@ def kept_limits(d: Values, deadline_s: float | None, budget_usd: float | None) -
         ("deadline", deadline_s, d.get("time_to_train_s"), duration),
         ("budget", budget_usd, d.get("total_cost_usd"), usd),
     )
-    found = []
+    kept_limits = []
     for name, most, value, write in limits:
         if most is not None:
             known = "is not known" if value is None else "is kept" if value <= most else "is missed"
-            found.append(f"The {name} of {write(most)} {known}: {write(value)}.")
-    return found
+            kept_limits.append(f"The {name} of {write(most)} {known}: {write(value)}.")
+    return kept_limits
 
 
 def _line_places(
@@ -154,19 +154,19 @@ def _costs(d: Values) -> list[Section | None]:
         return []
     rate, samples = d["samples_per_s"], d["plan"]["global_batch"]
     energy = None if d["energy_j"] is None else d["energy_j"] / samples
-    found = [
+    costs = [
         offers_section([(d["device"], rate / d["device_count"], energy)]),
         accuracy_section([d["device"]]),
     ]
     if d["cost_usd"] is None or not rate:
-        return found
+        return costs
     hourly = d["cost_usd"] / d["iteration_s"] * _SECONDS_PER_HOUR
     option = LoadOption(f"{d['device_count']:,} x {d['device']}", rate, hourly)
     text = (
         f"Copies of these {d['device_count']:,} devices at this plan's rate; what joins the copies "
         "is left out."
     )
-    return [calculator_section([option], rate, "samples", text, name="cost"), *found]
+    return [calculator_section([option], rate, "samples", text, name="cost"), *costs]
 
 
 def _pareto(

@@ -45,11 +45,11 @@ def network_row(record: Values) -> MeasuredRun:
         }
     )
     model = record["model"]
-    found = replace(row, group=model, label=f"{model}-{sizes['batch']:.0f}")
-    cores = 1 if found.run is None else value_of(found.run.run.device.core_count, 1)
+    named = replace(row, group=model, label=f"{model}-{sizes['batch']:.0f}")
+    cores = 1 if named.run is None else value_of(named.run.run.device.core_count, 1)
     programs = round(record["programs"])
-    is_full = found.run is None or programs == min(cores, sizes["batch"])
-    return found if is_full else found.refused(f"{programs} programs on {cores} cores")
+    is_full = named.run is None or programs == min(cores, sizes["batch"])
+    return named if is_full else named.refused(f"{programs} programs on {cores} cores")
 
 
 _SIZES = ("batch", "seq_len", "image_size")

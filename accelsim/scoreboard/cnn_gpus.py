@@ -71,7 +71,7 @@ _ONE_POWER = 2.0
 
 def knees(rows: Sequence[ScoredRows]) -> Document:
     """The batch size from which more does not help, measured and predicted, of every sweep."""
-    found = []
+    runs = []
     for part in rows:
         sweeps: dict[str, list[tuple[int, int]]] = {}
         for index, label in enumerate(part.label.tolist() if not part.refusal else ()):
@@ -83,7 +83,7 @@ def knees(rows: Sequence[ScoredRows]) -> Document:
                 times = (part.measured_s[index], part.predicted_s[index])
                 measured, predicted = (knee_batch(batch.astype(float), time) for time in times)
                 ratio = max(measured, predicted) / min(measured, predicted)
-                found.append(
+                runs.append(
                     {
                         "device": part.device,
                         "sweep": name,
@@ -92,7 +92,7 @@ def knees(rows: Sequence[ScoredRows]) -> Document:
                         "within_one_power_of_two": ratio <= _ONE_POWER,
                     }
                 )
-    return {"knees": found} if found else {}
+    return {"knees": runs} if runs else {}
 
 
 @register_suite(
@@ -259,8 +259,8 @@ def _example(record: Values, reason: str, merged: Collection[tuple[Any, ...]]) -
         model = workload_of(_example_model(family, image))
         return ModelRun(model, shape, formats, Execution.GRAPH, _EXAMPLE_PHASES[mode])
 
-    found = _with_run(row, run)
-    return found if found.run is None else replace(found, group=found.run.workload.name)
+    named = _with_run(row, run)
+    return named if named.run is None else replace(named, group=named.run.workload.name)
 
 
 def _ambiguity(record: Values, batch: int, *, is_merged: bool) -> str:

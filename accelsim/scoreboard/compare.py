@@ -37,32 +37,34 @@ def worse_figures(new: Values, old: Values) -> list[str]:
     Returns:
         One text per finding.
     """
-    found: list[str] = []
+    worse_figures: list[str] = []
     for name, before in old.get("suites", {}).items():
         after = new.get("suites", {}).get(name)
         if after is None or after["tier"] != before["tier"]:
             continue
-        found += _worse(name, before, after, _COMPARED)
+        worse_figures += _worse(name, before, after, _COMPARED)
         groups = {_key(group): group for group in after["groups"]}
         for group in before["groups"]:
             now = groups.get(_key(group))
             if now is not None:
-                found += _worse(
+                worse_figures += _worse(
                     f"{name}, {group['device']} {_group(group)}", group, now, _OF_GROUPS
                 )
-    return found
+    return worse_figures
 
 
 def uncompared_suites(new: Values, old: Values) -> list[str]:
     """Why suites of a new report have nothing to be compared with, one text each."""
-    found = []
+    uncompared_suites = []
     for name, after in new.get("suites", {}).items():
         before = old.get("suites", {}).get(name)
         if before is None:
-            found.append(f"{name}: not in the report")
+            uncompared_suites.append(f"{name}: not in the report")
         elif before["tier"] != after["tier"]:
-            found.append(f"{name}: at tier {after['tier']}, in the report at {before['tier']}")
-    return found
+            uncompared_suites.append(
+                f"{name}: at tier {after['tier']}, in the report at {before['tier']}"
+            )
+    return uncompared_suites
 
 
 def _group(group: Values) -> Any:

@@ -56,21 +56,21 @@ def read_records(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
     if path.exists() and not path.is_file():
         raise FileRefusedError("no file", "is a folder or a device, not a file")
     reader: Any = None
-    found: list[list[str]] = []
+    records: list[list[str]] = []
     lines: list[int] = []
     cells = 0
     try:
         with path.open("rb") as file:
             reader = csv.reader(_text_lines(_plain(file)), strict=True)
             for row in filter(None, reader):
-                found.append(row)
+                records.append(row)
                 lines.append(reader.line_num)
                 cells += len(row)
                 if cells > MOST_CELLS:
                     raise FileRefusedError(
                         "too large", f"has more than {MOST_CELLS:,} cells, the most that are read"
                     )
-                if len(found) > MOST_ROWS + 1:
+                if len(records) > MOST_ROWS + 1:
                     raise FileRefusedError(
                         "too large", f"has more than {MOST_ROWS:,} rows, the most that are read"
                     )
@@ -85,9 +85,9 @@ def read_records(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
         ) from None
     except OSError as error:
         raise FileRefusedError("unreadable", f"cannot be read: {error.strerror or error}") from None
-    if not found:
+    if not records:
         raise FileRefusedError("empty", "is empty; expected a header line", row=1)
-    return _checked_header(found[0]), found[1:], lines[1:]
+    return _checked_header(records[0]), records[1:], lines[1:]
 
 
 def _checked_header(cells: list[str]) -> list[str]:

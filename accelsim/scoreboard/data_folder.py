@@ -268,8 +268,8 @@ class DataFolder:
         names = dict.fromkeys(
             (schema.file, f"{plain}.gz", plain, *(f"{plain}{suffix}" for suffix in _OTHER_SUFFIXES))
         )
-        found = [self.root / name for name in names if os.path.lexists(self.root / name)]
-        return next((path for path in found if path.is_file()), found[0] if found else None)
+        present = [self.root / name for name in names if os.path.lexists(self.root / name)]
+        return next((path for path in present if path.is_file()), present[0] if present else None)
 
     def _read(self, schema: Schema) -> Table | None:
         path = self.path(schema)

@@ -38,8 +38,8 @@ class _Runs:
 
     def places(self) -> tuple[str, ...]:
         """Keys of the spreads they count in; figures under load are no like of an iteration."""
-        found = residual_places(self.device_class, self.setting)
-        return found if self.setting.mode in _ITERATIONS else found[:-1]
+        own_places = residual_places(self.device_class, self.setting)
+        return own_places if self.setting.mode in _ITERATIONS else own_places[:-1]
 
 
 def evidence_dict(board: Scoreboard) -> Document:

@@ -140,12 +140,12 @@ def cluster_of(chip: str) -> str:
         UnknownNameError: If there is none.
     """
     asked = _letters(chip.partition("-")[2] if chip.upper().startswith("DGX-") else chip)
-    found = []
+    names = []
     for name in cluster_catalog.cluster_names() if re.search(r"\d", asked) else ():
         board = _letters(cluster_catalog.cluster(name).device_name)
         if board.startswith(asked) or board.removeprefix("tpu").startswith(asked):
             words = (place for place, word in enumerate(_CLUSTERS) if word in name)
-            found.append((next(words, len(_CLUSTERS)), name))
-    if not found:
+            names.append((next(words, len(_CLUSTERS)), name))
+    if not names:
         raise UnknownNameError("cluster of", chip, cluster_catalog.cluster_names())
-    return min(found)[1]
+    return min(names)[1]

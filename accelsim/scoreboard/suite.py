@@ -237,15 +237,15 @@ def suite(name: str) -> Suite:
         UnknownNameError: If there is none.
     """
     _import_all()
-    found = _SUITES.get(name)
-    if found is None and name in _reported():
+    chosen = _SUITES.get(name)
+    if chosen is None and name in _reported():
         raise InputError(
             f"suite {name} reads tables that do not ship with accelsim. In a checkout, run: "
             f"python -m tools.scoreboard {name} --data DIR"
         )
-    if found is None:
+    if chosen is None:
         raise UnknownNameError("suite", name, _SUITES, f"Suites: {', '.join(_SUITES)}.")
-    return found
+    return chosen
 
 
 def _reported() -> Container[str]:

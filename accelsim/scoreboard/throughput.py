@@ -93,8 +93,8 @@ def sample_time_s(
     Raises:
         UnsupportedOperatorError: If no batch fits in memory, or the device lacks an operator.
     """
-    found = batch_times_s(run, device, parameters)
-    return min((seconds / samples, sigma) for samples, seconds, sigma in found)
+    batches = batch_times_s(run, device, parameters)
+    return min((seconds / samples, sigma) for samples, seconds, sigma in batches)
 
 
 def batch_times_s(
@@ -105,7 +105,7 @@ def batch_times_s(
     Raises:
         UnsupportedOperatorError: If no batch fits in memory, or the device lacks an operator.
     """
-    found = []
+    batch_times_s = []
     for index, samples in enumerate(run.samples):
         times = [_stage_s(stage, index, run.precision, device, parameters) for stage in run.stages]
         if run.scores:
@@ -116,13 +116,13 @@ def batch_times_s(
         total_s = sum(seconds for seconds, _ in known)
         # Stages share their kinds of operators, and with them the bias: errors add up linearly.
         sigma = sum(seconds * sigma for seconds, sigma in known) / total_s
-        found.append((samples, total_s, sigma))
-    if not found:
+        batch_times_s.append((samples, total_s, sigma))
+    if not batch_times_s:
         name = run.stages[0].workload.name
         raise UnsupportedOperatorError(
             device.name, name, "the smallest batch does not fit in memory"
         )
-    return found
+    return batch_times_s
 
 
 def _stage_s(

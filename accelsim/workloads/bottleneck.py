@@ -89,9 +89,9 @@ def _is_square(graph: OperatorGraph, edge: int) -> BoolArray:
 def _sole_producer(graph: OperatorGraph, row: int, edge: int, consumers: IntArray) -> int:
     """The convolution of that window that only `row` reads; -1 if there is none."""
     square = _is_square(graph, edge)
-    found = [
+    producers = [
         int(source)
         for source in graph.dependencies_of(row)
         if square[source] and consumers[source] == 1
     ]
-    return found[0] if found else -1
+    return producers[0] if producers else -1

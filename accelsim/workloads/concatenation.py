@@ -110,8 +110,8 @@ def _gathered(graph: OperatorGraph) -> OperatorGraph:
 
 def _sources_through_copies(graph: OperatorGraph, row: int, consumers: IntArray) -> list[int]:
     """Rows that `row` waits for, and those that a copy for it alone waits for."""
-    found: list[int] = graph.dependencies_of(row).tolist()
-    for source in list(found):
+    sources_through_copies: list[int] = graph.dependencies_of(row).tolist()
+    for source in list(sources_through_copies):
         if graph.kind[source] == OperatorKind.COPY and consumers[source] == 1:
-            found += graph.dependencies_of(source).tolist()
-    return found
+            sources_through_copies += graph.dependencies_of(source).tolist()
+    return sources_through_copies

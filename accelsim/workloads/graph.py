@@ -48,8 +48,8 @@ _FEWEST_DIMENSIONS = {OperatorKind.COPY: 1, OperatorKind.OPTIMIZER: 3}
 
 def is_kind(codes: NDArray[np.integer[Any]], kinds: frozenset[OperatorKind]) -> BoolArray:
     """Which `OperatorKind` codes are of some kinds, shape of the codes."""
-    found: BoolArray = _among(kinds)[codes]
-    return found
+    is_of_kind: BoolArray = _among(kinds)[codes]
+    return is_of_kind
 
 
 @lru_cache(maxsize=128)

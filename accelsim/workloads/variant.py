@@ -114,8 +114,8 @@ def _code(text: str) -> int:
 def variant_codes(texts: Iterable[str]) -> NDArray[np.int32]:
     """Codes of operators' texts, shape (n,)."""
     known = _CODES.get
-    found = [code if (code := known(text)) is not None else _code(text) for text in texts]
-    return np.array(found, dtype=np.int32)
+    codes = [code if (code := known(text)) is not None else _code(text) for text in texts]
+    return np.array(codes, dtype=np.int32)
 
 
 def variant(code: int) -> Variant:
@@ -140,11 +140,11 @@ def _operation_table(operations: frozenset[str], count: int) -> NDArray[np.bool_
 
 def codes_with_trait(codes: NDArray[np.int32], trait: Trait) -> NDArray[np.bool_]:
     """Which codes have a trait, or one of several, shape (n,)."""
-    found: NDArray[np.bool_] = _trait_table(trait, len(_VARIANTS))[codes]
-    return found
+    having: NDArray[np.bool_] = _trait_table(trait, len(_VARIANTS))[codes]
+    return having
 
 
 def codes_with_operation(codes: NDArray[np.int32], operations: frozenset[str]) -> NDArray[np.bool_]:
     """Which codes are of some operators, shape (n,)."""
-    found: NDArray[np.bool_] = _operation_table(operations, len(_VARIANTS))[codes]
-    return found
+    having: NDArray[np.bool_] = _operation_table(operations, len(_VARIANTS))[codes]
+    return having

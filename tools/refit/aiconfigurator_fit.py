@@ -235,18 +235,18 @@ def stack_surfaces(
     """
     profile = gpu_of(system)
     base = GpuParameters.class_wide() if parameters is None else parameters
-    found: dict[str, Surface] = {}
+    stack_surfaces: dict[str, Surface] = {}
     for maker, backend in _MAKERS.items():
         tables = list(own_rows(system, backend))
         for rows in tables:
             (progress or (lambda _rows: None))(rows)
         fitted = _fitted(tables, profile, base)
-        found |= {
+        stack_surfaces |= {
             maker_name(name, maker): surface
             for name, surface in fitted.items()
             if surface.log_sigma <= _MOST_SPREAD
         }
-    return found
+    return stack_surfaces
 
 
 def _fitted(

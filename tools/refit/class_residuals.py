@@ -186,26 +186,28 @@ def _of_families(families: Sequence[_Family]) -> dict[str, FamilyResidual]:
         group: (chips.row_scale(group), chips.bias_scale(group))
         for group in sorted({family.group for family in families})
     }
-    found = {}
+    of_family = {}
     for index, family in enumerate(families):
         members = [part for own in family.parts.values() for part in own]
         rows, biases = scales[family.group]
-        found[family.label] = pooled_residual(
+        of_family[family.label] = pooled_residual(
             members,
             rows * chips.spread(chips.sigmas, index),
             rows * chips.spread(chips.long_sigmas, index),
             float(np.hypot(biases * chips.spread(chips.biases, index), IN_MODEL_LOG_SIGMA)),
         )
     for name in sorted(
-        {family.name for family in families} - set(found)
+        {family.name for family in families} - set(of_family)
     ):  # measured on boards with a condition alone
-        found[name] = next(found[family.label] for family in families if family.name == name)
+        of_family[name] = next(
+            of_family[family.label] for family in families if family.name == name
+        )
     pooled = {
         (family.group, family.path, condition)
         for family in families
         for condition in ("", family.condition)
     }
-    return of_enough_rows(found) | {
+    return of_enough_rows(of_family) | {
         " ".join(filter(None, label)): _of_group(*label, chips, *scales[label[0]])
         for label in sorted(pooled)
     }

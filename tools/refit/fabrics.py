@@ -45,7 +45,7 @@ class _Rows:
     def residuals(self, values: FloatArray) -> FloatArray:
         """ln(predicted / measured), all rows of one count of ranks as one."""
         pattern = _with(self.node, dict(zip(_START, values.tolist(), strict=True)))
-        found = [
+        errors = [
             np.log(collective_costs("all_reduce", size, RankGroup(ranks), pattern).time_s / time_s)
             * size**-0.25
             / np.linalg.norm(size**-0.25)
@@ -53,7 +53,7 @@ class _Rows:
                 self.ranks, self.payload_bytes, self.measured_s, strict=True
             )
         ]
-        return np.concatenate(found)
+        return np.concatenate(errors)
 
 
 def refit_fabrics(folder: DataFolder) -> dict[str, dict[str, float]]:
@@ -61,7 +61,7 @@ def refit_fabrics(folder: DataFolder) -> dict[str, dict[str, float]]:
     table = folder.table(SCHEMA)
     if table is None:
         return {}
-    found = {}
+    refit_fabrics = {}
     for group in measured_all_reduces(table):
         node = cluster(group.node_name)
         sizes, times = [], []
@@ -80,8 +80,8 @@ def refit_fabrics(folder: DataFolder) -> dict[str, dict[str, float]]:
             f_scale=0.003,
         )
         values = dict(zip(_START, np.round(fit.x, 3).tolist(), strict=True))
-        found[node.tiers[0].fabric.name] = values
-    return found
+        refit_fabrics[node.tiers[0].fabric.name] = values
+    return refit_fabrics
 
 
 def _with(node: Cluster, values: dict[str, float]) -> Cluster:

@@ -192,9 +192,9 @@ def _learned(
 
     whitened = flat(scores / np.sqrt(others))
     spread = np.diag((flat((second - scores**2) / others)).sum(axis=1))
-    found = _scaled(vectors @ (whitened @ whitened.T + spread) @ vectors.T)
-    nearest = int(np.argmin(((candidates - found) ** 2).sum(axis=(1, 2))))
-    return _scaled((1.0 - _SHRINKAGE) * found + _SHRINKAGE * candidates[nearest])
+    scaled = _scaled(vectors @ (whitened @ whitened.T + spread) @ vectors.T)
+    nearest = int(np.argmin(((candidates - scaled) ** 2).sum(axis=(1, 2))))
+    return _scaled((1.0 - _SHRINKAGE) * scaled + _SHRINKAGE * candidates[nearest])
 
 
 def _scaled(covariance: FloatArray) -> FloatArray:

@@ -50,10 +50,10 @@ def compact_surfaces(sample: Sample, cells: Sample) -> list[Surface]:
 
 def _through(table: KernelGrid, sample: Sample, cells: Sample) -> list[Surface]:
     whole, departures = _departures(sample, cells, table)
-    found = tuple(index[len(sample.measured) :] for index in table.index)
+    places = tuple(index[len(sample.measured) :] for index in table.index)
     axes = tuple(axis[:, 0] for axis in table.axes)
     return [
-        Surface.of_values(axes, _with_cells(whole, found, departure)) for departure in departures
+        Surface.of_values(axes, _with_cells(whole, places, departure)) for departure in departures
     ]
 
 

@@ -33,7 +33,7 @@ def refit_stacks(folder: DataFolder, out: Path) -> Path:
         folder: Tables of the suite `cnn-gpus`.
         out: Folder of class-wide files, whose sets predict; the shipped ones where it has none.
     """
-    found: dict[str, dict[str, float]] = {}
+    ratios: dict[str, dict[str, float]] = {}
     for batch in load(folder):
         if batch.predict is None or batch.profile is None:
             continue
@@ -41,14 +41,14 @@ def refit_stacks(folder: DataFolder, out: Path) -> Path:
         for stack in sorted({_stack(label) for label in batch.label.tolist()} - {""}):
             rows = np.array([_stack(label) == stack for label in batch.label.tolist()])
             known = np.log(handed_in().older_stack_ratio(stack, batch.profile.name))
-            found.setdefault(stack, {})[batch.profile.name] = float(residual[rows].mean() + known)
+            ratios.setdefault(stack, {})[batch.profile.name] = float(residual[rows].mean() + known)
     lines = [
         "# How much longer networks take on software of another time than the model says: over all",
         "# cards, and for each card from the others.",
         f'source: "{_SOURCE}"',
         "stacks:",
     ]
-    for stack, cards in sorted(found.items()):
+    for stack, cards in sorted(ratios.items()):
         lines += [f"  {stack}:", f"    value: {_mean(list(cards.values()))}", "    without:"]
         lines += [
             f"      {card}: {_mean([v for c, v in cards.items() if c != card])}"

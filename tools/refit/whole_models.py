@@ -137,11 +137,11 @@ def _left_out(
 
 def _measured(folder: DataFolder) -> list[MeasuredRun]:
     """Rows of both suites that can be run."""
-    found = [
+    rows = [
         *map(published_row, folder.records(PUBLISHED_SCHEMA)),
         *map(network_row, folder.records(NETWORKS_SCHEMA)),
     ]
-    return [row for row in found if row.run is not None]
+    return [row for row in rows if row.run is not None]
 
 
 def _linearised(measured: Sequence[MeasuredRun]) -> list[_Row]:
@@ -163,8 +163,8 @@ def _is_chip(row: _Row) -> bool:
 def _ratios(fit: Mapping[Key, float], row: _Row) -> dict[str, float]:
     """Ratios of a row's stack, as far as a file may hold them."""
     place = (row.device_class, row.mode)
-    found = {family: _ratio(fit, row.stack, place, family) for family in FAMILIES}
-    return {family: min(max(ratio, 0.2), 5.0) for family, ratio in found.items()}
+    ratios = {family: _ratio(fit, row.stack, place, family) for family in FAMILIES}
+    return {family: min(max(ratio, 0.2), 5.0) for family, ratio in ratios.items()}
 
 
 def _row(measured: MeasuredRun, ratios: Mapping[str, float]) -> _Row:
@@ -193,7 +193,7 @@ def _row(measured: MeasuredRun, ratios: Mapping[str, float]) -> _Row:
 
 def _shares(simulation: Simulation, asked: PublishedRun) -> dict[str, float]:
     """Shares of the time by family; the rest is the host's."""
-    found = dict.fromkeys(FAMILIES, 0.0)
+    shares = dict.fromkeys(FAMILIES, 0.0)
     whole_s = 0.0
     is_token = asked.metric == "decode_tokens_per_s"
     for one in simulation.passes:
@@ -204,8 +204,8 @@ def _shares(simulation: Simulation, asked: PublishedRun) -> dict[str, float]:
         for family in FAMILIES:
             own = (names != "") if one.name == "decode" else names == family
             if (one.name == "decode") == (family == "decode"):
-                found[family] += float(_scaled_s(one.table, asked)[own].sum()) * one.repeats
-    return {family: time_s / whole_s for family, time_s in found.items()}
+                shares[family] += float(_scaled_s(one.table, asked)[own].sum()) * one.repeats
+    return {family: time_s / whole_s for family, time_s in shares.items()}
 
 
 def _scaled_s(table: CostTable, asked: PublishedRun) -> FloatArray:
@@ -275,8 +275,8 @@ def _ratio(fit: Mapping[Key, float], name: str, place: tuple[str, str], family: 
 
 
 def _places(name: str) -> list[tuple[str, str]]:
-    found = stack(name)
-    return [(device_class, mode) for device_class in found.runs_on for mode in found.modes]
+    known = stack(name)
+    return [(device_class, mode) for device_class in known.runs_on for mode in known.modes]
 
 
 def _achieved(name: str, fit: Mapping[Key, float], rows: Sequence[_Row]) -> list[str]:
@@ -337,9 +337,9 @@ def _spread(name: str, rows: Sequence[tuple[_Row, float]], family: str = "") -> 
     share = np.array([_share(row, family) for row, _ in rows])
     mine = share * np.array([row.stack == name for row, _ in rows])
     of_class = _drawn(beyond, share, float(beyond.mean()))
-    found = float(np.sqrt(_drawn(beyond, mine, of_class)))
+    sigma = float(np.sqrt(_drawn(beyond, mine, of_class)))
     few = len({row.board for row, _ in rows}) < _SPREAD_BOARDS or mine.sum() < 1.0
-    return max(found, UNMEASURED_LOG_SIGMA) if few else found
+    return max(sigma, UNMEASURED_LOG_SIGMA) if few else sigma
 
 
 def _drawn(squares: FloatArray, weights: FloatArray, prior: float) -> float:

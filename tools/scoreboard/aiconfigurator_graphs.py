@@ -147,13 +147,13 @@ def kernel_graphs(rows: KernelRows) -> list[KernelGraph]:
 
 def _formats(rows: KernelRows) -> list[tuple[Dtype, Dtype]]:
     """(compute, storage) of each format column of rows that share them."""
-    found = []
+    formats = []
     for name, column in rows.formats.items():
         word = str(column[0])
         if word not in FORMATS:
             raise InvalidValueError(name, word, "one of " + ", ".join(FORMATS))
-        found.append((FORMATS[word].compute, FORMATS[word].weight))
-    return found
+        formats.append((FORMATS[word].compute, FORMATS[word].weight))
+    return formats
 
 
 def _scale_bytes(rows: KernelRows) -> float:

@@ -196,14 +196,14 @@ def versions(system: str, kind: str, backend: str) -> tuple[str, ...]:
     ):
         if name not in known:
             raise UnknownNameError(what, name, known, f"Known: {', '.join(known)}.")
-    found = (KINDS[kind].folder(system) / backend).glob(f"*/{KINDS[kind].file}")
+    files = (KINDS[kind].folder(system) / backend).glob(f"*/{KINDS[kind].file}")
     current = _current_version(system, backend)
 
     def age(version: str) -> tuple[bool, list[int]]:
         """Digits tell the newest; a release candidate comes before what follows it."""
         return version == current, [int(digits) for digits in re.findall(r"\d+", version)]
 
-    return tuple(sorted((path.parent.name for path in found), key=age, reverse=True))
+    return tuple(sorted((path.parent.name for path in files), key=age, reverse=True))
 
 
 def _current_version(system: str, backend: str) -> str | None:
@@ -273,7 +273,7 @@ def preferred_rows(
         MissingDependencyError: If the package is not installed.
         ProfileError: If a table is damaged.
     """
-    found: list[KernelRows] = []
+    preferred_rows: list[KernelRows] = []
     taken: set[str] = set()
     complements = {_OF_ALL_BACKENDS} if kind == "moe" else set()
     for backend in _LAYER_BACKENDS if kind == "moe" else BACKENDS:
@@ -293,9 +293,9 @@ def preferred_rows(
             names = format_names(table)
             new = ~np.isin(names, [*(taken | left_out)])
             if new.any():
-                found.append(table.take(new))
+                preferred_rows.append(table.take(new))
                 taken |= set(np.unique(names[new]).tolist()) - complements
-    return found
+    return preferred_rows
 
 
 def own_rows(system: str, backend: str) -> Iterator[KernelRows]:
@@ -335,14 +335,14 @@ def _layers(rows: KernelRows) -> list[KernelRows]:
     """
     own = _tuned(rows)
     asked = set(format_names(rows).tolist()) - set(format_names(own).tolist())
-    found = [own]
+    layers = [own]
     for version in versions(rows.system, rows.kind, rows.backend):
         if version != rows.version:
             table = _tuned(read_kernels(rows.system, rows.backend, version, rows.kind))
             formats = format_names(table)
             more = (formats == _OF_ALL_BACKENDS) & ~np.isin(_models(table), _models(own))
-            found.append(table.take(more | np.isin(formats, [*asked])))
-    return [table for table in found if len(table)]
+            layers.append(table.take(more | np.isin(formats, [*asked])))
+    return [table for table in layers if len(table)]
 
 
 def _models(rows: KernelRows) -> NDArray[Any]:
@@ -389,17 +389,19 @@ def _columns(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
         raise MissingDependencyError("pyarrow", "silicon") from None
     try:
         file = ParquetFile(path)
-        found = [name for name in names if name in file.schema_arrow.names]
+        columns = [name for name in names if name in file.schema_arrow.names]
         if missing := [
-            name for name in names if name not in found and name not in _PACKAGE["defaults"]
+            name for name in names if name not in columns and name not in _PACKAGE["defaults"]
         ]:
             raise ProfileError(str(path), [f"column {name} is missing" for name in missing])
-        table = file.read(columns=found)
+        table = file.read(columns=columns)
     except (OSError, ArrowException) as error:
         raise ProfileError(str(path), [f"cannot be read: {error}"]) from None
     defaults = _PACKAGE["defaults"].items()
-    absent = {name: np.full(table.num_rows, value) for name, value in defaults if name not in found}
-    return {name: table[name].to_numpy() for name in found} | absent
+    absent = {
+        name: np.full(table.num_rows, value) for name, value in defaults if name not in columns
+    }
+    return {name: table[name].to_numpy() for name in columns} | absent
 
 
 def _numbers(path: Path, name: str, column: NDArray[Any]) -> FloatArray:
@@ -416,8 +418,8 @@ def _numbers(path: Path, name: str, column: NDArray[Any]) -> FloatArray:
     wrong = np.flatnonzero(~(np.isfinite(values) & (values >= least)))
     if wrong.size:
         expected = "a time above 0" if name == "latency" else "a number of 0 or more"
-        found = f"row {int(wrong[0]) + 1}, column {name}: {column[wrong[0]]!r} is not {expected}"
-        raise ProfileError(str(path), [f"{found} ({wrong.size} such rows)"])
+        fault = f"row {int(wrong[0]) + 1}, column {name}: {column[wrong[0]]!r} is not {expected}"
+        raise ProfileError(str(path), [f"{fault} ({wrong.size} such rows)"])
     return values
 
 
@@ -447,8 +449,8 @@ def _codes(tables: Sequence[KernelRows]) -> IntArray:
     """Number of each row's configuration, tables end to end."""
     columns = zip(*(table.configuration() for table in tables), strict=True)
     codes = [np.unique(np.concatenate(column), return_inverse=True)[1] for column in columns]
-    found: IntArray = np.unique(np.stack(codes, axis=1), axis=0, return_inverse=True)[1]
-    return found.reshape(-1)
+    inverse: IntArray = np.unique(np.stack(codes, axis=1), axis=0, return_inverse=True)[1]
+    return inverse.reshape(-1)
 
 
 def _with_repeats(rows: KernelRows) -> KernelRows:

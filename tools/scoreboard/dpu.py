@@ -132,8 +132,8 @@ def _carried(runs: DpuRuns, modelled_s: FloatArray, good: BoolArray) -> FloatArr
     ratio = runs.times_s("single") / modelled_s
     usable = np.flatnonzero(is_source & good & np.isfinite(modelled_s))
     source = {keys[row]: ratio[row] for row in usable.tolist()}
-    found = np.array([source.get(key, np.nan) for key in keys])
-    return np.where(good & ~is_source, modelled_s * found, np.nan)
+    ratios = np.array([source.get(key, np.nan) for key in keys])
+    return np.where(good & ~is_source, modelled_s * ratios, np.nan)
 
 
 def _batches(

@@ -67,10 +67,10 @@ class DpuRow:
 
 def stated_operations(network: str) -> float:
     """Operations in a network's name; NaN where it has none."""
-    found = _OPERATIONS.search(network)
-    if found is None:
+    match = _OPERATIONS.search(network)
+    if match is None:
         return float("nan")
-    return float(found[1]) * (1e9 if found[2] == "G" else 1e6)
+    return float(match[1]) * (1e9 if match[2] == "G" else 1e6)
 
 
 def bare_core(core: str) -> str:
@@ -85,11 +85,11 @@ def check_rows(rows: Sequence[DpuRow]) -> list[tuple[str, ...]]:
     """What is wrong with each row; empty where nothing is. Order of `rows` does not matter but for
     equal releases.
     """
-    found: list[dict[str, None]] = [{} for _ in rows]
+    faults: list[dict[str, None]] = [{} for _ in rows]
     for check in (_check_repeats, _check_operations, _check_rates, _listed_slips):
         for index, name in check(rows):
-            found[index][name] = None
-    return [tuple(names) for names in found]
+            faults[index][name] = None
+    return [tuple(names) for names in faults]
 
 
 @cache
@@ -109,15 +109,15 @@ def _listed_slips(rows: Sequence[DpuRow]) -> list[Finding]:
 def _check_repeats(rows: Sequence[DpuRow]) -> list[Finding]:
     """Rows whose rates are those of the same board and network in an earlier release."""
     seen: dict[tuple[object, ...], tuple[int, ...]] = {}
-    found = []
+    repeats = []
     for index, row in sorted(enumerate(rows), key=lambda item: release_order(item[1].release)):
         rates = (str(row.single_per_s), str(row.multi_per_s))
         key = (row.board, row.core, row.core_count, _bare_name(row.network), *rates)
         order = release_order(row.release)
         if key in seen and (order > seen[key] or row in rows[:index]):
-            found.append((index, "repeat_of_earlier_release"))
+            repeats.append((index, "repeat_of_earlier_release"))
         seen.setdefault(key, order)
-    return found
+    return repeats
 
 
 def _bare_name(network: str) -> str:
@@ -129,16 +129,16 @@ def _check_operations(rows: Sequence[DpuRow]) -> list[Finding]:
     by_name: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         by_name[row.network].append(row.operations)
-    found = []
+    operations = []
     for index, row in enumerate(rows):
         if np.isnan(row.operations):
-            found.append((index, "ops_missing"))
+            operations.append((index, "ops_missing"))
             continue
         if _differ(row.operations, stated_operations(row.network)):
-            found.append((index, "ops_col_disagrees_with_name"))
+            operations.append((index, "ops_col_disagrees_with_name"))
         if _differ(row.operations, float(np.nanmedian(by_name[row.network]))):
-            found.append((index, "ops_differ_between_rows"))
-    return found
+            operations.append((index, "ops_differ_between_rows"))
+    return operations
 
 
 def _differ(one: float, other: float) -> bool:
@@ -147,14 +147,14 @@ def _differ(one: float, other: float) -> bool:
 
 def _check_rates(rows: Sequence[DpuRow]) -> list[Finding]:
     """Rates beyond the array's, and gains of all cores that are impossible."""
-    found = []
+    rates = []
     for index, row in enumerate(rows):
         single = row.single_per_s
         multi = row.multi_per_s
         cores = max(row.core_count, 1.0)
         if row.operations * np.nanmax([single, multi, 0.0]) > row.peak_per_s * _ROUNDING:
-            found.append((index, "implied_over_peak"))
+            rates.append((index, "implied_over_peak"))
         scaling = multi / single
         if scaling < _LEAST_SCALING or scaling > cores * _HOST_SCALING:
-            found.append((index, "thread_scaling_impossible"))
-    return found
+            rates.append((index, "thread_scaling_impossible"))
+    return rates

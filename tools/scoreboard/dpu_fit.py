@@ -62,8 +62,8 @@ def fit_rates(
         errors = np.log(predicted[known] / measured[known])
         return np.concatenate([errors, (values - guess) * strength])
 
-    found = least_squares(residuals, guess, loss="soft_l1", f_scale=_LOSS_SCALE, max_nfev=40)
-    return DpuRates.of_vector(found.x)
+    solution = least_squares(residuals, guess, loss="soft_l1", f_scale=_LOSS_SCALE, max_nfev=40)
+    return DpuRates.of_vector(solution.x)
 
 
 def family_folds(families: Sequence[str], folds: int = FOLDS) -> IntArray:

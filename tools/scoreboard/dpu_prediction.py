@@ -279,8 +279,10 @@ def _regress(
 
     first = np.zeros(width + 1 + count)
     first[0] = 1.0
-    found = least_squares(residuals, first, jac=slopes, loss="soft_l1", f_scale=0.2, max_nfev=30).x
-    own = {name: found[width + 1 + i] for i, name in enumerate(names.tolist())}
+    coefficients = least_squares(
+        residuals, first, jac=slopes, loss="soft_l1", f_scale=0.2, max_nfev=30
+    ).x
+    own = {name: coefficients[width + 1 + i] for i, name in enumerate(names.tolist())}
     factor = np.array([own.get(name, 0.0) for name in platform[asked].tolist()])
-    predicted: FloatArray = features[asked] @ found[:width] + found[width] + factor
+    predicted: FloatArray = features[asked] @ coefficients[:width] + coefficients[width] + factor
     return predicted

@@ -117,8 +117,8 @@ def _answered(row: MeasuredRun, cells: Values, models: Values) -> MeasuredRun:
         fits = _fits(cells, asked, models)
         predicted = 1.0 if fits == bool(cells["value"]) else 2.0
         return replace(row, predicted_s=predicted, profile=_board(asked))
-    found = _called(cells["call"], _workload(cells["model"], models), asked)
-    metric = _figure(found, figure, asked)
+    answer = _called(cells["call"], _workload(cells["model"], models), asked)
+    metric = _figure(answer, figure, asked)
     if metric.value is None:
         raise InvalidValueError("metric", cells["metric"], "a figure that the result has")
     low, high = metric.low, metric.high
@@ -134,12 +134,12 @@ def _options(text: str) -> Document:
         InvalidValueError: If they are no JSON mapping.
     """
     try:
-        found = json.loads(text)
+        options = json.loads(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        options = None
+    if not isinstance(options, dict):
         raise InvalidValueError("options", text[:40], "a JSON mapping")
-    return found
+    return options
 
 
 def _on_trainer(asked: Document, cells: Values) -> Document:
@@ -226,10 +226,10 @@ _CALLS: Mapping[str, Callable[..., Any]] = {
 
 def _fits(cells: Values, asked: Values, models: Values) -> bool:
     try:
-        found = _called(cells["call"], _workload(cells["model"], models), asked)
+        answer = _called(cells["call"], _workload(cells["model"], models), asked)
     except DoesNotFitError:
         return False
-    return bool(getattr(found, "fits", True))
+    return bool(getattr(answer, "fits", True))
 
 
 def _figure(found: Any, figure: str, asked: Values) -> Metric:

@@ -53,14 +53,14 @@ class LeftOut(Parameters):
         """The spreads that ship, as they are without the rows of one origin; groups of one are left
         out.
         """
-        found = {}
+        spreads = {}
         for place, entry in shipped_evidence()["spreads"].items():
             others = _document(_SPREADS_NAME).get(place, {})
             if entry["origins"] > 1:
                 sigma = others.get(origin, entry["log_sigma"])
                 origins = entry["origins"] - (origin in others)
-                found[place] = {**entry, "log_sigma": sigma, "origins": origins}
-        return found
+                spreads[place] = {**entry, "log_sigma": sigma, "origins": origins}
+        return spreads
 
     def older_stack_ratio(self, stack: str, card: str) -> float:
         """The ratio of "torch7 cudnn 5.1", for one; 1 where nothing is known."""

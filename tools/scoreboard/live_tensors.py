@@ -45,11 +45,11 @@ class _LiveBytes(TorchDispatchMode):
     def __torch_dispatch__(
         self, function: Any, _types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        found = function(*args, **(kwargs or {}))
-        for leaf in tree_leaves(found):
+        result = function(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor):
                 self._note(leaf)
-        return found
+        return result
 
     def _note(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()

@@ -99,8 +99,10 @@ def fitted_response(runs: _Runs, rows: BoolArray) -> CapResponse:
         return off.ravel()
 
     bounds = (_LEAST, _MOST)
-    found = least_squares(errors, astuple(_START), bounds=bounds, loss="soft_l1", f_scale=_OUTLIER)
-    return CapResponse(*map(float, found.x))
+    solution = least_squares(
+        errors, astuple(_START), bounds=bounds, loss="soft_l1", f_scale=_OUTLIER
+    )
+    return CapResponse(*map(float, solution.x))
 
 
 def _rows(runs: _Runs) -> Iterator[MeasuredRun]:

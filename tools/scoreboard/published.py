@@ -36,13 +36,13 @@ def by_name(rows: Sequence[ScoredRows], names: TextArray) -> dict[str, Any]:
     """The same by the name of each row, shape (n,)."""
     answered = np.concatenate([np.full(len(part), not part.refusal) for part in rows])
     columns = {name: np.concatenate([getattr(part, name) for part in rows]) for name in TIMES}
-    found = []
+    chosen = []
     for name in (*sorted(set(names.tolist())), _ALL):
         asked = (names == name) | (name == _ALL)
         own = {key: column[asked & answered] for key, column in columns.items()}
         log_ratio = np.log(own["predicted_s"] / own["measured_s"])
         scored = asdict(figures(**own))
-        found.append(
+        chosen.append(
             {
                 "stack": name,
                 "rows_asked": int(asked.sum()),
@@ -53,7 +53,7 @@ def by_name(rows: Sequence[ScoredRows], names: TextArray) -> dict[str, Any]:
                 else None,
             }
         )
-    return {"stacks": found}
+    return {"stacks": chosen}
 
 
 #: Figures of a stack.

@@ -204,12 +204,12 @@ def replayed(
 
 def time_figures(times: Mapping[str, FloatArray], percentiles: Sequence[int]) -> dict[str, float]:
     """Mean and percentiles of each time of requests, as ``ttft p50``."""
-    found = {}
+    time_figures = {}
     for name, values in times.items():
         marks = np.percentile(values, percentiles)
-        found[f"{name} mean"] = float(values.mean())
-        found |= {f"{name} p{p}": float(m) for p, m in zip(percentiles, marks, strict=True)}
-    return found
+        time_figures[f"{name} mean"] = float(values.mean())
+        time_figures |= {f"{name} p{p}": float(m) for p, m in zip(percentiles, marks, strict=True)}
+    return time_figures
 
 
 @lru_cache(maxsize=4096)

@@ -76,8 +76,8 @@ def _answered(row: MeasuredRun, cells: Values, figure: str) -> MeasuredRun:
     served = _served(cells)
     plan = plan_of(served)
     figures = steady_state(plan, int(cells["max_num_seqs"]), prompt, cells["avg_output_len"])
-    found = replace(row, predicted_s=figures[row.group], log_sigma=plan.steps.log_sigma)
-    return like_figure(found, served, figure)
+    answered = replace(row, predicted_s=figures[row.group], log_sigma=plan.steps.log_sigma)
+    return like_figure(answered, served, figure)
 
 
 def _served(cells: Values) -> Served:

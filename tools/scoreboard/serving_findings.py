@@ -51,7 +51,7 @@ def pairs_in_order(
         np.log(np.concatenate([getattr(part, name) for part in rows]))
         for name in ("measured_s", "predicted_s")
     )
-    found = []
+    pairs_in_order = []
     for choice in _CHOICES:
         own = (*FIELDS, "device").index(choice)
         alike: dict[tuple[str, ...], list[int]] = {}
@@ -65,5 +65,5 @@ def pairs_in_order(
             and abs(measured[one] - measured[other]) > np.log(_APART)
         ]
         share = float(np.mean(pairs)) if pairs else None
-        found.append({"choice": choice, "pairs": len(pairs), "in_order_fraction": share})
-    return found
+        pairs_in_order.append({"choice": choice, "pairs": len(pairs), "in_order_fraction": share})
+    return pairs_in_order

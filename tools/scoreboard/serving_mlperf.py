@@ -94,10 +94,10 @@ def server_over_offline(run: Throughput, device: str, limit_s: float) -> float:
         UnsupportedOperatorError: If no batch fits or a batch of one is too slow.
     """
     profile = device_of(device)
-    found = batch_times_s(run, profile, choose(profile, "best").parameters)
-    sizes = [max(1, round(samples)) for samples, _, _ in found]
+    batches = batch_times_s(run, profile, choose(profile, "best").parameters)
+    sizes = [max(1, round(samples)) for samples, _, _ in batches]
     places = [place for place, size in enumerate(sizes) if size not in sizes[:place]]
-    seconds = np.maximum.accumulate([found[place][1] for place in places])
+    seconds = np.maximum.accumulate([batches[place][1] for place in places])
     held = [sizes[place] for place in places]
     if held[0] != 1:  # batches smaller than any that submitters publish take its time
         held, seconds = [1, *held], np.concatenate([seconds[:1], seconds])

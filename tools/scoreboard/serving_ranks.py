@@ -46,17 +46,17 @@ def stated_readings(tp: int, dp: int, expert_tp: int, expert_ranks: int) -> Read
         expert_tp: Ranks that share the columns of an expert.
         expert_ranks: Ranks that share the experts.
     """
-    found: dict[str, Ranks] = {}
+    stated_readings: dict[str, Ranks] = {}
     experts = expert_tp * expert_ranks
     groups = dp or max(1, experts // tp)
     if experts in {1, tp * groups} or expert_ranks in {1, tp * groups}:
         ep = tp * groups if groups > 1 else expert_ranks
-        found["apart"] = Ranks(tp, groups, ep)
+        stated_readings["apart"] = Ranks(tp, groups, ep)
     n = isqrt(experts)
     is_twice = expert_tp == expert_ranks or (tp == dp and expert_tp == 1)
     if n > 1 and n * n == experts == tp * groups and is_twice:
-        found["the same"] = Ranks(1, n, n) if groups > 1 else Ranks(n, 1, n)
-    return found
+        stated_readings["the same"] = Ranks(1, n, n) if groups > 1 else Ranks(n, 1, n)
+    return stated_readings
 
 
 def usual_reading(records: Iterable[Values]) -> Usual:

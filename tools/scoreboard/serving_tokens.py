@@ -98,8 +98,8 @@ def _suite(
         for table in tables:
             note_unknown_devices(folder, table, "system")
         records = [cells for table in tables for cells in table.records()]
-        found = usual_reading(records)
-        return run_batches(_row(cells, cells[column] * 1e-3, figure, found) for cells in records)
+        reading = usual_reading(records)
+        return run_batches(_row(cells, cells[column] * 1e-3, figure, reading) for cells in records)
 
     return load
 
@@ -134,8 +134,8 @@ def _row(cells: Values, measured_s: float, figure: str, usual: Usual) -> Measure
         system = _System(cells, users, usual)
         times = system.times()
         middle_s, log_sigma = spanned(times, figure)
-        found = replace(row, predicted_s=middle_s, log_sigma=log_sigma)
-        like_it = system.like(found, figure.partition("_")[0])
+        predicted = replace(row, predicted_s=middle_s, log_sigma=log_sigma)
+        like_it = system.like(predicted, figure.partition("_")[0])
         is_full = figure != "tpot_s" and max(each.filled for each in times) > _MOST_FILLED
         return replace(like_it, setting="") if is_full or figure not in _LIKE else like_it
 
@@ -144,9 +144,9 @@ def _row(cells: Values, measured_s: float, figure: str, usual: Usual) -> Measure
 
 def _users(cells: Values) -> int:
     """Requests in flight: of the system, where the source says them."""
-    found = _USERS.search(cells["silicon_data_source"])
-    if found:
-        return int(found.group(1))
+    match = _USERS.search(cells["silicon_data_source"])
+    if match:
+        return int(match.group(1))
     return int(np.nan_to_num(cells["batch_size"]))
 
 
@@ -355,6 +355,6 @@ def served_precision(workload: Workload, path: str, form: str, experts: str = ""
     is_own = any(path.lower().startswith(f"{name}/") for name in _FACTS["block_scaled"])
     if own is None and asked.name == "fp8" and (is_own or named.endswith("_block")):
         own = published_precision({"quantization_config": _FACTS["block_scaled_config"]})
-    found = as_published(own, asked)
+    published = as_published(own, asked)
     apart = experts.removesuffix("_block") or None
-    return ModelOptions(expert_precision=apart).policy(found)
+    return ModelOptions(expert_precision=apart).policy(published)

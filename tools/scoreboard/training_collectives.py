@@ -78,15 +78,15 @@ def is_held_out(ranks: IntArray, payload_bytes: FloatArray) -> BoolArray:
 
 def _geomean_errors(rows: Sequence[ScoredRows]) -> Document:
     """exp(mean |ln(predicted / measured)|) - 1 by device, of all rows and of those held out."""
-    found: Document = {}
+    geomean_errors: Document = {}
     for part in rows:
         if not part.refusal:
             error = np.abs(np.log(part.predicted_s / part.measured_s))
             kept = dict(part.views).get("held out", np.ones(len(part), dtype=bool))
             for name, mask in (("geomean error", slice(None)), ("geomean error, held out", kept)):
-                figures = found.setdefault(name, {})
+                figures = geomean_errors.setdefault(name, {})
                 figures[part.device] = round(float(np.expm1(error[mask].mean())), 4)
-    return found
+    return geomean_errors
 
 
 @register_suite(

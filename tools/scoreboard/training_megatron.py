@@ -68,12 +68,12 @@ def load_single(folder: DataFolder) -> list[MeasuredBatch]:
 
 def plan_ranking(rows: Sequence[ScoredRows]) -> dict[str, Any]:
     """Kendall's tau of predicted and measured times over the plans of each model."""
-    found = {}
+    orders = {}
     for part in rows:
         for model in np.unique(part.group).tolist() if not part.refusal else ():
             own = part.group == model
-            found[model] = kendall_tau(part.predicted_s[own], part.measured_s[own])
-    return {"tau of plans": found}
+            orders[model] = kendall_tau(part.predicted_s[own], part.measured_s[own])
+    return {"tau of plans": orders}
 
 
 @register_suite(

@@ -90,15 +90,15 @@ def _plans(facts: Values, devices: int, batch: int) -> tuple[ParallelismPlan, ..
     """The plans of a benchmark on so many devices, data parallelism where none is named; those that
     do not divide devices and batch are left out.
     """
-    found = []
+    plans = []
     for words in facts.get("plans", [""]):
         values = parse_plan(words)
         ranks = math.prod(values.get(name, 1) for name in ("tp", "pp", "cp"))
         copies = devices // ranks
         if devices % ranks == 0 and batch % copies == 0:
             each = 1 if values else batch // copies
-            found.append(plan_on(devices, values | {"microbatch": each}))
-    return tuple(found)
+            plans.append(plan_on(devices, values | {"microbatch": each}))
+    return tuple(plans)
 
 
 def _submitted(benchmark: str, chip: str, devices: int, batch: int, board: str = "") -> PlannedRun:
@@ -132,8 +132,8 @@ def _cluster(chip: str) -> str:
 
 def _chip(named: str, system: str) -> str:
     """Class of the devices of a row; that of the system's name where the row's has no figure."""
-    found = re.search(r"tpu-v\d[a-z]?", system)
-    return found[0].upper() if found and not re.search(r"\d", named) else named
+    match = re.search(r"tpu-v\d[a-z]?", system)
+    return match[0].upper() if match and not re.search(r"\d", named) else named
 
 
 def _network(record: Values) -> str:
@@ -274,8 +274,8 @@ def _batches(record: Values) -> list[int]:
     column = re.search(r'"([^"]*[Bb]atch[^"]*)":', record["row_context"])
     is_one = column is not None and not re.search(r"mixed|FP32|TF32|FP16|BF16", column[1])
     text = record["batch"].replace(",", "") if is_one else record["batch"]
-    found = re.findall(r"(\d+)(k?)", text)
-    return [int(number) * (1024 if thousands else 1) for number, thousands in found]
+    matches = re.findall(r"(\d+)(k?)", text)
+    return [int(number) * (1024 if thousands else 1) for number, thousands in matches]
 
 
 # -- time to train

@@ -145,8 +145,8 @@ def _bus(name: str, x: Inputs) -> float:
 
 def _sent_share(kind: str, algorithm: str, ranks: int) -> float:
     """Bytes a rank sends for each byte of payload."""
-    found = collective_costs(kind, 1.0, RankGroup(ranks), _switch(ranks), algorithm=algorithm)
-    return float(found.bytes_on_link.sum())
+    costs = collective_costs(kind, 1.0, RankGroup(ranks), _switch(ranks), algorithm=algorithm)
+    return float(costs.bytes_on_link.sum())
 
 
 def _collective(name: str, x: Inputs) -> float:
@@ -154,8 +154,8 @@ def _collective(name: str, x: Inputs) -> float:
     algorithm = "ring" if name.startswith("ring") else "halving_doubling"
     group = RankGroup(ranks)
     cluster = _switch(ranks, x["B"], x["alpha"])
-    found = collective_costs("all_reduce", x["S"], group, cluster, algorithm=algorithm)
-    return float(found.time_s[0])
+    costs = collective_costs("all_reduce", x["S"], group, cluster, algorithm=algorithm)
+    return float(costs.time_s[0])
 
 
 def _switch(ranks: int, bandwidth: float = 1.0, latency: float = 0.0) -> Cluster:

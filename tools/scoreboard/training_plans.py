@@ -136,18 +136,18 @@ def iteration_of(run: PlannedRun) -> Iteration:
         InvalidValueError: If a plan does not divide the model or the batch.
     """
     setup = _setup(replace(run, plans=()))
-    found = []
+    iterations = []
     for plan in run.plans:
         check_model(plan, setup.run.workload, setup.run.seq_len)
-        found.append(simulate_iteration(setup, plan, run.global_batch))
-    fitting = [x for x in found if x.memory_bytes <= setup.capacity_bytes]
-    return min(fitting or found, key=lambda x: x.iteration_s)
+        iterations.append(simulate_iteration(setup, plan, run.global_batch))
+    fitting = [x for x in iterations if x.memory_bytes <= setup.capacity_bytes]
+    return min(fitting or iterations, key=lambda x: x.iteration_s)
 
 
 def fits(run: PlannedRun) -> bool:
     """Whether the quickest of a run's plans is predicted to fit."""
-    found = iteration_of(run)
-    return found.memory_bytes <= found.setup.capacity_bytes
+    iteration = iteration_of(run)
+    return iteration.memory_bytes <= iteration.setup.capacity_bytes
 
 
 #: View of rows whose plan needs more memory than the model says there is; they ran.
@@ -158,16 +158,16 @@ def planned(row: MeasuredRun, run: PlannedRun) -> MeasuredRun:
     """A row with its predicted time and spread; refused where it cannot be predicted."""
 
     def figure(row: MeasuredRun) -> MeasuredRun:
-        found = iteration_of(run)
+        iteration = iteration_of(run)
         return replace(
             row,
             profile=run.profile.name,
-            predicted_s=found.iteration_s,
-            log_sigma=iteration_log_sigma(found),
-            roofline_s=_peak_s(run, found.setup),
-            setting=str(row_spreads(found).setting),
+            predicted_s=iteration.iteration_s,
+            log_sigma=iteration_log_sigma(iteration),
+            roofline_s=_peak_s(run, iteration.setup),
+            setting=str(row_spreads(iteration).setting),
             views=row.views | {_NO_FIT}
-            if found.memory_bytes > found.setup.capacity_bytes
+            if iteration.memory_bytes > iteration.setup.capacity_bytes
             else row.views,
         )
 

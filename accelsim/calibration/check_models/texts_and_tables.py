@@ -23,8 +23,8 @@ class _TextCnn(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.word(ids).transpose(1, 2)
-        found = [functional.relu(conv(x)).amax(-1) for conv in self.convs]
-        return self.head(self.drop(torch.cat(found, 1)))
+        features = [functional.relu(conv(x)).amax(-1) for conv in self.convs]
+        return self.head(self.drop(torch.cat(features, 1)))
 
 
 @registered("text-cnn")

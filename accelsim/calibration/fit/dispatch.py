@@ -25,14 +25,14 @@ def dispatch_times(
         issued: Eager cells with the time fitted to them.
         waited: Eager cells of convolutions with the mean wait beyond that.
     """
-    found: dict[str, float] = {}
+    dispatch_times: dict[str, float] = {}
     if waited:
-        found["dispatch.plan_lookup_s"] = float(np.median([value for _, value in waited]))
+        dispatch_times["dispatch.plan_lookup_s"] = float(np.median([value for _, value in waited]))
     for name, operators in FIT["issue_times"].items():
         times: dict[str, list[float]] = {}
         for cell, value in issued:
             if cell.operator in operators["tables"]:
                 prefix = "" if generation_of(cell.device).is_reference else "other_"
                 times.setdefault(f"{prefix}{name}", []).append(value)
-        found |= {own: float(np.median(values)) for own, values in times.items()}
-    return found
+        dispatch_times |= {own: float(np.median(values)) for own, values in times.items()}
+    return dispatch_times

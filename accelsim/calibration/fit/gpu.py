@@ -166,14 +166,14 @@ def fit_stage(
             for index, (cell, cost) in enumerate(zip(cells, costs, strict=True))
         ]
 
-    found = solve(residuals, centre, priors, _distinct(starts, centre))
+    solution = solve(residuals, centre, priors, _distinct(starts, centre))
     fitted = (
-        prior.with_values({name: found.values[name] for name in names})
-        if found.has_converged
+        prior.with_values({name: solution.values[name] for name in names})
+        if solution.has_converged
         else prior
     )
-    issued, waited = _issue_times(eager, found.values, fitted)
-    return StageFit(fitted, found, issued, waited)
+    issued, waited = _issue_times(eager, solution.values, fitted)
+    return StageFit(fitted, solution, issued, waited)
 
 
 def _issue_times(

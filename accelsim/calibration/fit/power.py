@@ -50,8 +50,8 @@ def fit_power(
         expected = power_w(own, time_s, profile, prior.with_values(dict(values)))
         return [np.log(measured_w / np.minimum(expected, ceiling_w))]
 
-    found = solve(residuals, {name: prior.value(name) for name in _PRIORS}, _PRIORS, [{}])
-    return dict(found.values) if found.has_converged else {}
+    solution = solve(residuals, {name: prior.value(name) for name in _PRIORS}, _PRIORS, [{}])
+    return dict(solution.values) if solution.has_converged else {}
 
 
 def power_w(

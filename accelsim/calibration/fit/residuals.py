@@ -126,7 +126,7 @@ def family_residuals(parts: Iterable[FamilyPart]) -> dict[str, FamilyResidual]:
     for part in parts:
         merged.setdefault(part.family, []).append(part)
         pooled.setdefault(part.group, []).extend(_squared_biases([part]))
-    found = {}
+    residuals = {}
     for family, own in merged.items():
         group = pooled[own[0].group]
         sigma, long_sigma = row_sigmas(own)
@@ -134,8 +134,8 @@ def family_residuals(parts: Iterable[FamilyPart]) -> dict[str, FamilyResidual]:
         if group:
             shared = np.sqrt(drawn(_squared_biases(own), float(np.mean(group))))
         shared = float(np.hypot(shared, _in_model(own[0])))
-        found[family] = pooled_residual(own, sigma, long_sigma, shared)
-    return of_enough_rows(found)
+        residuals[family] = pooled_residual(own, sigma, long_sigma, shared)
+    return of_enough_rows(residuals)
 
 
 def _in_model(part: FamilyPart) -> float:

@@ -106,7 +106,7 @@ def solve(
         parts = [robust(cell) / np.sqrt(max(len(cell), 1)) for cell in residuals(values)]
         return np.concatenate([*parts, firmness * (x - middle)])
 
-    found = [
+    solutions = [
         least_squares(
             vector,
             inside({**centre, **start}),
@@ -119,6 +119,6 @@ def solve(
         )
         for start in starts
     ]
-    best = min(found, key=lambda solution: (solution.status <= 0, solution.cost))
+    best = min(solutions, key=lambda solution: (solution.status <= 0, solution.cost))
     values = dict(zip(names, np.exp(best.x).tolist(), strict=True))
     return Solution(values, best.status > 0, float(best.cost))

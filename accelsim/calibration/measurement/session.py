@@ -201,13 +201,13 @@ class Session:
         shared: dict[str, Any] = {"reference_s": self._reference[-1]}
         if ran is not case:
             shared["shrunk_from"] = dict(case.shape)
-        found = []
+        rows = []
         for timing, amid in zip(timings, (False, True), strict=False):
             details = {"minor_faults": timing.minor_faults, "undisturbed": timing.undisturbed}
             where, noise = replace(ran, amid=amid), timing.noise_fraction
             details |= shared
-            found.append(Measurement(where, timing.time_s, noise, number, details, row=row))
-        return found
+            rows.append(Measurement(where, timing.time_s, noise, number, details, row=row))
+        return rows
 
     def time(self, case: Case, slot_s: float) -> tuple[list[Timing], Case]:
         """Time one case, halving it as often as memory demands.

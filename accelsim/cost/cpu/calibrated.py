@@ -208,10 +208,10 @@ def _memory_bytes(
     old = np.maximum(graph.read_bytes - given, 0.0)
     fresh = memory.fresh_bytes if can_fault else 0.0
     again = old + np.maximum(graph.write_bytes - fresh, 0.0)
-    found: FloatArray = (
+    memory_bytes: FloatArray = (
         np.minimum(left, graph.read_bytes) + share_beyond(reuse_bytes, l3_bytes) * again
     )
-    return found
+    return memory_bytes
 
 
 def _reuse_bytes(graph: OperatorGraph, machine: CpuMachine, memory: PassMemory) -> FloatArray:

@@ -203,8 +203,8 @@ class FittedKernels:
 
 def _alike(kernels: TextArray, dtypes: NDArray[np.int8]) -> Iterator[tuple[str, str, IntArray]]:
     """Rows that run one kernel in one format: kernel, format and row numbers."""
-    found: dict[tuple[str, int], list[int]] = {}
+    rows_of: dict[tuple[str, int], list[int]] = {}
     for row, key in enumerate(zip(kernels.tolist(), dtypes.tolist(), strict=True)):
-        found.setdefault(key, []).append(row)
-    for (kernel, dtype), rows in found.items():
+        rows_of.setdefault(key, []).append(row)
+    for (kernel, dtype), rows in rows_of.items():
         yield kernel, Dtype(dtype).label, np.array(rows, dtype=np.int64)

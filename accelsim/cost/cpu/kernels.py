@@ -224,10 +224,10 @@ def _names_of(rows: KindRows, is_training: bool) -> TextArray:
         )
     default = _BY_KIND.get(kind, "")
     named = _own(rows)
-    found = np.where(_names_one_of(rows, _kernel_table().named), named, default)
+    kernels = np.where(_names_one_of(rows, _kernel_table().named), named, default)
     if kind == _K.POOLING and is_training:  # which keeps where each maximum was
-        return np.where(found == "max_pool1d", "max_pool2d_with_indices", found)
-    return _binary_names(rows, found) if kind == _K.ELEMENTWISE else found
+        return np.where(kernels == "max_pool1d", "max_pool2d_with_indices", kernels)
+    return _binary_names(rows, kernels) if kind == _K.ELEMENTWISE else kernels
 
 
 def _conv_names(rows: KindRows) -> TextArray:

@@ -83,14 +83,14 @@ class CpuMachine:
         Raises:
             UnsupportedOperatorError: Naming the first row whose format has none.
         """
-        found: FloatArray = rates[rows.column("dtype")]
-        missing = np.flatnonzero(np.isnan(found))
+        checked: FloatArray = rates[rows.column("dtype")]
+        missing = np.flatnonzero(np.isnan(checked))
         if missing.size:
             row = int(rows.index[missing[0]])
             label = Dtype(int(rows.graph.dtype[row])).label
             operator = f"{rows.kind.label} {rows.graph.name[row]!r}"
             raise UnsupportedOperatorError(self.name, operator, f"it has no {label} arithmetic")
-        return found
+        return checked
 
     @property
     def unquantised_rate(self) -> float:

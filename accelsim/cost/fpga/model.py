@@ -178,8 +178,8 @@ def _refusals(
 
 
 def _has_one_input(graph: OperatorGraph) -> BoolArray:
-    found: BoolArray = (graph.kind == _K.ELEMENTWISE) & (graph.dims[:, 1] <= 1)
-    return found
+    has_one: BoolArray = (graph.kind == _K.ELEMENTWISE) & (graph.dims[:, 1] <= 1)
+    return has_one
 
 
 def _fused_rows(graph: OperatorGraph) -> BoolArray:

@@ -212,10 +212,10 @@ def _other_layouts(multipliers: float, sides: list[float]) -> tuple[Sides, ...]:
 
     Estimate: the forms of published grids (AMD DPUCZDX8G, PG338).
     """
-    found = []
+    other_layouts = []
     for side in sides:
         doublings = np.log2(max(multipliers / side**2 / _GENERIC_PIXELS, 0.5))
         steps = np.arange(np.floor(_GENERIC_LAYOUTS * doublings) + 1) / _GENERIC_LAYOUTS
         pixels = np.floor(_GENERIC_PIXELS * 2.0**steps).tolist()
-        found += [(count, side, np.floor(multipliers / (count * side))) for count in pixels]
-    return tuple(found)
+        other_layouts += [(count, side, np.floor(multipliers / (count * side))) for count in pixels]
+    return tuple(other_layouts)

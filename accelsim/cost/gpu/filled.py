@@ -66,15 +66,15 @@ class FilledRows(Rows):
 
     def column(self, name: str) -> Any:
         """As `Rows.column`; what grows with the side is as much larger, shape (r,)."""
-        found = self.own.column(name)
+        values = self.own.column(name)
         if name not in _GROW or (name == "write_bytes" and self.side == "k"):
-            return found[self.place]
+            return values[self.place]
         grown = self.size / np.maximum(self.own[self.side], 1.0)[self.place]
         if name == "read_bytes" and self.kind == _K.ATTENTION:
             query, stored = sequence_reads(self.own)
-            apart = np.minimum(found, query + stored * DTYPE_BYTES[self.own.column("dtype")])
-            return found[self.place] + apart[self.place] * (grown - 1.0)
-        return found[self.place] * grown
+            apart = np.minimum(values, query + stored * DTYPE_BYTES[self.own.column("dtype")])
+            return values[self.place] + apart[self.place] * (grown - 1.0)
+        return values[self.place] * grown
 
 
 def sequence_reads(rows: Rows) -> tuple[FloatArray, FloatArray]:

@@ -108,7 +108,7 @@ def overlay_boards(folder: Path) -> list[MeasuredBoard]:
     """
     from accelsim import catalog
 
-    found = []
+    overlay_boards = []
     for path in sorted(folder.glob("*.yaml")):
         overlay = read_fitted(path)
         if overlay.device_class != "gpu" or overlay.tier is not ParameterTier.MEASURED:
@@ -117,8 +117,8 @@ def overlay_boards(folder: Path) -> list[MeasuredBoard]:
         if isinstance(profile, GpuProfile) and Dtype.BF16 in profile.matrix_flop_per_s:
             pinned = dict(sorted(overlay.pinned.items()))
             names = tuple(sorted(overlay.surfaces))
-            found.append(MeasuredBoard(Board.of(profile), pinned, names, overlay.surfaces))
-    return found
+            overlay_boards.append(MeasuredBoard(Board.of(profile), pinned, names, overlay.surfaces))
+    return overlay_boards
 
 
 def _read(path: Path) -> list[MeasuredBoard]:

@@ -103,8 +103,8 @@ class _BlendedSurfaces(LazySurfaces):
     def make(self, name: str) -> Surface:
         """The average of the nearest that have it."""
         having = [(apart, other) for apart, other in self._candidates if name in other.names]
-        found = _nearest(having)
-        return _blend(name, found, self._board)
+        relatives = _nearest(having)
+        return _blend(name, relatives, self._board)
 
 
 @lru_cache(maxsize=64)
@@ -121,10 +121,10 @@ def _blend(name: str, relatives: Sequence[Relative], board: Board) -> Surface:
     is_same = _is_same_architecture(relatives[0].board.board, board)
     added = _SAME_ARCHITECTURE_SIGMA if is_same else _OTHER_ARCHITECTURE_SIGMA
     carried = 1.0 if is_same else _carried_fraction(name)
-    found = [(_per_core(name, one.board, board), one.weight) for one in relatives]
-    first = found[0][0]
-    mean = sum(carried * weight * _resampled(surface, first) for surface, weight in found)
-    sigma = hypot(sum(weight * surface.log_sigma for surface, weight in found), added)
+    weighted = [(_per_core(name, one.board, board), one.weight) for one in relatives]
+    first = weighted[0][0]
+    mean = sum(carried * weight * _resampled(surface, first) for surface, weight in weighted)
+    sigma = hypot(sum(weight * surface.log_sigma for surface, weight in weighted), added)
     shared = hypot(added, IN_MODEL_LOG_SIGMA)
     return replace(first.with_flat(np.asarray(mean)), log_sigma=sigma, shared_log_sigma=shared)
 

@@ -115,12 +115,12 @@ def surface_rows(rows: Rows) -> dict[str, tuple[str, IntArray]]:
     codes = np.ravel_multi_index(whole, shape)
     if isinstance(rows, FilledRows):  # a larger batch has the surface of its own
         codes = codes[rows.place]
-    found = {}
+    surface_rows = {}
     for code in np.flatnonzero(np.bincount(codes)).tolist():  # counted, not sorted: few codes
         dtype, *values = map(int, np.unravel_index(code, shape))
         label = name(Dtype(dtype).label, *values)
-        found[label] = label.split()[0], np.flatnonzero(codes == code)
-    return found
+        surface_rows[label] = label.split()[0], np.flatnonzero(codes == code)
+    return surface_rows
 
 
 #: Columns of whole numbers from 0 that tell rows with different surfaces apart, each with the
@@ -219,15 +219,15 @@ def with_surfaces(formula: Formula) -> Formula:
             costs = with_cached_operands(costs, cycle_bytes, machine, parameters)
         if not parameters.surfaces:
             return costs
-        found = _on_surfaces(costs, rows, machine, parameters)
+        shaped = _on_surfaces(costs, rows, machine, parameters)
         if conditions is not None or rows.kind not in FILLED:
-            return found
+            return shaped
 
         def filled_s(filled: FilledRows) -> FloatArray:
             costs = formula(filled, machine, parameters)
             return _on_surfaces(costs, filled, machine, parameters).time_s
 
-        return _within(found, least_filled_s(rows, found.time_s, filled_s))
+        return _within(shaped, least_filled_s(rows, shaped.time_s, filled_s))
 
     return with_measured_shape
 
@@ -288,8 +288,8 @@ def _surfaces(parameters: GpuParameters, name: str) -> list[Surface]:
         names.append(same.removesuffix(" scaled"))
     elif same == "gemm int8 w8":
         names.append("gemm fp8 w8")
-    found = [known for each in names if (known := _found(parameters, each)) is not None]
-    return found if same.startswith(OperatorKind.GROUPED_GEMM.label) else found[:1]
+    surfaces = [known for each in names if (known := _found(parameters, each)) is not None]
+    return surfaces if same.startswith(OperatorKind.GROUPED_GEMM.label) else surfaces[:1]
 
 
 def _found(parameters: GpuParameters, name: str) -> Surface | None:

@@ -88,8 +88,8 @@ def batch_parts(rows: Rows, machine: AsicMachine) -> FloatArray:
     parts = np.maximum(np.ceil(activations / machine.resident_bytes), 1.0)
     limit = machine.part_limit
     most = limit[rows.index] if limit.size > 1 else limit
-    found: FloatArray = np.where(parts <= most, parts, np.inf)
-    return found
+    batch_parts: FloatArray = np.where(parts <= most, parts, np.inf)
+    return batch_parts
 
 
 def in_parts(rows: Rows, shape: Contraction, parts: FloatArray) -> Contraction:

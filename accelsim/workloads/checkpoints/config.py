@@ -82,7 +82,7 @@ class CheckpointConfig:
         Raises:
             InvalidValueError: If a field without a default is missing, or one is no such number.
         """
-        found: Parameters = {}
+        counts: Parameters = {}
         for word in notation.split():
             place, _, default = word.removesuffix("?").partition(":")
             parameter, _, fields = place.partition("=")
@@ -90,11 +90,11 @@ class CheckpointConfig:
             field = self.present(field)
             if self.has(field) or not word.endswith("?"):
                 value = (
-                    prod(_known(part, found) for part in default.split("*")) if default else None
+                    prod(_known(part, counts) for part in default.split("*")) if default else None
                 )
                 number = self.integer(field, value, least=0 if default == "0" else 1)
-                found[parameter] = number * (found[scale] if scale else 1)
-        return found
+                counts[parameter] = number * (counts[scale] if scale else 1)
+        return counts
 
     def present(self, fields: str) -> str:
         """The last of some names, parted by "|", that is there; the first if none is."""

@@ -52,9 +52,9 @@ def read_parameters(c: CheckpointConfig, kind: ModelType) -> Parameters:
     """
     for field, expected in kind.get("require", {}).items():
         c.require(field, expected, expected)
-    found = c.counts(f"{kind['counts']} {kind.get('more', '')}")
+    counts = c.counts(f"{kind['counts']} {kind.get('more', '')}")
     for field, parameter in kind.get("equal", {}).items():
-        c.require(field, found[parameter], found[parameter])
+        c.require(field, counts[parameter], counts[parameter])
     readers = (
         ("flags", c.flag),
         ("fractions", c.fraction),
@@ -64,17 +64,17 @@ def read_parameters(c: CheckpointConfig, kind: ModelType) -> Parameters:
     for key, read in readers:
         for parameter, field in kind.get(key, {}).items():
             if field is not None:
-                found[parameter] = read(*(field if isinstance(field, list) else [field]))
+                counts[parameter] = read(*(field if isinstance(field, list) else [field]))
     for flag, (default, parameters) in kind.get("flagged", {}).items():
-        found |= parameters if c.flag(flag, default) else {}
+        counts |= parameters if c.flag(flag, default) else {}
     if "activation" in kind:
         field, default = kind["activation"]
-        found["activation"] = c.activation(c.present(field), default)
+        counts["activation"] = c.activation(c.present(field), default)
     for part, inner in kind.get("parts", {}).items():
         fields = c.subset(inner["subset"]) if "subset" in inner else c
-        found[part] = read_parameters(fields, inner)
+        counts[part] = read_parameters(fields, inner)
     fixed: dict[str, Any] = kind.get("fixed", {})
-    return found | _special(c, kind, found) | fixed
+    return counts | _special(c, kind, counts) | fixed
 
 
 def _special(c: CheckpointConfig, kind: ModelType, found: Parameters) -> Parameters:

@@ -59,14 +59,14 @@ def published_precision(config: Mapping[str, Any]) -> Precision | None:
         if c.fields.get(field) and not is_plain(c.fields[field]):
             allowed = "no value: modules of several formats are not read"
             raise _refusal(field, c.fields[field], allowed)
-    found = read(c)
+    published_precision = read(c)
     half = {"float16": Dtype.FP16, "bfloat16": Dtype.BF16}
     wide = half.get(str(config.get("dtype") or config.get("torch_dtype")), Dtype.BF16)
     kept = (*USUALLY_KEPT, *_kept(c)) if not _quantises_head(c) else _kept(c)
-    computes_wide = found.compute == found.activation
+    computes_wide = published_precision.compute == published_precision.activation
     return replace(
-        found,
-        compute=wide if computes_wide else found.compute,
+        published_precision,
+        compute=wide if computes_wide else published_precision.compute,
         activation=wide,
         unquantised=wide,
         kv_cache=_cache(c) or wide,
@@ -131,11 +131,11 @@ def _groups(c: CheckpointConfig) -> Precision:
     groups = c.fields.get("config_groups")
     if not isinstance(groups, Mapping) or not groups:
         raise _refusal("config_groups", groups, "groups")
-    found = {_group(group) for group in groups.values()}
-    if len(found) > 1:
+    precisions = {_group(group) for group in groups.values()}
+    if len(precisions) > 1:
         allowed = "groups of one format"
         raise _refusal("config_groups", sorted(groups), allowed)
-    return found.pop()
+    return precisions.pop()
 
 
 def _group(group: Any) -> Precision:
@@ -150,19 +150,19 @@ def _group(group: Any) -> Precision:
     size = w.integer("group_size", 0, least=-1)
     is_wide = group.get("input_activations") is None
     if kind == "int" and (is_wide or bits != 8):
-        found = _integers(bits, size, zero_point=not w.flag("symmetric", default=True))
-        return found if is_wide else replace(found, compute=Dtype.INT8, name=f"w{bits}a8")
+        policy = _integers(bits, size, zero_point=not w.flag("symmetric", default=True))
+        return policy if is_wide else replace(policy, compute=Dtype.INT8, name=f"w{bits}a8")
     named = {("int", 8): "w8a8", ("float", 8): "fp8", ("float", 4): "nvfp4"}.get((kind, bits))
     if named is None:
         allowed = "int 8 or 4, float 8 or 4"
         raise _refusal("config_groups", f"{kind} {bits}", allowed)
     if bits == 4 and size == 32:
         named = "mxfp4"
-    found = precision(named)
+    policy = precision(named)
     block = w.integers("block_structure", ())
     if named == "fp8" and len(block) == 2:
-        found = _stored(named, block_format("fp8", 8, 32, block[0] * block[1]))
-    return replace(found, compute=found.activation) if is_wide else found
+        policy = _stored(named, block_format("fp8", 8, 32, block[0] * block[1]))
+    return replace(policy, compute=policy.activation) if is_wide else policy
 
 
 def _modelopt(c: CheckpointConfig) -> Precision:
@@ -217,13 +217,13 @@ def _quantises_head(c: CheckpointConfig) -> bool:
 
 def _kept(c: CheckpointConfig) -> tuple[str, ...]:
     """Modules that stay as they are, in names of the language model's own."""
-    found: list[str] = []
+    kept: list[str] = []
     for field in _KEPT_FIELDS:
         names = c.fields.get(field) or ()
         if not isinstance(names, Sequence) or isinstance(names, str) or len(names) > _MOST_NAMES:
             raise _refusal(field, names, "a list of names")
-        found += [_module(name, field) for name in names]
-    return tuple(found)
+        kept += [_module(name, field) for name in names]
+    return tuple(kept)
 
 
 def _module(name: Any, field: str) -> str:

@@ -54,7 +54,7 @@ def load_family(name: str) -> Family:
     """
     if name not in FAMILIES and name in FAMILY_MODULES:
         import_module(f"{_PACKAGE}.{FAMILY_MODULES[name]}")
-    found = FAMILIES.get(name)
-    if found is None:
+    family_module = FAMILIES.get(name)
+    if family_module is None:
         raise UnknownNameError("model family", name, sorted({*FAMILY_MODULES, *FAMILIES}))
-    return found
+    return family_module

@@ -119,11 +119,11 @@ def residual_maps(
 
 def _shortcuts(outs: Sequence[int], strides: Sequence[int]) -> list[list[str]]:
     """The layer, if any, that brings each block's input to the size of its output."""
-    found = []
+    shortcuts = []
     for (before, out), stride in zip(pairwise([64, *outs]), strides, strict=True):
         word = f"{out}s{stride}l" if out != before else "pool/1s2"
-        found.append([word] if out != before or stride > 1 else [])
-    return found
+        shortcuts.append([word] if out != before or stride > 1 else [])
+    return shortcuts
 
 
 class DenseNetParameters(ImageParameters):

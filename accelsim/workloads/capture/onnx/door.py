@@ -72,14 +72,14 @@ def parse_shapes(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
     Raises:
         InvalidValueError: If a word is not of that form.
     """
-    found = {}
+    shapes = {}
     for word in given:
         name, equals, sizes = word.rpartition("=")
         parts = sizes.split("x")
         if not equals or not name or not all(part.isdecimal() for part in parts):
             raise InvalidValueError("input", word, "name=1x3x224x224")
-        found[name] = tuple(int(part) for part in parts)
-    return found
+        shapes[name] = tuple(int(part) for part in parts)
+    return shapes
 
 
 def _inputs(graph: OnnxGraph, shapes: Mapping[str, Sequence[int]]) -> tuple[torch.Tensor, ...]:

@@ -147,20 +147,20 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
         """Results of the graph."""
-        found: dict[str, Any] = dict(zip(self._names, inputs, strict=True))
+        values: dict[str, Any] = dict(zip(self._names, inputs, strict=True))
         with _disable_current_modes():
             for name, held in self._constants.items():
                 is_named = isinstance(held, str)
-                found[name] = getattr(self, held) if is_named else torch.from_numpy(held.copy())
+                values[name] = getattr(self, held) if is_named else torch.from_numpy(held.copy())
         for one in self.operators:
             node = one.step.node
-            tensors = [_find(found, name, node) if name else None for name in node.inputs]
+            tensors = [_find(values, name, node) if name else None for name in node.inputs]
             while tensors and tensors[-1] is None:
                 tensors.pop()
             given = _run(one, tensors)
             results = given if isinstance(given, tuple) else (given,)
-            found.update(zip(node.outputs, results, strict=False))
-        return tuple(_find(found, name, None) for name in self._outputs)
+            values.update(zip(node.outputs, results, strict=False))
+        return tuple(_find(values, name, None) for name in self._outputs)
 
 
 def _find(found: Mapping[str, Any], name: str, node: OnnxNode | None) -> Any:
@@ -190,7 +190,7 @@ def _parameters(
     """Constants that are parameters of the model: of floating point, but for scales, bounds and
     running statistics, and quantised weights.
     """
-    found = {}
+    parameters = {}
     for node in nodes:
         for place, name in enumerate(node.inputs):
             constant = constants.get(name)
@@ -198,8 +198,8 @@ def _parameters(
                 continue
             is_weight = constant.dtype in _FLOATS and prod(constant.shape) > 1
             if is_weight or place == _DEQUANTISED.get(node.operator):
-                found[name] = constant
-    return found
+                parameters[name] = constant
+    return parameters
 
 
 def weight_type(graph: OnnxGraph) -> str:

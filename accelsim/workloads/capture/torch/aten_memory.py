@@ -79,9 +79,9 @@ formula(
 @formula("bucketize searchsorted")
 def search(call: Call) -> list[Kernel]:
     """Each value among sorted boundaries, halved until one is left: a comparison a halving."""
-    sorted_, found = call.inputs[1 if call.name == "bucketize" else 0], call.outputs[0]
+    sorted_, places = call.inputs[1 if call.name == "bucketize" else 0], call.outputs[0]
     halvings = (sorted_.shape[-1] if sorted_.shape else 1).bit_length()
-    return whole(call, _K.ELEMENTWISE, (found.elements, len(call.inputs), halvings))
+    return whole(call, _K.ELEMENTWISE, (places.elements, len(call.inputs), halvings))
 
 
 # -- normalisations

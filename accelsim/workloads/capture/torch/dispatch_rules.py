@@ -106,8 +106,8 @@ def wide_grouped_product(func: Any, args: tuple[Any, ...], keywords: Values) -> 
 
 def tensor_parts(values: Any) -> list[torch.Tensor]:
     """Every tensor in nested containers; of a sparse one, the values it stores."""
-    found = tensors_in(values)
-    return [x if x.layout is torch.strided else x._values() for x in found]  # noqa: SLF001
+    tensors = tensors_in(values)
+    return [x if x.layout is torch.strided else x._values() for x in tensors]  # noqa: SLF001
 
 
 def data_sized(func: Any, args: tuple[Any, ...]) -> bool:

@@ -89,13 +89,13 @@ def capture(
 
     rule = None if not training and optimizer is None else update_rule(optimizer or "adamw").name
     policy = _policy(precision, training=training)
-    found, inputs = resolve(module, example_inputs)
-    label, merged = type(found).__name__, fused_attention and merge_attention
+    subject, inputs = resolve(module, example_inputs)
+    label, merged = type(subject).__name__, fused_attention and merge_attention
     runs = [
-        _Run(*meta_copy(found), label, mode, policy, fused_attention, merged, progress)
+        _Run(*meta_copy(subject), label, mode, policy, fused_attention, merged, progress)
         for mode in ((False, True) if training else (False,))
     ]
-    model = _captured_model(runs, found, inputs, batch_dimension, rule)
+    model = _captured_model(runs, subject, inputs, batch_dimension, rule)
     called, default = name or label, PassShape(batch=model.forward.graph.batch)
     note = _unknown_note(runs)
     return Workload(called, called, "captured", None, None, default, captured=model, note=note)
@@ -317,8 +317,8 @@ def _differentiate(output: Any, recorder: OperatorRecorder) -> None:
     parts = list(output.values()) if is_mapping else output
     if not is_mapping and hasattr(output, "__dataclass_fields__"):
         parts = [getattr(output, name) for name in output.__dataclass_fields__]
-    found = tensors_in(loss if isinstance(loss, torch.Tensor) else parts)
-    roots = [x for x in found if x.requires_grad]
+    tensors = tensors_in(loss if isinstance(loss, torch.Tensor) else parts)
+    roots = [x for x in tensors if x.requires_grad]
     if not roots:
         raise CaptureError(
             f"{recorder.path!r}: no output depends on a trainable parameter. Return a float "

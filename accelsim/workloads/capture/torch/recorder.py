@@ -237,13 +237,13 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
         """The meta twin of a real tensor; a small one's value is remembered."""
         if x.is_meta:
             return x
-        found = self._converted.get(id(x))
-        if found is None:
+        converted = self._converted.get(id(x))
+        if converted is None:
             twin = torch.empty_strided(tuple(x.shape), x.stride(), dtype=x.dtype, device="meta")
-            found = self._converted[id(x)] = (x, twin)
+            converted = self._converted[id(x)] = (x, twin)
             if x.numel() <= KNOWN_ELEMENTS:
                 self._storage(twin).values[_value_key(twin)] = x.detach().clone()
-        return found[1]
+        return converted[1]
 
     def known(self, x: Tensor) -> Tensor | None:
         """The value of a tensor, if it follows from known inputs."""
@@ -473,13 +473,13 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
             targets = kernel.waits[:1]
         elif kernel.kind in {OperatorKind.ELEMENTWISE, OperatorKind.COPY}:
             targets = kernel.writes[:1]
-        found = (self._storages.get(x.storage) for x in targets)
-        return any(storage and (storage.writer >= 0 or storage.state) for storage in found)
+        storages = (self._storages.get(x.storage) for x in targets)
+        return any(storage and (storage.writer >= 0 or storage.state) for storage in storages)
 
     def write(self, x: Tensor) -> None:
         """Say that the last row wrote a tensor too."""
         self._storage(x).writer = len(self.rows) - 1
 
     def _sources(self, kernel: Kernel) -> set[int]:
-        found = (self._storages.get(x.storage) for x in (*kernel.reads, *kernel.waits))
-        return {storage.writer for storage in found if storage and storage.writer >= 0}
+        storages = (self._storages.get(x.storage) for x in (*kernel.reads, *kernel.waits))
+        return {storage.writer for storage in storages if storage and storage.writer >= 0}
