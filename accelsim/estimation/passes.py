@@ -12,12 +12,15 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
+import numpy as np
+
 from accelsim.cost.memory import MemoryFootprint, inference_footprint, training_footprint
 from accelsim.dtype import Precision
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.run import ResolvedRun
 from accelsim.frozen import frozen
 from accelsim.workloads.adapters import adapter_step
+from accelsim.workloads.backward import rows_within
 from accelsim.workloads.cache import SequenceCache
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import OperatorGraph, concatenate, is_kind
@@ -166,7 +169,10 @@ def training_step(run: ResolvedRun, *, folds: bool = False) -> TrainingStep:
         step = adapter_step(graph, *asked, loss=_loss(run))
         return _checkpointed(run, TrainingStep(graph, step, forward))
     if run.workload.captured is None:
-        step = _step(graph, *counts, run.precision, run.optimizer, loss=_loss(run))
+        still = run.workload.parameters.untrained
+        step = _step(graph, *counts, run.precision, run.optimizer, loss=_loss(run), untrained=still)
+        kept = np.where(rows_within(graph, still), 0.0, graph.saved_bytes)
+        graph = replace(graph, saved_bytes=kept)
         return _checkpointed(run, TrainingStep(graph, step, forward))
     from accelsim.workloads.capture.workload import captured_training
 

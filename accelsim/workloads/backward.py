@@ -78,16 +78,25 @@ def new_rows(
     return RowBlock(np.arange(count), step, kinds, dims, flop, *moved, weights, suffix)
 
 
-def backward_graph(forward: OperatorGraph) -> OperatorGraph:
+def rows_within(graph: OperatorGraph, modules: tuple[str, ...]) -> BoolArray:
+    """Which rows are of some modules, by their paths, shape (n,)."""
+    inside = tuple(f"{module}." for module in modules)
+    return np.array([f"{path}.".startswith(inside) for path in graph.path], dtype=bool)
+
+
+def backward_graph(forward: OperatorGraph, untrained: tuple[str, ...] = ()) -> OperatorGraph:
     """Backward rows of a forward graph, last layer first, as one chain.
 
     Args:
         forward: Forward rows with their dependencies.
+        untrained: Modules whose rows have none, and whose outputs have no gradient.
     """
-    has_input_gradient = np.diff(forward.dependency_offset) > 0
-    blocks = [_accumulations(forward)]
-    for kind, rows in forward.rows_by_kind():
-        gradients = _BACKWARD.get(kind)
+    still = rows_within(forward, untrained)
+    trained = np.concatenate([[0], np.cumsum(~still[forward.dependency])])
+    has_input_gradient = np.diff(trained[forward.dependency_offset]) > 0
+    blocks = [_accumulations(forward, still)]
+    for kind, every in forward.rows_by_kind():
+        gradients, rows = _BACKWARD.get(kind), every[~still[every]]
         if gradients is not None:
             of_kind = ForwardRows(forward, rows)
             blocks += gradients(of_kind, of_kind.where(has_input_gradient[rows]))
@@ -373,13 +382,13 @@ def _joined(kind: OperatorKind) -> _Gradients:
     return lambda _, data: [data.gradient(kind=kind, read=data.write)]
 
 
-def _accumulations(graph: OperatorGraph) -> RowBlock:
-    """Sums of the gradients of tensors that several rows read.
+def _accumulations(graph: OperatorGraph, still: BoolArray) -> RowBlock:
+    """Sums of the gradients of tensors that several rows read, but for those of some rows.
 
     Back-propagation adds them (Goodfellow et al., Deep Learning, MIT Press 2016, chapter 6).
     """
     consumers = np.bincount(graph.dependency, minlength=len(graph))
-    further = np.maximum(consumers - 1, 0)
+    further = np.where(still, 0, np.maximum(consumers - 1, 0))
     forward = ForwardRows(graph, np.repeat(np.arange(len(graph), dtype=np.int64), further))
     size = forward.write
     elements = np.maximum(size / forward.element_bytes, 1).astype(np.int64)

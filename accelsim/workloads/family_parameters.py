@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,8 +20,13 @@ Multiplier = Annotated[float, Field(gt=0, le=16)]
 
 
 class FamilyParameters(BaseModel):
-    """Parameters of a family: strict, frozen, and nothing the family does not know."""
+    """Parameters of a family: strict, frozen, and nothing the family does not know.
 
+    Attributes:
+        untrained: Modules that training leaves as they are; nothing runs backward through them.
+    """
+
+    untrained: ClassVar[tuple[str, ...]] = ()
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 

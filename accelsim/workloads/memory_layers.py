@@ -110,13 +110,15 @@ class MemoryBoundLayers(RowWriter):
 
     def batch_norm(self, x: Tensor, *, at: str = "") -> Tensor:
         """Normalise each channel of x (n, c, ...) with running (inference) or batch (training)
-        statistics.
+        statistics; frozen ones scale and shift it in training.
 
         Ioffe and Szegedy, ICML 2015, arXiv:1502.03167.
         """
         channels = x.shape[1]
         with self.scope(at):
             self.parameters(2 * channels, 2)
+            if self.is_training and self.norms_are_frozen:
+                return self.elementwise(x, name="frozen_batch_norm", flop_per_element=2)
             return self.operator(
                 _K.BATCH_NORM,
                 (x.elements // channels, channels),

@@ -161,6 +161,7 @@ class RowWriter:
         #: Equal layers that are not written, by the path of the one that stands for them.
         self.folded: dict[str, int] = {}
         #: Whether norms and softmax run in FP32 between products of 16 bits.
+        self.norms_are_frozen = False
         self.is_mixed = form.is_training and precision.name in _MIXED
         self.parameter_count = 0
         self.parameter_tensor_count = 0

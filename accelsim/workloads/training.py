@@ -81,6 +81,7 @@ def training_graph(
     rule: Optimizer,
     *,
     loss: WordLoss | None = None,
+    untrained: tuple[str, ...] = (),
 ) -> OperatorGraph:
     """One training step: forward, loss over a vocabulary, backward, optimizer.
 
@@ -92,13 +93,14 @@ def training_graph(
         rule: Update rule.
         loss: How a loss is made of the last product's scores, one for every word of a vocabulary;
             None for no such loss.
+        untrained: Modules that stay as they are; nothing runs backward through them.
     """
     if (forward.kind == _K.TREE_ENSEMBLE).any():
         return _tree_training(forward)
     updated = parameter_count - untouched_parameter_count(forward)
     update = optimizer_graph(updated, tensor_count, precision, rule)
     losses = [word_loss_graph(forward, precision, loss)] if loss else []
-    return concatenate([forward, *losses, backward_graph(forward), update])
+    return concatenate([forward, *losses, backward_graph(forward, untrained), update])
 
 
 def word_loss_graph(

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from accelsim.dtype import precision
 from accelsim.errors import UnknownNameError
+from accelsim.estimation.passes import training_step
+from accelsim.estimation.run import resolve
 from accelsim.workloads.backward import backward_graph
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.operator import OperatorKind, Phase
@@ -47,6 +49,37 @@ def test_conv_gets_both_gradients_but_the_first_only_its_weight():
     assert len(rows(backward, K.CONV_BACKWARD_DATA)) == 1
     assert len(rows(backward, K.CONV_BACKWARD_WEIGHT)) == 2
     assert backward.name[0].endswith("grad_input")
+
+
+def test_nothing_runs_backward_through_modules_that_stay_as_they_are():
+    b = GraphBuilder(precision("fp32"))
+    x = b.activation(b.conv(b.input(2, 3, 16, 16), 8, 3, at="stem"), at="stem.relu")
+    y = b.conv(x, 8, 3, at="body.0")
+    b.conv(b.add(y, x), 8, 3, at="stem2")
+    whole, part = backward_graph(b.build()), backward_graph(b.build(), ("stem",))
+    kept = [path for path in whole.path if path.split(".")[0] != "stem"]
+    left = list(part.path)
+    # the first layer that is trained has no gradient of its input to give
+    assert left == [
+        path for n, path in enumerate(kept) if (n, path) != (kept.index("body.0"), path)
+    ]
+    assert part.name.count("conv.grad_weight") == 2
+    assert part.name.count("conv.grad_input") == 1
+    none = backward_graph(b.build(), ("nothing",))
+    assert (none.name, none.flop.tolist()) == (whole.name, whole.flop.tolist())
+
+
+def test_a_detector_trains_neither_norms_nor_first_stages():
+    run = resolve("retinanet-resnext-50", "a100-sxm-80gb", mode="training", batch=2)
+    step = training_step(run)
+    backward = step.rows.take(step.rows.phase == int(Phase.BACKWARD))
+    assert not any(
+        "layer1" in path or path.startswith("backbone.body.conv1") for path in backward.path
+    )
+    assert not len(rows(step.rows, K.BATCH_NORM))
+    still = [path.startswith("backbone.body.layer1") for path in step.forward.path]
+    assert step.forward.saved_bytes[still].sum() == 0.0
+    assert step.forward.saved_bytes.sum() > 0.0
 
 
 @pytest.mark.parametrize("policy", ["fp32", "bf16"])

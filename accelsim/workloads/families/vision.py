@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -184,12 +184,19 @@ def _transition(b: GraphBuilder, x: Tensor) -> Tensor:
 class RetinaNetParameters(ResNetParameters):
     """RetinaNet; `classes` counts the background where the training did.
 
+    Training starts from a classifier, whose norms stay as they are, as do its stem and first stage
+    (torchvision 0.28, retinanet_resnet50_fpn: FrozenBatchNorm2d, trainable_backbone_layers 3;
+    MLPerf's train.py has the same default).
+
     Attributes:
         pyramid_channels: Channels of every pyramid level.
         anchors: Boxes per position.
         head_depth: 3x3 convolutions of each head before its output.
     """
 
+    untrained: ClassVar = tuple(
+        f"backbone.body.{name}" for name in ("conv1", "bn1", "relu", "maxpool", "layer1")
+    )
     pyramid_channels: Count = 256
     anchors: Count = 9
     head_depth: Count = 4
@@ -200,6 +207,7 @@ def write_retinanet(b: GraphBuilder, p: RetinaNetParameters, shape: PassShape) -
     """Backbone, pyramid levels 3 to 7, heads."""
     x = image_input(b, p, shape)
     with b.scope("backbone"):
+        b.norms_are_frozen = True
         with b.scope("body"):
             stages = residual_stages(b, x, p)[1:]
         with b.scope("fpn"):
