@@ -217,8 +217,13 @@ def _board(device: str | DeviceProfile | None) -> tuple[DeviceProfile, bool]:
     return next((one for one in found if one.device_class != "cpu"), found[0]), True
 
 
+def _trained(model: Workload) -> int:
+    """Tokens that a model was trained on; no limit where that is not known."""
+    return getattr(model.parameters, "max_positions", 0) or _LONGEST
+
+
 def _context(context: int | None, model: Workload) -> int:
-    trained = getattr(model.parameters, "max_positions", 0) or _LONGEST
+    trained = _trained(model)
     if context is None:
         return min(USUAL_CONTEXT, trained)
     if not _GENERATED < context <= trained:
@@ -239,7 +244,10 @@ def _host(
     if host is None and here:
         cpus = (one for one in catalog.detect_local_devices() if one.device_class == "cpu")
         return next(cpus, None)
-    return catalog.device(host or USUAL_HOST) if isinstance(host, str | None) else host
+    found = catalog.device(host or USUAL_HOST) if isinstance(host, str | None) else host
+    if found.device_class != "cpu":
+        raise InvalidValueError("host", found.name, "a CPU", "See accelsim devices list.")
+    return found
 
 
 @frozen(eq=False)
@@ -314,7 +322,7 @@ class _Question:
     def _longest(self, passes: RunPasses, room: float) -> int:
         """The most tokens whose cache fits beside weights and activations."""
         low = 0
-        high = 1 + (getattr(self.model.parameters, "max_positions", 0) or _LONGEST)
+        high = 1 + _trained(self.model)
         while high - low > 1:
             middle = (low + high) // 2
             is_short = self._memory(passes, middle).short_bytes(room) > 0

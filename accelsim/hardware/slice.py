@@ -159,9 +159,11 @@ def with_memory(whole: DeviceProfile, capacity_bytes: float) -> DeviceProfile:
         capacity_bytes: Its memory.
 
     Raises:
-        InvalidValueError: If that is more than the profile has.
+        InvalidValueError: If that is nothing, or more than the profile has.
     """
     level = whole.memory
+    if not capacity_bytes > 0:
+        raise InvalidValueError("memory", capacity_bytes, "more than 0")
     _at_most("memory", capacity_bytes, level.capacity_bytes, whole.name)
     usable = level.usable_bytes
     if usable is not None:
