@@ -103,7 +103,7 @@ def page_differences(stored: str, printed: str) -> list[str]:
         if about == "python" or old.startswith(_PROMPT)
     ]
     of_blocks = [
-        differences(old, new, has_numbers=place == 0) for place, (old, new) in enumerate(runs)
+        differences(old, new, has_numbers=index == 0) for index, (old, new) in enumerate(runs)
     ]
     return [line for lines in of_blocks for line in lines]
 
@@ -124,15 +124,15 @@ def differences(stored: str, printed: str, *, has_numbers: bool = True) -> list[
         [" ".join(part.split()) for part in _pieces(text)] for text in (stored, printed)
     )
     differences = []
-    for place, (old, new) in enumerate(zip(before, after, strict=False)):
+    for index, (old, new) in enumerate(zip(before, after, strict=False)):
         same = old == new
-        if place % 2 and not same:
+        if index % 2 and not same:
             same = not has_numbers or _is_near(
-                old, new, is_percent=before[place + 1].startswith("%")
+                old, new, is_percent=before[index + 1].startswith("%")
             )
         if not same:
-            differences.append(f"{before[place - 1][-40:]} [{old[:80]}] is now [{new[:80]}]")
-            if not place % 2:  # what follows is something else
+            differences.append(f"{before[index - 1][-40:]} [{old[:80]}] is now [{new[:80]}]")
+            if not index % 2:  # what follows is something else
                 return differences
     return (
         differences

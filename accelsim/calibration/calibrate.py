@@ -142,14 +142,14 @@ def operator_errors(calibration: Calibration) -> list[dict[str, Any]]:
     errors = np.abs(np.expm1(-calibration.errors))
     cases = calibration.rows.cases
     groups: dict[tuple[str, int, str], list[int]] = {}
-    for place, case in enumerate(cases):
+    for index, case in enumerate(cases):
         state = f"{case.dtype} {'cold' if case.cold else 'hot'}"
         for key in (
             (case.family, case.threads, "all"),
             ("all", case.threads, state),
             ("all", case.threads, "all"),
         ):
-            groups.setdefault(key, []).append(place)
+            groups.setdefault(key, []).append(index)
     table = []
     for (family, threads, dtype), places in sorted(
         groups.items(), key=lambda item: (item[0][1], item[0][0], item[0][2])

@@ -296,8 +296,8 @@ def _spread(errors: FloatArray) -> float:
 
 def _grouped(keys: Sequence[Key]) -> dict[Key, IntArray]:
     rows_of: dict[Key, list[int]] = {}
-    for place, key in enumerate(keys):
-        rows_of.setdefault(key, []).append(place)
+    for index, key in enumerate(keys):
+        rows_of.setdefault(key, []).append(index)
     return {key: np.array(places) for key, places in rows_of.items()}
 
 

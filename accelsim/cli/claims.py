@@ -62,13 +62,13 @@ def run_claims(
         claim_scenario(name)
     done = []
     with progress_bar("claims", unit="claims", quiet=output.quiet) as told:
-        for place, name in enumerate(wanted):
+        for index, name in enumerate(wanted):
             done.append(run_claim(name))
-            told(place + 1, len(wanted), name)
+            told(index + 1, len(wanted), name)
     rows = [claim.to_dict() for claim in done]
     flat = [
-        {"id": claim.id, "verdict": claim.verdict.value, **one.to_dict()}
+        {"id": claim.id, "verdict": claim.verdict.value, **reading.to_dict()}
         for claim in done
-        for one in claim.readings
+        for reading in claim.readings
     ]
     output.emit({"claims": rows}, lambda: claims_listing(done), rows=flat, note=verdict_words(done))

@@ -45,8 +45,8 @@ def demo(
     ]
     rows: list[ComparisonRow] = []
     with progress_bar("comparing", unit="runs", quiet=output.quiet) as told:
-        for place, (model, mode, batch) in enumerate(runs):
-            told(place, len(runs), f"{model}, {mode}")
+        for index, (model, mode, batch) in enumerate(runs):
+            told(index, len(runs), f"{model}, {mode}")
             for device, host in DEMO_DEVICES.items():
                 keywords = {"batch": batch, "host": host, "execution": "compiled"}
                 rows += compare(model, [device], modes=[mode], **keywords).rows  # type: ignore[arg-type]

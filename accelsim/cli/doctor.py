@@ -52,7 +52,8 @@ def doctor(output: ResultWriter) -> None:
         "workloads_count": len(workload_catalog.workload_names()),
         "clusters_count": len(cluster_catalog.cluster_names()),
         "here": [
-            {"device": one.name, "title": one.title} for one in catalog.detect_local_devices()
+            {"device": device.name, "title": device.title}
+            for device in catalog.detect_local_devices()
         ],
         "calibration": _calibration(),
         "variables": {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)},

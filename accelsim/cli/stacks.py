@@ -28,12 +28,12 @@ def list_stacks(
     )
     if device is not None:
         profile = catalog.device(device)
-        entries = [one for one in entries if one.runs(profile)]
+        entries = [entry for entry in entries if entry.runs(profile)]
         default = stack_catalog.default_stack
         names = [default(profile, is_served=served).name for served in (False, True)]
         engine = "" if len(set(names)) == 1 else f" (language models: {names[1]})"
         usual = f"{profile.name} runs {names[0]}{engine} without --stack"
-    rows = [stack_row(one) for one in entries]
+    rows = [stack_row(entry) for entry in entries]
     note = f"{len(rows)} stacks; {usual}; the first version is the default"
     output.emit(rows, lambda: stacks_table(rows), columns=STACK_COLUMNS, note=note)
 

@@ -52,7 +52,9 @@ def rate_table(rates: Mapping[Dtype, float], *, substitute: bool = True) -> Floa
     table = np.full(len(DTYPE_BYTES), np.nan)
     for dtype in Dtype:
         candidates = (dtype, *(_SUBSTITUTES.get(dtype, ()) if substitute else ()))
-        table[dtype] = next((rates[one] for one in candidates if one in rates), np.nan)
+        table[dtype] = next(
+            (rates[candidate] for candidate in candidates if candidate in rates), np.nan
+        )
     return table
 
 

@@ -164,8 +164,8 @@ def _enough(groups: Sequence[Values]) -> int:
     """Place of the nearest group with enough rows and systems; of the largest where none has."""
     return next(
         (
-            place
-            for place, group in enumerate(groups)
+            index
+            for index, group in enumerate(groups)
             if group["rows"] >= LEAST_ROWS and group["origins"] >= _LEAST_SYSTEMS
         ),
         len(groups) - 1,

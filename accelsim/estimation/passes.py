@@ -258,7 +258,7 @@ def _passes(
     lowered: Lowered,
     moved_bytes: float,
 ) -> RunPasses:
-    passes = tuple(RepeatedPass(*one) for one in graphs)
+    passes = tuple(RepeatedPass(*graph) for graph in graphs)
     return RunPasses(
         passes,
         memory,

@@ -90,9 +90,9 @@ def _lines(reference: Values, rows: Sequence[Values], text: str) -> Section:
             volumes,
             one["nre_usd"] + volumes * one["usd_per_demand"],
             "lines",
-            line={"color": COLOURS[place % len(COLOURS)]},
+            line={"color": COLOURS[index % len(COLOURS)]},
         )
-        for place, one in enumerate((reference, *rows))
+        for index, one in enumerate((reference, *rows))
     ]
     met = [row for row in rows if row["volume"]]
     traces.append(

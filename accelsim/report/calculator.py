@@ -128,10 +128,10 @@ def calculator_section(
     rows = [
         {
             **asdict(load_cost(one, *asked)),
-            "option": one.name + (" (cheapest)" if place == 0 else ""),
+            "option": one.name + (" (cheapest)" if index == 0 else ""),
             "won": " to ".join(map(number, ranges.get(one.name, ()))) or "nowhere",
         }
-        for place, one in enumerate(shown)
+        for index, one in enumerate(shown)
     ]
     columns = (
         "option | >devices=unit_count | >USD a month=usd_per_month | >per 1,000=usd_per_1000 | "

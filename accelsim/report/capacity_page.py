@@ -127,11 +127,13 @@ def _growth(costs: Sequence[float | None]) -> Section:
 def _sources(fleets: Sequence[Values], document: Values) -> list[Section]:
     offers = [one for fleet in fleets for one in fleet["offers"]]
     answers = [
-        {"device": one["device"], "offer": one["offer"], "usd_per_hour": _hourly(one)}
-        for one in offers
+        {"device": offer["device"], "offer": offer["offer"], "usd_per_hour": _hourly(offer)}
+        for offer in offers
     ]
     about = {"provenance": document.get("provenance"), "device": "plan"}
-    return provenance_sections([*answers, about], known_devices([one["device"] for one in offers]))
+    return provenance_sections(
+        [*answers, about], known_devices([offer["device"] for offer in offers])
+    )
 
 
 def _hourly(one: Values) -> float | None:

@@ -108,29 +108,29 @@ def _fronts(
 ) -> Iterator[Section]:
     """Time, cost and energy of each model and mode."""
     most = min(_MOST_POINTS, _MOST_DRAWN // max(len(groups), 1))
-    for place, (key, rows) in enumerate(groups.items()):
-        yield _pareto(key, rows, place, limits, most)
+    for index, (key, rows) in enumerate(groups.items()):
+        yield _pareto(key, rows, index, limits, most)
 
 
 def _front_sections(
     operators: Mapping[tuple[str, str], Sequence[OperatorRun]],
 ) -> Iterator[Section]:
     """Roofline and energy of the operators on each front."""
-    for place, ((model, mode), runs) in enumerate(operators.items()):
+    for index, ((model, mode), runs) in enumerate(operators.items()):
         title = f"{model}, {mode}: roofline of the front"
-        yield roofline_section(runs, name=f"roofline-{place}", title=title)
+        yield roofline_section(runs, name=f"roofline-{index}", title=title)
         for column in ("kind", "layer"):
             title = f"{model}, {mode}: energy by {column} on the front"
-            yield energy_section(runs, column, name=f"energy-{column}-{place}", title=title)
+            yield energy_section(runs, column, name=f"energy-{column}-{index}", title=title)
 
 
 def _costs(
     groups: Mapping[tuple[str, str], Sequence[Values]], profiles: Sequence[DeviceProfile]
 ) -> Iterator[Section | None]:
     """Cost of a load of each model and mode."""
-    for place, ((_, mode), rows) in enumerate(groups.items()):
+    for index, ((_, mode), rows) in enumerate(groups.items()):
         if mode == "inference":
-            yield break_even_section(rows, profiles, f"break-even-{place}")
+            yield break_even_section(rows, profiles, f"break-even-{index}")
 
 
 def _named(rows: Sequence[Values]) -> list[Values]:
@@ -343,13 +343,13 @@ def _load_option(row: Values, device: DeviceProfile | None) -> LoadOption | None
 def _offers(groups: Mapping[tuple[str, str], Sequence[Values]]) -> list[Section]:
     """Cost and carbon of each model and mode at every offer of the devices that run it."""
     offers = []
-    for place, ((model, mode), rows) in enumerate(groups.items()):
+    for index, ((model, mode), rows) in enumerate(groups.items()):
         rates = {
             row["device"]: (row["device"], row["throughput_per_s"], row["energy_per_sample_j"])
             for row in sorted(rows, key=lambda row: row["throughput_per_s"] or 0.0)
             if row["reason"] is None
         }
-        section = offers_section(list(rates.values()), name=f"offers-{place}")
+        section = offers_section(list(rates.values()), name=f"offers-{index}")
         if section is not None:
             title = f"{model}, {mode}: cost and carbon by offer"
             offers.append(replace(section, title=title))

@@ -57,11 +57,11 @@ def curves_section(
     """
     traces: list[Document] = []
     rows: list[Document] = []
-    for place, curve in enumerate(curves):
+    for index, curve in enumerate(curves):
         edges, values = _resampled(curve.steps, end_s)
         shown = short(np.append(values, values[-1:]))
-        axes = {"yaxis": "y" if place < left else "y2"}
-        line = {"line": {"shape": "hv", "color": COLOURS[place]}}
+        axes = {"yaxis": "y" if index < left else "y2"}
+        line = {"line": {"shape": "hv", "color": COLOURS[index]}}
         traces.append(trace(curve.name, short(edges), shown, "lines", **line, **axes))
         rows += [
             {"quantity": curve.name, "from_s": time, "value": cell(value, curve.write)}

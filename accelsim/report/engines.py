@@ -32,16 +32,16 @@ def engine_rows(device: DeviceProfile) -> list[Document]:
     """What each version of each engine does by itself on one device."""
     rows = []
     for name in engine_names():
-        for one in engine_versions(name):
-            tokens = one.limit("max_batch_tokens", device)
-            stated = one.model_dump(mode="json", include=set(ENGINE_COLUMNS))
+        for version in engine_versions(name):
+            tokens = version.limit("max_batch_tokens", device)
+            stated = version.model_dump(mode="json", include=set(ENGINE_COLUMNS))
             found = {
                 "name": name,
-                "versions": one.span.text,
+                "versions": version.span.text,
                 "max_batch_tokens": tokens,
-                "max_seqs": one.limit("max_seqs", device),
-                "memory_fraction": one.share(device, tokens, 1, 1),
-                "step_overhead_s": one.step_overhead_s.value,
+                "max_seqs": version.limit("max_seqs", device),
+                "memory_fraction": version.share(device, tokens, 1, 1),
+                "step_overhead_s": version.step_overhead_s.value,
             }
             rows.append({column: (stated | found)[column] for column in ENGINE_COLUMNS})
     return rows

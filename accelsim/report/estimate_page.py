@@ -62,15 +62,15 @@ def batches_page(document: Values, command: str) -> Page:
     """
     runs, knee = document["batches"], document["knee"]
     by_batch = knee_section(sorted(runs, key=lambda one: int(one["batch"])), knee)
-    chosen = [_row(one) for one in runs if one["batch"] == knee][:1]
-    devices = known_devices([one["device"] for one in runs])
+    chosen = [_row(run) for run in runs if run["batch"] == knee][:1]
+    devices = known_devices([run["device"] for run in runs])
     sections = [
         by_batch,
         break_even_section(chosen, devices, "cost"),
         *provenance_sections(runs[:1], devices),
     ]
     title = f"{runs[0]['workload']} on {runs[0]['device']}, {len(runs)} batches"
-    warnings = (text for one in runs for text in one["warnings"])
+    warnings = (text for run in runs for text in run["warnings"])
     return Page.of(title, (by_batch.text,), sections, command, warnings)
 
 

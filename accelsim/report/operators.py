@@ -77,15 +77,15 @@ def roofline_section(
     several = len(runs) > 1
     share = _MAX_POINTS // len(runs)
     points = [_placed(run) for run in runs]
-    shown = [one.head(share) for one in points]
+    shown = [point.head(share) for point in points]
     traces: list[Document] = []
-    for place, (run, rows) in enumerate(zip(runs, shown, strict=True)):
+    for index, (run, rows) in enumerate(zip(runs, shown, strict=True)):
         groups = [(run.name, rows)] if several else rows.groupby("kind", sort=False)
         traces += [
-            _points(str(name), part, place) for place, (name, part) in enumerate(groups, place)
+            _points(str(name), part, number) for number, (name, part) in enumerate(groups, index)
         ]
-    for place, (run, rows) in enumerate(zip(runs, shown, strict=True)):
-        colour = COLOURS[place % len(COLOURS)] if several else COLOURS[5]
+    for index, (run, rows) in enumerate(zip(runs, shown, strict=True)):
+        colour = COLOURS[index % len(COLOURS)] if several else COLOURS[5]
         line = {"line": {"color": colour, "width": 2}, "showlegend": not several}
         traces += [one | line for one in _roof(run, rows["intensity"])]
     said = [_said(run, *parts) for run, *parts in zip(runs, points, shown, strict=True)]
@@ -180,7 +180,7 @@ def energy_section(runs: Sequence[OperatorRun], column: str, *, name: str, title
     both = pd.concat(sums)
     most = both["energy_j"].groupby(level=0).max().sort_values(ascending=False)
     rows = records(both.assign(group=both.index.astype(str)))
-    order = {str(group): place for place, group in enumerate(most.index)}
+    order = {str(group): index for index, group in enumerate(most.index)}
     rows.sort(key=lambda row: order[row["group"]])
     shown = list(order)[:_MOST_BESIDE]
     series = {

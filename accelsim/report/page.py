@@ -140,7 +140,9 @@ class Page:
         warnings: Iterable[str] = (),
     ) -> Page:
         """A page of the sections that have something to show, each warning once."""
-        shown = [one for one in sections if one and (one.table.rows or one.figure)]
+        shown = [
+            section for section in sections if section and (section.table.rows or section.figure)
+        ]
         return cls(title, tuple(decision), tuple(shown), command, tuple(dict.fromkeys(warnings)))
 
 
@@ -196,12 +198,12 @@ def _hashes(texts: Iterable[str]) -> Markup:
     from markupsafe import Markup
 
     digests = (b64encode(sha256(text.encode()).digest()).decode() for text in texts)
-    return Markup(" ".join(f"'sha256-{one}'" for one in digests) or "'none'")  # noqa: S704
+    return Markup(" ".join(f"'sha256-{digest}'" for digest in digests) or "'none'")  # noqa: S704
 
 
 def _number_columns(table: DataTable) -> set[int]:
     """Places of the columns that are numbers."""
-    return {place for place, title in enumerate(table.titles) if title.startswith(">")}
+    return {index for index, title in enumerate(table.titles) if title.startswith(">")}
 
 
 def _as_data(value: object) -> Markup:

@@ -143,7 +143,7 @@ def parity_figure(score: SuiteScore, series: Sequence[Series], max_points: int) 
     unit = "s" if score.suite.quantity.endswith(", s") else ""
     is_dense = sum(min(len(one), most) for one in series) > _MANY
     mark = {"size": 5, "opacity": 0.5} if is_dense else {"size": 8, "opacity": 0.8}
-    points = [_points(one, place, most, mark, unit) for place, one in enumerate(series)]
+    points = [_points(one, index, most, mark, unit) for index, one in enumerate(series)]
     ratio = float(np.median(np.concatenate([one.high / one.predicted for one in series])))
     ends = [low * ratio, high * ratio, high / ratio, low / ratio]
     area = {"fill": "toself", "fillcolor": "rgba(150, 150, 150, 0.25)", "line": {"width": 0}}

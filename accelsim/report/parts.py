@@ -45,7 +45,7 @@ def metrics_section(metrics: Mapping[str, Values]) -> Section:
         )
         for name, one in metrics.items()
     ]
-    level = next((one["level"] for one in metrics.values() if one.get("level")), None)
+    level = next((metric["level"] for metric in metrics.values() if metric.get("level")), None)
     text = "" if level is None else f"low and high: the {percent(level)} interval."
     table = DataTable(("figure", ">value", ">low", ">high"), rows)
     return Section("figures", "Figures", table, text)
@@ -170,9 +170,13 @@ def provenance_sections(
         devices: Profiles they were made for.
     """
     asked = [
-        {"device": str(one.get("device", "")), "input": words(name), "value": written(name, value)}
-        for one in answers
-        for name, value in {**one.get("inputs", {}), **_made_with(one)}.items()
+        {
+            "device": str(answer.get("device", "")),
+            "input": words(name),
+            "value": written(name, value),
+        }
+        for answer in answers
+        for name, value in {**answer.get("inputs", {}), **_made_with(answer)}.items()
         if value is not None
     ]
     numbers = [
@@ -182,9 +186,9 @@ def provenance_sections(
         for row in device_numbers(device)
     ]
     paid_for = {
-        (one.get("device"), one["offer"], one.get("usd_per_hour")): one
-        for one in answers
-        if "offer" in one
+        (answer.get("device"), answer["offer"], answer.get("usd_per_hour")): answer
+        for answer in answers
+        if "offer" in answer
     }
     prices = [_price_row(one) for one in paid_for.values()]
     paid = "device | >USD per hour=usd_per_hour | offer | as of | source"

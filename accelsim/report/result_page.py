@@ -125,9 +125,9 @@ def merged_page(pages: Sequence[tuple[str, Page]], command: str) -> Page:
     if len(pages) == 1:
         return replace(pages[0][1], command=command)
     sections = [
-        replace(one, name=f"{one.name}-{place}", title=f"{page.title}: {one.title}")
-        for place, (_, page) in enumerate(pages, 1)
-        for one in page.sections
+        replace(section, name=f"{section.name}-{number}", title=f"{page.title}: {section.title}")
+        for number, (_, page) in enumerate(pages, 1)
+        for section in page.sections
     ]
     decision = (f"{name}: {page.decision[0]}" for name, page in pages)
     warnings = (text for _, page in pages for text in page.warnings)

@@ -71,10 +71,10 @@ def offers_section(
             [1e3 * row["carbon_kgco2e"] for row in own],
             text=[row["offer"] for row in own],
             hovertemplate="%{text}<br>$%{x:.3g}, %{y:.3g} g<extra></extra>",
-            marker={"size": 10, "color": COLOURS[place % len(COLOURS)]},
+            marker={"size": 10, "color": COLOURS[index % len(COLOURS)]},
             showlegend=True,
         )
-        for place, (device, own) in enumerate(grouped(drawn, itemgetter("device")).items())
+        for index, (device, own) in enumerate(grouped(drawn, itemgetter("device")).items())
     ]
     picture = figure(traces, f"USD per 1,000 {unit}", f"g CO2e per 1,000 {unit}", "xy")
     columns = (

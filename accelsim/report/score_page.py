@@ -160,9 +160,9 @@ def _parity(board: Scoreboard) -> list[Section]:
 def _farthest(series: Sequence[Series]) -> list[Document]:
     """Rows of a suite by their error, the farthest first."""
     rows = [
-        (one, place, abs(math.log(ratio)))
+        (one, index, abs(math.log(ratio)))
         for one in series
-        for place, ratio in enumerate((one.predicted / one.measured).tolist())
+        for index, ratio in enumerate((one.predicted / one.measured).tolist())
     ]
     rows.sort(key=lambda row: -row[2])
     return [one.row(place) for one, place, _ in rows]

@@ -109,9 +109,9 @@ def _times(document: Values) -> Section:
             {"time": words, "part": part, "target_s": target, **one}
             for part, one in zip(parts, metrics, strict=True)
         ]
-        above, below = ([_gap(one, end) for one in metrics] for end in ("high", "low"))
+        above, below = ([_gap(metric, end) for metric in metrics] for end in ("high", "low"))
         bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
-        values = [one["value"] for one in metrics]
+        values = [metric["value"] for metric in metrics]
         line = {"color": colour}
         traces.append(trace(words, parts, values, "lines+markers", error_y=bars, line=line))
         if target is not None:

@@ -40,12 +40,12 @@ STACK_COLUMNS = (
 
 def stack_row(stack: Stack) -> Document:
     """What one stack is; spreads of ln(time) and the rows behind them by class and mode."""
-    whole = [one for one in stack.spreads if one.family is None]
+    whole = [spread for spread in stack.spreads if spread.family is None]
     spreads = {f"{one.device_class} {one.mode}": one for one in whole}
     return {
         "name": stack.name,
         "title": stack.title,
-        "versions": [one.version for one in stack.versions],
+        "versions": [version.version for version in stack.versions],
         "measured_versions": stack.measured,
         "runs_on": {kind: list(vendors) or ["all"] for kind, vendors in stack.runs_on.items()},
         "modes": list(stack.modes),
@@ -94,15 +94,15 @@ def stack_document(stack: Stack) -> Document:
     """A stack for JSON: all that its file says."""
     return {
         **stack_row(stack),
-        "versions": [one.model_dump(mode="json") for one in stack.versions],
+        "versions": [version.model_dump(mode="json") for version in stack.versions],
         "ways": {name: path.model_dump(mode="json") for name, path in stack.paths.items()},
         "layouts": {name: one.model_dump(mode="json") for name, one in stack.layouts.items()},
         "memory_fraction": stack.memory_fraction,
         "trainer": stack.model_dump(mode="json", include=_TRAINER) if stack.trains else None,
         "ratios": [one.model_dump(mode="json") for one in stack.achieved],
         "spreads": [
-            {**one.model_dump(mode="json"), "family": one.family or "whole"}
-            for one in stack.spreads
+            {**spread.model_dump(mode="json"), "family": spread.family or "whole"}
+            for spread in stack.spreads
         ],
     }
 

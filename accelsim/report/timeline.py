@@ -53,12 +53,12 @@ def timeline_section(
     used = [name for name in timeline.resources if any(span.resource == name for span in spans)]
     names = timeline.categories if colour_of == "category" else used
     traces = [
-        _trace(name, [span for span in spans if name in {span.resource, span.category}], place)
-        for place, name in enumerate(names)
+        _trace(name, [span for span in spans if name in {span.resource, span.category}], index)
+        for index, name in enumerate(names)
     ]
     order = {"categoryorder": "array", "categoryarray": [label(name) for name in used]}
     drawn = figure(
-        [one for one in traces if one["x"]],
+        [trace for trace in traces if trace["x"]],
         barmode="overlay",
         height=130 + _ROW_PIXELS * len(used),
         xaxis=axis("time", ticksuffix="s", minexponent=0),

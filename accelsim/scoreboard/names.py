@@ -144,7 +144,7 @@ def cluster_of(chip: str) -> str:
     for name in cluster_catalog.cluster_names() if re.search(r"\d", asked) else ():
         board = _letters(cluster_catalog.cluster(name).device_name)
         if board.startswith(asked) or board.removeprefix("tpu").startswith(asked):
-            words = (place for place, word in enumerate(_CLUSTERS) if word in name)
+            words = (index for index, word in enumerate(_CLUSTERS) if word in name)
             names.append((next(words, len(_CLUSTERS)), name))
     if not names:
         raise UnknownNameError("cluster of", chip, cluster_catalog.cluster_names())

@@ -83,7 +83,7 @@ def validate(
     fits = None if fits_of is None else fits_of(folder)
     scores: list[SuiteScore] = []
     skipped: dict[str, str] = {}
-    for place, suite in enumerate(wanted, 1):
+    for number, suite in enumerate(wanted, 1):
         if missing := _missing_files(suite, folder):
             skipped[suite.name] = f"no {missing}"
             continue
@@ -91,7 +91,7 @@ def validate(
             skipped[suite.name] = f"no tier {tier}: best alone"
             continue
         try:
-            step = ScoringStep(suite.name, place, len(wanted), "reading")
+            step = ScoringStep(suite.name, number, len(wanted), "reading")
             # a figure of 0 in a table makes ratios that are no numbers: they are refused, or
             # reported as unknown
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

@@ -149,8 +149,8 @@ def rows_graph(
 def row_dims(*columns: IntArray) -> IntArray:
     """Dimensions of rows from their columns; those not given are 0."""
     dims = np.zeros((len(columns[0]), MAX_DIMENSIONS), dtype=np.int64)
-    for place, column in enumerate(columns):
-        dims[:, place] = column
+    for index, column in enumerate(columns):
+        dims[:, index] = column
     return dims
 
 

@@ -58,7 +58,7 @@ class SequenceCache:
 
     def keeping_all(self) -> SequenceCache:
         """The same where windowed layers keep all tokens, as allocators without windows do."""
-        whole = (CacheLayer(self._kept(one), one.token_bytes) for one in self.layers)
+        whole = (CacheLayer(self._kept(layer), layer.token_bytes) for layer in self.layers)
         return SequenceCache.of(whole)
 
     @staticmethod
@@ -76,23 +76,27 @@ class SequenceCache:
     @property
     def full_bytes(self) -> float:
         """Bytes per token of the layers that keep all tokens."""
-        return sum(one.token_bytes for one in self.layers if math.isinf(one.most_tokens))
+        return sum(layer.token_bytes for layer in self.layers if math.isinf(layer.most_tokens))
 
     @property
     def windowed_bytes(self) -> float:
         """Bytes per token of the layers that keep a window."""
-        return sum(one.token_bytes for one in self.layers if STATE < one.most_tokens < math.inf)
+        return sum(
+            layer.token_bytes for layer in self.layers if STATE < layer.most_tokens < math.inf
+        )
 
     @property
     def window_tokens(self) -> int:
         """The longest window; 0 without one."""
-        windows = [one.most_tokens for one in self.layers if STATE < one.most_tokens < math.inf]
+        windows = [
+            layer.most_tokens for layer in self.layers if STATE < layer.most_tokens < math.inf
+        ]
         return int(max(windows, default=0))
 
     @property
     def state_bytes(self) -> float:
         """Bytes of the states, whatever the length."""
-        return sum(one.token_bytes for one in self.layers if one.most_tokens == STATE)
+        return sum(layer.token_bytes for layer in self.layers if layer.most_tokens == STATE)
 
     @property
     def token_bytes(self) -> float:

@@ -310,14 +310,14 @@ def _distinct(written: Written) -> tuple[IntArray, list[int]]:
     by_content: dict[Any, int] = {}
     order = np.empty(len(written.rows), dtype=np.int64)
     first: list[int] = []
-    for place, row in enumerate(written.rows):
+    for index, row in enumerate(written.rows):
         found = by_object.get(id(row))
         if found is None:
-            found = by_content.setdefault((row[:7], written.names[place]), len(first))
+            found = by_content.setdefault((row[:7], written.names[index]), len(first))
             by_object[id(row)] = found
             if found == len(first):
-                first.append(place)
-        order[place] = found
+                first.append(index)
+        order[index] = found
     return order, first
 
 

@@ -137,7 +137,7 @@ def _inputs_alone(
 def layer_of(path: str) -> tuple[str, bool]:
     """A path up to its first number, and whether it has one."""
     parts = path.split(".")
-    for place, part in enumerate(parts):
+    for index, part in enumerate(parts):
         if part.isdigit():
-            return ".".join(parts[: place + 1]), True
+            return ".".join(parts[: index + 1]), True
     return parts[0], False

@@ -155,7 +155,9 @@ def _on_trainer(asked: Document, cells: Values) -> Document:
         return asked
     kept = {key: value for key, value in asked.items() if key != "execution" or value in own.paths}
     years = re.findall(r"20\d\d", cells["source"])
-    dated = next((year for year in years if any(one.holds(year) for one in own.versions)), None)
+    dated = next(
+        (year for year in years if any(version.holds(year) for version in own.versions)), None
+    )
     return kept | {"stack": name if dated is None else f"{name}@{dated}"}
 
 
@@ -208,7 +210,7 @@ def _serve(
 
 
 def _simulate(model: Workload, *, device: str, **asked: Any) -> Any:
-    ranks = {one.name: asked.pop(one.name) for one in fields(Shard) if one.name in asked}
+    ranks = {field.name: asked.pop(field.name) for field in fields(Shard) if field.name in asked}
     return simulate(model, device, shard=Shard(**ranks), **asked)
 
 

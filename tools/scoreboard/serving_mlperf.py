@@ -96,7 +96,7 @@ def server_over_offline(run: Throughput, device: str, limit_s: float) -> float:
     profile = device_of(device)
     batches = batch_times_s(run, profile, choose(profile, "best").parameters)
     sizes = [max(1, round(samples)) for samples, _, _ in batches]
-    places = [place for place, size in enumerate(sizes) if size not in sizes[:place]]
+    places = [index for index, size in enumerate(sizes) if size not in sizes[:index]]
     seconds = np.maximum.accumulate([batches[place][1] for place in places])
     held = [sizes[place] for place in places]
     if held[0] != 1:  # batches smaller than any that submitters publish take its time

@@ -121,7 +121,7 @@ def _blend(name: str, relatives: Sequence[Relative], board: Board) -> Surface:
     is_same = _is_same_architecture(relatives[0].board.board, board)
     added = _SAME_ARCHITECTURE_SIGMA if is_same else _OTHER_ARCHITECTURE_SIGMA
     carried = 1.0 if is_same else _carried_fraction(name)
-    weighted = [(_per_core(name, one.board, board), one.weight) for one in relatives]
+    weighted = [(_per_core(name, relative.board, board), relative.weight) for relative in relatives]
     first = weighted[0][0]
     mean = sum(carried * weight * _resampled(surface, first) for surface, weight in weighted)
     sigma = hypot(sum(weight * surface.log_sigma for surface, weight in weighted), added)

@@ -91,8 +91,8 @@ class CapturedGraph:
         columns, rows = {}, (self.graph.kind, self.graph.path)
         weights = weight_widths(*rows, target) / weight_widths(*rows, source)
         activations = target.activation.bytes / source.activation.bytes
-        for place, name in enumerate(BYTE_COLUMNS):
-            fixed = self.fixed_bytes[:, place]
+        for index, name in enumerate(BYTE_COLUMNS):
+            fixed = self.fixed_bytes[:, index]
             ratio = weights if name == "weight_bytes" else activations
             columns[name] = (getattr(self.graph, name) - fixed) * ratio + fixed
         return replace(self.graph, dtype=compute_dtypes(*rows, target), **columns)

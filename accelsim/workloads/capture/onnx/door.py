@@ -106,14 +106,14 @@ def _sizes(name: str, given: OnnxInput, shape: Sequence[int] | None) -> list[int
     fixed = given.shape
     if shape is not None:
         agree = len(shape) == len(fixed) and all(
-            place == 0 or not isinstance(b, int) or a == b
-            for place, (a, b) in enumerate(zip(shape, fixed, strict=True))
+            index == 0 or not isinstance(b, int) or a == b
+            for index, (a, b) in enumerate(zip(shape, fixed, strict=True))
         )
         if not agree or not all(0 < size < _MAX_SIZE for size in shape):
             raise InvalidValueError(f"input {name}", tuple(shape), f"sizes like {_shown(fixed)}")
         return list(shape)
     sizes = [
-        1 if place == 0 and not isinstance(one, int) else one for place, one in enumerate(fixed)
+        1 if index == 0 and not isinstance(one, int) else one for index, one in enumerate(fixed)
     ]
     if not all(isinstance(one, int) and 0 < one < _MAX_SIZE for one in sizes):
         example = "x".join(str(one) if isinstance(one, int) else "128" for one in sizes)
@@ -127,4 +127,4 @@ def _sizes(name: str, given: OnnxInput, shape: Sequence[int] | None) -> list[int
 
 
 def _shown(sizes: Sequence[int | str | None]) -> str:
-    return " x ".join("?" if one is None else str(one) for one in sizes)
+    return " x ".join("?" if size is None else str(size) for size in sizes)

@@ -98,9 +98,9 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]
     def __init__(self, graph: OnnxGraph) -> None:
         super().__init__()
         unknown = Counter(
-            f"{one.domain}.{one.operator}".lstrip(".")
-            for one in graph.nodes
-            if not is_supported(one)
+            f"{node.domain}.{node.operator}".lstrip(".")
+            for node in graph.nodes
+            if not is_supported(node)
         )
         if unknown:
             named = ", ".join(f"{name} ({count})" for name, count in sorted(unknown.items()))
@@ -113,12 +113,14 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]
         self._outputs = graph.outputs
         self._constants: dict[str, Any] = {}
         parameters = _parameters(nodes, graph.constants)
-        statistics = {name for one in nodes if one.operator in _RUNNING for name in one.inputs[3:]}
-        for place, (name, constant) in enumerate(graph.constants.items()):
+        statistics = {
+            name for node in nodes if node.operator in _RUNNING for name in node.inputs[3:]
+        }
+        for index, (name, constant) in enumerate(graph.constants.items()):
             kept = constant if name not in statistics else replace(constant, values=None)
-            self._hold(name, kept, f"constant_{place}", is_parameter=name in parameters)
+            self._hold(name, kept, f"constant_{index}", is_parameter=name in parameters)
         self.operators = torch.nn.ModuleList(
-            _Operator(TorchStep(one, graph.opset)) for one in nodes
+            _Operator(TorchStep(node, graph.opset)) for node in nodes
         )
 
     def _hold(self, name: str, constant: OnnxTensor, place: str, *, is_parameter: bool) -> None:
@@ -141,9 +143,9 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]
         """The module and its operators, under the names that the file gives them."""
         del memo, remove_duplicate
         yield prefix, self
-        for one in self.operators:
-            path = one.step.node.name.strip("/").replace("/", ".")
-            yield f"{prefix}.{path}" if prefix else path, one
+        for operator in self.operators:
+            path = operator.step.node.name.strip("/").replace("/", ".")
+            yield f"{prefix}.{path}" if prefix else path, operator
 
     def forward(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
         """Results of the graph."""
@@ -152,12 +154,12 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]
             for name, held in self._constants.items():
                 is_named = isinstance(held, str)
                 values[name] = getattr(self, held) if is_named else torch.from_numpy(held.copy())
-        for one in self.operators:
-            node = one.step.node
+        for operator in self.operators:
+            node = operator.step.node
             tensors = [_find(values, name, node) if name else None for name in node.inputs]
             while tensors and tensors[-1] is None:
                 tensors.pop()
-            given = _run(one, tensors)
+            given = _run(operator, tensors)
             results = given if isinstance(given, tuple) else (given,)
             values.update(zip(node.outputs, results, strict=False))
         return tuple(_find(values, name, None) for name in self._outputs)
@@ -192,12 +194,12 @@ def _parameters(
     """
     parameters = {}
     for node in nodes:
-        for place, name in enumerate(node.inputs):
+        for index, name in enumerate(node.inputs):
             constant = constants.get(name)
-            if constant is None or place in FUNCTIONS[node.operator].constants:
+            if constant is None or index in FUNCTIONS[node.operator].constants:
                 continue
             is_weight = constant.dtype in _FLOATS and prod(constant.shape) > 1
-            if is_weight or place == _DEQUANTISED.get(node.operator):
+            if is_weight or index == _DEQUANTISED.get(node.operator):
                 parameters[name] = constant
     return parameters
 

@@ -252,9 +252,9 @@ def trilinear(call: Call) -> list[Kernel]:
     combinations.
     """
     shapes = []
-    for place, x in enumerate(call.inputs):
+    for index, x in enumerate(call.inputs):
         shape = list(x.shape)
-        for axis in sorted(call.argument(3 + place, "")):
+        for axis in sorted(call.argument(3 + index, "")):
             shape.insert(axis, 1)
         shapes.append(shape)
     combinations = prod([max(sizes) for sizes in zip(*shapes, strict=True)])

@@ -350,7 +350,7 @@ def _graph(rows: Sequence[Row], policy: Precision, batch: int) -> CapturedGraph:
         dtype=compute_dtypes(kind, paths, policy),
         phase=np.array([int(row.phase) for row in rows], dtype=np.int8),
         flop=np.array([row.kernel.flop for row in rows], dtype=np.float64),
-        **{column: bytes_[:, place].copy() for place, column in enumerate(BYTE_COLUMNS)},
+        **{column: bytes_[:, index].copy() for index, column in enumerate(BYTE_COLUMNS)},
         name=tuple(row.name for row in rows),
         path=paths,
         dependency_offset=offset,

@@ -442,10 +442,10 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
 
     def add(self, kernels: Iterable[Kernel], name: str) -> int:
         """Append rows for the kernels of one call, in order; returns the last row's number."""
-        for place, kernel in enumerate(kernels):
+        for index, kernel in enumerate(kernels):
             number = len(self.rows)
             sources = self._sources(kernel)
-            if place and any(x.storage == _OUTSIDE for x in kernel.reads):
+            if index and any(x.storage == _OUTSIDE for x in kernel.reads):
                 sources.add(number - 1)
             label = f"{name}.{kernel.suffix}" if kernel.suffix else name
             if self._is_in_place(kernel):
