@@ -78,7 +78,9 @@ def _run(
     if not plans:
         raise InputError("a batch that the devices do not divide: other parallelism, not stated")
     options: list[tuple[str, Any]] = [("precision", precision), ("execution", facts["execution"])]
-    options += [(name, facts[name]) for name in ("seq_len", "image_size") if name in facts]
+    options += [
+        (name, facts[name]) for name in ("seq_len", "image_size", "optimizer") if name in facts
+    ]
     if seq_len is not None:
         options.append(("seq_len", seq_len))
     model = workload_of(facts["workload"])
