@@ -2,21 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from accelsim.cli.entry import DOES_NOT_FIT
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.economics.device_price import PriceChoice
+from accelsim.frozen import frozen
 from accelsim.option import argument, option
 from accelsim.plain import Document
 from accelsim.serving.loads.arrivals import Arrivals
+
+if TYPE_CHECKING:
+    from accelsim.handover.check import LineQuestion
+
+
+@frozen
+class LineWords:
+    """What is said of a line beside it."""
+
+    device: str | None = option(
+        "Of lines: device of every rank; its memory and price.",
+        metavar="NAME",
+        flags="--device -d",
+    )
+    model: str | None = option(
+        "Of lines: workload, where they name none or another.", metavar="NAME"
+    )
+    engine_version: str | None = option(
+        "Of lines: version whose options count; the newest that is listed if none.",
+        metavar="X.Y.Z",
+    )
+
+    def question(self, load: Document, price: PriceChoice) -> LineQuestion:
+        """What is asked: of the usual users where a load names no rate."""
+        from accelsim.handover.check import USUAL_USERS, LineQuestion
+
+        is_rated = bool(load.keys() & {"rate_per_s", "users"})
+        said = load if is_rated else {**load, "users": USUAL_USERS}
+        drawn = Arrivals(**said) if load else None
+        return LineQuestion(self.device, self.model, self.engine_version, drawn, price)
 
 
 @with_output
 def check(
     output: ResultWriter,
+    words: LineWords,
     load: Annotated[Document, Arrivals],
     price: PriceChoice,
     line: str = argument(
@@ -24,20 +56,12 @@ def check(
         "trtllm-serve, or torchrun with torchtitan or Megatron-LM.",
         "LINE",
     ),
-    device: str | None = option(
-        "Device of every rank; its memory and price.", None, "NAME", "--device -d"
-    ),
-    model: str | None = option("Workload, where the line names none or another.", None, "NAME"),
-    engine_version: str | None = option(
-        "Version whose options count; the newest that is listed if none.", None, "X.Y.Z"
-    ),
 ) -> None:
     """Say whether a line that starts an engine or a trainer fits, and what it costs."""
-    from accelsim.handover.check import LineQuestion, check_line, line_text
+    from accelsim.handover.check import check_line, line_text
     from accelsim.report.handover import check_view
 
-    question = LineQuestion(device, model, engine_version, asked_load(load), price)
-    result = check_line(line_text(line), question)
+    result = check_line(line_text(line), words.question(load, price))
     output.emit(
         result.to_dict(),
         lambda: check_view(result),
@@ -46,12 +70,3 @@ def check(
     )
     if not result.fits:
         raise typer.Exit(DOES_NOT_FIT)
-
-
-def asked_load(load: Document) -> Arrivals | None:
-    """The load that options say, of the usual users where they name no rate; None of none."""
-    from accelsim.handover.check import USUAL_USERS
-
-    is_rated = bool(load.keys() & {"rate_per_s", "users"})
-    said = load if is_rated else {**load, "users": USUAL_USERS}
-    return Arrivals(**said) if load else None

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from accelsim.cli.check import asked_load
+from accelsim.cli.check import LineWords
 from accelsim.cli.entry import WORSE
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.economics.device_price import PriceChoice
@@ -20,21 +20,18 @@ _SIDE = "Scenario, saved JSON of plan, serve, train or check, or a line of an en
 @with_output
 def plan_diff(
     output: ResultWriter,
+    words: LineWords,
     load: Annotated[Document, Arrivals],
     price: PriceChoice,
     old: str = argument(_SIDE, "OLD"),
     new: str = argument("The same, that may take its place.", "NEW"),
     tolerance: float = option("Share of a figure that is not told apart.", 0.01),
-    device: str | None = option("Of lines: device of every rank.", None, "NAME", "--device -d"),
-    model: str | None = option("Of lines: workload, where they name none.", None, "NAME"),
 ) -> None:
     """Say what changes in USD, kWh, p99 and risk; exit code 1 where anything gets worse."""
-    from accelsim.handover.check import LineQuestion
     from accelsim.handover.difference import difference
     from accelsim.report.handover import difference_view
 
-    question = LineQuestion(device, model, None, asked_load(load), price)
-    result = difference(old, new, question, tolerance)
+    result = difference(old, new, words.question(load, price), tolerance)
     rows = result.figures()["changes"]
     columns = ("what", "before", "after", "change_fraction", "verdict")
     output.emit(result.to_dict(), lambda: difference_view(result), rows=rows, columns=columns)

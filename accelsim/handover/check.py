@@ -6,28 +6,32 @@ line and the command that it stands for have one answer.
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
 import accelsim
 from accelsim import catalog
 from accelsim.catalog import workloads as workload_catalog
-from accelsim.economics.device_price import DevicePrice, PriceChoice, device_price
+from accelsim.economics.device_price import PriceChoice, device_price
 from accelsim.errors import InputError, InvalidValueError, UnknownNameError
 from accelsim.estimation.options import ModelOptions, RunOptions
 from accelsim.files.datafile import read_text
 from accelsim.frozen import frozen
+from accelsim.handover.engines import serving_options
 from accelsim.handover.line import LaunchLine, Problem, read_line
+from accelsim.handover.trainers import device_count, plan_of
+from accelsim.hardware.profile import DeviceProfile
 from accelsim.plain import Document, Values
 from accelsim.result import Metric, Provenance, Result
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.options import ServingOptions
+from accelsim.serving.result import ServingResult
 from accelsim.serving.serve import serve
 from accelsim.training.estimate import train
 from accelsim.training.plan import plan_on
@@ -42,7 +46,6 @@ _FORMATS |= {"gptq": "w4a16", "int4": "w4a16", "w4a16": "w4a16", "w8a8": "w8a8",
 _NAMED = re.compile(rf"[-_.]({'|'.join(_FORMATS)})(?:[-_.]int[48])?\Z", re.IGNORECASE)
 #: A checkpoint's month, as in Qwen3-235B-A22B-Instruct-2507.
 _MONTH = re.compile(r"(?:-(?:instruct|thinking))?-\d{4}\Z", re.IGNORECASE)
-_LIMITS = ("max_seqs", "max_batch_tokens", "memory_fraction", "kv_blocks")
 _SERVED = (
     *("kv_cache_tokens", "throughput_requests_per_s", "output_tokens_per_s"),
     *("ttft_s.p50", "ttft_s.p99", "tpot_s.p50", "tpot_s.p99", "e2e_s.p99"),
@@ -85,6 +88,10 @@ class LineCheck(Result):
     cost_usd_per_hour: float | None = None
     found: Mapping[str, Metric] = field(default_factory=dict)
     inputs: Values = field(default_factory=dict)
+
+    def with_problems(self, *more: Problem) -> LineCheck:
+        """The same with problems more."""
+        return replace(self, problems=(*self.problems, *more))
 
     @property
     def fits(self) -> bool:
@@ -173,32 +180,41 @@ def check_line(text: str, asked: LineQuestion | None = None) -> LineCheck:
         allowed = "the workload that the line trains or serves"
         raise InvalidValueError("model", None, allowed, "Add --model; see accelsim workloads list.")
     workload, written = model_of(named)
-    profile = None if question.device is None else catalog.device(question.device)
-    price = None if profile is None else device_price(profile, question.price)
-    settings = {"precision": written, **line.settings, **inner.settings}
-    asks = _Asked(workload, question, price, {n: v for n, v in settings.items() if v is not None})
-    notes = [] if profile else ["without --device, neither memory nor cost is checked"]
-    if inner.unread:
-        notes.append(f"not part of the prediction: {', '.join(inner.unread)}")
+    said = {"precision": written, **line.settings, **inner.settings}
+    asks = _Asked(workload, question, {n: value for n, value in said.items() if value is not None})
     found = replace(
         found,
         workload=workload.name,
-        device=None if profile is None else profile.name,
         settings=asks.settings,
-        notes=tuple(notes),
+        device=None if asks.device is None else asks.device.name,
+        notes=tuple(_notes(inner, question)),
     )
     return (_served if inner.launcher.runs == "engine" else _trained)(found, inner, asks)
 
 
-@frozen
+def _notes(line: LaunchLine, question: LineQuestion) -> Iterator[str]:
+    """What of a line is not judged."""
+    if line.unread:
+        yield f"not part of the prediction: {', '.join(line.unread)}"
+    if question.device is None:
+        yield "without --device, neither memory nor cost is checked"
+
+
+@frozen(slots=False)
 class _Asked:
     workload: Workload
     question: LineQuestion
-    price: DevicePrice | None
     settings: Document
 
+    @cached_property
+    def device(self) -> DeviceProfile | None:
+        named = self.question.device
+        return None if named is None else catalog.device(named)
+
     def usd_per_hour(self, devices: int) -> float | None:
-        each = None if self.price is None else self.price.usd_per_hour
+        if self.device is None:
+            return None
+        each = device_price(self.device, self.question.price).usd_per_hour
         return None if each is None else each * devices
 
 
@@ -275,28 +291,6 @@ def _problem(line: LaunchLine, error: InputError) -> Problem:
     return Problem(name if meaning is None else meaning.option, str(error))
 
 
-def _serving_layout(settings: Values) -> Document:
-    """Fields of `ServingOptions` that say how ranks share the model."""
-    tp, copies, ep = (int(settings.get(name, 1)) for name in ("tp", "copies", "ep"))
-    pp = int(settings.get("pp", 1))
-    if settings.get("shares_experts"):
-        return {"tp": tp, "pp": pp, "dp": copies, "ep": tp * copies}
-    if settings.get("copies_attention"):
-        if tp % copies:
-            raise InvalidValueError("copies", copies, f"a divisor of tp = {tp}")
-        return {"tp": tp // copies, "pp": pp, "dp": copies, "ep": max(ep, copies)}
-    return {"tp": tp, "pp": pp, "ep": ep, "replicas": copies}
-
-
-def _serving_options(line: LaunchLine, asks: _Asked) -> ServingOptions:
-    said = asks.settings
-    limits = {name: said[name] for name in _LIMITS if said.get(name, -1) != -1}
-    shares = said.get("prefix_cache", False if said.get("no_prefix_cache") else None)
-    version = asks.question.version or line.version
-    engine = f"{line.launcher.name}@{version}"
-    return ServingOptions(engine, prefix_cache=shares, **limits, **_serving_layout(said))
-
-
 def _check_layout(
     workload: Workload, options: ServingOptions, context: int
 ) -> Iterator[InputError]:
@@ -318,124 +312,72 @@ def _check_layout(
 def _served(found: LineCheck, line: LaunchLine, asks: _Asked) -> LineCheck:
     """Judge an engine's line: layout, memory, context, then the load."""
     context = int(asks.settings.get("max_context", -1))
+    engine = f"{line.launcher.name}@{asks.question.version or line.version}"
     try:
-        options = _serving_options(line, asks)
+        options = serving_options(asks.settings, engine)
         problems = [_problem(line, one) for one in _check_layout(asks.workload, options, context)]
     except InputError as error:
-        return replace(found, problems=(*found.problems, _problem(line, error)))
+        return found.with_problems(_problem(line, error))
     devices = options.devices_per_replica * options.replicas
-    found = replace(found, devices=devices, problems=(*found.problems, *problems))
+    found = replace(found, devices=devices).with_problems(*problems)
     if problems or found.device is None:
         return found
-    precision = asks.settings.get("precision") or asks.settings.get("dtype")
-    run = RunOptions(
-        model=ModelOptions(precision=precision, kv_format=asks.settings.get("kv_format"))
-    )
     load = asks.question.load or Arrivals(users=USUAL_USERS)
+    run, price = _run_options(asks.settings), asks.question.price
     try:
-        result = serve(asks.workload, found.device, load, options, run, asks.question.price)
+        result = serve(asks.workload, found.device, load, options, run, price)
     except InputError as error:
-        return replace(found, problems=(*found.problems, _problem(line, error)))
-    held = result.kv_cache_tokens or 0
-    wanted = context if context > 0 else int(getattr(asks.workload.parameters, "max_positions", 0))
-    short, notes = [], []
-    if held < wanted:
-        text = f"the cache holds {held:,} tokens, and the context is {wanted:,}"
-        remedy = f"Give {line.launcher.means['max_context'].option} {held}, or more memory."
-        short = [Problem(line.launcher.means["max_context"].option, text, remedy)]
-        if not line.launcher.holds_context:
-            short, notes = [], [f"{text}: longer requests are refused"]
-    if result.log is not None and 0 < context < result.log.asked.longest:
-        notes.append(f"the load has requests of up to {result.log.asked.longest:,} tokens")
-    if result.saturated:
-        notes.append("the load is more than it serves")
-    metrics = {name: one for name, one in result.metrics.items() if name in _SERVED}
+        return found.with_problems(_problem(line, error))
+    short = _short(line, result, asks.workload, context)
+    told = short if line.launcher.holds_context else []
+    notes = [one.problem for one in short if not told]
     return replace(
-        found,
-        problems=(*found.problems, *short),
-        notes=(*found.notes, *notes, *result.warnings),
+        found.with_problems(*told),
+        notes=(*found.notes, *notes, *_load_notes(result, context), *result.warnings),
         cost_usd_per_hour=asks.usd_per_hour(devices),
-        found=metrics,
+        found={name: one for name, one in result.metrics.items() if name in _SERVED},
         inputs=dict(result.inputs),
     )
 
 
-def training_plan(settings: Values, devices: int) -> tuple[Document, int]:
-    """Fields of the plan that a trainer's settings say, and samples of an iteration.
+def _run_options(settings: Values) -> RunOptions:
+    """Formats that a line says."""
+    precision = settings.get("precision") or settings.get("dtype")
+    return RunOptions(model=ModelOptions(precision=precision, kv_format=settings.get("kv_format")))
 
-    Args:
-        settings: What its options say.
-        devices: How many.
 
-    Raises:
-        InvalidValueError: If tp, pp and cp do not divide the devices.
-    """
-    plan = {
-        name: settings[name]
-        for name in ("tp", "pp", "cp", "ep", "etp", "sp", "chunks", "recompute", "schedule")
-        if name in settings
-    }
-    shared = 1
-    for name in ("tp", "pp", "cp"):
-        shared *= int(plan.get(name, 1))
-    if devices % shared:
-        raise InvalidValueError("devices", devices, f"a multiple of tp x pp x cp = {shared}")
-    dp = devices // shared
-    if "device_batch" in settings:  # MaxText
-        plan |= {"zero": 3 if int(settings.get("shards", 1)) > 1 else 0}
-        plan |= {"microbatch": max(1, round(settings["device_batch"]))}
-        usual = plan["microbatch"] * dp * int(settings.get("accumulation", 1))
-    elif "local_batch" in settings or "reshards" in settings or "shards" in settings:  # FSDP
-        local = int(settings.get("local_batch", 8))
-        plan["sp"] = plan.get("tp", 1) > 1  # torchtitan/models/llama3/infra/parallelize.py
-        is_shared = dp > 1 and settings.get("shards") != 1
-        plan |= {"zero": int(settings.get("reshards", 3)) if is_shared else 0}
-        piped = int(settings.get("pipeline_microbatch", 1))
-        plan |= {"microbatch": local if plan.get("pp", 1) == 1 else piped}
-        copies = int(settings.get("copies", 1))
-        plan |= {"shard_group": dp // copies} if copies > 1 and is_shared else {}
-        usual = local * dp
-    else:
-        plan |= {"microbatch": int(settings.get("microbatch", 1))}
-        sharded = int(bool(settings.get("shards_optimizer")))
-        plan |= {"zero": int(settings.get("sharding", sharded))}
-        plan |= {"optimizer_offload": bool(settings.get("optimizer_offload"))}
-        usual = plan["microbatch"] * dp
-    if plan.get("chunks", 1) > 1:
-        plan["schedule"] = "interleaved"
-    batch = int(settings.get("global_batch", -1))
-    return plan | {"dp": dp}, batch if batch > 0 else usual
+def _short(
+    line: LaunchLine, result: ServingResult, workload: Workload, context: int
+) -> list[Problem]:
+    """A cache that is smaller than the context: that of the line, or the model's."""
+    held = result.kv_cache_tokens or 0
+    wanted = context if context > 0 else int(getattr(workload.parameters, "max_positions", 0))
+    option = line.launcher.means["max_context"].option
+    text = f"the cache holds {held:,} tokens, and the context is {wanted:,}"
+    return [Problem(option, text, f"Give {option} {held}, or more memory.")] * (held < wanted)
+
+
+def _load_notes(result: ServingResult, context: int) -> Iterator[str]:
+    """What of the load a line does not serve."""
+    longest = 0 if result.log is None else result.log.asked.longest
+    if 0 < context < longest:
+        yield f"the load has requests of up to {longest:,} tokens"
+    if result.saturated:
+        yield "the load is more than it serves"
 
 
 def _trained(found: LineCheck, line: LaunchLine, asks: _Asked) -> LineCheck:
     """Judge a trainer's line: shapes that it states, memory and an iteration."""
-    said = asks.settings
-    parameters = asks.workload.parameters
-    problems = [
-        Problem(
-            line.launcher.means[name].option,
-            f"{said[name]} is not {asks.workload.name}'s {getattr(parameters, name)}",
-            "Change it, or name the model with --model.",
-        )
-        for name in ("layers", "heads", "hidden_size")
-        if name in said and said[name] != getattr(parameters, name, said[name])
-    ]
+    said, trainer = asks.settings, line.launcher.name
+    found = found.with_problems(*_other_shape(line, asks))
     try:
-        nodes, each = (int(said.get(name, 1)) for name in ("nodes", "node_devices"))
-    except ValueError:
-        counts = Problem("--nnodes, --nproc-per-node", "are no plain numbers", "Write them out.")
-        return replace(found, problems=(*found.problems, *problems, counts))
-    devices = nodes * each
-    if "device_batch" in said:  # MaxText: axes of its mesh
-        axes = ("shards", "copies", "tp", "cp", "ep", "pp", "nodes")
-        devices = math.prod(max(1, int(said.get(name, 1))) for name in axes)
-    found = replace(found, devices=devices, problems=(*found.problems, *problems))
-    if found.device is None or problems:
-        return found
-    run: Document = {"execution": "compiled"} if said.get("compiles") else {}
-    run |= {"seq_len": said["seq_len"]} if "seq_len" in said else {}
-    try:
-        plan, batch = training_plan(said, devices)
+        devices = device_count(trainer, said)
+        found = replace(found, devices=devices)
+        if found.device is None or not found.fits:
+            return found
+        plan, batch = plan_of(trainer, said, devices)
+        run: Document = {"execution": "compiled"} if said.get("compiles") else {}
+        run |= {"seq_len": said["seq_len"]} if "seq_len" in said else {}
         result = train(
             asks.workload,
             price=asks.question.price,
@@ -443,12 +385,12 @@ def _trained(found: LineCheck, line: LaunchLine, asks: _Asked) -> LineCheck:
             device=found.device,
             gpus=devices,
             global_batch=batch,
-            stack=line.launcher.name,
+            stack=trainer,
             precision=said.get("precision", "bf16"),
             **run,
         )
     except InputError as error:
-        return replace(found, problems=(*found.problems, _problem(line, error)))
+        return found.with_problems(_problem(line, error))
     metrics = {name: one for name, one in result.metrics.items() if name in _TRAINED}
     hourly, tokens_per_s = asks.usd_per_hour(devices), result.tokens_per_s
     if hourly is not None and tokens_per_s:
@@ -461,3 +403,13 @@ def _trained(found: LineCheck, line: LaunchLine, asks: _Asked) -> LineCheck:
         found=metrics,
         inputs=dict(result.inputs),
     )
+
+
+def _other_shape(line: LaunchLine, asks: _Asked) -> Iterator[Problem]:
+    """Sizes that a line states and that are not the model's."""
+    for name in ("layers", "heads", "hidden_size"):
+        stated = asks.settings.get(name)
+        own = getattr(asks.workload.parameters, name, stated)
+        if stated not in {None, own}:
+            option, text = line.launcher.means[name].option, f"{stated} is not {own}"
+            yield Problem(option, f"{text}, {asks.workload.name}'s", "Change it, or name --model.")

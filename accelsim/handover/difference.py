@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import ClassVar
@@ -27,6 +27,8 @@ from accelsim.serving.serve import serve
 #: What is not told apart where no other share is said.
 TOLERANCE = 0.01
 _JOULES_PER_KWH = 3.6e6
+#: Probabilities that limits of time hold.
+_HELD = ("slo_probability", "deadline_probability")
 #: Changes that the sentence names.
 _MOST_SAID = 5
 #: Figures that are compared, of which less is better: our name, and where results of a kind have
@@ -140,20 +142,26 @@ def difference(
         allowed = f"what has a figure of a {before.kind} in it, not a {after.kind}"
         raise InvalidValueError("new", new, allowed, "Compare two of one kind.")
     rows = [_row(name, before.figures[name], after.figures[name], tolerance) for name in names]
-    judged = [row for row in rows if row["verdict"]]
-    if before.fits != after.fits:
-        fits: Document = {"what": "fits", "before": before.fits, "after": after.fits}
-        verdict = "better" if after.fits else "worse"
-        judged.insert(0, {**fits, **_NOTHING, "verdict": verdict})
+    judged = [*_fit(before, after), *(row for row in rows if row["verdict"])]
     is_worse = any(row["verdict"] == "worse" for row in judged)
-    made = [
-        {"what": name, "before": before.settings.get(name), "after": value, **_NOTHING}
-        for name, value in {**dict.fromkeys(before.settings), **after.settings}.items()
-        if before.settings.get(name) != value
-    ]
     sentence = _sentence(judged, tolerance)
-    found = {"old": old, "new": new}
-    return PlanDifference((*judged, *made), tolerance, is_worse, sentence, found)
+    changes = (*judged, *_made_of(before.settings, after.settings))
+    return PlanDifference(changes, tolerance, is_worse, sentence, {"old": old, "new": new})
+
+
+def _fit(before: Standing, after: Standing) -> Iterator[Document]:
+    """Whether there is an answer, where that changes."""
+    if before.fits != after.fits:
+        row: Document = {"what": "fits", "before": before.fits, "after": after.fits}
+        yield {**row, **_NOTHING, "verdict": "better" if after.fits else "worse"}
+
+
+def _made_of(before: Values, after: Values) -> Iterator[Document]:
+    """Settings that change."""
+    for name in {**before, **after}:
+        if before.get(name) != after.get(name):
+            row = {"what": name, "before": before.get(name), "after": after.get(name)}
+            yield {**row, **_NOTHING}
 
 
 _NOTHING: Document = {"change_fraction": None, "verdict": ""}
@@ -290,18 +298,17 @@ def _of_plan(document: Values) -> Standing:
     figures = _named(best, _OF_PLAN)
     energy = best["energy_j_per_month"]
     figures["energy_kwh_per_month"] = None if energy is None else energy / _JOULES_PER_KWH
-    held = (best["slo_probability"], best["deadline_probability"])
-    known = [probability for probability in held if probability is not None]
-    figures["risk_fraction"] = 1.0 - min(known) if known else None
-    scenario = Scenario.model_validate(document["inputs"])
+    held = [best[name] for name in _HELD if best[name] is not None]
+    figures["risk_fraction"] = 1.0 - min(held) if held else None
     settings: dict[str, str] = {}
+    scenario = Scenario.model_validate(document["inputs"])
+    services = {one.name: one for one in scenario.services}
     for one in of_rows(scenario, document["placement"], best["offers"]):
         place = f"{one.instances} at {one.offer}" if one.offer else ""
         settings[f"{one.name}: fleet"] = f"{one.devices} x {one.device}, {place}"
         settings |= {f"{one.name}: {n}": t for n, t in _texts(one.settings).items()}
-        asked = next((s for s in scenario.services if s.name == one.name), None)
-        if asked is not None and "tp" in one.settings and one.software:
-            figures |= _times(asked, one)
+        if one.name in services and "tp" in one.settings and one.software:
+            figures |= _times(services[one.name], one)
     return Standing("plan", figures, settings)
 
 

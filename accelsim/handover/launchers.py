@@ -7,6 +7,7 @@ Which program a line starts and which of our settings its options are is data
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Annotated, Literal
@@ -19,6 +20,7 @@ from accelsim.files.datafile import data_root, read_yaml, validated
 from accelsim.frozen import frozen
 from accelsim.hardware.sourced import FrozenModel
 
+_NEGATION = re.compile(r"--no[-_]")
 _Words = Annotated[tuple[str, ...], Field(strict=False)]
 #: What the values of an option may be.
 KINDS = ("flag", "int", "float", "choice", "str", "json", "list")
@@ -138,17 +140,19 @@ class Launcher(FrozenModel):
         """The option of a spelling, and whether it is turned on; argparse takes the beginning of a
         name that no other begins with.
         """
-        known, is_on = self.options, True
+        known = self.options
         if self.lenient and text.startswith("--"):
-            text = next((t for t in _spellings(text) if t in known), text)
-            if text not in known and text.startswith(("--no-", "--no_")):
-                text, is_on = "--" + text[5:], False
-                text = next((t for t in _spellings(text) if t in known), text)
-        if text in known:
-            return known[text], is_on
-        begun = [name for name in known if name.startswith(text)]
-        is_short = text.startswith("--") and len(begun) == 1 and self.runs != "trainer"
-        return (known[begun[0]] if is_short else None), is_on
+            for spelled, is_on in ((text, True), (_NEGATION.sub("--", text), False)):
+                for one in _spellings(spelled):
+                    if one in known:
+                        return known[one], is_on
+        return known.get(text) or self._begun(text), True
+
+    def _begun(self, text: str) -> LineOption | None:
+        """The one option that begins so."""
+        known = [one for name, one in self.options.items() if name.startswith(text)]
+        is_short = text.startswith("--") and len(known) == 1 and self.runs != "trainer"
+        return known[0] if is_short else None
 
 
 def _spellings(text: str) -> Iterator[str]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
-from accelsim.handover.launchers import Launcher, LineOption, launchers
+from accelsim.handover.launchers import Launcher, LineOption, Meaning, launchers
 from accelsim.plain import Values
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
@@ -23,6 +24,7 @@ _LONGEST = 20_000
 #: What lines start by themselves.
 _STARTS = frozenset(("engine", "job", "processes"))
 _ON, _OFF = "true", "false"
+_OFFS = frozenset(("false", "False", "0"))
 
 
 @frozen
@@ -151,17 +153,21 @@ def write_line(
     if model and program.model is not None and not program.takes_model:
         options[program.model] = model
     for name, meaning in program.means.items():
-        value, one = settings.get(name), program.options[meaning.option]
-        if value is None or (one.versions and listed.version not in one.versions):
-            continue
-        if one.kind == "flag":
-            if value or program.lenient:
-                options[one.name] = _ON if value else _OFF
-        elif (text := meaning.text(value)) is not None:
+        one = program.options[meaning.option]
+        text = _text(program, one, meaning, settings.get(name))
+        if text is not None and not (one.versions and listed.version not in one.versions):
             options[one.name] = text
     arguments = (model,) if program.takes_model and model else ()
     words = tuple(program.begins[0].split())
     return LaunchLine(program, listed.version, words, arguments=arguments, options=options)
+
+
+def _text(program: Launcher, one: LineOption, meaning: Meaning, value: object) -> str | None:
+    """The text of an option for a value; None where it is not written."""
+    if one.kind == "flag":
+        is_told = value is not None and (bool(value) or program.lenient)
+        return (_ON if value else _OFF) if is_told else None
+    return meaning.text(value) if isinstance(value, str | int | float) else None
 
 
 def _program(words: list[str]) -> tuple[Launcher, tuple[str, ...]] | None:
@@ -193,14 +199,8 @@ def _with_script(
         lacking = Problem("script", "torchrun starts nothing", "Name a script, or -m and a module.")
         return replace(line, problems=(*line.problems, lacking))
     script = words[at]
-    trainer = next(
-        (
-            one
-            for one in launchers().values()
-            if one.runs == "trainer" and any(script.endswith(end) for end in one.begins)
-        ),
-        None,
-    )
+    trainers = (one for one in launchers().values() if one.runs == "trainer")
+    trainer = next((one for one in trainers if script.endswith(one.begins)), None)
     if trainer is None:
         return replace(line, arguments=tuple(words[at:]))
     inner = _options_of(trainer, (script,), words[at + 1 :], version)
@@ -208,51 +208,73 @@ def _with_script(
 
 
 def _options_of(
-    program: Launcher, begun: tuple[str, ...], words: list[str], version: str | None
+    program: Launcher, begun: tuple[str, ...], words: Sequence[str], version: str | None
 ) -> LaunchLine:
     """A line's options, each beside what is wrong with it."""
-    listed = program.listed(version).version
-    options: dict[str, str] = {}
-    arguments: list[str] = []
-    problems: list[Problem] = []
-    at = 0
-    while at < len(words):
-        name, has_value, text = words[at].partition("=")
-        at += 1
-        is_option = bool(has_value) if program.assigns else name.startswith("-")
-        if not is_option or _is_number(name):
-            arguments.append(words[at - 1])
-            continue
-        one, is_on = program.find(name)
-        base, dot, key = name.partition(".")
-        if one is None and dot and program.lenient:  # vLLM: --speculative-config.method eagle
-            whole, _ = program.find(base)
-            one = whole if whole is not None and whole.kind == "json" else None
+    read = _Reader(program, program.listed(version).version, deque(words))
+    while read.words:
+        read.take(read.words.popleft())
+    found = tuple(read.arguments), read.options, tuple(read.problems)
+    return LaunchLine(program, read.version, begun, (), *found)
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Words of a line that are left, and what those before say."""
+
+    program: Launcher
+    version: str
+    words: deque[str]
+    arguments: list[str] = field(default_factory=list)
+    options: dict[str, str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def take(self, word: str) -> None:
+        name, has_value, text = word.partition("=")
+        is_option = bool(has_value) if self.program.assigns else name.startswith("-")
+        if is_option and not _is_number(name):
+            self._take_option(name, text if has_value else None)
+        else:
+            self.arguments.append(word)
+
+    def _take_option(self, name: str, text: str | None) -> None:
+        one, is_on, key = self._found(name)
         if one is None:
-            problems += _unknown(program, name)
-            at += not has_value and words[at : at + 1] != [] and not words[at].startswith("-")
-            continue
+            self.problems += _unknown(self.program, name)
+            self._skip_value(text)
+            return
         if one.kind == "flag":
-            text = _OFF if not is_on or text.lower() in {"false", "0"} else _ON
-        elif not has_value:
-            taken = _taken(one, words[at:])
-            at, text = at + len(taken), "\0".join(taken)
-            if not taken:
-                problems.append(Problem(one.name, "has no value", "Give one."))
-                continue
-        if one.kind == "json" and dot and name not in program.options:
-            text = _with_key(options.get(one.name, "{}"), key, text)
-        options[one.name] = text
-        problems += _judged(program, one, text, listed)
-    return LaunchLine(program, listed, begun, (), tuple(arguments), options, tuple(problems))
+            text = _ON if is_on and text not in _OFFS else _OFF
+        text = self._value_of(one) if text is None else text
+        if text is None:
+            self.problems.append(Problem(one.name, "has no value", "Give one."))
+            return
+        if key:
+            text = _with_key(self.options.get(one.name, "{}"), key, text)
+        self.options[one.name] = text
+        self.problems += _judged(self.program, one, text, self.version)
 
+    def _skip_value(self, text: str | None) -> None:
+        if text is None and self.words and not self.words[0].startswith("-"):
+            self.words.popleft()
 
-def _taken(one: LineOption, words: list[str]) -> list[str]:
-    """Words that are an option's value: one, of a list all up to the next option."""
-    if one.kind != "list":
-        return words[:1] if words and (_is_number(words[0]) or words[0][:2] != "--") else []
-    count = next((n for n, word in enumerate(words) if word.startswith("--")), len(words))
-    return words[:count]
+    def _found(self, name: str) -> tuple[LineOption | None, bool, str]:
+        """The option of a name, whether it is on, and a key of its JSON that follows a dot."""
+        one, is_on = self.program.find(name)
+        base, _, key = name.partition(".")
+        if one is not None or not key or not self.program.lenient:
+            return one, is_on, ""
+        whole, is_on = self.program.find(base)
+        return (whole if whole is not None and whole.kind == "json" else None), is_on, key
+
+    def _value_of(self, one: LineOption) -> str | None:
+        """The next word, of a list all up to the next option; None where there is none."""
+        taken: list[str] = []
+        while self.words and (_is_number(self.words[0]) or self.words[0][:2] != "--"):
+            taken.append(self.words.popleft())
+            if one.kind != "list":
+                break
+        return "\0".join(taken) if taken else None
 
 
 def _with_key(whole: str, key: str, text: str) -> str:
