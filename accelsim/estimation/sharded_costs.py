@@ -87,8 +87,9 @@ def rank_costs(
     whole = operator_costs(concatenate(computed), first.device, first.execution, known)
     ends = np.cumsum([len(graph) for graph in computed]).tolist()
     tables = [whole.part(slice(end - len(g), end)) for g, end in zip(computed, ends, strict=True)]
+    effect = first.stack_effect
     return [
-        on_stack(_with_links(table, graph, run), graph, run.stack_effect, is_decode=step)
+        on_stack(_with_links(table, graph, run), graph, effect, is_decode=step)
         for table, (graph, run, step) in zip(tables, every, strict=True)
     ]
 

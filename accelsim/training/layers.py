@@ -215,26 +215,30 @@ def _written(run: ResolvedRun) -> _Written:
 def _units(runs: Sequence[ResolvedRun]) -> list[_Unit]:
     """Price runs, whose rows are summed up together."""
     written = [_written(run) for run in runs]
-    graphs = [*(one.graph for one in written), *(one.update for one in written)]
-    tables = _tables(graphs, [*runs, *runs])
+    updates = concatenate([one.update for one in written])
+    tables = _tables([*(one.graph for one in written), updates], [*runs, runs[0]])
     priced = [table.part(one.places) for table, one in zip(tables, written, strict=False)]
     rows = [one.graph.take(one.places) for one in written]
     sums = _block_sums(rows, priced, [one.blocks for one in written], runs)
+    of_run = np.repeat(np.arange(len(runs)), [len(one.update) for one in written])
+    update_s, issue_s = (
+        np.bincount(of_run, column, len(runs))
+        for column in (tables[-1].time_s, tables[-1].dispatch_s)
+    )
+    byte_s = device_settings(runs[0], 1.0, is_decode=False).copy_s
+    mode = "training" if runs[0].cluster is None else "parallel-training"
     relatives: tuple[str, ...] = getattr(runs[0].parameters, "relatives", ())
     units = []
     for place, (run, one) in enumerate(zip(runs, written, strict=True)):
-        blocks, update = one.blocks, tables[len(runs) + place]
         values = {name: column[place] for name, column in sums.items()}
-        settings = device_settings(run, input_bytes(one.step.rows), is_decode=False)
         whole = _tied(values, one.step, run) | {
-            "update_s": float(update.time_s.sum()),
-            "update_issue_s": float(update.dispatch_s.sum()),
-            "copy_s": settings.copy_s,
+            "update_s": float(update_s[place]),
+            "update_issue_s": float(issue_s[place]),
+            "copy_s": byte_s * input_bytes(one.step.rows),
         }
-        mode = "training" if run.cluster is None else "parallel-training"
         setting = setting_of(mode, run.precision, one.step.forward)
-        spreads = _spreads(rows[place], priced[place], blocks, setting, relatives)
-        units.append(_Unit(values, whole, blocks.layer_count, spreads))
+        spreads = _spreads(rows[place], priced[place], one.blocks, setting, relatives)
+        units.append(_Unit(values, whole, one.blocks.layer_count, spreads))
     return units
 
 
@@ -311,10 +315,9 @@ def of_layers(sums: FloatArray, layer_count: int) -> FloatArray:
 
 
 def _tables(graphs: Sequence[OperatorGraph], runs: Sequence[ResolvedRun]) -> list[CostTable]:
-    return [
-        replace(table, time_s=device_time_s(table, device_settings(run, is_decode=False)))
-        for table, run in zip(rank_costs(graphs, runs), runs, strict=True)
-    ]
+    settings = device_settings(runs[0], is_decode=False)
+    tables = rank_costs(graphs, runs)
+    return [replace(table, time_s=device_time_s(table, settings)) for table in tables]
 
 
 def _columns(

@@ -16,7 +16,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.estimation.passes import training_step
 from accelsim.estimation.run import ResolvedRun
 from accelsim.estimation.schedule import device_settings, host_link_bytes_per_s
-from accelsim.estimation.sharded_costs import run_costs
+from accelsim.estimation.sharded_costs import rank_costs
 from accelsim.frozen import frozen
 from accelsim.hardware.placement import RankGroup
 from accelsim.hardware.profile import CpuProfile, GpuProfile
@@ -282,18 +282,16 @@ class TrainingSetup:
     @cached_property
     def update_per_parameter(self) -> tuple[float, float, float]:
         """Seconds and joules of the optimizer's step for one parameter, and seconds besides."""
-        sizes = (_OPTIMIZER_PROBE, 10 * _OPTIMIZER_PROBE)
-        (t0, e0), (t1, e1) = (self._update(size) for size in sizes)
+        run, sizes = self.run, (_OPTIMIZER_PROBE, 10 * _OPTIMIZER_PROBE)
+        graphs = [
+            optimizer_graph(n, n // _TENSOR_PARAMETERS, run.precision.trained, run.optimizer)
+            for n in sizes
+        ]
+        tables = rank_costs(graphs, [run, run])
+        (t0, e0), (t1, e1) = ((one.total_time_s, one.total_energy_j) for one in tables)
         step = sizes[1] - sizes[0]
         slope = (t1 - t0) / step
         return slope, (e1 - e0) / step, max(t0 - slope * sizes[0], 0.0)
-
-    def _update(self, parameter_count: int) -> tuple[float, float]:
-        run = self.run
-        tensors = max(parameter_count // _TENSOR_PARAMETERS, 1)
-        graph = optimizer_graph(parameter_count, tensors, run.precision.trained, run.optimizer)
-        table = run_costs(graph, run, is_decode=False)
-        return table.total_time_s, table.total_energy_j
 
     def units(self, candidates: CandidatePlans) -> IntArray:
         """How each plan's ranks run one microbatch: a number per distinct way.
