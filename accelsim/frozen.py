@@ -7,7 +7,7 @@ took a third of the time that a class takes to make, and with it a tenth of a sh
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from operator import attrgetter
 from typing import Any, TypeVar, dataclass_transform, overload
@@ -21,7 +21,7 @@ def frozen(cls: type[_T], /) -> type[_T]: ...
 def frozen(
     *, slots: bool = ..., eq: bool = ..., repr: bool = ..., kw_only: bool = ...
 ) -> Callable[[type[_T]], type[_T]]: ...
-@dataclass_transform(frozen_default=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def frozen(cls: Any = None, /, *, eq: bool = True, repr: bool = True, **options: Any) -> Any:  # noqa: A002
     """``dataclasses.dataclass(frozen=True, slots=True)``; options are those of `dataclass`."""
     if cls is None:

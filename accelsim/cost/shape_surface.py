@@ -134,12 +134,16 @@ class Surface:
 
         Estimate: growth by `SIGMA_PER_DECADE`.
         """
+        decades = self.outside_decades(coordinates)
+        grown = SIGMA_PER_DECADE * decades
+        return np.hypot(self.log_sigma, grown), np.hypot(self.shared_log_sigma, grown), decades
+
+    def outside_decades(self, coordinates: Sequence[FloatArray]) -> FloatArray:
+        """Distance of each row to the grid, in decades summed over the axes, shape (r,)."""
         outside = np.zeros(len(coordinates[0]))
         for column, knots in zip(coordinates[: len(self.knots)], self.knots, strict=True):
             outside += np.maximum(np.maximum(knots[0] - column, column - knots[-1]), 0.0)
-        decades = _DECADES_PER_DOUBLING * outside
-        grown = SIGMA_PER_DECADE * decades
-        return np.hypot(self.log_sigma, grown), np.hypot(self.shared_log_sigma, grown), decades
+        return _DECADES_PER_DOUBLING * outside
 
     @property
     def thousandths(self) -> IntArray:

@@ -9,7 +9,7 @@ rows' dimensions and the device.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import field, fields, replace
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -185,18 +185,26 @@ class CostModel(Protocol):
 class Rows:
     """The rows of one kind, as a formula sees them; k rows.
 
-    `rows["m"]` is a dimension as float64, shape (k,).
+    `rows["m"]` is a dimension as float64, shape (k,), to be read alone: formulas ask often.
     """
 
     graph: OperatorGraph
     index: IntArray
     kind: OperatorKind
+    _known: dict[str, FloatArray] = field(default_factory=dict, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.index)
 
     def __getitem__(self, dimension: str) -> FloatArray:
-        return self.graph.dimension(dimension, self.index, self.kind)
+        if dimension not in self._known:
+            column = self._dimension(dimension)
+            column.setflags(write=False)
+            self._known[dimension] = column
+        return self._known[dimension]
+
+    def _dimension(self, name: str) -> FloatArray:
+        return self.graph.dimension(name, self.index, self.kind)
 
     def column(self, name: str) -> Any:
         """A graph column (``flop``, ``read_bytes``, ``dtype`` ...) of these rows, shape (k,)."""

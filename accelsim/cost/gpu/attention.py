@@ -109,6 +109,8 @@ def _block_pairs(rows: Rows) -> FloatArray:
     rounding = q_len * _KEY_BLOCK / 2.0
     every = visible_pairs(q_len, kv_len, causal, np.zeros_like(q_len))
     every = np.minimum(every + rounding, q_len * kv_len)
+    if not rows["window"].any():
+        return every
     seen = visible_pairs(q_len, kv_len, causal, rows["window"])
     return np.where(rows["window"] > 0, np.minimum(seen + 2 * rounding, every), every)
 

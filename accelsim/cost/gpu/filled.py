@@ -61,8 +61,8 @@ class FilledRows(Rows):
         """Some rows filled up."""
         return cls(own.graph, own.index[place], own.kind, own, place, side, size)
 
-    def __getitem__(self, dimension: str) -> FloatArray:
-        return self.size if dimension == self.side else self.own[dimension][self.place]
+    def _dimension(self, name: str) -> FloatArray:
+        return self.size if name == self.side else self.own[name][self.place]
 
     def column(self, name: str) -> Any:
         """As `Rows.column`; what grows with the side is as much larger, shape (r,)."""

@@ -10,7 +10,7 @@ bandwidth.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -62,7 +62,7 @@ Formula = Callable[[Rows, "GpuMachine", "GpuParameters"], RowCosts]
 
 
 def coordinates(
-    rows: Rows, operator: str, conditions: LoopConditions | None = None
+    rows: Rows, operator: str, conditions: LoopConditions | None = None, axes: int | None = None
 ) -> list[FloatArray]:
     """log2 sizes of rows, in the order of `AXES`.
 
@@ -73,6 +73,7 @@ def coordinates(
         rows: Rows of the kind that `operator` belongs to.
         operator: A key of `AXES`.
         conditions: Of the measurement; a device has the whole batch, evenly routed, where None.
+        axes: How many of the first sizes are asked for; all where None.
     """
     if operator in _PLAIN:
         sizes = [rows[name] for name in AXES[operator]]
@@ -90,7 +91,7 @@ def coordinates(
             sizes = [rows["batch"] * rows["heads"], rows["q_len"], *shared]
         else:
             sizes = [rows["batch"] * kv_heads, rows["kv_len"], *shared]
-    return [np.log2(np.maximum(size, 1e-3)) for size in sizes]
+    return [np.log2(np.maximum(size, 1e-3)) for size in sizes[:axes]]
 
 
 def _expert_sizes(rows: Rows, conditions: LoopConditions | None) -> list[FloatArray]:
@@ -224,8 +225,10 @@ def with_surfaces(formula: Formula) -> Formula:
             return shaped
 
         def filled_s(filled: FilledRows) -> FloatArray:
-            costs = formula(filled, machine, parameters)
-            return _on_surfaces(costs, filled, machine, parameters).time_s
+            costs, factor = formula(filled, machine, parameters), np.ones(len(filled))
+            for surface, own, place in _placed(filled, parameters):
+                factor[own] = np.exp(surface(place))
+            return _scaled(costs, factor, filled, machine, is_sustained=True).time_s
 
         return _within(shaped, least_filled_s(rows, shaped.time_s, filled_s))
 
@@ -246,21 +249,35 @@ def _on_surfaces(
     own_sigma = np.asarray(costs.log_sigma, dtype=np.float64)
     sigma = np.broadcast_to(own_sigma, (len(rows),)).copy()
     shared, outside = np.full(len(rows), np.nan), np.zeros(len(rows))
-    for name, (operator, part) in surface_rows(rows).items():
-        whole = coordinates(rows, operator, parameters.conditions)
-        for surface in _surfaces(parameters, name):
-            place = [column[part] for column in whole]
-            spread = surface.spread(place)
-            nearer = np.isnan(shared[part]) | (spread[2] < outside[part])
-            own = part[nearer]
-            factor[own] = np.exp(surface(place)[nearer])
-            sigma[own], shared[own], outside[own] = (column[nearer] for column in spread)
+    for surface, own, place in _placed(rows, parameters):
+        factor[own] = np.exp(surface(place))
+        sigma[own], shared[own], outside[own] = surface.spread(place)
     return replace(
         _scaled(costs, factor, rows, machine, is_sustained=parameters.conditions is None),
         log_sigma=sigma,
         shared_log_sigma=shared,
         outside_decades=outside,
     )
+
+
+def _placed(
+    rows: Rows, parameters: GpuParameters
+) -> Iterator[tuple[Surface, IntArray, list[FloatArray]]]:
+    """Surfaces with the rows that each counts for, and where these lie on it."""
+    for name, (operator, part) in surface_rows(rows).items():
+        surfaces = _surfaces(parameters, name)
+        if not surfaces:
+            continue
+        axes = max(len(surface.knots) for surface in surfaces)
+        whole = coordinates(rows, operator, parameters.conditions, axes)
+        place = [column[part] for column in whole]
+        if len(surfaces) == 1:
+            yield surfaces[0], part, place
+            continue
+        nearest = np.argmin([surface.outside_decades(place) for surface in surfaces], axis=0)
+        for number, surface in enumerate(surfaces):
+            own = np.flatnonzero(nearest == number)
+            yield surface, part[own], [column[own] for column in place]
 
 
 def maker_name(name: str, maker: str) -> str:
