@@ -122,7 +122,7 @@ def _trained(one: _Written, workload: Workload, trainer: str) -> _Written:
     if trainer != "deepspeed":
         notes += unsaid(trainer, asked, {} if line is None else line.settings)
     if program is not None and program.runs == "job":
-        notes += ["rent one slice of all chips", "name the model: model_name"]
+        notes.append("name the model: model_name")
         return replace(one, line=line, program=program, notes=tuple(notes))
     file = _SETTINGS_FILE.get(trainer)
     settings = _settings_text(trainer, line, asked) if line is not None and file else ""
@@ -166,6 +166,7 @@ def _files(one: _Written, command: str) -> dict[str, str]:
     about |= {"command": command, "version": accelsim.__version__, "sky": skypilot()}
     usual = {"dp": 1, "seq_len": 0} | {one.name: one.default for one in fields(ParallelismPlan)}
     shown = (f"{n} {v}" for n, v in asked.settings.items() if v not in {None, usual.get(n)})
+    about["tpu_slice"] = _tpu_slice(asked)
     about["layout"] = ", ".join(shown)
     start = {"serve": "serve.sh", "train": "train.sh"}.get(asked.task, "")
     found: dict[str, str] = {}
@@ -177,6 +178,17 @@ def _files(one: _Written, command: str) -> dict[str, str]:
     found["sky.yaml"] = _rendered("sky.yaml", **about)
     found["README.md"] = _rendered("README.md", files=[*found], **about)
     return found
+
+
+def _tpu_slice(asked: Assignment) -> str:
+    """One slice of all chips as Google Cloud names it, which counts cores of some; empty of other
+    devices.
+    """
+    place = asked.place
+    if place is None or not place.accelerator.startswith("TPU"):
+        return ""
+    name, _, count = place.instance.replace("v5e", "v5litepod").rpartition("-")
+    return f"{name}-{round(int(count) * asked.devices / (place.device_count or 1))}"
 
 
 def _rendered(name: str, **values: object) -> str:
