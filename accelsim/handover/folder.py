@@ -91,7 +91,8 @@ def _written(asked: Assignment) -> _Written:
     workload = workload_catalog.workload(asked.workload)
     named = repository(workload)
     notes = [] if named else [f"name the checkpoint of {asked.workload} in place of its name"]
-    model = named or asked.workload
+    asked = replace(asked, workload=workload.name)  # which may be of a file with any path
+    model = named or workload.name
     count = math.ceil(asked.devices / asked.instance_devices)
     one = _Written(asked, model, count, notes=tuple(notes))
     software = asked.software.partition(" ")[0]
@@ -212,7 +213,10 @@ def _rendered(name: str, **values: object) -> str:
 
 def _in_lines(line: LaunchLine) -> str:
     """A line of a shell, an option a line."""
-    return str(line).replace(" --", " \\\n  --")
+    first, *rest = shlex.split(str(line))
+    breaks = (" \\\n  " if word.startswith("--") else " " for word in rest)
+    words = (gap + shlex.quote(word) for gap, word in zip(breaks, rest, strict=True))
+    return shlex.quote(first) + "".join(words)
 
 
 def _slug(name: str) -> str:

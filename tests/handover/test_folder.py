@@ -19,6 +19,7 @@ from accelsim.errors import OutputError
 from accelsim.handover.check import LineQuestion, check_line, line_text
 from accelsim.handover.folder import hand_over, repository
 from accelsim.handover.launchers import launcher
+from accelsim.handover.line import read_line
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.training.estimate import train
 from accelsim.training.length import RunLength
@@ -234,6 +235,15 @@ def test_what_a_server_is_asked_beside_its_line_is_named(tmp_path):
     text = (written(made, tmp_path) / "README.md").read_text()
     assert "no option says adapters" in text
     assert "no option says prefix_cache" in text
+
+
+def test_hostile_names_stay_words(tmp_path):
+    name = "x'; rm -rf / --y $(id) | `id`"
+    path = tmp_path / f"{name.replace('/', '')}\n.yaml"
+    path.write_text(Path("workloads/llama-3.2-1b.yaml").read_text().partition("published:")[0])
+    folder = written(replace(served(), name=name, workload=str(path)), tmp_path / "out")
+    assert read_line((folder / "serve.sh").read_text()).arguments == ("llama-3.2-1b",)
+    assert checked_sky(folder)["name"].replace("-", "").isalnum()
 
 
 def test_a_folder_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
