@@ -43,9 +43,10 @@ def arrow() -> None:
         MissingDependencyError: If it is not installed.
     """
     try:
-        import pyarrow.parquet  # noqa: F401
+        import pyarrow.parquet
     except ImportError:
         raise MissingDependencyError("pyarrow", "sweep") from None
+    pyarrow.array([])  # imports pandas: before copies of this process do, each for itself
 
 
 class SweepStore:
