@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
@@ -32,6 +32,7 @@ class DeploymentOption:
         unit_usd: Price of one more unit of hardware, USD.
         rate_per_s: Inferences per second of one unit, > 0.
         power_w: Mean power of one unit at that rate, W.
+        usd_per_hour: Rent of one unit, electricity in it; 0 of what is bought, USD.
     """
 
     name: str
@@ -39,9 +40,10 @@ class DeploymentOption:
     unit_usd: float
     rate_per_s: float
     power_w: float
+    usd_per_hour: float = 0.0
 
     def __post_init__(self) -> None:
-        for field in ("nre_usd", "unit_usd", "power_w"):
+        for field in ("nre_usd", "unit_usd", "power_w", "usd_per_hour"):
             value = getattr(self, field)
             if not 0 <= value <= _LARGEST:
                 raise InvalidValueError(
@@ -64,12 +66,19 @@ class DeploymentOption:
             pue: Power usage effectiveness of the site.
         """
         units = demand_per_s / self.rate_per_s
-        energy = (
-            electricity_usd_per_hour(self.power_w, electricity_usd_per_kwh, pue)
-            * HOURS_PER_YEAR
-            * life_years
-        )
-        return units * (self.unit_usd + energy)
+        energy = electricity_usd_per_hour(self.power_w, electricity_usd_per_kwh, pue)
+        hours = HOURS_PER_YEAR * life_years
+        return units * (self.unit_usd + (energy + self.usd_per_hour) * hours)
+
+
+def rented(bought: DeploymentOption, usd_per_hour: float) -> DeploymentOption:
+    """The same unit rented all its life, electricity in the rent.
+
+    Args:
+        bought: The unit as it is bought.
+        usd_per_hour: Rent of one, USD, >= 0.
+    """
+    return replace(bought, unit_usd=0.0, power_w=0.0, usd_per_hour=usd_per_hour)
 
 
 @frozen

@@ -4,16 +4,18 @@ against a GPU.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
-from accelsim.option import argument, option
+from accelsim.option import argument, option, seconds
 from accelsim.plain import Document
 
 if TYPE_CHECKING:
     from accelsim.capacity.breakeven import DeploymentOption
+    from accelsim.hardware.profile import DeviceProfile
 
 _COLUMNS = (
     *("option", "reference", "nre_usd", "usd_per_demand", "reference_usd_per_demand"),
@@ -23,6 +25,13 @@ _COLUMNS = (
 _SHOWN = (
     "option | against=reference | >NRE=nre_usd | >per demand=usd_per_demand | >reference="
     "reference_usd_per_demand | >from demands=volume? | >from units=units? | ~why never=reason"
+)
+_WAYS = (
+    "way | ~of | >a month=usd_per_month | >per million tokens out=usd_per_million_tokens | "
+    "as of=as_of?"
+)
+_WAYS_NOTE = (
+    "bought boards with their server over their life, without people; APIs at their standard rate"
 )
 _NOTE = (
     "a demand is a sustained rate of inferences; "
@@ -34,12 +43,18 @@ _NOTE = (
 class Rivals:
     """What is bought, and what is developed instead."""
 
-    reference: str = option("Device one buys.", "a10", "DEVICE")
-    fpga: str | None = option("FPGA board.", metavar="DEVICE")
-    asic: str | None = option("Chip to develop, or like it.", metavar="DEVICE")
+    reference: str | None = option(
+        "Device one buys, or a profile of yours (YAML); a10, of a service h100-sxm-80gb.",
+        metavar="DEVICE",
+    )
+    fpga: str | None = option("FPGA board, or a profile of yours (YAML).", metavar="DEVICE")
+    asic: str | None = option(
+        "Chip to develop, or like it, or a profile of yours (YAML).", metavar="DEVICE"
+    )
+    rent: bool = option("Rent the reference by the hour, in place of buying it.", False)
     fpga_nre_usd: float = option("Development of the FPGA design.", 0.0)
     asic_nre_usd: float = option("Development of the chip, masks included.", 0.0)
-    reference_usd: float | None = option("Price of the reference; the profile's if left out.")
+    reference_usd: float | None = option("Price of the reference; the street's if left out.")
     fpga_usd: float | None = option("Price of a board.")
     asic_usd: float | None = option("Price of one more chip on its board.")
 
@@ -54,25 +69,54 @@ class Demand:
     pue: float = option("Power usage effectiveness of the site.", 1.0)
 
 
+@frozen
+class Service:
+    """A service, for which to rent, buy, colocate or call a hosted API stand in one table."""
+
+    rate: float | None = option(
+        "Requests per second of a service: what it costs to rent, buy, colocate or call an API."
+    )
+    prompt: str = option("Of a service: lengths of prompts, as for serve.", "512")
+    output: str = option("Of a service: lengths of outputs, as for serve.", "128", flags="--output")
+    slo_ttft: float | None = option(
+        "Of a service: longest time to the first token; 2s if none.", metavar="TIME", parse=seconds
+    )
+    slo_tpot: float | None = option(
+        "Of a service: longest time per further token; 100ms if none.",
+        metavar="TIME",
+        parse=seconds,
+    )
+    cached: float = option("Share of a prompt's tokens that a hosted API has cached.", 0.0)
+    usd_per_kw_month: float = option(
+        "Rent of a colocated kilowatt; CBRE's average asking rate of 2024.", 184.06
+    )
+
+
 @with_output
 def breakeven(
     output: ResultWriter,
     rivals: Rivals,
     demand: Annotated[Document, Demand],
+    service: Service,
     model: str = argument("Workload name or file.", "MODEL"),
     batch: int | None = option("Samples or sequences per batch."),
 ) -> None:
     """Volumes from which an FPGA design or a chip is cheaper than buying the reference, development
-    included.
+    included; with --rate what a service costs rented, bought, colocated, and from a hosted API.
     """
     from accelsim.capacity.breakeven import breakeven as points_of
 
-    base = _option(model, rivals.reference, rivals.reference_usd, 0.0, batch, "--reference-usd")
+    if service.rate is not None:
+        _emit_ways(output, model, rivals, demand, service)
+        return
+    base = _option(model, rivals.reference or "a10", rivals.reference_usd, 0.0, batch, "reference")
+    if rivals.rent:
+        base = _rented(base, rivals)
     _check_class("--fpga", rivals.fpga, "fpga")
     _check_class("--asic", rivals.asic, "asic")
     asked = (
-        (rivals.fpga, rivals.fpga_usd, rivals.fpga_nre_usd, "--fpga-usd"),
-        (rivals.asic, rivals.asic_usd, rivals.asic_nre_usd, "--asic-usd"),
+        (rivals.fpga, rivals.fpga_usd, rivals.fpga_nre_usd, "fpga"),
+        (rivals.asic, rivals.asic_usd, rivals.asic_nre_usd, "asic"),
     )
     choices = [
         _option(model, name, usd, nre, batch, flag)
@@ -84,10 +128,71 @@ def breakeven(
     output.emit(rows, _SHOWN, columns=_COLUMNS, note=_NOTE)
 
 
-def _check_class(option: str, device: str | None, wanted: str) -> None:
+def _emit_ways(
+    output: ResultWriter, model: str, rivals: Rivals, demand: Document, service: Service
+) -> None:
+    """The table of ways to serve.
+
+    Raises:
+        InvalidValueError: If a rival stands beside the service.
+    """
+    from accelsim.capacity.ways import Terms, ways_to_serve
+    from accelsim.cli.progress import progress_bar
+    from accelsim.serving.loads.arrivals import Arrivals
+    from accelsim.serving.options import ServingOptions, SloTargets
+
+    for flag, value in (("--fpga", rivals.fpga), ("--asic", rivals.asic)):
+        if value is not None:
+            raise InvalidValueError(flag, value, "no value beside --rate", "Ask for one of them.")
+    terms = Terms(
+        **{name: value for name, value in demand.items() if name != "demand_per_s"},
+        usd_per_kw_month=service.usd_per_kw_month,
+        board_usd=rivals.reference_usd,
+        cached_fraction=service.cached,
+    )
+    targets = SloTargets(
+        ttft_s=2.0 if service.slo_ttft is None else service.slo_ttft,
+        tpot_s=0.1 if service.slo_tpot is None else service.slo_tpot,
+    )
+    load = Arrivals(rate_per_s=service.rate, prompt=service.prompt, output=service.output)
+    device = _profile(rivals.reference or "h100-sxm-80gb")
+    with progress_bar("searching", quiet=output.quiet):
+        ways, served, lacks = ways_to_serve(
+            model, device, load, ServingOptions(slo=targets), terms=terms
+        )
+    for text in lacks:
+        output.note(text)
+    rows = [way.to_dict() for way in ways]
+    note = f"{served.deployed}; {_WAYS_NOTE}"
+    output.emit(rows, _WAYS, columns=tuple(rows[0]) if rows else (), note=note)
+
+
+def _rented(bought: DeploymentOption, rivals: Rivals) -> DeploymentOption:
+    """The reference at the cheapest rent that may be chosen."""
+    from accelsim.capacity.breakeven import rented
+    from accelsim.economics.device_price import device_price
+
+    device = _profile(rivals.reference or "a10")
+    if rivals.reference_usd is not None:
+        allowed = "no price beside --rent"
+        raise InvalidValueError("--reference-usd", rivals.reference_usd, allowed)
+    paid = device_price(device)
+    if paid.usd_per_hour is None:
+        said = "; ".join(paid.notes) or "no offer is known"
+        raise InvalidValueError("--rent", device.name, f"a device with an offer ({said})")
+    return rented(bought, paid.usd_per_hour)
+
+
+def _profile(word: str) -> DeviceProfile:
+    """A device of the catalogue, or of a file."""
     from accelsim import catalog
 
-    if device is not None and (device_class := catalog.device(device).device_class) != wanted:
+    is_file = Path(word).suffix.lower() in {".yaml", ".yml", ".json"}
+    return catalog.load_device_file(word) if is_file else catalog.device(word)
+
+
+def _check_class(option: str, device: str | None, wanted: str) -> None:
+    if device is not None and (device_class := _profile(device).device_class) != wanted:
         remedy = f"List them with: accelsim devices list --class {wanted}"
         raise InvalidValueError(
             option, device, f"a device of class {wanted}, not {device_class}", remedy
@@ -97,17 +202,15 @@ def _check_class(option: str, device: str | None, wanted: str) -> None:
 def _option(
     model: str, device: str, unit_usd: float | None, nre_usd: float, batch: int | None, flag: str
 ) -> DeploymentOption:
-    from accelsim import catalog
     from accelsim.capacity.breakeven import option_of_estimate
+    from accelsim.capacity.ways import board_price
     from accelsim.estimation.estimate import estimate
 
-    profile = catalog.device(device)
-    listed = profile.launch_price_usd
-    price = listed.value if unit_usd is None and listed is not None else unit_usd
+    profile = _profile(device)
+    price, _, _ = board_price(profile, unit_usd)
     if price is None:
-        raise InvalidValueError(
-            f"{profile.name}: price", None, "a price in USD", f"Its profile has none: give {flag}."
-        )
+        remedy = f"None is known: give --{flag}-usd."
+        raise InvalidValueError(f"{profile.name}: price", None, "a price in USD", remedy)
     return option_of_estimate(
         estimate(model, profile, batch=batch, execution="compiled"), price, nre_usd
     )
