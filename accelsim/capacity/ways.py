@@ -2,7 +2,8 @@
 
 The devices are those of ``serve --find cheapest``. Hardware of one's own costs its boards at the
 street price with what stands around them, spread over its life, and its electricity; colocated
-hardware the rent of its room besides. What is rented is whole instances. A hosted API costs its price per million tokens.
+hardware the rent of its room besides. What is rented is whole instances. A hosted API costs its
+price per million tokens.
 """
 
 from __future__ import annotations
