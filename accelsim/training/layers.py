@@ -266,7 +266,8 @@ def _block_sums(
         name: np.bincount(block, weights=column, minlength=size).astype(np.float64)
         for name, column in columns.items()
     }
-    sums["output_bytes"], sums["working_bytes"] = _edges(graph, block, size)
+    sums["output_bytes"] = np.concatenate([blocks.output_bytes for blocks in every])
+    sums["working_bytes"] = _working_bytes(graph, block, size)
     values = {name: sums[name][alike] for name in FIELDS if name in sums}
     layers = every[0].layer_count
     for word, unit in (("compute", "s"), ("issue", "s"), ("energy", "j")):
@@ -426,15 +427,13 @@ def _weight_widths(graph: OperatorGraph, run: ResolvedRun) -> FloatArray:
     return np.fromiter(widths, dtype=np.float64, count=len(graph))
 
 
-def _edges(graph: OperatorGraph, block: IntArray, size: int) -> tuple[FloatArray, FloatArray]:
-    """What each block hands on, and the most that a row of its backward pass works with."""
-    output, working = np.zeros(size), np.zeros(size)
-    forward = np.flatnonzero((graph.phase == int(Phase.FORWARD)) & ~is_adapter(graph))
-    output[block[forward]] = graph.write_bytes[forward]  # the last row's stays
+def _working_bytes(graph: OperatorGraph, block: IntArray, size: int) -> FloatArray:
+    """The most that a row of each block's backward pass works with."""
+    working = np.zeros(size)
     moved = graph.read_bytes + graph.write_bytes
     backward = graph.phase == int(Phase.BACKWARD)
     np.maximum.at(working, block[backward], moved[backward])
-    return output, working
+    return working
 
 
 def _tied(values: dict[str, FloatArray], step: TrainingStep, run: ResolvedRun) -> dict[str, float]:
@@ -471,6 +470,8 @@ class _Blocks:
         distinct_rows: Rows of one block of each sort, shape (k,).
         distinct_block: The sort of each, shape (k,).
         distinct_count: Sorts of blocks.
+        output_bytes: What a block of each sort hands on: what its last operator writes, before a
+            compiler joins it with those of the next block; shape (distinct_count,).
         alike: Sort of each block, shape (blocks,).
         layer_count: Layers among the blocks.
     """
@@ -478,6 +479,7 @@ class _Blocks:
     distinct_rows: IntArray
     distinct_block: IntArray
     distinct_count: int
+    output_bytes: FloatArray
     alike: IntArray
     layer_count: int
 
@@ -487,12 +489,16 @@ class _Blocks:
         keys = _keys(step.forward.path, is_split=_is_split(run))
         block = np.array([keys[path] for path in passes.path], dtype=np.int64)
         count = max(keys.values()) + 1
+        output, plain = np.zeros(count), step.forward
+        numbers = np.array([keys[path] for path in plain.path], dtype=np.int64)
+        output[numbers] = plain.write_bytes  # the last row's stays
         order = np.argsort(block, kind="stable")
         starts = np.searchsorted(block[order], np.arange(count + 1))
         sorts: dict[bytes, int] = {}
         alike: list[int] = []
         rows: list[IntArray] = []
         sort_of_rows: list[IntArray] = []
+        first: list[int] = []
         for number in range(count):
             own = order[starts[number] : starts[number + 1]]
             key = b"".join(getattr(passes, name)[own].tobytes() for name in _CONTENT)
@@ -500,13 +506,14 @@ class _Blocks:
             if sort == len(rows):
                 rows.append(own)
                 sort_of_rows.append(np.full(len(own), sort))
+                first.append(number)
             alike.append(sort)
         copies = np.ones(count, dtype=np.int64)
         for path, number in keys.items():
             copies[number] = 1 + step.lowered.folded.get(layer_of(path)[0], 0)
         layers = int(copies.sum()) - 2 if _is_split(run) else count
         picked = (np.concatenate(rows), np.concatenate(sort_of_rows))
-        return cls(*picked, len(sorts), np.repeat(alike, copies), layers)
+        return cls(*picked, len(sorts), output[first], np.repeat(alike, copies), layers)
 
 
 def _is_split(run: ResolvedRun) -> bool:

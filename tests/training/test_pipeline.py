@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import accelsim
 from accelsim.errors import InvalidValueError
 from accelsim.training.schedules.bubble import dualpipe_bubble_s, zero_bubble_v_bubble_s
 from accelsim.training.schedules.pipeline import PipelineWork, simulate_pipeline
@@ -128,3 +129,18 @@ def test_blocks_of_weights_come_beside_the_computation(blocks, forward, backward
         *(np.full(blocks, x) for x in (forward, backward, gather, reduce)), 0.0, overlap=False
     )
     assert simulate_sharded(alone, 1).makespan_s == pytest.approx(computed + moved)
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "falcon-7b", "gpt2"])
+def test_a_compiler_that_joins_layers_makes_no_stage_send_more(model):
+    """Its last kernel of a layer writes the next layer's norm, too, which a stage does not send."""
+    asked = {"cluster": "dgx-superpod-a100", "gpus": 2, "global_batch": 8, "seq_len": 512}
+    plan = "pp=2,recompute=full"
+    plain, joined = (
+        accelsim.train(model, plan=plan, execution=word, check_memory=False, **asked)
+        for word in ("eager", "compiled")
+    )
+    hidden = plain.iteration.costs["output_bytes"][0][1]
+    assert joined.iteration.costs["output_bytes"][0][1] == hidden
+    kept = [one.memory["activation_bytes"] for one in (plain, joined)]
+    assert kept[1] <= kept[0] * (1 + 1e-9)
