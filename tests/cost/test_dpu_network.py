@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelsim.cost.fpga.host_tasks import HostTask, host_work
+from accelsim.cost.fpga.host_tasks import HostTask
 from accelsim.cost.fpga.network import (
     DpuBoards,
     DpuRates,
@@ -35,9 +35,7 @@ def layers(name="inception-v1", **parameters):
     return layer_columns(network(name, **parameters).build())
 
 
-def boards(
-    count=1, clock_hz=300e6, cores=1, bandwidth=19.2e9, parallelism=(8, 16, 16), *, wide=False
-):
+def boards(count=1, clock_hz=300e6, cores=1, bandwidth=19.2e9, parallelism=(8, 16, 16)):
     ones = np.ones(count)
     return DpuBoards(
         np.tile(np.array(parallelism, dtype=float), (count, 1)),
@@ -45,9 +43,6 @@ def boards(
         cores * ones,
         bandwidth * ones,
         ones,
-        ones,
-        np.full(count, wide),
-        np.zeros(count, dtype=bool),
     )
 
 
@@ -278,15 +273,6 @@ def detector(bytes_out):
     return replace(columns, output_bytes=output)
 
 
-def test_scores_beyond_the_host_cache_are_read_from_memory_one_by_one():
-    small, large = (
-        host_work(detector(size), HostTask.SIGMOID_BOXES) for size in (2**18, 2**18 + 1)
-    )
-    assert small.scan_s == 0
-    assert large.scan_s == pytest.approx(120e-9 * (2**18 + 1))
-    assert host_work(detector(2**22), HostTask.KEYPOINTS).scan_s == 0
-
-
 def test_outputs_in_the_host_cache_are_worked_on_by_more_threads():
     rates = replace(DpuRates(), host_threads=1.5, cached_threads=3.0, pixels_s=0.0 + 1e-6)
     within = times(detector(2**20), rates, HostTask.PIXELS)[1]
@@ -300,14 +286,3 @@ def test_boxes_are_chosen_from_cached_scores_on_every_processor():
     (alone, few), (same, every) = (host_times_s(networks, rates, count) for count in (None, 4.0))
     assert alone == same
     assert few - every == pytest.approx(2**16 * 1e-6 * (1 / 1.5 - 1 / 4))
-
-
-def test_first_releases_of_a_board_have_slower_memory():
-    columns = layers()
-    board = boards(bandwidth=4e9)
-    early = replace(board, is_early=np.ones(1, dtype=bool))
-    usual, slower = (
-        thread_times_s(join_networks([columns], [HostTask.NONE], which), DpuRates())[0][0]
-        for which in (board, early)
-    )
-    assert usual < slower < usual / DpuRates().early_memory_ratio

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.cost.fpga.host_tasks import HOST_CORES
 from accelsim.cost.fpga.network import (
     DpuBoards,
     DpuNetworks,
@@ -44,8 +43,6 @@ _BOARDS = {
     "Kria": (19.2e9, 1.2 / 1.333),
     "Ultra96": (8.53e9, 1.2 / 1.5),
 }
-#: The first ZCU102 boards came with a module of x8 chips.
-_WIDE_MEMORY = "ZCU102 (0432055-04)"
 _LEAST_ROWS = 20
 
 
@@ -101,22 +98,7 @@ def _boards_of(rows: Sequence[DpuRow]) -> DpuBoards:
         core_count=np.array([row.core_count for row in rows]),
         memory_bytes_per_s=known[:, 0],
         host_ratio=known[:, 1],
-        scan_threads=np.array([_scan_threads(row.release) for row in rows]),
-        has_wide_memory=np.array([row.board == _WIDE_MEMORY for row in rows], dtype=bool),
-        is_early=np.array([_is_early(row) for row in rows], dtype=bool),
     )
-
-
-def _is_early(row: DpuRow) -> bool:
-    """KV260 until release 2.0: slower than the same core of a ZCU104 at the same clock, most with
-    much traffic.
-    """
-    return row.board.startswith("Kria") and row.release in {"v1.4.1", "v2.0"}
-
-
-def _scan_threads(release: str) -> float:
-    """The library of 1.2 scanned scores in one thread, those after it in all."""
-    return 1.0 if release.startswith("v1.2") else HOST_CORES
 
 
 def join_runs(runs: DpuRuns) -> DpuNetworks:

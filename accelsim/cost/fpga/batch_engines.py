@@ -9,11 +9,8 @@ the host adds.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from accelsim.cost.fpga.host_tasks import HOST_CORES
 from accelsim.cost.fpga.network import DpuBoards, DpuNetworks, DpuRates, core_times_s, host_times_s
 from accelsim.workloads.graph import FloatArray
 
@@ -31,16 +28,12 @@ def engine_boards(
         clock_hz: Clock of the engines.
         engine_count: Engines.
     """
-    ones = np.ones(len(clock_hz))
     return DpuBoards(
         parallelism=parallelism,
         clock_hz=clock_hz,
         core_count=engine_count,
         memory_bytes_per_s=PORT_BYTES_PER_CYCLE * clock_hz,
-        host_ratio=ones,
-        scan_threads=HOST_CORES * ones,
-        has_wide_memory=ones < 1,
-        is_early=ones < 1,
+        host_ratio=np.ones(len(clock_hz)),
     )
 
 
@@ -51,11 +44,9 @@ def engine_times_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, 
     Estimate: its form is chosen to fit the throughput AMD publishes for its boards.
 
     Args:
-        networks: Network runs; a server's cache holds the scores of a detector, so that they are
-            not read one by one.
+        networks: Network runs.
         rates: Of the overlay.
     """
     engines = core_times_s(networks, rates) / networks.boards.core_count
-    host = replace(networks.host, scan_s=np.zeros_like(engines))
-    one, all_threads = host_times_s(replace(networks, host=host), rates)
+    one, all_threads = host_times_s(networks, rates)
     return engines + one, np.maximum(engines, all_threads)

@@ -2,9 +2,7 @@
 pictures copied.
 
 Work on outputs that stay in the host's cache runs on several processors at once; beyond it, memory
-holds the threads up. A detector's library looks for the scores of one class after the other, as far
-apart as there are classes (Vitis AI library, `GetOneClassMaxScoreIndex`): where the scores exceed
-the cache, each look is a read of main memory.
+holds the threads up.
 """
 
 from __future__ import annotations
@@ -23,11 +21,6 @@ from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 HOST_CORES = 4.0
 #: Their shared second-level cache (AMD UG1085).
 _CACHE_BYTES = 2.0**20
-#: Read of main memory by a Cortex-A53 that no cache holds, s. Estimate: pointer chases measure 110
-#: to 130 ns.
-_MEMORY_READ_S = 120e-9
-#: Scores are compared as 32-bit numbers.
-_SCORE_BYTES = 4.0
 #: Bytes written for each pixel's class: a result cleared, filled and copied (Vitis AI library,
 #: `segmentation_post_process_8UC1`).
 _CLASS_BYTES = 3.0
@@ -57,14 +50,12 @@ class HostWork:
         amount: What the task is proportional to: bytes of scores and classes, or of outputs.
         input_pixels: Pixels of the image.
         is_cached: Whether outputs stay in the host's cache.
-        scan_s: Reads of main memory that a detector's scan of its scores takes, in one thread, s.
     """
 
     task: IntArray
     amount: FloatArray
     input_pixels: FloatArray
     is_cached: BoolArray
-    scan_s: FloatArray
 
 
 def host_work(layers: LayerColumns, task: HostTask) -> HostWork:
@@ -80,16 +71,11 @@ def host_work(layers: LayerColumns, task: HostTask) -> HostWork:
     outputs = float(layers.output_bytes.sum())
     is_picture = task in {HostTask.PIXELS, HostTask.IMAGE}
     held = max(outputs, layers.input_pixels) if is_picture else outputs
-    is_scanned = (
-        task in {HostTask.SOFTMAX_BOXES, HostTask.SIGMOID_BOXES}
-        and outputs * _SCORE_BYTES > _CACHE_BYTES
-    )
     return HostWork(
         task=np.array([int(task)]),
         amount=np.array([_amount(layers, task)]),
         input_pixels=np.array([layers.input_pixels]),
         is_cached=np.array([held <= _CACHE_BYTES]),
-        scan_s=np.array([outputs * _MEMORY_READ_S if is_scanned else 0.0]),
     )
 
 

@@ -48,10 +48,6 @@ class DpuRates:
         shared_weight_fraction: Share of the memory bandwidth at which all cores together fetch
             weights.
         shared_map_fraction: Share at which maps of all cores pass.
-        wide_memory_ratio: Shared bandwidth of boards whose memory module has x8 chips over those
-            with x16 chips.
-        early_memory_ratio: Bandwidth of boards in their first releases over that of their later
-            ones.
         pixels_s: Host work per pixel and class of a dense prediction, and per byte the host pools,
             s.
         softmax_box_s: Host work per output byte of a detector with softmax scores, s.
@@ -72,8 +68,6 @@ class DpuRates:
     cached_threads: float = 3.0
     shared_weight_fraction: float = 0.6
     shared_map_fraction: float = 0.6
-    wide_memory_ratio: float = 1.1
-    early_memory_ratio: float = 0.9
     pixels_s: float = 5e-9
     softmax_box_s: float = 8e-8
     sigmoid_box_s: float = 2.5e-8
@@ -101,11 +95,6 @@ class DpuBoards:
         core_count: Cores.
         memory_bytes_per_s: Theoretical bandwidth of the board's memory.
         host_ratio: Time of the host's cores over those of a 1.2 GHz Cortex-A53.
-        scan_threads: Threads in which the host's library scans the sigmoid scores of a detector for
-            one image.
-        has_wide_memory: Whether the memory module has x8 chips, whose four bank groups hide more
-            turn-around.
-        is_early: Whether the board's first releases ran it with slower memory.
     """
 
     parallelism: FloatArray
@@ -113,9 +102,6 @@ class DpuBoards:
     core_count: FloatArray
     memory_bytes_per_s: FloatArray
     host_ratio: FloatArray
-    scan_threads: FloatArray
-    has_wide_memory: BoolArray
-    is_early: BoolArray
 
 
 @frozen(eq=False)
@@ -259,20 +245,18 @@ def layer_times_s(
         networks.convolution_s * rates.cycle_ratio + networks.depthwise_s * rates.depthwise_ratio
     )
     compute = compute + networks.other_s * rates.other_ratio
-    boards = networks.boards
     maps = networks.read_s + networks.write_s
     traffic = np.maximum(networks.read_s, networks.write_s) / rates.map_fraction
     traffic = np.maximum(traffic, networks.weight_s / rates.weight_fraction)
-    counts = np.diff(np.append(networks.start, len(traffic)))
     if is_shared:
         together = (
             networks.weight_s / rates.shared_weight_fraction + maps / rates.shared_map_fraction
         )
-        wide = np.where(boards.has_wide_memory, rates.wide_memory_ratio, 1.0)
-        at_once = np.where(boards.core_count > 1, boards.core_count / wide, 0.0)
+        counts = np.diff(np.append(networks.start, len(traffic)))
+        cores = networks.boards.core_count
+        at_once = np.where(cores > 1, cores, 0.0)
         traffic = np.maximum(traffic, together * np.repeat(at_once, counts))
-    slower = np.where(boards.is_early, 1.0 / rates.early_memory_ratio, 1.0)
-    return compute, traffic * np.repeat(slower, counts)
+    return compute, traffic
 
 
 def gate_fractions(networks: DpuNetworks, rates: DpuRates) -> FloatArray:
@@ -309,9 +293,7 @@ def host_times_s(
     is_chosen = np.isin(host.task, (HostTask.SOFTMAX_BOXES, HostTask.SIGMOID_BOXES))
     cached = np.where(is_chosen, box_threads or rates.cached_threads, rates.cached_threads)
     threads = np.where(host.is_cached, cached, rates.host_threads)
-    scan_threads = np.where(host.task == HostTask.SIGMOID_BOXES, boards.scan_threads, HOST_CORES)
-    single_s = common + outputs + host.scan_s / scan_threads
-    return single_s, common / rates.host_threads + outputs / threads + host.scan_s / HOST_CORES
+    return common + outputs, common / rates.host_threads + outputs / threads
 
 
 #: Rate of each host task after NONE.

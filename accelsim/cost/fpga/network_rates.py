@@ -13,7 +13,6 @@ from functools import cache, lru_cache
 
 import numpy as np
 
-from accelsim.cost.fpga.host_tasks import HOST_CORES
 from accelsim.cost.fpga.network import DpuBoards, DpuRates
 from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s
 from accelsim.files.datafile import data_root, read_yaml
@@ -185,7 +184,4 @@ def boards_of_device(device: FpgaProfile, host_ratio: float, active_cores: float
         np.array([active_cores]),
         np.array([memory]),
         np.array([host_ratio]),
-        np.array([HOST_CORES]),
-        has_wide_memory=np.array([False]),
-        is_early=np.array([False]),
     )

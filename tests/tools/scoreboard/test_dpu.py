@@ -64,9 +64,8 @@ def test_multiply_adds_and_pruning_are_told_apart():
 def test_networks_that_no_rate_was_fitted_to(release, name, size, single_per_s, multi_per_s):
     """Vitis AI model zoo, ZCU102: three cores at 281 MHz."""
     found = known_network(name, *size, stated_operations(name))
-    placed = (np.array([values]) for values in ((8.0, 16.0, 16.0), 281e6, 3.0, 19.2e9, 1.0, 4.0))
-    no = np.array([False])
-    networks = join_networks([found.layers], [found.task], DpuBoards(*placed, no, no))
+    placed = (np.array([values]) for values in ((8.0, 16.0, 16.0), 281e6, 3.0, 19.2e9, 1.0))
+    networks = join_networks([found.layers], [found.task], DpuBoards(*placed))
     assert network_family(name) not in shipped_rates().families
     single_s, multi_s = thread_times_s(networks, shipped_rates().of(release))
     assert 1 / single_s[0] == pytest.approx(single_per_s, rel=0.2)
@@ -111,8 +110,6 @@ def joined(cores):
         cores * ones,
         19.2e9 * ones,
         ones,
-        ones,
-        *np.zeros((2, len(networks)), bool),
     )
     return join_networks([n.layers for n in networks], [n.task for n in networks], board)
 
