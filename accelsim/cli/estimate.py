@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsim.cli.report_file import command_text
-from accelsim.cli.result_writer import ResultWriter, with_output
+from accelsim.cli.result_writer import ResultWriter, with_changes, with_output
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import PriceChoice, RunOptions, run_options
 from accelsim.frozen import frozen
@@ -69,15 +69,19 @@ def estimate(
 
         asked = run_options(run, {"batch": largest_batch(model, profile, run)})
     result = estimate_run(model, profile, asked, price)
+    plain = None
+    if run.learned is not None:
+        plain = estimate_run(model, profile, replace(asked, learned=None), price)
     if operators != "10":
         result = _with_operators(result, model, profile, operators, asked)
 
     from accelsim.report.tables import estimate_view
 
     scalars = {key: value for key, value in result.figures().items() if key != "operators"}
+    data, view = with_changes(result, partial(estimate_view, result, profile), plain)
     output.emit(
-        result.to_dict(),
-        partial(estimate_view, result, profile),
+        data,
+        view,
         rows=[scalars],
         page=lambda: _page(model, result, profile, asked, price),
         chart=partial(_operator_bars, result),

@@ -20,7 +20,7 @@ from accelsim.cli.report_file import check_report, command_text
 from accelsim.errors import InvalidValueError, OutputError
 from accelsim.frozen import frozen
 from accelsim.option import option
-from accelsim.plain import Values
+from accelsim.plain import Document, Values
 from accelsim.report.formats import OutputFormat
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from accelsim.capacity.assignment import Assignment
     from accelsim.report.chart import Bars
     from accelsim.report.page import Page
+    from accelsim.result import Result
 
 #: Width of tables that go to a file or a pipe.
 _FILE_WIDTH = 100
@@ -203,6 +204,27 @@ class ResultWriter:
             self._write(_plain_text(view, self.out is None))
         if self.out is None:
             self.note(note)
+
+
+def with_changes(
+    result: Result, view: Callable[[], RenderableType], plain: Result | None
+) -> tuple[Document, Callable[[], RenderableType]]:
+    """Data and table of a result, with what the user's own runs changed of it.
+
+    Args:
+        result: The result.
+        view: Makes its table.
+        plain: The same without those runs; None where none were asked for.
+    """
+    data = result.to_dict()
+    if plain is None:
+        return data, view
+    from rich.console import Group
+
+    from accelsim.report.learning import changes, changes_view
+
+    changed = changes(plain.metrics, result.metrics)
+    return data | {"learned": changed}, lambda: Group(changes_view(changed), "", view())
 
 
 def with_output(command: Callable[..., None], *, hands_over: bool = False) -> Callable[..., None]:

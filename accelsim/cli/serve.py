@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from accelsim.cli.entry import end_if_partial
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import command_text
-from accelsim.cli.result_writer import ResultWriter, with_handover
+from accelsim.cli.result_writer import ResultWriter, with_changes, with_handover
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import PriceChoice, RunOptions
 from accelsim.frozen import frozen
@@ -119,6 +119,10 @@ def serve(
     beside: Document = {"run": run, "price": price, "steps": steps, "seed": asked.seed}
     question = (model, device, requests, options)
     result = _answer(output_writer, question, asked.find, beside)
+    plain = None
+    if run.learned is not None:
+        beside["run"] = replace(run, learned=None)
+        plain = _answer(output_writer, question, asked.find, beside)
     _write_files(output_writer, result, asked)
     if output_writer.folder is not None:
         from accelsim.capacity.assignment import of_serving
@@ -131,7 +135,7 @@ def serve(
 
         return serving_page(plain_values(result.to_dict()), command_text(), result)
 
-    _emit(output_writer, result, page)
+    _emit(output_writer, result, page, plain)
     end_if_partial(result.warnings)
 
 
@@ -247,14 +251,18 @@ def _check_alone(path: Path, **others: object) -> None:
             raise InvalidValueError(name, value, f"no value beside the trace {path}", remedy)
 
 
-def _emit(output_writer: ResultWriter, result: ServingResult, page: Callable[[], Page]) -> None:
+def _emit(
+    output_writer: ResultWriter,
+    result: ServingResult,
+    page: Callable[[], Page],
+    plain: ServingResult | None,
+) -> None:
     from accelsim.report.serving import serving_view
 
     flat = {name: metric.value for name, metric in result.metrics.items()}
     words = {"workload": result.workload, "device": result.device, "engine": result.engine}
-    output_writer.emit(
-        result.to_dict(), lambda: serving_view(result), rows=[words | flat], page=page
-    )
+    data, view = with_changes(result, lambda: serving_view(result), plain)
+    output_writer.emit(data, view, rows=[words | flat], page=page)
 
 
 def check_no_sizes(run: RunOptions) -> None:

@@ -27,7 +27,7 @@ from accelsim.estimation.options import (
     RunOptions,
     options_and_price,
 )
-from accelsim.estimation.run import ResolvedRun, resolve
+from accelsim.estimation.run import ResolvedRun, refuse_unused, resolve
 from accelsim.estimation.scenario_figures import scenario_figures
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceProfile, GpuProfile
@@ -197,6 +197,9 @@ def _answer_pair(
     price: PriceChoice,
 ) -> None:
     """Fill in the runs of one workload on one device."""
+    refuse_unused(
+        {"learned": (options.learned, "many runs at once are not corrected; estimate is")}
+    )
     run = resolve(workload, device, options)
     cost = device_price(run.device, price)
     answer["workload"][runs], answer["device"][runs] = run.workload.name, run.device.name

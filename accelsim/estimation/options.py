@@ -10,6 +10,7 @@ keywords, too (`RunKeywords`).
 from __future__ import annotations
 
 from dataclasses import field, fields, replace
+from pathlib import Path
 from typing import TypedDict
 
 from accelsim.arguments import checked
@@ -103,6 +104,9 @@ class RunOptions:
         "default",
         "HOW",
     )
+    learned: str | Path | None = option(
+        "Profile of your own runs that corrects the answer (accelsim learn).", metavar="FILE"
+    )
 
 
 class RunKeywords(TypedDict, total=False):
@@ -132,6 +136,7 @@ class RunKeywords(TypedDict, total=False):
     tier: str
     power_limit_w: float | None
     heap: str
+    learned: str | Path | None
 
 
 class EstimateKeywords(RunKeywords, PriceKeywords, total=False):

@@ -52,6 +52,7 @@ from accelsim.workloads.training import Optimizer
 from accelsim.workloads.training import optimizer as find_optimizer
 
 if TYPE_CHECKING:
+    from accelsim.estimation.learned import Learned
     from accelsim.hardware.cluster import Cluster
 
 Mode = Literal["inference", "training"]
@@ -108,6 +109,7 @@ class ResolvedRun:
         cluster: What joins the ranks; None for one device.
         lora_rank: Rank of the adapters that alone are trained; None trains all weights.
         document_len: Mean tokens of the documents packed into a sequence; None where it is one.
+        learned: The user's own measured runs, which correct the answer; None for none.
     """
 
     workload: Workload
@@ -135,6 +137,7 @@ class ResolvedRun:
     document_len: int | None = None
     recompute: str = "none"
     steps: int = 1
+    learned: Learned | None = None
 
     @property
     def stack_path(self) -> StackPath:
@@ -246,6 +249,8 @@ class ResolvedRun:
             "tier": self.tier,
             "heap": self.heap,
         }
+        if self.learned is not None:
+            named["learned_runs"] = len(self.learned.runs)
         if self.precision.experts is not None:
             named["expert_precision"] = self.precision.experts.name
         if self.device.power.set_limit_w is not None:
@@ -354,7 +359,15 @@ def resolve(
         sparse_weights=chosen.model.sparse_weights,
         heap=_choice("heap", chosen.heap, HEAPS),
         layout=choose_layout(chosen.model.layout, stack, execution),
+        learned=None if chosen.learned is None else _learned(chosen.learned),
     )
+
+
+def _learned(path: str | Path) -> Learned:
+    """A profile of measured runs; read where one is named alone."""
+    from accelsim.estimation.learned import read_learned
+
+    return read_learned(path)
 
 
 def _captured(workload: Any, mode: str) -> Any:

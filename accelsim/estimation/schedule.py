@@ -9,6 +9,7 @@ row and the time from it on. Iterations then follow each other as those of
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -107,6 +108,16 @@ class PassResult:
     bottleneck: str
     dynamic_energy_j: float
     energy_j: float | None
+
+    def longer(self, ratio: float) -> PassResult:
+        """The same pass in `ratio` times the time, at the same power."""
+        return replace(
+            self,
+            latency_s=self.latency_s * ratio,
+            steady_state_s=self.steady_state_s * ratio,
+            dynamic_energy_j=self.dynamic_energy_j * ratio,
+            energy_j=None if self.energy_j is None else self.energy_j * ratio,
+        )
 
 
 def pass_result(table: CostTable, settings: DeviceSettings) -> PassResult:

@@ -11,7 +11,8 @@ independent.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch.nn import Module
 
+    from accelsim.confidence.hierarchy import Correction
+    from accelsim.estimation.learned import Learned
     from accelsim.hardware.cluster import Cluster
 
 _INTERVAL_LEVEL = 0.9
@@ -98,6 +101,7 @@ class Simulation(Result):
         bytes: Bytes the operators read and write, each counted alone.
         relatives: Measured boards whose kernel surfaces stand for the device's own, nearest first.
         warnings: What to know before trusting the figures.
+        corrections: What the user's own runs say of each phase, by its name; empty without them.
     """
 
     kind: ClassVar[str] = "simulation"
@@ -110,6 +114,7 @@ class Simulation(Result):
     bytes: float
     relatives: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    corrections: Mapping[str, Correction] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         names = ", ".join(f"{p.repeats:g} x {p.name}" for p in self.passes)
@@ -205,7 +210,11 @@ class Simulation(Result):
         """Standard deviation of ln(true / predicted) of the whole run: that of its operators and
         its stack, and no less than that of measured runs like it.
         """
-        run = self.run
+        run, known = self.run, self.corrections
+        if known:
+            times = [(phase_of(run, p), p.result.latency_s * p.repeats) for p in self.passes]
+            parts = sum(time_s * known[phase].log_sigma for phase, time_s in times)
+            return parts / sum(time_s for _, time_s in times)
         least = least_log_sigma(run.device, self.tier, self.setting, run.spreads)
         return max(self.operator_log_sigma, least)
 
@@ -379,12 +388,12 @@ def simulated(run: ResolvedRun, passes: RunPasses, parameters: Any | None = None
         parameters = run.parameters
     every, moved_bytes = passes.passes, passes.input_bytes
     asked = tuple((p.graph, p.name == "decode") for p in every)
-    found = _costs_and_results(asked, RunKey(run), _Same(parameters), moved_bytes)
-    return Simulation(
+    costs = _costs_and_results(asked, RunKey(run), _Same(parameters), moved_bytes)
+    found = Simulation(
         run=run,
         passes=tuple(
             SimulatedPass(p.name, p.repeats, p.graph, table, result, moved_bytes)
-            for p, (table, result) in zip(every, found, strict=True)
+            for p, (table, result) in zip(every, costs, strict=True)
         ),
         memory=passes.memory,
         parameter_count=passes.parameter_count,
@@ -393,6 +402,30 @@ def simulated(run: ResolvedRun, passes: RunPasses, parameters: Any | None = None
         relatives=getattr(parameters, "relatives", ()),
         warnings=() if run.cluster is None else run.cluster.warnings,
     )
+    return found if run.learned is None else _corrected(found, run.learned)
+
+
+def phase_of(run: ResolvedRun, a_pass: SimulatedPass) -> str:
+    """What a pass is of, as runs that were measured are told apart."""
+    return {"prefill": "prompt", "decode": "decode"}.get(a_pass.name, run.mode)
+
+
+def _corrected(found: Simulation, learned: Learned) -> Simulation:
+    """A simulation whose passes take what the user's own runs make of them, at the same power."""
+    from accelsim.estimation.learned import System
+
+    run, setting = found.run, found.setting
+    stack, version = run.stack.name, run.stack.version.version
+    names = (run.device.whole_name, stack, version, setting.precision, run.workload.name)
+    phases = dict.fromkeys(phase_of(run, p) for p in found.passes)
+    asked = str(run.device.device_class)
+    systems = {phase: System(phase, *names, asked) for phase in phases}
+    known = {phase: learned.correction(of, found.log_sigma) for phase, of in systems.items()}
+    passes = [
+        replace(p, result=p.result.longer(math.exp(known[phase_of(run, p)].shift)))
+        for p in found.passes
+    ]
+    return replace(found, passes=tuple(passes), corrections=known)
 
 
 @frozen(eq=False)

@@ -66,7 +66,8 @@ class PoolPlan:
     @property
     def served(self) -> ServedRun:
         """What its figures are like."""
-        return ServedRun(self.plan.run, is_split=self.part != "all")
+        plan, is_split = self.plan, self.part != "all"
+        return ServedRun(plan.run, is_split=is_split, engine_name=plan.engine_name)
 
     @property
     def start_s(self) -> float:

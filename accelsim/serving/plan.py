@@ -26,6 +26,7 @@ from accelsim.serving.steps.step_tables import (
     step_tables,
 )
 from accelsim.serving.steps.step_times import StepTimes
+from accelsim.serving.trust import ServedRun
 from accelsim.workloads.model import Workload
 from accelsim.workloads.sharding import Shard
 
@@ -216,6 +217,7 @@ def replica_plan(
         DoesNotFitError: If weights and activations leave no room for a cache block.
         InputError: If a name or choice is wrong; its subclasses say which.
     """
+    is_given = steps is not None
     first = resolve(workload, device, run_options)
     generates = first.workload.autoregressive
     name = options.engine or ("vllm" if generates else "static")
@@ -238,8 +240,10 @@ def replica_plan(
         from accelsim.serving.steps.batch_tables import batch_tables
 
         steps = batch_tables(run, run_options, max_batch=max_seqs, overhead_s=overhead_s)
-    prefix_cache = _shares_prefixes(one, options, parts["cache"])
     label = f"{name.partition('@')[0]} {one.label}"
+    if run.learned is not None and not is_given:
+        steps = ServedRun(run, engine_name=label).correct(steps)
+    prefix_cache = _shares_prefixes(one, options, parts["cache"])
     return ReplicaPlan(
         run,
         label,

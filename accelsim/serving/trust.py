@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from accelsim.confidence.hierarchy import Correction
 from accelsim.estimation.evidence import POWER_LOG_SIGMA, residual_log_sigma
 from accelsim.estimation.likeness import Setting
 from accelsim.frozen import frozen
@@ -30,6 +31,8 @@ _FIGURES = {
     "average_power_w": ("power",),
     "peak_power_w": ("power",),
 }
+#: Phases that figures are of.
+_PHASES = {"tpot": "decode", "ttft": "prompt"}
 #: Figures that were measured with prompts and further tokens apart, too.
 _SPLIT = frozenset({"ttft", "tpot"})
 
@@ -41,10 +44,12 @@ class ServedRun:
     Attributes:
         run: The model on one rank.
         is_split: Whether prompts and further tokens run on replicas of their own.
+        engine_name: Engine and version; empty where the user's own runs say nothing of it.
     """
 
     run: ResolvedRun
     is_split: bool = False
+    engine_name: str = ""
 
     def setting(self, figure: str) -> Setting:
         """What a figure is like: "ttft", "tpot", "energy" (per token) or "power"."""
@@ -57,23 +62,62 @@ class ServedRun:
         """
         if not self.run.workload.autoregressive:
             return 0.0
+        measured = self._measured_log_sigma(figure)
+        phase = _PHASES.get(figure)
+        return measured if phase is None else self._corrected(phase, measured).log_sigma
+
+    def _measured_log_sigma(self, figure: str) -> float:
         device_class = str(self.run.device.device_class)
         measured = residual_log_sigma(device_class, self.setting(figure), self.run.spreads)
         return max(measured, POWER_LOG_SIGMA) if figure == "power" else measured
+
+    def _corrected(self, phase: str, log_sigma: float) -> Correction:
+        """What the user's own runs make of a phase's times."""
+        run = self.run
+        if run.learned is None or not self.engine_name or not log_sigma:
+            return Correction(0.0, log_sigma, 0)
+        from accelsim.estimation.learned import System
+
+        setting = self.setting("tpot")
+        stack, _, version = self.engine_name.partition(" ")
+        names = (run.device.whole_name, stack, version, setting.precision, run.workload.name)
+        system = System(phase, *names, str(run.device.device_class))
+        return run.learned.correction(system, log_sigma)
+
+    def correct(self, steps: StepTimes) -> StepTimes:
+        """Steps that take what the user's own runs make of them."""
+        if self.run.learned is None or not steps.log_sigma:
+            return steps
+        from accelsim.serving.steps.combined_steps import ScaledSteps
+
+        phases = {"decode": self._prior(steps, "tpot"), "prompt": self._prior(steps, "ttft")}
+        shifts = [self._corrected(phase, prior).shift for phase, prior in phases.items()]
+        return ScaledSteps(steps, *map(math.exp, shifts))
+
+    def _prior(self, steps: StepTimes, figure: str) -> float:
+        """Spread of what all steps of a phase have in common, before runs of the user's own."""
+        common = steps.log_sigma * math.sqrt(steps.common_fraction)
+        figures = ("tpot",) if figure == "tpot" else ("tpot", "ttft")
+        if not self.run.workload.autoregressive:
+            return common
+        return max(common, *(self._measured_log_sigma(one) for one in figures))
 
     def common_log_sigma(self, steps: StepTimes) -> float:
         """Spread of what all steps have in common, no less than that of measured times per token; 0
         for steps that are given.
         """
-        common = steps.log_sigma * math.sqrt(steps.common_fraction)
-        return max(common, self.log_sigma("tpot")) if steps.log_sigma else 0.0
+        if not steps.log_sigma:
+            return 0.0
+        return self._corrected("decode", self._prior(steps, "tpot")).log_sigma
 
     def prompt_log_sigma(self, steps: StepTimes) -> float:
         """Spread of steps with prompts, no less than that of measured times to the first token of
         servers that have room; 0 for steps that are given.
         """
-        common = self.common_log_sigma(steps)
-        return max(common, self.log_sigma("ttft")) if steps.log_sigma else 0.0
+        if not steps.log_sigma:
+            return 0.0
+        prompt = self._corrected("prompt", self._prior(steps, "ttft")).log_sigma
+        return max(prompt, self.common_log_sigma(steps))
 
     def least_log_sigma(self, name: str) -> float:
         """Least spread of a result's figure ("ttft_s.p99", "energy_j_per_token"); 0 where none like

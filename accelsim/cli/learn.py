@@ -1,0 +1,39 @@
+"""``accelsim learn``: what measured runs of one's own say of all further answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from accelsim.cli.progress import progress_bar
+from accelsim.cli.result_writer import ResultWriter, with_output
+from accelsim.learning.readings import Told
+from accelsim.option import argument, option
+
+
+@with_output
+def learn(
+    output: ResultWriter,
+    told: Told,
+    files: list[Path] = argument(
+        "Results of vllm bench serve or SGLang's bench_serving (.json, .jsonl), or a table of "
+        "runs (.csv: model, device, metric, value, ...).",
+        "FILE...",
+    ),
+    known: Path | None = option("Profile that the runs are added to.", None, "FILE", "--add-to"),
+) -> None:
+    """Learn from runs that you measured: --out FILE.json, which --learned then takes."""
+    from accelsim.learning.learn import learn as learned_from
+    from accelsim.report.learning import learned_view
+
+    with progress_bar("predicting", quiet=output.quiet) as told_of:
+        found = learned_from(
+            files, told, known=known, progress=lambda *place: told_of(place[0], place[1], place[2])
+        )
+    for place, reason in found.refused.items():
+        output.note(f"{place} was refused: {reason}")
+    rows = found.rows()
+    output.emit(
+        found.profile.model_dump(mode="json"),
+        lambda: learned_view(rows),
+        rows=rows,
+    )

@@ -1,0 +1,188 @@
+"""What the user's own measured runs say of an answer: a profile of runs, each with what was
+predicted of it, and the correction that they give runs like it.
+
+Runs are like each other by phase (prompts, further tokens, an inference, an iteration of training),
+device, software and its version, number format and model; a run that shares none of these levels
+with any measured one is not corrected. `accelsim.learning` makes profiles.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from accelsim.confidence.hierarchy import Correction, Hierarchy
+from accelsim.errors import InvalidValueError
+from accelsim.files.datafile import FileStamp, file_stamp, read_json, validated
+from accelsim.frozen import frozen
+
+Phase = Literal["prompt", "decode", "inference", "training"]
+#: Share of the variance of ln(measured / predicted) of each level: the system in full, the version
+#: of its software, its number format, its software, and the model on other devices of the class
+#: by the same software. The rest is a run's own.
+#: Estimate: no rows decided them; the nearer the likeness, the more is shared.
+SHARES = (0.25, 0.10, 0.15, 0.15, 0.10)
+_MAX_BYTES = 32_000_000
+_Text = Annotated[str, Field(min_length=1, max_length=300)]
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+@frozen
+class System:
+    """What a run is of.
+
+    Attributes:
+        phase: What of it: prompts, further tokens, an inference, an iteration.
+        device: Catalogue name, without a slice.
+        stack: Software.
+        version: Its version; empty where unknown.
+        precision: Number format.
+        model: Workload.
+        device_class: "cpu", "gpu", "fpga" or "asic".
+    """
+
+    phase: str
+    device: str
+    stack: str
+    version: str
+    precision: str
+    model: str
+    device_class: str
+
+    @property
+    def effects(self) -> tuple[str, ...]:
+        """Names of what it shares with runs like it, by level of `SHARES`."""
+        where = f"{self.phase} on {self.device} by {self.stack}"
+        return (
+            f"{where} {self.version} in {self.precision} of {self.model}",
+            f"{where} {self.version}",
+            f"{where} in {self.precision}",
+            where,
+            f"{self.phase} by {self.stack} of {self.model} in {self.precision} on {self.device_class}",
+        )
+
+
+class LearnedRun(BaseModel):
+    """One measured run and what was predicted of it.
+
+    Attributes:
+        phase: As in `System`, with the six that follow.
+        measured: What was measured, in `unit`.
+        predicted: What accelsim predicts of it, in `unit`.
+        ratio: Time over the predicted one; of a server's steps, with which its load gives what was
+            measured.
+        log_sigma: Spread of ln(measured / predicted) of runs like it before.
+        unit: "s", or what the figure is in.
+        source: File and place that it was read from.
+        date: Day it was measured; empty where unknown.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
+
+    phase: Phase
+    device: _Text
+    stack: _Text
+    version: str = ""
+    precision: _Text
+    model: _Text
+    device_class: _Text
+    measured: _Positive
+    predicted: _Positive
+    ratio: _Positive
+    log_sigma: _Positive
+    unit: _Text = "s"
+    source: _Text
+    date: str = ""
+
+    @property
+    def system(self) -> System:
+        """What it is of."""
+        return System(
+            self.phase,
+            self.device,
+            self.stack,
+            self.version,
+            self.precision,
+            self.model,
+            self.device_class,
+        )
+
+    @property
+    def log_ratio(self) -> float:
+        """ln(time / predicted time)."""
+        return float(np.log(self.ratio))
+
+
+class Learned(BaseModel):
+    """A profile: what accelsim learned from the user's runs.
+
+    Attributes:
+        format: What such a file is.
+        version: Of its schema.
+        accelsim: Version that made the predictions.
+        runs: The runs.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
+
+    format: Literal["accelsim-learned"]
+    version: Literal[1]
+    accelsim: _Text
+    runs: Annotated[tuple[LearnedRun, ...], Field(min_length=1, max_length=100_000, strict=False)]
+
+    @cached_property
+    def ordered(self) -> tuple[LearnedRun, ...]:
+        """The runs in an order that does not depend on that of their files."""
+        return tuple(sorted(self.runs, key=lambda run: (run.system.effects, run.log_ratio)))
+
+    @cached_property
+    def hierarchy(self) -> Hierarchy:
+        """The effects that the runs show."""
+        return Hierarchy.of(
+            [run.system.effects for run in self.ordered],
+            np.array([run.log_ratio for run in self.ordered]),
+            np.array([run.log_sigma for run in self.ordered]),
+            SHARES,
+        )
+
+    def correction(self, system: System, log_sigma: float) -> Correction:
+        """What is known of a run's error.
+
+        Args:
+            system: What the run is of.
+            log_sigma: Its spread without the profile.
+        """
+        return self.hierarchy.correction(system.effects, log_sigma)
+
+    @property
+    def far_runs(self) -> list[LearnedRun]:
+        """Runs so far from others like them that they say nothing."""
+        return [self.ordered[place] for place in self.hierarchy.far_runs]
+
+
+def read_learned(path: str | Path) -> Learned:
+    """Read a profile.
+
+    Args:
+        path: File that ``accelsim learn --out`` wrote.
+
+    Raises:
+        ProfileError: If it is no such file, or of a newer schema.
+        InvalidValueError: If there is no such file.
+    """
+    path = Path(path)
+    stamp = file_stamp(path)
+    if stamp is None:
+        remedy = "Make one with accelsim learn FILE --out PROFILE."
+        raise InvalidValueError("learned", str(path), "a file that accelsim learn wrote", remedy)
+    return _kept(path, stamp)
+
+
+@lru_cache(maxsize=8)
+def _kept(path: Path, _stamp: FileStamp) -> Learned:
+    data = read_json(path, max_bytes=_MAX_BYTES)
+    return validated(path, lambda: Learned.model_validate(data))

@@ -1,0 +1,212 @@
+"""Learn from measured runs: the door that reads files, predicts their runs and makes a profile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import accelsim
+from accelsim.confidence.quantiles import Z90
+from accelsim.errors import InputError, InvalidValueError
+from accelsim.estimation.estimate import estimate
+from accelsim.estimation.learned import Learned, LearnedRun, read_learned
+from accelsim.estimation.options import ModelOptions, RunOptions, RunShape
+from accelsim.estimation.simulate import simulate
+from accelsim.frozen import frozen
+from accelsim.learning.readings import Reading, Told
+from accelsim.plain import Document, Values
+from accelsim.serving.loads.arrivals import Arrivals
+from accelsim.serving.options import ServingOptions
+from accelsim.serving.plan import replica_plan
+from accelsim.serving.serve import serve
+from accelsim.serving.steps.combined_steps import ScaledSteps
+from accelsim.serving.trust import ServedRun
+from accelsim.simulation.randomness import RandomStreams
+
+__all__ = ["LearnedFiles", "Told", "learn"]
+Progress = Callable[[int, int, str], None]
+#: Rounds in which steps are fitted to a server's figures, and the largest ratio that they may have.
+_ROUNDS = 3
+_LARGEST_RATIO = 100.0
+
+
+@frozen(eq=False)
+class LearnedFiles:
+    """A profile, and what could not be learned.
+
+    Attributes:
+        profile: The profile.
+        refused: Runs that nothing is predicted of, with the reason, by place.
+    """
+
+    profile: Learned
+    refused: Values
+
+    def rows(self) -> list[Document]:
+        """One mapping per run: what was measured, predicted, and what becomes of it."""
+        far = {id(run) for run in self.profile.far_runs}
+        return [
+            {
+                "source": run.source,
+                "phase": run.phase,
+                "model": run.model,
+                "device": run.device,
+                "stack": f"{run.stack} {run.version}".strip(),
+                "precision": run.precision,
+                "measured_s": run.measured,
+                "predicted_s": run.predicted,
+                "off_fraction": run.measured / run.predicted - 1.0,
+                "is_far": id(run) in far,
+            }
+            for run in self.profile.ordered
+        ]
+
+
+def learn(
+    files: Sequence[str | Path],
+    told: Told | None = None,
+    *,
+    known: str | Path | None = None,
+    progress: Progress | None = None,
+) -> LearnedFiles:
+    """Learn from files of measured runs.
+
+    Args:
+        files: Results of ``vllm bench serve`` or SGLang's ``bench_serving`` (JSON), or tables of
+            runs (CSV).
+        told: What the files do not say.
+        known: Profile that the runs are added to.
+        progress: Called before each run with its place, the number of runs and where it is from.
+
+    Raises:
+        InputError: If a file cannot be read, or says too little; its subclasses say which. Runs
+            that cannot be predicted are refused alone.
+    """
+    readings = list(_readings(map(Path, files), told or Told()))
+    runs = list(read_learned(known).runs) if known is not None else []
+    refused: Document = {}
+    for place, reading in enumerate(readings):
+        if progress is not None:
+            progress(place, len(readings), reading.source)
+        try:
+            runs += _learned(reading)
+        except InputError as error:
+            refused[reading.source] = str(error)
+    if not runs:
+        reasons = "; ".join(dict.fromkeys(map(str, refused.values()))) or "they hold no run"
+        raise InvalidValueError("files", [str(f) for f in files], f"runs to learn from: {reasons}")
+    kept, version = tuple(_distinct(runs)), accelsim.__version__
+    profile = Learned(format="accelsim-learned", version=1, accelsim=version, runs=kept)
+    return LearnedFiles(profile, refused)
+
+
+def _distinct(runs: Iterable[LearnedRun]) -> list[LearnedRun]:
+    """Runs without those that are the same one again, of another line or file."""
+    return list({run.model_dump_json(exclude={"source"}): run for run in runs}.values())
+
+
+def _readings(paths: Iterable[Path], told: Told) -> Iterator[Reading]:
+    """Runs of files by their endings."""
+    for path in paths:
+        if path.suffix == ".csv":
+            from accelsim.learning.run_table import read_table
+
+            yield from read_table(path, told)
+        elif path.suffix in {".json", ".jsonl"}:
+            from accelsim.learning.server_benchmarks import read_benchmarks
+
+            yield from read_benchmarks(path, told)
+        else:
+            raise InvalidValueError("file", str(path), "a .json, .jsonl or .csv file")
+
+
+def _learned(reading: Reading) -> Iterator[LearnedRun]:
+    if reading.load is None:
+        yield _single(reading)
+    else:
+        yield from _served(reading, reading.load)
+
+
+def _single(reading: Reading) -> LearnedRun:
+    """A run of its own."""
+    told = reading.told
+    ((phase, measured),) = reading.measured_s.items()
+    model = ModelOptions(precision=told.precision, stack=told.engine)
+    options = RunOptions(phase, model, RunShape(**dict(reading.shape or {})))
+    asked = (str(told.model), str(told.device), options)
+    found, answer = simulate(*asked), estimate(*asked)
+    if answer.latency_s is None or answer.latency_high_s is None:
+        raise InvalidValueError("batch", answer.batch, f"a run that fits {told.device}")
+    run = found.run
+    return LearnedRun(
+        phase=phase,  # type: ignore[arg-type]
+        device=run.device.whole_name,
+        stack=run.stack.name,
+        version=run.stack.version.version,
+        precision=found.setting.precision,
+        model=run.workload.name,
+        device_class=str(run.device.device_class),
+        measured=measured,
+        predicted=answer.latency_s,
+        ratio=measured / answer.latency_s,
+        log_sigma=math.log(answer.latency_high_s / answer.latency_s) / Z90,
+        source=reading.source,
+        date=reading.date,
+    )
+
+
+def _served(reading: Reading, load: Values) -> Iterator[LearnedRun]:
+    """A run of a server: its prompts and its further tokens."""
+    told, arrivals = reading.told, Arrivals(**load)
+    options = ServingOptions(engine=told.engine, tp=told.tp or 1)
+    run_options = RunOptions(model=ModelOptions(precision=told.precision))
+    asked = (str(told.model), str(told.device))
+    longest = arrivals.columns(RandomStreams(0)).longest
+    plan = replica_plan(*asked, run_options, options, max_context=longest)
+
+    def simulated(ratios: Mapping[str, float]) -> dict[str, float]:
+        steps = ScaledSteps(plan.steps, ratios["decode"], ratios["prompt"])
+        found = serve(*asked, arrivals, options, run_options, steps=steps, intervals=False)
+        times = {"decode": found.tpot_s["mean"], "prompt": found.ttft_s["mean"]}
+        if None in times.values():
+            raise InvalidValueError("output", load.get("output"), "two tokens or more")
+        return {phase: time_s for phase, time_s in times.items() if time_s is not None}
+
+    predicted, ratios = _step_ratios(reading.measured_s, simulated)
+    like = ServedRun(plan.run)
+    stack, _, version = plan.engine_name.partition(" ")
+    setting = like.setting("tpot")
+    spreads = {"decode": like.common_log_sigma, "prompt": like.prompt_log_sigma}
+    for phase, measured in reading.measured_s.items():
+        yield LearnedRun(
+            phase=phase,  # type: ignore[arg-type]
+            device=plan.run.device.whole_name,
+            stack=stack,
+            version=version,
+            precision=setting.precision,
+            model=plan.run.workload.name,
+            device_class=str(plan.run.device.device_class),
+            measured=measured,
+            predicted=predicted[phase],
+            ratio=ratios[phase],
+            log_sigma=spreads[phase](plan.steps),
+            source=reading.source,
+            date=reading.date,
+        )
+
+
+def _step_ratios(
+    measured_s: Mapping[str, float], simulated: Callable[[Mapping[str, float]], dict[str, float]]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """What is predicted of a server, and times of its steps over the predicted ones with which its
+    load gives what was measured: prompts make others wait, so that one ratio moves both figures.
+    """
+    ratios = {"decode": 1.0, "prompt": 1.0}
+    predicted = found = simulated(ratios)
+    for _ in range(_ROUNDS):
+        for phase, measured in measured_s.items():
+            ratio = ratios[phase] * measured / found[phase]
+            ratios[phase] = min(max(ratio, 1 / _LARGEST_RATIO), _LARGEST_RATIO)
+        found = simulated(ratios)
+    return predicted, ratios

@@ -1,0 +1,71 @@
+"""What a file of measured runs says, in one form for all formats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+
+from accelsim.errors import InvalidValueError
+from accelsim.frozen import frozen
+from accelsim.option import option
+from accelsim.plain import Document, Values
+
+
+@frozen
+class Told:
+    """What a file does not say of its runs, or is to be read in place of what it says."""
+
+    model: str | None = option("Workload that ran, where the file names none.", metavar="NAME")
+    device: str | None = option(
+        "Device of every rank, where the file names none.", None, "NAME", "--device -d"
+    )
+    engine: str | None = option(
+        "Software that ran it, such as vllm@0.11, where the file names none.", metavar="NAME"
+    )
+    tp: int | None = option("Ranks of a replica; 1 if none.", within=(1, 100_000))
+    precision: str | None = option("Number format; the usual one if none.", metavar="NAME")
+
+
+@frozen
+class Reading:
+    """One measured run.
+
+    Attributes:
+        source: File and place.
+        told: What ran on what.
+        measured_s: Measured times by phase: "prompt" (to the first token), "decode" (per further
+            token), "inference" or "training" (a batch).
+        load: Arguments of `accelsim.Arrivals`, of a server; None of a run of its own.
+        shape: Sizes of a run of its own: batch, seq_len, output_len, image_size.
+        date: Day; empty where unknown.
+    """
+
+    source: str
+    told: Told
+    measured_s: Mapping[str, float]
+    load: Values | None = None
+    shape: Values | None = None
+    date: str = ""
+
+
+def filled(source: str, known: Mapping[str, object], told: Told, needed: tuple[str, ...]) -> Told:
+    """What ran, from a file and from what is told beside it.
+
+    Args:
+        source: File and place, for messages.
+        known: What the file says, by field; empty texts and None are unknown.
+        told: What the caller says; it comes first.
+        needed: Fields that must be known.
+
+    Raises:
+        InvalidValueError: Naming the option of a field that nobody says.
+    """
+    found: Document = {}
+    for entry in fields(Told):
+        own = getattr(told, entry.name)
+        value = known.get(entry.name) or None if own is None else own
+        if value is None and entry.name in needed:
+            remedy = f"Say it: --{entry.name}."
+            raise InvalidValueError(entry.name, None, f"a value: {source} does not say it", remedy)
+        found[entry.name] = value
+    return Told(**found)

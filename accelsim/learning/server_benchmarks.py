@@ -1,0 +1,112 @@
+"""Reads results of ``vllm bench serve`` and of SGLang's ``bench_serving``.
+
+Both write the mean times to the first token and per further token, the load, and the tokens in all
+(vLLM: ``vllm/benchmarks/serve.py``, ``--save-result``; SGLang: ``sglang/bench_serving.py``, a JSON
+object a line). Where the requests of a benchmark come all at once, first tokens wait in a queue and
+say little of prompts: they are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from accelsim.errors import ProfileError
+from accelsim.files.datafile import parse_json, read_text, validated
+from accelsim.learning.readings import Reading, Told, filled
+from accelsim.plain import Document
+
+_MAX_BYTES = 128_000_000
+_Count = Annotated[int, Field(ge=1, le=100_000_000)]
+_Milliseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_MS_PER_S = 1e3
+
+
+class ServerBenchmark(BaseModel):
+    """Result of one benchmark of a server, as both tools write it; device, engine, tp and precision
+    are what vLLM's ``--metadata`` adds.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    model_id: str = ""
+    backend: str = ""
+    device: str = ""
+    engine: str = ""
+    tp: _Count | None = None
+    precision: str = ""
+    date: str = ""
+    request_rate: float = Field(gt=0)
+    max_concurrency: _Count | None = None
+    completed: _Count
+    total_input_tokens: _Count
+    total_output_tokens: _Count
+    mean_ttft_ms: _Milliseconds
+    mean_tpot_ms: _Milliseconds
+
+    @property
+    def is_burst(self) -> bool:
+        """Whether all requests come at once."""
+        return self.request_rate == float("inf") and self.max_concurrency is None
+
+    def load(self) -> Document:
+        """The load, as `accelsim.Arrivals` takes it."""
+        lengths: Document = {
+            "prompt": str(round(self.total_input_tokens / self.completed)),
+            "output": str(max(round(self.total_output_tokens / self.completed), 1)),
+            "requests": self.completed,
+        }
+        if self.max_concurrency is not None:
+            return lengths | {"users": min(self.max_concurrency, self.completed)}
+        if self.is_burst:
+            return lengths | {"rate_per_s": 1.0, "process": "burst"}
+        return lengths | {"rate_per_s": self.request_rate}
+
+
+def read_benchmarks(path: Path, told: Told) -> Iterator[Reading]:
+    """Runs of a file: one JSON object, or one a line.
+
+    Args:
+        path: The file.
+        told: What the file does not say: device, and what it lacks of model and engine.
+
+    Raises:
+        ProfileError: If it is no such result; names the field.
+        InvalidValueError: If the device, model or engine is said nowhere.
+    """
+    for place, data in _objects(path):
+        source = f"{path.name}{place}"
+        found = validated(path, partial(ServerBenchmark.model_validate, data))
+        backend = found.backend.partition("-")[0]
+        known = {
+            "model": found.model_id,
+            "engine": found.engine or {"openai": "vllm"}.get(backend, backend),
+            **{name: getattr(found, name) for name in ("device", "tp", "precision")},
+        }
+        asked = filled(source, known, told, ("model", "device", "engine"))
+        times = {"decode": found.mean_tpot_ms / _MS_PER_S}
+        if not found.is_burst:
+            times["prompt"] = found.mean_ttft_ms / _MS_PER_S
+        yield Reading(source, asked, times, found.load(), date=found.date[:10])
+
+
+def _objects(path: Path) -> Iterator[tuple[str, Document]]:
+    """JSON objects of a file, each with its place."""
+    text = read_text(path, _MAX_BYTES)
+    lines = [line for line in text.splitlines() if line.strip()]
+    if len(lines) > 1 and all(line.lstrip().startswith("{") for line in lines):
+        for number, line in enumerate(lines, 1):
+            yield f", line {number}", parse_json(line, f"{path}, line {number}")
+        return
+    try:
+        data = json.loads(text)
+    except ValueError:
+        data = parse_json(text, str(path))  # says where
+    if not isinstance(data, dict):
+        raise ProfileError(str(path), ["expected an object: the result of a benchmark"])
+    yield "", data

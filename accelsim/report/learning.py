@@ -1,0 +1,77 @@
+"""What was learned from measured runs, and what it changes of an answer: for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import RenderableType
+
+from accelsim.plain import Document, Values
+from accelsim.quantity import written
+from accelsim.report.listing import Listing
+from accelsim.result import Metric
+
+_RUNS = (
+    "~source | phase | model | device | stack | format=precision | >measured=measured_s | "
+    ">predicted=predicted_s | >off={off_fraction} | note"
+)
+_CHANGES = "figure | >without | >90 %=ends | >with your runs=learned | >90 % then=ends_then"
+#: Figures that are shown before and after, where a result has them.
+SHOWN = (
+    *("latency_s", "time_to_first_token_s", "time_per_output_token_s", "throughput_per_s"),
+    *("ttft_s.mean", "ttft_s.p99", "tpot_s.mean", "tpot_s.p99", "output_tokens_per_s"),
+    *("energy_j", "cost_usd_per_million_tokens", "cost_usd_per_1000"),
+)
+
+
+def learned_view(rows: Sequence[Values]) -> RenderableType:
+    """Runs of a profile.
+
+    Args:
+        rows: As `accelsim.learning.learn.LearnedFiles.rows` has them.
+    """
+    shown = [
+        {**row, "note": "far from all like it: it says nothing" if row["is_far"] else ""}
+        for row in rows
+    ]
+    return Listing.of(_RUNS, shown, "stack | format | device | model | note")
+
+
+def changes(before: Mapping[str, Metric], after: Mapping[str, Metric]) -> list[Document]:
+    """Figures without and with what was learned, one mapping a figure.
+
+    Args:
+        before: Metrics of the answer without the profile.
+        after: With it.
+    """
+    names = [n for n in SHOWN if n in after and after[n].value is not None]
+    return [
+        {
+            "figure": name,
+            **{f"without_{part}": getattr(before[name], part) for part in ("value", "low", "high")},
+            **{f"with_{part}": getattr(after[name], part) for part in ("value", "low", "high")},
+        }
+        for name in names
+    ]
+
+
+def changes_view(rows: Sequence[Values]) -> RenderableType:
+    """Figures without and with what was learned, side by side."""
+    shown = []
+    for row in rows:
+        name = str(row["figure"]).partition(".")[0]
+        low_high = [
+            [written(name, row[f"{which}_{end}"]) for end in ("value", "low", "high")]
+            for which in ("without", "with")
+        ]
+        (without, *ends), (learned, *ends_then) = low_high
+        shown.append(
+            {
+                "figure": row["figure"],
+                "without": without,
+                "ends": " to ".join(ends) if row["without_low"] is not None else "",
+                "learned": learned,
+                "ends_then": " to ".join(ends_then) if row["with_low"] is not None else "",
+            }
+        )
+    return Listing.of(_CHANGES, shown)

@@ -1,0 +1,244 @@
+"""Learning from files of measured runs: what is read, what an answer becomes, what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from accelsim import Arrivals
+from accelsim.cli.entry import main
+from accelsim.errors import AccelsimError, InvalidValueError, ProfileError
+from accelsim.estimation.estimate import estimate
+from accelsim.estimation.estimate_many import estimate_many
+from accelsim.estimation.learned import read_learned
+from accelsim.learning.learn import Told, learn
+from accelsim.serving.options import ServingOptions
+from accelsim.serving.serve import serve
+from accelsim.training.estimate import train
+
+#: Made from the code of vllm bench serve; not recorded.
+SAMPLE = "examples/learn/vllm_bench.json"
+H100 = Told(device="h100-sxm-80gb")
+
+
+def sample():
+    with open(SAMPLE, encoding="utf-8") as stream:  # noqa: PTH123
+        return json.load(stream)
+
+
+def table(tmp_path, *rows, header="model,device,batch,metric,value"):
+    path = tmp_path / "runs.csv"
+    path.write_text("\n".join([header, *rows]) + "\n")
+    return path
+
+
+def profile_of(tmp_path, found):
+    path = tmp_path / "mine.json"
+    path.write_text(found.profile.model_dump_json())
+    return path
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory):
+    return profile_of(tmp_path_factory.mktemp("learned"), learn([SAMPLE]))
+
+
+def served(**keywords):
+    load = Arrivals(users=32, prompt="1024", output="256", requests=320)
+    return serve("llama-3.1-8b", "h100-sxm-80gb", load, ServingOptions(), **keywords)
+
+
+def test_a_server_is_predicted_as_it_was_measured_and_its_interval_narrows(mine):
+    before, after = served(), served(learned=mine)
+    measured = {"tpot_s.mean": 11.9e-3, "ttft_s.mean": 421.5e-3}
+    for name, truth in measured.items():
+        off = [abs(math.log(r.metrics[name].value / truth)) for r in (before, after)]
+        assert off[1] < 0.6 * off[0]
+        widths = [math.log(r.metrics[name].high / r.metrics[name].low) for r in (before, after)]
+        assert widths[1] < 0.8 * widths[0]
+
+
+def test_a_run_of_the_same_system_is_corrected_and_others_are_not(tmp_path):
+    plain = estimate("resnet-50", "t4", batch=8)
+    slow = [f"resnet-50,t4,{batch},latency_ms,{1e3 * 1.3 * t}" for batch, t in times("resnet-50")]
+    mine = profile_of(tmp_path, learn([table(tmp_path, *slow)]))
+    found = estimate("resnet-50", "t4", batch=8, learned=mine)
+    assert 1.2 < found.latency_s / plain.latency_s < 1.3
+    assert found.energy_j / plain.energy_j == pytest.approx(found.latency_s / plain.latency_s)
+    assert found.latency_high_s / found.latency_low_s < plain.latency_high_s / plain.latency_low_s
+    for other in (("bert-base", "mi300x"), ("resnet-50", "epyc-9654"), ("resnet-50", "tpu-v5e")):
+        alone, beside = (estimate(*other, learned=one) for one in (None, mine))
+        assert beside.latency_s == alone.latency_s
+
+
+def times(model):
+    return [(b, estimate(model, "t4", batch=b).latency_s) for b in (1, 4, 16)]
+
+
+def test_runs_as_predicted_change_no_answer_and_narrow_it(tmp_path):
+    same = [f"resnet-50,t4,{batch},latency_s,{t!r}" for batch, t in times("resnet-50")]
+    mine = profile_of(tmp_path, learn([table(tmp_path, *same)]))
+    plain, found = (estimate("resnet-50", "t4", batch=8, learned=one) for one in (None, mine))
+    assert found.latency_s == pytest.approx(plain.latency_s, rel=1e-12)
+    assert found.latency_high_s < plain.latency_high_s
+
+
+def test_the_order_of_rows_and_rows_twice_give_the_same_bits(tmp_path):
+    rows = [f"resnet-50,t4,{b},latency_s,{1.2 * t!r}" for b, t in times("resnet-50")]
+    found = []
+    for order in (rows, rows[::-1], [*rows, *rows]):
+        path = profile_of(tmp_path, learn([table(tmp_path, *order)]))
+        found.append(estimate("resnet-50", "t4", batch=8, learned=path).latency_s)
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_wrong_unit_is_named(tmp_path):
+    rows = [f"resnet-50,t4,{b},latency_ms,{1e3 * t!r}" for b, t in times("resnet-50")]
+    wrong = f"resnet-50,t4,32,latency_ms,{estimate('resnet-50', 't4', batch=32).latency_s!r}"
+    found = learn([table(tmp_path, *rows, wrong)]).rows()
+    assert [row["source"] for row in found if row["is_far"]] == ["runs.csv, line 5"]
+
+
+def test_throughput_and_tables_of_servers_are_read(tmp_path):
+    header = "model,device,stack,users,prompt,output,metric,value,tp"
+    path = table(
+        tmp_path,
+        "llama-3.1-8b,h100-sxm-80gb,vllm,4,512,64,tpot_ms,8.5,1",
+        "llama-3.1-8b,h100-sxm-80gb,vllm,4,512,64,ttft_ms,60,1",
+        header=header,
+    )
+    assert {row["phase"] for row in learn([path]).rows()} == {"decode", "prompt"}
+    rate = table(tmp_path, "resnet-50,t4,8,throughput_per_s,1000")
+    assert learn([rate]).rows()[0]["measured_s"] == pytest.approx(0.008)
+
+
+def test_sglang_writes_an_object_a_line(tmp_path):
+    lines = [sample() | {"backend": "sglang-oai", "max_concurrency": users} for users in (8, 32)]
+    for line in lines:
+        del line["model_id"], line["date"]
+    path = tmp_path / "sglang.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    found = learn([path], Told(model="llama-3.1-8b")).rows()
+    assert {row["stack"].split()[0] for row in found} == {"sglang"}
+    assert len(found) == 4
+
+
+def test_first_tokens_of_a_burst_are_left_out(tmp_path):
+    path = tmp_path / "burst.json"
+    path.write_text(json.dumps(sample() | {"max_concurrency": None}))
+    assert [row["phase"] for row in learn([path]).rows()] == ["decode"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"mean_tpot_ms": -1.0}, "mean_tpot_ms"),
+        ({"mean_tpot_ms": 0.0}, "mean_tpot_ms"),
+        ({"mean_ttft_ms": "fast"}, "mean_ttft_ms"),
+        ({"completed": 0}, "completed"),
+        ({"request_rate": "often"}, "request_rate"),
+        ({"total_input_tokens": None}, "total_input_tokens"),
+    ],
+)
+def test_a_damaged_benchmark_is_refused_by_field(tmp_path, change, message):
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps(sample() | change))
+    with pytest.raises(ProfileError, match=message):
+        learn([path])
+
+
+@pytest.mark.parametrize("text", ["", "[1, 2]", "{", "null", '{"a": 1}', "\x00"])
+def test_what_is_no_benchmark_is_refused(tmp_path, text):
+    path = tmp_path / "bench.json"
+    path.write_text(text)
+    with pytest.raises(AccelsimError):
+        learn([path])
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("resnet-50,t4,8,latency_ms,-3", "value"),
+        ("resnet-50,t4,8,latency_ms,0", "value"),
+        ("resnet-50,t4,8,latency_ms,nan", "value"),
+        ("resnet-50,t4,many,latency_ms,3", "batch"),
+        ("resnet-50,t4,8,speed,3", "metric"),
+    ],
+)
+def test_a_wrong_cell_is_refused_by_line_and_column(tmp_path, row, message):
+    with pytest.raises(ProfileError, match=rf"line 2.*{message}|{message}"):
+        learn([table(tmp_path, row)])
+
+
+def test_a_column_nobody_knows_is_refused(tmp_path):
+    path = table(
+        tmp_path, "resnet-50,t4,8,latency_ms,3,1", header="model,device,batch,metric,value,x"
+    )
+    with pytest.raises(ProfileError, match="unknown column x"):
+        learn([path])
+
+
+def test_a_row_that_cannot_be_predicted_is_refused_alone(tmp_path):
+    found = learn([table(tmp_path, "resnet-50,t4,8,latency_ms,9", "nope,t4,8,latency_ms,9")])
+    assert len(found.profile.runs) == 1
+    assert "nope" in found.refused["runs.csv, line 3"]
+
+
+def test_what_a_file_does_not_say_is_asked_for_by_option(tmp_path):
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps({k: v for k, v in sample().items() if k != "device"}))
+    with pytest.raises(InvalidValueError, match="--device"):
+        learn([path])
+    assert learn([path], H100).rows()[0]["device"] == "h100-sxm-80gb"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 2}, "version"),
+        ({"format": "something"}, "format"),
+        ({"runs": []}, "runs"),
+        ({"more": 1}, "more"),
+    ],
+)
+def test_a_profile_of_another_schema_is_refused(tmp_path, mine, change, message):
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(json.loads(mine.read_text()) | change))
+    with pytest.raises(ProfileError, match=message):
+        estimate("resnet-50", "t4", learned=path)
+
+
+def test_doors_that_do_not_correct_say_so(mine):
+    with pytest.raises(InvalidValueError, match="learned"):
+        estimate_many("resnet-50", "t4", learned=mine)
+    with pytest.raises(InvalidValueError, match="learned"):
+        train("bert-base", device="t4", learned=mine)
+    with pytest.raises(InvalidValueError, match="accelsim learn"):
+        estimate("resnet-50", "t4", learned="nowhere.json")
+
+
+def test_the_commands_show_figures_before_and_after(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "120")
+    out = tmp_path / "mine.json"
+    assert accelsim("learn", SAMPLE, "--out", str(out)) == 0
+    capsys.readouterr()
+    asked = ("estimate", "llama-3.1-8b", "-d", "h100-sxm-80gb", "--learned", str(out))
+    assert accelsim(*asked) == 0
+    assert "with your runs" in capsys.readouterr().out
+    assert accelsim(*asked, "--format", "json") == 0
+    rows = json.loads(capsys.readouterr().out)["learned"]
+    assert {"figure", "without_value", "with_value"} <= set(rows[0])
+    more = tmp_path / "more.json"
+    rows = table(tmp_path, "resnet-50,t4,8,latency_ms,9")
+    assert accelsim("learn", str(rows), "--add-to", str(out), "--out", str(more)) == 0
+    assert len(read_learned(more).runs) == len(read_learned(out).runs) + 1
+
+
+def accelsim(*words):
+    try:
+        main(words)
+    except SystemExit as done:
+        return int(done.code or 0)
+    return 0
