@@ -57,12 +57,13 @@ class System:
     def effects(self) -> tuple[str, ...]:
         """Names of what it shares with runs like it, by level of `SHARES`."""
         where = f"{self.phase} on {self.device} by {self.stack}"
+        model = f"{self.model} in {self.precision}"
         return (
-            f"{where} {self.version} in {self.precision} of {self.model}",
+            f"{where} {self.version} of {model}",
             f"{where} {self.version}",
             f"{where} in {self.precision}",
             where,
-            f"{self.phase} by {self.stack} of {self.model} in {self.precision} on {self.device_class}",
+            f"{self.phase} by {self.stack} of {model} on {self.device_class}",
         )
 
 
