@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from accelsim.handover.fits import Fits, fits
     from accelsim.hardware.cluster import Cluster, Fleet, Pool
     from accelsim.hardware.placement import RankGroup
+    from accelsim.learning.learn import LearnedFiles, learn
     from accelsim.serving.loads.arrivals import Arrivals
     from accelsim.serving.options import ServingOptions, SloTargets
     from accelsim.serving.result import ServingResult
@@ -67,6 +68,7 @@ __all__ = [
     "EstimateColumns",
     "Fits",
     "Fleet",
+    "LearnedFiles",
     "ModelOptions",
     "ParallelismPlan",
     "Pool",
@@ -103,6 +105,7 @@ __all__ = [
     "estimate",
     "estimate_many",
     "fits",
+    "learn",
     "lower",
     "operator_costs",
     "plan",
@@ -146,6 +149,7 @@ _MODULES = """
     simulation.timeline Timeline
     exploration.sweeps.run SweepResult sweep
     handover.fits Fits fits
+    learning.learn LearnedFiles learn
     catalog.workloads workload workload_names
     workloads.capture.torch.module capture
     dtype Precision
