@@ -9,10 +9,20 @@ from typing import ClassVar
 
 import accelsim
 from accelsim.capacity.candidates import OWNED
-from accelsim.capacity.scenario import Constraints, Scenario
+from accelsim.capacity.scenario import Scenario
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
 from accelsim.result import Metric, Provenance, Result
+
+#: Probability from which on no figure is given.
+_SURE = 0.99
+_GOALS = {
+    "cost": "cheapest",
+    "energy": "least in energy",
+    "carbon": "least in carbon",
+    "latency": "fastest to answer",
+    "time": "fastest to be done",
+}
 
 
 @frozen
@@ -42,27 +52,38 @@ class FleetAnswer:
 
     Attributes:
         offers: Instances.
-        cost_usd_per_month: Rent.
-        energy_j_per_month: Of devices and site overhead; None where unknown.
-        carbon_kgco2e_per_month: Operational; None where a region's is unknown.
-        slo_probability: Share of the draws in which every service keeps its latency.
-        headroom_fraction: Load it could carry beyond the one asked for, within the latency.
-        placement: Service, offer, instances, requests per second; job, offer, instances, time.
-        deadline_probability: Share of the draws in which every job keeps its deadline; None where
-            there are none.
+        device_count: Devices in use.
+        cost_usd_per_month: Rent of whole instances.
+        energy_j_per_month: Of the devices in use, and of hosts where training counts them; None
+            where unknown.
+        carbon_kgco2e_per_month: Operational, sites' overhead included; None where unknown.
+        headroom_fraction: How much slower than predicted everything may be while all limits of
+            time still hold.
+        placement: Service or job on its offers: layout or plan, engine or trainer, formats.
+        slo_probability: Probability that every service keeps its latency; None where there are no
+            services or it is not asked for.
+        deadline_probability: The same of jobs and their deadlines.
+        half_width: How far a probability may be off to either side.
         embodied_kgco2e_per_month: Carbon of making the hardware, spread over its life by the time
             used: least and most, each instance counted as a server.
     """
 
     offers: tuple[OfferCount, ...]
+    device_count: int
     cost_usd_per_month: float
     energy_j_per_month: float | None
     carbon_kgco2e_per_month: float | None
-    slo_probability: float
     headroom_fraction: float
     placement: tuple[Values, ...]
+    slo_probability: float | None = None
     deadline_probability: float | None = None
+    half_width: float = 0.0
     embodied_kgco2e_per_month: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def instance_count(self) -> int:
+        """Instances in all."""
+        return sum(offer.count for offer in self.offers)
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -78,23 +99,19 @@ class FleetAnswer:
         )
         return self.cost_usd_per_month, energy, carbon
 
-    def keeps(self, limits: Constraints) -> bool:
-        """Whether limits of time hold as often as asked for."""
-        deadline = self.deadline_probability
-        return self.slo_probability >= limits.slo_probability and (
-            deadline is None or deadline >= limits.deadline_probability
-        )
-
     def to_dict(self) -> Document:
         """Plain values, without the placement."""
         return {
             "offers": [offer.to_dict() for offer in self.offers],
+            "device_count": self.device_count,
+            "instance_count": self.instance_count,
             "cost_usd_per_month": self.cost_usd_per_month,
             "energy_j_per_month": self.energy_j_per_month,
             "carbon_kgco2e_per_month": self.carbon_kgco2e_per_month,
             "embodied_kgco2e_per_month": list(self.embodied_kgco2e_per_month),
             "slo_probability": self.slo_probability,
             "deadline_probability": self.deadline_probability,
+            "probability_half_width": self.half_width,
             "headroom_fraction": self.headroom_fraction,
         }
 
@@ -106,28 +123,36 @@ class CapacityPlan(Result):
     Attributes:
         scenario: The question.
         recommended: The best fleet; None where constraints contradict each other.
+        certainty: What the same takes for more certainty about the model: the probability, and the
+            fleet's figures, or no offers where none holds.
+        candidates: A row for each device: its best fleet alone, a bound of its cost, or the one
+            reason why it cannot.
         alternatives: The best without the devices of those before, best first.
         pareto: Fleets that no other beats in cost, energy and carbon.
-        sensitivity: What another price, load or certainty would choose.
+        sensitivity: What another price or load would choose.
         conflicts: Constraints that no fleet keeps together, each of them needed for that.
+        near_misses: What each of them would have to become.
         cost_by_month: Under growth; empty for one month.
         reason: Why, in words.
-        warnings: What is not counted, and what was left out for which reason.
+        warnings: What is not counted.
     """
 
     kind: ClassVar[str] = "capacity plan"
     nested: ClassVar[frozenset[str]] = frozenset(
         (
-            *("recommended", "alternatives", "pareto", "sensitivity", "conflicts"),
-            *("placement", "cost_by_month"),
+            *("recommended", "certainty", "candidates", "alternatives", "pareto", "sensitivity"),
+            *("conflicts", "near_misses", "placement", "cost_by_month"),
         )
     )
     scenario: Scenario
     recommended: FleetAnswer | None = None
+    certainty: tuple[Values, ...] = ()
+    candidates: tuple[Values, ...] = ()
     alternatives: tuple[FleetAnswer, ...] = ()
     pareto: tuple[FleetAnswer, ...] = ()
     sensitivity: tuple[Values, ...] = ()
     conflicts: tuple[str, ...] = ()
+    near_misses: tuple[Values, ...] = ()
     cost_by_month: tuple[float | None, ...] = ()
     reason: str = ""
     warnings: tuple[str, ...] = ()
@@ -161,18 +186,17 @@ class CapacityPlan(Result):
             "scenario": self.scenario.name,
             "objective": self.scenario.objective,
             "recommended": None if best is None else best.to_dict(),
+            "certainty": [dict(row) for row in self.certainty],
+            "candidates": [dict(row) for row in self.candidates],
             "alternatives": [fleet.to_dict() for fleet in self.alternatives],
             "pareto": [fleet.to_dict() for fleet in self.pareto],
             "sensitivity": [dict(row) for row in self.sensitivity],
             "conflicts": list(self.conflicts),
-            "reason": self.reason or _no_fleet(self.conflicts),
+            "near_misses": [dict(row) for row in self.near_misses],
+            "reason": self.reason,
             "placement": [] if best is None else [dict(row) for row in best.placement],
             "cost_by_month": list(self.cost_by_month),
         }
-
-
-def _no_fleet(conflicts: Sequence[str]) -> str:
-    return f"No fleet keeps all of these: {', '.join(conflicts)}. Loosen one of them."
 
 
 def reason(scenario: Scenario, best: FleetAnswer, others: Sequence[FleetAnswer]) -> str:
@@ -183,55 +207,68 @@ def reason(scenario: Scenario, best: FleetAnswer, others: Sequence[FleetAnswer])
         best: The fleet.
         others: Runner-ups.
     """
-    goal = {"energy": "least in energy", "carbon": "least in carbon"}
-    goal |= {"cost": "cheapest", "latency": "fastest to answer", "time": "fastest to be done"}
     loads = [
-        f"carries {service.requests_per_s:,.0f} requests/s of {service.model} "
+        f"carries {service.peak_per_s:,.4g} requests/s of {service.model} "
         + " and ".join(f"{words} {limit * 1e3:,.0f} ms" for _, words, limit in service.limits)
-        + " at p99"
+        + f" for {100 * service.targets.attainment_fraction:g} % of them"
         for service in scenario.services
     ]
     loads += [f"does {job.name} within {job.deadline_s / 3600:,.3g} h" for job in scenario.jobs]
-    held = {"the latency": best.slo_probability if scenario.services else None}
-    held["each deadline"] = best.deadline_probability
-    odds = [f"{name} holds in {share:.0%}" for name, share in held.items() if share is not None]
     text = (
-        f"{_words(best)} is the {goal[scenario.objective]} fleet that {', '.join(loads)}: "
+        f"{layouts(best)} is the {_GOALS[scenario.objective]} fleet that {', '.join(loads)}: "
         f"{best.cost_usd_per_month:,.0f} USD a month, {_kwh(best)}, and "
-        f"{_embodied(best)} for making the hardware. "
-        f"It has {best.headroom_fraction:.0%} headroom, and {', '.join(odds)} "
-        f"of {scenario.draws} draws of model error, arrivals and failures."
+        f"{_embodied(best)} for making the hardware. {_sureness(scenario, best)}"
     )
     if not others:
-        return text + " Nothing else does within the constraints."
+        return text
     second = others[0]
     ratio = second.cost_usd_per_month / best.cost_usd_per_month
     return text + (
-        f" The runner-up, {_words(second)}, costs {second.cost_usd_per_month:,.0f} USD, "
+        f" The runner-up, {layouts(second)}, costs {second.cost_usd_per_month:,.0f} USD, "
         f"{ratio:.2f} times as much, with {_kwh(second)}."
     )
 
 
-def doubts(recommended: FleetAnswer, scenario: Scenario) -> tuple[str, ...]:
-    """What to know of a fleet that keeps its limits of time less often than asked for.
+def _sureness(scenario: Scenario, best: FleetAnswer) -> str:
+    """How sure its limits of time are."""
+    fails = scenario.reliability.instance_mtbf_s or scenario.reliability.spot_mtbf_s
+    over = "the error of the model" + (" and failures" if fails else "")
+    named = {"the latency": best.slo_probability, "each deadline": best.deadline_probability}
+    odds = [
+        f"{what} holds with {_chance(share, best.half_width)}"
+        for what, share in named.items()
+        if share is not None
+    ]
+    return (
+        f"Everything may be {best.headroom_fraction:.0%} slower than predicted; "
+        f"{' and '.join(odds)} over {over}."
+    )
+
+
+def _chance(share: float, half_width: float) -> str:
+    """A probability with its half-width; near one, what it is above."""
+    low = share - half_width
+    return "more than 99 %" if low > _SURE else f"{100 * share:.0f} +- {100 * half_width:.0f} %"
+
+
+def layouts(fleet: FleetAnswer) -> str:
+    """Replicas, devices and instances of a fleet in words.
 
     Args:
-        recommended: The fleet.
-        scenario: The question.
+        fleet: The fleet.
     """
-    limits = scenario.constraints
-    words = []
-    for what, found, wanted in (
-        ("latency holds", recommended.slo_probability, limits.slo_probability),
-        ("deadlines hold", recommended.deadline_probability, limits.deadline_probability),
-    ):
-        if found is not None and found < wanted:
-            words.append(f"no fleet whose {what} in {wanted:.0%} of the draws: {found:.0%}")
-    return tuple(words)
+    rows = [
+        f"{row['layout']} = {row['device_count']:,} {row['device']} in {_instances(row)}"
+        for row in fleet.placement
+    ]
+    return "; ".join(dict.fromkeys(rows))
 
 
-def _words(fleet: FleetAnswer) -> str:
-    return " + ".join(f"{offer.count} x {offer.device} ({offer.offer})" for offer in fleet.offers)
+def _instances(row: Values) -> str:
+    offers = row["offers"]
+    total = sum(offer["count"] for offer in offers)
+    names = " + ".join(f"{offer['count']} x {offer['offer']}" for offer in offers)
+    return f"{total:,} instance{'' if total == 1 else 's'} ({names})"
 
 
 def _embodied(fleet: FleetAnswer) -> str:

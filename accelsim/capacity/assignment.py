@@ -156,44 +156,22 @@ def of_plan(plan: CapacityPlan) -> list[Assignment]:
     best = plan.recommended
     if best is None:
         return []
-    return of_rows(plan.scenario, best.placement, [one.to_dict() for one in best.offers])
+    return of_rows(plan.scenario, best.placement)
 
 
-def of_rows(
-    scenario: Scenario, rows: Sequence[Values], offers: Sequence[Values]
-) -> list[Assignment]:
+def of_rows(scenario: Scenario, rows: Sequence[Values]) -> list[Assignment]:
     """The assignments of a fleet's placement, one for each row.
 
     Args:
         scenario: What was asked.
         rows: The placement.
-        offers: Instances of the fleet.
     """
     asked = {one.name: one for one in (*scenario.services, *scenario.jobs)}
     found = []
     for row in rows:
         one = asked[row.get("service") or row["job"]]
-        found.append(_placed(one, row if "offers" in row else _completed(one, row, offers)))
+        found.append(_placed(one, row))
     return found
-
-
-def _completed(
-    asked: Service | TrainingJob | BatchJob, row: Values, offers: Sequence[Values]
-) -> Values:
-    """A row of one offer with what its scenario says of layout and software."""
-    rented = next(one for one in offers if one["offer"] == row["offer"])
-    held, tp = PriceBook.load().find(row["offer"]).offer.device_count or 1, 1
-    found: Document = {"cost_usd_per_month": rented["cost_usd_per_month"]}
-    if isinstance(asked, Service) and workload(asked.model).autoregressive:
-        tp = asked.tp
-        found |= {"engine": asked.engine or "vllm", "tp": tp}
-    elif isinstance(asked, TrainingJob):
-        found |= {"trainer": asked.run.get("stack", "pytorch"), "plan": asked.plan or ""}
-        found["global_batch"] = asked.global_batch or int(held) * row["count"]
-    found["replicas"] = row["count"] * int(held) // tp
-    found |= {"device": rented["device"], "device_count": int(held) * row["count"]}
-    found |= {"instance_count": row["count"], "offers": [{"offer": row["offer"]}]}
-    return found | dict(row)
 
 
 def _placed(asked: Service | TrainingJob | BatchJob, row: Values) -> Assignment:

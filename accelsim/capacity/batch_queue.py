@@ -75,15 +75,42 @@ def latencies_s(arrival_s: FloatArray, batch_time_s: list[float]) -> FloatArray:
     return latency
 
 
-def largest_rate_per_s(
-    times: BatchTimes, limit_s: float, batch: int, generator: np.random.Generator
+def late_share(
+    times: BatchTimes,
+    rate_per_s: float,
+    limit_s: float,
+    batch: int,
+    generator: np.random.Generator,
 ) -> float:
-    """Largest Poisson rate of one device at which 99 % of the answers come within a limit.
+    """Share of the answers of one device that come later than a limit.
 
     Args:
         times: Time of its batches.
-        limit_s: Latency that 99 % keep.
+        rate_per_s: Poisson rate.
+        limit_s: The limit.
         batch: Largest batch.
+        generator: Draws the arrivals.
+    """
+    if batch < 1:
+        return 1.0
+    gaps = np.cumsum(generator.exponential(size=_REQUESTS))
+    return float(np.mean(latencies_s(gaps / rate_per_s, times.up_to(batch)) > limit_s))
+
+
+def largest_rate_per_s(
+    times: BatchTimes,
+    limit_s: float,
+    batch: int,
+    share: float,
+    generator: np.random.Generator,
+) -> float:
+    """Largest Poisson rate of one device at which a share of the answers comes within a limit.
+
+    Args:
+        times: Time of its batches.
+        limit_s: Latency that they keep.
+        batch: Largest batch.
+        share: How many of them.
         generator: Draws the arrivals; the same for every rate, so that the answer is monotone.
 
     Returns:
@@ -95,5 +122,5 @@ def largest_rate_per_s(
     for _ in range(_BISECTIONS):
         rate = (low + high) / 2
         in_time = np.mean(latencies_s(gaps / rate, by_size) <= limit_s)
-        low, high = (rate, high) if in_time >= 0.99 else (low, rate)
+        low, high = (rate, high) if in_time >= share else (low, rate)
     return low

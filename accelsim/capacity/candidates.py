@@ -6,20 +6,14 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Any
 
 from accelsim import catalog
-from accelsim.capacity.batch_queue import BatchTimes, largest_rate_per_s, latencies_s
-from accelsim.capacity.scenario import BatchJob, CandidateHardware, Owned, Service
-from accelsim.confidence.quantiles import Z90
-from accelsim.cost.idle import idle_power_w
+from accelsim.capacity.scenario import CandidateHardware, Owned
 from accelsim.economics.carbon import grid_kgco2e_per_kwh, pue_ratio
 from accelsim.economics.offer import Offer, Quote
 from accelsim.economics.price import PriceBook, unused_own
-from accelsim.errors import InputError, InvalidValueError, UnknownNameError
-from accelsim.estimation.estimate_many import estimate_many
+from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import CpuProfile, DeviceProfile
 
@@ -60,116 +54,6 @@ class Candidate:
     def choice(self) -> str:
         """What is left out to see what else would do: its device, or hardware of one's own."""
         return self.quote.quote_id if self.quote.offer.provider == OWNED else self.device
-
-
-class ServiceAnswer(Protocol):
-    """How a replica on one or several devices answers one service.
-
-    Times are those of the model times a factor: the quantile of its error that is planned for, or
-    the error of a draw.
-    """
-
-    @property
-    def ranks(self) -> int:
-        """Devices of a replica."""
-
-    @property
-    def log_sigma(self) -> float:
-        """Spread of ln(true / predicted)."""
-
-    @property
-    def alone_s(self) -> float:
-        """Time of a request alone."""
-
-    @property
-    def idle_w(self) -> float | None:
-        """Power of one device without load; None where unknown."""
-
-    @property
-    def has_energy(self) -> bool:
-        """Whether its energy is known."""
-
-    def dynamic_j_at(self, rate_per_s: float) -> float:
-        """Energy of a request on top of idle power, at a load of a replica."""
-
-    def bound_per_s(self, factor: float) -> float:
-        """Upper bound of the requests per second that a replica carries within the limits."""
-
-    def carried_per_s(self, factor: float, generator: np.random.Generator) -> float:
-        """Requests per second that 99 % of are in time, of a simulated replica."""
-
-    def late_share(
-        self, rate_per_s: float, planned: float, factor: float, generator: np.random.Generator
-    ) -> float:
-        """Share of the answers that come late, of a simulated replica.
-
-        Args:
-            rate_per_s: Poisson rate of the replica.
-            planned: Factor that its batches were chosen for.
-            factor: Factor of this draw.
-            generator: Draws the requests.
-        """
-
-
-@frozen
-class DeviceAnswer:
-    """How one device answers one service, or samples of a job, in batches.
-
-    Attributes:
-        times: Time of its batches, median.
-        log_sigma: Spread of ln(true / predicted).
-        idle_w: Power without load; None where unknown.
-        dynamic_j: Energy of a sample on top, by batch size; NaN where unknown.
-        limit_s: Latency that 99 % of the requests keep.
-    """
-
-    times: BatchTimes
-    log_sigma: float
-    idle_w: float | None
-    dynamic_j: tuple[float, ...]
-    limit_s: float = math.inf
-
-    @property
-    def ranks(self) -> int:
-        """A replica is a device."""
-        return 1
-
-    @property
-    def alone_s(self) -> float:
-        """Time of a batch of one."""
-        return self.times.time_s[0]
-
-    def bound_per_s(self, factor: float) -> float:
-        """Back to back, in batches that can be waited for once; see `ServiceAnswer`."""
-        batch = self.times.within(self.limit_s / factor)
-        return self.times.saturated_rate_per_s(batch) / factor
-
-    def carried_per_s(self, factor: float, generator: np.random.Generator) -> float:
-        """Of a queue of greedy batches; see `ServiceAnswer`."""
-        limit = self.limit_s / factor
-        return largest_rate_per_s(self.times, limit, self.times.within(limit), generator) / factor
-
-    def late_share(
-        self, rate_per_s: float, planned: float, factor: float, generator: np.random.Generator
-    ) -> float:
-        """Of a queue of greedy batches; see `ServiceAnswer`."""
-        arrivals = np.cumsum(generator.exponential(size=_DRAWN_REQUESTS)) / rate_per_s
-        times = self.times.up_to(self.times.within(self.limit_s / planned))
-        by_size = [factor * time for time in times]
-        return float(np.mean(latencies_s(arrivals, by_size) > self.limit_s))
-
-    @property
-    def has_energy(self) -> bool:
-        """Whether its energy is known."""
-        return self.idle_w is not None and not any(map(math.isnan, self.dynamic_j))
-
-    def dynamic_j_at(self, rate_per_s: float) -> float:
-        """Energy of a sample at a load: that of the smallest batch that carries it."""
-        pairs = zip(self.times.sizes, self.times.time_s, strict=True)
-        place = next(
-            (i for i, (b, t) in enumerate(pairs) if b / t >= rate_per_s), len(self.dynamic_j) - 1
-        )
-        return self.dynamic_j[place]
 
 
 def candidates(
@@ -353,34 +237,3 @@ def _devices_of(offer: Offer, device: DeviceProfile) -> tuple[str, float]:
     sockets = math.ceil(cores / whole)
     each = int(cores / sockets)
     return (device.name if each == whole else f"{device.name}@{each}core"), float(sockets)
-
-
-def device_answer(service: Service | BatchJob, device: str) -> DeviceAnswer | str:
-    """How a device answers a service; the reason where it cannot.
-
-    Args:
-        service: What is served.
-        device: Name of a device or slice.
-    """
-    powers = range(0, service.max_batch.bit_length(), 2)
-    sizes = sorted({*(1 << power for power in powers), service.max_batch})
-    try:
-        columns = estimate_many(service.model, device, shapes={"batch": sizes}, **service.run)
-    except InputError as error:
-        return str(error)
-    fits = np.isfinite(columns["latency_s"])
-    if not fits[0]:
-        return str(columns["reason"][0])
-    limit_s = service.latency_p99_s if isinstance(service, Service) else None
-    known = {name: columns[name][fits] for name in columns}
-    return _answer(catalog.device(device), known, limit_s or math.inf)
-
-
-def _answer(device: DeviceProfile, columns: Mapping[str, Any], limit_s: float) -> DeviceAnswer:
-    latency = np.maximum.accumulate(columns["latency_s"])
-    spread = np.log(columns["latency_high_s"] / columns["latency_s"]).max() / Z90
-    idle_w = idle_power_w(device)
-    idle_j = (math.nan if idle_w is None else idle_w) / columns["throughput_per_s"]
-    dynamic = np.maximum(columns["energy_per_sample_j"] - idle_j, 0.0)
-    times = BatchTimes(tuple(columns["batch"].tolist()), tuple(latency.tolist()))
-    return DeviceAnswer(times, float(spread), idle_w, tuple(dynamic.tolist()), limit_s)

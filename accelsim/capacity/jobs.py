@@ -1,55 +1,58 @@
-"""Jobs with deadlines: the ways each can be done, and how long they take.
+"""Jobs with deadlines: how long each takes on so many devices, and what it uses.
 
-A way is an offer and a number of its instances. Training goes through `accelsim.train` with its
-checkpoints; samples to be answered go through batches at their best size. Failures and preemptions
-come as a Poisson process of all instances of a way; each costs the work since the last checkpoint
-and a restart, in the mean what Daly's formula (Future Generation Computer Systems 22(3), 2006) adds
-per failure.
+Training is the best plan that `accelsim.train` finds there, over trainers where none is named, with
+its checkpoints; samples to be answered go through batches at their best size. A search of plans is
+dear, so that a job first has a bound: no run does more than a share of the peak. Failures and
+preemptions come as a Poisson process of all instances; each costs the work since the last
+checkpoint and a restart.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
+from functools import cached_property
 from statistics import NormalDist
 
 import numpy as np
 
-from accelsim.capacity.candidates import Candidate, device_answer
-from accelsim.capacity.scenario import BatchJob, Reliability, Scenario, TrainingJob
+from accelsim.capacity.answers import SampleAnswer, sample_answer
+from accelsim.capacity.scenario import BatchJob, TrainingJob
 from accelsim.confidence.quantiles import Z90
-from accelsim.economics.bill import billed_usd
-from accelsim.economics.result import HOURS_PER_YEAR
 from accelsim.errors import InputError
 from accelsim.frozen import frozen
-from accelsim.training.estimate import train
+from accelsim.plain import Values
+from accelsim.training.estimate import TrainingEstimate, train
 from accelsim.training.length import RunLength
+
+#: Share of the peak that no training run is predicted above: the law of the project is 0.85, and
+#: the largest of a sweep over all devices was 0.888.
+_MOST_MFU = 0.9
+#: Points of the normal distribution that the probability of a deadline is averaged over.
+_POINTS = 201
 
 
 @frozen
-class JobWay:
-    """A job on so many instances of an offer.
+class JobRun:
+    """A job on so many devices.
 
     Attributes:
-        job: Its place among the scenario's jobs.
-        column: Place of the offer.
-        count: Instances.
         work_s: Time without failures, checkpoints included, median.
         log_sigma: Spread of ln(true / predicted).
         energy_j: Energy of its devices; None where unknown.
         mtbf_s: Mean time between failures of any of its instances; None for none.
         lost_s: Time that a failure costs.
+        is_bound: Whether the time is a lower bound alone.
+        about: Plan, trainer and formats.
     """
 
-    job: int
-    column: int
-    count: int
     work_s: float
     log_sigma: float
     energy_j: float | None
     mtbf_s: float | None = None
     lost_s: float = 0.0
+    is_bound: bool = False
+    about: Values = field(default_factory=dict, compare=False)
 
     @property
     def time_s(self) -> float:
@@ -57,99 +60,100 @@ class JobWay:
         failures = 0.0 if self.mtbf_s is None else self.work_s / self.mtbf_s
         return self.work_s + failures * self.lost_s
 
-    def at(self, size: float) -> JobWay:
+    def at(self, size: float) -> JobRun:
         """The same with `size` times the work."""
         energy = None if self.energy_j is None else self.energy_j * size
         return replace(self, work_s=self.work_s * size, energy_j=energy)
 
-    def time_at_s(self, probability: float, error: float = 1.0) -> float:
-        """Time it takes with a probability at most; `error` times the model's spread."""
-        return self.time_s * math.exp(NormalDist().inv_cdf(probability) * self.log_sigma * error)
+    def time_at_s(self, z: float) -> float:
+        """Time at a quantile of the model's error, in its standard deviations."""
+        if self.is_bound and z < 0:  # its spread is not known yet
+            return 0.0
+        return self.time_s * math.exp(z * self.log_sigma)
 
-    def drawn_s(self, model_error: float, generator: np.random.Generator) -> float:
-        """A time.
+    def in_time(self, deadline_s: float) -> float:
+        """Probability that it is done by a deadline, over model error and failures."""
+        levels = (np.arange(_POINTS) + 0.5) / _POINTS
+        z = np.array([NormalDist().inv_cdf(level) for level in levels.tolist()])
+        work = self.work_s * np.exp(self.log_sigma * z)
+        if self.mtbf_s is None or not self.lost_s:
+            return float(np.mean(work <= deadline_s))
+        from scipy.stats import poisson
 
-        Args:
-            model_error: Standard normal number, the same for all that the device does.
-            generator: Draws the failures.
-        """
-        work = self.work_s * math.exp(self.log_sigma * model_error)
-        failures = 0 if self.mtbf_s is None else generator.poisson(work / self.mtbf_s)
-        return work + failures * self.lost_s
-
-    def cost_usd(self, offer: Candidate, runs_per_month: float) -> float:
-        """Price of one run: by the second, or its share of a commitment, which is paid for all of
-        the month.
-        """
-        hourly = offer.quote.instance_usd_per_hour
-        if offer.quote.kind.startswith("committed"):
-            return self.count * hourly * HOURS_PER_YEAR / 12 / runs_per_month
-        least_s = offer.quote.offer.minimum_billing_s or 0.0
-        return self.count * billed_usd(hourly, self.time_s, minimum_s=least_s)
+        most = np.floor((deadline_s - work) / self.lost_s)
+        return float(np.mean(np.where(most < 0, 0.0, poisson.cdf(most, work / self.mtbf_s))))
 
 
-def ways(scenario: Scenario, offers: Sequence[Candidate]) -> tuple[list[JobWay], list[str]]:
-    """Ways of all jobs, and what was left out for which reason.
+@frozen(eq=False, slots=False)
+class TrainingPlace:
+    """A training job on so many devices of a kind, searched when it is asked for.
 
-    Args:
-        scenario: The question.
-        offers: What may be rented.
+    Attributes:
+        job: The job.
+        device: Their name.
+        count: How many.
+        mtbf_s: Mean time between failures of any of its instances; None for none.
+        restart_s: From a failure to the first new step.
+        alone: One iteration on one device, whatever its memory; None where nothing is known.
     """
-    found: list[JobWay] = []
-    left_out: dict[str, None] = {}
-    for place, job in enumerate(scenario.jobs):
-        known: dict[tuple[str, int, float | None], JobWay | str] = {}
-        for column, offer, count in _choices(scenario, offers):
-            mtbf = scenario.reliability.mtbf_s(offer.quote.kind)
-            whole = None if mtbf is None else mtbf / count
-            key = (offer.device, offer.device_count * count, whole)
-            if key not in known:
-                known[key] = _way(job, key, scenario.reliability)
-            way = known[key]
-            if isinstance(way, str):
-                left_out[f"{offer.device}, {job.name}: {way}"] = None
-            else:
-                found.append(replace(way, job=place, column=column, count=count))
-    return found, list(left_out)
 
+    job: TrainingJob
+    device: str
+    count: int
+    mtbf_s: float | None
+    restart_s: float
+    alone: TrainingEstimate | None
 
-def _choices(
-    scenario: Scenario, offers: Sequence[Candidate]
-) -> Iterator[tuple[int, Candidate, int]]:
-    for column, offer in enumerate(offers):
-        for count in scenario.candidates.counts:
-            yield column, offer, count
+    @property
+    def bound(self) -> JobRun:
+        """The least time that its arithmetic takes; nothing where the peak is unknown."""
+        one = self.alone
+        if one is None or not one.mfu_fraction or not one.time_to_train_s:
+            return JobRun(0.0, 0.0, None, is_bound=True)
+        least = one.time_to_train_s * one.mfu_fraction / _MOST_MFU / self.count
+        return JobRun(least, 0.0, None, is_bound=True)
 
-
-def _way(
-    job: TrainingJob | BatchJob, key: tuple[str, int, float | None], reliability: Reliability
-) -> JobWay | str:
-    """A job on devices; why it cannot be done there."""
-    try:
-        if isinstance(job, BatchJob):
-            return _batch_way(job, *key, reliability.restart_s)
-        return _training_way(job, *key, reliability.restart_s)
-    except InputError as error:
-        return str(error)
-
-
-def _batch_way(
-    job: BatchJob, device: str, count: int, mtbf_s: float | None, restart_s: float
-) -> JobWay | str:
-    found = device_answer(job, device)
-    if isinstance(found, str):
+    @property
+    def known(self) -> JobRun | str:
+        """What is known by now: the best plan or why there is none, or a bound."""
+        found: JobRun | str = vars(self).get("run", self.bound)
         return found
-    rate = found.times.saturated_rate_per_s(found.times.sizes[-1])
-    work = job.samples / (rate * count)
-    energy = None
-    if found.has_energy and found.idle_w is not None:
-        energy = job.samples * found.dynamic_j_at(rate) + found.idle_w * count * work
-    return JobWay(0, 0, 1, work, found.log_sigma, energy, mtbf_s, restart_s)
+
+    @cached_property
+    def run(self) -> JobRun | str:
+        """The best plan that is found; why there is none."""
+        try:
+            found = _trained(self.job, self.device, self.count, self.mtbf_s, self.restart_s)
+        except InputError as error:
+            return str(error)
+        return _training_run(found)
 
 
-def _training_way(
+def _training_run(found: TrainingEstimate) -> JobRun:
+    time_s, high_s = found.time_to_train_s or 0.0, found.time_to_train_high_s or math.inf
+    failures = found.expected_failures or 0.0
+    work_s = time_s * (found.goodput_fraction or 1.0) if failures else time_s
+    plan = found.inputs["plan"]
+    return JobRun(
+        work_s,
+        math.log(high_s / time_s) / Z90,
+        found.total_energy_j,
+        work_s / failures if failures else None,
+        (time_s - work_s) / failures if failures else 0.0,
+        about={
+            "plan": plan,
+            "trainer": found.iteration.setup.run.stack.label if found.iteration else None,
+            "precision": found.precision,
+            "global_batch": found.plan["global_batch"],
+            "devices": found.device_count,
+        },
+    )
+
+
+def _trained(
     job: TrainingJob, device: str, count: int, mtbf_s: float | None, restart_s: float
-) -> JobWay:
+) -> TrainingEstimate:
+    """What `accelsim.train` finds."""
     length = RunLength(
         samples=job.samples,
         tokens=job.tokens,
@@ -157,19 +161,69 @@ def _training_way(
         checkpoint_s=job.checkpoint_s,
         restart_s=restart_s,
     )
-    result = train(
+    return train(
         job.model,
         device=device,
         gpus=count,
         plan=job.plan,
         global_batch=job.global_batch,
         length=length,
+        search=True,
         **job.run,
     )
-    time_s, high_s = result.time_to_train_s or 0.0, result.time_to_train_high_s or 0.0
-    failures = result.expected_failures or 0.0
-    work_s = time_s * (result.goodput_fraction or 1.0) if failures else time_s
-    lost_s = (time_s - work_s) / failures if failures else 0.0
-    sigma = math.log(high_s / time_s) / Z90
-    mtbf = work_s / failures if failures else None
-    return JobWay(0, 0, 1, work_s, sigma, result.total_energy_j, mtbf, lost_s)
+
+
+def alone(job: TrainingJob, device: str) -> TrainingEstimate | str:
+    """One iteration of a job on one device, whatever its memory; why it cannot run there.
+
+    Args:
+        job: The job.
+        device: Name of a device or slice.
+    """
+    length = RunLength(samples=job.samples, tokens=job.tokens)
+    adapters = [word for word in (job.plan or "").split(",") if word.startswith("lora_rank")]
+    try:
+        return train(
+            job.model,
+            device=device,
+            plan=",".join(adapters) or None,
+            length=length,
+            check_memory=False,
+            **job.run,
+        )
+    except InputError as error:
+        return str(error)
+
+
+def batch_rate(job: BatchJob, device: str) -> tuple[SampleAnswer, float] | str:
+    """How one device answers samples, and how many a second; why it cannot.
+
+    Args:
+        job: The job.
+        device: Name of a device or slice.
+    """
+    found = sample_answer(job, device)
+    if isinstance(found, str):
+        return found
+    return found, found.times.saturated_rate_per_s(found.times.sizes[-1])
+
+
+def batch_on(
+    job: BatchJob, each: tuple[SampleAnswer, float], count: int, mtbf_s: float | None, lost_s: float
+) -> JobRun:
+    """Samples answered on so many devices.
+
+    Args:
+        job: The job.
+        each: How one device answers, and how many a second.
+        count: Devices.
+        mtbf_s: Mean time between failures of any instance; None for none.
+        lost_s: Time that a failure costs.
+    """
+    found, rate = each
+    work = job.samples / (rate * count)
+    energy = None
+    if found.idle_w is not None:
+        energy = job.samples * found.energy_at_j(rate) + found.idle_w * count * work
+    about = {**found.about, "devices": count}
+    return JobRun(work, found.log_sigma, energy, mtbf_s, lost_s, about=about)

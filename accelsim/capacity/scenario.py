@@ -22,6 +22,7 @@ from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.estimation.options import PriceKeywords, RunKeywords
 from accelsim.files.datafile import read_mapping, validated
 from accelsim.plain import Document, Values
+from accelsim.serving.options import ATTAINMENT_FRACTION, SloTargets
 from accelsim.training.plan import ParallelismPlan
 from accelsim.units import to_si
 
@@ -29,6 +30,15 @@ from accelsim.units import to_si
 _PLANNED = frozenset(("batch", "mode", "host", *PriceKeywords.__annotations__))
 _LARGEST_RATE = 1e9
 _DAY_S = 86_400.0
+_HOURS = 24
+#: Share of the requests that keep limits whose names say p99.
+_STRICT = 0.99
+#: Limits of a service, in words.
+_TIMES = {
+    "latency": "within",
+    "ttft": "with first tokens within",
+    "tpot": "with a token every",
+}
 _M = TypeVar("_M", bound=BaseModel)
 Objective = Literal["cost", "energy", "carbon", "latency", "time"]
 _NEEDED = {"latency": "services", "time": "training_jobs or batch_jobs"}
@@ -48,16 +58,20 @@ services:
     mean_load_fraction: 1.0  # load of the mean hour over that of the peak; for energy
     growth_fraction_per_month: 0.0
     latency_p99_ms: 100      # 99 of 100 requests are answered within
+    # latency_ms: 100        # or: of so many requests, as accelsim serve has it
+    # attainment_fraction: 0.9
     max_batch: 128           # largest batch a device may take at once
     run:                     # fields of accelsim.estimate: precision, stack, execution ...
       execution: compiled
-    # of a language model; latency_p99_ms is then of the whole answer, or left out:
+    # of a language model; the latency is then of the whole answer, or left out:
     # prompt: lognormal:600:0.8  # lengths in tokens, as for accelsim serve
     # output: lognormal:160:0.6
-    # ttft_p99_ms: 500
-    # tpot_p99_ms: 30
-    # tp: 1                    # devices of a replica
-    # engine: vllm
+    # trace: requests.csv        # or requests as they came
+    # ttft_ms: 500               # for 90 % of the requests; ttft_p99_ms for 99 %
+    # tpot_ms: 30
+    # tp: [1, 2, 4, 8]           # devices of a replica that are tried; all of these if none
+    # engine: [vllm, sglang]     # vllm if none
+    # precision: [bf16, fp8]     # the model's own if none
 
 # training_jobs:
 #   - name: nightly-bert
@@ -66,7 +80,8 @@ services:
 #     global_batch: 256
 #     deadline_hours: 48
 #     runs_per_month: 4
-#     run: {precision: bf16}
+#     plan: lora_rank=16       # fields of a plan that stay; all others are searched
+#     run: {precision: bf16}   # with stack: torchtitan; all trainers are tried if none
 # batch_jobs:
 #   - name: archive
 #     model: resnet-50
@@ -95,8 +110,8 @@ candidates:
 #   restart_s: 600                # of a job, after either
 
 constraints:
-  slo_probability: 0.9            # that the limit of latency holds, model error included
-  deadline_probability: 0.9       # that each deadline holds
+  # slo_probability: 0.9          # that the limits of latency hold, model error included; if none,
+  # deadline_probability: 0.9     # the median is planned for and certainty priced beside it
   redundancy: 0                   # instances that may be down: N+k
   # residency: ["eu-*"]           # regions that all must be in
   # budget_usd_per_month: 5000
@@ -106,8 +121,7 @@ constraints:
   # quota: {gcp: 4, h100-sxm-80gb: 2}  # instances by provider, device or offer
   carbon_basis: location          # or market
 
-draws: 200                   # of model error and arrivals, for the probability
-seed: 0
+seed: 0                      # of arrivals
 """
 
 
@@ -142,33 +156,49 @@ class Service(_Model):
         name: Its name in the answer.
         model: Workload name or file.
         requests_per_s: Mean rate of Poisson arrivals at the peak; a request is one sample.
+        hourly_requests_per_s: Rates of the 24 hours of a day, in place of it: the largest is served
+            and the mean decides energy.
         mean_load_fraction: Load of the mean hour over the peak's; decides energy, not size.
         growth_fraction_per_month: Growth of the load, compound.
         latency_p99_s: Limit that 99 % of the requests keep.
+        latency_s: Limit that the share `attainment_fraction` keeps.
+        attainment_fraction: Share of the requests that keep all limits; 0.99 of limits that say so,
+            else that of `accelsim.serve`.
         max_batch: Largest batch.
         prompt: Lengths of prompts in tokens, as `accelsim.serve` takes them; those of a model that
             generates are its usual ones where None.
         output: Lengths of outputs.
+        trace: File of requests in place of both; they come at the rate of the service.
         ttft_p99_s: Limit of the time to the first token.
         tpot_p99_s: Limit of the mean time of a further token.
-        tp: Devices of a replica that generates, sharing heads and columns.
-        engine: What serves a model that generates.
+        ttft_s: The same of the share `attainment_fraction`.
+        tpot_s: The same of the share `attainment_fraction`.
+        tp: Devices of a replica that generates, sharing heads and columns: those that are tried.
+        engine: What serves a model that generates: those that are tried.
+        precision: Formats that are tried; that of `run` where empty.
         run: Keywords of `accelsim.estimate`.
     """
 
     name: Name
     model: str = Field(min_length=1)
-    requests_per_s: float = Field(gt=0, le=_LARGEST_RATE)
+    requests_per_s: float | None = Field(default=None, gt=0, le=_LARGEST_RATE)
+    hourly_requests_per_s: tuple[Annotated[float, Field(ge=0, le=_LARGEST_RATE)], ...] = ()
     mean_load_fraction: float = Field(default=1.0, gt=0, le=1)
     growth_fraction_per_month: float = Field(default=0.0, ge=-0.9, le=10)
     latency_p99_s: float | None = Field(default=None, gt=0, le=86_400)
+    latency_s: float | None = Field(default=None, gt=0, le=86_400)
+    attainment_fraction: float | None = Field(default=None, gt=0, lt=1)
     max_batch: int = Field(default=128, ge=1, le=4096)
     prompt: str | None = None
     output: str | None = None
+    trace: str | None = None
     ttft_p99_s: float | None = Field(default=None, gt=0, le=86_400)
     tpot_p99_s: float | None = Field(default=None, gt=0, le=86_400)
-    tp: int = Field(default=1, ge=1, le=64)
-    engine: str | None = None
+    ttft_s: float | None = Field(default=None, gt=0, le=86_400)
+    tpot_s: float | None = Field(default=None, gt=0, le=86_400)
+    tp: tuple[Annotated[int, Field(ge=1, le=64)], ...] = ()
+    engine: tuple[str, ...] = ()
+    precision: tuple[str, ...] = ()
     run: Values = Field(default_factory=dict)
 
     @field_validator("run")
@@ -176,21 +206,73 @@ class Service(_Model):
     def _is_no_plan(cls, run: Values) -> Values:
         return _unplanned(run)
 
+    @field_validator("tp", "engine", "precision", "hourly_requests_per_s", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value if value == () else (value,)
+
     @model_validator(mode="after")
     def _has_limit(self) -> Service:
-        if not self.limits:
-            raise ValueError("latency_p99_s (or ttft_p99_s or tpot_p99_s of tokens) is needed")
+        strict, others = self._strict, self._others
+        if not strict and not others:
+            needed = "latency_p99_s (or ttft_p99_s or tpot_p99_s of tokens)"
+            raise ValueError(f"{needed} is needed, or latency_s, ttft_s or tpot_s")
+        if strict and (others or self.attainment_fraction is not None):
+            other = others[0][0] if others else "attainment_fraction"
+            raise ValueError(f"{strict[0][0]} is of 99 % of the requests: leave {other} out")
+        if self.trace is not None and (self.prompt is not None or self.output is not None):
+            raise ValueError("trace has the lengths of the requests: leave prompt and output out")
+        if "precision" in self.run and self.precision:
+            raise ValueError("precision stands in run, too: give it once")
+        return self
+
+    @model_validator(mode="after")
+    def _has_load(self) -> Service:
+        hours = self.hourly_requests_per_s
+        if (self.requests_per_s is None) == (not hours):
+            raise ValueError("give requests_per_s or hourly_requests_per_s, one of them")
+        if hours and (len(hours) != _HOURS or not max(hours)):
+            raise ValueError(f"hourly_requests_per_s: expected {_HOURS} rates, one above 0")
+        if hours and self.mean_load_fraction != 1.0:
+            raise ValueError(
+                "hourly_requests_per_s says the mean load: leave mean_load_fraction out"
+            )
         return self
 
     @property
+    def peak_per_s(self) -> float:
+        """Requests per second of the hour with the most."""
+        return max(self.hourly_requests_per_s, default=self.requests_per_s or 0.0)
+
+    @property
+    def mean_fraction(self) -> float:
+        """Load of the mean hour over the peak's."""
+        hours = self.hourly_requests_per_s
+        return sum(hours) / len(hours) / max(hours) if hours else self.mean_load_fraction
+
+    @property
+    def _strict(self) -> list[tuple[str, str, float]]:
+        return self._said({name: getattr(self, f"{name}_p99_s") for name in _TIMES}, "_p99_s")
+
+    @property
+    def _others(self) -> list[tuple[str, str, float]]:
+        return self._said({name: getattr(self, f"{name}_s") for name in _TIMES}, "_s")
+
+    @staticmethod
+    def _said(limits: Mapping[str, float | None], ending: str) -> list[tuple[str, str, float]]:
+        return [(n + ending, _TIMES[n], of) for n, of in limits.items() if of is not None]
+
+    @property
     def limits(self) -> tuple[tuple[str, str, float], ...]:
-        """Limits that 99 % of the requests keep: field, words, seconds."""
-        named = (
-            ("latency_p99_s", "within", self.latency_p99_s),
-            ("ttft_p99_s", "with first tokens within", self.ttft_p99_s),
-            ("tpot_p99_s", "with a token every", self.tpot_p99_s),
-        )
-        return tuple((field, what, limit) for field, what, limit in named if limit is not None)
+        """Limits that requests keep: field, words, seconds."""
+        return tuple(self._strict or self._others)
+
+    @property
+    def targets(self) -> SloTargets:
+        """The limits as a simulation has them."""
+        limits = {field.split("_")[0]: limit for field, _, limit in self.limits}
+        share = _STRICT if self._strict else self.attainment_fraction or ATTAINMENT_FRACTION
+        return SloTargets(limits.get("ttft"), limits.get("tpot"), limits.get("latency"), share)
 
 
 class _Job(_Model):
@@ -223,7 +305,8 @@ class TrainingJob(_Job):
         samples: Samples.
         tokens: Tokens.
         global_batch: Samples of an iteration; the smallest of the devices where None.
-        plan: Parallelism, as `accelsim.train` takes it; data parallel where None.
+        plan: Fields of the parallelism that stay as they are; the others are searched, as
+            `accelsim.train` does.
         checkpoint_s: Time from a checkpoint to the next; the best one where None.
     """
 
@@ -404,8 +487,9 @@ class Constraints(_Model):
     """Limits of the fleet; None sets none.
 
     Attributes:
-        slo_probability: Least probability that a service keeps its latency.
-        deadline_probability: Least probability that a job keeps its deadline.
+        slo_probability: Least probability that a service keeps its latency; the median of the
+            model's error is planned for where None.
+        deadline_probability: The same that a job keeps its deadline.
         redundancy: Largest instances that may fail while the load is still carried.
         budget_usd_per_month: Cost.
         carbon_kgco2e_per_month: Operational carbon.
@@ -416,8 +500,8 @@ class Constraints(_Model):
         carbon_basis: Grid intensity by place, or by what the provider buys.
     """
 
-    slo_probability: float = Field(default=0.9, ge=0.01, le=0.999)
-    deadline_probability: float = Field(default=0.9, ge=0.01, le=0.999)
+    slo_probability: float | None = Field(default=None, ge=0.01, le=0.999)
+    deadline_probability: float | None = Field(default=None, ge=0.01, le=0.999)
     redundancy: int = Field(default=0, ge=0, le=100)
     budget_usd_per_month: float | None = Field(default=None, gt=0, le=1e15)
     carbon_kgco2e_per_month: float | None = Field(default=None, gt=0, le=1e15)
@@ -476,8 +560,7 @@ class Scenario(_Model):
         reliability: What fails.
         candidates: What may be rented.
         constraints: Limits.
-        draws: Joint draws of model error and arrivals behind `slo_probability`.
-        seed: Seed of the draws.
+        seed: Seed of the arrivals.
     """
 
     name: Name
@@ -490,8 +573,16 @@ class Scenario(_Model):
     reliability: Reliability = Reliability()
     candidates: CandidateHardware = CandidateHardware()
     constraints: Constraints = Constraints()
-    draws: int = Field(default=200, ge=1, le=100_000)
     seed: int = Field(default=0, ge=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_known_parts(cls, content: Any) -> Any:
+        if isinstance(content, Mapping) and "jobs" in content:
+            raise ValueError(
+                "jobs: write training_jobs (or batch_jobs, for samples to be answered)"
+            )
+        return content
 
     @field_validator("services", "training_jobs", "batch_jobs", mode="before")
     @classmethod

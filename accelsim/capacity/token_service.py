@@ -1,186 +1,216 @@
-"""A service that generates tokens: replicas of continuous batches, simulated request by request.
+"""A service that generates tokens: layouts of ranks on a device, searched as `serve` does.
 
-The score of a device is what full batches of its replica serve; what it carries is found by halving
-a bracket of rates with simulations of the same random draws, and a draw is one more simulation with
-all steps longer by the error drawn (`accelsim.serving`).
+A layout is judged as a whole fleet behind its router (`serving.layouts`); what its full batches
+serve is the bound that decides whether it is simulated at all.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from dataclasses import field, replace
+from functools import cached_property
+from itertools import product
+from pathlib import Path
 
-from accelsim.capacity.candidates import ServiceAnswer, device_answer
+from accelsim.capacity.answers import Asked, ServiceAnswer, sample_answer
 from accelsim.capacity.scenario import Service
 from accelsim.catalog import workloads as workload_catalog
-from accelsim.economics.device_price import DevicePrice
 from accelsim.errors import InputError
-from accelsim.estimation.options import run_options
+from accelsim.estimation.options import RunOptions, run_options
 from accelsim.frozen import frozen
+from accelsim.plain import Values
+from accelsim.serving.layouts import RANKS, Layouts, LayoutSearch
 from accelsim.serving.loads.arrivals import Arrivals
-from accelsim.serving.memory_capacity import LoadShape, full_batch
-from accelsim.serving.options import ServingOptions, SloTargets
-from accelsim.serving.plan import ReplicaPlan, replica_plan
-from accelsim.serving.result import ServingResult
-from accelsim.serving.serve import simulate_plan
-from accelsim.serving.steps.combined_steps import ScaledSteps
+from accelsim.serving.loads.requests import RequestColumns
+from accelsim.serving.options import ServingOptions
 from accelsim.serving.trust import ServedRun
-from accelsim.simulation.randomness import RandomStreams
 
-if TYPE_CHECKING:
-    import numpy as np
-
-_QUANTILE = 0.99
-#: Requests that a rate is judged by: 10 may be late. Fewer hide a queue that grows.
-_REQUESTS = 1000
-#: Shares of the bound where the search for a rate begins, of which a usual one is tried first, and
-#: the ratio that it ends at.
-_LEAST = 1 / 64
-_USUAL = 0.5
-_TOLERANCE = 1.04
+#: Most replicas over those of full batches: a layout that needs more is no answer.
+_MOST_RATIO = 64
+_FIELDS = ("ttft_s", "tpot_s")
 
 
-@frozen(eq=False)
+@frozen(eq=False, slots=False)
 class TokenAnswer:
-    """How a replica answers requests of tokens; see `ServiceAnswer`.
+    """How replicas of one layout answer requests of tokens; see `ServiceAnswer`.
 
     Attributes:
-        plan: The replica, with its targets.
-        load: Lengths of requests.
-        full_per_s: Requests per second of full batches.
-        alone_s: Median time of a request alone.
-        idle_w: Power of one device without load; None where unknown.
-        dynamic_j: Energy of a request on top, at half the bound.
+        layouts: The model on the device under the load.
+        first: The layout at the service's rate.
+        searches: Layouts by rate and slowness.
     """
 
-    plan: ReplicaPlan
-    load: Arrivals
-    full_per_s: float
-    alone_s: float = math.nan
-    idle_w: float | None = None
-    dynamic_j: float = math.nan
+    layouts: Layouts
+    first: LayoutSearch
+    searches: dict[Asked, LayoutSearch] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, service: Service, device: str, load: Arrivals) -> TokenAnswer:
-        """A device's answer.
-
-        Args:
-            service: What is served.
-            device: Name of a device or slice.
-            load: Lengths of its requests.
-
-        Raises:
-            InputError: If the replica does not fit, or nothing is known of its steps.
-        """
-        columns = load.columns(RandomStreams(0))
-        targets = SloTargets(
-            service.ttft_p99_s, service.tpot_p99_s, service.latency_p99_s, _QUANTILE
-        )
-        options = ServingOptions(engine=service.engine, tp=service.tp, slo=targets)
-        lengths = {"seq_len", "output_len"}
-        run = run_options(None, {n: v for n, v in service.run.items() if n not in lengths})
-        plan = replica_plan(service.model, device, run, options, max_context=columns.longest)
-        bare = cls(plan, load, full_batch(plan, LoadShape.of(columns)).requests_per_s)
-        alone, busy = (
-            bare._simulated(bare.full_per_s * share, 1.0, 0) for share in (_LEAST, _USUAL)
-        )
-        idle_w, energy_j = plan.steps.idle_w, busy.energy_j
-        ranks = plan.options.devices_per_replica
-        known = idle_w is not None and energy_j is not None
-        return replace(
-            bare,
-            alone_s=alone.e2e_s["p50"] or math.nan,
-            idle_w=idle_w / ranks if known and idle_w is not None else None,
-            dynamic_j=max((energy_j or 0.0) - (idle_w or 0.0) * busy.duration_s, 0.0)
-            / busy.completed
-            if known
-            else math.nan,
-        )
+    @property
+    def about(self) -> Values:
+        """Ranks, engine, formats and limits of a replica."""
+        plan = self.first.plan
+        names = ("tp", "pp", "ep", "precision", "kv_format", "max_seqs", "max_batch_tokens")
+        document = plan.to_dict()
+        lengths = {"max_context": self.first.longest}
+        return {"engine": plan.engine_name} | {name: document[name] for name in names} | lengths
 
     @property
     def ranks(self) -> int:
         """Devices of the replica."""
-        return self.plan.options.devices_per_replica
+        return self.first.plan.options.devices_per_replica
+
+    @cached_property
+    def _sigmas(self) -> tuple[float, float]:
+        """Spreads of further tokens and of prompts."""
+        served, steps = ServedRun(self.first.plan.run), self.first.plan.steps
+        return served.common_log_sigma(steps), served.prompt_log_sigma(steps)
 
     @property
     def log_sigma(self) -> float:
         """Spread of what all step times have in common."""
-        return ServedRun(self.plan.run).common_log_sigma(self.plan.steps)
+        return self._sigmas[0]
 
     @property
-    def has_energy(self) -> bool:
-        """Whether its energy is known."""
-        return self.idle_w is not None
+    def alone_s(self) -> float:
+        """Time of a request of mean lengths alone."""
+        shape, steps = self.first.shape, self.first.plan.steps
+        prompt = max(round(shape.prompt_tokens), 1)
+        first = steps.step(prompt, prompt * shape.prompt_context, 0, 0)[0]
+        further = max(round(shape.output_tokens) - 1, 0)
+        rest = steps.decode_run(1, shape.decode_context, 1)[0] * further if further else 0.0
+        return first + rest
 
-    def dynamic_j_at(self, rate_per_s: float) -> float:  # noqa: ARG002
-        """Energy of a request on top of idle power; that at half the bound, at any load."""
-        return self.dynamic_j
+    @property
+    def idle_w(self) -> float | None:
+        """Power of a replica without load."""
+        return self.first.plan.steps.idle_w
 
-    def bound_per_s(self, factor: float) -> float:
-        """Full batches that never wait."""
-        return self.full_per_s / factor
+    def _search(self, asked: Asked) -> LayoutSearch:
+        if asked not in self.searches:
+            search, usual = self.first, self.first
+            if asked.rate_per_s != usual.rate_per_s:
+                search = self.layouts.at_rate(asked.rate_per_s).of(search.plan.options, search)
+                # fleets for shares of a load are enough for all of it
+                shares = math.ceil(usual.rate_per_s / asked.rate_per_s - 1e-9)
+                search.too_few = max(search.too_few, -(-(usual.too_few + 1) // shares) - 1)
+            if asked.z:
+                search = search.slower(*(math.exp(asked.z * sigma) for sigma in self._sigmas))
+                usual = self._search(replace(asked, z=0.0))
+                # as many times slower, a service is one of as much more load and tighter limits
+                ratio = math.exp(asked.z * self.log_sigma)
+                search.too_few = max(search.too_few, int(ratio * usual.too_few))
+            self.searches[asked] = search
+        return self.searches[asked]
 
-    def carried_per_s(self, factor: float, generator: np.random.Generator) -> float:
-        """The largest rate at which 99 % of the requests keep all limits; 0 where none does."""
-        seed = int(generator.integers(2**31))
-        high = self.bound_per_s(factor)
-        low = high * _USUAL
-        if not self._is_good(low, factor, seed):
-            low, high = high * _LEAST, low
-            if not self._is_good(low, factor, seed):
-                return 0.0
-        while high / low > _TOLERANCE:
-            middle = math.sqrt(low * high)
-            low, high = (middle, high) if self._is_good(middle, factor, seed) else (low, middle)
-        return low
+    def fewest(self, asked: Asked) -> int | None:
+        """Full batches that never wait, and what was simulated by now; see `ServiceAnswer`."""
+        search = self._search(asked)
+        is_none = not search.is_able or search.too_few >= _MOST_RATIO * search.fewest
+        return None if is_none else search.too_few + 1
 
-    def _is_good(self, rate_per_s: float, factor: float, seed: int) -> bool:
-        return self._late(rate_per_s, factor, seed) <= 1 - _QUANTILE
+    def is_simulated(self, asked: Asked) -> bool:
+        """See `ServiceAnswer`."""
+        return self._search(asked).is_settled
 
-    def late_share(
-        self,
-        rate_per_s: float,
-        planned: float,  # noqa: ARG002
-        factor: float,
-        generator: np.random.Generator,
-    ) -> float:
-        """Share of the requests that miss a limit; batches are the engine's own."""
-        return self._late(rate_per_s, factor, int(generator.integers(2**31)))
+    def needed(self, asked: Asked) -> int | None:
+        """The fewest replicas of a simulated fleet; see `ServiceAnswer`."""
+        search = self._search(asked)
+        if not search.is_able:
+            return None
+        found = search.fewest_within(_MOST_RATIO * search.fewest)
+        return None if found is None else found[0]
 
-    def _late(self, rate_per_s: float, factor: float, seed: int) -> float:
-        result = self._simulated(rate_per_s, factor, seed)
-        return 1.0 if result.saturated else 1.0 - (result.slo_attainment_fraction or 0.0)
+    def narrow(self, asked: Asked, most: float) -> None:
+        """One simulation of a fleet; see `ServiceAnswer`."""
+        search = self._search(asked)
+        limit = int(min(most, _MOST_RATIO * search.fewest))
+        search.narrow(max(limit, search.too_few + 1), self._guess(asked))
 
-    def _simulated(self, rate_per_s: float, factor: float, seed: int) -> ServingResult:
-        streams = RandomStreams(seed)
-        load = replace(self.load, rate_per_s=rate_per_s, requests=_REQUESTS)
-        plan = replace(self.plan, steps=ScaledSteps(self.plan.steps, factor, factor))
-        return simulate_plan(plan, load.columns(streams), DevicePrice(None, None), streams)
+    def _guess(self, asked: Asked) -> int:
+        """Replicas in proportion to those that are needed at the median of the usual load."""
+        usual = self.first
+        if usual.enough is None or self._search(asked) is usual:
+            return 0
+        ratio = asked.rate_per_s / usual.rate_per_s * math.exp(asked.z * self.log_sigma)
+        return math.ceil(usual.enough[0] * ratio)
+
+    def holds(self, replicas: int, asked: Asked, planned: Asked) -> bool:  # noqa: ARG002
+        """See `ServiceAnswer`; batches are the engine's own."""
+        search = self._search(asked)
+        return search.is_able and search.good(replicas) is not None
+
+    def dynamic_j(self, asked: Asked) -> float:
+        """As simulated, or of a full batch; see `ServiceAnswer`."""
+        search, idle_w = self._search(asked), self.idle_w
+        if idle_w is None:
+            return math.nan
+        if search.enough is None or not self.is_simulated(asked):
+            return search.full_dynamic_j(idle_w)
+        replicas, result = search.enough
+        if result.average_power_w is None:
+            return math.nan
+        return max(result.average_power_w - replicas * idle_w, 0.0) / asked.rate_per_s
+
+    def shortfall(self) -> tuple[str, float] | None:
+        """See `ServiceAnswer`."""
+        slo = self.first.plan.options.slo
+        limits = (slo.ttft_s, slo.tpot_s)
+        for name, time_s, limit in zip(_FIELDS, self.first.alone_s, limits, strict=True):
+            if limit is not None and time_s > limit:
+                return name, time_s
+        return None
 
 
-def service_answer(service: Service, device: str) -> ServiceAnswer | str:
-    """How a device answers a service; the reason where it cannot.
+def service_answers(service: Service, device: str, seed: int) -> list[ServiceAnswer] | str:
+    """Layouts of a service on a device; the reason where there is none.
 
     Args:
         service: What is served.
         device: Name of a device or slice.
+        seed: Of the random numbers.
+
+    Raises:
+        InputError: If a trace cannot be read.
     """
-    load = _tokens(service)
+    load = _load(service)
     if load is None:
-        return device_answer(service, device)
-    try:
-        return TokenAnswer.of(service, device, load)
-    except InputError as error:
-        return str(error)
+        found = sample_answer(service, device, seed)
+        return found if isinstance(found, str) else [found]
+    answers: list[ServiceAnswer] = []
+    reason = ""
+    for run, options in _layouts(service):
+        layouts = Layouts(service.model, device, run, load, service.peak_per_s, seed=seed)
+        try:
+            answers.append(TokenAnswer(layouts, layouts.of(options)))
+        except InputError as error:
+            reason = str(error)
+    return answers or reason
 
 
-def _tokens(service: Service) -> Arrivals | None:
-    """Lengths of requests; None of a model that answers samples."""
+def _layouts(service: Service) -> Iterator[tuple[RunOptions, ServingOptions]]:
+    """Formats, engines and ranks that are tried."""
+    own = {name: of for name, of in service.run.items() if name not in {"seq_len", "output_len"}}
+    slo = service.targets
+    formats = [own | {"precision": one} for one in service.precision] or [own]
+    engines: tuple[str | None, ...] = service.engine or (None,)
+    for run, engine, tp in product(formats, engines, service.tp or RANKS):
+        yield run_options(None, run), ServingOptions(engine=engine, tp=tp, slo=slo)
+
+
+def _load(service: Service) -> Arrivals | RequestColumns | None:
+    """Requests of tokens at the peak; None of a model that answers samples."""
+    if service.trace is not None:
+        from accelsim.serving.loads.traces import read_trace
+
+        return read_trace(Path(service.trace)).requests
     model = workload_catalog.workload(service.model)
     length = service.run.get("output_len", model.output_len)
     prompt, output = service.prompt, service.output
     if not model.autoregressive or (output is None and not length):
         return None
     usual = service.run.get("seq_len", model.default.seq_len)
-    return Arrivals(rate_per_s=1.0, prompt=prompt or str(usual), output=output or str(length))
+    return Arrivals(
+        rate_per_s=service.peak_per_s,
+        prompt=prompt or str(usual),
+        output=output or str(length),
+    )

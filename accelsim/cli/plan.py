@@ -11,23 +11,30 @@ from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_handover
 from accelsim.option import argument, option
 
+#: Exit code where no fleet keeps all limits.
+_NO_PLAN = 3
+
 
 @with_handover
 def plan(
     output: ResultWriter,
     scenario: Path = argument("Scenario (YAML or JSON); accelsim init writes one.", "FILE"),
 ) -> None:
-    """Recommend the cheapest fleet that carries a load within its latency, with runner-ups."""
+    """Recommend the cheapest fleet for services and jobs, with what certainty costs; exits with 3
+    where none keeps all limits.
+    """
     from accelsim.capacity.plan import plan as recommend
     from accelsim.report.capacity import capacity_view, fleet_rows
 
-    with progress_bar("planning", quiet=output.quiet):
-        result = recommend(scenario)
+    with progress_bar("planning", quiet=output.quiet) as report:
+        result = recommend(scenario, report=report)
     if output.folder is not None and result.recommended is not None:
         from accelsim.capacity.assignment import of_plan
 
         output.hand_over(of_plan(result))
     output.emit(result.to_dict(), lambda: capacity_view(result), rows=fleet_rows(result))
+    if result.recommended is None:
+        raise typer.Exit(_NO_PLAN)
 
 
 @with_help

@@ -14,7 +14,7 @@ from accelsim.arguments import checked
 from accelsim.economics.carbon import grid_kgco2e_per_kwh, pue_ratio
 from accelsim.economics.eligible import rule_of
 from accelsim.economics.offer import Quote
-from accelsim.economics.price import PriceBook, parse_discounts, unused_own
+from accelsim.economics.price import Eligible, PriceBook, parse_discounts, unused_own
 from accelsim.errors import InvalidValueError, OverBudgetError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
@@ -151,21 +151,60 @@ def _own_price(choice: PriceChoice) -> float:
     return float(price)
 
 
+def device_quotes(device: DeviceProfile, choice: PriceChoice | None = None) -> list[Quote]:
+    """Prices of whole instances that `device_price` chooses among, one's own alone where there are
+    any; none of a price of the user's, of cores and of slices, which are shares of an instance.
+
+    Args:
+        device: Profile.
+        choice: Which price; any on-demand offer where None.
+
+    Raises:
+        InputError: See `device_price`.
+    """
+    wanted = PriceChoice() if choice is None else choice
+    whole, share = _share(device)
+    if wanted.usd_per_hour is not None or isinstance(device, CpuProfile) or share != 1.0:
+        return []
+    book = _book(wanted, whole)
+    if wanted.offer is not None:
+        found = [book.find(wanted.offer)]
+    else:
+        allowed = _eligible(book, wanted, whole)
+        own = [offer for offer in allowed.offers if book.is_own(offer)]
+        found = [Quote(offer, allowed.kind) for offer in own or allowed.offers]
+    most = math.inf if wanted.max_usd_per_hour is None else wanted.max_usd_per_hour
+    return [
+        quote
+        for quote in found
+        if (quote.offer.device_count or 0) >= 1 and (quote.usd_per_hour() or 0.0) <= most
+    ]
+
+
+def _book(choice: PriceChoice, device: str) -> PriceBook:
+    """The prices chosen among, discounts taken off."""
+    others = (choice.offer, choice.provider, choice.region, choice.discounts)
+    is_plain = all(other is None for other in others)
+    book = PriceBook.load(device=device if is_plain else None)
+    if choice.discounts is None:
+        return book
+    return book.with_discounts(parse_discounts(choice.discounts))
+
+
+def _eligible(book: PriceBook, choice: PriceChoice, device: str) -> Eligible:
+    """Offers that may be chosen."""
+    rule = rule_of(choice.provider_class, choice.spot_age_days)
+    place = {"provider": choice.provider, "region": choice.region}
+    return book.eligible(device, choice.kind or "on_demand", **place, rule=rule)
+
+
 def _quote(
     choice: PriceChoice, profile: DeviceProfile, device: str, core_count: float | None
 ) -> tuple[Quote | None, tuple[str, ...]]:
     """The offer named, or the cheapest of those chosen among, and what is said of others."""
-    others = (choice.offer, choice.provider, choice.region, choice.discounts)
-    is_plain = all(other is None for other in others)
-    book = PriceBook.load(device=device if is_plain else None)
-    if choice.discounts is not None:
-        book = book.with_discounts(parse_discounts(choice.discounts))
-    rule = rule_of(choice.provider_class, choice.spot_age_days)
+    book = _book(choice, device)
     if choice.offer is None:
-        kind = choice.kind or "on_demand"
-        place = {"provider": choice.provider, "region": choice.region}
-        found = book.eligible(device, kind, **place, rule=rule)
-        least = 1.0
+        found, least = _eligible(book, choice, device), 1.0
         if profile.instance is not None:
             found, least = found.of_instance(profile.instance.name), 0.0
         quote = book.best(found, least, core_count)

@@ -303,7 +303,7 @@ def _of_plan(document: Values) -> Standing:
     settings: dict[str, str] = {}
     scenario = Scenario.model_validate(document["inputs"])
     services = {one.name: one for one in scenario.services}
-    for one in of_rows(scenario, document["placement"], best["offers"]):
+    for one in of_rows(scenario, document["placement"]):
         place = f"{one.instances} at {one.offer}" if one.offer else ""
         settings[f"{one.name}: fleet"] = f"{one.devices} x {one.device}, {place}"
         settings |= {f"{one.name}: {n}": t for n, t in _texts(one.settings).items()}

@@ -18,32 +18,43 @@ if TYPE_CHECKING:
     from accelsim.capacity.answer import CapacityPlan
 
 _FLEETS = (
-    "~fleet | >USD/month=cost_usd_per_month | >energy/month=energy_kwh | >CO2e/month="
-    "carbon_kgco2e_per_month | >limits hold=held:fraction | >headroom=headroom_fraction"
+    "~fleet | >GPUs=device_count | >instances=instance_count | >USD/month=cost_usd_per_month | "
+    ">energy/month=energy_kwh | >CO2e/month=carbon_kgco2e_per_month"
 )
+_ROWS = f"device | status | {_FLEETS}"
+_CERTAIN = f"certainty=probability:fraction | {_FLEETS}"
 #: Parameter that is changed -> what it is, and how its value is shown.
 _CHANGES = {
     "load_ratio": "load | x {value:decimal}",
-    "probability": "limits hold | {value:fraction}",
     "price_ratio": "price | x {value:decimal}",
-    "efficiency_ratio": "speed | x {value:decimal}",
-    "model_error_ratio": "model error | x {value:decimal}",
 }
 _JOULES_PER_KWH = 3.6e6
 
 
 def capacity_view(result: CapacityPlan) -> RenderableType:
-    """The recommended fleet and its runner-ups, why, and what would change the decision.
+    """The recommended fleet and its runner-ups, why, what certainty costs, and what would change
+    the decision.
 
     Args:
         result: The plan.
     """
-    fleets = [_fleet(fleet) for fleet in fleets_of(result.figures())]
+    document = result.figures()
+    fleets = [_fleet(fleet) for fleet in fleets_of(document)]
+    certain = [
+        _fleet(row) if row["offers"] else {**row, "fleet": "no fleet"}
+        for row in document["certainty"]
+    ]
+    rows = [_with_energy(row) for row in document["candidates"]]
     changes = [_change(row) for row in result.sensitivity]
-    tables = Listing.of(_FLEETS, fleets), Listing.of("if | becomes | ~then", changes)
+    tables = (
+        Listing.of(_FLEETS, fleets),
+        Listing.of(_CERTAIN, certain),
+        Listing.of(_ROWS, rows),
+        Listing.of("if | becomes | ~then", changes),
+    )
     shown = [textwrap.shorten(warning, 160, placeholder=" ...") for warning in result.warnings]
     return Group(
-        Text(result.figures()["reason"]),
+        Text(document["reason"]),
         *(Padding(table, (1, 0, 0, 0)) for table in tables if table.rows),
         *(Text(line, style="dim") for line in shown),
     )
@@ -66,13 +77,12 @@ def fleet_words(offers: Sequence[Values], words: str = "{count} x {device} at {o
 
 
 def _fleet(fleet: Values) -> Document:
-    deadlines, energy = fleet["deadline_probability"], fleet["energy_j_per_month"]
-    return {
-        **fleet,
-        "fleet": fleet_words(fleet["offers"]),
-        "energy_kwh": None if energy is None else energy / _JOULES_PER_KWH,
-        "held": min(fleet["slo_probability"], 1.0 if deadlines is None else deadlines),
-    }
+    return {**_with_energy(fleet), "fleet": fleet_words(fleet["offers"])}
+
+
+def _with_energy(row: Values) -> Document:
+    energy = row.get("energy_j_per_month")
+    return {**row, "energy_kwh": None if energy is None else energy / _JOULES_PER_KWH}
 
 
 def _change(row: Values) -> Document:
@@ -89,7 +99,7 @@ def fleet_rows(result: CapacityPlan) -> list[Document]:
         result: The plan.
     """
     return [
-        {"rank": rank, **offer, "slo_probability": fleet["slo_probability"]}
+        {"rank": rank, **offer, "fleet_usd_per_month": fleet["cost_usd_per_month"]}
         for rank, fleet in enumerate(fleets_of(result.figures()), 1)
         for offer in fleet["offers"]
     ]

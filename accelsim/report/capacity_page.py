@@ -1,11 +1,10 @@
-"""The page of a capacity plan: the fleet it recommends and why, cost against the probability that
-the latency holds with the lines of the budget and of the certainty asked for, what would change the
-decision, and where the load goes.
+"""The page of a capacity plan: the fleet it recommends and why, what certainty costs beside the
+line of the budget, a row for each device, what would change the decision, and where the load goes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from accelsim.plain import Document, Values
 from accelsim.report.calculator import LoadOption, calculator_section
@@ -20,9 +19,11 @@ _HOURS_PER_MONTH = 730.5
 _NAMES = "{count} x {device}"
 #: Rows of a plan that are tables as they are, with their headings.
 _PARTS = {
-    "pareto": "Fleets that no other beats in cost, energy and carbon",
+    "candidates": "Every device: its best fleet alone, a bound of its cost, or why it cannot",
+    "pareto": "Fleets that no other shown beats in cost, energy and carbon",
     "sensitivity": "What would change the decision",
     "placement": "Where the load goes",
+    "near_misses": "What limits would have to become",
 }
 
 
@@ -36,7 +37,8 @@ def capacity_page(document: Values, command: str) -> Page:
     fleets = fleets_of(document)
     conflicts = [{"constraint": text} for text in document["conflicts"]]
     sections = [
-        *([_fleets(document, fleets), *_break_even(document, fleets)] if fleets else []),
+        *([_fleets(fleets), *_break_even(document, fleets)] if fleets else []),
+        *([_certainty(document)] if document["certainty"] else []),
         *(
             rows_section(name, title, [_flat(row) for row in document[name]])
             for name, title in _PARTS.items()
@@ -56,47 +58,44 @@ def _flat(row: Values) -> Document:
     return named | {name: value for name, value in row.items() if name != "offers"}
 
 
-def _fleets(document: Values, fleets: Sequence[Values]) -> Section:
+def _fleets(fleets: Sequence[Values]) -> Section:
     rows = [
         {**fleet, "fleet": fleet_words(fleet["offers"], _NAMES)}
         | {"offered": tuple(one["offer"] for one in fleet["offers"])}
         for fleet in fleets
     ]
-    costs = [fleet["cost_usd_per_month"] for fleet in fleets]
-    sure = [100 * fleet["slo_probability"] for fleet in fleets]
-    middle = (min(costs) + max(costs)) / 2
-    points = trace(
-        "fleets",
-        costs,
-        sure,
-        "markers+text",
-        text=[row["fleet"] for row in rows],
-        textposition=["bottom left" if cost > middle else "bottom right" for cost in costs],
-        marker={"size": 12, "color": [COLOURS[1], *[COLOURS[0]] * (len(fleets) - 1)]},
-    )
-    limits = document["inputs"].get("constraints") or {}
-    lines = _limit_lines(limits, [min(costs), max(costs)], min(sure))
-    drawn = figure([points, *lines], "USD a month", "draws in which the latency holds, %")
     columns = (
-        "fleet | offers=offered | >USD a month=cost_usd_per_month | >energy a month="
-        "energy_j_per_month | >CO2e a month=carbon_kgco2e_per_month | >latency holds="
-        "slo_probability | >headroom=headroom_fraction"
+        "fleet | offers=offered | >GPUs=device_count | >instances=instance_count | "
+        ">USD a month=cost_usd_per_month | >energy a month=energy_j_per_month | "
+        ">CO2e a month=carbon_kgco2e_per_month | >slower by at most=headroom_fraction"
     )
     text = "The first is recommended; the others are the best without the devices before them."
-    return Section.of("fleets", "Fleets", columns, rows, text, drawn)
+    return Section.of("fleets", "Fleets", columns, rows, text)
 
 
-def _limit_lines(limits: Values, costs: list[float], least_sure: float) -> Iterator[Document]:
-    """The certainty asked for and the budget, across what is drawn."""
-    certainty, budget = (limits.get(name) for name in ("slo_probability", "budget_usd_per_month"))
-    if certainty is not None:
-        yield limit_line("certainty asked for", costs, [100 * certainty] * 2)
-    if budget is not None:
-        yield limit_line("budget", [budget] * 2, [least_sure, 100])
+def _certainty(document: Values) -> Section:
+    """What certainty about the model costs, from the median on, beside the budget."""
+    best = {"probability": 0.5, **document["recommended"]}
+    known = [row for row in (best, *document["certainty"]) if row["offers"]]
+    rows = [{**row, "fleet": fleet_words(row["offers"], _NAMES)} for row in known]
+    costs = [row["cost_usd_per_month"] for row in rows]
+    sure = [100 * row["probability"] for row in rows]
+    marker = {"size": 12, "color": [COLOURS[1], *[COLOURS[0]] * (len(rows) - 1)]}
+    points = trace("fleets", costs, sure, "markers+lines", marker=marker)
+    budget = (document["inputs"].get("constraints") or {}).get("budget_usd_per_month")
+    lines = [] if budget is None else [limit_line("budget", [budget] * 2, [min(sure), 100])]
+    drawn = figure([points, *lines], "USD a month", "certainty about the model, %")
+    columns = (
+        "certainty=probability:fraction | fleet | >GPUs=device_count | >instances=instance_count | "
+        ">USD a month=cost_usd_per_month | >energy a month=energy_j_per_month | "
+        ">CO2e a month=carbon_kgco2e_per_month"
+    )
+    text = "Half of the certainty is the median of the model's error, which is recommended for."
+    return Section.of("certainty", "What certainty costs", columns, rows, text, drawn)
 
 
 def _break_even(document: Values, fleets: Sequence[Values]) -> list[Section]:
-    """Cost of other loads on each fleet of one offer, at the rate its headroom says."""
+    """Cost of other loads on each fleet of one offer."""
     services = document["inputs"].get("services") or []
     if len(services) != 1 or not services[0].get("requests_per_s"):
         return []
@@ -105,15 +104,12 @@ def _break_even(document: Values, fleets: Sequence[Values]) -> list[Section]:
     for fleet in fleets:
         if len(fleet["offers"]) == 1:
             (one,) = fleet["offers"]
-            rate = load * (1 + fleet["headroom_fraction"]) / one["count"]
+            rate = load / one["count"]
             hourly = one["cost_usd_per_month"] / one["count"] / _HOURS_PER_MONTH
             options.append(LoadOption(f"{one['device']}, {one['offer']}", rate, hourly))
     if not options:
         return []
-    text = (
-        "An instance carries its share of the load with the fleet's headroom on top; fleets of "
-        "several offers are left out."
-    )
+    text = "An instance carries its share of the load; fleets of several offers are left out."
     return [calculator_section(options, load, "requests", text)]
 
 

@@ -264,6 +264,7 @@ def simulate(
     users: int = 0,
     streams: RandomStreams,
     progress: Callable[[int, float], None] | None = None,
+    hopeless: Callable[[RequestLog], bool] | None = None,
 ) -> SimulatedFleet:
     """Simulate a fleet under requests.
 
@@ -273,8 +274,15 @@ def simulate(
         users: Users of a closed loop; 0 for none.
         streams: Random streams of the run.
         progress: Called now and then.
+        hopeless: Asked now and then in its place whether what became of requests so far is enough
+            to know.
+
+    Raises:
+        HopelessRunError: If it is.
     """
     log = RequestLog(plan.asked(columns, streams))
+    if hopeless is not None:
+        progress = partial(_watched, log, hopeless)
     prompts = log.of_prompts() if plan.options.prefill is not None else log
     full = [pool.full_batch(log.asked) for pool in plan.pools]
     pools = [
@@ -297,6 +305,15 @@ def simulate(
         done = _controlled(plan, log, pools, replicas, arrivals, full, streams)
     done.fleet.run(progress)
     return done
+
+
+class HopelessRunError(Exception):
+    """A run was ended as its outcome is known."""
+
+
+def _watched(log: RequestLog, hopeless: Callable[[RequestLog], bool], _: int, __: float) -> None:
+    if hopeless(log):
+        raise HopelessRunError
 
 
 def _is_plain(plan: Deployment) -> bool:

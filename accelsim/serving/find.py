@@ -12,34 +12,30 @@ found comes with the share of requests that met the targets and its Wilson inter
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from accelsim.confidence.quantiles import Z95
-from accelsim.economics.device_price import DevicePrice, device_price
-from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
+from accelsim.economics.device_price import device_price
+from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.estimation.options import PriceChoice, RunOptions, options_and_price
 from accelsim.frozen import frozen
+from accelsim.serving.layouts import MOST_REPLICAS, Layouts, LayoutSearch, share_met
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.loads.requests import RequestColumns
-from accelsim.serving.memory_capacity import FullBatch, LoadShape, full_batch
 from accelsim.serving.options import USUAL_GUESSES, ServingOptions
 from accelsim.serving.plan import (
-    ReplicaPlan,
     memory_fraction,
     memory_of,
     predicted_tokens,
-    replica_plan,
 )
 from accelsim.serving.result import ServingResult
-from accelsim.serving.serve import described, simulate_plan
 from accelsim.serving.steps.step_times import StepTimes
-from accelsim.simulation.randomness import RandomStreams
 
 if TYPE_CHECKING:
     from accelsim.hardware.profile import DeviceProfile
@@ -47,10 +43,7 @@ if TYPE_CHECKING:
 
 #: Where halving a bracket of rates ends.
 _TOLERANCE = 0.01
-_MOST_REPLICAS = 4096
 QUESTIONS = ("max-rate", "min-replicas", "cheapest", "limits")
-#: Ranks of the layouts that "cheapest" tries.
-_RANKS = (1, 2, 4, 8)
 #: Limits of sequences and of tokens of a step that "limits" tries, and where halving its memory
 #: share ends.
 _SEQS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
@@ -149,29 +142,17 @@ def find(
     """
     usual = _rate(question, arrivals, options, has_steps=steps is not None)
     chosen, paid = options_and_price(run, price, keywords)
-    columns = _drawn(arrivals, usual, RandomStreams(seed))
-
-    def layout(options: ServingOptions) -> _Search:
-        planned = partial(replica_plan, workload, device, chosen, options, steps=steps)
-        plan = planned(max_context=columns.longest)
-        full = full_batch(plan, LoadShape.of(columns))
-        replicas = options.replicas if question == "max-rate" else math.inf
-        rate = math.inf if question == "max-rate" else usual
-        load = arrivals
-        if isinstance(load, Arrivals):
-            load = load.steady(min(full.inside(rate), full.sequences * replicas))
-            longest = load.columns(RandomStreams(seed)).longest
-            if longest > columns.longest:
-                plan = planned(max_context=longest)
-        return _Search(plan, load, device_price(plan.run.device, paid), seed, full)
+    of_load = None if question == "max-rate" else usual
+    layouts = Layouts(workload, device, chosen, arrivals, of_load, steps, seed)
 
     def answered(options: ServingOptions) -> Found:
         if question == "cheapest":
-            return _cheapest(layout, options, device)
-        search = layout(options)
+            return _cheapest(layouts, options, paid)
+        search = layouts.of(options)
+        search.price = lambda _: device_price(search.plan.run.device, paid)
         if question == "max-rate":
-            return search.max_rate()
-        return search.limits() if question == "limits" else search.min_replicas()
+            return _max_rate(search)
+        return _limits(search) if question == "limits" else _min_replicas(search)
 
     found = answered(options)
     return found if steps is not None else _told_of_guesses(found, options, answered)
@@ -220,216 +201,139 @@ def _rate(
     return load.rate_per_s
 
 
-def _drawn(
-    load: Arrivals | RequestColumns, rate_per_s: float, streams: RandomStreams
-) -> RequestColumns:
-    """Requests of a load at a rate."""
-    if isinstance(load, RequestColumns):
-        return load.at_rate(rate_per_s)
-    return replace(load, rate_per_s=rate_per_s).columns(streams)
-
-
-def _cheapest(
-    layout: Callable[[ServingOptions], _Search],
-    options: ServingOptions,
-    device: str | DeviceProfile,
-) -> Found:
-    """The cheapest of all layouts with as many replicas as each needs."""
-    searches = list(_that_fit(layout, options))
+def _cheapest(layouts: Layouts, options: ServingOptions, paid: PriceChoice | None) -> Found:
+    """The cheapest of all layouts with as many replicas as each needs, whole instances paid."""
+    searches = list(layouts.that_fit(options))
     if not searches:
-        layout(options)  # says why
-    if searches[0].price.usd_per_hour is None:
-        remedy = "Give --usd-per-hour."
-        raise InvalidValueError("device", device, "a device with an offer", remedy)
-    searches.sort(key=lambda search: search.bound_usd_per_hour)
-    bound, best, count = searches[0].bound_usd_per_hour, None, 0
+        layouts.of(options)  # says why
     for search in searches:
+        search.price = search.in_instances(paid)
+    if searches[0].price(1).usd_per_hour is None:
+        remedy = "Give --usd-per-hour."
+        raise InvalidValueError("device", layouts.device, "a device with an offer", remedy)
+    able = [search for search in searches if search.is_able]
+    if not able:
+        least = min(search.alone_s[1] for search in searches)
+        allowed = f"targets that a request alone meets: a further token takes {least:.3g} s"
+        raise InvalidValueError("slo", options.slo, allowed, "Choose a faster device.")
+    able.sort(key=lambda search: search.bound_usd_per_hour)
+    bound, best, count = able[0].bound_usd_per_hour, None, 0
+    for search in able:
         if best is not None and search.bound_usd_per_hour >= best[0]:
             break
-        most = _MOST_REPLICAS
-        if best is not None:  # no more than cost less than it
-            most = max(1, math.ceil(best[0] / search.usd_per_hour(1)) - 1)
+        most = search.most_below(math.inf if best is None else best[0])
         found = search.fewest_within(most)
         count += search.count
-        if isinstance(found, Found):
-            best = search.usd_per_hour(found.value), found
+        if found is not None:
+            best = (
+                search.usd_per_hour(found[0]),
+                _found(search, "cheapest", found[0], bound, found[1]),
+            )
     if best is None:
         raise InvalidValueError("slo", options.slo, "targets that a layout meets")
-    return replace(best[1], question="cheapest", value=best[0], bound=bound, simulations=count)
+    return replace(best[1], value=best[0], bound=bound, simulations=count)
 
 
-def _that_fit(
-    layout: Callable[[ServingOptions], _Search], options: ServingOptions
-) -> Iterator[_Search]:
-    """Searches of layouts that fit and whose ranks a node joins."""
-    for tp in _RANKS:
-        with suppress(DoesNotFitError, InvalidValueError, UnsupportedOperatorError):
-            yield layout(replace(options, tp=tp, ep=tp if options.ep > 1 else 1))
+def _max_rate(search: LayoutSearch) -> Found:
+    """Halve the rates between one that is served well and the bound."""
+    replicas = search.plan.options.replicas
+    bound = search.full.requests_per_s * replicas
+    low, high = bound / 64, bound
+    best = search.simulate(low, replicas)
+    if not search.is_good(best):
+        _refuse(search, best)
+    while high / low > 1 + _TOLERANCE:
+        middle = math.sqrt(low * high)
+        result = search.simulate(middle, replicas)
+        if search.is_good(result):
+            low, best = middle, result
+        else:
+            high = middle
+    return _found(search, "max-rate", low, bound, best)
 
 
-def _share(result: ServingResult) -> float:
-    """Share of the requests that met the targets."""
-    return result.slo_attainment_fraction or 0.0
+def _min_replicas(search: LayoutSearch) -> Found:
+    """The fewest replicas.
+
+    Raises:
+        InvalidValueError: If no number of them meets the targets.
+    """
+    found = search.fewest_within(MOST_REPLICAS)
+    if found is None:
+        _refuse(search, search.simulate(search.rate_per_s, MOST_REPLICAS))
+    return _found(search, "min-replicas", found[0], search.fewest, found[1])
 
 
-class _Search:
-    """Simulations of one layout at rates, replicas and limits; each once."""
+def _limits(search: LayoutSearch) -> Found:
+    """The limits under which most requests meet the targets, and the least memory for them."""
+    plan = search.plan
+    usual = memory_fraction(plan.run, plan.engine, plan.options, plan.max_batch_tokens)
+    best = max((_sequences(search, tokens, usual) for tokens in _TOKENS), key=share_met)
+    low, high = 0.0, usual
+    while high - low > _SHARE_STEP:
+        middle = 0.5 * (low + high)
+        try:
+            limits = best.plan["max_seqs"], best.plan["max_batch_tokens"]
+            smaller = _under(search, *limits, middle)
+        except DoesNotFitError:
+            low = middle
+            continue
+        if share_met(smaller) >= share_met(best):
+            high, best = middle, smaller
+        else:
+            low = middle
+    return _found(search, "limits", share_met(best), 1.0, best)
 
-    def __init__(
-        self,
-        plan: ReplicaPlan,
-        arrivals: Arrivals | RequestColumns,
-        price: DevicePrice,
-        seed: int,
-        full: FullBatch,
-    ) -> None:
-        self.plan, self.arrivals, self.price, self.seed = plan, arrivals, price, seed
-        self.served_per_s = full.requests_per_s
-        self.count = 0
 
-    @property
-    def rate_per_s(self) -> float:
-        """Requests per second that come."""
-        return self.arrivals.rate_per_s or 0.0
+def _sequences(search: LayoutSearch, tokens: int, fraction: float) -> ServingResult:
+    """The best limit of sequences beside one of tokens; of those that are equally good, the
+    smallest.
+    """
+    counts = [count for count in _SEQS if count <= tokens]
+    tried = lru_cache(lambda place: _under(search, counts[place], tokens, fraction))
+    low, high = 0, len(counts) - 1
+    while high - low > 2:
+        first, second = low + (high - low) // 3, high - (high - low) // 3
+        if share_met(tried(first)) >= share_met(tried(second)) > 0.0:
+            high = second
+        else:
+            low = first
+    return max(map(tried, range(low, high + 1)), key=share_met)
 
-    @property
-    def fewest(self) -> int:
-        """Replicas whose full batches serve the load."""
-        return max(1, math.ceil(self.rate_per_s / self.served_per_s))
 
-    @property
-    def bound_usd_per_hour(self) -> float:
-        """Price of the fewest replicas."""
-        return self.usd_per_hour(self.fewest)
+def _under(
+    search: LayoutSearch, max_seqs: int, max_batch_tokens: int, fraction: float
+) -> ServingResult:
+    """The load under limits.
 
-    def usd_per_hour(self, replicas: float) -> float:
-        """Price of replicas."""
-        each = self.price.usd_per_hour or 0.0
-        return each * self.plan.options.devices_per_replica * replicas
+    Raises:
+        DoesNotFitError: If the share of the memory leaves no room for a cache.
+    """
+    plan = search.plan
+    options = replace(plan.options, memory_fraction=fraction)
+    parts = memory_of(plan.run, plan.engine, options, max_batch_tokens)
+    under = replace(
+        plan, options=options, max_seqs=max_seqs, max_batch_tokens=max_batch_tokens, **parts
+    )
+    return search.simulate(search.rate_per_s, options.replicas, under)
 
-    def simulate(
-        self, rate_per_s: float, replicas: int, plan: ReplicaPlan | None = None
-    ) -> ServingResult:
-        """One simulation."""
-        self.count += 1
-        plan = plan or self.plan
-        streams = RandomStreams(self.seed)
-        plan = replace(plan, options=replace(plan.options, replicas=replicas))
-        columns = _drawn(self.arrivals, rate_per_s, streams)
-        load = described(self.arrivals) | {"rate_per_s": rate_per_s}
-        return simulate_plan(plan, columns, self.price, streams, load)
 
-    def is_good(self, result: ServingResult) -> bool:
-        """Whether the load is served and enough requests meet the targets."""
-        enough = self.plan.options.slo.attainment_fraction
-        return _share(result) >= enough and not result.saturated
+def _refuse(search: LayoutSearch, result: ServingResult) -> NoReturn:
+    share = 100 * share_met(result)
+    first, further = result.ttft_s["p50"], result.tpot_s["p50"]
+    times = ", ".join(
+        f"{name} {value:.3g} s" for name, value in (("TTFT", first), ("TPOT", further)) if value
+    )
+    allowed = f"targets that can be met: with little load {share:.1f} % do; medians {times}"
+    asked = str(search.plan.options.slo)
+    raise InvalidValueError("slo", asked, allowed, "Choose a faster device.")
 
-    def max_rate(self) -> Found:
-        """Halve the rates between one that is served well and the bound."""
-        replicas = self.plan.options.replicas
-        bound = self.served_per_s * replicas
-        low, high = bound / 64, bound
-        best = self.simulate(low, replicas)
-        if not self.is_good(best):
-            self._refuse(best)
-        while high / low > 1 + _TOLERANCE:
-            middle = math.sqrt(low * high)
-            result = self.simulate(middle, replicas)
-            if self.is_good(result):
-                low, best = middle, result
-            else:
-                high = middle
-        return self._found("max-rate", low, bound, best)
 
-    def min_replicas(self) -> Found:
-        """The fewest replicas.
-
-        Raises:
-            InvalidValueError: If no number of them meets the targets.
-        """
-        found = self.fewest_within(_MOST_REPLICAS)
-        return found if isinstance(found, Found) else self._refuse(found)
-
-    def fewest_within(self, most: int) -> Found | ServingResult:
-        """Double the replicas from the bound until they suffice, then halve the bracket; where
-        `most` do not, the last simulation.
-        """
-        low, high = self.fewest - 1, min(self.fewest, most)
-        while not self.is_good(best := self.simulate(self.rate_per_s, high)):
-            if high >= most:
-                return best
-            low, high = high, min(2 * high, most)
-        while high - low > 1:
-            middle = (low + high) // 2
-            result = self.simulate(self.rate_per_s, middle)
-            if self.is_good(result):
-                high, best = middle, result
-            else:
-                low = middle
-        return self._found("min-replicas", high, self.fewest, best)
-
-    def limits(self) -> Found:
-        """The limits under which most requests meet the targets, and the least memory for them."""
-        plan = self.plan
-        usual = memory_fraction(plan.run, plan.engine, plan.options, plan.max_batch_tokens)
-        best = max((self._sequences(tokens, usual) for tokens in _TOKENS), key=_share)
-        low, high = 0.0, usual
-        while high - low > _SHARE_STEP:
-            middle = 0.5 * (low + high)
-            try:
-                limits = best.plan["max_seqs"], best.plan["max_batch_tokens"]
-                smaller = self._under(*limits, middle)
-            except DoesNotFitError:
-                low = middle
-                continue
-            if _share(smaller) >= _share(best):
-                high, best = middle, smaller
-            else:
-                low = middle
-        return self._found("limits", _share(best), 1.0, best)
-
-    def _sequences(self, tokens: int, fraction: float) -> ServingResult:
-        """The best limit of sequences beside one of tokens; of those that are equally good, the
-        smallest.
-        """
-        counts = [count for count in _SEQS if count <= tokens]
-        tried = lru_cache(lambda place: self._under(counts[place], tokens, fraction))
-        low, high = 0, len(counts) - 1
-        while high - low > 2:
-            first, second = low + (high - low) // 3, high - (high - low) // 3
-            if _share(tried(first)) >= _share(tried(second)) > 0.0:
-                high = second
-            else:
-                low = first
-        return max(map(tried, range(low, high + 1)), key=_share)
-
-    def _under(self, max_seqs: int, max_batch_tokens: int, fraction: float) -> ServingResult:
-        """The load under limits.
-
-        Raises:
-            DoesNotFitError: If the share of the memory leaves no room for a cache.
-        """
-        plan = self.plan
-        options = replace(plan.options, memory_fraction=fraction)
-        parts = memory_of(plan.run, plan.engine, options, max_batch_tokens)
-        under = replace(
-            plan, options=options, max_seqs=max_seqs, max_batch_tokens=max_batch_tokens, **parts
-        )
-        return self.simulate(self.rate_per_s, options.replicas, under)
-
-    def _refuse(self, result: ServingResult) -> NoReturn:
-        share = 100 * _share(result)
-        first, further = result.ttft_s["p50"], result.tpot_s["p50"]
-        times = ", ".join(
-            f"{name} {value:.3g} s" for name, value in (("TTFT", first), ("TPOT", further)) if value
-        )
-        allowed = f"targets that can be met: with little load {share:.1f} % do; medians {times}"
-        asked = str(self.plan.options.slo)
-        raise InvalidValueError("slo", asked, allowed, "Choose a faster device.")
-
-    def _found(self, question: str, value: float, bound: float, best: ServingResult) -> Found:
-        low, high = _wilson(_share(best), best.requests)
-        return Found(question, value, bound, low, high, self.count, best)
+def _found(
+    search: LayoutSearch, question: str, value: float, bound: float, best: ServingResult
+) -> Found:
+    low, high = _wilson(share_met(best), best.requests)
+    return Found(question, value, bound, low, high, search.count, best)
 
 
 def _wilson(share: float, count: int) -> tuple[float, float]:

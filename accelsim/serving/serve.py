@@ -21,7 +21,7 @@ from accelsim.result import Metric
 from accelsim.serving.deployment import Deployment, PoolPlan, deployment, simulate
 from accelsim.serving.figures import result_of
 from accelsim.serving.loads.arrivals import Arrivals
-from accelsim.serving.loads.requests import RequestColumns
+from accelsim.serving.loads.requests import RequestColumns, RequestLog
 from accelsim.serving.options import USUAL_GUESSES, ServingOptions
 from accelsim.serving.plan import ReplicaPlan
 from accelsim.serving.result import ServingResult
@@ -234,6 +234,7 @@ def simulate_plan(
     price: DevicePrice,
     streams: RandomStreams,
     load: Mapping[str, Any] | None = None,
+    hopeless: Callable[[RequestLog], bool] | None = None,
 ) -> ServingResult:
     """Simulate like replicas under requests.
 
@@ -243,10 +244,15 @@ def simulate_plan(
         price: Of one device.
         streams: Random streams of the run.
         load: What the load was, for the result's inputs.
+        hopeless: See `accelsim.serving.deployment.simulate`.
+
+    Raises:
+        HopelessRunError: If it says so.
     """
     alone = PoolPlan(plan, price, plan.options.replicas)
     fleet = Deployment((alone,), plan.options, (plan.run.workload.name,))
-    return _simulated(columns, load or {}, streams, 0, None, fleet)[0]
+    done = simulate(fleet, columns, streams=streams, hopeless=hopeless)
+    return result_of(fleet, done, load=load or {}, seed=streams.seed, is_closed=False)
 
 
 def described(arrivals: Arrivals | RequestColumns) -> dict[str, Any]:

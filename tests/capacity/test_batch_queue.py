@@ -30,7 +30,8 @@ def test_mean_of_one_by_one_is_that_of_m_d_1():
 
 def test_largest_rate_grows_with_the_limit_and_stays_below_saturation():
     rates = [
-        largest_rate_per_s(ONE, limit, 1, np.random.default_rng(1)) for limit in (0.011, 0.05, 1)
+        largest_rate_per_s(ONE, limit, 1, 0.99, np.random.default_rng(1))
+        for limit in (0.011, 0.05, 1)
     ]
     assert rates == sorted(rates)
     assert 0 < rates[0] < rates[-1] <= ONE.saturated_rate_per_s(1)

@@ -1,13 +1,12 @@
-"""Services of tokens: what a replica carries is simulated, and follows the laws of a queue."""
+"""Services of tokens: what a fleet needs is what `serve` finds, and follows the laws of a queue."""
 
-from dataclasses import replace
-
-import numpy as np
 import pytest
 
 import accelsim
+from accelsim.capacity.answers import Asked
 from accelsim.capacity.scenario import load_scenario
-from accelsim.capacity.token_service import TokenAnswer, service_answer
+from accelsim.capacity.token_service import TokenAnswer, service_answers
+from accelsim.serving.find import find
 
 CHAT = {
     "name": "chat",
@@ -20,45 +19,48 @@ CHAT = {
             "output": "lognormal:60:0.5",
             "ttft_p99_ms": 300,
             "tpot_p99_ms": 25,
+            "tp": 1,
         }
     ],
     "candidates": {"devices": ["t4", "l4"], "providers": ["aws"], "regions": ["us-east-1"]},
-    "draws": 4,
 }
-
-
-def generator():
-    return np.random.default_rng(1)
 
 
 @pytest.fixture(scope="module")
 def answer():
-    return service_answer(load_scenario(CHAT).services[0], "l4")
+    (found,) = service_answers(load_scenario(CHAT).services[0], "l4", 0)
+    return found
 
 
-def test_what_is_carried_is_below_the_bound_and_falls_with_slower_steps(answer):
+def test_more_replicas_are_needed_of_slower_steps_and_of_more_load(answer):
     assert isinstance(answer, TokenAnswer)
-    rates = [answer.carried_per_s(factor, generator()) for factor in (1.0, 1.5, 50.0)]
-    assert 0 < rates[0] <= answer.bound_per_s(1.0)
-    assert rates[0] >= rates[1] >= rates[2] == 0.0
-    late = [answer.late_share(rates[0] * x, 1.0, 1.0, generator()) for x in (0.5, 1.0, 2.0)]
-    assert late == sorted(late)
-    assert late[1] <= 0.01 < late[2]
+    counts = [answer.needed(Asked(60.0, z)) for z in (0.0, 0.5, 1.5)]
+    assert counts == sorted(counts)
+    assert answer.fewest(Asked(60.0)) <= counts[0]
+    loads = [answer.needed(Asked(rate)) for rate in (20.0, 60.0, 240.0)]
+    assert loads == sorted(loads)
+    assert answer.needed(Asked(60.0, 20.0)) is None
 
 
-def test_late_requests_are_those_that_serve_finds(answer):
-    seed = int(generator().integers(2**31))
-    load = replace(answer.load, rate_per_s=30.0, requests=1000)
+def test_the_replicas_are_those_that_serve_finds_and_no_fewer_hold(answer):
     slo = accelsim.SloTargets(0.3, 0.025, None, 0.99)
-    found = accelsim.serve("gpt2", "l4", load, slo=slo, seed=seed, intervals=False)
-    late = answer.late_share(30.0, 1.0, 1.0, generator())
-    assert late == pytest.approx(1 - found.slo_attainment_fraction, abs=1e-12)
+    load = accelsim.Arrivals(rate_per_s=60.0, prompt="200", output="lognormal:60:0.5")
+    options = accelsim.ServingOptions(slo=slo)
+    found = find("min-replicas", "gpt2", "l4", load, options)
+    asked = Asked(60.0)
+    assert answer.needed(asked) == found.value
+    assert answer.holds(int(found.value), asked, asked)
+    if found.value > 1:
+        assert not answer.holds(int(found.value) - 1, asked, asked)
 
 
-def test_the_finalist_holds_its_limits_in_the_draws():
+def test_the_finalist_holds_its_limits():
     plan = accelsim.plan(CHAT)
     best = plan.recommended
-    assert best.slo_probability >= 0.9
+    assert best.slo_probability >= 0.5
     assert "with first tokens within 300 ms and with a token every 25 ms" in plan.reason
+    assert "99 %" in plan.reason
     tight = {**CHAT, "services": [{**CHAT["services"][0], "tpot_p99_ms": 0.01}]}
-    assert accelsim.plan(tight).conflicts[0] == "services.chat.ttft_p99_s"
+    none = accelsim.plan(tight)
+    assert none.conflicts[0] == "services.chat.tpot_p99_s"
+    assert none.near_misses[0]["needed"] > 1e-5

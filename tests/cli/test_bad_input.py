@@ -17,7 +17,6 @@ SCENARIO = """\
 name: NAME
 services: [{name: NAME, model: lenet-5, requests_per_s: 50, latency_p99_ms: 100}]
 candidates: {devices: [t4], providers: [aws], regions: [us-east-1]}
-draws: 3
 """
 SWEEP = (
     "name: s\nfixed: {precision: fp16}\nvary: {model: [lenet-5], device: [t4, NAME], batch: [1]}\n"

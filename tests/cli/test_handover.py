@@ -23,7 +23,6 @@ services:
     ttft_p99_ms: 900
   - {name: vision, model: resnet-50, requests_per_s: 200, latency_p99_ms: 100}
 candidates: {devices: [l4], providers: [gcp], regions: [us-central1]}
-draws: 5
 """
 
 

@@ -11,7 +11,6 @@ name: small
 services:
   - {name: vision, model: resnet-50, requests_per_s: 500, latency_p99_ms: 100}
 candidates: {devices: [t4, l4], providers: [aws], regions: [us-*]}
-draws: 5
 """
 
 

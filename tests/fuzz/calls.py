@@ -211,7 +211,7 @@ _SCENARIO: Mapping[str, Sequence[Any]] = {
     ),
 }
 _CANDIDATES = {"devices": ["t4", "l4"], "providers": ["aws", "gcp"], "regions": ["us-*"]}
-SCENARIO = {"name": "p", "services": [_SERVICE], "candidates": _CANDIDATES, "draws": 20}
+SCENARIO = {"name": "p", "services": [_SERVICE], "candidates": _CANDIDATES}
 _PLACES = (_CANDIDATES, {"devices": ["l4"], "kinds": ["spot"]}, {"devices": ["t4"]})
 _PLACES += ({"devices": ["l4"], "owned": [_OWNED], "counts": [1, 2]},)
 SPEC = {"name": "s", "method": "grid", "fixed": {"model": "lenet-5"}}
@@ -233,7 +233,7 @@ _VARIED: Mapping[str, Sequence[Any]] = {
 
 
 def _plan_document(draw: random.Random) -> dict[str, Any]:
-    found = _drawn({"candidates": _PLACES}, _SCENARIO, draw) | {"name": "p", "draws": 20}
+    found = _drawn({"candidates": _PLACES}, _SCENARIO, draw) | {"name": "p"}
     return found if found.keys() & {"services", "batch_jobs"} else {**found, "services": [_SERVICE]}
 
 

@@ -28,7 +28,6 @@ services:
     output: "20"
     ttft_p99_ms: 900
 candidates: {{devices: [l4], providers: [gcp], regions: [us-central1]}}
-draws: 5
 """
 OPPOSITE = {"better": "worse", "worse": "better", "": ""}
 
@@ -87,7 +86,7 @@ def saved(tmp_path, name, document):
 def test_plans_as_scenarios_and_as_json(tmp_path):
     small, large = (tmp_path / name for name in ("small.yaml", "large.yaml"))
     small.write_text(SCENARIO.format(rate=2))
-    large.write_text(SCENARIO.format(rate=40))
+    large.write_text(SCENARIO.format(rate=400))
     old, new = (saved(tmp_path, f"{p.stem}.json", plan(p).to_dict()) for p in (small, large))
     found = difference(old, new)
     assert found.is_worse

@@ -11,6 +11,7 @@ import pytest
 import accelsim
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.serving import find as finding
+from accelsim.serving import layouts
 from accelsim.serving.find import find
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.options import PrefillOptions, ServingOptions, SloTargets
@@ -104,7 +105,7 @@ SLO = SloTargets(ttft_s=0.5, tpot_s=0.02)
 def test_the_cheapest_is_that_of_every_layout_tried(monkeypatch):
     """Within 5 % of exhaustive search, and not below its own bound."""
     ranks, price = (1, 2), 3.0
-    monkeypatch.setattr(finding, "_RANKS", ranks)
+    monkeypatch.setattr(layouts, "RANKS", ranks)
     asked = ("llama-3.1-8b", "h100-sxm-80gb")
     found = find("cheapest", *asked, RATE, ServingOptions(slo=SLO), usd_per_hour=price)
     costs = []

@@ -1,0 +1,504 @@
+"""Ways to serve each service and to do each job: whole instances, and what they use in a month.
+
+The replicas of a service are alike and stay in one region of one provider; a job runs on instances
+of one kind. How many replicas or which plan is what a search finds, or a bound of it until then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from accelsim.capacity.answers import Asked, SampleAnswer, ServiceAnswer
+from accelsim.capacity.candidates import Candidate
+from accelsim.capacity.fleet import FleetProblem
+from accelsim.capacity.jobs import JobRun, TrainingPlace, alone, batch_on, batch_rate
+from accelsim.capacity.scenario import BatchJob, Scenario, TrainingJob
+from accelsim.capacity.token_service import service_answers
+from accelsim.economics.bill import billed_usd
+from accelsim.economics.instances import cheapest_cover
+from accelsim.economics.offer import Quote
+from accelsim.economics.result import HOURS_PER_YEAR
+from accelsim.frozen import frozen
+from accelsim.plain import Values
+from accelsim.training.estimate import TrainingEstimate
+from accelsim.workloads.graph import FloatArray
+
+HOURS_PER_MONTH = HOURS_PER_YEAR / 12
+SECONDS_PER_MONTH = HOURS_PER_MONTH * 3600.0
+_JOULE_PER_KWH = 3.6e6
+#: Share of the objective that price decides among fleets of equal latency or time.
+_TIE = 1e-3
+_T = TypeVar("_T")
+_Use = Callable[[], FloatArray]
+#: Most instances beside those needed that failures may ask for.
+_MOST_SPARES = 200
+
+
+@frozen
+class Question:
+    """What a fleet is looked for, beside the scenario.
+
+    Attributes:
+        service_z: Quantile of the model's error that limits of services are kept at.
+        job_z: The same of deadlines.
+        load: Of each service (or of all), and of jobs where it is one number, over the scenario's.
+        without: Devices, and hardware of one's own, left out.
+        only: The one that is looked at; any where empty.
+        goal: Objective in place of the scenario's.
+        redundancy: Instances that may be down, in place of the scenario's.
+        is_billed: Whether jobs are billed, and use energy, as long as they take at their quantile.
+    """
+
+    service_z: float = 0.0
+    job_z: float = 0.0
+    load: float | tuple[float, ...] = 1.0
+    without: tuple[str, ...] = ()
+    only: str = ""
+    goal: str = ""
+    redundancy: int | None = None
+    is_billed: bool = False
+
+    def load_of(self, service: int) -> float:
+        """Load of a service over the scenario's."""
+        return self.load if isinstance(self.load, float) else self.load[service]
+
+    @property
+    def work(self) -> float:
+        """Work of a job over the scenario's."""
+        return self.load if isinstance(self.load, float) else 1.0
+
+    def takes(self, choice: str) -> bool:
+        """Whether a device, or hardware of one's own, may be taken."""
+        return choice not in self.without and self.only in {"", choice}
+
+
+@frozen(eq=False)
+class Way:
+    """One way to serve a service or to do a job.
+
+    Attributes:
+        part: Its place among services, then jobs.
+        instances: Offer and number of instances, each.
+        devices: Devices in use.
+        usd_per_month: Rent.
+        is_final: Whether it is simulated, and no bound.
+        served: Of a service: how it is answered, what is asked, replicas, and its mean load.
+        run: Of a job: how it runs, and how often in a month.
+        place: Of a training job: what is searched.
+    """
+
+    part: int
+    instances: tuple[tuple[int, int], ...]
+    devices: int
+    usd_per_month: float
+    is_final: bool
+    served: tuple[ServiceAnswer, Asked, int, float] | None = None
+    run: tuple[JobRun, float] | None = None
+    place: TrainingPlace | None = None
+
+    @property
+    def time_s(self) -> float:
+        """Time of a request alone, or of a job."""
+        if self.served is not None:
+            return self.served[0].alone_s
+        return 0.0 if self.run is None else self.run[0].time_s
+
+    @property
+    def about(self) -> Values:
+        """Layout and engine of a replica, or plan and trainer of a job."""
+        if self.served is not None:
+            return self.served[0].about
+        return {} if self.run is None else self.run[0].about
+
+    @property
+    def energy_j_per_month(self) -> float | None:
+        """Energy of the devices in use; None where unknown."""
+        if self.run is not None:
+            run, often = self.run
+            return None if run.energy_j is None else run.energy_j * often
+        if self.served is None:
+            return None
+        answer, asked, replicas, mean = self.served
+        if answer.idle_w is None or math.isnan(dynamic := answer.dynamic_j(asked)):
+            return None
+        mean_w = replicas * answer.idle_w + dynamic * asked.rate_per_s * mean
+        return mean_w * SECONDS_PER_MONTH
+
+    @property
+    def instance_count(self) -> int:
+        """Instances in all."""
+        return sum(count for _, count in self.instances)
+
+
+@frozen(eq=False)
+class WayMaker:
+    """Makes the ways of a scenario.
+
+    Attributes:
+        scenario: The question.
+        offers: What may be rented.
+        answers: Layouts of each service, by its place and the device.
+        trained: Each training job alone on one device, by its place among the jobs.
+        batches: How one device answers the samples of each batch job, and how many a second.
+        searched: Training jobs on numbers of devices.
+        reasons: Why a device cannot, by its name and that of the service or job.
+    """
+
+    scenario: Scenario
+    offers: Sequence[Candidate]
+    answers: dict[tuple[int, str], list[ServiceAnswer]] = field(default_factory=dict)
+    trained: dict[tuple[int, str], TrainingEstimate] = field(default_factory=dict)
+    batches: dict[tuple[int, str], tuple[SampleAnswer, float]] = field(default_factory=dict)
+    searched: dict[tuple[int, str, int, float | None], TrainingPlace] = field(default_factory=dict)
+    covers: dict[tuple[object, ...], list[tuple[tuple[int, int], ...]]] = field(
+        default_factory=dict
+    )
+    reasons: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def ask(self, device: str) -> None:
+        """Ask a device about all services and jobs, and keep why it cannot."""
+        scenario = self.scenario
+        for place, service in enumerate(scenario.services):
+            found = service_answers(service, device, scenario.seed)
+            self._keep(self.answers, found, (place, device), service.name)
+        for place, job in enumerate(scenario.jobs):
+            if isinstance(job, BatchJob):
+                self._keep(self.batches, batch_rate(job, device), (place, device), job.name)
+            else:
+                self._keep(self.trained, alone(job, device), (place, device), job.name)
+
+    def _keep(
+        self, known: dict[tuple[int, str], _T], found: _T | str, key: tuple[int, str], name: str
+    ) -> None:
+        """Keep an answer, or why there is none."""
+        if isinstance(found, str):
+            self.reasons[key[1], name] = found
+        else:
+            known[key] = found
+
+    @property
+    def is_metered(self) -> bool:
+        """Whether the energy of everything is known as far as it was searched."""
+        answers = (one for found in self.answers.values() for one in found)
+        runs = (place.known for place in self.searched.values())
+        return all(one.idle_w is not None for one in answers) and not any(
+            isinstance(run, JobRun) and not run.is_bound and run.energy_j is None for run in runs
+        )
+
+    def need_energy(self) -> None:
+        """Leave out answers of unknown energy, where it decides."""
+        for (place, device), found in list(self.answers.items()):
+            known = [one for one in found if one.idle_w is not None]
+            name = self.scenario.services[place].name
+            self._keep(self.answers, known or "its energy is unknown", (place, device), name)
+            if not known:
+                del self.answers[place, device]
+
+    def ways(self, question: Question) -> Iterator[Way]:
+        """All ways, of services first."""
+        sites: dict[str, dict[tuple[str, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
+        for column, offer in enumerate(self.offers):
+            if question.takes(offer.choice):
+                of = offer.quote.offer
+                sites[offer.device][of.provider, of.region, offer.quote.kind].append(column)
+        for (part, device), answers in self.answers.items():
+            for answer in answers:
+                for columns in sites[device].values() if device in sites else ():
+                    yield from self._service_ways(part, answer, columns, question)
+        for place, job in enumerate(self.scenario.jobs):
+            for columns in (found for by_site in sites.values() for found in by_site.values()):
+                for column in columns:
+                    yield from self._job_ways(place, job, column, question)
+
+    def _service_ways(
+        self, part: int, answer: ServiceAnswer, columns: Sequence[int], question: Question
+    ) -> Iterator[Way]:
+        service = self.scenario.services[part]
+        asked = Asked(service.peak_per_s * question.load_of(part), question.service_z)
+        is_final = answer.is_simulated(asked)
+        replicas = answer.needed(asked) if is_final else answer.fewest(asked)
+        if replicas is None:
+            return
+        share = service.targets.attainment_fraction
+        for cover in self._covers(columns, replicas, answer.ranks, share, question):
+            held = sum(n * (self.offers[c].device_count // answer.ranks) for c, n in cover)
+            is_spare = self._spares(question) or self._up_fraction(columns[0]) < 1
+            running = held if is_spare else replicas
+            usd = sum(n * self.offers[c].quote.instance_usd_per_hour for c, n in cover)
+            yield Way(
+                part,
+                cover,
+                running * answer.ranks,
+                usd * HOURS_PER_MONTH,
+                is_final,
+                served=(answer, asked, running, service.mean_fraction),
+            )
+
+    def _spares(self, question: Question) -> int:
+        asked = question.redundancy
+        return self.scenario.constraints.redundancy if asked is None else asked
+
+    def _up_fraction(self, column: int) -> float:
+        return self.scenario.reliability.up_fraction(self.offers[column].quote.kind)
+
+    def _covers(
+        self, columns: Sequence[int], replicas: int, ranks: int, share: float, question: Question
+    ) -> list[tuple[tuple[int, int], ...]]:
+        """Instances of a region that hold replicas: the cheapest, and where instances are limited
+        the fewest and those of each kind alone.
+        """
+        spare = self._spares(question)
+        key = (tuple(columns), replicas, ranks, share, spare)
+        if key not in self.covers:
+            offers = [self.offers[column] for column in columns]
+            places = [offer.device_count // ranks for offer in offers]
+            usd = [offer.quote.instance_usd_per_hour for offer in offers]
+            asked = [(places, usd)]
+            limits = self.scenario.constraints
+            if limits.instance_count is not None or limits.quota:
+                asked += [(places, [1.0 + price / sum(usd) for price in usd])]
+                asked += [
+                    ([of if one == kind else 0 for one, of in enumerate(places)], usd)
+                    for kind in range(len(columns))
+                ]
+            up = self._up_fraction(columns[0])
+            found = [_cover(*kinds, replicas, spare, (up, share)) for kinds in asked]
+            self.covers[key] = [
+                tuple((column, n) for column, n in zip(columns, counts, strict=True) if n)
+                for counts in dict.fromkeys(filter(None, found))
+            ]
+        return self.covers[key]
+
+    def _job_ways(
+        self, place: int, job: TrainingJob | BatchJob, column: int, question: Question
+    ) -> Iterator[Way]:
+        offer = self.offers[column]
+        mtbf = self.scenario.reliability.mtbf_s(offer.quote.kind)
+        for count in self.scenario.candidates.counts:
+            whole = None if mtbf is None else mtbf / count
+            run, searched = self._run(place, job, offer.device_count * count, (offer, whole))
+            if run is None:
+                continue
+            run = run.at(question.work)
+            if run.time_at_s(question.job_z) > job.deadline_s:
+                continue
+            if question.is_billed and not run.is_bound:
+                run = run.at(math.exp(question.job_z * run.log_sigma))
+            yield self._job_way(place, column, count, run, searched)
+
+    def any_time(self, place: int, question: Question) -> Iterator[Way]:
+        """Ways of a job, whatever its deadline."""
+        job = self.scenario.jobs[place].model_copy(update={"deadline_s": math.inf})
+        for column in range(len(self.offers)):
+            yield from self._job_ways(place, job, column, question)
+
+    def shortfall(self, part: int, device: str) -> tuple[str, float] | None:
+        """The limit of a service that requests alone miss on a device in every layout, by its
+        field, and the least time; None where one keeps all.
+        """
+        found = [answer.shortfall() for answer in self.answers.get((part, device), ())]
+        missed = [one for one in found if one is not None]
+        return min(missed, key=lambda one: one[1]) if missed and len(missed) == len(found) else None
+
+    def sigma_of(self, device: str) -> float:
+        """Largest spread of the times of a device's answers and searched runs."""
+        of_answers = [
+            one.log_sigma
+            for (_, name), found in self.answers.items()
+            for one in found
+            if name == device
+        ]
+        runs = [place.known for key, place in self.searched.items() if key[1] == device]
+        of_runs = [run.log_sigma for run in runs if isinstance(run, JobRun)]
+        return max((*of_answers, *of_runs), default=0.0)
+
+    def _run(
+        self,
+        place: int,
+        job: TrainingJob | BatchJob,
+        devices: int,
+        where: tuple[Candidate, float | None],
+    ) -> tuple[JobRun | None, TrainingPlace | None]:
+        """A job on so many devices as far as it is known, and what may be searched."""
+        (offer, mtbf), restart_s = where, self.scenario.reliability.restart_s
+        key = place, offer.device
+        if isinstance(job, BatchJob):
+            each = self.batches.get(key)
+            return None if each is None else batch_on(job, each, devices, mtbf, restart_s), None
+        if key not in self.trained:
+            return None, None
+        asked = (*key, devices, mtbf)
+        if asked not in self.searched:
+            one = self.trained[key]
+            self.searched[asked] = TrainingPlace(job, key[1], devices, mtbf, restart_s, one)
+        searched = self.searched[asked]
+        if isinstance(searched.known, str):
+            self.reasons[offer.device, job.name] = searched.known
+            return None, None
+        return searched.known, searched
+
+    def _job_way(
+        self, place: int, column: int, count: int, run: JobRun, searched: TrainingPlace | None
+    ) -> Way:
+        offer, often = self.offers[column], self.scenario.jobs[place].runs_per_month
+        usd = count * run_usd(offer.quote, run.time_s, often)
+        used = int(run.about.get("devices", offer.device_count * count))
+        return Way(
+            len(self.scenario.services) + place,
+            ((column, count),),
+            used,
+            usd * often,
+            not run.is_bound,
+            run=(run, often),
+            place=searched,
+        )
+
+    def refine(self, way: Way, usd_per_month: float = math.inf) -> None:
+        """Simulate replicas of a service once more, or search a job's plans.
+
+        Args:
+            way: What is chosen by its bound.
+            usd_per_month: What another way costs: dearer numbers of replicas are of no use.
+        """
+        if way.served is not None:
+            answer, asked, _, _ = way.served
+            device = self.offers[way.instances[0][0]].device
+            each = min(
+                offer.quote.instance_usd_per_hour / (offer.device_count // answer.ranks)
+                for offer in self.offers
+                if offer.device == device and offer.device_count >= answer.ranks
+            )
+            answer.narrow(asked, usd_per_month / (each * HOURS_PER_MONTH))
+        elif way.place is not None:
+            _ = way.place.run
+
+    def problem(self, ways: Sequence[Way], question: Question) -> FleetProblem:
+        """What ways use, as a programme."""
+        parts = len(self.scenario.services) + len(self.scenario.jobs)
+        limits, uses = {}, {}
+        for name, (use, limit) in self._limited(ways).items():
+            if limit is not None:
+                uses[name], limits[name] = use(), float(limit)
+        goal = question.goal or self.scenario.objective
+        objective = self._objective(ways, goal)
+        part = np.array([way.part for way in ways], dtype=np.int64)
+        return FleetProblem(part, parts, objective, uses, limits)
+
+    def _objective(self, ways: Sequence[Way], goal: str) -> FloatArray:
+        usd = np.array([way.usd_per_month for way in ways])
+        if goal == "cost":
+            return usd
+        if goal == "energy":
+            return np.array([way.energy_j_per_month or 0.0 for way in ways])
+        if goal == "carbon":
+            return self.carbon_kgco2e(ways)
+        services = len(self.scenario.services)
+        is_service = goal == "latency"
+        time = np.array([w.time_s if (w.part < services) == is_service else 0.0 for w in ways])
+        least = min((t for t in time.tolist() if t > 0), default=_TIE)
+        tied: FloatArray = time + _TIE * least * usd / max(float(usd.max(initial=0.0)), _TIE)
+        return tied
+
+    def carbon_kgco2e(self, ways: Sequence[Way]) -> FloatArray:
+        """Carbon of ways in a month, sites' overhead included; 0 where unknown."""
+        return np.array([self.carbon_of(way) or 0.0 for way in ways])
+
+    def carbon_of(self, way: Way) -> float | None:
+        """Carbon of a way in a month; None where unknown."""
+        energy, offer = way.energy_j_per_month, self.offers[way.instances[0][0]]
+        if energy is None or offer.kgco2e_per_kwh is None:
+            return None
+        return energy / _JOULE_PER_KWH * offer.pue_ratio * offer.kgco2e_per_kwh
+
+    def _power_w(self, way: Way) -> float:
+        site = self.offers[way.instances[0][0]].pue_ratio
+        return (way.energy_j_per_month or 0.0) / SECONDS_PER_MONTH * site
+
+    def _limited(self, ways: Sequence[Way]) -> Mapping[str, tuple[_Use, float | None]]:
+        """What may be limited: what ways use of it, and the limit."""
+        limits = self.scenario.constraints
+
+        def instances(of: Sequence[bool]) -> FloatArray:
+            return np.array([float(sum(n for c, n in way.instances if of[c])) for way in ways])
+
+        every = [True] * len(self.offers)
+        away = [not offer.is_resident for offer in self.offers]
+        found: dict[str, tuple[_Use, float | None]] = {
+            "budget": (lambda: self._objective(ways, "cost"), limits.budget_usd_per_month),
+            "power": (lambda: np.array([self._power_w(way) for way in ways]), limits.power_w),
+            "carbon": (lambda: self.carbon_kgco2e(ways), limits.carbon_kgco2e_per_month),
+            "instance_count": (lambda: instances(every), limits.instance_count),
+            "residency": (lambda: instances(away), 0.0 if limits.residency else None),
+        }
+        for name, most in limits.quota.items():
+            named = [name in names_of(offer) for offer in self.offers]
+            found[f"quota.{name}"] = partial(instances, named), most
+        return found
+
+
+def _cover(
+    places: Sequence[int],
+    usd: Sequence[float],
+    replicas: int,
+    redundancy: int,
+    stays: tuple[float, float],
+) -> tuple[int, ...] | None:
+    """The cheapest instances, as many spare ones among them as are asked for, and as keep enough
+    of them up for the share of the time that requests are to be served.
+
+    Args:
+        places: Replicas that each kind holds.
+        usd: Price of one of each.
+        replicas: Replicas needed.
+        redundancy: Spare instances asked for.
+        stays: Share of the time that an instance is up, and that enough are.
+    """
+    up, share = stays
+    for spare in range(redundancy, redundancy + _MOST_SPARES):
+        counts = cheapest_cover(places, usd, replicas, spare)
+        if counts is None or up_probability(sum(counts), spare, up) >= share:
+            return counts
+    return None
+
+
+def up_probability(instances: int, spare: int, up_fraction: float) -> float:
+    """Share of the time that no more instances than the spare ones are down.
+
+    Args:
+        instances: Instances, each down by itself.
+        spare: How many may be.
+        up_fraction: Share of the time that one is up.
+    """
+    if up_fraction >= 1:
+        return 1.0
+    from scipy.special import bdtr
+
+    return float(bdtr(min(spare, instances), instances, 1 - up_fraction))
+
+
+def run_usd(quote: Quote, time_s: float, runs_per_month: float) -> float:
+    """Price of an instance for one run: by the second, or its share of a commitment, which is paid
+    for all of the month.
+
+    Args:
+        quote: The offer.
+        time_s: Time of a run.
+        runs_per_month: How often it is run.
+    """
+    hourly = quote.instance_usd_per_hour
+    if quote.kind.startswith("committed"):
+        return hourly * HOURS_PER_MONTH / runs_per_month
+    return billed_usd(hourly, time_s, minimum_s=quote.offer.minimum_billing_s or 0.0)
+
+
+def names_of(offer: Candidate) -> tuple[str, ...]:
+    """What a quota may call an offer."""
+    of = offer.quote.offer
+    return (of.provider, str(of.device), of.offer_id)

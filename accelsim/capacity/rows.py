@@ -1,0 +1,103 @@
+"""A row for each device: the best fleet on it alone, a bound of its cost, or why it cannot."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from accelsim.capacity.answer import FleetAnswer, layouts
+from accelsim.capacity.fleet_answer import fleet_answer
+from accelsim.capacity.fleet_ways import Question, Way, WayMaker
+from accelsim.confidence.quantiles import Z90
+from accelsim.plain import Document
+
+#: Figures of a row; None where the device cannot, and what a bound does not say.
+_FIGURES = (
+    *("fleet", "device_count", "instance_count", "cost_usd_per_month"),
+    *("energy_j_per_month", "carbon_kgco2e_per_month"),
+)
+Bound = Callable[[Question], list[Way] | None]
+
+
+def candidate_rows(
+    maker: WayMaker,
+    best: FleetAnswer | None,
+    asked: Question,
+    bound: Bound,
+) -> Iterator[Document]:
+    """Rows of all devices, the cheapest first, then those that cannot.
+
+    Args:
+        maker: What made the ways.
+        best: The recommended fleet; None where there is none.
+        asked: What they were chosen for.
+        bound: The best fleet of a question as far as it is known.
+    """
+    rows, reasons = [], []
+    for choice in dict.fromkeys(offer.choice for offer in maker.offers):
+        ways = bound(replace(asked, only=choice))
+        if ways is None:
+            reasons.append(
+                dict.fromkeys(_FIGURES) | {"device": choice, "status": _reason(maker, choice)}
+            )
+        else:
+            rows.append((ways, _row(maker, choice, ways)))
+    rows.sort(key=lambda pair: float(pair[1]["cost_usd_per_month"]))
+    chosen = None if best is None else best.offers
+    for ways, row in rows:
+        if row["status"] == "best alone" and best is not None:
+            is_best = fleet_answer(maker, ways).offers == chosen
+            is_tied = not is_best and _is_tied(maker, ways, row, best)
+            row["status"] = "recommended" if is_best else "a tie" if is_tied else row["status"]
+        yield row
+    yield from reasons
+
+
+def _row(maker: WayMaker, choice: str, ways: Sequence[Way]) -> Document:
+    found = fleet_answer(maker, ways)
+    is_final = all(way.is_final for way in ways)
+    figures: Document = {
+        "fleet": layouts(found),
+        "device_count": found.device_count,
+        "instance_count": found.instance_count,
+        "cost_usd_per_month": found.cost_usd_per_month,
+        "energy_j_per_month": found.energy_j_per_month if is_final else None,
+        "carbon_kgco2e_per_month": found.carbon_kgco2e_per_month if is_final else None,
+    }
+    status = "best alone" if is_final else "no less than this"
+    return {"device": choice, "status": status} | figures
+
+
+def _is_tied(maker: WayMaker, ways: Sequence[Way], row: Document, best: FleetAnswer) -> bool:
+    """Whether the interval of the difference of two costs holds zero: rents follow times, whose
+    errors are independent on different devices; on one device they are the same and cancel.
+    """
+    sigmas = {maker.offers[way.instances[0][0]].device: _sigma(way) for way in ways}
+    mine = {row["device"]: maker.sigma_of(str(row["device"])) for row in best.placement}
+    apart = set(sigmas) ^ set(mine)
+    spread = math.hypot(*(sigmas.get(one, mine.get(one, 0.0)) for one in apart))
+    ratio = float(row["cost_usd_per_month"]) / max(best.cost_usd_per_month, 1e-12)
+    return abs(math.log(max(ratio, 1e-12))) <= Z90 * spread
+
+
+def _sigma(way: Way) -> float:
+    """Spread of the times of a way."""
+    if way.served is not None:
+        return way.served[0].log_sigma
+    return 0.0 if way.run is None else way.run[0].log_sigma
+
+
+def _reason(maker: WayMaker, choice: str) -> str:
+    """The one reason why a device cannot."""
+    names = [one.name for one in (*maker.scenario.services, *maker.scenario.jobs)]
+    device = next(offer.device for offer in maker.offers if offer.choice == choice)
+    for name in names:
+        if (device, name) in maker.reasons:
+            return f"{name}: {maker.reasons[device, name]}"
+    for place, service in enumerate(maker.scenario.services):
+        missed = maker.shortfall(place, device)
+        if missed is not None:
+            name, time_s = missed
+            return f"{service.name}: {name} is {time_s * 1e3:,.3g} ms for a request alone"
+    return "no number of instances keeps all limits"

@@ -1,0 +1,334 @@
+"""A model on one device under a load, layout by layout: how many replicas it takes.
+
+A number of replicas is judged as a whole, behind its router, by the steady part of a run with the
+same random draws (common random numbers; Law, Simulation Modeling and Analysis, chapter 11). What
+full batches serve is the bound they start from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache, cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from accelsim.economics.device_price import DevicePrice, PriceChoice
+from accelsim.economics.instances import fleet_price
+from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
+from accelsim.estimation.options import RunOptions
+from accelsim.frozen import frozen
+from accelsim.serving.deployment import HopelessRunError
+from accelsim.serving.loads.arrivals import Arrivals
+from accelsim.serving.loads.requests import RequestColumns, RequestLog
+from accelsim.serving.memory_capacity import FullBatch, LoadShape, full_batch
+from accelsim.serving.options import ServingOptions
+from accelsim.serving.plan import ReplicaPlan, replica_plan
+from accelsim.serving.result import ServingResult
+from accelsim.serving.serve import described, simulate_plan
+from accelsim.serving.steps.combined_steps import ScaledSteps
+from accelsim.serving.steps.step_times import StepTimes
+from accelsim.simulation.randomness import RandomStreams
+
+if TYPE_CHECKING:
+    from accelsim.hardware.profile import DeviceProfile
+    from accelsim.workloads.model import Workload
+
+#: Most replicas of a fleet.
+MOST_REPLICAS = 4096
+#: Ranks of the layouts that are tried where none are said.
+RANKS = (1, 2, 4, 8)
+
+
+def drawn_requests(
+    load: Arrivals | RequestColumns, rate_per_s: float, streams: RandomStreams
+) -> RequestColumns:
+    """Requests of a load at a rate."""
+    if isinstance(load, RequestColumns):
+        return load.at_rate(rate_per_s)
+    return replace(load, rate_per_s=rate_per_s).columns(streams)
+
+
+@frozen(eq=False)
+class Layouts:
+    """A model on a device under a load, whatever its ranks; each layout of ranks is a search.
+
+    Attributes:
+        workload: The model.
+        device: Every rank's device.
+        run: Precision and formats.
+        load: The load, or requests as columns, whose gaps other rates stretch.
+        rate_per_s: Its rate; None where the most is looked for that replicas serve.
+        steps: Step times to use in place of predicted ones.
+        seed: Of the random numbers.
+    """
+
+    workload: str | Workload
+    device: str | DeviceProfile
+    run: RunOptions
+    load: Arrivals | RequestColumns
+    rate_per_s: float | None
+    steps: StepTimes | None = None
+    seed: int = 0
+
+    def of(self, options: ServingOptions, known: LayoutSearch | None = None) -> LayoutSearch:
+        """The search of one layout.
+
+        Args:
+            options: How the model is served.
+            known: The same layout under another rate, whose step times are taken where they reach.
+
+        Raises:
+            InputError: If it does not fit, or a name or choice is wrong.
+        """
+        load, rate, streams = self.load, self.rate_per_s, RandomStreams(self.seed)
+        drawn = drawn_requests(load, rate or load.rate_per_s or 1.0, streams)
+        longest = drawn.longest
+        plan = self._planned(options, longest, known)
+        full = full_batch(plan, LoadShape.of(drawn))
+        if isinstance(load, Arrivals):
+            most = full.sequences * options.replicas
+            load = load.steady(most if rate is None else full.inside(rate))
+            longest = max(longest, load.columns(streams).longest)
+            if longest > drawn.longest:
+                plan = self._planned(options, longest, known)
+        return LayoutSearch(plan, load, self.seed, full, longest)
+
+    def _planned(
+        self, options: ServingOptions, longest: int, known: LayoutSearch | None
+    ) -> ReplicaPlan:
+        if known is not None and longest <= known.longest:
+            return known.plan
+        run = self.workload, self.device, self.run
+        return replica_plan(*run, options, max_context=longest, steps=self.steps)
+
+    def at_rate(self, rate_per_s: float) -> Layouts:
+        """The same under another rate."""
+        load = self.load
+        if isinstance(load, RequestColumns):
+            load = load.at_rate(rate_per_s)
+        else:
+            load = replace(load, rate_per_s=rate_per_s)
+        return replace(self, load=load, rate_per_s=rate_per_s)
+
+    def that_fit(self, options: ServingOptions) -> Iterator[LayoutSearch]:
+        """Searches of layouts that fit and whose ranks a node joins."""
+        for tp in RANKS:
+            with suppress(DoesNotFitError, InvalidValueError, UnsupportedOperatorError):
+                yield self.of(replace(options, tp=tp, ep=tp if options.ep > 1 else 1))
+
+
+def share_met(result: ServingResult) -> float:
+    """Share of the requests that met the targets."""
+    return result.slo_attainment_fraction or 0.0
+
+
+class LayoutSearch:
+    """Simulations of one layout at rates, replicas and limits; each once.
+
+    Attributes:
+        plan: A replica.
+        arrivals: The load.
+        seed: Of the random numbers.
+        full: Its full batch.
+        longest: Longest sequence that its step times are known for.
+        price: Price of one device, by the number of replicas.
+        count: Simulations made.
+        too_few: Most replicas that are known not to suffice.
+        enough: Fewest that are known to, and their simulation; None while none are.
+    """
+
+    def __init__(
+        self,
+        plan: ReplicaPlan,
+        arrivals: Arrivals | RequestColumns,
+        seed: int,
+        full: FullBatch,
+        longest: int,
+    ) -> None:
+        self.plan, self.arrivals, self.seed, self.full = plan, arrivals, seed, full
+        self.longest = longest
+        self.price: Callable[[int], DevicePrice] = lambda _: DevicePrice(None, None)
+        self.count = 0
+        self.too_few = self.fewest - 1
+        self._step = 1
+        self.enough: tuple[int, ServingResult] | None = None
+
+    @property
+    def rate_per_s(self) -> float:
+        """Requests per second that come."""
+        return self.arrivals.rate_per_s or 0.0
+
+    @property
+    def fewest(self) -> int:
+        """Replicas whose full batches serve the load."""
+        return max(1, math.ceil(self.rate_per_s / self.full.requests_per_s))
+
+    @property
+    def bound_usd_per_hour(self) -> float:
+        """Price of the fewest replicas."""
+        return self.usd_per_hour(self.fewest)
+
+    def in_instances(self, choice: PriceChoice | None) -> Callable[[int], DevicePrice]:
+        """Prices of a device by the number of replicas, where whole instances are paid."""
+        device, ranks = self.plan.run.device, self.plan.options.devices_per_replica
+        return cache(lambda replicas: fleet_price(device, choice, replicas, ranks))
+
+    def usd_per_hour(self, replicas: int) -> float:
+        """Price of replicas."""
+        each = self.price(replicas).usd_per_hour or 0.0
+        return each * self.plan.options.devices_per_replica * replicas
+
+    def most_below(self, usd_per_hour: float) -> int:
+        """Most replicas that cost less, and those of full batches at least."""
+        most = self.fewest
+        while most < MOST_REPLICAS and self.usd_per_hour(most + 1) < usd_per_hour:
+            most = min(most + 1, MOST_REPLICAS) if usd_per_hour < math.inf else MOST_REPLICAS
+        return most
+
+    def slower(self, ratio: float, prompt_ratio: float) -> LayoutSearch:
+        """The same layout under the same requests, its steps slower.
+
+        Args:
+            ratio: Time of steps of further tokens over the predicted.
+            prompt_ratio: The same of steps with prompts.
+        """
+        plan = replace(self.plan, steps=ScaledSteps(self.plan.steps, ratio, prompt_ratio))
+        return LayoutSearch(
+            plan, self.arrivals, self.seed, full_batch(plan, self.shape), self.longest
+        )
+
+    @cached_property
+    def shape(self) -> LoadShape:
+        """Means of the load's requests."""
+        return LoadShape.of(self._columns)
+
+    @cached_property
+    def _columns(self) -> RequestColumns:
+        return drawn_requests(self.arrivals, self.rate_per_s or 1.0, RandomStreams(self.seed))
+
+    @cached_property
+    def alone_s(self) -> tuple[float, float]:
+        """Least time to the first token, and of a further one, of the requests at the quantile that
+        the targets are asked of: no batch is faster than one request alone.
+        """
+        share, plan, drawn = self.plan.options.slo.attainment_fraction, self.plan, self._columns
+        prompt = float(np.quantile(drawn.prompt_tokens, share, method="inverted_cdf"))
+        held = float(np.quantile(drawn.prompt_tokens + 0.5 * drawn.output_tokens, share))
+        tokens = min(max(int(prompt), 1), plan.max_batch_tokens)
+        first = plan.steps.step(tokens, 0.5 * tokens * (tokens + 1.0), 0, 0)[0]
+        has_more = bool((drawn.output_tokens > 1).any())
+        return first, plan.steps.decode_run(1, held, 1)[0] if has_more else 0.0
+
+    def full_dynamic_j(self, idle_w: float) -> float:
+        """Energy of a request in a full batch on top of idle power; no batch spends less.
+
+        Args:
+            idle_w: Power of a replica without load.
+        """
+        plan, shape, count = self.plan, self.shape, self.full.sequences
+        tokens = max(1, plan.max_batch_tokens)
+        prompt = plan.steps.step(tokens, tokens * shape.prompt_context, 0, 0)
+        parts = [(prompt, shape.prompt_tokens / tokens)]
+        if shape.output_tokens > 1:
+            further = plan.steps.decode_run(count, count * shape.decode_context, 1)
+            parts.append((further, (shape.output_tokens - 1) / count))
+        return sum(max(joules - idle_w * time_s, 0.0) * n for (time_s, joules), n in parts)
+
+    @property
+    def is_able(self) -> bool:
+        """Whether requests alone meet the targets: else no number of replicas does."""
+        slo, (first, further) = self.plan.options.slo, self.alone_s
+        if not self.plan.is_continuous or self.plan.options.guessed is not None:
+            return True
+        is_new = self._columns.prefix_group is None  # else a part of the prompt is cached
+        is_soon = not is_new or first <= (slo.ttft_s or math.inf)
+        return is_soon and further <= (slo.tpot_s or math.inf)
+
+    def simulate(
+        self,
+        rate_per_s: float,
+        replicas: int,
+        plan: ReplicaPlan | None = None,
+        hopeless: Callable[[RequestLog], bool] | None = None,
+    ) -> ServingResult:
+        """One simulation.
+
+        Raises:
+            HopelessRunError: If `hopeless` says so.
+        """
+        self.count += 1
+        plan = plan or self.plan
+        streams = RandomStreams(self.seed)
+        plan = replace(plan, options=replace(plan.options, replicas=replicas))
+        is_own = rate_per_s == self.rate_per_s
+        columns = self._columns if is_own else drawn_requests(self.arrivals, rate_per_s, streams)
+        load = described(self.arrivals) | {"rate_per_s": rate_per_s}
+        return simulate_plan(plan, columns, self.price(replicas), streams, load, hopeless)
+
+    def good(self, replicas: int) -> ServingResult | None:
+        """The simulation of replicas that serve the load; None of those that do not, which ends as
+        soon as too many requests are late.
+        """
+        try:
+            result = self.simulate(self.rate_per_s, replicas, None, self._is_late)
+        except HopelessRunError:
+            return None
+        return result if self.is_good(result) else None
+
+    def _is_late(self, log: RequestLog) -> bool:
+        """Whether more requests are late by now than may be."""
+        slo, missed = self.plan.options.slo, np.zeros(len(log), dtype=bool)
+        arrival, first, finish = map(log.column, ("arrival_s", "first_token_s", "finish_s"))
+        if slo.ttft_s is not None:
+            missed |= first - arrival > slo.ttft_s
+        if slo.e2e_s is not None:
+            missed |= finish - arrival > slo.e2e_s
+        if slo.tpot_s is not None:
+            further = np.maximum(np.asarray(log.output_tokens) - 1, 0)
+            missed |= finish - first > slo.tpot_s * further
+        return bool(missed.sum() > (1 - slo.attainment_fraction) * len(log))
+
+    def is_good(self, result: ServingResult) -> bool:
+        """Whether the load is served and enough requests meet the targets."""
+        enough = self.plan.options.slo.attainment_fraction
+        return share_met(result) >= enough and not result.saturated
+
+    def fewest_within(self, most: int) -> tuple[int, ServingResult] | None:
+        """The fewest replicas, and their simulation; None where `most` do not suffice. What was
+        found before is not asked again.
+
+        Args:
+            most: Most replicas.
+        """
+        while not self.is_settled and self.too_few < most:
+            self.narrow(most)
+        return None if self.enough is None or self.enough[0] > most else self.enough
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the fewest replicas are known."""
+        return self.enough is not None and self.enough[0] == self.too_few + 1
+
+    def narrow(self, most: int, first: int = 0) -> None:
+        """One simulation more: from the bound up, by steps that double, until replicas suffice;
+        then the bracket is halved.
+
+        Args:
+            most: Most replicas of interest.
+            first: Replicas to begin with, where a guess is known.
+        """
+        if self.enough is None:
+            guess = max(first, self.too_few + self._step)
+            self._step *= 1 if guess == first else 2
+        else:
+            guess = (self.too_few + self.enough[0]) // 2
+        replicas = max(min(guess, most), self.too_few + 1)
+        result = self.good(replicas)
+        if result is None:
+            self.too_few = replicas
+        else:
+            self.enough = replicas, result
