@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields, replace
 from functools import lru_cache
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -32,6 +32,15 @@ from accelsim.hardware.profile import (
 )
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
 
+if TYPE_CHECKING:
+    from accelsim.cost.cpu.parameters import CpuParameters
+    from accelsim.cost.fpga.fpga_parameters import FpgaParameters
+    from accelsim.cost.gpu.gpu_parameters import GpuParameters
+    from accelsim.cost.gpu.measured_boards import Board
+    from accelsim.cost.systolic.machine import SystolicParameters
+
+#: Parameters of a device class's cost model.
+Parameters: TypeAlias = "CpuParameters | GpuParameters | FpgaParameters | SystolicParameters"
 #: What a caller may ask for: the highest tier a device has, the class-wide parameters, the device's
 #: own overlay, or one that interpolates the device's own measurements.
 TIER_CHOICES = ("best", "spec", "fitted", "measured")
@@ -69,7 +78,7 @@ def tier_parameters(
     sparse_weights: bool = False,
     heap: str = "default",
     maker: KernelMaker | None = None,
-) -> Any | None:
+) -> Parameters | None:
     """Parameters of a device at a tier, for its cost model; None where the model finds them itself.
 
     Args:
@@ -106,7 +115,9 @@ def tier_parameters(
     return _class_parameters(device, tier, sparse_weights=sparse_weights)
 
 
-def _class_parameters(device: DeviceProfile, tier: str, *, sparse_weights: bool) -> Any | None:
+def _class_parameters(
+    device: DeviceProfile, tier: str, *, sparse_weights: bool
+) -> Parameters | None:
     if isinstance(device, CpuProfile) and tier == "spec":
         from accelsim.cost.cpu.parameters import cpu_parameters
 
@@ -135,7 +146,7 @@ def _check_overlay(device: DeviceProfile, tier: str, overlay: FittedParameters |
         raise InvalidValueError("tier", tier, there)
 
 
-def _kept_heap(device: DeviceProfile, tier: str) -> Any:
+def _kept_heap(device: DeviceProfile, tier: str) -> CpuParameters:
     from accelsim.cost.cpu.calibrated import parameters_for
 
     values = (
@@ -149,18 +160,18 @@ def _kept_heap(device: DeviceProfile, tier: str) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _made_by(parameters: Any, maker: KernelMaker) -> Any:
+def _made_by(parameters: GpuParameters, maker: KernelMaker) -> GpuParameters:
     return replace(parameters, maker=maker)
 
 
 @lru_cache(maxsize=64)
-def _overlaid(overlay: FittedParameters) -> Any:
+def _overlaid(overlay: FittedParameters) -> GpuParameters:
     from accelsim.cost.gpu import GpuParameters
 
     return GpuParameters.class_wide().with_overlay(overlay)
 
 
-def _gpu_parameters(device: GpuProfile, overlay: FittedParameters | None) -> Any:
+def _gpu_parameters(device: GpuProfile, overlay: FittedParameters | None) -> GpuParameters:
     if overlay is not None:
         return _overlaid(overlay)
     from accelsim.cost.gpu.measured_boards import Board
@@ -169,7 +180,7 @@ def _gpu_parameters(device: GpuProfile, overlay: FittedParameters | None) -> Any
 
 
 @lru_cache(maxsize=64)
-def _related_parameters(board: Any) -> Any:
+def _related_parameters(board: Board) -> GpuParameters:
     """Class-wide parameters with the surfaces of a board's measured relatives."""
     from accelsim.cost.gpu import GpuParameters
     from accelsim.cost.gpu.relatives import with_relative_surfaces
@@ -208,7 +219,7 @@ def operator_costs(
     graph: OperatorGraph,
     device: DeviceProfile,
     execution: Execution = Execution.EAGER,
-    parameters: Any | None = None,
+    parameters: Parameters | None = None,
     host: CpuProfile | GpuProfile | None = None,
 ) -> CostTable:
     """Cost every row of a graph on a device, with the rows it cannot run on its host.

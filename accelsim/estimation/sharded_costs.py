@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from accelsim.cost.registry import operator_costs
+from accelsim.cost.registry import Parameters, operator_costs
 from accelsim.cost.stack import on_stack
 from accelsim.cost.table import Bound, CostTable
 from accelsim.errors import InvalidValueError
@@ -50,7 +50,7 @@ def rank_group(group: ParallelGroup, shard: Shard) -> RankGroup:
 
 
 def run_costs(
-    graph: OperatorGraph, run: ResolvedRun, parameters: Any | None = None, *, is_decode: bool
+    graph: OperatorGraph, run: ResolvedRun, parameters: Parameters | None = None, *, is_decode: bool
 ) -> CostTable:
     """Costs of every row of one rank's graph as the run's stack has them; see `sharded_costs`."""
     kernels = sharded_costs(graph, run, parameters)
@@ -60,7 +60,7 @@ def run_costs(
 def rank_costs(
     graphs: Sequence[OperatorGraph],
     runs: Sequence[ResolvedRun],
-    parameters: Any | None = None,
+    parameters: Parameters | None = None,
     decodes: Sequence[bool] | None = None,
 ) -> list[CostTable]:
     """Costs of several graphs, each as `run_costs` has them.
@@ -95,7 +95,7 @@ def rank_costs(
 
 
 def sharded_costs(
-    graph: OperatorGraph, run: ResolvedRun, parameters: Any | None = None
+    graph: OperatorGraph, run: ResolvedRun, parameters: Parameters | None = None
 ) -> CostTable:
     """Cost every row of one rank's graph, before the run's stack.
 

@@ -23,6 +23,7 @@ from accelsim.arguments import checked
 from accelsim.confidence.quantiles import Z90
 from accelsim.confidence.residual import run_log_sigma
 from accelsim.cost.memory import MemoryFootprint, memory_short
+from accelsim.cost.registry import Parameters
 from accelsim.cost.table import Bound, CostTable, ParameterTier
 from accelsim.estimation.evidence import least_log_sigma
 from accelsim.estimation.likeness import Setting, setting_of
@@ -376,7 +377,9 @@ def check_memory(run: ResolvedRun, passes: RunPasses) -> None:
         raise memory_short(run.device, passes.memory.total_bytes, capacity, remedy)
 
 
-def simulated(run: ResolvedRun, passes: RunPasses, parameters: Any | None = None) -> Simulation:
+def simulated(
+    run: ResolvedRun, passes: RunPasses, parameters: Parameters | None = None
+) -> Simulation:
     """Simulate the passes of a run, whether it fits or not.
 
     Args:

@@ -10,11 +10,10 @@ launch and dispatch are part of the predicted time. No parameter is fitted to th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
-from accelsim.cost.gpu import cost_gpu
+from accelsim.cost.registry import Parameters, operator_costs
 from accelsim.dtype import Dtype
 from accelsim.errors import UnknownNameError
 from accelsim.estimation.likeness import Setting
@@ -204,7 +203,7 @@ def _device_batches(
     yield refused_batch(device, models, names, measured_s, "no operator list")
 
 
-def _predicted(run: Run, profile: GpuProfile, parameters: Any | None) -> tuple[float, float]:
-    costs = cost_gpu(run.graph, profile, parameters=parameters)
+def _predicted(run: Run, profile: GpuProfile, parameters: Parameters | None) -> tuple[float, float]:
+    costs = operator_costs(run.graph, profile, parameters=parameters)
     total = issued_time_s(costs.time_s[run.order], costs.dispatch_s[run.order])
     return total, correlated_log_sigma(costs, run.graph, run.repeat)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from accelsim.cost.registry import Parameters
 from accelsim.errors import AccelsimError, UnknownNameError
 from accelsim.estimation.likeness import Setting, setting_of
 from accelsim.estimation.options import ModelOptions, RunOptions, RunShape, TrainingOptions
@@ -140,7 +141,7 @@ def _timed(asked: PublishedRun) -> list[Any]:
 
 
 def _time_s(
-    asked: PublishedRun, _device: DeviceProfile, parameters: Any | None
+    asked: PublishedRun, _device: DeviceProfile, parameters: Parameters | None
 ) -> tuple[float, float]:
     """Predicted time and its log standard deviation."""
     simulation = simulated(asked.run, asked.passes, parameters)

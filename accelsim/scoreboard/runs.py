@@ -8,11 +8,10 @@ kernels instead.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
-from accelsim.cost.registry import operator_costs
+from accelsim.cost.registry import Parameters, operator_costs
 from accelsim.cost.table import CostTable, Execution
 from accelsim.dtype import Precision
 from accelsim.estimation.likeness import Setting, setting_of
@@ -80,7 +79,9 @@ def _graph(run: ModelRun) -> OperatorGraph:
     return fuse_elementwise(graph) if run.execution is Execution.COMPILED else graph
 
 
-def run_time_s(run: ModelRun, device: DeviceProfile, parameters: Any | None) -> tuple[float, float]:
+def run_time_s(
+    run: ModelRun, device: DeviceProfile, parameters: Parameters | None
+) -> tuple[float, float]:
     """Predicted time of a run on a device, s, and its log standard deviation."""
     graph = run.graph()
     costs = operator_costs(graph, device, run.execution, parameters)

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
+from accelsim.cost.registry import Parameters
 from accelsim.errors import AccelsimError, InputError, InvalidValueError, UnknownNameError
 from accelsim.files.datafile import data_root
 from accelsim.frozen import frozen
@@ -122,7 +123,7 @@ def predict_each(
         predicted: Time of a run with given parameters, s, and its log standard deviation.
     """
 
-    def predict(parameters: Any | None) -> Prediction:
+    def predict(parameters: Parameters | None) -> Prediction:
         known = {run: predicted(run, parameters) for run in dict.fromkeys(runs)}
         pairs = np.array([known[run] for run in runs]).reshape(-1, 2)
         return Prediction(pairs[:, 0], pairs[:, 1])

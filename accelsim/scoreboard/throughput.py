@@ -9,14 +9,13 @@ and its launch latency is hidden. What an accelerator's host does is not in the 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.cache import cached_traffic
 from accelsim.cost.memory import available_bytes, live_bytes
-from accelsim.cost.registry import operator_costs
+from accelsim.cost.registry import Parameters, operator_costs
 from accelsim.cost.table import CostTable, Execution
 from accelsim.dtype import Dtype, Precision
 from accelsim.errors import UnsupportedOperatorError
@@ -86,7 +85,7 @@ def throughput_roofline_s(run: Throughput, device: DeviceProfile) -> float:
 
 
 def sample_time_s(
-    run: Throughput, device: DeviceProfile, parameters: Any | None
+    run: Throughput, device: DeviceProfile, parameters: Parameters | None
 ) -> tuple[float, float]:
     """Time per sample and its log standard deviation at the best batch that fits.
 
@@ -98,7 +97,7 @@ def sample_time_s(
 
 
 def batch_times_s(
-    run: Throughput, device: DeviceProfile, parameters: Any | None
+    run: Throughput, device: DeviceProfile, parameters: Parameters | None
 ) -> list[tuple[float, float, float]]:
     """Samples, time and its log standard deviation of each batch that fits.
 
@@ -130,7 +129,7 @@ def _stage_s(
     index: int,
     precision: Precision,
     device: DeviceProfile,
-    parameters: Any | None,
+    parameters: Parameters | None,
 ) -> tuple[float, float] | None:
     """Time of all repeats of one stage and its log standard deviation; None where the batch does
     not fit.
@@ -144,7 +143,7 @@ def _stage_s(
 
 
 def _selection_s(
-    scores: float, precision: Precision, device: DeviceProfile, parameters: Any | None
+    scores: float, precision: Precision, device: DeviceProfile, parameters: Parameters | None
 ) -> tuple[float, float]:
     """Time of writing scores at 16 bits, where the engine counts them at its own width, and of
     reading them once.
@@ -192,7 +191,7 @@ def _on_device(graph: OperatorGraph, device: DeviceProfile) -> OperatorGraph:
 
 
 def _busy_s(
-    costs: CostTable, graph: OperatorGraph, device: DeviceProfile, parameters: Any | None
+    costs: CostTable, graph: OperatorGraph, device: DeviceProfile, parameters: Parameters | None
 ) -> FloatArray:
     """Time each row keeps a device with several streams busy: on a GPU without the latency of
     starting a kernel.

@@ -11,12 +11,13 @@ there is.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from accelsim.cost.fitted import fitted_parameters
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.measured_boards import Board
 from accelsim.cost.gpu.relatives import with_relative_surfaces
+from accelsim.cost.registry import Parameters
 from accelsim.cost.table import ParameterTier
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
@@ -41,7 +42,7 @@ class Choice:
     """
 
     tier: str
-    parameters: Any | None
+    parameters: Parameters | None
     note: str = ""
     refusal: str = ""
     saw_operators: bool = False
