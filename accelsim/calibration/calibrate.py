@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from accelsim.cost.cpu.fitted_kernels import FittedKernels
 from accelsim.cost.fitted import FittedParameters
 from accelsim.errors import InvalidValueError, OutputError
 from accelsim.frozen import frozen
-from accelsim.plain import Values
+from accelsim.plain import Document, Values
 from accelsim.units import to_si
 from accelsim.workloads.graph import FloatArray
 
@@ -132,7 +132,7 @@ def framework_times(calibration: Calibration) -> dict[str, float]:
     return {"compiled_call_s": calibration.kernels.compiled_call_s}
 
 
-def operator_errors(calibration: Calibration) -> list[dict[str, Any]]:
+def operator_errors(calibration: Calibration) -> list[Document]:
     """Held-out errors by family and thread count, then over everything.
 
     Returns:

@@ -4,10 +4,9 @@ results kept for the next check to compare with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from accelsim.calibration.calibrate import cpu_profile
 from accelsim.calibration.check import (
@@ -29,7 +28,7 @@ from accelsim.cost.cpu.calibrated import read_kernels
 from accelsim.cost.fitted import read_fitted
 from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.files.datafile import read_json
-from accelsim.plain import Document
+from accelsim.plain import Document, Values
 
 __all__ = [
     "INTERRUPTED",
@@ -128,7 +127,7 @@ def _measured(
 
 
 def check_calibration(
-    frozen: Mapping[str, Any],
+    frozen: Values,
     path: str,
     budget_s: float = 1.5,
     report: Callable[[int, int, str], None] | None = None,

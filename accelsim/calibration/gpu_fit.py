@@ -11,11 +11,10 @@ of the fit; errors and spreads are of those.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import md5
 from itertools import chain, groupby
-from typing import Any
 
 import numpy as np
 
@@ -40,7 +39,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.files.datafile import data_root
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import GpuProfile
-from accelsim.plain import Document
+from accelsim.plain import Document, Values
 from accelsim.workloads.graph import BoolArray, FloatArray
 
 _FOLDS = 5
@@ -70,7 +69,7 @@ class GpuCalibration:
     held_out: HeldOut
 
 
-def gpu_profile(environment: Mapping[str, Any], name: str = "") -> GpuProfile:
+def gpu_profile(environment: Values, name: str = "") -> GpuProfile:
     """Profile of the GPU a run was measured on: the catalogue's or the user's.
 
     Args:

@@ -6,10 +6,10 @@ needs no description of operators of its own, and no torch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self
+from typing import Self
 
 from accelsim.frozen import frozen
+from accelsim.plain import Values
 
 _LARGEST = 2**53
 
@@ -45,7 +45,7 @@ class MeasuredRow:
     weight_bytes: float
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+    def from_dict(cls, data: Values) -> Self:
         """Read the plain values of a run file.
 
         Raises:

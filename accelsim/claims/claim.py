@@ -10,14 +10,13 @@ decide nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from enum import StrEnum
 from math import isclose, isfinite
-from typing import Any
 
 from accelsim.frozen import frozen
-from accelsim.plain import Document
+from accelsim.plain import Document, Values
 
 #: Relative tolerance of what is expected to be exact: rounding of doubles.
 EXACT = 1e-9
@@ -55,7 +54,7 @@ class Reading:
     at_least: float | None = None
     at_most: float | None = None
     verified: bool = True
-    scenario: Mapping[str, Any] = field(default_factory=dict)
+    scenario: Values = field(default_factory=dict)
     note: str = ""
 
     @property

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from math import log
-from typing import Any
 
 from accelsim import catalog
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import AsicProfile
+from accelsim.plain import Document
 
 #: Quoted figures are rounded to three digits or to whole TFLOP/s.
 _ROUNDING_FRACTION = 0.012
@@ -51,7 +51,7 @@ class AsicPeak:
     is_equivalent: bool
     reason: str
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Document:
         """Field by field."""
         return asdict(self)
 

@@ -23,7 +23,7 @@ from accelsim.claims.claim import EXACT, Reading
 from accelsim.errors import InputError, UnknownNameError
 from accelsim.files.datafile import read_yaml
 from accelsim.hardware.sourced import FrozenModel
-from accelsim.plain import Values
+from accelsim.plain import Document, Values
 
 _FILE = Path(__file__).with_name("scenarios.yaml")
 _DEVICE = "device."
@@ -90,7 +90,7 @@ def scenario_readings(one: ReadingScenario) -> Iterator[Reading]:
         yield _reading(one, f"{one.name}, {key} {value}", {**one.run, key: value}, figure)
 
 
-def _reading(one: ReadingScenario, name: str, run: dict[str, Any], expected: Any) -> Reading:
+def _reading(one: ReadingScenario, name: str, run: Document, expected: Any) -> Reading:
     simulated, note = None, ""
     try:
         simulated = _figure(one.figure, run)

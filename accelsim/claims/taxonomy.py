@@ -4,10 +4,8 @@ model over devices that share none. Each has a scenario that runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from accelsim.frozen import frozen
+from accelsim.plain import Values
 
 #: Branches of the tree.
 SHARED = "shared memory"
@@ -28,7 +26,7 @@ class ParallelWay:
     branch: str
     name: str
     what: str
-    scenario: Mapping[str, Any]
+    scenario: Values
 
 
 def _alone(name: str, what: str, device: str) -> ParallelWay:

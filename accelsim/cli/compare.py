@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import PageLimits, command_text
@@ -172,7 +172,7 @@ def emit_comparison(
     def page() -> Page:
         from accelsim.report.comparison_page import comparison_page
 
-        drawn: dict[str, Any] = {"devices": profiles, **(limits or {})}
+        drawn: Document = {"devices": profiles, **(limits or {})}
         if operators is not None:
             drawn["operators"] = operators(rows)
         return comparison_page(rows, command_text(), **drawn)

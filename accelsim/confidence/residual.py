@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from accelsim.dtype import Dtype
 from accelsim.errors import ProfileError
 from accelsim.frozen import frozen
+from accelsim.plain import Document, Values
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import (
     ATTENTION_KINDS,
@@ -91,7 +92,7 @@ class FamilyResidual:
     is_own: bool = False
 
     @classmethod
-    def from_mapping(cls, data: Mapping[str, Any]) -> FamilyResidual:
+    def from_mapping(cls, data: Values) -> FamilyResidual:
         """Read an entry of a parameter file.
 
         Raises:
@@ -106,7 +107,7 @@ class FamilyResidual:
             raise ValueError("numbers must be >= 0 and ranges rise")
         return cls(int(numbers[0]), *numbers[1:], *ranges)  # type: ignore[arg-type]
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> Document:
         """The entry of a parameter file; `from_mapping` reads it back."""
         return {name: getattr(self, name) for name in _NUMBERS} | {
             "flop": list(self.flop),

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from accelsim.errors import ProfileError
 from accelsim.files.datafile import data_root, read_yaml, validated
+from accelsim.plain import Values
 from accelsim.units import to_si
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def class_parameters(device_class: str, parameters: type[P]) -> P:
         raise ProfileError(str(path), [f"parameters: {error}"]) from None
 
 
-def entry_problems(entries: Mapping[str, Any], notes: Sequence[str] = ("source",)) -> list[str]:
+def entry_problems(entries: Values, notes: Sequence[str] = ("source",)) -> list[str]:
     """What is wrong with entries ``name: {value, kind, source}`` of a parameter file.
 
     Args:

@@ -25,6 +25,7 @@ from accelsim.errors import ProfileError
 from accelsim.files.datafile import FileStamp, data_root, file_stamp, read_mapping
 from accelsim.files.plainfile import user_folder
 from accelsim.frozen import frozen
+from accelsim.plain import Values
 
 E = TypeVar("E")
 #: Where a run of a machine's own is fitted again.
@@ -192,7 +193,7 @@ def _origin(origin: Any, problems: list[str]) -> tuple[str, int]:
     return origin["source"], int(origin.get("rows") or 0)
 
 
-def _surfaces(path: Path, data: Mapping[str, Any], problems: list[str]) -> Mapping[str, Surface]:
+def _surfaces(path: Path, data: Values, problems: list[str]) -> Mapping[str, Surface]:
     """The surfaces of the file that an overlay names; nothing of it is read yet."""
     name = data.get("surfaces")
     if name is None:
@@ -205,7 +206,7 @@ def _surfaces(path: Path, data: Mapping[str, Any], problems: list[str]) -> Mappi
 
 
 def _entries(
-    section: str, data: Mapping[str, Any], read: Callable[[Any], E], problems: list[str]
+    section: str, data: Values, read: Callable[[Any], E], problems: list[str]
 ) -> dict[str, E]:
     """The named entries of a section that may be missing; what is wrong is added to `problems`."""
     entries = data.get(section) or {}

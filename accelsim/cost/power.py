@@ -16,7 +16,6 @@ power-limit sweep of Zeus (You et al., NSDI 2023) loses 16 % speed at 59 % of th
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,6 +23,7 @@ from numpy.typing import ArrayLike
 from accelsim.dtype import DTYPE_BYTES, Dtype
 from accelsim.errors import InvalidValueError
 from accelsim.files.datafile import data_root, read_mapping
+from accelsim.plain import Document
 from accelsim.workloads.graph import FloatArray
 
 _PJ = 1e-12
@@ -39,7 +39,7 @@ _UNKNOWN_DRAM_PJ_PER_BIT = 10.0
 
 
 @cache
-def _tables() -> dict[str, Any]:
+def _tables() -> Document:
     return read_mapping(data_root() / "calibration" / "class" / "energy.yaml")
 
 

@@ -30,6 +30,7 @@ from accelsim.hardware.profile import (
     FpgaProfile,
     GpuProfile,
 )
+from accelsim.plain import Document
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
 
 if TYPE_CHECKING:
@@ -300,7 +301,7 @@ def _link_latency_s(device: DeviceProfile) -> float:
 
 def _joined(on_device: CostTable, on_host: CostTable, own: Mask) -> CostTable:
     """One table in graph order from the device's and the host's rows."""
-    columns: dict[str, Any] = {}
+    columns: Document = {}
     for name in (entry.name for entry in fields(CostTable) if entry.default is MISSING):
         device_column = getattr(on_device, name)
         merged = np.empty(len(own), dtype=device_column.dtype)

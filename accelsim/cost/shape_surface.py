@@ -18,6 +18,7 @@ import numpy as np
 
 from accelsim.confidence.residual import IN_MODEL_LOG_SIGMA, SIGMA_PER_DECADE
 from accelsim.frozen import frozen
+from accelsim.plain import Document, Values
 from accelsim.workloads.graph import FloatArray, IntArray
 
 #: Rows worked on at once: their corners stay in a core's cache.
@@ -150,7 +151,7 @@ class Surface:
         """All values in one column as files have them: whole thousandths, shape (points,)."""
         return np.rint(self.flat / _STEP).astype(np.int64)
 
-    def header(self) -> dict[str, Any]:
+    def header(self) -> Document:
         """Everything but the values; `surface_from_thousandths` puts the two together."""
         knots = [[float(f"{2.0**knot:.6g}") for knot in axis.tolist()] for axis in self.knots]
         axes = [list(own) for own, _ in self.grids]
@@ -200,7 +201,7 @@ def _terms(axes: Any, count: int) -> list[tuple[int, ...]] | None:
     return terms
 
 
-def surface_from_thousandths(header: Mapping[str, Any], thousandths: IntArray) -> Surface:
+def surface_from_thousandths(header: Values, thousandths: IntArray) -> Surface:
     """Put a surface together.
 
     Args:

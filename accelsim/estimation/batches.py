@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 from accelsim.errors import InputError, InvalidValueError
 from accelsim.estimation.estimate import Estimate, estimate
@@ -25,6 +25,7 @@ from accelsim.estimation.passes import run_passes
 from accelsim.estimation.run import LARGEST_BATCH, ResolvedRun, resolve
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
+from accelsim.plain import Document
 from accelsim.workloads.model import Workload
 
 #: Batches of a curve.
@@ -50,7 +51,7 @@ class BatchCurve:
         best = batch_knee([e for e in self.estimates if e.fits])
         return None if best is None else best.batch
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Document:
         """The knee and each estimate, ready for JSON."""
         return {"knee": self.knee, "batches": [e.to_dict() for e in self.estimates]}
 

@@ -34,6 +34,7 @@ from accelsim.estimation.options import (
 from accelsim.estimation.run import resolve
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
+from accelsim.plain import Document
 from accelsim.result import json_text
 from accelsim.workloads.model import Workload
 
@@ -100,7 +101,7 @@ class ComparisonRow:
         e = self.estimate
         return e is not None and e.fits and (e.stack, e.execution) == ("pytorch", "eager")
 
-    def beside(self, mixed: str = "") -> dict[str, Any]:
+    def beside(self, mixed: str = "") -> Document:
         """What stands beside the estimate's figures: warnings, ends of intervals, and figures of
         the run compiled.
 
@@ -109,7 +110,7 @@ class ComparisonRow:
         """
         e = self.estimate
         told = [*e.warnings, *([mixed] if mixed else ())] if e else []
-        beside: dict[str, Any] = {"warnings": told}
+        beside: Document = {"warnings": told}
         for name in _FIGURES:
             ends = (None, None, None) if e is None else e.interval(name)
             beside[f"{name}_low"], beside[f"{name}_high"], _ = ends
@@ -209,7 +210,7 @@ class Comparison:
             leaders[key] = (device, *tied_devices(known, device, column))
         return leaders
 
-    def to_dict(self) -> list[dict[str, Any]]:
+    def to_dict(self) -> list[Document]:
         """One mapping per pair: the estimate's figures, or the reason there is none."""
         mixed = self._mixed
         return [

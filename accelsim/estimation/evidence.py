@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cache, lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from accelsim.estimation.likeness import Setting
 from accelsim.files.datafile import data_root, read_json
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
-from accelsim.plain import Values
+from accelsim.plain import Document, Values
 
 #: File beside the accuracy report, written with it.
 EVIDENCE_NAME = "EVIDENCE.json"
@@ -87,7 +86,7 @@ class Evidence:
         off = _range(list(self.median_ape_fraction))
         return (f"measured runs like this one were {off} off (median): do not choose by it alone",)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Document:
         """Plain values, ready for JSON."""
         values = asdict(self).items()
         return {name: list(v) if isinstance(v, tuple) else v for name, v in values}

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import lru_cache
-from typing import Any
 
 from accelsim import catalog
 from accelsim.cost.memory import available_bytes
@@ -21,6 +20,7 @@ from accelsim.estimation.passes import RunPasses, run_passes
 from accelsim.estimation.run import ResolvedRun
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
+from accelsim.plain import Document
 from accelsim.workloads.sharding import Shard
 
 #: Devices that may share a model's heads and columns.
@@ -54,7 +54,7 @@ class FittingChange:
     def __str__(self) -> str:
         return _WORDS[self.what].format(self.value)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Document:
         """Field by field."""
         return asdict(self)
 

@@ -24,6 +24,7 @@ from accelsim.estimation.schedule import Schedule, device_settings
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import AsicProfile, CpuProfile
 from accelsim.hardware.sourced import value_of
+from accelsim.plain import Document
 from accelsim.simulation.device_settings import device_time_s
 from accelsim.workloads.fusion import fuse_batch
 from accelsim.workloads.graph import FloatArray, IntArray, is_kind
@@ -117,7 +118,7 @@ def _passes(run: ResolvedRun, sizes: Mapping[str, IntArray]) -> list[_Pass]:
     """The passes of all scenarios, which generate tokens or do not."""
     prompt, tokens = sizes["seq_len"], sizes["output_len"]
     target_len, once = run.workload.default.target_len, np.ones(len(prompt))
-    always: dict[str, Any] = {"batch": sizes["batch"], "image_size": sizes["image_size"]}
+    always: Document = {"batch": sizes["batch"], "image_size": sizes["image_size"]}
     always["target_len"] = np.full_like(prompt, target_len)
     first = ShapeColumns.of(**always, seq_len=prompt)
     if not tokens[0]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from accelsim.cost.table import Bound, CostTable
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.run import ResolvedRun
 from accelsim.hardware.profile import GpuProfile
+from accelsim.plain import Document
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, concatenate, is_kind
 from accelsim.workloads.operator import COLLECTIVE_KINDS, DIMENSIONS, OperatorKind
 from accelsim.workloads.sharding import ParallelGroup, Shard
@@ -147,7 +148,7 @@ def _joined(
     count = len(graph)
     computed = np.ones(count, dtype=bool)
     computed[places] = False
-    columns: dict[str, Any] = {}
+    columns: Document = {}
     for column in fields(CostTable):
         values = getattr(table, column.name)
         if isinstance(values, np.ndarray):

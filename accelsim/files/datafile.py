@@ -28,7 +28,7 @@ import yaml
 
 from accelsim.errors import ProfileError
 from accelsim.files.plainfile import check_density, read_plain
-from accelsim.plain import Document
+from accelsim.plain import Document, Values
 from accelsim.units import si_key
 
 if TYPE_CHECKING:
@@ -319,7 +319,7 @@ def _check(event: Any, location: Location) -> None:
         raise _refused(event, location, "anchors are not allowed; write the value out")
 
 
-def _key(event: Any, location: Location, found: Mapping[str, Any]) -> str:
+def _key(event: Any, location: Location, found: Values) -> str:
     """A key of a mapping beside those found before it."""
     _check(event, location)
     if not isinstance(event, yaml.ScalarEvent):

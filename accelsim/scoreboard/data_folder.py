@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from accelsim.errors import InputError
 from accelsim.files.datafile import data_root, read_yaml
 from accelsim.frozen import frozen
-from accelsim.plain import Document
+from accelsim.plain import Document, Values
 from accelsim.scoreboard.csv_file import FileRefusedError, read_records
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, TextArray
 
@@ -91,7 +91,7 @@ class Schema:
     whole: str = ""
 
 
-def schema_of(file: str, entry: Mapping[str, Any]) -> Schema:
+def schema_of(file: str, entry: Values) -> Schema:
     """The schema of a file in the notation of ``calibration/published/tables.yaml``.
 
     Args:
@@ -126,7 +126,7 @@ def schema(file: str) -> Schema:
 
 
 @lru_cache(maxsize=32)
-def published(name: str) -> Mapping[str, Any]:
+def published(name: str) -> Values:
     """A file of ``calibration/published``: what is known of the measured tables.
 
     Args:
@@ -175,7 +175,7 @@ class Table:
 
     file: str
     line: IntArray
-    columns: Mapping[str, Any]
+    columns: Values
     bad: Mapping[str, int]
 
     def __len__(self) -> int:
@@ -313,7 +313,7 @@ class DataFolder:
         empty = [""] * width
         whole_rows = (empty if index in ragged else row for index, row in enumerate(rows))
         cells = dict(zip(header, zip(*whole_rows, strict=True), strict=False))
-        columns: dict[str, Any] = {}
+        columns: Document = {}
         for column in schema.columns:
             raw = cells.get(column.name, ("",) * len(rows))
             columns[column.name], wrong = _parsed(raw, column, usable)
@@ -424,7 +424,7 @@ def _float(cell: str) -> float:
 
 def _repeats(
     schema: Schema,
-    columns: Mapping[str, Any],
+    columns: Values,
     times: FloatArray,
     line: IntArray,
     usable: Mask,

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.dtype import DTYPE_BYTES
 from accelsim.frozen import frozen
+from accelsim.plain import Document
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, chained
 from accelsim.workloads.memory_layers import DROPOUT
 from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
@@ -123,7 +124,7 @@ def rows_graph(
     step = np.repeat([block.step for block in blocks], [len(block.source) for block in blocks])
     suffixes = [suffix for block in blocks for suffix in [block.suffix] * len(block.source)]
     order = np.lexsort((step, -source))
-    columns: dict[str, Any] = {
+    columns: Document = {
         name: np.concatenate([getattr(block, name) for block in blocks])[order]
         for name in ("kind", "dims", "flop", "read_bytes", "write_bytes", "weight_bytes")
     }

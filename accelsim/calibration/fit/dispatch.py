@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from accelsim.calibration.fit.cells import OperatorRows
 from accelsim.cost.gpu.generation import generation_of
 from accelsim.files.datafile import data_root, read_mapping
+from accelsim.plain import Values
 
 #: The sections `stages` and `issue_times` of ``calibration/class/gpu-fit.yaml``.
-FIT: Mapping[str, Any] = read_mapping(data_root() / "calibration" / "class" / "gpu-fit.yaml")
+FIT: Values = read_mapping(data_root() / "calibration" / "class" / "gpu-fit.yaml")
 
 
 def dispatch_times(

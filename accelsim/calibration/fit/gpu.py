@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from accelsim.cost.gpu.generation import generation_of
 from accelsim.cost.gpu.machine import memory_efficiency_name
 from accelsim.cost.table import CostTable
 from accelsim.frozen import frozen
+from accelsim.plain import Values
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import CONTRACTION_KINDS, CONV_KINDS, OperatorKind
 
@@ -60,7 +60,7 @@ class FitStage:
         return [cell for cell in cells if len(cell) and cell.kind in self.kinds]
 
 
-def _read_stage(name: str, entry: Mapping[str, Any]) -> FitStage:
+def _read_stage(name: str, entry: Values) -> FitStage:
     kinds = frozenset(OperatorKind[kind.upper()] for kind in entry["kinds"])
     priors, board_priors = (
         {parameter: Prior(**prior) for parameter, prior in entry.get(section, {}).items()}

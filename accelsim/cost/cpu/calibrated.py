@@ -10,7 +10,7 @@ where the weight is read from. Which buffers are fresh memory follows from the h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -29,6 +29,7 @@ from accelsim.cost.table import Execution, RowCosts
 from accelsim.dtype import DTYPE_BYTES
 from accelsim.errors import ProfileError
 from accelsim.files.datafile import FileStamp, file_stamp, read_json
+from accelsim.plain import Document, Values
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import OperatorKind, Phase
 
@@ -124,7 +125,7 @@ def _fit(entry: Sequence[Any]) -> KernelFit:
     return KernelFit(coefficients, float(log_sigma), int(rows), float(serial_s))
 
 
-def kernels_document(kernels: FittedKernels, origin: Mapping[str, Any]) -> dict[str, Any]:
+def kernels_document(kernels: FittedKernels, origin: Values) -> Document:
     """A kernel file's content.
 
     Args:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.frozen import frozen
+from accelsim.plain import Document
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import IN_PLACE, OperatorKind
 
@@ -65,7 +65,7 @@ class LayerColumns:
 
 def join_layers(networks: Sequence[LayerColumns]) -> LayerColumns:
     """Layers of networks end to end; input pixels are those of all."""
-    columns: dict[str, Any] = {
+    columns: Document = {
         f.name: np.hstack([getattr(layers, f.name) for layers in networks])
         for f in fields(LayerColumns)
     }

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import field, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from accelsim.confidence.residual import FamilyResidual, read_families
 from accelsim.cost.class_parameters import entry_problems
@@ -24,6 +23,7 @@ from accelsim.cost.table import ParameterTier
 from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.files.datafile import data_root, read_mapping
 from accelsim.frozen import frozen
+from accelsim.plain import Document
 from accelsim.workloads.graph import BoolArray, FloatArray
 
 #: Largest value of a fraction of a data-sheet rate, and of any other parameter.
@@ -465,7 +465,7 @@ _NAMES = tuple(
 )
 
 
-def _groups(values: Mapping[str, float]) -> dict[str, Any]:
+def _groups(values: Mapping[str, float]) -> Document:
     """All groups with values by name."""
     return {
         group: group_type(*(values[name] for name in _NAMES if name.startswith(f"{group}.")))

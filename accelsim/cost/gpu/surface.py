@@ -23,6 +23,7 @@ from accelsim.cost.gpu.repeated import with_cached_operands
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.dtype import DTYPE_BYTES, Dtype
+from accelsim.plain import Document
 from accelsim.workloads.graph import FloatArray, IntArray
 from accelsim.workloads.operator import (
     ATTENTION_KINDS,
@@ -333,7 +334,7 @@ def _scaled(
         # What the cache serves in a measuring loop is faster than memory.
         least_s = np.minimum(costs.bytes / machine.bandwidth_bytes_per_s, costs.memory_s)
     time_s = np.maximum(costs.time_s * factor, least_s)
-    changes: dict[str, Any] = {
+    changes: Document = {
         name: np.minimum(getattr(costs, name) * factor, time_s)
         for name in ("compute_s", "memory_s")
     }

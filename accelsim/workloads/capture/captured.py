@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from accelsim.dtype import Precision, precision
 from accelsim.errors import InvalidValueError, OutputError
 from accelsim.frozen import frozen
-from accelsim.plain import Document
+from accelsim.plain import Document, Values
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import (
     ATTENTION_KINDS,
@@ -274,7 +274,7 @@ def save_document(document: Document, path: str | os.PathLike[str]) -> None:
         raise OutputError(f"{target} cannot be written: {reason}. Choose another path.") from None
 
 
-def read_model(data: Mapping[str, Any]) -> tuple[CapturedModel, Document]:
+def read_model(data: Values) -> tuple[CapturedModel, Document]:
     """A captured model and what its file says about its workload, from parsed JSON.
 
     Raises:

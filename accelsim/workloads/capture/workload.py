@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from accelsim.dtype import Precision
 from accelsim.errors import InvalidValueError
+from accelsim.plain import Values
 from accelsim.workloads.capture.captured import read_model
 from accelsim.workloads.graph import OperatorGraph, concatenate
 from accelsim.workloads.model import PassShape, Workload
 from accelsim.workloads.training import idle_parameter_count, optimizer, optimizer_graph
 
 
-def load_captured(data: Mapping[str, Any]) -> Workload:
+def load_captured(data: Values) -> Workload:
     """Read a captured workload from parsed JSON.
 
     Raises:

@@ -10,9 +10,10 @@ from typing import Any
 
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
+from accelsim.plain import Document, Values
 
 #: Family parameters as a workload file would give them.
-Parameters = dict[str, Any]
+Parameters = Document
 
 _LARGEST = 2**24
 #: Names of activations in configurations, and the activation they run as. The tanh form of GELU
@@ -36,7 +37,7 @@ class CheckpointConfig:
         fields: The parsed ``config.json``.
     """
 
-    fields: Mapping[str, Any]
+    fields: Values
 
     def subset(self, field: str) -> CheckpointConfig:
         """The fields of a part of the model; none where it is left out.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 from accelsim.errors import InvalidValueError
 from accelsim.files.datafile import data_root, read_yaml
+from accelsim.plain import Document, Values
 from accelsim.workloads.checkpoints.config import CheckpointConfig, Parameters
 
-ModelType = Mapping[str, Any]
+ModelType = Values
 
 #: A layer of full attention in lists of layers' kinds.
 _FULL = ("full_attention", 1)
@@ -73,7 +73,7 @@ def read_parameters(c: CheckpointConfig, kind: ModelType) -> Parameters:
     for part, inner in kind.get("parts", {}).items():
         fields = c.subset(inner["subset"]) if "subset" in inner else c
         counts[part] = read_parameters(fields, inner)
-    fixed: dict[str, Any] = kind.get("fixed", {})
+    fixed: Document = kind.get("fixed", {})
     return counts | _special(c, kind, counts) | fixed
 
 

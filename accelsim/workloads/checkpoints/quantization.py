@@ -22,6 +22,7 @@ from accelsim.dtype import (
     precision,
 )
 from accelsim.errors import InvalidValueError
+from accelsim.plain import Values
 from accelsim.workloads.checkpoints.config import CheckpointConfig
 
 _FIELD = "quantization_config"
@@ -35,7 +36,7 @@ _PREFIXES = ("language_model.", "model.language_model.")
 _FP8 = PRECISIONS["fp8"]
 
 
-def published_precision(config: Mapping[str, Any]) -> Precision | None:
+def published_precision(config: Values) -> Precision | None:
     """The precision a configuration says its weights are in; None where it names no quantisation.
 
     Args:

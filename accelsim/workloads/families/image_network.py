@@ -40,6 +40,7 @@ from typing import Any, NamedTuple
 
 from accelsim.files.datafile import data_root, read_yaml
 from accelsim.frozen import frozen
+from accelsim.plain import Document, Values
 from accelsim.workloads.builder import GraphBuilder, Saved, Tensor
 from accelsim.workloads.operator import OperatorKind
 
@@ -72,7 +73,7 @@ class LayerStep(NamedTuple):
     marks: str = ""
 
     @property
-    def sizes(self) -> dict[str, Any]:
+    def sizes(self) -> Document:
         """Sizes of a convolution."""
         return {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
 
@@ -265,7 +266,7 @@ _OTHERS: Mapping[str, Callable[[GraphBuilder, Tensor, LayerStep], Tensor]] = {
     "relu": lambda b, x, _: b.activation(x),
 }
 
-Step = Mapping[str, Any]
+Step = Values
 Backbone = Callable[..., Sequence[Tensor]]
 
 
@@ -315,9 +316,9 @@ class Writer:
     """
 
     b: GraphBuilder
-    values: Mapping[str, Any]
+    values: Values
     backbones: Mapping[str, Backbone]
-    style: Mapping[str, Any] = field(default_factory=dict)
+    style: Values = field(default_factory=dict)
     maps: dict[str, Tensor] = field(default_factory=dict)
 
     def write(self, steps: Sequence[Step], x: Tensor) -> Tensor:
@@ -330,7 +331,7 @@ class Writer:
                 x = inner.step(step, x)
         return x
 
-    def _rounds(self, step: Step) -> Iterator[dict[str, Any]]:
+    def _rounds(self, step: Step) -> Iterator[Document]:
         """Values of the names that a step binds, each time it is written."""
         each = {name: self._filled(value) for name, value in step.get("each", {}).items()}
         lists = {

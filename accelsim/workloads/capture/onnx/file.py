@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from accelsim.errors import MissingDependencyError, ProfileError
 from accelsim.files.plainfile import open_plain
 from accelsim.frozen import frozen
+from accelsim.plain import Values
 
 #: Largest tensor whose values are kept, in elements.
 MAX_VALUES = 4096
@@ -71,7 +72,7 @@ class OnnxNode:
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    attributes: Mapping[str, Any]
+    attributes: Values
 
 
 @frozen

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from accelsim.plain import Document
 from accelsim.workloads.capture.onnx.registry import TorchStep, operator, operators, sizes_of
 
 # -- matrices
@@ -276,7 +277,7 @@ def softmax(step: TorchStep, x: Tensor) -> Tensor:
 # -- reductions
 
 
-_REDUCTIONS: dict[str, Any] = {
+_REDUCTIONS: Document = {
     "Mean": torch.mean,
     "Sum": torch.sum,
     "Max": torch.amax,

@@ -18,6 +18,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from accelsim.errors import CaptureError
+from accelsim.plain import Document, Values
 from accelsim.workloads.capture.onnx import (
     layers,  # noqa: F401
     movement,  # noqa: F401
@@ -111,7 +112,7 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]
         nodes = _with_linear_layers(graph)
         self._names = tuple(graph.inputs)
         self._outputs = graph.outputs
-        self._constants: dict[str, Any] = {}
+        self._constants: Document = {}
         parameters = _parameters(nodes, graph.constants)
         statistics = {
             name for node in nodes if node.operator in _RUNNING for name in node.inputs[3:]
@@ -149,7 +150,7 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
         """Results of the graph."""
-        values: dict[str, Any] = dict(zip(self._names, inputs, strict=True))
+        values: Document = dict(zip(self._names, inputs, strict=True))
         with _disable_current_modes():
             for name, held in self._constants.items():
                 is_named = isinstance(held, str)
@@ -165,7 +166,7 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]
         return tuple(_find(values, name, None) for name in self._outputs)
 
 
-def _find(found: Mapping[str, Any], name: str, node: OnnxNode | None) -> Any:
+def _find(found: Values, name: str, node: OnnxNode | None) -> Any:
     if name not in found:
         reader = "a result" if node is None else f"read by {node.operator} {node.name!r}"
         raise CaptureError(
