@@ -68,7 +68,7 @@ def trillion():
     where = TrainingPlace(cluster="dgx-superpod-a100", gpus=3072, global_batch=3072)
     setup = training_setup(model, options, where)
     plan = ParallelismPlan(dp=6, tp=8, pp=64, sp=True, zero=1, recompute="full")
-    run, seconds = cpu_s(lambda: simulate_iteration(setup, plan, 3072))
+    run, seconds = cpu_s(lambda: simulate_iteration(setup, plan, 3072, record=True))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     print(
         f"1T on 3,072 devices: {run.run.task_count:,} events, {seconds:.2f} s, {peak:,.0f} MB; "

@@ -18,7 +18,7 @@ from accelsim.training.schedules.pipeline import PipelineRun, PipelineWork, simu
 from accelsim.training.schedules.schedule import SCHEDULES as SIMULATED
 from accelsim.training.schedules.schedule import pipeline_order
 from accelsim.training.schedules.sharded import ShardedRun, ShardedWork, simulate_sharded
-from accelsim.training.score import Scores, StageTimes, score, stage_times
+from accelsim.training.score import Scores, StageTimes, longest_cycle_s, score, stage_times
 from accelsim.training.setup import TrainingSetup
 from accelsim.training.stages import StagedPlans, stage_table
 from accelsim.workloads.graph import FloatArray
@@ -26,6 +26,9 @@ from accelsim.workloads.graph import FloatArray
 if TYPE_CHECKING:
     import pandas as pd
 
+#: How often the microbatches that are simulated fill a long pipeline, and the share of the steady
+#: state's cycle that one more of them takes at least there.
+_FILLED, _STEADY = (2, 3), 0.99
 #: Microbatches of a sharded iteration that are simulated; the others take what the last one took.
 _SHARDED_MICROBATCHES = 3
 
@@ -40,7 +43,7 @@ class Iteration:
         microbatch_count: Microbatches.
         scores: The plan's closed form, memory and energy.
         time_s: Exposed seconds by name in `score.TIME_PARTS`, as simulated.
-        run: The simulation; None for schedules that have a closed form alone.
+        run: The simulation, where tasks are kept or one rank's blocks decide.
         costs: Blocks of the model.
         unit: How the plan's ranks run a microbatch, among them.
     """
@@ -130,21 +133,61 @@ def simulate_iteration(
 
 def _pipeline(
     one: Iteration, staged: StagedPlans, *, record: bool
-) -> tuple[PipelineRun, dict[str, float]]:
-    """The stages of a plan, and what the simulation says of the bubble and of the reductions."""
-    plan, times = one.plan, stage_times(staged)
+) -> tuple[PipelineRun | None, dict[str, float]]:
+    """The tasks of a plan's stages, if they are kept, and what the simulation says of the bubble
+    and of the reductions.
+    """
+    plan, count, times = one.plan, one.microbatch_count, stage_times(staged)
     data = data_parallel(staged, times.forward_s[:, 0], times.backward_s[:, 0])
-    order = pipeline_order(plan.schedule, plan.pp, one.microbatch_count, plan.chunks)
-    run = simulate_pipeline(order, _pipeline_work(one, staged, times, data), record=record)
-    busy = one.microbatch_count * float((times.forward_s + times.backward_s).max())
-    computed, reduced = run.compute_end_s.max(), run.reduce_end_s.max()
-    found = {"pipeline_bubble": max(float(computed) - busy, 0.0)}
+    work = _pipeline_work(one, staged, times, data)
+    pair_s = float((times.forward_s + times.backward_s).max())
+    cycle_s = float(longest_cycle_s(times)[0]) if plan.schedule == "1f1b" else pair_s
+    computed_s, late_s = _ends_s(plan, work, count, cycle_s)
+    found = {"pipeline_bubble": max(computed_s - count * pair_s, 0.0)}
     if plan.zero < 2:
         window_s = times.backward_s[:, 0] / plan.chunks * plan.overlap
         buckets = np.where(plan.overlap, data.bucket_count, 1)
         reductions = float(exposed_s(data.reduce_s / plan.chunks, window_s, buckets)[0])
-        found["data"] = one.time_s["data"] - reductions + float(reduced - computed)
-    return run, found
+        found["data"] = one.time_s["data"] - reductions + late_s
+    return _run(plan, work, count, record=True) if record else None, found
+
+
+def _run(
+    plan: ParallelismPlan, work: PipelineWork, count: int, *, record: bool = False
+) -> PipelineRun:
+    order = pipeline_order(plan.schedule, plan.pp, count, plan.chunks)
+    return simulate_pipeline(order, work, record=record)
+
+
+def _ends_s(
+    plan: ParallelismPlan, work: PipelineWork, count: int, cycle_s: float
+) -> tuple[float, float]:
+    """When the last pass of a pipeline ends, and how much later the last reduction.
+
+    Of many microbatches as many as fill the pipeline a few times are simulated, with and without
+    one filling: each further one takes what one of those takes, once that is the cycle of the
+    steady state, which every event graph comes to (Baccelli et al., Synchronization and Linearity,
+    1992). A pipeline that is not there yet is simulated whole.
+
+    Args:
+        plan: The plan.
+        work: What its passes take.
+        count: Microbatches.
+        cycle_s: The least time from a microbatch to the next in the steady state.
+    """
+    rounds = [filled * plan.pp for filled in _FILLED]
+    counts = [count] if count <= sum(rounds) else rounds
+    runs = [_run(plan, work, some) for some in counts]
+    ends = [float(run.compute_end_s.max()) for run in runs]
+    if len(runs) > 1:
+        each_s = (ends[1] - ends[0]) / plan.pp
+        if each_s < _STEADY * cycle_s:
+            runs = [_run(plan, work, count)]
+            ends = [float(runs[0].compute_end_s.max())]
+        else:
+            ends.append(ends[1] + (count - rounds[1]) * max(each_s, cycle_s))
+    late_s = float(runs[-1].reduce_end_s.max() - runs[-1].compute_end_s.max())
+    return ends[-1], late_s
 
 
 def _pipeline_work(
@@ -176,7 +219,7 @@ def _pipeline_work(
 
 def _sharded(
     one: Iteration, staged: StagedPlans, *, record: bool
-) -> tuple[ShardedRun, dict[str, float]]:
+) -> tuple[ShardedRun | None, dict[str, float]]:
     """Blocks of one rank, whose transfers share the time of all by their parameters, and what the
     simulation says of these.
 

@@ -235,7 +235,7 @@ def _pace(plans: CandidatePlans, times: StageTimes) -> dict[str, FloatArray]:
         "pair": most,
         "rest": pair.sum(axis=1) - most,
         "weight": times.weight_s.sum(axis=1) - times.weight_s.max(axis=1),
-        "cycle": np.maximum(_longest_cycle_s(times) - most, 0.0),
+        "cycle": np.maximum(longest_cycle_s(times) - most, 0.0),
         "sends": 2.0 * (pair.shape[1] - 1) * times.send_s,
         **_closed_form_bubbles_s(times),
     }
@@ -333,19 +333,22 @@ def _bubble_s(
     return bubble
 
 
-def _longest_cycle_s(times: StageTimes) -> FloatArray:
-    """Least time from a microbatch to the next in 1F1B: a stage's round trip to the last one over
-    the microbatches it may have under way.
+def longest_cycle_s(times: StageTimes) -> FloatArray:
+    """Least time from a microbatch to the next in 1F1B, shape (k,): a round trip from a stage to a
+    later one, or to itself, over the microbatches that the first may have under way more.
 
     A cycle's time over its tokens bounds the rate of an event graph: Baccelli et al.,
     Synchronization and Linearity, 1992.
+
+    Args:
+        times: Of one microbatch on each stage.
     """
     pair = times.forward_s + times.backward_s
-    stages = pair.shape[1]
-    to_last = np.cumsum(pair[:, ::-1], axis=1)[:, ::-1]
-    hops = np.arange(stages - 1, -1, -1)
-    trip = to_last + 2.0 * times.send_s[:, None] * hops
-    cycle: FloatArray = (trip / (hops + 1.0)).max(axis=1)
+    before = np.cumsum(np.pad(pair, ((0, 0), (1, 0))), axis=1)
+    cycle: FloatArray = pair.max(axis=1)
+    for hops in range(1, pair.shape[1]):
+        passed = (before[:, hops + 1 :] - before[:, : -hops - 1]).max(axis=1)
+        cycle = np.maximum(cycle, (passed + 2.0 * hops * times.send_s) / (hops + 1))
     return cycle
 
 

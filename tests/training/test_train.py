@@ -81,6 +81,32 @@ def test_figures_are_the_same_with_and_without_the_tasks(
     assert kept.figures() == plain.figures()
 
 
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from(["gpt2", "llama-3.2-1b", "qwen3-0.6b", "mixtral-8x7b"]),
+    st.sampled_from([2, 4, 8]),
+    st.sampled_from(["1f1b", "gpipe", "zb-h1", "interleaved,chunks=2"]),
+    st.sampled_from([1, 2]),
+    st.sampled_from(["none", "full"]),
+    st.sampled_from([48, 96]),
+)
+def test_a_long_pipeline_takes_what_all_its_microbatches_take(
+    model, stages, schedule, tp, recompute, count
+):
+    plan = f"pp={stages},tp={tp},schedule={schedule},recompute={recompute}"
+    asked = {"cluster": "dgx-superpod-a100", "gpus": stages * tp, "seq_len": 1024, "plan": plan}
+    try:
+        found = accelsim.train(model, global_batch=count, check_memory=False, record=True, **asked)
+    except InputError:
+        return
+    taken_s = sum(
+        found.time_s[name]
+        for name in ("compute", "tensor", "context", "expert", "other", "pipeline_bubble")
+    )
+    whole_s = found.iteration.run.compute_end_s.max()  # every task is one of the timeline
+    assert taken_s == pytest.approx(whole_s, rel=0.015)
+
+
 @pytest.mark.parametrize(
     ("model", "device", "keywords"),
     [
