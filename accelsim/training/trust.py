@@ -39,8 +39,8 @@ _COLLECTIVE_LOG_SIGMA = 0.25
 _STATE_LOG_SIGMA = 0.05
 #: The same of all other memory, by what allocates it. Live tensors of torch on a CPU are met
 #: within 3 % (suite training-memory). One GPU's allocator loses 3 to 15 % beside them (`setup`).
-#: Trainers of many GPUs differ in what they keep, too: published peaks lie 0.37 from the prediction
-#: on a cluster of H100, 0.02 on one of H200 (suite fleet); with the CPU 0.21, root mean square.
+#: Trainers of many GPUs differ in what they keep, too: published peaks lie 0.02 to 0.06 from the
+#: prediction where the version is named (suite fleet), and two versions of one trainer 0.27 apart.
 _LIVE_LOG_SIGMA = {"host": 0.03, "gpu": 0.1, "gpus": 0.2}
 _STATES = ("weight_bytes", "gradient_bytes", "optimizer_bytes")
 #: Parts of an iteration that links take.
