@@ -13,6 +13,7 @@ from dataclasses import replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
+from accelsim import catalog
 from accelsim.catalog.stacks import UNMEASURED_LOG_SIGMA
 from accelsim.confidence.quantiles import Z90
 from accelsim.confidence.residual import run_log_sigma
@@ -28,6 +29,7 @@ from accelsim.hardware.profile import GpuProfile
 
 if TYPE_CHECKING:
     from accelsim.estimation.likeness import Setting
+    from accelsim.hardware.profile import DeviceProfile
     from accelsim.training.iteration import Iteration
     from accelsim.training.layers import RowSpreads
 
@@ -70,8 +72,9 @@ def iteration_log_sigma(iteration: Iteration) -> float:
 
 
 def trainer_evidence(iteration: Iteration) -> tuple[int, float]:
-    """Measured runs of an iteration's trainer on its class of devices and kind of model, and the
-    spread of ln(true / predicted) that trainers do not share.
+    """Measured runs of an iteration's trainer on its kind of devices (GPUs of an architecture have
+    kernels of their own) and of model, and the spread of ln(true / predicted) that trainers do not
+    share.
 
     That is the root mean square of the 90th percentiles of its runs over the normal's, and no less
     than that of a stack nobody measured where there are few runs.
@@ -81,7 +84,7 @@ def trainer_evidence(iteration: Iteration) -> tuple[int, float]:
         one
         for one in shipped_evidence()["runs"]
         if one["suite"] in run.stack.suites
-        and one["class"] == str(run.device.device_class)
+        and _kind_of(catalog.device(one["profile"])) == _kind_of(run.device)
         and one["setting"].split()[0].endswith("training")
         and one["setting"].endswith(setting.model)
     ]
@@ -91,6 +94,10 @@ def trainer_evidence(iteration: Iteration) -> tuple[int, float]:
     squares = sum(one["rows"] * (math.log1p(one["p90"]) / Z90) ** 2 for one in alike)
     own = math.sqrt(squares / rows)
     return rows, own if rows >= LEAST_ROWS else max(own, UNMEASURED_LOG_SIGMA)
+
+
+def _kind_of(device: DeviceProfile) -> str:
+    return device.architecture if isinstance(device, GpuProfile) else str(device.device_class)
 
 
 def are_tied(one: Iteration, other: Iteration) -> bool:

@@ -341,7 +341,8 @@ def test_a_trainer_of_few_measured_runs_is_no_surer_than_one_of_none():
     assert evidence["megatron"] == (0, 0.2)
     assert evidence["maxtext"][0] == 3
     assert evidence["maxtext"][1] >= 0.2
-    assert evidence["nemo"][0] > 100
+    assert evidence["nemo"][0] >= 20
+    assert trainer_evidence(_iteration("megatron-deepspeed"))[0] == 0  # its rows are of A100
 
 
 def test_what_two_runs_share_is_no_tie_between_them():
