@@ -131,9 +131,13 @@ class DoesNotFitError(InputError):
             needed,
             available,
         )
+        from accelsim.quantity import size, whole
+
+        say = size if "bytes" in resource else whole
+        what = resource.removesuffix("_bytes").removesuffix(" bytes").replace("_", " ")
         super().__init__(
-            f"{device} is short of {resource}: needs {needed:,.0f}, has {available:,.0f} "
-            f"({needed - available:,.0f} missing). {remedy}".rstrip()
+            f"{device} is {say(needed - available)} short of {what}: it has {say(available)}, and "
+            f"{say(needed)} are needed. {remedy}".rstrip()
         )
 
 

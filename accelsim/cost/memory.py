@@ -16,6 +16,7 @@ from accelsim.dtype import Precision
 from accelsim.errors import DoesNotFitError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
+from accelsim.quantity import size
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.training import Optimizer, untouched_parameter_count
@@ -81,7 +82,7 @@ def memory_short(
     """
     kept, memory = device.memory_bytes - room_bytes, device.memory_bytes
     if kept > 0:
-        remedy = f"Of them {kept:,.0f} are the driver's, the allocator's and the engine's. {remedy}"
+        remedy = f"{size(kept)} of that the driver, the allocator and the engine keep. {remedy}"
     return DoesNotFitError(device.name, "memory_bytes", needed_bytes + kept, memory, remedy)
 
 
