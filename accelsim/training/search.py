@@ -123,14 +123,20 @@ def search_devices(
     report: Report | None = None,
 ) -> tuple[Search, TrainingSetup]:
     """The best plan, and where: on half of the devices, or half of those, where no plan on all of
-    them is faster; see `search_plans`.
+    them is faster, or none divides them and the batch; see `search_plans`.
     """
-    found = search_plans(setup, named, usd_per_hour, report)
-    first = found.plans[0]
     count, over = divmod(setup.device_count, 2)
-    if over or "dp" in named or first["compute_fraction"] > _WORKS_ALONE:
-        return found, setup
+    is_whole = bool(over) or "dp" in named
     half = TrainingSetup(setup.run, setup.cluster, count, setup.conditions)
+    try:
+        found = search_plans(setup, named, usd_per_hour, report)
+    except InvalidValueError:  # more devices than samples
+        if is_whole:
+            raise
+        return search_devices(half, named, usd_per_hour, report)
+    first = found.plans[0]
+    if is_whole or first["compute_fraction"] > _WORKS_ALONE:
+        return found, setup
     try:
         fewer, used = search_devices(half, named, usd_per_hour, report)
     except (DoesNotFitError, InvalidValueError):
