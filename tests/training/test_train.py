@@ -306,7 +306,8 @@ def test_other_bad_input_is_refused():
 
 
 def test_a_plan_that_does_not_fit_names_the_rank_and_one_that_does():
-    with pytest.raises(DoesNotFitError, match=r"short of memory.*Rank 0.*nearest plan that fits: dp="):
+    words = r"short of memory.*Rank 0.*nearest plan that fits: dp="
+    with pytest.raises(DoesNotFitError, match=words):
         accelsim.train(
             "llama-3.1-8b", cluster="dgx-h100", plan="dp=8", global_batch=8, seq_len=1024
         )
