@@ -253,11 +253,11 @@ def test_a_commitment_and_hardware_of_ones_own_are_paid_as_they_are(done):
     assert bound.cost_usd_per_month == pytest.approx(bound.offers[0].count * price * 730.5)
 
 
-@pytest.mark.parametrize(("providers", "words"), [(["lambda", "azure"], 1), (["azure"], 0)])
+@pytest.mark.parametrize(("providers", "words"), [(["gcp", "azure"], 1), (["azure"], 0)])
 def test_prices_of_two_dates_are_flagged(providers, words):
-    candidates = {"devices": ["a10"], "providers": providers}
+    candidates = {"devices": ["t4"], "providers": providers}
     warnings = accelsim.plan({**SMALL, "candidates": candidates}).warnings
-    assert sum("prices of 2025/2026 and 2026" in warning for warning in warnings) == words
+    assert sum("prices of 2024 and 2026" in warning for warning in warnings) == words
 
 
 def test_less_time_costs_no_less_and_contradictions_are_named(done):
