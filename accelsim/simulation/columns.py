@@ -1,9 +1,9 @@
 """Many plain tasks at once: columns in, and the jobs they become.
 
-Each task still ends in an event of its own on the SimPy queue, at the times and in the order that
-it would have if it were submitted alone. What makes it quick is that a task is a row number: the
-events of a handful of running tasks are used again and again, and dependencies are compressed
-sparse rows that are inverted once, with numpy.
+Each task ends at the time and in the order that it would have if it were submitted alone. What
+makes it quick is that a task is a row number: its end is no event, rows end one after the other
+until an event comes before the next one, and dependencies are compressed sparse rows that are
+inverted once, with numpy.
 """
 
 from __future__ import annotations
@@ -118,18 +118,6 @@ def _check_codes(name: str, codes: CodeArray | None, words: tuple[str, ...]) -> 
         raise InvalidValueError(name, codes, f"codes from 0 to {len(words) - 1}")
 
 
-class _RowEnd(Event):
-    """The end of whichever row it stands for now; used again for the next one."""
-
-    __slots__ = ("row",)
-
-    def __init__(self, clock: Clock, callbacks: list[Callable[[Event], None]]) -> None:
-        super().__init__(clock)
-        self._ok, self._value = True, None
-        self.callbacks = callbacks
-        self.row = -1
-
-
 def _triggered(event: Event, callbacks: Any) -> Event:
     """An event that is going to happen, or (with None for callbacks) has happened."""
     event._ok, event._value = True, None  # noqa: SLF001, succeed() would schedule it for now
@@ -168,8 +156,6 @@ class JobColumns(Event):
         self._row_events: dict[int, Event] = {}
         self._ended: list[int] = []
         self._goal = min(count, _CHUNK_ROWS)
-        self._idle: list[_RowEnd] = []
-        self._row_end_callbacks: list[Callable[[Event], None]] = [self._end]
         self._arrivals: deque[tuple[float, int]] = deque()
         self._submit()
 
@@ -210,9 +196,7 @@ class JobColumns(Event):
 
     def begin(self, row: int) -> None:
         """Start a row now, on a place that its server has given it."""
-        event = self._idle.pop() if self._idle else _RowEnd(self._clock, self._row_end_callbacks)
-        event.row = row
-        self._start_s[row] = self._clock.schedule_end(event, self._duration_s[row])
+        self._start_s[row] = self._clock.schedule_row(self, row, self._duration_s[row])
 
     def flush(self) -> None:
         """Hand over the rows that have ended since the last time."""
@@ -221,8 +205,6 @@ class JobColumns(Event):
         self._goal = min(self.open_count, _CHUNK_ROWS)
         self._note(self, rows)
         if not self.open_count and rows:
-            self._idle.clear()  # they refer to this object, and collection may be paused
-            self._row_end_callbacks = []
             self.succeed()
 
     def _submit(self) -> None:
@@ -317,11 +299,8 @@ class JobColumns(Event):
         if not self._waiting[row]:
             self._server[row].enqueue(self, row)
 
-    def _end(self, event: Any) -> None:
+    def end(self, row: int) -> None:
         """Free a row's server, then let the rows that wait for it go on."""
-        row = event.row
-        event.callbacks = self._row_end_callbacks
-        self._idle.append(event)
         self._server[row].release()
         waiting = self._waiting
         waiting[row] = _HAS_ENDED

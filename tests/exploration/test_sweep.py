@@ -174,6 +174,8 @@ def test_every_kept_kill_is_gone_on_with(tmp_path, monkeypatch):
     """Killed after its lock, after its empty index, and between the index and the part."""
     (tmp_path / "lock").touch()
     (tmp_path / "index.sqlite").touch()
+    with pytest.raises(OutputError, match="no finished points"):
+        points(tmp_path)
     monkeypatch.setattr(Path, "replace", killed)
     with pytest.raises(KeyboardInterrupt):
         sweep(GRID, tmp_path, workers=1)

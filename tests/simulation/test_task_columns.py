@@ -145,6 +145,24 @@ def test_no_rows_have_happened_at_once():
     assert len(engine.timeline()) == 0
 
 
+def test_events_between_the_ends_of_rows_happen_at_their_times():
+    engine = new_engine()
+    jobs = engine.submit_many(columns_of([(0, 1.0, [], 0.0)] * 5))
+    seen = []
+
+    def watch():
+        for wait_s in (1.5, 1.0, 0.5):  # between two ends, between two others, at an end
+            yield engine.environment.timeout(wait_s)
+            assert engine.environment.peek() >= engine.now_s
+            seen.append((engine.now_s, int(np.isfinite(jobs.start_s).sum())))
+
+    engine.process(watch())
+    engine.run()
+    assert seen == [(1.5, 2), (2.5, 3), (3.0, 4)]
+    assert engine.now_s == 5.0
+    assert engine.environment.peek() == np.inf
+
+
 def test_run_until_a_time_and_on():
     engine = new_engine()
     tasks = [(0, 2.0, [], 0.0)] * 3

@@ -213,11 +213,14 @@ def part_paths(folder: Path) -> list[Path]:
 
 
 def _listed(index: Path) -> Iterator[tuple[Path, bytes, bytes]]:
-    """What an index says of each part; one that is not there is not made."""
+    """What an index says of each part; one that is not there is not made, and one without a table
+    is of a sweep that was killed before it made them.
+    """
     if index.is_file():
         address = f"{index.resolve().as_uri()}?mode=rw"
         with closing(sqlite3.connect(address, uri=True)) as opened:
-            yield from _indexed(opened, index.parent)
+            if opened.execute("select 1 from sqlite_master").fetchone():
+                yield from _indexed(opened, index.parent)
 
 
 def _indexed(index: sqlite3.Connection, folder: Path) -> Iterator[tuple[Path, bytes, bytes]]:
