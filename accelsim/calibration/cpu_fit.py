@@ -53,12 +53,6 @@ _STARTS = ("start", "evicted")
 #: Families that run elementwise kernels, whose threads each touch their part of a result for the
 #: first time.
 _ELEMENTWISE = frozenset({"elementwise", "optimizer", "embedding"})
-_MOVED = np.isin(TERMS, ["read_bytes", "write_bytes", "weight_bytes"])
-#: What the steps of a recurrent layer move.
-_STEPWISE = TERMS.index("rest_count")
-_BEYOND = np.array([term.startswith(("bytes_beyond", "cold")) for term in TERMS])
-#: Share of the bytes moved from which traffic beyond a cache tells its cost.
-_LEAST_SHARE = 0.1
 #: Times from which a kernel may split its work, and rows it takes to tell them apart.
 _SERIAL_S = (2e-6, SERIAL_S, 32e-6)
 _FEWEST_ROWS = 8
@@ -403,7 +397,7 @@ def _fit_threads(
         # convolutions run other libraries and several regions on several threads
         bounds = wide if family.startswith("convolution") else narrow
         fits[key] = _fit_parallel(
-            terms[places], one_thread[places], times[places], bases[family], family, bounds
+            terms[places], one_thread[places], times[places], bases[family], bounds
         )
     return fits
 
@@ -459,13 +453,11 @@ def _fit_terms(
     family: str,
     most: FloatArray,
 ) -> FloatArray:
-    """Coefficients of terms on one thread; traffic beyond a cache must be a good part of all to
-    tell its cost.
-
-    So must the start of a call where rows are few: all of them large, they would say anything of a
-    small one.
+    """Coefficients of terms on one thread; where rows are few, the start of a call must be a good
+    part of their times to be told from its family's: all of them large, they would say anything of
+    a small one.
     """
-    least = _least_traffic(quantities, times_s, family) * _BEYOND
+    least = np.zeros(len(TERMS))
     if len(times_s) < _FEW_ROWS and prior[_START] > 0:
         least[_START] = _LEAST_START / prior[_START]
     # few recurrent layers exceed the last-level cache: a step, which reads in order, pays no more
@@ -476,36 +468,20 @@ def _fit_terms(
     )
 
 
-def _least_traffic(terms: FloatArray, times_s: FloatArray, family: str) -> float:
-    """Root mean square of bytes over time that traffic beyond a cache must have to tell its
-    cost.
-    """
-    moved = terms[:, _MOVED].sum(axis=1)
-    if family == "recurrent":
-        moved = moved + terms[:, _STEPWISE]
-    return float(_LEAST_SHARE * np.sqrt(((moved / times_s) ** 2).mean()))
-
-
 def _fit_parallel(
     terms: FloatArray,
     one_thread: OneThread,
     times: FloatArray,
     base: FloatArray,
-    family: str,
     bounds: tuple[FloatArray, FloatArray],
 ) -> KernelFit:
     """On several threads: the time from which work is split is the one that explains the kernel's
     rows best.
     """
     fits: list[tuple[float, KernelFit]] = []
-    least: FloatArray = np.where(
-        np.isin(THREAD_TERMS, "bytes_beyond_l3"), _least_traffic(terms, times, family), 0.0
-    )
     for serial_s in _SERIAL_S if len(times) >= _FEWEST_ROWS else (SERIAL_S,):
         quantities = thread_terms(terms, one_thread, serial_s)
-        coefficients = fit_nonnegative(
-            quantities, times, base, ridge=2e-2, least_scale=least, bounds=bounds
-        )
+        coefficients = fit_nonnegative(quantities, times, base, ridge=2e-2, bounds=bounds)
         error = float(
             np.abs(np.log(np.maximum(quantities @ coefficients, _LEAST_S) / times)).mean()
         )

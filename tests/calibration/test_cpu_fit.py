@@ -286,25 +286,6 @@ def _kernel(dtype: str, **shape: int) -> str:
     return str(kernel_names(graph, is_training=False)[0])
 
 
-def _stepwise(operator: str, dtype: str, hidden: int = 1150, batch: int = 4) -> tuple[float, float]:
-    """Bytes that ten steps move again, and what of them beyond a last-level cache of 32 MiB."""
-    graph = case_graph(
-        [
-            Case(
-                "recurrent",
-                operator,
-                {"batch": batch, "steps": 10, "input": 400, "hidden": hidden},
-                dtype,
-            )
-        ]
-    )
-    terms = kernel_terms(
-        graph,
-        Context(48.0 * 2**10, 2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25),
-    )[0]
-    return terms[TERMS.index("rest_count")], terms[TERMS.index("bytes_beyond_l3")]
-
-
 def test_operands_leave_the_last_level_cache_with_what_lies_between():
     chain = [
         Case("elementwise", "relu", {"elements": n})

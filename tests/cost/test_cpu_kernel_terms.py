@@ -30,7 +30,7 @@ HOT = Context(
     is_training=False,
     page_fault_bytes=1e7,
 )
-COUNTS = ("loop_count", "inner_count", "rest_count")
+COUNTS = ("loop_count", "inner_count")
 
 
 def terms_of(kind, dims, context=HOT, **columns) -> dict[str, float]:
@@ -67,7 +67,6 @@ def test_terms_are_work_or_bytes_or_neither():
         "bytes_beyond_l3",
         "fresh_bytes",
         "partial_bytes",
-        "evicted_bytes",
     ]
 
 
@@ -86,7 +85,6 @@ def test_bytes_of_a_hot_row_are_its_own():
         "bytes_beyond_l3",
         "fresh_bytes",
         "evicted",
-        "evicted_bytes",
     ):
         assert found[name] == 0
 
@@ -114,14 +112,14 @@ def test_large_outputs_are_fresh_memory_but_for_updates_in_place(kind, dims, wri
     assert terms_of(kind, dims, known, write=written)["fresh_bytes"] == 123.0
 
 
-def test_rows_with_evicted_caches_move_weights_and_results():
+def test_rows_with_evicted_caches_read_cold_weights():
     found = terms_of(
         K.GEMM, (1, 1, 1, 1), replace(HOT, evicted=0.5), read=100.0, write=200.0, weights=400.0
     )
-    assert (found["evicted"], found["evicted_bytes"]) == (0.5, 0.5 * 600)
+    assert found["evicted"] == 0.5
     cold = replace(HOT, evicted=1.0, reuse_bytes=np.inf, memory_bytes=50.0)
     found = terms_of(K.GEMM, (1, 1, 1, 1), cold, read=100.0, write=200.0, weights=400.0)
-    assert (found["evicted_bytes"], found["cold_weight_bytes"]) == (200, 450)
+    assert found["cold_weight_bytes"] == 450
     hot = terms_of(
         K.GEMM,
         (1, 1, 1, 1),
@@ -140,27 +138,26 @@ CONV = (2, 20, 40, 1, 1, 9, 9, 1, 7, 5, 1, 3, 2, 1, 1)
     ("kind", "dims", "counts"),
     [
         # Edges filled to 6 x 16: three by two blocks; to 16 x 16: 16 x 32.
-        (K.GEMM, (1, 13, 17, 10), (96 * 3 * 2 * 10, 16 * 32 * 10, 6)),
-        (K.BATCHED_GEMM, (5, 6, 16, 10), (5 * 96 * 10, 5 * 16 * 16 * 10, 5)),
+        (K.GEMM, (1, 13, 17, 10), (96 * 3 * 2 * 10, 16 * 32 * 10)),
+        (K.BATCHED_GEMM, (5, 6, 16, 10), (5 * 96 * 10, 5 * 16 * 16 * 10)),
         # Channels filled to 32 and 48; 2 x 7 lines, three blocks of 16 filters, six taps.
-        (K.CONV, CONV, (2 * 7 * 5 * 6 * 32 * 48, 2 * 7 * 3 * 6, 2)),
-        (K.CONV_BACKWARD_DATA, CONV, (2 * 7 * 5 * 6 * 32 * 48, 2 * 7 * 3 * 6, 2)),
-        (K.CONV, (*CONV[:3], 4, *CONV[4:]), (4 * 2 * 7 * 5 * 6 * 16 * 16, 2 * 7 * 3 * 6, 8)),
+        (K.CONV, CONV, (2 * 7 * 5 * 6 * 32 * 48, 2 * 7 * 3 * 6)),
+        (K.CONV_BACKWARD_DATA, CONV, (2 * 7 * 5 * 6 * 32 * 48, 2 * 7 * 3 * 6)),
+        (K.CONV, (*CONV[:3], 4, *CONV[4:]), (4 * 2 * 7 * 5 * 6 * 16 * 16, 2 * 7 * 3 * 6)),
         # The three channels of an image are not filled to 16.
-        (K.CONV, (2, 3, *CONV[2:]), (2 * 7 * 5 * 6 * 3 * 48, 2 * 7 * 3 * 6, 2)),
-        (K.LAYER_NORM, (10, 100), (10, 1000, 0)),
-        (K.SOFTMAX, (10, 16), (10, 160, 0)),
-        (K.REDUCTION, (10, 100, 0), (10, 1000, 0)),
-        (K.BATCH_NORM, (50, 8), (8, 400, 0)),
-        (K.POOLING, (2, 3, 64, 16, 9), (96, 864, 0)),
-        (K.OPTIMIZER, (1000, 2, 7), (7, 1000, 0)),
-        (K.MOE_ROUTING, (12, 8, 2), (12, 96, 0)),
-        (K.ELEMENTWISE, (77, 2, 1), (77, 0, 0)),
-        (K.COPY, (77,), (77, 0, 0)),
-        # Weights of both directions, 1,000 bytes, are gone through step by step.
-        (K.LSTM, (3, 5, 7, 11, 2), (10, 10 * 3 * 11, 0)),
-        (K.EMBEDDING, (64, 20, 1000), (64, 64 * 2, 0)),
-        (K.TREE_ENSEMBLE, (1, 1, 1, 1), (0, 0, 0)),
+        (K.CONV, (2, 3, *CONV[2:]), (2 * 7 * 5 * 6 * 3 * 48, 2 * 7 * 3 * 6)),
+        (K.LAYER_NORM, (10, 100), (10, 1000)),
+        (K.SOFTMAX, (10, 16), (10, 160)),
+        (K.REDUCTION, (10, 100, 0), (10, 1000)),
+        (K.BATCH_NORM, (50, 8), (8, 400)),
+        (K.POOLING, (2, 3, 64, 16, 9), (96, 864)),
+        (K.OPTIMIZER, (1000, 2, 7), (7, 1000)),
+        (K.MOE_ROUTING, (12, 8, 2), (12, 96)),
+        (K.ELEMENTWISE, (77, 2, 1), (77, 0)),
+        (K.COPY, (77,), (77, 0)),
+        (K.LSTM, (3, 5, 7, 11, 2), (10, 10 * 3 * 11)),
+        (K.EMBEDDING, (64, 20, 1000), (64, 64 * 2)),
+        (K.TREE_ENSEMBLE, (1, 1, 1, 1), (0, 0)),
     ],
 )
 def test_loops_are_counted(kind, dims, counts):
@@ -177,22 +174,13 @@ def test_a_reduction_of_single_elements_is_an_elementwise_loop(name):
 
 
 @pytest.mark.parametrize(
-    ("q_len", "causal", "share", "block"),
-    [
-        (100, 0, 1.0, 32),
-        (100, 1, 0.5 + 16 / 100, 32),
-        (192, 1, 0.5 + 32 / 192, 64),
-        (768, 1, 0.5 + 128 / 768, 256),
-        (1, 1, 1.0, 32),
-        (20, 1, 1.0, 32),
-    ],
+    ("q_len", "causal", "share"), [(100, 0, 1.0), (100, 1, 0.5), (1, 1, 1.0), (20, 1, 0.5)]
 )
-def test_blocked_attention_computes_half_and_its_diagonal_blocks(q_len, causal, share, block):
+def test_causal_attention_computes_half(q_len, causal, share):
     found = terms_of(K.ATTENTION, (2, 4, 4, q_len, 600, 64, 64, causal, 0, 0), flop=1e6)
     assert found["flop"] == pytest.approx(1e6 * share)
     assert found["loop_count"] == pytest.approx(8 * q_len * 600 * share)
     assert found["inner_count"] == 8
-    assert found["rest_count"] == 8 * np.ceil(q_len / block) * 2  # 600 keys: two blocks of 512
 
 
 # -- kernels

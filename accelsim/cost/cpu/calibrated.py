@@ -34,7 +34,7 @@ from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, is_ki
 from accelsim.workloads.operator import OperatorKind, Phase
 
 KERNEL_SCHEMA = "accelsim-cpu-kernels"
-_VERSION = 12
+_VERSION = 13
 #: Of each kernel; coefficients of `TERMS` on one thread, of `THREAD_TERMS` on several, follow.
 _COLUMNS = ["kernel", "dtype", "threads", "rows", "log_sigma", "serial_s"]
 _MOST_BYTES = 2**20

@@ -3,8 +3,8 @@
 A kernel's time is modelled as a sum of terms, each a quantity times a coefficient with a unit: a
 start (s), work (s per FLOP), bytes read, written and packed (s per byte), bytes beyond the
 second-level cache, beyond the last-level cache, of weights that are in no cache, of fresh pages, of
-images that fill no whole vectors, three counts of the kernel's own loops, and
-what is added where other operators have evicted the inner caches. With non-negative
+images that fill no whole vectors, two counts of the kernel's own loops, and what is added where
+other operators have evicted the inner caches. With non-negative
 coefficients the sum keeps the model's laws: more work, more bytes or a larger working set never
 take less time.
 """
@@ -39,10 +39,8 @@ TERMS = (
     "fresh_bytes",
     "loop_count",  # of its main loop: rows, outputs, lookups, steps, multiply-adds of whole tiles
     "inner_count",  # of the loop inside or beside it: taps, elements, stretches, lines
-    "rest_count",  # of what is done beside the loops: blocks, images, bytes of steps
     "evicted",  # 1 where others have overwritten the inner caches
     "partial_bytes",  # of images whose channels fill no whole vectors
-    "evicted_bytes",  # weights and results that are not in the inner caches then
 )
 #: Kinds that take rows of tables.
 LOOKUP_KINDS = frozenset({_K.EMBEDDING, _K.EMBEDDING_BAG})
@@ -51,9 +49,7 @@ _NORMS = (_K.LAYER_NORM, _K.RMS_NORM, _K.GROUP_NORM, _K.BATCH_NORM, _K.SOFTMAX)
 _STREAMING = LOOKUP_KINDS.union(
     _NORMS, (_K.ELEMENTWISE, _K.COPY, _K.REDUCTION, _K.POOLING, _K.SCATTER, _K.OPTIMIZER)
 )
-WORK_TERMS = np.array(
-    [term in {"flop", "loop_count", "inner_count", "rest_count"} for term in TERMS]
-)
+WORK_TERMS = np.array([term in {"flop", "loop_count", "inner_count"} for term in TERMS])
 MEMORY_TERMS = np.array([term.endswith(("bytes", "_l2", "_l3")) for term in TERMS])
 
 
@@ -123,7 +119,7 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
     from_memory = np.broadcast_to(np.asarray(context.memory_bytes, dtype=np.float64), moved.shape)
     # whose own long rows tell the cost of a byte of main memory
     streams = is_kind(graph.kind, _STREAMING)
-    counts = np.zeros((len(graph), 3))
+    counts = np.zeros((len(graph), 2))
     partial = np.zeros(len(graph))
     flop = graph.flop.copy()
     for kind, index in graph.rows_by_kind():
@@ -149,7 +145,6 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
         counts,
         evicted,
         partial,
-        evicted * (cached + graph.write_bytes),
     ]
     return np.column_stack(columns)
 
@@ -182,44 +177,32 @@ def _partial_bytes(rows: KindRows) -> FloatArray:
     return copied * rows["batch"] * rows.width
 
 
-def _query_block(q_len: FloatArray) -> FloatArray:
-    """Queries the framework's attention kernel takes at a time (ATen FlashAttentionKernel.cpp)."""
-    return np.where(q_len >= 768, 256.0, np.where(q_len >= 192, 64.0, 32.0))
-
-
 def _visible_fraction(rows: KindRows) -> FloatArray:
-    """Share of query-key pairs a blocked causal kernel computes (ATen FlashAttentionKernel.cpp).
-
-    Skipped blocks are those of Dao, FlashAttention-2, arXiv:2307.08691.
+    """Share of query-key pairs that a causal kernel computes: blocks above the diagonal are skipped
+    (Dao, FlashAttention-2, arXiv:2307.08691); those on it count by half.
     """
-    causal, q_len = rows["causal"], rows["q_len"]
-    return np.where(
-        (causal > 0) & (q_len > 1),
-        np.minimum(1.0, 0.5 + 0.5 * _query_block(q_len) / np.maximum(q_len, 1.0)),
-        1.0,
-    )
+    return np.where((rows["causal"] > 0) & (rows["q_len"] > 1), 0.5, 1.0)
 
 
-# -- counts of a kernel's main loop, of the inner one, and of the rest
+# -- counts of a kernel's main loop and of the inner one
 
-_Counts = tuple[FloatArray, FloatArray | float, FloatArray | float]
+_Counts = tuple[FloatArray, FloatArray | float]
 
 
 def _product_counts(rows: KindRows) -> _Counts:
-    """Products with edges filled to a 6 x 16 and to a 16 x 16 block, and the number of small
-    blocks (block sizes of oneDNN's AVX-512 kernels, version 3.12).
+    """Products with edges filled to a 6 x 16 and to a 16 x 16 block (of oneDNN 3.12's AVX-512
+    kernels).
 
     Blocks in registers: Goto and van de Geijn, ACM TOMS 34(3), 2008.
     """
     batch, m, n, k = (np.maximum(rows[name], 1.0) for name in ("batch", "m", "n", "k"))
-    lines, columns = batch * np.ceil(m / 6), np.ceil(n / _BLOCK)
-    wide = columns * _BLOCK * k
-    return 6.0 * lines * wide, batch * np.ceil(m / _BLOCK) * _BLOCK * wide, lines * columns
+    wide = np.ceil(n / _BLOCK) * _BLOCK * k
+    return 6.0 * batch * np.ceil(m / 6) * wide, batch * np.ceil(m / _BLOCK) * _BLOCK * wide
 
 
 def _conv_counts(rows: KindRows) -> _Counts:
     """Work with channels filled to 16, the lanes of its vectors (Georganas et al., SC 2018, section
-    II), output lines times taps, and images times groups.
+    II), and output lines times taps.
 
     The few channels of an image are read as they are, forward up to 15 (oneDNN
     jit_avx512_common_conv_kernel.cpp, init_conf).
@@ -236,34 +219,29 @@ def _conv_counts(rows: KindRows) -> _Counts:
     inside = np.where(as_is, rows["channels_in"], inside)
     blocks = np.ceil(rows["channels_out"] / _BLOCK)
     lines = images * rows["out_d"] * rows["out_h"] * blocks * volume
-    return groups * images * pixels * volume * inside * outside, lines, groups * images
+    return groups * images * pixels * volume * inside * outside, lines
 
 
 def _attention_counts(rows: KindRows) -> _Counts:
-    """Scores, heads, and blocks of queries and keys (ATen FlashAttentionKernel.cpp).
-
-    Blocks as in Dao et al., FlashAttention, arXiv:2205.14135.
-    """
-    heads, q_len = rows["batch"] * rows["heads"], rows["q_len"]
-    pairs = heads * q_len * rows["kv_len"] * _visible_fraction(rows)
-    blocks = heads * np.ceil(q_len / _query_block(q_len)) * np.ceil(rows["kv_len"] / 512)
-    return pairs, heads, blocks
+    """Scores and heads."""
+    heads = rows["batch"] * rows["heads"]
+    return heads * rows["q_len"] * rows["kv_len"] * _visible_fraction(rows), heads
 
 
 def _stretch_counts(rows: KindRows) -> _Counts:
     """Elements, and stretches after the first (ATen/TensorIterator.cpp, coalesce_dimensions)."""
-    return rows["elements"], np.maximum(rows["runs"], 1.0) - 1.0, 0.0
+    return rows["elements"], np.maximum(rows["runs"], 1.0) - 1.0
 
 
 def _row_counts(rows: KindRows) -> _Counts:
     """Rows and elements."""
-    return rows["rows"], rows["rows"] * rows["columns"], 0.0
+    return rows["rows"], rows["rows"] * rows["columns"]
 
 
 def _pooling_counts(rows: KindRows) -> _Counts:
     """Outputs and taps."""
     outputs = rows["batch"] * rows["channels"] * rows["out_pixels"]
-    return outputs, outputs * np.maximum(rows["kernel_volume"], 1.0), 0.0
+    return outputs, outputs * np.maximum(rows["kernel_volume"], 1.0)
 
 
 def _lookup_counts(rows: KindRows) -> _Counts:
@@ -272,28 +250,19 @@ def _lookup_counts(rows: KindRows) -> _Counts:
     Estimate: rows begin where lines do.
     """
     lines = np.ceil(rows["width"] * rows.width / _LINE_BYTES)
-    return rows["lookups"], rows["lookups"] * lines, 0.0
+    return rows["lookups"], rows["lookups"] * lines
 
 
 def _recurrent_counts(rows: KindRows) -> _Counts:
-    """Steps of both directions, gate elements, and bytes of weights that they go through.
-
-    Estimate: each step reads the weights of its direction once.
-    """
-    directions = np.maximum(rows["directions"], 1.0)
-    steps = rows["steps"] * directions
-    gates = steps * rows["batch"] * rows["hidden_size"]
-    return steps, gates, steps * rows.weight_bytes / directions
+    """Steps of both directions, and gate elements."""
+    steps = rows["steps"] * np.maximum(rows["directions"], 1.0)
+    return steps, steps * rows["batch"] * rows["hidden_size"]
 
 
 _COUNTS: dict[OperatorKind, Callable[[KindRows], _Counts]] = {
-    _K.BATCH_NORM: lambda rows: (rows["columns"], rows["rows"] * rows["columns"], 0.0),
-    _K.OPTIMIZER: lambda rows: (
-        rows["tensors"],
-        rows["parameters"],
-        rows["idle"],
-    ),  # square roots of zeros are slow
-    _K.MOE_ROUTING: lambda rows: (rows["tokens"], rows["tokens"] * rows["experts"], 0.0),
+    _K.BATCH_NORM: lambda rows: (rows["columns"], rows["rows"] * rows["columns"]),
+    _K.OPTIMIZER: lambda rows: (rows["tensors"], rows["parameters"]),
+    _K.MOE_ROUTING: lambda rows: (rows["tokens"], rows["tokens"] * rows["experts"]),
     _K.POOLING: _pooling_counts,
     **dict.fromkeys((_K.ELEMENTWISE, _K.COPY), _stretch_counts),
     **dict.fromkeys((_K.GEMM, _K.BATCHED_GEMM), _product_counts),
