@@ -17,6 +17,7 @@ from accelsim.capacity.assignment import Assignment, of_training
 from accelsim.catalog.workloads import workload
 from accelsim.errors import OutputError
 from accelsim.handover.check import LineQuestion, check_line, line_text
+from accelsim.handover.engines import serving_options
 from accelsim.handover.folder import hand_over, repository
 from accelsim.handover.launchers import launcher
 from accelsim.handover.line import read_line
@@ -76,6 +77,25 @@ def test_what_is_written_passes_its_own_check(
     copies = read.get("copies", 1)
     assert task["service"]["replicas"] * max(copies, 8 // tp) >= replicas
     assert copies * tp <= 8
+
+
+@pytest.mark.parametrize("software", ["vllm 0.19", "sglang 0.5.9"])
+@pytest.mark.parametrize(("tp", "dp"), [(1, 8), (2, 4), (4, 2)])
+def test_shared_experts_are_read_back_as_they_were_asked(tmp_path, software, tp, dp):
+    one = served(software, tp=tp, dp=dp, ep=8)
+    line = read_line(line_text(str(written(one, tmp_path) / "serve.sh")))
+    options = serving_options(line.settings, "vllm")
+    assert line.problems == ()
+    assert (options.tp, options.dp, options.ep, options.replicas) == (tp, dp, 8, 1)
+
+
+@pytest.mark.parametrize("software", ["vllm 0.19", "sglang 0.5.9"])
+@pytest.mark.parametrize("shares", [True, False, None])
+def test_prefixes_are_shared_as_was_asked(tmp_path, software, shares):
+    said = {} if shares is None else {"prefix_cache": shares}
+    line = read_line(line_text(str(written(served(software, **said), tmp_path) / "serve.sh")))
+    read = serving_options(line.settings, "vllm").prefix_cache
+    assert read is (None if "sglang" in software and shares else shares)  # shares by itself
 
 
 def test_a_line_has_the_price_and_times_of_the_load_it_was_written_for(tmp_path):
