@@ -307,8 +307,9 @@ def _of_plan(document: Values) -> Standing:
         place = f"{one.instances} at {one.offer}" if one.offer else ""
         settings[f"{one.name}: fleet"] = f"{one.devices} x {one.device}, {place}"
         settings |= {f"{one.name}: {n}": t for n, t in _texts(one.settings).items()}
-        if one.name in services and "tp" in one.settings and one.software:
-            figures |= _times(services[one.name], one)
+        service = services.get(one.name)
+        if service is not None and service.trace is None and one.software:
+            figures |= _times(service, one)
     return Standing("plan", figures, settings)
 
 
@@ -321,7 +322,8 @@ def _times(service: Service, one: Assignment) -> dict[str, float | None]:
         output=service.output or str(model.output_len or 1),
     )
     engine = one.software.replace(" ", "@")
-    options = ServingOptions(engine, int(said["replicas"]), int(said["tp"]))
+    replicas, tp, pp, ep = (int(said.get(name, 1)) for name in ("replicas", "tp", "pp", "ep"))
+    options = ServingOptions(engine, replicas, tp, pp, ep)
     run = {n: value for n, value in service.run.items() if n not in {"seq_len", "output_len"}}
     run |= {"precision": one.precision} if one.precision else {}
     result = serve(model, one.device, load, options, intervals=False, **run)

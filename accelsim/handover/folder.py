@@ -99,7 +99,11 @@ def _written(asked: Assignment) -> _Written:
     if asked.task == "serve" and software in launchers():
         return _served(one, workload, launcher(software))
     if asked.task == "train":
-        return _trained(one, workload, _TRAINERS.get(software, software))
+        trainer = _TRAINERS.get(software, software)
+        if trainer != software:
+            told = f"predicted for {software}; the arguments are those of {trainer}"
+            one = replace(one, notes=(*one.notes, told))
+        return _trained(one, workload, trainer)
     own = "the server is your own: no engine of the list runs this model"
     return replace(one, notes=(*notes, own))
 
