@@ -257,11 +257,15 @@ def layouts(fleet: FleetAnswer) -> str:
     Args:
         fleet: The fleet.
     """
-    rows = [
-        f"{row['layout']} = {row['device_count']:,} {row['device']} in {_instances(row)}"
-        for row in fleet.placement
-    ]
-    return "; ".join(dict.fromkeys(rows))
+    return "; ".join(dict.fromkeys(_words(row) for row in fleet.placement))
+
+
+def _words(row: Values) -> str:
+    """A service's replicas or a job's plan on its devices."""
+    devices = f"{row['device_count']:,} {row['device']} in {_instances(row)}"
+    if "job" in row:
+        return f"{row['layout']} on {devices}"
+    return f"{row['layout']} = {devices}" if row["layout"] else devices
 
 
 def _instances(row: Values) -> str:

@@ -178,6 +178,6 @@ def _placed(maker: WayMaker, way: Way) -> Document:
 
 
 def _layout(replicas: int, about: Values) -> str:
-    """Replicas and their ranks in words: "5 x tp 4"."""
+    """Replicas and their ranks in words: "5 x tp 4"; nothing where a replica is a device."""
     split = [f"{name} {about[name]}" for name in _RANKS if about.get(name, 1) != 1]
-    return f"{replicas:,} x {' '.join(split)}" if split else f"{replicas:,} x 1"
+    return f"{replicas:,} x {' '.join(split)}" if split else ""

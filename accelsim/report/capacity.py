@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from accelsim.capacity.answer import CapacityPlan
 
 _FLEETS = (
-    "~fleet | >GPUs=device_count | >instances=instance_count | >USD/month=cost_usd_per_month | "
+    "~fleet | >devices=device_count | >inst.=instance_count | >USD/month=cost_usd_per_month | "
     ">energy/month=energy_kwh | >CO2e/month=carbon_kgco2e_per_month"
 )
-_ROWS = f"device | status | {_FLEETS}"
+_ROWS = (
+    "device | ~status | >devices=device_count | >inst.=instance_count | "
+    ">USD/month=cost_usd_per_month | >energy/month=energy_kwh | >CO2e/month=carbon_kgco2e_per_month"
+)
 _CERTAIN = f"certainty=probability:fraction | {_FLEETS}"
 #: Parameter that is changed -> what it is, and how its value is shown.
 _CHANGES = {

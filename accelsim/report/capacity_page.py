@@ -65,7 +65,7 @@ def _fleets(fleets: Sequence[Values]) -> Section:
         for fleet in fleets
     ]
     columns = (
-        "fleet | offers=offered | >GPUs=device_count | >instances=instance_count | "
+        "fleet | offers=offered | >devices=device_count | >instances=instance_count | "
         ">USD a month=cost_usd_per_month | >energy a month=energy_j_per_month | "
         ">CO2e a month=carbon_kgco2e_per_month | >slower by at most=headroom_fraction"
     )
@@ -86,9 +86,9 @@ def _certainty(document: Values) -> Section:
     lines = [] if budget is None else [limit_line("budget", [budget] * 2, [min(sure), 100])]
     drawn = figure([points, *lines], "USD a month", "certainty about the model, %")
     columns = (
-        "certainty=probability:fraction | fleet | >GPUs=device_count | >instances=instance_count | "
-        ">USD a month=cost_usd_per_month | >energy a month=energy_j_per_month | "
-        ">CO2e a month=carbon_kgco2e_per_month"
+        "certainty=probability:fraction | fleet | >devices=device_count | "
+        ">instances=instance_count | >USD a month=cost_usd_per_month | "
+        ">energy a month=energy_j_per_month | >CO2e a month=carbon_kgco2e_per_month"
     )
     text = "Half of the certainty is the median of the model's error, which is recommended for."
     return Section.of("certainty", "What certainty costs", columns, rows, text, drawn)

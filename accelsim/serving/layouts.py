@@ -25,7 +25,7 @@ from accelsim.serving.deployment import HopelessRunError
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.loads.requests import RequestColumns, RequestLog
 from accelsim.serving.memory_capacity import FullBatch, LoadShape, full_batch
-from accelsim.serving.options import ServingOptions
+from accelsim.serving.options import ServingOptions, SloTargets
 from accelsim.serving.plan import ReplicaPlan, replica_plan
 from accelsim.serving.result import ServingResult
 from accelsim.serving.serve import described, simulate_plan
@@ -88,10 +88,13 @@ class Layouts:
         drawn = drawn_requests(load, rate or load.rate_per_s or 1.0, streams)
         longest = drawn.longest
         plan = self._planned(options, longest, known)
-        full = full_batch(plan, LoadShape.of(drawn))
+        shape = LoadShape.of(drawn)
+        full = full_batch(plan, shape)
         if isinstance(load, Arrivals):
-            most = full.sequences * options.replicas
-            load = load.steady(most if rate is None else full.inside(rate))
+            inside: float = full.sequences * options.replicas
+            if rate is not None:
+                inside = min(full.inside(rate), _inside_in_time(rate, options.slo, shape))
+            load = load.steady(inside)
             longest = max(longest, load.columns(streams).longest)
             if longest > drawn.longest:
                 plan = self._planned(options, longest, known)
@@ -119,6 +122,17 @@ class Layouts:
         for tp in RANKS:
             with suppress(DoesNotFitError, InvalidValueError, UnsupportedOperatorError):
                 yield self.of(replace(options, tp=tp, ep=tp if options.ep > 1 else 1))
+
+
+def _inside_in_time(rate_per_s: float, slo: SloTargets, shape: LoadShape) -> float:
+    """Requests in service at a time where a fleet keeps its targets, at most: their rate by the
+    longest that they may stay (Little, Operations Research 9(3), 1961); one that does not keep them
+    is known sooner.
+    """
+    stay_s = slo.e2e_s or math.inf
+    if slo.ttft_s is not None and slo.tpot_s is not None:
+        stay_s = min(stay_s, slo.ttft_s + slo.tpot_s * max(shape.output_tokens - 1, 0.0))
+    return rate_per_s * stay_s / slo.attainment_fraction
 
 
 def share_met(result: ServingResult) -> float:

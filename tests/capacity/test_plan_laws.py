@@ -1,0 +1,173 @@
+"""Laws of plans: targets, loads, candidates, limits, and how often recommended fleets hold."""
+
+from copy import deepcopy
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import accelsim
+from accelsim.capacity.answers import Asked
+from accelsim.capacity.scenario import load_scenario
+from accelsim.capacity.token_service import TokenAnswer, service_answers
+from accelsim.economics.instances import cheapest_cover
+from accelsim.serving.find import find
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+TALK = {
+    "name": "talk",
+    "services": [
+        {
+            "name": "talk",
+            "model": "gpt2",
+            "requests_per_s": 80.0,
+            "prompt": "lognormal:200:0.5",
+            "output": "lognormal:60:0.5",
+            "ttft_ms": 200,
+            "tpot_ms": 20,
+            "tp": [1, 2],
+        }
+    ],
+    "candidates": {"devices": ["t4", "l4"], "providers": ["aws", "gcp"], "regions": ["us-*"]},
+}
+SEEN = {
+    "name": "seen",
+    "services": [
+        {"name": "seen", "model": "resnet-18", "requests_per_s": 3000.0, "latency_p99_ms": 50}
+    ],
+    "candidates": {"devices": ["t4", "l4"], "providers": ["aws", "gcp"], "regions": ["us-*"]},
+}
+
+
+def cost(scenario, *, service=None, constraints=None, devices=None):
+    """Cost of the recommended fleet of a changed scenario; None without one."""
+    asked = deepcopy(scenario)
+    asked["services"][0] |= service or {}
+    asked["constraints"] = constraints or {}
+    if devices is not None:
+        asked["candidates"]["devices"] = devices
+    best = accelsim.plan(asked).recommended
+    return None if best is None else best.cost_usd_per_month
+
+
+@pytest.mark.parametrize(
+    ("scenario", "field", "values"),
+    [
+        (TALK, "requests_per_s", (20.0, 80.0, 320.0)),
+        (TALK, "tpot_ms", (40, 20, 12)),
+        (TALK, "ttft_ms", (400, 200, 60)),
+        (TALK, "attainment_fraction", (0.5, 0.9, 0.99)),
+        (SEEN, "requests_per_s", (500.0, 3000.0, 20000.0)),
+        (SEEN, "latency_p99_ms", (400, 50, 12)),
+    ],
+)
+def test_a_tighter_target_or_more_load_never_costs_less(scenario, field, values):
+    costs = [cost(scenario, service={field: value}) for value in values]
+    for before, after in pairwise(costs):
+        assert after is None or before <= after
+    assert costs[0] is not None
+
+
+@pytest.mark.parametrize("scenario", [TALK, SEEN])
+def test_of_two_devices_the_plan_is_the_better_of_both(scenario):
+    """Another candidate never costs more."""
+    alone = [cost(scenario, devices=[device]) for device in ("t4", "l4")]
+    assert cost(scenario) == min(each for each in alone if each is not None)
+
+
+def test_the_plan_is_the_best_of_all_layouts_and_regions():
+    """By the fewest replicas that `serve` finds of each layout, in instances of every region."""
+    slo, book = accelsim.SloTargets(0.2, 0.02), accelsim.PriceBook.load()
+    asked = TALK["services"][0]
+    load = accelsim.Arrivals(rate_per_s=80.0, prompt=asked["prompt"], output=asked["output"])
+    costs = []
+    for device in ("t4", "l4"):
+        sites = {}
+        for offer in book.eligible(device).offers:
+            if offer.provider in {"aws", "gcp"} and offer.region.startswith("us-"):
+                sites.setdefault((offer.provider, offer.region), []).append(offer)
+        for tp in (1, 2):
+            options = accelsim.ServingOptions(slo=slo, tp=tp)
+            try:
+                found = find("min-replicas", "gpt2", device, load, options)
+            except accelsim.InputError:
+                continue
+            for offers in sites.values():
+                places = [int(offer.device_count or 0) // tp for offer in offers]
+                usd = [offer.on_demand_usd_per_hour for offer in offers]
+                counts = cheapest_cover(places, usd, int(found.value))
+                if counts is not None:
+                    costs.append(sum(n * each for n, each in zip(counts, usd, strict=True)))
+    assert cost(TALK) == pytest.approx(min(costs) * 730.5)
+
+
+@pytest.mark.parametrize("scenario", [TALK, SEEN])
+@pytest.mark.parametrize(
+    ("constraints", "figure", "scale"),
+    [
+        ({"budget_usd_per_month": 1.2}, "cost_usd_per_month", 1.0),
+        ({"carbon_kgco2e_per_month": 0.8}, "carbon_kgco2e_per_month", 1.0),
+        ({"instance_count": 2}, "instance_count", None),
+        ({"redundancy": 1}, None, None),
+    ],
+)
+def test_a_limit_is_never_broken_and_never_makes_a_fleet_cheaper(
+    scenario, constraints, figure, scale
+):
+    free = accelsim.plan(scenario).recommended
+    limits = dict(constraints)
+    if scale is not None:
+        (name,) = constraints
+        limits[name] *= free.to_dict()[figure] * scale
+    asked = deepcopy(scenario) | {"constraints": limits}
+    found = accelsim.plan(asked)
+    if found.recommended is None:
+        assert found.conflicts
+        assert found.near_misses
+        return
+    best = found.recommended
+    assert best.cost_usd_per_month >= free.cost_usd_per_month * (1 - 1e-9)
+    if figure is not None:
+        (limit,) = limits.values()
+        assert best.to_dict()[figure] <= limit * (1 + 1e-6)
+    else:
+        assert best.instance_count > free.instance_count
+
+
+def outcomes(scenario, seeds):
+    """Whether each recommended service keeps its limits with other arrivals and another error of
+    the model, drawn by the seed, and how often that is claimed.
+    """
+    asked = scenario if isinstance(scenario, dict) else load_scenario(scenario)
+    asked = load_scenario(asked) if isinstance(asked, dict) else asked
+    plan = accelsim.plan(asked)
+    (placed,), (service,) = plan.recommended.placement, asked.services
+    answers = service_answers(service, placed["device"], asked.seed)
+    answer = next(one for one in answers if one.about["tp"] == placed["tp"])
+    held = []
+    for seed in seeds:
+        other = answer
+        if isinstance(answer, TokenAnswer):
+            layouts = replace(answer.layouts, seed=seed)
+            other = TokenAnswer(layouts, layouts.of(answer.first.plan.options, answer.first))
+        else:
+            other = replace(answer, seed=seed, known={})
+        z = float(np.random.default_rng([seed, 7]).standard_normal())
+        rate = Asked(service.peak_per_s, z)
+        held.append(other.holds(placed["replicas"], rate, Asked(service.peak_per_s)))
+    return held, plan.recommended.slo_probability
+
+
+def test_recommended_fleets_hold_as_often_as_they_claim():
+    """20 fixed other seeds of each example: a binomial test of all together."""
+    from scipy.stats import binomtest
+
+    named = ("gpu_or_cpu_nodes", "night_power_cap", "cpu_only_serving", "vision_api")
+    asked = [EXAMPLES / f"{name}.yaml" for name in named]
+    found = [outcomes(one, range(1, 21)) for one in (TALK, SEEN, *asked)]
+    count = sum(sum(held) for held, _ in found)
+    whole = sum(len(held) for held, _ in found)
+    claimed = sum(len(held) * sure for held, sure in found) / whole
+    assert binomtest(count, whole, claimed).pvalue >= 0.01, [(sum(h), s) for h, s in found]
