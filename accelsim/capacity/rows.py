@@ -94,7 +94,7 @@ def _reason(maker: WayMaker, choice: str) -> str:
     device = next(offer.device for offer in maker.offers if offer.choice == choice)
     for name in names:
         if (device, name) in maker.reasons:
-            return f"{name}: {maker.reasons[device, name]}"
+            return f"{name}: {maker.reasons[device, name].partition('. ')[0]}"
     for place, service in enumerate(maker.scenario.services):
         missed = maker.shortfall(place, device)
         if missed is not None:

@@ -39,3 +39,32 @@ def test_what_is_wrong_is_one_line(refused, tmp_path):
     path.write_text(SCENARIO.replace("[aws]", "[nobody]"), encoding="utf-8")
     assert "Unknown provider" in refused("plan", path)
     assert "missing.yaml" in refused("plan", tmp_path / "missing.yaml")
+
+
+def test_no_plan_exits_with_3_and_says_what_would_have_to_give(run, tmp_path):
+    path = tmp_path / "small.yaml"
+    path.write_text(SCENARIO + "constraints: {budget_usd_per_month: 1}\n", encoding="utf-8")
+    ran = run("plan", path, "--format", "json")
+    assert ran.code == 3
+    (miss,) = ran.json["near_misses"]
+    assert miss["constraint"] == ran.json["conflicts"][0] == "constraints.budget_usd_per_month"
+    path.write_text(SCENARIO, encoding="utf-8")
+    least = run("plan", path, "--format", "json").json["recommended"]["cost_usd_per_month"]
+    assert miss["needed"] == pytest.approx(least)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("services:", "jobs: []\nservices:", "training_jobs"),
+        ("latency_p99_ms: 100", "latency_p99_ms: 100, ttft_ms: 5", "leave ttft_s out"),
+        ("latency_p99_ms: 100", "latency_ms: 100, attainment_fraction: 1.5", "attainment_fraction"),
+        ("requests_per_s: 500", "hourly_requests_per_s: [1, 2]", "expected 24 rates"),
+        ("requests_per_s: 500, ", "", "requests_per_s or hourly_requests_per_s"),
+        ("latency_p99_ms: 100", "latency_ms: 9, trace: x.csv, prompt: '9'", "leave prompt"),
+    ],
+)
+def test_contradictions_are_named(refused, tmp_path, old, new, named):
+    path = tmp_path / "bad.yaml"
+    path.write_text(SCENARIO.replace(old, new), encoding="utf-8")
+    assert named in refused("plan", path)
