@@ -367,7 +367,7 @@ def test_plans_are_swept_by_paths_into_a_scenario(tmp_path):
     spec = {
         "name": "plans",
         "of": "plan",
-        "fixed": {"scenario": str(tmp_path / "small.json"), "draws": 5},
+        "fixed": {"scenario": str(tmp_path / "small.json")},
         "vary": {
             "services.0.requests_per_s": [1000.0, 4000.0],
             "constraints.budget_usd_per_month": [None, 1.0],
