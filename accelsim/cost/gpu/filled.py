@@ -174,14 +174,14 @@ def _families(rows: Rows, side: str) -> tuple[IntArray, IntArray]:
 
 def _distinct(columns: Sequence[NDArray[Any]]) -> tuple[IntArray, IntArray]:
     """The first of all equal rows, and which of these each row equals; columns of shape (r,)."""
-    code = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
-        if len(column) and (column == column[0]).all():
-            continue
-        values, own = np.unique(column, return_inverse=True)
-        _, code = np.unique(code * len(values) + own, return_inverse=True)
-    _, first, place = np.unique(code, return_index=True, return_inverse=True)
-    return first, place
+    rows = np.stack([column.astype(np.float64) for column in columns], axis=1)
+    content, width = rows.tobytes(), rows.itemsize * len(columns)
+    found: dict[bytes, int] = {}
+    place = [
+        found.setdefault(content[start : start + width], len(found))
+        for start in range(0, len(content), width)
+    ]
+    return np.unique(place, return_index=True)[1], np.array(place, dtype=np.int64)
 
 
 def _reached(family: IntArray, below: IntArray, count: int, reach: int) -> BoolArray:
