@@ -14,6 +14,7 @@ from accelsim.calibration.files import write_text
 from accelsim.confidence.residual import FamilyResidual
 from accelsim.cost.fitted import (
     FittedParameters,
+    HeldOutError,
     calibration_folders,
     fitted_parameters,
     read_fitted,
@@ -66,8 +67,7 @@ def overlay_text(overlay: FittedParameters) -> str:
         f"data: {{rows: {overlay.rows}, source: {_quoted(overlay.data)}}}",
     ]
     if overlay.held_out is not None:
-        held = ", ".join(f"{key}: {_value(v)}" for key, v in asdict(overlay.held_out).items())
-        lines.append(f"held_out: {{{held}}}")
+        lines.append(f"held_out: {{{_held_out_text(overlay.held_out)}}}")
     if overlay.note:
         lines.append(f"note: {_quoted(overlay.note)}")
     lines.append("parameters:" if overlay.parameters else "parameters: {}")
@@ -95,6 +95,10 @@ def overlay_text(overlay: FittedParameters) -> str:
             f"surfaces: {surface_file_name(overlay.device)}",
         ]
     return "\n".join(lines) + "\n"
+
+
+def _held_out_text(error: HeldOutError) -> str:
+    return ", ".join(f"{key}: {_value(value)}" for key, value in asdict(error).items())
 
 
 def family_line(entry: FamilyResidual) -> str:

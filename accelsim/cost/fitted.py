@@ -163,12 +163,7 @@ def read_fitted(path: Path) -> FittedParameters:
             f"tier: expected {ParameterTier.FITTED} or {ParameterTier.MEASURED}, not {tier!r:.60}"
         )
     pinned = _entries("pinned", data, float, problems)
-    held_out = None
-    try:
-        if "held_out" in data:
-            held_out = HeldOutError.from_mapping(data["held_out"])
-    except (TypeError, ValueError) as error:
-        problems.append(f"held_out: {error}")
+    held_out = _held_out(data, problems)
     if problems:
         raise ProfileError(str(path), problems)
     return FittedParameters(
@@ -183,6 +178,15 @@ def read_fitted(path: Path) -> FittedParameters:
         tier=ParameterTier(tier),
         held_out=held_out,
     )
+
+
+def _held_out(data: Values, problems: list[str]) -> HeldOutError | None:
+    """Errors of what the fit had not seen; None where the file has none, or wrong ones."""
+    try:
+        return HeldOutError.from_mapping(data["held_out"]) if "held_out" in data else None
+    except (TypeError, ValueError) as error:
+        problems.append(f"held_out: {error}")
+        return None
 
 
 def _origin(origin: Any, problems: list[str]) -> tuple[str, int]:

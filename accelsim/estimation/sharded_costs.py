@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -86,8 +87,8 @@ def rank_costs(
     known = first.parameters if parameters is None else parameters
     computed = [_computed(graph, run) for graph, run, _ in every]
     whole = operator_costs(concatenate(computed), first.device, first.execution, known)
-    ends = np.cumsum([len(graph) for graph in computed]).tolist()
-    tables = [whole.part(slice(end - len(g), end)) for g, end in zip(computed, ends, strict=True)]
+    ends = np.cumsum([0, *map(len, computed)]).tolist()
+    tables = [whole.part(slice(begin, end)) for begin, end in pairwise(ends)]
     effect = first.stack_effect
     return [
         on_stack(_with_links(table, graph, run), graph, effect, is_decode=step)

@@ -162,14 +162,14 @@ def result_of(
         runs={"further": first.plan.run, "prompts": _prompts(plan).plan.run},
         inputs={"load": load, "run": first.plan.run.to_dict(), "options": asdict(plan.options)},
         provenance=replace(first.plan.run.provenance, version=__version__, seed=seed),
-        warnings=(
-            *_engine_notes(plan),
-            *_skips(done),
-            *notes,
-            *_spread_replicas(pools),
-            *dict.fromkeys(note for one in pools for note in one.pool.price.notes),
-        ),
+        warnings=(*_engine_notes(plan), *_skips(done), *notes, *_pool_notes(pools)),
     )
+
+
+def _pool_notes(pools: list[_PoolFigures]) -> list[str]:
+    """What replicas that differ, and prices, are to be known for; each once."""
+    prices = dict.fromkeys(note for one in pools for note in one.pool.price.notes)
+    return [*_spread_replicas(pools), *prices]
 
 
 def _engine_notes(plan: Deployment) -> tuple[str, ...]:

@@ -217,7 +217,6 @@ def replica_plan(
         DoesNotFitError: If weights and activations leave no room for a cache block.
         InputError: If a name or choice is wrong; its subclasses say which.
     """
-    is_given = steps is not None
     first = resolve(workload, device, run_options)
     generates = first.workload.autoregressive
     name = options.engine or ("vllm" if generates else "static")
@@ -228,6 +227,7 @@ def replica_plan(
     max_tokens = options.max_batch_tokens or one.limit("max_batch_tokens", board, tp)
     overhead_s = _overhead_s(one, options)
     parts: Document = {"memory": None, "cache": None, "blocks": 0, "blocks_range": (0, 0)}
+    is_given = steps is not None
     if generates:
         if one.mixed:
             max_tokens = max(max_tokens, max_seqs)
@@ -243,7 +243,6 @@ def replica_plan(
     label = f"{name.partition('@')[0]} {one.label}"
     if run.learned is not None and not is_given:
         steps = ServedRun(run, engine_name=label).correct(steps)
-    prefix_cache = _shares_prefixes(one, options, parts["cache"])
     return ReplicaPlan(
         run,
         label,
@@ -252,7 +251,7 @@ def replica_plan(
         max_seqs,
         max_tokens,
         steps=steps,
-        prefix_cache=prefix_cache,
+        prefix_cache=_shares_prefixes(one, options, parts["cache"]),
         **parts,
     )
 
