@@ -328,16 +328,24 @@ def _served(found: LineCheck, line: LaunchLine, asks: _Asked) -> LineCheck:
         result = serve(asks.workload, found.device, load, options, run, price)
     except InputError as error:
         return found.with_problems(_problem(line, error))
-    short = _short(line, result, asks.workload, context)
-    told = short if line.launcher.holds_context else []
-    notes = [one.problem for one in short if not told]
     return replace(
-        found.with_problems(*told),
-        notes=(*found.notes, *notes, *_load_notes(result, context), *result.warnings),
+        _with_context(found, line, result, asks),
         cost_usd_per_hour=asks.usd_per_hour(devices),
         found={name: one for name, one in result.metrics.items() if name in _SERVED},
         inputs=dict(result.inputs),
     )
+
+
+def _with_context(
+    found: LineCheck, line: LaunchLine, result: ServingResult, asks: _Asked
+) -> LineCheck:
+    """What of context and load a line does not hold: a problem where the engine does not start."""
+    context = int(asks.settings.get("max_context", -1))
+    short = _short(line, result, asks.workload, context)
+    told = short if line.launcher.holds_context else []
+    notes = [one.problem for one in short if not told]
+    notes = [*found.notes, *notes, *_load_notes(result, context), *result.warnings]
+    return replace(found, notes=tuple(notes)).with_problems(*told)
 
 
 def _run_options(settings: Values) -> RunOptions:

@@ -295,11 +295,7 @@ def _of_plan(document: Values) -> Standing:
     best = document["recommended"]
     if best is None:
         return Standing("plan", dict.fromkeys(_OF_PLAN), {}, fits=False)
-    figures = _named(best, _OF_PLAN)
-    energy = best["energy_j_per_month"]
-    figures["energy_kwh_per_month"] = None if energy is None else energy / _JOULES_PER_KWH
-    held = [best[name] for name in _HELD if best[name] is not None]
-    figures["risk_fraction"] = 1.0 - min(held) if held else None
+    figures = _plan_figures(best)
     settings: dict[str, str] = {}
     scenario = Scenario.model_validate(document["inputs"])
     services = {one.name: one for one in scenario.services}
@@ -311,6 +307,17 @@ def _of_plan(document: Values) -> Standing:
         if service is not None and service.trace is None and one.software:
             figures |= _times(service, one)
     return Standing("plan", figures, settings)
+
+
+def _plan_figures(best: Values) -> dict[str, float | None]:
+    """Figures of a recommended fleet."""
+    energy = best["energy_j_per_month"]
+    held = [best[name] for name in _HELD if best[name] is not None]
+    return {
+        **_named(best, _OF_PLAN),
+        "energy_kwh_per_month": None if energy is None else energy / _JOULES_PER_KWH,
+        "risk_fraction": 1.0 - min(held) if held else None,
+    }
 
 
 def _times(service: Service, one: Assignment) -> dict[str, float | None]:

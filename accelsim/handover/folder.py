@@ -129,19 +129,25 @@ def _trained(one: _Written, workload: Workload, trainer: str) -> _Written:
     if program is not None and program.runs == "job":
         notes.append("name the model: model_name")
         return replace(one, line=line, program=program, notes=tuple(notes))
+    run, note = _under_torchrun(one, trainer, line)
     file = _SETTINGS_FILE.get(trainer)
     settings = _settings_text(trainer, line, asked) if line is not None and file else ""
-    counts = {"nodes": one.instances, "node_devices": asked.devices // one.instances}
+    program, notes = program or run.launcher, [*notes, *[note] * bool(note)]
+    return replace(one, line=run, program=program, settings=settings, notes=tuple(notes))
+
+
+def _under_torchrun(one: _Written, trainer: str, line: LaunchLine | None) -> tuple[LaunchLine, str]:
+    """The line that starts a trainer, or a script of one's own, and what to do first."""
+    file = _SETTINGS_FILE.get(trainer)
+    counts = {"nodes": one.instances, "node_devices": one.asked.devices // one.instances}
     run = write_line(launcher("torchrun"), counts | {"module": trainer == "torchtitan"})
     if line is None or trainer == "deepspeed":
-        run = replace(run, arguments=("train.py", *(("--deepspeed", file) if file else ())))
-        notes.append("train.py is your own script")
-    else:
-        named = {"--job.config_file": file} if file else line.options
-        run = replace(run, script=replace(line, options=named))
-        notes += [f"name the model in {file}: [model] name and flavor"] * bool(file)
-    program = program or run.launcher
-    return replace(one, line=run, program=program, settings=settings, notes=tuple(notes))
+        arguments = ("train.py", *(("--deepspeed", file) if file else ()))
+        return replace(run, arguments=arguments), "train.py is your own script"
+    if file is None:
+        return replace(run, script=line), ""
+    script = replace(line, options={"--job.config_file": file})
+    return replace(run, script=script), f"name the model in {file}: [model] name and flavor"
 
 
 def _settings_text(software: str, line: LaunchLine, asked: Assignment) -> str:
