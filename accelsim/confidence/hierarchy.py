@@ -152,6 +152,8 @@ class _Fit:
     ) -> tuple[FloatArray, FloatArray, FloatArray, float]:
         """Mean and covariance of so many effects from the runs used, their weights, and the
         variance of their own error over that before.
+
+        Gelman et al., Bayesian Data Analysis, 3rd edition, 2013, section 15.4.
         """
         runs = int(used.sum())
         weight, ratio = used.astype(np.float64), 1.0
@@ -168,7 +170,10 @@ class _Fit:
         return mean, covariance, weight, ratio
 
     def _effects(self, precision: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
-        """Posterior mean and covariance of the effects, for given precisions of the runs."""
+        """Posterior mean and covariance of the effects, for given precisions of the runs.
+
+        Gelman et al., Bayesian Data Analysis, 3rd edition, 2013, section 15.4.
+        """
         told = np.zeros(count)
         np.add.at(told, self.columns, self.parts * (precision * self.log_ratio)[:, None])
         joint = np.eye(count)

@@ -38,7 +38,10 @@ class OwnershipCost:
 
     @property
     def total_usd(self) -> float:
-        """Sum of the parts."""
+        """Sum of the parts.
+
+        Parts of Barroso et al., The Datacenter as a Computer, 3rd edition, 2018, chapter 6.
+        """
         return self.depreciation_usd + self.electricity_usd + self.space_usd + self.staff_usd
 
     @property
@@ -90,6 +93,9 @@ class OwnedHardware:
 
     def cost(self, used_fraction: float) -> OwnershipCost:
         """Cost over its life.
+
+        Parts of Barroso et al., The Datacenter as a Computer, 3rd edition, 2018, chapter 6;
+        estimate: power is a line between idle and busy.
 
         Args:
             used_fraction: Share of the time it works, in [0, 1].

@@ -182,7 +182,11 @@ def _again(staged: StagedPlans, name: str) -> FloatArray:
 
 
 def _direction(staged: StagedPlans, way: str) -> tuple[dict[str, FloatArray], FloatArray]:
-    """Exposed seconds of a pass by part, and the time to issue it."""
+    """Exposed seconds of a pass by part, and the time to issue it.
+
+    Estimate: of collectives that run beside products a rank's first piece is shown, and what
+    outlasts the products.
+    """
     parts = {name: staged.sums(f"{name}_{way}_s") for name in _WORK}
     ranks, tensor = staged["tp"][:, None], parts["tensor"]
     hidden = np.maximum(tensor - parts["compute"], 0.0)

@@ -281,7 +281,10 @@ class TrainingSetup:
 
     @cached_property
     def update_per_parameter(self) -> tuple[float, float, float]:
-        """Seconds and joules of the optimizer's step for one parameter, and seconds besides."""
+        """Seconds and joules of the optimizer's step for one parameter, and seconds besides.
+
+        Estimate: a line through the times of two sizes.
+        """
         run, sizes = self.run, (_OPTIMIZER_PROBE, 10 * _OPTIMIZER_PROBE)
         graphs = [
             optimizer_graph(n, n // _TENSOR_PARAMETERS, run.precision.trained, run.optimizer)

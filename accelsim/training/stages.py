@@ -98,6 +98,8 @@ class StagedPlans:
     def expert_ranks(self) -> tuple[IntArray, IntArray]:
         """Ranks that hold copies of the same experts, and devices from one to the next; see
         `Shard.expert_tp`.
+
+        Expert parallelism: Lepikhin et al. 2020, arXiv:2006.16668.
         """
         alone = np.where(self["ep"] == 1, self["tp"], 1)
         spread = self["ep"] * np.where(self["etp"] > 0, self["etp"], alone)

@@ -177,6 +177,9 @@ def split_evenly(field: str, ranks: int, amount: int, what: str) -> int:
 def stage_layers(layer_count: int, stage: Stage) -> range:
     """Layers of a stage; the first stages take one more where they do not divide.
 
+    Even stages: Narayanan et al. 2021, arXiv:2104.04473, section 2.2; estimate: the first take what
+    is over.
+
     Args:
         layer_count: Layers of the model.
         stage: The stage.

@@ -104,6 +104,8 @@ class Context:
 def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
     """Quantities of each row's terms, shape (n, len(TERMS)).
 
+    Estimate: terms add up, where a roofline (Williams et al., CACM 52(4), 2009) takes the longest.
+
     Args:
         graph: Operators, n rows.
         context: Caches and state of memory.
@@ -223,7 +225,10 @@ def _conv_counts(rows: KindRows) -> _Counts:
 
 
 def _attention_counts(rows: KindRows) -> _Counts:
-    """Scores and heads."""
+    """Scores and heads.
+
+    One pass over the scores of each head: Dao et al., FlashAttention, arXiv:2205.14135.
+    """
     heads = rows["batch"] * rows["heads"]
     return heads * rows["q_len"] * rows["kv_len"] * _visible_fraction(rows), heads
 
@@ -254,7 +259,10 @@ def _lookup_counts(rows: KindRows) -> _Counts:
 
 
 def _recurrent_counts(rows: KindRows) -> _Counts:
-    """Steps of both directions, and gate elements."""
+    """Steps of both directions, and gate elements.
+
+    Cells of Hochreiter and Schmidhuber, Neural Computation 9(8), 1997, one step after the other.
+    """
     steps = rows["steps"] * np.maximum(rows["directions"], 1.0)
     return steps, steps * rows["batch"] * rows["hidden_size"]
 

@@ -163,7 +163,11 @@ def _gemm_threads(shape: Contraction, machine: CpuMachine, values: CpuParameters
 def _product_s(
     shape: Contraction, rate: FloatArray, machine: CpuMachine, values: CpuParameters
 ) -> FloatArray:
-    """Time of the products on the threads their outputs can feed; `rate` is of all threads."""
+    """Time of the products on the threads their outputs can feed; `rate` is of all threads.
+
+    Estimate: threads share the blocks of the outputs evenly, at the library's efficiency on the
+    shape.
+    """
     share = _gemm_threads(shape, machine, values) / machine.threads
     time: FloatArray = shape.flop / (rate * share * blocking_efficiency(shape, values))
     return time
@@ -303,6 +307,7 @@ def _gemm(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
 
 @FORMULAS.register(_K.CONV, _K.CONV_TRANSPOSE, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT)
 def _conv(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+    """Convolutions, by channel on vector lanes. Roofline (Williams et al., CACM 52(4), 2009)."""
     shape = contraction(rows)
     unit = machine.checked(machine.unit_rate, rows)
     pointwise = np.minimum(
@@ -351,6 +356,7 @@ def _attention(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCos
 
 @FORMULAS.register(_K.RNN, _K.LSTM, _K.GRU)
 def _recurrent(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+    """One product over all inputs, then one a step, as Appleyard et al., arXiv:1604.01946."""
     parts = recurrence(rows)
     rate = machine.checked(machine.unit_rate, rows)
     once = _product_s(parts.inputs, rate, machine, values)
@@ -418,6 +424,7 @@ def _row_kernels(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowC
 
 @FORMULAS.register(_K.POOLING)
 def _pooling(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+    """Windows tap by tap. Roofline (Williams et al., CACM 52(4), 2009)."""
     taps = rows["batch"] * rows["channels"] * rows["out_pixels"] * rows["kernel_volume"]
     scalar = (machine.execution is Execution.EAGER) & (
         rows["out_pixels"] > 1
@@ -430,6 +437,7 @@ def _pooling(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts
 
 @FORMULAS.register(_K.OPTIMIZER)
 def _optimizer(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+    """Updates tensor by tensor. Roofline (Williams et al., CACM 52(4), 2009)."""
     eager = machine.execution is Execution.EAGER
     flop = rows.column("flop")
     lane = flop / (machine.vector_rate(rows) * values.vector_efficiency_fraction)
