@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from accelsim import catalog
-from accelsim.capacity.scenario import CandidateHardware, Owned
+from accelsim.capacity.hardware_asked import CandidateHardware, Owned
 from accelsim.economics.carbon import grid_kgco2e_per_kwh, pue_ratio
 from accelsim.economics.offer import Offer, Quote
 from accelsim.economics.price import PriceBook, unused_own

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from accelsim.capacity.answer import FleetAnswer, OfferCount
 from accelsim.capacity.certainty import Held, held, slack_fraction, together
-from accelsim.capacity.fleet_ways import SECONDS_PER_MONTH, Way, WayMaker, up_probability
+from accelsim.capacity.fleet_ways import SECONDS_PER_MONTH, Way, WayMaker
+from accelsim.capacity.spares import up_probability
 from accelsim.economics.carbon import embodied_kgco2e
 from accelsim.plain import Document, Values
 

@@ -20,9 +20,9 @@ from accelsim.capacity.candidates import Candidate
 from accelsim.capacity.fleet import FleetProblem
 from accelsim.capacity.jobs import JobRun, TrainingPlace, alone, batch_on, batch_rate
 from accelsim.capacity.scenario import BatchJob, Scenario, TrainingJob
+from accelsim.capacity.spares import spared_cover
 from accelsim.capacity.token_service import service_answers
 from accelsim.economics.bill import billed_usd
-from accelsim.economics.instances import cheapest_cover
 from accelsim.economics.offer import Quote
 from accelsim.economics.result import HOURS_PER_YEAR
 from accelsim.frozen import frozen
@@ -37,8 +37,6 @@ _JOULE_PER_KWH = 3.6e6
 _TIE = 1e-3
 _T = TypeVar("_T")
 _Use = Callable[[], FloatArray]
-#: Most instances beside those needed that failures may ask for.
-_MOST_SPARES = 200
 
 
 @frozen
@@ -269,7 +267,7 @@ class WayMaker:
                     for kind in range(len(columns))
                 ]
             up = self._up_fraction(columns[0])
-            found = [_cover(*kinds, replicas, spare, (up, share)) for kinds in asked]
+            found = [spared_cover(*kinds, replicas, spare, (up, share)) for kinds in asked]
             self.covers[key] = [
                 tuple((column, n) for column, n in zip(columns, counts, strict=True) if n)
                 for counts in dict.fromkeys(filter(None, found))
@@ -441,46 +439,6 @@ class WayMaker:
             named = [name in names_of(offer) for offer in self.offers]
             found[f"quota.{name}"] = partial(instances, named), most
         return found
-
-
-def _cover(
-    places: Sequence[int],
-    usd: Sequence[float],
-    replicas: int,
-    redundancy: int,
-    stays: tuple[float, float],
-) -> tuple[int, ...] | None:
-    """The cheapest instances, as many spare ones among them as are asked for, and as keep enough
-    of them up for the share of the time that requests are to be served.
-
-    Args:
-        places: Replicas that each kind holds.
-        usd: Price of one of each.
-        replicas: Replicas needed.
-        redundancy: Spare instances asked for.
-        stays: Share of the time that an instance is up, and that enough are.
-    """
-    up, share = stays
-    for spare in range(redundancy, redundancy + _MOST_SPARES):
-        counts = cheapest_cover(places, usd, replicas, spare)
-        if counts is None or up_probability(sum(counts), spare, up) >= share:
-            return counts
-    return None
-
-
-def up_probability(instances: int, spare: int, up_fraction: float) -> float:
-    """Share of the time that no more instances than the spare ones are down.
-
-    Args:
-        instances: Instances, each down by itself.
-        spare: How many may be.
-        up_fraction: Share of the time that one is up.
-    """
-    if up_fraction >= 1:
-        return 1.0
-    from scipy.special import bdtr
-
-    return float(bdtr(min(spare, instances), instances, 1 - up_fraction))
 
 
 def run_usd(quote: Quote, time_s: float, runs_per_month: float) -> float:

@@ -13,12 +13,11 @@ from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
-from accelsim.economics.eligible import SPOT_AGE_DAYS, OfferRule
-from accelsim.economics.offer import LARGEST_USD_PER_HOUR, PriceKind, price_kind
-from accelsim.economics.ownership import OwnedHardware
-from accelsim.errors import InvalidValueError, ProfileError
+from accelsim.capacity.hardware_asked import CandidateHardware, Name, Part
+from accelsim.economics.offer import PriceKind
+from accelsim.errors import ProfileError
 from accelsim.estimation.options import PriceKeywords, RunKeywords
 from accelsim.files.datafile import read_mapping, validated
 from accelsim.plain import Document, Values
@@ -29,7 +28,6 @@ from accelsim.units import to_si
 #: Fields of `accelsim.estimate` a service may not set: the planner does.
 _PLANNED = frozenset(("batch", "mode", "host", *PriceKeywords.__annotations__))
 _LARGEST_RATE = 1e9
-_DAY_S = 86_400.0
 _HOURS = 24
 #: Share of the requests that keep limits whose names say p99.
 _STRICT = 0.99
@@ -43,100 +41,6 @@ _M = TypeVar("_M", bound=BaseModel)
 Objective = Literal["cost", "energy", "carbon", "latency", "time"]
 _NEEDED = {"latency": "services", "time": "training_jobs or batch_jobs"}
 
-#: What ``accelsim init`` writes.
-TEMPLATE = """\
-# A question for: accelsim plan FILE
-name: vision-api
-objective: cost              # or energy, carbon, latency (of services), time (of jobs)
-currency: USD                # prices are known in USD alone
-months: 1                    # months that the load grows over
-
-services:
-  - name: classifier
-    model: resnet-50         # a workload, or the path of one
-    requests_per_s: 2000     # Poisson arrivals at the peak
-    mean_load_fraction: 1.0  # load of the mean hour over that of the peak; for energy
-    growth_fraction_per_month: 0.0
-    latency_p99_ms: 100      # 99 of 100 requests are answered within
-    # latency_ms: 100        # or: of so many requests, as accelsim serve has it
-    # attainment_fraction: 0.9
-    max_batch: 128           # largest batch a device may take at once
-    run:                     # fields of accelsim.estimate: precision, stack, execution ...
-      execution: compiled
-    # of a language model; the latency is then of the whole answer, or left out:
-    # prompt: lognormal:600:0.8  # lengths in tokens, as for accelsim serve
-    # output: lognormal:160:0.6
-    # trace: requests.csv        # or requests as they came
-    # ttft_ms: 500               # for 90 % of the requests; ttft_p99_ms for 99 %
-    # tpot_ms: 30
-    # tp: [1, 2, 4, 8]           # devices of a replica that are tried; all of these if none
-    # engine: [vllm, sglang]     # vllm if none
-    # precision: [bf16, fp8]     # the model's own if none
-
-# training_jobs:
-#   - name: nightly-bert
-#     model: bert-base
-#     samples: 1.0e+7          # or tokens
-#     global_batch: 256
-#     deadline_hours: 48
-#     runs_per_month: 4
-#     plan: lora_rank=16       # fields of a plan that stay; all others are searched
-#     run: {precision: bf16}   # with stack: torchtitan; all trainers are tried if none
-# batch_jobs:
-#   - name: archive
-#     model: resnet-50
-#     samples: 1.0e+8
-#     deadline_hours: 24
-#     run: {execution: compiled}
-
-candidates:
-  devices: [cpu, gpu, fpga, tpu]  # names, or classes: cpu, gpu, fpga, asic, tpu
-  providers: [aws, gcp]           # names or patterns, "*" for all
-  regions: [us-*]                 # codes or patterns
-  kinds: [on_demand]              # spot, committed_1y, committed_3y
-  # provider_classes: [hyperscaler]  # specialised, marketplace, any; all but marketplaces if none
-  # spot_age_days: 30               # older spot prices are not chosen
-  counts: [1, 2, 4, 8]            # instances that a job may take
-  # discounts: {aws: 0.2}         # share off the list prices of a provider
-  # max_usd_per_hour: 20          # of an instance
-  # owned:                        # hardware of one's own, at its cost per hour of work
-  #   - {name: node, device: h100-sxm-80gb, device_count: 8, used_fraction: 0.8, life_years: 4,
-  #      price_usd: 313500, busy_power_kw: 10.2, electricity_usd_per_kwh: 0.1, pue_ratio: 1.3}
-
-# reliability:                    # none of it: nothing fails
-#   instance_mtbf_hours: 5000     # mean time between failures of an instance
-#   repair_hours: 1
-#   spot_mtbf_hours: 20           # mean time between preemptions of a spot instance
-#   restart_s: 600                # of a job, after either
-
-constraints:
-  # slo_probability: 0.9          # that the limits of latency hold, model error included; if none,
-  # deadline_probability: 0.9     # the median is planned for and certainty priced beside it
-  redundancy: 0                   # instances that may be down: N+k
-  # residency: ["eu-*"]           # regions that all must be in
-  # budget_usd_per_month: 5000
-  # carbon_kgco2e_per_month: 500
-  # power_w: 3000                 # mean power of all devices, site overhead included
-  # instance_count: 20            # instances in all
-  # quota: {gcp: 4, h100-sxm-80gb: 2}  # instances by provider, device or offer
-  carbon_basis: location          # or market
-
-seed: 0                      # of arrivals
-"""
-
-
-def _one_line(name: str) -> str:
-    if not name.isprintable():
-        raise ValueError("expected letters, digits and signs on one line")
-    return name
-
-
-Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_one_line)]
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
 
 def _unplanned(run: Values) -> Values:
     """Keywords of a run, none of which the plan decides."""
@@ -149,7 +53,7 @@ def _unplanned(run: Values) -> Values:
     return run
 
 
-class Service(_Model):
+class Service(Part):
     """A model that answers requests as they come.
 
     Attributes:
@@ -275,7 +179,7 @@ class Service(_Model):
         return SloTargets(limits.get("ttft"), limits.get("tpot"), limits.get("latency"), share)
 
 
-class _Job(_Model):
+class _Job(Part):
     """Work with an end and a deadline.
 
     Attributes:
@@ -344,7 +248,7 @@ class BatchJob(_Job):
     max_batch: int = Field(default=128, ge=1, le=4096)
 
 
-class Reliability(_Model):
+class Reliability(Part):
     """What fails; what is None never does.
 
     Attributes:
@@ -372,118 +276,7 @@ class Reliability(_Model):
         return 1.0 if mtbf is None else mtbf / (mtbf + self.repair_s)
 
 
-class Owned(_Model):
-    """Hardware of one's own.
-
-    Attributes:
-        name: Its name in the answer.
-        device: Device in it.
-        device_count: How many.
-        used_fraction: Share of the time that it works, over which its cost is spread.
-        region: Where it is; for residency.
-        kgco2e_per_kwh: Of its electricity; None where unknown.
-        price_usd: Paid at the start; the other figures are those of
-            `accelsim.economics.ownership.OwnedHardware`.
-        life_years: Years of service.
-        busy_power_w: Power at work.
-        idle_power_w: Power at rest.
-        electricity_usd_per_kwh: Energy price.
-        pue_ratio: Overhead of the site, cooling in it.
-        residual_fraction: Of the price, what it is sold for at the end.
-        space_usd_per_kw_month: Rent of the room by kW of busy power.
-        staff_usd_per_year: People.
-    """
-
-    name: Name
-    device: str = Field(min_length=1)
-    device_count: int = Field(default=1, ge=1, le=10_000)
-    used_fraction: float = Field(default=1.0, gt=0, le=1)
-    region: str = Field(default="site", min_length=1, max_length=100)
-    kgco2e_per_kwh: float | None = Field(default=None, ge=0, le=10)
-    price_usd: float = Field(gt=0, le=1e12)
-    life_years: float = Field(gt=0, le=100)
-    busy_power_w: float = Field(ge=0, le=1e9)
-    idle_power_w: float = Field(default=0.0, ge=0, le=1e9)
-    electricity_usd_per_kwh: float = Field(ge=0, le=100)
-    pue_ratio: float = Field(default=1.0, ge=1, le=10)
-    residual_fraction: float = Field(default=0.0, ge=0, le=1)
-    space_usd_per_kw_month: float = Field(default=0.0, ge=0, le=1e6)
-    staff_usd_per_year: float = Field(default=0.0, ge=0, le=1e12)
-
-    @property
-    def hardware(self) -> OwnedHardware:
-        """What owning it costs."""
-        return OwnedHardware(
-            **{part.name: getattr(self, part.name) for part in fields(OwnedHardware)}
-        )
-
-
-class CandidateHardware(_Model):
-    """What may be rented, or is one's own.
-
-    Attributes:
-        devices: Device names, or the classes cpu, gpu, fpga, asic, and tpu.
-        providers: Names or shell patterns.
-        regions: Codes or shell patterns.
-        kinds: Price kinds.
-        counts: Instances that a job may take.
-        discounts: Share taken off the prices of a provider.
-        max_usd_per_hour: Most that an instance may cost.
-        provider_classes: Classes of providers (hyperscaler, specialised, marketplace, unlisted,
-            any); all but marketplaces where empty.
-        spot_age_s: Oldest spot price that is chosen.
-        owned: Hardware of one's own, whatever devices, providers and regions are named.
-    """
-
-    devices: tuple[str, ...] = Field(default=("cpu", "gpu", "fpga", "asic"), min_length=1)
-    providers: tuple[str, ...] = Field(default=("*",), min_length=1)
-    regions: tuple[str, ...] = Field(default=("*",), min_length=1)
-    kinds: tuple[PriceKind, ...] = Field(default=("on_demand",), min_length=1)
-    counts: tuple[int, ...] = Field(default=(1, 2, 4, 8), min_length=1, max_length=50)
-    discounts: Mapping[str, Annotated[float, Field(ge=0, lt=1)]] = Field(default_factory=dict)
-    max_usd_per_hour: float | None = Field(default=None, gt=0, le=LARGEST_USD_PER_HOUR)
-    provider_classes: tuple[str, ...] = Field(default=(), max_length=5)
-    spot_age_s: float = Field(default=SPOT_AGE_DAYS * _DAY_S, ge=0, le=1e10)
-    owned: tuple[Owned, ...] = Field(default=(), max_length=100)
-
-    @field_validator("counts")
-    @classmethod
-    def _are_counts(cls, counts: tuple[int, ...]) -> tuple[int, ...]:
-        if not all(1 <= count <= 100_000 for count in counts):
-            raise ValueError("expected whole numbers from 1 to 100,000")
-        return tuple(sorted(set(counts)))
-
-    @property
-    def rule(self) -> OfferRule:
-        """What an offer must be to be chosen."""
-        return OfferRule(self.provider_classes, self.spot_age_s / _DAY_S)
-
-    @field_validator("provider_classes")
-    @classmethod
-    def _are_classes(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        try:
-            OfferRule(names)
-        except InvalidValueError as error:
-            raise ValueError(str(error)) from None
-        return names
-
-    @field_validator(
-        *("devices", "providers", "regions", "kinds", "counts", "owned", "provider_classes"),
-        mode="before",
-    )
-    @classmethod
-    def _listed(cls, value: Any) -> Any:
-        return tuple(value) if isinstance(value, list) else value
-
-    @field_validator("kinds", mode="before")
-    @classmethod
-    def _spelled(cls, value: Any) -> Any:
-        if not isinstance(value, (tuple, list)):
-            return value
-        return tuple(price_kind(kind) if isinstance(kind, str) else kind for kind in value)
-
-
-class Constraints(_Model):
+class Constraints(Part):
     """Limits of the fleet; None sets none.
 
     Attributes:
@@ -546,7 +339,7 @@ def _refuses_by_name(model: type[_M]) -> type[_M]:
 
 
 @_refuses_by_name
-class Scenario(_Model):
+class Scenario(Part):
     """A question of capacity.
 
     Attributes:

@@ -43,7 +43,7 @@ def init(
     force: bool = option("Replace an existing file.", False),
 ) -> None:
     """Write a commented scenario to start from."""
-    from accelsim.capacity.scenario import TEMPLATE
+    from accelsim.capacity.scenario_template import TEMPLATE
     from accelsim.files.output import write_text
 
     write_text(out, TEMPLATE, force=force)

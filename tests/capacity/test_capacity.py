@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import accelsim
-from accelsim.capacity.scenario import TEMPLATE, load_scenario
+from accelsim.capacity.scenario import load_scenario
+from accelsim.capacity.scenario_template import TEMPLATE
 from accelsim.errors import InputError, ProfileError
 
 SMALL = {

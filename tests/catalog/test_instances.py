@@ -7,7 +7,7 @@ import pytest
 import accelsim
 from accelsim import catalog
 from accelsim.capacity.candidates import candidates
-from accelsim.capacity.scenario import CandidateHardware
+from accelsim.capacity.hardware_asked import CandidateHardware
 from accelsim.catalog.instances import instance_names, sold_as
 from accelsim.economics import PriceBook
 from accelsim.errors import InputError, UnknownNameError

@@ -6,7 +6,7 @@ import pytest
 
 import accelsim
 from accelsim.capacity.candidates import candidates
-from accelsim.capacity.scenario import CandidateHardware
+from accelsim.capacity.hardware_asked import CandidateHardware
 from accelsim.economics import Offer, PriceBook
 from accelsim.economics.eligible import OfferRule
 from accelsim.economics.offer import first_day

@@ -19,7 +19,8 @@ import accelsim
 from accelsim import catalog
 from accelsim.calibration.measurement.case import CASE_VERSION
 from accelsim.calibration.run_file import measured_graph, read_run
-from accelsim.capacity.scenario import TEMPLATE, load_scenario
+from accelsim.capacity.scenario import load_scenario
+from accelsim.capacity.scenario_template import TEMPLATE
 from accelsim.economics import PriceBook
 from accelsim.errors import MissingDependencyError
 from accelsim.estimation.passes import run_passes

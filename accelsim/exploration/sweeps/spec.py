@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from accelsim.capacity.scenario import Name
+from accelsim.capacity.hardware_asked import Name
 from accelsim.catalog import group_devices
 from accelsim.errors import ProfileError
 from accelsim.exploration.sweeps.functions import SweptFunction, unknown_field
