@@ -112,7 +112,7 @@ def trained(model, device, count, size, batch):
 
 def test_the_chat_of_the_examples_is_what_serve_finds():
     """The issue of two answers: the device that the plan recommends, asked of `serve`."""
-    best = accelsim.plan(EXAMPLES / "chat.yaml").recommended
+    best = recommended(EXAMPLES / "chat.yaml")
     load = accelsim.Arrivals(rate_per_s=20, prompt="lognormal:1000:0.8", output="lognormal:300:0.6")
     options = accelsim.ServingOptions(slo=accelsim.SloTargets(0.5, 0.05))
     costs = {}
@@ -128,7 +128,7 @@ def test_the_chat_of_the_examples_is_what_serve_finds():
 
 
 def test_the_fine_tune_of_the_examples_is_what_train_finds():
-    best = accelsim.plan(EXAMPLES / "fine_tune.yaml").recommended
+    best = recommended(EXAMPLES / "fine_tune.yaml")
     (placed,) = best.placement
     found = accelsim.train(
         "llama-3.1-8b",
