@@ -194,7 +194,7 @@ def test_warm_weights_share_the_caches_and_cold_ones_come_from_memory() -> None:
     ],
 )
 def test_fresh_outputs_above_the_threshold_fault_in(written, execution, fault_s) -> None:
-    calibrated = FittedKernels({}, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    calibrated = FittedKernels({}, 0.0, 0.0, 0.0)
     machine = bench(parameters(kernels=calibrated), execution=execution)
     found = costs(K.ELEMENTWISE, (10**6, 1, 0), write=written, machine=machine)
     assert found.memory_s[0] == pytest.approx(moving_s(machine, written, written, ALL) + fault_s)

@@ -39,15 +39,12 @@ def columns_of(graph):
 
 def boards(count=1):
     ones = np.ones(count)
-    flags = np.zeros((2, count), dtype=bool)
     return DpuBoards(
         np.tile([8.0, 16.0, 16.0], (count, 1)),
         300e6 * ones,
         ones,
         19.2e9 * ones,
         ones,
-        ones,
-        *flags,
     )
 
 

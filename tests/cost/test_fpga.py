@@ -314,7 +314,7 @@ def test_a_target_rate_takes_the_smallest_design_that_reaches_it():
 
 def test_what_is_short_is_named():
     huge = [StreamingNode("vocabulary", 4096, 128_256, 1.0, 8, 8)]
-    with pytest.raises(DoesNotFitError, match="bram_18k_count") as refusal:
+    with pytest.raises(DoesNotFitError, match="bram 18k count") as refusal:
         fold_network(huge, ZCU102, fpga_parameters())
     assert refusal.value.needed > refusal.value.available
     with pytest.raises(InvalidValueError, match="target_fps"):

@@ -212,7 +212,7 @@ def test_a_board_lends_its_usable_share_and_a_chosen_folding_the_whole():
     assert fold_network(node, half, VALUES).dsp_count == 32
     one = np.ones(1)
     assert design_of_folding(node, one, 64 * one, half, VALUES).dsp_count == 64
-    with pytest.raises(DoesNotFitError, match="dsp_count"):
+    with pytest.raises(DoesNotFitError, match="dsp count"):
         design_of_folding(node, 2 * one, 64 * one, half, VALUES)
 
 
@@ -221,7 +221,7 @@ def test_an_ultraram_holds_as_much_as_sixteen_block_rams():
     node = [StreamingNode("fc", 9 * 1024, 1, 1.0, 8, 8)]
     fold = (np.ones(1), np.full(1, 9.0))
     none = board(bram_36k=1)
-    with pytest.raises(DoesNotFitError, match="bram_18k_count"):
+    with pytest.raises(DoesNotFitError, match="bram 18k count"):
         design_of_folding(node, *fold, none, VALUES)
     with_ultraram = none.model_copy(update={"uram_count": Sourced(value=1, source="test")})
     assert design_of_folding(node, *fold, with_ultraram, VALUES).bram_18k_count == 4
