@@ -64,7 +64,7 @@ def test_collectives_need_a_cluster():
 
 
 def test_a_model_that_does_not_fit_says_what_is_short():
-    with pytest.raises(DoesNotFitError, match="memory_bytes"):
+    with pytest.raises(DoesNotFitError, match="short of memory"):
         accelsim.simulate("llama-3.1-70b", "t4", seq_len=8, output_len=1)
 
 
