@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import lru_cache, partial
+from functools import partial
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, get_args
@@ -18,16 +18,15 @@ from accelsim import __version__, catalog
 from accelsim.catalog import workloads as workload_catalog
 from accelsim.catalog.engines import ServingEngine, engine_of, front_end
 from accelsim.catalog.stacks import Stack, StackPath
-from accelsim.cost.background import background_power_w
 from accelsim.cost.fitted import fitted_parameters
-from accelsim.cost.limit import PowerLimit
 from accelsim.cost.memory import available_bytes
 from accelsim.cost.registry import HEAPS, tier_parameters
 from accelsim.cost.stack import FamilySpread, KernelMaker, StackEffect
 from accelsim.cost.table import Execution
 from accelsim.dtype import PRECISIONS, Dtype, Precision
-from accelsim.errors import InvalidValueError, PowerLimitError, UnsupportedOperatorError
+from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.estimation.options import RunKeywords, RunOptions, run_options
+from accelsim.estimation.power_limit import limit_of, limited
 from accelsim.estimation.stack_choice import (
     choose_execution,
     choose_layout,
@@ -41,7 +40,6 @@ from accelsim.hardware.profile import (
     CpuProfile,
     DeviceProfile,
     GpuProfile,
-    Identity,
 )
 from accelsim.plain import Document, Values
 from accelsim.result import Provenance
@@ -161,7 +159,7 @@ class ResolvedRun:
             library_call_s=self.library_call_s,
             spread=FamilySpread(**self.stack.log_sigmas(*asked)),
             of_arithmetic=asked[0] == "asic",
-            limit=_limit_of(self.device),
+            limit=limit_of(self.device),
             **own_kernels(self.stack, self.device),
         )
 
@@ -328,7 +326,7 @@ def resolve(
     workload = _captured(workload, chosen.mode)
     model = workload_catalog.workload(str(workload)) if isinstance(workload, named) else workload
     profile = catalog.device(device) if isinstance(device, str) else device
-    profile = _limited(profile, chosen.power_limit_w)
+    profile = limited(profile, chosen.power_limit_w)
     mode = cast("Mode", _choice("mode", chosen.mode, get_args(Mode)))
     _check_used(chosen, model)
     shape = chosen.shape
@@ -466,43 +464,6 @@ def _has_fast_halves(device: DeviceProfile) -> bool:
     rates = device.peak_flop_per_s
     half = rates.get(Dtype.FP16, 0.0)
     return isinstance(device, GpuProfile) and 0.0 < half >= rates.get(Dtype.FP32, 0.0)
-
-
-def _limited(device: DeviceProfile, limit_w: float | None) -> DeviceProfile:
-    """A device under a power limit of its owner's.
-
-    Raises:
-        PowerLimitError: If it is no GPU, or the limit is not between what it draws without work
-            and its own limit.
-    """
-    if limit_w is None:
-        return device
-    own = device.power.limit_w
-    if not isinstance(device, GpuProfile) or own is None:
-        allowed = f"no limit of {device.name}: a GPU whose own power limit is known"
-        raise PowerLimitError("power_limit_w", limit_w, allowed, "Leave --power-limit out.")
-    least = background_power_w(device) or 0.0
-    if not least < limit_w <= own.value:
-        allowed = (
-            f"watts above {least:.0f}, which {device.name} draws without work, to {own.value:g}"
-        )
-        raise PowerLimitError("power_limit_w", limit_w, allowed)
-    return _under_limit(limit_w, Identity(device))
-
-
-@lru_cache(maxsize=64)
-def _under_limit(limit_w: float, own: Identity[GpuProfile]) -> DeviceProfile:
-    """The same profile each time: what was priced on it is found again."""
-    device = own.profile
-    power = device.power.model_copy(update={"set_limit_w": limit_w})
-    return device.model_copy(update={"power": power})
-
-
-def _limit_of(device: DeviceProfile) -> PowerLimit | None:
-    power = device.power
-    if power.set_limit_w is None or power.limit_w is None:
-        return None
-    return PowerLimit(power.set_limit_w, power.limit_w.value, background_power_w(device) or 0.0)
 
 
 def resolve_host(host: str | DeviceProfile | None) -> CpuProfile | GpuProfile | None:
