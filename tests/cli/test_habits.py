@@ -68,13 +68,17 @@ def test_sweeps_take_class_words():
     assert spec.vary["device"] == ["tpu-v2", "tpu-v3", "tpu-v4", "tpu-v5e", "t4"]
 
 
+#: Spot prices of the price book, whatever their age.
+ANY_AGE = ("--spot-age-days", "100000")
+
+
 def test_prices_say_their_kind_date_age_and_place(run, monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1795305600")  # 2026-11-22
-    out = run("estimate", "llama-3.2-1b", "-d", "t4", "--kind", "spot").out
+    out = run("estimate", "llama-3.2-1b", "-d", "t4", "--kind", "spot", *ANY_AGE).out
     words = " ".join(out.replace("│", " ").split())
     assert "per million output tokens" in words
     assert ", spot, as of 20" in words
-    assert "years old)" in words
+    assert "years old; 3 providers ask" in words
     out = run("compare", "lenet-5", "-d", "t4,l4", "--region", "us-*").out
     assert "prices at aws/us-" in out or "prices at gcp/us-" in out
     assert "years old" in out
@@ -100,7 +104,7 @@ def test_discounts_and_caps_are_options(run, refused):
     ],
 )
 def test_every_question_takes_the_choice_of_a_price(run, refused, command):
-    choice = ("--provider", "aws", "--region", "us-*", "--kind", "spot", "--format", "json")
+    choice = ("--provider", "aws", "--region", "us-*", "--kind", "spot", *ANY_AGE, "--format", "json")
     found, halved = (
         run(*command, *choice, *more).json for more in ((), ("--discounts", "aws=50%"))
     )
@@ -119,6 +123,7 @@ def test_sweeps_take_the_choice_of_a_price(tmp_path):
     import accelsim
 
     fixed = {"model": "lenet-5", "device": "t4", "provider": "aws", "discounts": "aws=50%"}
+    fixed["spot_age_days"] = 1e5
     spec = {"name": "s", "fixed": fixed, "vary": {"kind": ["on-demand", "spot"]}}
     rows = accelsim.sweep(spec, tmp_path / "out", workers=1).to_frame()
     assert all(name.startswith("aws/") for name in rows["offer"])
