@@ -102,7 +102,9 @@ def breakeven(
     batch: int | None = option("Samples or sequences per batch."),
 ) -> None:
     """Volumes from which an FPGA design or a chip is cheaper than buying the reference, development
-    included; with --rate what a service costs rented, bought, colocated, and from a hosted API.
+    included.
+
+    With --rate: what a service costs rented, bought, colocated, and from a hosted API.
     """
     from accelsim.capacity.breakeven import breakeven as points_of
 
