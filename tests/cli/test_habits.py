@@ -78,7 +78,7 @@ def test_prices_say_their_kind_date_age_and_place(run, monkeypatch):
     words = " ".join(out.replace("│", " ").split())
     assert "per million output tokens" in words
     assert ", spot, as of 20" in words
-    assert "years old; " in words
+    assert "years old)" in words
     out = run("compare", "lenet-5", "-d", "t4,l4", "--region", "us-*").out
     assert "prices at aws/us-" in out or "prices at gcp/us-" in out
     assert "years old" in out
