@@ -12,10 +12,13 @@ from accelsim.capacity.candidates import OWNED
 from accelsim.capacity.scenario import Scenario
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
+from accelsim.quantity import decimal, usd
 from accelsim.result import Metric, Provenance, Result
 
 #: Probability from which on no figure is given.
 _SURE = 0.99
+#: Ratio of times from which on it is said as one.
+_TIMES = 2.0
 _GOALS = {
     "cost": "cheapest",
     "energy": "least in energy",
@@ -216,7 +219,7 @@ def reason(scenario: Scenario, best: FleetAnswer, others: Sequence[FleetAnswer])
     loads += [f"does {job.name} within {job.deadline_s / 3600:,.3g} h" for job in scenario.jobs]
     text = (
         f"{layouts(best)} is the {_GOALS[scenario.objective]} fleet that {', '.join(loads)}: "
-        f"{best.cost_usd_per_month:,.0f} USD a month, {_kwh(best)}, and "
+        f"{usd(best.cost_usd_per_month)} a month, {_kwh(best)}, and "
         f"{_embodied(best)} for making the hardware. {_sureness(scenario, best)}"
     )
     if not others:
@@ -224,7 +227,7 @@ def reason(scenario: Scenario, best: FleetAnswer, others: Sequence[FleetAnswer])
     second = others[0]
     ratio = second.cost_usd_per_month / best.cost_usd_per_month
     return text + (
-        f" The runner-up, {layouts(second)}, costs {second.cost_usd_per_month:,.0f} USD, "
+        f" The runner-up, {layouts(second)}, costs {usd(second.cost_usd_per_month)}, "
         f"{ratio:.2f} times as much, with {_kwh(second)}."
     )
 
@@ -239,10 +242,10 @@ def _sureness(scenario: Scenario, best: FleetAnswer) -> str:
         for what, share in named.items()
         if share is not None
     ]
-    return (
-        f"Everything may be {best.headroom_fraction:.0%} slower than predicted; "
-        f"{' and '.join(odds)} over {over}."
-    )
+    longer = 1.0 + best.headroom_fraction
+    is_ratio = longer > _TIMES
+    much = f"{decimal(longer)} times as long as" if is_ratio else f"{longer - 1:.0%} longer than"
+    return f"All may take {much} predicted; {' and '.join(odds)} over {over}."
 
 
 def _chance(share: float, half_width: float) -> str:
@@ -263,9 +266,8 @@ def layouts(fleet: FleetAnswer) -> str:
 def _words(row: Values) -> str:
     """A service's replicas or a job's plan on its devices."""
     devices = f"{row['device_count']:,} {row['device']} in {_instances(row)}"
-    if "job" in row:
-        return f"{row['layout']} on {devices}"
-    return f"{row['layout']} = {devices}" if row["layout"] else devices
+    layout = row["layout"]
+    return f"{devices} as {layout}" if "job" in row or "tp" in layout else devices
 
 
 def _instances(row: Values) -> str:
@@ -277,9 +279,9 @@ def _instances(row: Values) -> str:
 
 def _embodied(fleet: FleetAnswer) -> str:
     low, high = fleet.embodied_kgco2e_per_month
-    return f"{low:,.0f} to {high:,.0f} kg CO2e"
+    return f"{decimal(low)} to {decimal(high)} kg CO2e"
 
 
 def _kwh(fleet: FleetAnswer) -> str:
     energy = fleet.energy_j_per_month
-    return "unknown energy" if energy is None else f"{energy / 3.6e6:,.0f} kWh"
+    return "unknown energy" if energy is None else f"{decimal(energy / 3.6e6)} kWh"
