@@ -17,7 +17,10 @@ from accelsim.training.setup import TrainingPlace
 from accelsim.workloads.model import PassShape
 
 #: What functions return: no one else makes one.
-_MADE = {"Comparison", "CostTable", "EstimateColumns", "StepTimes", "SweepResult", "Timeline"}
+_MADE = {
+    *("Comparison", "CostTable", "EstimateColumns", "LearnedFiles"),
+    *("StepTimes", "SweepResult", "Timeline"),
+}
 _WRONG = (
     *(None, 3, "x", "\x1b[31m", math.nan, math.inf, [1], [None], (), {"a": 1}, object(), b"x"),
     *(
@@ -65,6 +68,8 @@ _NEEDED = {
     "device": {"name": "t4"},
     "estimate": {"workload": _LENET, "device": accelsim.device("t4")},
     "estimate_many": {"workload": "lenet-5", "device": "t4"},
+    "fits": {"workload": "llama-3.2-1b", "device": "t4"},
+    "learn": {"files": ["examples/learn/vllm_bench.json"]},
     "lower": {
         "workload": _LENET,
         "model": accelsim.ModelOptions(precision="fp32"),

@@ -165,11 +165,12 @@ class Learned(BaseModel):
         return [self.ordered[place] for place in self.hierarchy.far_runs]
 
 
-def read_learned(path: str | Path) -> Learned:
+def read_learned(path: str | Path, name: str = "learned") -> Learned:
     """Read a profile.
 
     Args:
         path: File that ``accelsim learn --out`` wrote.
+        name: Option that names it, for messages.
 
     Raises:
         ProfileError: If it is no such file, or of a newer schema.
@@ -179,7 +180,7 @@ def read_learned(path: str | Path) -> Learned:
     stamp = file_stamp(path)
     if stamp is None:
         remedy = "Make one with accelsim learn FILE --out PROFILE."
-        raise InvalidValueError("learned", str(path), "a file that accelsim learn wrote", remedy)
+        raise InvalidValueError(name, str(path), "a file that accelsim learn wrote", remedy)
     return _kept(path, stamp)
 
 

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 import accelsim
 from accelsim import catalog
+from accelsim.arguments import checked
 from accelsim.catalog import workloads as workload_catalog
 from accelsim.catalog.stacks import Stack, stack
 from accelsim.confidence.quantiles import Z90
@@ -156,6 +157,7 @@ class Fits(Result):
         }
 
 
+@checked
 def fits(
     workload: str | Workload,
     device: str | DeviceProfile | None = None,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import accelsim
+from accelsim.arguments import checked
 from accelsim.confidence.quantiles import Z90
 from accelsim.errors import InputError, InvalidValueError
 from accelsim.estimation.estimate import estimate
@@ -63,6 +64,7 @@ class LearnedFiles:
         ]
 
 
+@checked
 def learn(
     files: Sequence[str | Path],
     told: Told | None = None,
@@ -84,7 +86,7 @@ def learn(
             that cannot be predicted are refused alone.
     """
     readings = list(_readings(map(Path, files), told or Told()))
-    runs = list(read_learned(known).runs) if known is not None else []
+    runs = list(read_learned(known, "known").runs) if known is not None else []
     refused: Document = {}
     for place, reading in enumerate(readings):
         if progress is not None:

@@ -108,16 +108,15 @@ class ServedRun:
         """
         if not steps.log_sigma:
             return 0.0
-        return self._corrected("decode", self._prior(steps, "tpot")).log_sigma
+        common = steps.log_sigma * math.sqrt(steps.common_fraction)
+        return max(self._corrected("decode", common).log_sigma, self.log_sigma("tpot"))
 
     def prompt_log_sigma(self, steps: StepTimes) -> float:
         """Spread of steps with prompts, no less than that of measured times to the first token of
         servers that have room; 0 for steps that are given.
         """
-        if not steps.log_sigma:
-            return 0.0
-        prompt = self._corrected("prompt", self._prior(steps, "ttft")).log_sigma
-        return max(prompt, self.common_log_sigma(steps))
+        common = self.common_log_sigma(steps)
+        return max(common, self.log_sigma("ttft")) if steps.log_sigma else 0.0
 
     def least_log_sigma(self, name: str) -> float:
         """Least spread of a result's figure ("ttft_s.p99", "energy_j_per_token"); 0 where none like

@@ -220,7 +220,7 @@ def test_recommenders_are_served_in_batches(model, device, host):
     ("model", "device", "error", "words"),
     [
         ("ncf-ml-20m", "alveo-u280", UnsupportedOperatorError, "no such operator"),
-        ("dlrm-mlperf", "t4", DoesNotFitError, "memory_bytes"),
+        ("dlrm-mlperf", "t4", DoesNotFitError, "short of memory"),
     ],
 )
 def test_recommenders_that_cannot_run_are_refused(model, device, error, words):
