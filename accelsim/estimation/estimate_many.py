@@ -3,8 +3,8 @@
 Runs of one workload on one device differ in their sizes alone, so they are lowered together
 (`accelsim.workloads.lowering`), their distinct operators are costed in one call, and the device's
 schedule is worked out in closed form (`accelsim.estimation.schedule`). Runs that this does not
-cover (training, hosts, captured modules, calibrated CPUs, caches of weights, overlays of FPGAs) go
-through `estimate`, one by one.
+cover (training, hosts, captured modules, calibrated CPUs, caches of weights, overlays of FPGAs,
+those that the user's own runs correct) go through `estimate`, one by one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from accelsim.estimation.options import (
     RunOptions,
     options_and_price,
 )
-from accelsim.estimation.run import ResolvedRun, refuse_unused, resolve
+from accelsim.estimation.run import ResolvedRun, resolve
 from accelsim.estimation.scenario_figures import scenario_figures
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceProfile, GpuProfile
@@ -197,9 +197,6 @@ def _answer_pair(
     price: PriceChoice,
 ) -> None:
     """Fill in the runs of one workload on one device."""
-    refuse_unused(
-        {"learned": (options.learned, "many runs at once are not corrected; estimate is")}
-    )
     run = resolve(workload, device, options)
     cost = device_price(run.device, price)
     answer["workload"][runs], answer["device"][runs] = run.workload.name, run.device.name
@@ -236,6 +233,7 @@ def _is_covered(run: ResolvedRun) -> bool:
         run.mode == "inference"
         and run.workload.family is not None
         and run.host is None
+        and run.learned is None
         and run.steps == 1
         and (isinstance(device, GpuProfile) or _prices_rows_alone(device, run.heap))
     )

@@ -210,9 +210,20 @@ def test_a_profile_of_another_schema_is_refused(tmp_path, mine, change, message)
         estimate("resnet-50", "t4", learned=path)
 
 
+def test_many_runs_at_once_are_corrected_as_each_alone(tmp_path):
+    slow = [f"resnet-50,t4,{batch},latency_ms,{1e3 * 1.3 * t}" for batch, t in times("resnet-50")]
+    mine = profile_of(tmp_path, learn([table(tmp_path, *slow)]))
+    batches = [1, 8, 64]
+    many = estimate_many("resnet-50", "t4", shapes={"batch": batches}, learned=mine)
+    plain = estimate_many("resnet-50", "t4", shapes={"batch": batches})
+    for place, batch in enumerate(batches):
+        alone = estimate("resnet-50", "t4", batch=batch, learned=mine)
+        for name in ("latency_s", "latency_low_s", "latency_high_s", "energy_j"):
+            assert many[name][place] == pytest.approx(getattr(alone, name), rel=1e-9)
+        assert many["latency_s"][place] > 1.1 * plain["latency_s"][place]
+
+
 def test_doors_that_do_not_correct_say_so(mine):
-    with pytest.raises(InvalidValueError, match="learned"):
-        estimate_many("resnet-50", "t4", learned=mine)
     with pytest.raises(InvalidValueError, match="learned"):
         train("bert-base", device="t4", learned=mine)
     with pytest.raises(InvalidValueError, match="accelsim learn"):
