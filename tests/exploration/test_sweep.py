@@ -11,7 +11,9 @@ import sys
 import time
 import tracemalloc
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -509,6 +511,23 @@ def test_workers_are_not_waited_for_where_a_sweep_ends_in_an_error():
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert isinstance(running[0].exception(), BrokenProcessPool)
+
+
+@pytest.mark.parametrize("wait_s", [0.2, 0.4, 0.6])
+def test_workers_that_end_while_they_write_an_answer_hold_nobody_up(wait_s):
+    """Most answers of 200 MB are half written at these times."""
+
+    def interrupted():
+        with suppress(KeyboardInterrupt), worker_pool("local", 2) as crew:
+            for _ in range(8):
+                crew.executor.submit(bytes, 200_000_000)
+            time.sleep(wait_s)
+            raise KeyboardInterrupt
+
+    ended = Thread(target=interrupted, daemon=True)
+    ended.start()
+    ended.join(30.0)
+    assert not ended.is_alive()
 
 
 @pytest.mark.parametrize("method", ["grid", "random"])

@@ -82,6 +82,9 @@ class _Processes(Executor):
         if kind is not None:  # nobody waits for what they are at
             for worker in set(active_children()) - self._others:
                 worker.terminate()
+                worker.join()
+            # whoever reads half an answer hears that nobody is left to write the rest
+            self._pool._result_queue._writer.close()  # type: ignore[attr-defined]  # noqa: SLF001
         self.shutdown()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
