@@ -195,6 +195,8 @@ def served_like(setting, resolved):
 def answer_like(device_class, setting, boards):
     """Spread of an answer of a setting on one of the boards that ran it."""
     model, sizes = MODEL_OF_KIND[setting.model]
+    if setting.precision.startswith("q") and setting.model == "transformer":  # prompts of llama.cpp
+        model, sizes = "llama-3.2-1b", {"batch": 1, "seq_len": 512, "output_len": 0}
     formats = ("bf16", "fp16") if setting.precision == "16-bit" else (setting.precision,)
     refused = []
     for board, precision in itertools.product(boards, formats):
