@@ -137,7 +137,7 @@ def test_bad_input_is_named():
     with pytest.raises(InvalidValueError, match="at most"):
         fits("qwen3-8b", "m4 max", memory_gib=256)
     for nothing in (0.0, -1.0, float("nan")):
-        with pytest.raises(InvalidValueError, match="more than 0|finite number"):
+        with pytest.raises(InvalidValueError, match=r"more than 0|finite number"):
             fits("qwen3-8b", "m4 max", memory_gib=nothing)
     with pytest.raises(InvalidValueError, match="a CPU"):
         fits("qwen3-8b", "rtx-3060", host="rtx-4090")
