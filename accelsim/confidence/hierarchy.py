@@ -57,7 +57,8 @@ class Hierarchy:
         place: Place of each effect.
         mean: Posterior means, shape (effects,).
         covariance: Posterior covariance, shape (effects, effects).
-        own_ratio: Spread of a run's own error over that before.
+        own_ratio: Spread of a run's own error over that before, by its first effect, which runs of
+            one system alone share.
         weight: Weight of each run, at most (f + 1) / f; small where it is far from others like it,
             shape (n,).
         runs_of: Runs that have each effect.
@@ -67,7 +68,7 @@ class Hierarchy:
     place: Mapping[str, int]
     mean: FloatArray
     covariance: FloatArray
-    own_ratio: float
+    own_ratio: Mapping[str, float]
     weight: FloatArray
     runs_of: Mapping[str, frozenset[int]]
 
@@ -102,7 +103,8 @@ class Hierarchy:
             for name in row:
                 runs_of.setdefault(name, set()).add(run)
         kept = {name: frozenset(runs) for name, runs in runs_of.items()}
-        return cls(shares, place, mean, covariance, math.sqrt(ratio), weight, kept)
+        own = zip((row[0] for row in effects), np.sqrt(ratio).tolist(), strict=True)
+        return cls(shares, place, mean, covariance, dict(own), weight, kept)
 
     def correction(self, effects: Sequence[str], log_sigma: float) -> Correction:
         """What is known of a run.
@@ -120,8 +122,7 @@ class Hierarchy:
         variance = float(design @ self.covariance[np.ix_(places, places)] @ design)
         unknown = sum(share for name, share in pairs if name not in self.place)
         runs = frozenset().union(*(self.runs_of[n] for n, _ in pairs if n in self.place))
-        ratio = self.own_ratio if runs else 1.0
-        own = (1.0 - sum(self.shares)) * ratio**2
+        own = (1.0 - sum(self.shares)) * self.own_ratio.get(effects[0], 1.0) ** 2
         variance += log_sigma**2 * (unknown + own)
         return Correction(float(design @ self.mean[places]), math.sqrt(variance), len(runs))
 
@@ -149,22 +150,24 @@ class _Fit:
 
     def posterior(
         self, count: int, used: BoolArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Mean and covariance of so many effects from the runs used, their weights, and the
-        variance of their own error over that before.
+        variance of each run's own error over that before, which runs of one system share.
 
         Gelman et al., Bayesian Data Analysis, 3rd edition, 2013, section 15.4.
         """
-        runs = int(used.sum())
-        weight, ratio = used.astype(np.float64), 1.0
+        system = self.columns[:, 0]
+        runs = np.bincount(system, used, count)
+        weight, ratio = used.astype(np.float64), np.ones(len(used))
         mean, covariance = np.zeros(count), np.eye(count)
-        for _ in range(_STEPS if runs else 0):
+        for _ in range(_STEPS if used.any() else 0):
             before = mean
             mean, covariance = self._effects(weight / (self.own * ratio), count)
             expected = (self.parts * mean[self.columns]).sum(axis=1)
             off = ((self.log_ratio - expected) ** 2 + self._spread(covariance)) / self.own
             weight = used * (_FREEDOM + 1) / (_FREEDOM + off / ratio)
-            ratio = float((_PRIOR_RUNS + (weight * off).sum()) / (_PRIOR_RUNS + runs))
+            seen = np.bincount(system, weight * off, count)
+            ratio = ((_PRIOR_RUNS + seen) / (_PRIOR_RUNS + runs))[system]
             if np.abs(mean - before).max() < _TOLERANCE:
                 break
         return mean, covariance, weight, ratio

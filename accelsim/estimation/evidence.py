@@ -113,6 +113,13 @@ def residual_places(device_class: str, setting: Setting) -> tuple[str, ...]:
     )
 
 
+def _has_own_rows(device_class: str, tier: str) -> bool:
+    """Whether intervals of a device come from its own rows alone: calibrated CPUs, overlays of
+    FPGAs.
+    """
+    return tier != "spec" and device_class in {"cpu", "fpga"}
+
+
 def least_log_sigma(
     device: DeviceProfile, tier: ParameterTier, setting: Setting, spreads: Values | None = None
 ) -> float:
@@ -130,7 +137,7 @@ def least_log_sigma(
     """
     overlay = None if tier is ParameterTier.SPEC else fitted_parameters(device.name)
     own = overlay.held_out.log_sigma if overlay is not None and overlay.held_out else 0.0
-    if tier is not ParameterTier.SPEC and device.device_class in {"cpu", "fpga"}:
+    if _has_own_rows(device.device_class, tier):
         return own
     return max(own, residual_log_sigma(str(device.device_class), setting, spreads))
 
@@ -210,8 +217,7 @@ def evidence(
         if own is not None:
             return own
     evidence = _nearest(base, device_class, basis, rows, setting)
-    has_own = tier != "spec" and device_class in {"cpu", "fpga"}
-    if has_own or evidence.scope == "none":
+    if _has_own_rows(device_class, tier) or evidence.scope == "none":
         return evidence
     return replace(evidence, sentence=evidence.sentence + _interval_basis(device_class, setting))
 

@@ -28,7 +28,9 @@ from accelsim.simulation.randomness import RandomStreams
 __all__ = ["LearnedFiles", "Told", "learn"]
 Progress = Callable[[int, int, str], None]
 #: Rounds in which steps are fitted to a server's figures, and the largest ratio that they may have.
-_ROUNDS = 3
+_ROUNDS = 6
+#: How near the simulated load must come to what was measured for its steps to say something.
+_REPEATED = 1.1
 _LARGEST_RATIO = 100.0
 
 
@@ -98,14 +100,21 @@ def learn(
     if not runs:
         reasons = "; ".join(dict.fromkeys(map(str, refused.values()))) or "they hold no run"
         raise InvalidValueError("files", [str(f) for f in files], f"runs to learn from: {reasons}")
-    kept, version = tuple(_distinct(runs)), accelsim.__version__
+    kept, version = tuple(_distinct(runs, refused)), accelsim.__version__
     profile = Learned(format="accelsim-learned", version=1, accelsim=version, runs=kept)
     return LearnedFiles(profile, refused)
 
 
-def _distinct(runs: Iterable[LearnedRun]) -> list[LearnedRun]:
-    """Runs without those that are the same one again, of another line or file."""
-    return list({run.model_dump_json(exclude={"source"}): run for run in runs}.values())
+def _distinct(runs: Iterable[LearnedRun], refused: Document) -> Iterator[LearnedRun]:
+    """Runs without those that are the same one again, which are refused by name."""
+    known: dict[str, str] = {}
+    for run in runs:
+        content = run.model_dump_json(exclude={"source"})
+        if content in known:
+            refused[run.source] = f"it is the run of {known[content]} again"
+        else:
+            known[content] = run.source
+            yield run
 
 
 def _readings(paths: Iterable[Path], told: Told) -> Iterator[Reading]:
@@ -211,4 +220,9 @@ def _step_ratios(
             ratio = ratios[phase] * measured / found[phase]
             ratios[phase] = min(max(ratio, 1 / _LARGEST_RATIO), _LARGEST_RATIO)
         found = simulated(ratios)
+    for phase, measured in measured_s.items():
+        if not 1 / _REPEATED < found[phase] / measured < _REPEATED:
+            allowed = f"a time that the load can have: it has {found[phase]:.3g} s at best"
+            remedy = "Is the load that of the file, and below saturation?"
+            raise InvalidValueError(f"{phase} time", f"{measured:.3g} s", allowed, remedy)
     return predicted, ratios

@@ -74,6 +74,21 @@ def test_unrelated_runs_change_nothing():
     assert told.log_sigma == pytest.approx(SIGMA)
 
 
+def test_noise_of_unrelated_runs_changes_nothing_of_others():
+    """Nor do runs that agree better than usual make others surer."""
+    own = [0.2, 0.25, 0.18]
+    alone = learned(own).correction(effects("model"), SIGMA)
+    others = [effects("other", "another board", "another engine")] * 6
+    for noise in ([-1.0, 1.0] * 3, [0.0] * 6):
+        names = [effects("model")] * 3 + others
+        spread = np.full(9, SIGMA)
+        beside = Hierarchy.of(names, np.array([*own, *noise]), spread, SHARES)
+        told = beside.correction(effects("model"), SIGMA)
+        assert (told.shift, told.log_sigma) == pytest.approx(
+            (alone.shift, alone.log_sigma), rel=1e-4
+        )
+
+
 def test_the_nearer_the_more_it_is_corrected():
     found = learned([0.4, 0.41, 0.39])
     names = [

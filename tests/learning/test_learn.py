@@ -127,8 +127,24 @@ def test_sglang_writes_an_object_a_line(tmp_path):
 
 def test_first_tokens_of_a_burst_are_left_out(tmp_path):
     path = tmp_path / "burst.json"
-    path.write_text(json.dumps(sample() | {"max_concurrency": None}))
+    burst = sample() | {"max_concurrency": None, "mean_tpot_ms": 25.0}
+    path.write_text(json.dumps(burst))
     assert [row["phase"] for row in learn([path]).rows()] == ["decode"]
+
+
+def test_a_time_that_the_load_cannot_have_is_refused(tmp_path):
+    """Of a burst, prompts make further tokens wait longer than that."""
+    path = tmp_path / "burst.json"
+    path.write_text(json.dumps(sample() | {"max_concurrency": None, "mean_tpot_ms": 2.0}))
+    with pytest.raises(InvalidValueError, match="decode time"):
+        learn([path])
+
+
+def test_a_run_that_stands_twice_is_refused_by_name(tmp_path):
+    row = "resnet-50,t4,8,latency_ms,9"
+    found = learn([table(tmp_path, row, row)])
+    assert len(found.profile.runs) == 1
+    assert found.refused == {"runs.csv, line 3": "it is the run of runs.csv, line 2 again"}
 
 
 @pytest.mark.parametrize(
