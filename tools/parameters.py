@@ -24,10 +24,10 @@ _HEAD: Final = """\
 # Free numbers and what they rest on
 
 Written by `python -m tools.parameters`; do not edit. A free number is one that the code does not
-derive: it was fitted to measured rows,
-read from a document, derived from such numbers by hand, or estimated. A table with many
-estimates, or few rows and systems behind it, is
-thin. Each number's own source stands beside it in its file.
+derive: it was fitted to measured rows, read from a document, derived from such numbers by hand,
+or estimated. A table with many estimates, or few rows and systems behind it, is thin. Each
+number's own source stands beside it in its file; one whose source names no kind counts as
+measured or fitted.
 
 ## By file
 
