@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import NormalDist
 
-from accelsim.capacity.answers import Asked, ServiceAnswer
+from accelsim.capacity.replica_answers import Asked, ServiceAnswer
 from accelsim.frozen import frozen
 
 #: Widest bracket of a probability: 5 points to either side of its middle.

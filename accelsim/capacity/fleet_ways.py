@@ -15,10 +15,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from accelsim.capacity.answers import Asked, SampleAnswer, ServiceAnswer
 from accelsim.capacity.candidates import Candidate
 from accelsim.capacity.fleet import FleetProblem
 from accelsim.capacity.jobs import JobRun, TrainingPlace, alone, batch_on, batch_rate
+from accelsim.capacity.replica_answers import Asked, SampleAnswer, ServiceAnswer
 from accelsim.capacity.scenario import BatchJob, Scenario, TrainingJob
 from accelsim.capacity.spares import spared_cover
 from accelsim.capacity.token_service import service_answers

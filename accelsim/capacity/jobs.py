@@ -16,7 +16,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from accelsim.capacity.answers import SampleAnswer, sample_answer
+from accelsim.capacity.replica_answers import SampleAnswer, sample_answer
 from accelsim.capacity.scenario import BatchJob, TrainingJob
 from accelsim.confidence.quantiles import Z90
 from accelsim.errors import InputError

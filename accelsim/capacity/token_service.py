@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import product
 from pathlib import Path
 
-from accelsim.capacity.answers import Asked, ServiceAnswer, sample_answer
+from accelsim.capacity.replica_answers import Asked, ServiceAnswer, sample_answer
 from accelsim.capacity.scenario import Service
 from accelsim.catalog import workloads as workload_catalog
 from accelsim.errors import InputError

@@ -138,7 +138,7 @@ def _emit_ways(
     Raises:
         InvalidValueError: If a rival stands beside the service.
     """
-    from accelsim.capacity.ways import Terms, ways_to_serve
+    from accelsim.capacity.rent_or_buy import Terms, ways_to_serve
     from accelsim.cli.progress import progress_bar
     from accelsim.serving.loads.arrivals import Arrivals
     from accelsim.serving.options import ServingOptions, SloTargets
@@ -205,7 +205,7 @@ def _option(
     model: str, device: str, unit_usd: float | None, nre_usd: float, batch: int | None, flag: str
 ) -> DeploymentOption:
     from accelsim.capacity.breakeven import option_of_estimate
-    from accelsim.capacity.ways import board_price
+    from accelsim.capacity.rent_or_buy import board_price
     from accelsim.estimation.estimate import estimate
 
     profile = _profile(device)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import accelsim
-from accelsim.capacity.answers import Asked
 from accelsim.capacity.fleet_answer import fleet_answer
 from accelsim.capacity.fleet_ways import Question
 from accelsim.capacity.plan import _Planner
+from accelsim.capacity.replica_answers import Asked
 from accelsim.capacity.scenario import load_scenario
 from accelsim.capacity.token_service import TokenAnswer, service_answers
 from accelsim.economics.instances import cheapest_cover

@@ -3,7 +3,7 @@
 import pytest
 
 import accelsim
-from accelsim.capacity.answers import Asked
+from accelsim.capacity.replica_answers import Asked
 from accelsim.capacity.scenario import load_scenario
 from accelsim.capacity.token_service import TokenAnswer, service_answers
 from accelsim.serving.find import find

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from accelsim import catalog
 from accelsim.capacity.breakeven import DeploymentOption, breakeven, rented
-from accelsim.capacity.ways import Terms, board_price, ways_to_serve
+from accelsim.capacity.rent_or_buy import Terms, board_price, ways_to_serve
 from accelsim.catalog.workloads import workload
 from accelsim.economics import PriceBook
 from accelsim.economics.hosted import HostedPrice, hosted_prices, street_price
