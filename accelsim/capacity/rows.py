@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from accelsim.capacity.answer import FleetAnswer, layouts
 from accelsim.capacity.fleet_answer import fleet_answer
 from accelsim.capacity.fleet_ways import Question, Way, WayMaker
-from accelsim.confidence.quantiles import Z90
+from accelsim.catalog.devices import device
+from accelsim.confidence.best import is_tie
 from accelsim.plain import Document
 
 #: Figures of a row; None where the device cannot, and what a bound does not say.
@@ -71,14 +71,17 @@ def _row(maker: WayMaker, choice: str, ways: Sequence[Way]) -> Document:
 
 def _is_tied(maker: WayMaker, ways: Sequence[Way], row: Document, best: FleetAnswer) -> bool:
     """Whether the interval of the difference of two costs holds zero: rents follow times, whose
-    errors are independent on different devices; on one device they are the same and cancel.
+    errors devices of a class share; on one device they are the same and cancel.
     """
     sigmas = {maker.offers[way.instances[0][0]].device: _sigma(way) for way in ways}
     mine = {row["device"]: maker.sigma_of(str(row["device"])) for row in best.placement}
-    apart = set(sigmas) ^ set(mine)
-    spread = math.hypot(*(sigmas.get(one, mine.get(one, 0.0)) for one in apart))
-    ratio = float(row["cost_usd_per_month"]) / max(best.cost_usd_per_month, 1e-12)
-    return abs(math.log(max(ratio, 1e-12))) <= Z90 * spread
+    if set(sigmas) == set(mine):
+        sigmas = mine = {"": 0.0}
+    classes = {str(device(name).device_class) for name in (*sigmas, *mine) if name}
+    costs = (float(row["cost_usd_per_month"]), max(best.cost_usd_per_month, 1e-12))
+    spreads = (max(known.values()) for known in (sigmas, mine))
+    pairs = zip(costs, spreads, strict=True)
+    return is_tie(*pairs, is_alike=len(classes) <= 1)
 
 
 def _sigma(way: Way) -> float:

@@ -200,7 +200,15 @@ def _columns(comparison: Comparison) -> tuple[str, ...]:
     }
     scalars = [name for name in FIGURES if name not in {*parts, "operators"}]
     nested = [f"{name}.{part}" for name, own in parts.items() for part in own]
-    return (*_PAIR, *scalars, *comparison.rows[0].beside(), *nested, "best", "tied")
+    return (
+        *_PAIR,
+        *scalars,
+        *comparison.rows[0].beside(),
+        *nested,
+        "best",
+        "tied",
+        "near_best_probability",
+    )
 
 
 def _rate_bars(estimates: Sequence[Estimate]) -> Bars:
@@ -212,12 +220,16 @@ def _rate_bars(estimates: Sequence[Estimate]) -> Bars:
 
 
 def _won(comparison: Comparison) -> Iterator[Document]:
-    """Of each row the columns it wins among its model and mode, and those whose best it may be."""
+    """Of each row the columns it wins among its model and mode, those whose best it may be, and the
+    probability of a time within 5 % of the best.
+    """
     from accelsim.report.tables import BEST_FIELDS
 
     best = {field: comparison.leaders(field) for field in BEST_FIELDS}
+    near = comparison.near_best("latency_s")
     for row in comparison.rows:
+        chance = near.get((row.workload, row.mode), {}).get(row.device)
         leads = {f: best[f].get((row.workload, row.mode), ()) for f in BEST_FIELDS}
         marked = [field for field, devices in leads.items() if devices == (row.device,)]
         tied = [f for f, devices in leads.items() if row.device in devices and f not in marked]
-        yield {"best": marked, "tied": tied}
+        yield {"best": marked, "tied": tied, "near_best_probability": chance}

@@ -8,14 +8,20 @@ the comparison with its reason; it is never dropped.
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+import numpy as np
+
 from accelsim.arguments import checked
+from accelsim.catalog import device as catalog_device
 from accelsim.catalog import group_devices
+from accelsim.confidence.best import is_tie, near_best_probability
+from accelsim.confidence.quantiles import Z90
 from accelsim.errors import (
     DoesNotFitError,
     OverBudgetError,
@@ -56,6 +62,8 @@ BEST_LOW = (
     "usd_per_hour",
 )
 BEST_HIGH = ("throughput_per_s", "tokens_per_s")
+#: Columns whose errors no measured decision shows: those of energy count as each device's own.
+_APART = frozenset({"energy_per_sample_j", "energy_j", "average_power_w"})
 #: Columns that a notebook shows, with their units.
 _SHOWN = {
     "latency_s": "time, s",
@@ -86,6 +94,7 @@ class ComparisonRow:
         estimate: The estimate; None where it cannot run.
         reason: Why it cannot run, or does not fit.
         compiled: The same run compiled, where eager ones wait for their operators to be issued.
+        device_class: Class of the device.
     """
 
     workload: str
@@ -94,6 +103,7 @@ class ComparisonRow:
     estimate: Estimate | None
     reason: str | None = None
     compiled: Estimate | None = None
+    device_class: str = ""
 
     @property
     def is_eager(self) -> bool:
@@ -195,7 +205,8 @@ class Comparison:
 
     def leaders(self, column: str) -> dict[tuple[str, str], tuple[str, ...]]:
         """Devices that may be the best of a column, per (workload, mode): the predicted best, and
-        those whose interval meets its own. Only where there is one does it win.
+        those whose difference to it has an interval that holds zero. Only where there is one does
+        it win.
 
         Args:
             column: A name in `BEST_LOW` or `BEST_HIGH`.
@@ -205,10 +216,39 @@ class Comparison:
         """
         leaders = {}
         for key, device in self.best(column).items():
-            rows = [row for row in self.rows if (row.workload, row.mode) == key]
-            known = [row.estimate for row in rows if row.estimate is not None]
-            leaders[key] = (device, *tied_devices(known, device, column))
+            known = self._alternatives(key, column)
+            best = known[device]
+            tied = (name for name, own in known.items() if name != device and own.ties(best))
+            leaders[key] = (device, *tied)
         return leaders
+
+    def near_best(self, column: str) -> dict[tuple[str, str], dict[str, float]]:
+        """Probability of each device that it is within 5 % of the best of a column, per (workload,
+        mode); errors that devices of a class share cancel.
+
+        Args:
+            column: A name in `BEST_LOW` or `BEST_HIGH`.
+
+        Raises:
+            UnknownNameError: If the column is in neither.
+        """
+        found = {}
+        for key in self.best(column):
+            known = self._alternatives(key, column)
+            values, spreads = np.array([(o.figure, o.log_sigma) for o in known.values()]).T
+            groups = [own.group for own in known.values()]
+            chances = near_best_probability(values, spreads, groups).tolist()
+            found[key] = dict(zip(known, chances, strict=True))
+        return found
+
+    def _alternatives(self, key: tuple[str, str], column: str) -> dict[str, _Alternative]:
+        """Devices with a figure of a column, of a model and mode."""
+        rows = [row for row in self.rows if (row.workload, row.mode) == key]
+        return {
+            row.device: _Alternative.of(row, row.estimate, column)
+            for row in rows
+            if row.estimate is not None and getattr(row.estimate, column)
+        }
 
     def to_dict(self) -> list[Document]:
         """One mapping per pair: the estimate's figures, or the reason there is none."""
@@ -233,30 +273,26 @@ class Comparison:
         )
 
 
-def tied_devices(estimates: Sequence[Estimate], device: str, column: str) -> tuple[str, ...]:
-    """Other devices whose interval of a figure meets a device's.
+@frozen
+class _Alternative:
+    """A device's figure, of which less is better, its spread, and the group that shares errors."""
 
-    Args:
-        estimates: Of one model in one mode.
-        device: The device.
-        column: The figure.
-    """
-    edges = {e.device: _edges(e, column) for e in estimates}
-    mine = edges[device]
-    return tuple(
-        name
-        for name, own in edges.items()
-        if name != device and own and mine and own[0] <= mine[1] and mine[0] <= own[1]
-    )
+    figure: float
+    log_sigma: float
+    group: str
 
+    @classmethod
+    def of(cls, row: ComparisonRow, estimate: Estimate, column: str) -> _Alternative:
+        value = float(getattr(estimate, column))
+        high = estimate.interval(column)[1]
+        sigma = 0.0 if high is None else math.log(high / value) / Z90
+        group = row.device if column in _APART else row.device_class
+        return cls(1 / value if column in BEST_HIGH else value, sigma, group)
 
-def _edges(estimate: Estimate, column: str) -> tuple[float, float] | None:
-    """Ends of a figure's interval; both the figure where it has none."""
-    value = getattr(estimate, column)
-    if value is None:
-        return None
-    low, high, _ = estimate.interval(column)
-    return (value if low is None else low, value if high is None else high)
+    def ties(self, other: _Alternative) -> bool:
+        """Whether the interval of the difference holds zero."""
+        pair = ((own.figure, own.log_sigma) for own in (self, other))
+        return is_tie(*pair, is_alike=self.group == other.group)
 
 
 @checked
@@ -341,7 +377,10 @@ def _row(
         return ComparisonRow(*pair, None, str(error))
     short_gb = result.memory_short_bytes / 1e9
     missing = None if result.fits else f"does not fit: {short_gb:,.1f} GB short"
-    return ComparisonRow(result.workload, result.device, options.mode, result, missing)
+    names = (result.workload, result.device, options.mode)
+    profile = catalog_device(device) if isinstance(device, str) else device
+    device_class = str(profile.device_class)
+    return ComparisonRow(*names, result, missing, device_class=device_class)
 
 
 def _html_cells(row: ComparisonRow) -> str:

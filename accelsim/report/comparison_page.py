@@ -171,7 +171,7 @@ def _wins(done: Sequence[Values]) -> Iterator[str]:
 def _tie_words(names: Sequence[str]) -> str:
     """Who may be the best, too."""
     more = f" and {len(names) - _MOST_TIED:,} more" if len(names) > _MOST_TIED else ""
-    return f"; within its interval: {', '.join(names[:_MOST_TIED])}{more}" if names else ""
+    return f"; tied with it: {', '.join(names[:_MOST_TIED])}{more}" if names else ""
 
 
 def _keeps(row: Values, limits: tuple[float | None, float | None]) -> bool:

@@ -32,9 +32,13 @@ if TYPE_CHECKING:
 #: Share of the time outside the measured range from which on an estimate says so.
 _SHOWN_EXTRAPOLATION = 0.02
 
+#: Least probability that is said, and most devices that it is said of.
+_LEAST_CHANCE = 0.01
+_MOST_LIKELY = 4
+
 COMPARISON_NOTE = (
-    "* wins its column beyond all 90 % intervals, ~ may be its best; time is that of one batch "
-    "alone, all else is per sample or sequence in steady state"
+    "* wins its column beyond the 90 % intervals of all differences, ~ may be its best; time is "
+    "that of one batch alone, all else is per sample or sequence in steady state"
 )
 _LIMITS = {
     "compute": "arithmetic",
@@ -268,11 +272,20 @@ def comparison_view(comparison: Comparison) -> RenderableType:
     """One table per model and mode, and pairs that cannot run with their reason."""
     groups = grouped(comparison.rows, lambda row: (row.workload, row.mode))
     best = {field: comparison.leaders(field) for field in BEST_FIELDS}
+    near = comparison.near_best("latency_s")
     views: list[RenderableType] = []
     for key, rows in groups.items():
         marked = {field: found.get(key, ()) for field, found in best.items()}
-        views += [_group_view(rows, marked), Text("")]
+        views += [_group_view(rows, marked), *_chances(near.get(key, {})), Text("")]
     return Group(*views[:-1], *map(Text, _price_note(comparison)))
+
+
+def _chances(near: Mapping[str, float]) -> list[Text]:
+    """How sure it is which device is as fast as the fastest."""
+    likely = sorted((-chance, name) for name, chance in near.items() if chance >= _LEAST_CHANCE)
+    listed = ", ".join(f"{name} {-100 * chance:.0f} %" for chance, name in likely[:_MOST_LIKELY])
+    words = f"probability of a time within 5 % of the best: {listed}"
+    return [Text(words, style="dim")] if len(near) > 1 else []
 
 
 def _price_note(comparison: Comparison) -> list[str]:

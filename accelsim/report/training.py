@@ -54,7 +54,10 @@ def training_view(result: TrainingEstimate) -> RenderableType:
         result: The result.
     """
     where = result.cluster or result.device
-    plans = "~plan | >iteration=iteration_s | >memory=memory_bytes | ~loses=why"
+    plans = (
+        "~plan | >iteration=iteration_s | >memory=memory_bytes | "
+        ">within 5 %=near_best_probability | ~loses=why"
+    )
     return panel(
         f"{result.workload} on {result.device_count:,} devices of {where}",
         list(_lines(result)),

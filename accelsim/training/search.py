@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from accelsim.confidence.best import is_tie, near_best_probability
 from accelsim.cost.memory import memory_short
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.estimation.pareto import pareto_mask
@@ -27,7 +28,7 @@ from accelsim.training.plan import (
 )
 from accelsim.training.score import TIME_PARTS
 from accelsim.training.setup import TrainingSetup
-from accelsim.training.trust import are_tied
+from accelsim.training.trust import iteration_log_sigma
 from accelsim.workloads.graph import FloatArray, IntArray
 
 #: Plans that are simulated, and how much slower than the first their score may be.
@@ -187,8 +188,15 @@ def _simulated_best(
     order = np.lexsort(goals.T[::-1]).tolist()
     best = runs[order[0]]
     among = set(first.tolist())
+    times = np.array([run.iteration_s for run in runs])
+    sigmas = [iteration_log_sigma(run) for run in runs]
+    chances = near_best_probability(times, np.array(sigmas)).tolist()
+    leader = (best.iteration_s, sigmas[order[0]])
+    ties = [is_tie((run.iteration_s, own), leader) for run, own in zip(runs, sigmas, strict=True)]
     shown = [
-        rows[number] | {"why": _why(runs[number], best)}
+        rows[number]
+        | {"why": _why(runs[number], best, is_tied=ties[number])}
+        | {"near_best_probability": chances[number]}
         for number in order
         if places[number] in among or runs[number] is best
     ]
@@ -229,13 +237,13 @@ def _row(
     }
 
 
-def _why(run: Iteration, best: Iteration) -> str:
+def _why(run: Iteration, best: Iteration, *, is_tied: bool) -> str:
     """Where a plan loses the most time to the best one, and whether it cannot be told from it."""
     more = {name: run.time_s[name] - best.time_s[name] for name in TIME_PARTS}
     name = max(more, key=lambda part: more[part])
     if more[name] <= _AS_FAST * best.iteration_s:
         return "best" if run is best else "as fast"
-    tied = "tied, " if are_tied(run, best) else ""
+    tied = "tied, " if is_tied else ""
     return f"{tied}{name.replace('_', ' ')} +{more[name]:.3g} s"
 
 
