@@ -1,21 +1,25 @@
 """What a few measured runs say of other runs: a hierarchical normal model of ln(measured /
 predicted).
 
-A run's error is a sum of effects that it shares with runs like it (the same system, engine, format,
-...) and of one of its own: y = sigma (sum_l sqrt(s_l) u_l + sqrt(s_0) e), where u are standard
-normal, e follows Student's t, and sigma is the spread of runs like it before anything of it was
-measured. The posterior of the effects is normal for given weights of the runs (Gelman et al.,
-Bayesian Data Analysis, 3rd edition, section 15.4); weights of the t are found by expectation and
-maximisation (Lange, Little and Taylor, Journal of the American Statistical Association 84, 1989),
-so that a wrong unit or a stalled run does not draw the others along; a run that lies four standard
-deviations from where the others expect it takes no part.
+A run's error, over the spread that runs like it had before anything of it was measured, is a sum:
+effects that it shares with runs like it (the same system, engine, format, ...), one that runs of
+its system share the more the nearer their sizes (batch, length, degrees of a plan), and its own:
+
+    y / sigma = sum_l sqrt(s_l) u_l + sqrt(s_near) g(x) + sqrt(s_own) e
+
+where u are standard normal, g is a Gaussian process with the covariance exp(-sum |ln x - ln x'| /
+length), and e follows Student's t. The posterior is normal for given weights of the runs
+(Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, section 2.2; effects that
+are shared: Gelman et al., Bayesian Data Analysis, 3rd edition, section 15.4). Weights of the t are
+found by expectation and maximisation (Lange, Little and Taylor, Journal of the American Statistical
+Association 84, 1989), so that a wrong unit or a stalled run does not draw the others along; a run
+that lies four standard deviations from where the others expect it takes no part.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -31,6 +35,29 @@ _STEPS = 50
 _TOLERANCE = 1e-6
 #: Weight below which a run is far from all like it: 4 standard deviations.
 _FAR_WEIGHT = (_FREEDOM + 1) / (_FREEDOM + 16.0)
+#: Sizes of a system that are told apart, the grid in ln(size) on which more of them are first
+#: gathered, and the weight of a place without runs.
+_MOST_CELLS, _FIRST_STEP, _NO_WEIGHT = 64, 0.25, 1e-9
+
+
+@frozen
+class Components:
+    """Shares of the variance of a run's error; what is left is its own.
+
+    Attributes:
+        shares: Of each level of effects, the first that of the system.
+        near: Of what runs of a system share the more the nearer their sizes.
+        length: Distance in ln(size), summed over sizes, over which that falls to 1 / e.
+    """
+
+    shares: tuple[float, ...]
+    near: float
+    length: float
+
+    @property
+    def own(self) -> float:
+        """Share of a run's own."""
+        return 1.0 - sum(self.shares) - self.near
 
 
 @frozen
@@ -49,82 +76,93 @@ class Correction:
 
 
 @frozen(eq=False)
-class Hierarchy:
-    """Effects known from n runs.
+class Runs:
+    """Measured runs; n of them.
 
     Attributes:
-        shares: Share of the variance of each level of effects; what is left is a run's own.
-        place: Place of each effect.
-        mean: Posterior means, shape (effects,).
-        covariance: Posterior covariance, shape (effects, effects).
-        own_ratio: Spread of a run's own error over that before, by its first effect, which runs of
-            one system alone share.
-        weight: Weight of each run, at most (f + 1) / f; small where it is far from others like it,
-            shape (n,).
-        runs_of: Runs that have each effect.
+        effects: Names of the effects of each, one for each level, length n; the first decides the
+            others.
+        sizes: Sizes of each by name, above 0, length n; a size that is not named is 1.
+        log_ratio: ln(measured / predicted), shape (n,).
+        log_sigma: Spread of runs like each before, shape (n,), above 0.
     """
 
-    shares: tuple[float, ...]
-    place: Mapping[str, int]
-    mean: FloatArray
-    covariance: FloatArray
-    own_ratio: Mapping[str, float]
+    effects: Sequence[Sequence[str]]
+    sizes: Sequence[Mapping[str, float]]
+    log_ratio: FloatArray
+    log_sigma: FloatArray
+
+
+@frozen(eq=False)
+class Hierarchy:
+    """What is known from runs of s systems, with at most c cells of sizes each.
+
+    Attributes:
+        components: Shares of the variance.
+        systems: Place of each system, by its first effect.
+        systems_of: Places of the systems that have each effect.
+        runs: Runs of each system, shape (s,).
+        weight: Weight of each run, at most (f + 1) / f; small where it is far from others like it,
+            shape (n,).
+    """
+
+    components: Components
+    systems: Mapping[str, int]
+    systems_of: Mapping[str, IntArray]
+    runs: IntArray
     weight: FloatArray
-    runs_of: Mapping[str, frozenset[int]]
+    _cells: _Cells
+    _posterior: _Posterior
 
     @classmethod
-    def of(
-        cls,
-        effects: Sequence[Sequence[str]],
-        log_ratio: FloatArray,
-        log_sigma: FloatArray,
-        shares: tuple[float, ...],
-    ) -> Hierarchy:
-        """The posterior of runs.
-
-        Args:
-            effects: Names of the effects of each run, one for each level, length n.
-            log_ratio: ln(measured / predicted), shape (n,).
-            log_sigma: Spread of runs like each before, shape (n,), above 0.
-            shares: Share of the variance of each level, below 1 in all.
-        """
-        names = sorted(set(chain.from_iterable(effects)))
-        place = {name: index for index, name in enumerate(names)}
-        columns = np.array([[place[name] for name in row] for row in effects], dtype=np.int64)
-        known = len(log_ratio)
-        parts = log_sigma[:, None] * np.sqrt(shares)
-        fitted = _Fit(columns, parts, log_ratio, log_sigma**2 * (1.0 - sum(shares)))
-        mean, covariance, weight, ratio = fitted.posterior(len(names), np.ones(known, dtype=bool))
+    def of(cls, runs: Runs, components: Components) -> Hierarchy:
+        """The posterior of runs, at least one."""
+        systems = {row[0]: row for row in runs.effects}
+        places = {name: place for place, name in enumerate(sorted(systems))}
+        names: dict[str, list[int]] = {}
+        for name, place in places.items():
+            for effect in systems[name]:
+                names.setdefault(effect, []).append(place)
+        system = np.array([places[row[0]] for row in runs.effects])
+        systems_of = {name: np.array(those) for name, those in names.items()}
+        joint = np.zeros((len(places), len(places)))
+        for name, place in places.items():
+            joint[place] = _covariance(systems[name], components, systems_of, len(places))
+        cells = _Cells.of(system, runs.sizes, components.length)
+        fit = _Fit(runs.log_ratio / runs.log_sigma, system, cells, joint, components)
+        posterior, weight = fit.robust(np.ones(len(system), dtype=bool))
         near = weight >= _FAR_WEIGHT
         if not near.all():
-            mean, covariance, weight, ratio = fitted.posterior(len(names), near)
-        runs_of: dict[str, set[int]] = {}
-        for run, row in enumerate(effects):
-            for name in row:
-                runs_of.setdefault(name, set()).add(run)
-        kept = {name: frozenset(runs) for name, runs in runs_of.items()}
-        own = zip((row[0] for row in effects), np.sqrt(ratio).tolist(), strict=True)
-        return cls(shares, place, mean, covariance, dict(own), weight, kept)
+            posterior, weight = fit.robust(near)
+        counts = np.bincount(system)
+        return cls(components, places, systems_of, counts, weight, cells, posterior)
 
-    def correction(self, effects: Sequence[str], log_sigma: float) -> Correction:
+    def correction(
+        self, effects: Sequence[str], sizes: Mapping[str, float], log_sigma: float
+    ) -> Correction:
         """What is known of a run.
 
         Args:
             effects: Its effects, one for each level.
+            sizes: Its sizes by name.
             log_sigma: Spread of runs like it before.
         """
-        pairs = list(zip(effects, self.shares, strict=True))
-        known = [
-            (self.place[name], math.sqrt(share)) for name, share in pairs if name in self.place
-        ]
-        places = [place for place, _ in known]
-        design = log_sigma * np.array([root for _, root in known])
-        variance = float(design @ self.covariance[np.ix_(places, places)] @ design)
-        unknown = sum(share for name, share in pairs if name not in self.place)
-        runs = frozenset().union(*(self.runs_of[n] for n, _ in pairs if n in self.place))
-        own = (1.0 - sum(self.shares)) * self.own_ratio.get(effects[0], 1.0) ** 2
-        variance += log_sigma**2 * (unknown + own)
-        return Correction(float(design @ self.mean[places]), math.sqrt(variance), len(runs))
+        shares, known = self.components, self._posterior
+        shared = _covariance(effects, shares, self.systems_of, len(self.runs))
+        mean = float(shared @ known.pull)
+        variance = sum(shares.shares) - float(shared @ known.precision @ shared)
+        near, own = shares.near, shares.own
+        place = self.systems.get(effects[0])
+        if place is not None:
+            like = near * self._cells.like(place, sizes, shares.length)
+            gain = like @ known.inverse[place]
+            rest = 1.0 - float(gain.sum())
+            mean = rest * mean + float(gain @ known.seen[place])
+            variance = rest**2 * variance
+            near -= float(gain @ like)
+            own *= float(known.own_ratio[place])
+        count = int(self.runs[shared > 0].sum())
+        return Correction(log_sigma * mean, log_sigma * math.sqrt(variance + near + own), count)
 
     @property
     def far_runs(self) -> list[int]:
@@ -132,68 +170,166 @@ class Hierarchy:
         return [int(run) for run in np.flatnonzero(self.weight < _FAR_WEIGHT)]
 
 
+def _covariance(
+    effects: Sequence[str], components: Components, systems_of: Mapping[str, IntArray], count: int
+) -> FloatArray:
+    """Covariance of what a run and each of so many systems have in common at all sizes."""
+    shared = np.zeros(count)
+    for name, share in zip(effects, components.shares, strict=True):
+        if name in systems_of:
+            shared[systems_of[name]] += share
+    return shared
+
+
 @frozen(eq=False)
-class _Fit:
-    """Runs as a sparse design: each has one effect of each of k levels.
+class _Cells:
+    """Sizes of the runs of s systems, at most c each.
 
     Attributes:
-        columns: Places of their effects, shape (n, k).
-        parts: What each effect adds for one standard deviation of it, shape (n, k).
-        log_ratio: What was measured, shape (n,).
-        own: Variance of each run's own error, shape (n,).
+        names: Sizes.
+        cell: Cell of each run in its system, shape (n,).
+        points: ln(sizes) of the cells of each system, shape (cells, names).
+        like: Correlation of the cells of each system, shape (s, c, c).
     """
 
-    columns: IntArray
-    parts: FloatArray
-    log_ratio: FloatArray
-    own: FloatArray
+    names: tuple[str, ...]
+    cell: IntArray
+    points: tuple[FloatArray, ...]
+    correlation: FloatArray
 
-    def posterior(
-        self, count: int, used: BoolArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Mean and covariance of so many effects from the runs used, their weights, and the
-        variance of each run's own error over that before, which runs of one system share.
+    @classmethod
+    def of(cls, system: IntArray, sizes: Sequence[Mapping[str, float]], length: float) -> _Cells:
+        """Cells of runs, each of a system and of sizes."""
+        names = tuple(sorted({name for row in sizes for name in row}))
+        values = np.log([[row.get(name, 1.0) for name in names] for row in sizes])
+        cell, points = np.zeros(len(system), dtype=np.int64), []
+        for place in range(int(system.max()) + 1):
+            own = np.flatnonzero(system == place)
+            gathered, cell[own] = _gathered(values[own])
+            points.append(gathered)
+        most = max(map(len, points))
+        correlation = np.broadcast_to(np.eye(most), (len(points), most, most)).copy()
+        for place, known in enumerate(points):
+            correlation[place, : len(known), : len(known)] = _correlation(known, known, length)
+        return cls(names, cell, tuple(points), correlation)
 
-        Gelman et al., Bayesian Data Analysis, 3rd edition, 2013, section 15.4.
-        """
-        system = self.columns[:, 0]
-        runs = np.bincount(system, used, count)
-        weight, ratio = used.astype(np.float64), np.ones(len(used))
-        mean, covariance = np.zeros(count), np.eye(count)
-        for _ in range(_STEPS if used.any() else 0):
-            before = mean
-            mean, covariance = self._effects(weight / (self.own * ratio), count)
-            expected = (self.parts * mean[self.columns]).sum(axis=1)
-            off = ((self.log_ratio - expected) ** 2 + self._spread(covariance)) / self.own
-            weight = used * (_FREEDOM + 1) / (_FREEDOM + off / ratio)
-            seen = np.bincount(system, weight * off, count)
-            ratio = ((_PRIOR_RUNS + seen) / (_PRIOR_RUNS + runs))[system]
-            if np.abs(mean - before).max() < _TOLERANCE:
+    def like(self, place: int, sizes: Mapping[str, float], length: float) -> FloatArray:
+        """Correlation of a run of some sizes with the cells of its system, shape (c,)."""
+        point = np.log([[sizes.get(name, 1.0) for name in self.names]])
+        unseen = math.fsum(abs(math.log(x)) for n, x in sizes.items() if n not in self.names)
+        own = self.points[place]
+        like = np.zeros(self.correlation.shape[1])
+        like[: len(own)] = _correlation(point, own, length)[0] * math.exp(-unseen / length)
+        return like
+
+
+def _gathered(values: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Distinct rows of ln(sizes), and which each run has; on a grid where there are too many."""
+    distinct, cell = np.unique(values, axis=0, return_inverse=True)
+    step = _FIRST_STEP
+    while len(distinct) > _MOST_CELLS:
+        distinct, cell = np.unique(np.round(values / step) * step, axis=0, return_inverse=True)
+        step *= 2.0
+    return distinct, cell.reshape(-1)
+
+
+def _correlation(some: FloatArray, others: FloatArray, length: float) -> FloatArray:
+    """Exponential correlation of points: Rasmussen and Williams, 2006, equation 4.18, a product
+    over sizes.
+    """
+    apart = np.abs(some[:, None] - others[None]).sum(axis=2)
+    return np.asarray(np.exp(-apart / length))
+
+
+@frozen(eq=False)
+class _Posterior:
+    """What is known for given weights.
+
+    Attributes:
+        seen: Mean of y / sigma of each cell, shape (s, c).
+        inverse: Inverse covariance of the cells of each system but for what all have in common,
+            shape (s, c, c).
+        precision: Inverse covariance of the systems' means, shape (s, s).
+        pull: That times the means, shape (s,).
+        own_ratio: Variance of a run's own error over that before, shape (s,).
+        expected: Mean of y / sigma of a run in each cell, shape (s, c).
+        variance: Variance of that, shape (s, c).
+    """
+
+    seen: FloatArray
+    inverse: FloatArray
+    precision: FloatArray
+    pull: FloatArray
+    own_ratio: FloatArray
+    expected: FloatArray
+    variance: FloatArray
+
+
+@frozen(eq=False)
+class _Fit:
+    """Runs of s systems.
+
+    Attributes:
+        ratio: y / sigma of each, shape (n,).
+        system: System of each, shape (n,).
+        cells: Their sizes.
+        joint: Covariance of what the systems have in common, shape (s, s).
+        components: Shares of the variance.
+    """
+
+    ratio: FloatArray
+    system: IntArray
+    cells: _Cells
+    joint: FloatArray
+    components: Components
+
+    def robust(self, used: BoolArray) -> tuple[_Posterior, FloatArray]:
+        """The posterior from the runs used, and their weights."""
+        count = len(self.joint)
+        runs = np.bincount(self.system, used, count)
+        weight, own_ratio = used.astype(np.float64), np.ones(count)
+        posterior = self._posterior(weight, own_ratio)
+        for _ in range(_STEPS):
+            before = posterior.expected
+            mean, variance = (
+                values[self.system, self.cells.cell]
+                for values in (posterior.expected, posterior.variance)
+            )
+            off = ((self.ratio - mean) ** 2 + variance) / self.components.own
+            weight = used * (_FREEDOM + 1) / (_FREEDOM + off / own_ratio[self.system])
+            own_ratio = (_PRIOR_RUNS + np.bincount(self.system, weight * off, count)) / (
+                _PRIOR_RUNS + runs
+            )
+            posterior = self._posterior(weight, own_ratio)
+            if np.abs(posterior.expected - before).max() < _TOLERANCE:
                 break
-        return mean, covariance, weight, ratio
+        return posterior, weight
 
-    def _effects(self, precision: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
-        """Posterior mean and covariance of the effects, for given precisions of the runs.
-
-        Gelman et al., Bayesian Data Analysis, 3rd edition, 2013, section 15.4.
+    def _posterior(self, weight: FloatArray, own_ratio: FloatArray) -> _Posterior:
+        """Rasmussen and Williams, 2006, equations 2.25 and 2.26, first for the cells of a system
+        around what they have in common, then for that.
         """
-        told = np.zeros(count)
-        np.add.at(told, self.columns, self.parts * (precision * self.log_ratio)[:, None])
-        joint = np.eye(count)
-        for one, other in self._pairs():
-            products = self.parts[:, one] * self.parts[:, other] * precision
-            np.add.at(joint, (self.columns[:, one], self.columns[:, other]), products)
-        covariance: FloatArray = np.asarray(np.linalg.inv(joint), dtype=np.float64)
-        return covariance @ told, covariance
-
-    def _spread(self, covariance: FloatArray) -> FloatArray:
-        """Variance of what is expected of each run."""
-        spread = np.zeros(len(self.log_ratio))
-        for one, other in self._pairs():
-            joint = covariance[self.columns[:, one], self.columns[:, other]]
-            spread += self.parts[:, one] * self.parts[:, other] * joint
-        return spread
-
-    def _pairs(self) -> Iterator[tuple[int, int]]:
-        levels = range(self.columns.shape[1])
-        return ((one, other) for one in levels for other in levels)
+        near = self.components.near * self.cells.correlation
+        count, most, _ = near.shape
+        flat = self.system * most + self.cells.cell
+        total = np.bincount(flat, weight, count * most).reshape(count, most)
+        sums = np.bincount(flat, weight * self.ratio, count * most).reshape(count, most)
+        total = np.maximum(total, _NO_WEIGHT)
+        seen, noise = sums / total, self.components.own * own_ratio[:, None] / total
+        inverse: FloatArray = np.asarray(
+            np.linalg.inv(near + noise[:, :, None] * np.eye(most)), dtype=np.float64
+        )
+        once = inverse.sum(axis=2)
+        weights = once.sum(axis=1)
+        precision: FloatArray = np.asarray(
+            np.linalg.inv(self.joint + np.diag(1.0 / weights)), dtype=np.float64
+        )
+        pull = precision @ ((once * seen).sum(axis=1) / weights)
+        common = self.joint @ pull
+        variance = np.diag(self.joint - self.joint @ precision @ self.joint)
+        gain = near @ inverse
+        rest = 1.0 - gain.sum(axis=2)
+        expected = rest * common[:, None] + (gain @ seen[:, :, None])[:, :, 0]
+        spread = self.components.near - (gain * near).sum(axis=2)
+        variance = rest**2 * variance[:, None] + spread
+        return _Posterior(seen, inverse, precision, pull, own_ratio, expected, variance)

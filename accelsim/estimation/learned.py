@@ -8,27 +8,45 @@ with any measured one is not corrected. `accelsim.learning` makes profiles.
 
 from __future__ import annotations
 
-from functools import cached_property, lru_cache
+from collections.abc import Mapping
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from accelsim.confidence.hierarchy import Correction, Hierarchy
+from accelsim.confidence.hierarchy import Components, Correction, Hierarchy, Runs
 from accelsim.errors import InvalidValueError
-from accelsim.files.datafile import FileStamp, file_stamp, read_json, validated
+from accelsim.files.datafile import (
+    FileStamp,
+    data_root,
+    file_stamp,
+    read_json,
+    read_yaml,
+    validated,
+)
 from accelsim.frozen import frozen
 
 Phase = Literal["prompt", "decode", "inference", "training"]
-#: Share of the variance of ln(measured / predicted) of each level: the system in full, the version
-#: of its software, its number format, its software, and the model on other devices of the class
-#: by the same software. The rest is a run's own.
-#: Estimate: no rows decided them; the nearer the likeness, the more is shared.
-SHARES = (0.25, 0.10, 0.15, 0.15, 0.10)
+#: Levels of `System.effects`.
+LEVELS = ("system", "version", "precision", "stack", "model")
 _MAX_BYTES = 32_000_000
 _Text = Annotated[str, Field(min_length=1, max_length=300)]
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+@cache
+def components(phase: str) -> Components:
+    """Shares of the variance of ln(measured / predicted) of a phase, for the levels of
+    `System.effects`.
+
+    Restricted to no rows of the user's own: estimated by maximum likelihood from the residuals of
+    the scoreboard's suites (``python -m tools.scoreboard.learning --write``).
+    """
+    found = read_yaml(data_root() / "calibration" / "class" / "learned_errors.yaml")["phases"]
+    entry = found[phase]
+    return Components(tuple(map(entry["shares"].get, LEVELS)), entry["near"], entry["length"])
 
 
 @frozen
@@ -43,6 +61,8 @@ class System:
         precision: Number format.
         model: Workload.
         device_class: "cpu", "gpu", "fpga" or "asic".
+        sizes: Sizes of the passes of a rank by name (batch, seq_len, tp, ...); those that are not
+            named are 1.
     """
 
     phase: str
@@ -52,10 +72,14 @@ class System:
     precision: str
     model: str
     device_class: str
+    sizes: Mapping[str, float]
 
     @property
     def effects(self) -> tuple[str, ...]:
-        """Names of what it shares with runs like it, by level of `SHARES`."""
+        """Names of what it shares with runs like it: the system in full, the version of its
+        software, its number format, its software, and the model on other devices of the class by
+        the same software.
+        """
         where = f"{self.phase} on {self.device} by {self.stack}"
         model = f"{self.model} in {self.precision}"
         return (
@@ -67,11 +91,16 @@ class System:
         )
 
 
+def pass_sizes(**sizes: int) -> dict[str, float]:
+    """Sizes of the passes of a rank as `System` takes them; 0 is none."""
+    return {name: float(size) for name, size in sizes.items() if size > 1}
+
+
 class LearnedRun(BaseModel):
     """One measured run and what was predicted of it.
 
     Attributes:
-        phase: As in `System`, with the six that follow.
+        phase: As in `System`, with the seven that follow.
         measured: What was measured, in `unit`.
         predicted: What accelsim predicts of it, in `unit`.
         ratio: Time over the predicted one; of a server's steps, with which its load gives what was
@@ -91,6 +120,7 @@ class LearnedRun(BaseModel):
     precision: _Text
     model: _Text
     device_class: _Text
+    sizes: dict[_Text, _Positive] = Field(default_factory=dict)
     measured: _Positive
     predicted: _Positive
     ratio: _Positive
@@ -110,12 +140,8 @@ class LearnedRun(BaseModel):
             self.precision,
             self.model,
             self.device_class,
+            self.sizes,
         )
-
-    @property
-    def log_ratio(self) -> float:
-        """ln(time / predicted time)."""
-        return float(np.log(self.ratio))
 
 
 class Learned(BaseModel):
@@ -138,17 +164,22 @@ class Learned(BaseModel):
     @cached_property
     def ordered(self) -> tuple[LearnedRun, ...]:
         """The runs in an order that does not depend on that of their files."""
-        return tuple(sorted(self.runs, key=lambda run: (run.system.effects, run.log_ratio)))
+        return tuple(sorted(self.runs, key=lambda run: (run.system.effects, run.ratio)))
 
     @cached_property
-    def hierarchy(self) -> Hierarchy:
-        """The effects that the runs show."""
-        return Hierarchy.of(
-            [run.system.effects for run in self.ordered],
-            np.array([run.log_ratio for run in self.ordered]),
-            np.array([run.log_sigma for run in self.ordered]),
-            SHARES,
-        )
+    def _by_phase(self) -> dict[str, tuple[list[LearnedRun], Hierarchy]]:
+        """The runs of each phase, and the effects that they show."""
+        found = {}
+        for phase in dict.fromkeys(run.phase for run in self.ordered):
+            runs = [run for run in self.ordered if run.phase == phase]
+            known = Runs(
+                [run.system.effects for run in runs],
+                [run.sizes for run in runs],
+                np.log([run.ratio for run in runs]),
+                np.array([run.log_sigma for run in runs]),
+            )
+            found[str(phase)] = runs, Hierarchy.of(known, components(phase))
+        return found
 
     def correction(self, system: System, log_sigma: float) -> Correction:
         """What is known of a run's error.
@@ -157,12 +188,15 @@ class Learned(BaseModel):
             system: What the run is of.
             log_sigma: Its spread without the profile.
         """
-        return self.hierarchy.correction(system.effects, log_sigma)
+        if system.phase not in self._by_phase:
+            return Correction(0.0, log_sigma, 0)
+        hierarchy = self._by_phase[system.phase][1]
+        return hierarchy.correction(system.effects, system.sizes, log_sigma)
 
     @property
     def far_runs(self) -> list[LearnedRun]:
         """Runs so far from others like them that they say nothing."""
-        return [self.ordered[place] for place in self.hierarchy.far_runs]
+        return [runs[place] for runs, fit in self._by_phase.values() for place in fit.far_runs]
 
 
 def read_learned(path: str | Path, name: str = "learned") -> Learned:

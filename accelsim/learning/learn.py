@@ -13,7 +13,7 @@ from accelsim.errors import InputError, InvalidValueError
 from accelsim.estimation.estimate import estimate
 from accelsim.estimation.learned import Learned, LearnedRun, read_learned
 from accelsim.estimation.options import ModelOptions, RunOptions, RunShape
-from accelsim.estimation.simulate import simulate
+from accelsim.estimation.simulate import run_sizes, simulate
 from accelsim.frozen import frozen
 from accelsim.learning.readings import Reading, Told
 from accelsim.plain import Document, Values
@@ -158,6 +158,7 @@ def _single(reading: Reading) -> LearnedRun:
         precision=found.setting.precision,
         model=run.workload.name,
         device_class=str(run.device.device_class),
+        sizes=run_sizes(run),
         measured=measured,
         predicted=answer.latency_s,
         ratio=measured / answer.latency_s,

@@ -81,7 +81,7 @@ class ServedRun:
         setting = self.setting("tpot")
         stack, _, version = self.engine_name.partition(" ")
         names = (run.device.whole_name, stack, version, setting.precision, run.workload.name)
-        system = System(phase, *names, str(run.device.device_class))
+        system = System(phase, *names, str(run.device.device_class), {})
         return run.learned.correction(system, log_sigma)
 
     def correct(self, steps: StepTimes) -> StepTimes:

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelsim.confidence.hierarchy import Hierarchy
+from accelsim.confidence.hierarchy import Components, Hierarchy, Runs
 
-SHARES = (0.3, 0.2, 0.2)
+#: Nothing depends on sizes, or much does.
+ALIKE = Components((0.3, 0.2, 0.2), 0.0, 1.0)
+BY_SIZE = Components((0.1, 0.1, 0.1), 0.5, 1.0)
 SIGMA = 0.3
 
 
@@ -19,17 +21,22 @@ def effects(system: str, board: str = "board", engine: str = "engine") -> tuple[
     return (f"{system} on {board} by {engine}", f"on {board}", f"by {engine}")
 
 
-def learned(log_ratios, systems=None, sigma=SIGMA):
-    systems = systems or ["model"] * len(log_ratios)
-    names = [effects(system) for system in systems]
-    spread = np.full(len(log_ratios), sigma)
-    return Hierarchy.of(names, np.array(log_ratios, dtype=float), spread, SHARES)
+def learned(log_ratios, systems=None, components=ALIKE, batches=None, names=None):
+    count = len(log_ratios)
+    names = names or [effects(system) for system in systems or ["model"] * count]
+    sizes = [{"batch": batch} for batch in batches or [1.0] * count]
+    ratios = np.array(log_ratios, dtype=float)
+    return Hierarchy.of(Runs(names, sizes, ratios, np.full(count, SIGMA)), components)
+
+
+def told_of(hierarchy, names=None, batch=1.0):
+    return hierarchy.correction(names or effects("model"), {"batch": batch}, SIGMA)
 
 
 def test_one_run_moves_a_mean_by_the_share_of_the_variance_that_is_common():
     """With weights of one: shift = y (s / (s + own)), s = sigma^2 0.7, own = sigma^2 0.3."""
     found = learned([1e-9])
-    told = found.correction(effects("model"), SIGMA)
+    told = told_of(found, effects("model"))
     assert told.shift == pytest.approx(1e-9 * 0.7, rel=0.2)
     assert told.run_count == 1
 
@@ -38,7 +45,7 @@ def test_one_run_moves_a_mean_by_the_share_of_the_variance_that_is_common():
 def test_runs_as_predicted_change_no_mean_and_narrow(count):
     before = SIGMA
     for more in range(1, count + 1):
-        told = learned([0.0] * more).correction(effects("model"), SIGMA)
+        told = told_of(learned([0.0] * more))
         assert told.shift == 0.0
         assert told.log_sigma < before
         before = told.log_sigma
@@ -53,23 +60,23 @@ def test_the_order_of_runs_does_not_matter(ratios, random):
     one = learned(ratios, systems)
     other = learned([ratios[i] for i in order], [systems[i] for i in order])
     for system in ("model-0", "model-1", "unseen"):
-        a, b = (h.correction(effects(system), SIGMA) for h in (one, other))
+        a, b = (told_of(h, effects(system)) for h in (one, other))
         assert (a.shift, a.log_sigma) == pytest.approx((b.shift, b.log_sigma), rel=1e-6, abs=1e-9)
 
 
 @pytest.mark.parametrize("slip", [math.log(10), -math.log(10), math.log(1000)])
 def test_a_run_ten_times_off_says_next_to_nothing_and_is_named(slip):
     good = [0.2, 0.22, 0.18, 0.21]
-    alone = learned(good).correction(effects("model"), SIGMA)
+    alone = told_of(learned(good), effects("model"))
     found = learned([*good, slip])
-    told = found.correction(effects("model"), SIGMA)
+    told = told_of(found, effects("model"))
     assert abs(math.expm1(told.shift - 0.2)) <= max(1.2 * abs(math.expm1(alone.shift - 0.2)), 0.02)
     assert found.far_runs == [4]
 
 
 def test_unrelated_runs_change_nothing():
     found = learned([0.8, 0.9, 0.7])
-    told = found.correction(effects("other", "another board", "another engine"), SIGMA)
+    told = told_of(found, effects("other", "another board", "another engine"))
     assert (told.shift, told.run_count) == (0.0, 0)
     assert told.log_sigma == pytest.approx(SIGMA)
 
@@ -77,13 +84,12 @@ def test_unrelated_runs_change_nothing():
 def test_noise_of_unrelated_runs_changes_nothing_of_others():
     """Nor do runs that agree better than usual make others surer."""
     own = [0.2, 0.25, 0.18]
-    alone = learned(own).correction(effects("model"), SIGMA)
+    alone = told_of(learned(own), effects("model"))
     others = [effects("other", "another board", "another engine")] * 6
     for noise in ([-1.0, 1.0] * 3, [0.0] * 6):
         names = [effects("model")] * 3 + others
-        spread = np.full(9, SIGMA)
-        beside = Hierarchy.of(names, np.array([*own, *noise]), spread, SHARES)
-        told = beside.correction(effects("model"), SIGMA)
+        beside = learned([*own, *noise], names=names)
+        told = told_of(beside, effects("model"))
         assert (told.shift, told.log_sigma) == pytest.approx(
             (alone.shift, alone.log_sigma), rel=1e-4
         )
@@ -97,7 +103,7 @@ def test_the_nearer_the_more_it_is_corrected():
         effects("other", "another board"),
         effects("other", "another board", "another engine"),
     ]
-    told = [found.correction(name, SIGMA) for name in names]
+    told = [told_of(found, name) for name in names]
     shifts = [one.shift for one in told]
     assert shifts == sorted(shifts, reverse=True)
     widths = [one.log_sigma for one in told]
@@ -111,7 +117,7 @@ def test_intervals_hold_what_they_promise():
     for _ in range(400):
         common = SIGMA * math.sqrt(0.7) * generator.standard_normal()
         runs = common + SIGMA * math.sqrt(0.3) * generator.standard_normal(6)
-        told = learned(runs[:5]).correction(effects("model"), SIGMA)
+        told = told_of(learned(runs[:5]), effects("model"))
         inside.append(abs(runs[5] - told.shift) <= 1.645 * told.log_sigma)
     assert np.mean(inside) == pytest.approx(0.9, abs=0.05)
 
@@ -120,4 +126,59 @@ def test_thousands_of_runs_are_learned_from_at_once():
     generator = np.random.default_rng(5)
     systems = [f"model-{place % 50}" for place in range(10_000)]
     found = learned(0.1 * generator.standard_normal(10_000), systems)
-    assert found.correction(effects("model-7"), SIGMA).run_count == 10_000
+    assert told_of(found, effects("model-7")).run_count == 10_000
+
+
+def test_runs_of_near_sizes_are_corrected_more():
+    found = learned([0.4, 0.42], components=BY_SIZE, batches=[8.0, 8.0])
+    told = [told_of(found, batch=batch) for batch in (8.0, 16.0, 64.0, 4096.0)]
+    shifts, widths = [one.shift for one in told], [one.log_sigma for one in told]
+    assert shifts == sorted(shifts, reverse=True)
+    assert widths == sorted(widths)
+    assert shifts[0] > 1.5 * shifts[-1] > 0.0
+
+
+def test_a_size_that_no_run_named_is_a_distance():
+    found = learned([0.4, 0.42], components=BY_SIZE)
+    same = found.correction(effects("model"), {"batch": 1.0, "tp": 1.0}, SIGMA)
+    other = found.correction(effects("model"), {"batch": 1.0, "tp": 8.0}, SIGMA)
+    assert same.shift == told_of(found).shift
+    assert other.shift < 0.8 * same.shift
+
+
+def test_the_posterior_is_that_of_the_joint_normal():
+    """Against the covariance of all runs written out, with the weights that were found."""
+    batches, systems = [1.0, 2.0, 4.0, 2.0], ["a", "a", "a", "b"]
+    ratios = np.array([0.1, 0.2, 0.15, -0.1])
+    found = learned(ratios, systems, BY_SIZE, batches)
+    own = [float(found._posterior.own_ratio[found.systems[effects(s)[0]]]) for s in systems]
+    names, logs = [effects(s) for s in systems], np.log(batches)
+
+    def covariance(one, other, x, y):
+        shared = sum(0.1 for a, b in zip(one, other, strict=True) if a == b)
+        return shared + 0.5 * math.exp(-abs(x - y)) * (one[0] == other[0])
+
+    joint = np.array(
+        [
+            [covariance(a, b, x, y) for b, y in zip(names, logs, strict=True)]
+            for a, x in zip(names, logs, strict=True)
+        ]
+    )
+    noise = BY_SIZE.own * np.array(own) / found.weight
+    like = np.array(
+        [covariance(effects("b"), n, math.log(3), x) for n, x in zip(names, logs, strict=True)]
+    )
+    gain = np.linalg.solve(joint + np.diag(noise), like)
+    told = told_of(found, effects("b"), 3.0)
+    assert told.shift == pytest.approx(gain @ ratios, rel=1e-3)
+    variance = 0.8 - gain @ like + BY_SIZE.own * own[3]
+    assert told.log_sigma == pytest.approx(SIGMA * math.sqrt(variance), rel=1e-3)
+
+
+def test_sizes_beyond_what_is_told_apart_are_gathered():
+    generator = np.random.default_rng(2)
+    batches = list(np.exp(generator.uniform(0, 8, 500)))
+    found = learned(
+        0.3 + 0.02 * generator.standard_normal(500), components=BY_SIZE, batches=batches
+    )
+    assert told_of(found, batch=20.0).shift == pytest.approx(0.3, abs=0.03)
