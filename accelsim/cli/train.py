@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from accelsim.cli.entry import end_if_partial
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import command_text
-from accelsim.cli.result_writer import ResultWriter, with_handover
+from accelsim.cli.result_writer import ResultWriter, with_changes, with_handover
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import PriceChoice, RunOptions
 from accelsim.frozen import frozen
@@ -114,14 +114,31 @@ def train(
     with progress_bar("search", unit="groups", quiet=output.quiet or not search) as report:
         is_kept = trace is not None or output.report is not None
         result = ask(plan=words, search=search, record=is_kept, report=report)
+    plain = None
+    if run.learned is not None:
+        plain = _unlearned(result, model, run, price, said)
     if trace is not None:
         _write_trace(result.timeline, trace, output)
     if output.folder is not None:
         from accelsim.capacity.assignment import of_training
 
         output.hand_over([of_training(result)])
-    _emit(output, result, limits)
+    _emit(output, result, limits, plain)
     end_if_partial(result.warnings)
+
+
+def _unlearned(
+    result: TrainingEstimate, model: str, run: RunOptions, price: PriceChoice, said: Document
+) -> TrainingEstimate | None:
+    """The same plan by the same trainer without what the user's own runs say."""
+    from accelsim.training.estimate import train as estimate_training
+
+    if result.iteration is None:
+        return None
+    stack = replace(run.model, stack=result.iteration.setup.run.stack.label)
+    alone = replace(run, learned=None, model=stack)
+    beside = said | {"gpus": result.device_count}
+    return estimate_training(model, alone, price, plan=result.iteration.plan, **beside)
 
 
 def _taken(kind: type, values: Document) -> Document:
@@ -133,6 +150,7 @@ def _emit(
     output: ResultWriter,
     result: TrainingEstimate,
     limits: Mapping[str, float | None],
+    plain: TrainingEstimate | None,
 ) -> None:
     """Write the answer, and whether its limits are kept."""
     from accelsim.report.training import training_view
@@ -142,12 +160,12 @@ def _emit(
         name: json.dumps(value) if name in result.nested else value
         for name, value in result.figures().items()
     }
-    document = result.to_dict()
+    document, view = with_changes(result, partial(training_view, result), plain)
     for sentence in kept_limits(document, **limits):
         output.note(sentence)
     output.emit(
         document,
-        lambda: training_view(result),
+        view,
         rows=[row],
         page=lambda: _page(document, result, limits),
     )

@@ -109,6 +109,7 @@ class LearnedRun(BaseModel):
         unit: "s", or what the figure is in.
         source: File and place that it was read from.
         date: Day it was measured; empty where unknown.
+        driver: Version of the device's driver; empty where unknown.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
@@ -128,6 +129,7 @@ class LearnedRun(BaseModel):
     unit: _Text = "s"
     source: _Text
     date: str = ""
+    driver: str = ""
 
     @property
     def system(self) -> System:

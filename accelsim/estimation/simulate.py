@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from accelsim.confidence.hierarchy import Correction
-    from accelsim.estimation.learned import Learned
+    from accelsim.estimation.learned import Learned, System
     from accelsim.hardware.cluster import Cluster
 
 _INTERVAL_LEVEL = 0.9
@@ -413,25 +413,30 @@ def phase_of(run: ResolvedRun, a_pass: SimulatedPass) -> str:
     return {"prefill": "prompt", "decode": "decode"}.get(a_pass.name, run.mode)
 
 
-def run_sizes(run: ResolvedRun) -> dict[str, float]:
-    """Sizes of a run's passes, as runs that were measured are told apart."""
-    from accelsim.estimation.learned import pass_sizes
+def system_of(found: Simulation, phase: str) -> System:
+    """What a phase of a run is of, as runs that were measured are told apart."""
+    from accelsim.estimation.learned import System, pass_sizes
 
+    run = found.run
+    names = (run.device.whole_name, run.stack.name, run.stack.version.version)
     sizes = {"seq_len": run.seq_len, "output_len": run.output_len, "image_size": run.image_size}
-    return pass_sizes(batch=run.batch // run.accumulation, **sizes)
+    return System(
+        phase,
+        *names,
+        found.setting.precision,
+        run.workload.name,
+        str(run.device.device_class),
+        pass_sizes(batch=run.batch // run.accumulation, **sizes),
+    )
 
 
 def _corrected(found: Simulation, learned: Learned) -> Simulation:
     """A simulation whose passes take what the user's own runs make of them, at the same power."""
-    from accelsim.estimation.learned import System
-
-    run, setting, sizes = found.run, found.setting, run_sizes(found.run)
-    stack, version = run.stack.name, run.stack.version.version
-    names = (run.device.whole_name, stack, version, setting.precision, run.workload.name)
+    run = found.run
     phases = dict.fromkeys(phase_of(run, p) for p in found.passes)
-    asked = str(run.device.device_class)
-    systems = {phase: System(phase, *names, asked, sizes) for phase in phases}
-    known = {phase: learned.correction(of, found.log_sigma) for phase, of in systems.items()}
+    known = {
+        phase: learned.correction(system_of(found, phase), found.log_sigma) for phase in phases
+    }
     passes = [
         replace(p, result=p.result.longer(math.exp(known[phase_of(run, p)].shift)))
         for p in found.passes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 
 import accelsim
@@ -11,9 +12,9 @@ from accelsim.arguments import checked
 from accelsim.confidence.quantiles import Z90
 from accelsim.errors import InputError, InvalidValueError
 from accelsim.estimation.estimate import estimate
-from accelsim.estimation.learned import Learned, LearnedRun, read_learned
+from accelsim.estimation.learned import Learned, LearnedRun, System, read_learned
 from accelsim.estimation.options import ModelOptions, RunOptions, RunShape
-from accelsim.estimation.simulate import run_sizes, simulate
+from accelsim.estimation.simulate import simulate, system_of
 from accelsim.frozen import frozen
 from accelsim.learning.readings import Reading, Told
 from accelsim.plain import Document, Values
@@ -24,6 +25,8 @@ from accelsim.serving.serve import serve
 from accelsim.serving.steps.combined_steps import ScaledSteps
 from accelsim.serving.trust import ServedRun
 from accelsim.simulation.randomness import RandomStreams
+from accelsim.training.estimate import train
+from accelsim.training.trust import iteration_log_sigma, iteration_system
 
 __all__ = ["LearnedFiles", "Told", "learn"]
 Progress = Callable[[int, int, str], None]
@@ -78,7 +81,7 @@ def learn(
 
     Args:
         files: Results of ``vllm bench serve`` or SGLang's ``bench_serving`` (JSON), or tables of
-            runs (CSV).
+            runs or logs of training (CSV).
         told: What the files do not say.
         known: Profile that the runs are added to.
         progress: Called before each run with its place, the number of runs and where it is from.
@@ -133,39 +136,67 @@ def _readings(paths: Iterable[Path], told: Told) -> Iterator[Reading]:
 
 
 def _learned(reading: Reading) -> Iterator[LearnedRun]:
-    if reading.load is None:
-        yield _single(reading)
-    else:
+    if reading.load is not None:
         yield from _served(reading, reading.load)
+    elif reading.told.is_planned:
+        yield _trained(reading)
+    else:
+        yield _single(reading)
+
+
+def _run(
+    reading: Reading, system: System, predicted_s: float, ratio: float, log_sigma: float
+) -> LearnedRun:
+    """A run of a profile."""
+    named = {entry.name: getattr(system, entry.name) for entry in fields(System)}
+    return LearnedRun(
+        **named,
+        measured=reading.measured_s[system.phase],
+        predicted=predicted_s,
+        ratio=ratio,
+        log_sigma=log_sigma,
+        source=reading.source,
+        date=reading.date,
+        driver=reading.told.driver or "",
+    )
 
 
 def _single(reading: Reading) -> LearnedRun:
     """A run of its own."""
     told = reading.told
-    ((phase, measured),) = reading.measured_s.items()
+    ((phase, measured_s),) = reading.measured_s.items()
     model = ModelOptions(precision=told.precision, stack=told.engine)
     options = RunOptions(phase, model, RunShape(**dict(reading.shape or {})))
-    asked = (str(told.model), str(told.device), options)
-    found, answer = simulate(*asked), estimate(*asked)
-    if answer.latency_s is None or answer.latency_high_s is None:
+    question = (str(told.model), str(told.device), options)
+    simulated, answer = simulate(*question), estimate(*question)
+    predicted_s, high_s = answer.latency_s, answer.latency_high_s
+    if predicted_s is None or high_s is None:
         raise InvalidValueError("batch", answer.batch, f"a run that fits {told.device}")
-    run = found.run
-    return LearnedRun(
-        phase=phase,  # type: ignore[arg-type]
-        device=run.device.whole_name,
-        stack=run.stack.name,
-        version=run.stack.version.version,
-        precision=found.setting.precision,
-        model=run.workload.name,
-        device_class=str(run.device.device_class),
-        sizes=run_sizes(run),
-        measured=measured,
-        predicted=answer.latency_s,
-        ratio=measured / answer.latency_s,
-        log_sigma=math.log(answer.latency_high_s / answer.latency_s) / Z90,
-        source=reading.source,
-        date=reading.date,
+    log_sigma = math.log(high_s / predicted_s) / Z90
+    system = system_of(simulated, phase)
+    return _run(reading, system, predicted_s, measured_s / predicted_s, log_sigma)
+
+
+def _trained(reading: Reading) -> LearnedRun:
+    """An iteration of training on several devices."""
+    told, sizes = reading.told, dict(reading.shape or {})
+    answer = train(
+        str(told.model),
+        RunOptions(model=ModelOptions(precision=told.precision, stack=told.engine)),
+        plan=told.plan,
+        cluster=told.cluster,
+        device=told.device,
+        gpus=told.gpus,
+        global_batch=sizes.pop("batch", None),
+        check_memory=False,
+        **sizes,
     )
+    iteration, predicted_s = answer.iteration, answer.iteration_s
+    if iteration is None or predicted_s is None:
+        raise InvalidValueError("plan", told.plan, "a plan whose time is predicted")
+    ratio = reading.measured_s["training"] / predicted_s
+    system, log_sigma = iteration_system(iteration), iteration_log_sigma(iteration)
+    return _run(reading, system, predicted_s, ratio, log_sigma)
 
 
 def _served(reading: Reading, load: Values) -> Iterator[LearnedRun]:
@@ -173,39 +204,24 @@ def _served(reading: Reading, load: Values) -> Iterator[LearnedRun]:
     told, arrivals = reading.told, Arrivals(**load)
     options = ServingOptions(engine=told.engine, tp=told.tp or 1)
     run_options = RunOptions(model=ModelOptions(precision=told.precision))
-    asked = (str(told.model), str(told.device))
+    question = (str(told.model), str(told.device))
     longest = arrivals.columns(RandomStreams(0)).longest
-    plan = replica_plan(*asked, run_options, options, max_context=longest)
+    plan = replica_plan(*question, run_options, options, max_context=longest)
 
     def simulated(ratios: Mapping[str, float]) -> dict[str, float]:
         steps = ScaledSteps(plan.steps, ratios["decode"], ratios["prompt"])
-        found = serve(*asked, arrivals, options, run_options, steps=steps, intervals=False)
-        times = {"decode": found.tpot_s["mean"], "prompt": found.ttft_s["mean"]}
+        result = serve(*question, arrivals, options, run_options, steps=steps, intervals=False)
+        times = {"decode": result.tpot_s["mean"], "prompt": result.ttft_s["mean"]}
         if None in times.values():
             raise InvalidValueError("output", load.get("output"), "two tokens or more")
         return {phase: time_s for phase, time_s in times.items() if time_s is not None}
 
     predicted, ratios = _step_ratios(reading.measured_s, simulated)
-    like = ServedRun(plan.run)
-    stack, _, version = plan.engine_name.partition(" ")
-    setting = like.setting("tpot")
+    like, named = ServedRun(plan.run), ServedRun(plan.run, engine_name=plan.engine_name)
     spreads = {"decode": like.common_log_sigma, "prompt": like.prompt_log_sigma}
-    for phase, measured in reading.measured_s.items():
-        yield LearnedRun(
-            phase=phase,  # type: ignore[arg-type]
-            device=plan.run.device.whole_name,
-            stack=stack,
-            version=version,
-            precision=setting.precision,
-            model=plan.run.workload.name,
-            device_class=str(plan.run.device.device_class),
-            measured=measured,
-            predicted=predicted[phase],
-            ratio=ratios[phase],
-            log_sigma=spreads[phase](plan.steps),
-            source=reading.source,
-            date=reading.date,
-        )
+    for phase in reading.measured_s:
+        log_sigma = spreads[phase](plan.steps)
+        yield _run(reading, named.system(phase), predicted[phase], ratios[phase], log_sigma)
 
 
 def _step_ratios(
@@ -215,15 +231,15 @@ def _step_ratios(
     load gives what was measured: prompts make others wait, so that one ratio moves both figures.
     """
     ratios = {"decode": 1.0, "prompt": 1.0}
-    predicted = found = simulated(ratios)
+    predicted = times = simulated(ratios)
     for _ in range(_ROUNDS):
         for phase, measured in measured_s.items():
-            ratio = ratios[phase] * measured / found[phase]
+            ratio = ratios[phase] * measured / times[phase]
             ratios[phase] = min(max(ratio, 1 / _LARGEST_RATIO), _LARGEST_RATIO)
-        found = simulated(ratios)
+        times = simulated(ratios)
     for phase, measured in measured_s.items():
-        if not 1 / _REPEATED < found[phase] / measured < _REPEATED:
-            allowed = f"a time that the load can have: it has {found[phase]:.3g} s at best"
+        if not 1 / _REPEATED < times[phase] / measured < _REPEATED:
+            allowed = f"a time that the load can have: it has {times[phase]:.3g} s at best"
             remedy = "Is the load that of the file, and below saturation?"
             raise InvalidValueError(f"{phase} time", f"{measured:.3g} s", allowed, remedy)
     return predicted, ratios

@@ -24,6 +24,17 @@ class Told:
     )
     tp: int | None = option("Ranks of a replica; 1 if none.", within=(1, 100_000))
     precision: str | None = option("Number format; the usual one if none.", metavar="NAME")
+    driver: str | None = option("Version of the device's driver.", metavar="TEXT")
+    cluster: str | None = option("Cluster that trained, where the file names none.", metavar="NAME")
+    gpus: int | None = option("Devices that trained together.", within=(1, 1_000_000))
+    plan: str | None = option("How they divided the work.", metavar="dp=8,tp=4,...")
+    batch: int | None = option("Samples of a batch, on all devices.", within=(1, 100_000_000))
+    seq_len: int | None = option("Tokens of a sample.", within=(1, 100_000_000))
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether it says how several devices work together in training."""
+        return bool(self.plan or self.cluster or self.gpus)
 
 
 @frozen
@@ -60,12 +71,12 @@ def filled(source: str, known: Mapping[str, object], told: Told, needed: tuple[s
     Raises:
         InvalidValueError: Naming the option of a field that nobody says.
     """
-    found: Document = {}
+    values: Document = {}
     for entry in fields(Told):
         own = getattr(told, entry.name)
         value = known.get(entry.name) or None if own is None else own
         if value is None and entry.name in needed:
-            remedy = f"Say it: --{entry.name}."
+            remedy = f"Say it: --{entry.name.replace('_', '-')}."
             raise InvalidValueError(entry.name, None, f"a value: {source} does not say it", remedy)
-        found[entry.name] = value
-    return Told(**found)
+        values[entry.name] = value
+    return Told(**values)

@@ -20,6 +20,7 @@ _CHANGES = "figure | >without | >90 %=ends | >with your runs=learned | >90 % the
 SHOWN = (
     *("latency_s", "time_to_first_token_s", "time_per_output_token_s", "throughput_per_s"),
     *("ttft_s.mean", "ttft_s.p99", "tpot_s.mean", "tpot_s.p99", "output_tokens_per_s"),
+    *("iteration_s", "samples_per_s", "tokens_per_s", "time_to_train_s"),
     *("energy_j", "cost_usd_per_million_tokens", "cost_usd_per_1000"),
 )
 

@@ -19,6 +19,7 @@ from accelsim.estimation.likeness import Setting
 from accelsim.frozen import frozen
 
 if TYPE_CHECKING:
+    from accelsim.estimation.learned import System
     from accelsim.estimation.run import ResolvedRun
     from accelsim.serving.steps.step_times import StepTimes
 
@@ -76,13 +77,16 @@ class ServedRun:
         run = self.run
         if run.learned is None or not self.engine_name or not log_sigma:
             return Correction(0.0, log_sigma, 0)
+        return run.learned.correction(self.system(phase), log_sigma)
+
+    def system(self, phase: str) -> System:
+        """What a phase's times are of, as runs that were measured are told apart."""
         from accelsim.estimation.learned import System
 
-        setting = self.setting("tpot")
+        run, precision = self.run, self.setting("tpot").precision
         stack, _, version = self.engine_name.partition(" ")
-        names = (run.device.whole_name, stack, version, setting.precision, run.workload.name)
-        system = System(phase, *names, str(run.device.device_class), {})
-        return run.learned.correction(system, log_sigma)
+        names = (run.device.whole_name, stack, version, precision, run.workload.name)
+        return System(phase, *names, str(run.device.device_class), {})
 
     def correct(self, steps: StepTimes) -> StepTimes:
         """Steps that take what the user's own runs make of them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from accelsim.training.schedules.sharded import ShardedRun, ShardedWork, simulat
 from accelsim.training.score import Scores, StageTimes, longest_cycle_s, score, stage_times
 from accelsim.training.setup import TrainingSetup
 from accelsim.training.stages import StagedPlans, stage_table
+from accelsim.training.trust import iteration_correction
 from accelsim.workloads.graph import FloatArray
 
 if TYPE_CHECKING:
@@ -101,10 +103,11 @@ class Iteration:
 def simulate_iteration(
     setup: TrainingSetup, plan: ParallelismPlan, global_batch: int, *, record: bool = False
 ) -> Iteration:
-    """One iteration of a plan.
+    """One iteration of a plan, as long as the user's own runs say.
 
     Its closed form is exact where all layers are on one stage and each rank holds them whole. Other
     plans are simulated, and all whose tasks are kept; what an iteration takes depends on neither.
+    Kept tasks are as predicted without the user's runs.
 
     Args:
         setup: Model and devices.
@@ -115,6 +118,17 @@ def simulate_iteration(
     Raises:
         InvalidValueError: If the plan does not divide the batch.
     """
+    found = _as_predicted(setup, plan, global_batch, record=record)
+    if setup.run.learned is None:
+        return found
+    ratio = math.exp(iteration_correction(found).shift)
+    return replace(found, time_s={name: ratio * time for name, time in found.time_s.items()})
+
+
+def _as_predicted(
+    setup: TrainingSetup, plan: ParallelismPlan, global_batch: int, *, record: bool
+) -> Iteration:
+    """One iteration of a plan, whatever the user's own runs say."""
     plans = CandidatePlans.of([plan])
     count = plan.microbatch_count(global_batch)
     counts, units, costs = np.array([count]), setup.units(plans), setup.costs()

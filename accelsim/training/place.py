@@ -10,7 +10,7 @@ from accelsim.catalog import clusters as cluster_catalog
 from accelsim.catalog.clusters import joined
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import RunOptions, run_options
-from accelsim.estimation.run import refuse_unused, resolve
+from accelsim.estimation.run import resolve
 from accelsim.hardware.cluster import Cluster
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.training.setup import Conditions, TrainingPlace, TrainingSetup
@@ -56,7 +56,6 @@ def training_setup(
     _check_planned(options)
     batch = options.shape.batch if where.global_batch is None else where.global_batch
     asked = run_options(options, {"batch": batch, "lora_rank": lora_rank})
-    refuse_unused({"learned": (asked.learned, "training on devices is not corrected yet")})
     run = replace(resolve(workload, profile, asked), lora_rank=None)
     around = conditions or Conditions()
     if together is not None:

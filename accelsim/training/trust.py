@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from accelsim import catalog
 from accelsim.catalog.stacks import UNMEASURED_LOG_SIGMA
+from accelsim.confidence.hierarchy import Correction
 from accelsim.confidence.quantiles import Z90
 from accelsim.confidence.residual import run_log_sigma
 from accelsim.estimation.evidence import (
@@ -28,6 +29,7 @@ from accelsim.estimation.evidence import (
 from accelsim.hardware.profile import GpuProfile
 
 if TYPE_CHECKING:
+    from accelsim.estimation.learned import System
     from accelsim.estimation.likeness import Setting
     from accelsim.hardware.profile import DeviceProfile
     from accelsim.training.iteration import Iteration
@@ -56,6 +58,39 @@ def row_spreads(iteration: Iteration) -> RowSpreads:
 
 def iteration_log_sigma(iteration: Iteration) -> float:
     """Standard deviation of ln(true / predicted) of an iteration's time."""
+    return iteration_correction(iteration).log_sigma
+
+
+def iteration_correction(iteration: Iteration) -> Correction:
+    """What the user's own runs say of an iteration's time; nothing without any."""
+    sigma, learned = _prior_log_sigma(iteration), iteration.setup.run.learned
+    if learned is None:
+        return Correction(0.0, sigma, 0)
+    return learned.correction(iteration_system(iteration), sigma)
+
+
+def iteration_system(iteration: Iteration) -> System:
+    """What an iteration is of, as runs that were measured are told apart: its ranks' passes decide,
+    not how many ranks repeat them.
+    """
+    from accelsim.estimation.learned import System, pass_sizes
+
+    run, plan = iteration.setup.run, iteration.plan
+    degrees = {"tp": plan.tp, "cp": plan.cp, "ep": plan.ep}
+    return System(
+        "training",
+        run.device.whole_name,
+        run.stack.name,
+        run.stack.version.version,
+        row_spreads(iteration).setting.precision,
+        run.workload.name,
+        str(run.device.device_class),
+        pass_sizes(batch=plan.microbatch, seq_len=run.seq_len, **degrees),
+    )
+
+
+def _prior_log_sigma(iteration: Iteration) -> float:
+    """The same before any run of the user's own."""
     run, rows = iteration.setup.run, row_spreads(iteration)
     own = run_log_sigma(rows.kind, rows.time_s, rows.log_sigma, rows.shared_log_sigma)
     device = math.hypot(own, rows.context_log_sigma)

@@ -239,11 +239,62 @@ def test_many_runs_at_once_are_corrected_as_each_alone(tmp_path):
         assert many["latency_s"][place] > 1.1 * plain["latency_s"][place]
 
 
-def test_doors_that_do_not_correct_say_so(mine):
-    with pytest.raises(InvalidValueError, match="learned"):
-        train("bert-base", device="t4", learned=mine)
+def test_a_profile_that_is_not_there_is_asked_for():
     with pytest.raises(InvalidValueError, match="accelsim learn"):
         estimate("resnet-50", "t4", learned="nowhere.json")
+
+
+PLANS = ("tp=1", "tp=2", "tp=4")
+TRAINED = {"device": "h100-sxm-80gb", "gpus": 8, "global_batch": 64, "stack": "megatron"}
+
+
+def iteration_s(plan, **more):
+    found = train("llama-3.2-1b", plan=plan, seq_len=512, **TRAINED, **more)
+    return found.iteration_s
+
+
+def test_training_on_devices_is_corrected_by_plans_like_those_measured(tmp_path):
+    header = "model,device,stack,gpus,plan,batch,seq_len,metric,value"
+    where = "llama-3.2-1b,h100-sxm-80gb,megatron,8"
+    plain = {plan: iteration_s(plan) for plan in PLANS}
+    rows = [
+        f"{where},tp=2,64,512,iteration_s,{1.3 * plain['tp=2']!r}",
+        f'{where},"tp=2,pp=2",64,512,tokens_per_s,{64 * 512 / (1.3 * iteration_s("tp=2,pp=2"))!r}',
+    ]
+    mine = profile_of(tmp_path, learn([table(tmp_path, *rows, header=header)]))
+    ratio = {plan: iteration_s(plan, learned=mine) / plain[plan] for plan in PLANS}
+    assert ratio["tp=2"] == pytest.approx(1.2, abs=0.1)
+    assert 1.0 < ratio["tp=4"] < ratio["tp=2"]
+    before, after = (
+        train("llama-3.2-1b", plan="tp=2", seq_len=512, **TRAINED, learned=one)
+        for one in (None, mine)
+    )
+    assert (
+        after.iteration_high_s / after.iteration_low_s
+        < before.iteration_high_s / before.iteration_low_s
+    )
+    assert sum(after.time_s.values()) == pytest.approx(after.iteration_s)
+    found = train("llama-3.2-1b", search=True, seq_len=512, **TRAINED, learned=mine)
+    assert all(row["iteration_s"] > 0 for row in found.plans)
+
+
+def test_a_log_of_training_is_one_run(tmp_path):
+    path = tmp_path / "log.csv"
+    steps = [(1, 9.0, 11.0), *((step, 5.0 / step, 2.0) for step in range(2, 30))]
+    path.write_text("step,loss,iteration_s\n" + "\n".join(f"{a},{b},{c}" for a, b, c in steps))
+    where = {"device": "h100-sxm-80gb", "engine": "megatron", "gpus": 8}
+    told = Told(model="llama-3.2-1b", batch=64, seq_len=512, **where)
+    (run,) = learn([path], told).rows()
+    assert (run["measured_s"], run["phase"]) == (2.0, "training")
+    with pytest.raises(InvalidValueError, match="--device"):
+        learn([path], Told(model="llama-3.2-1b"))
+
+
+def test_tokens_per_second_of_a_device_are_read(tmp_path):
+    header = "model,device,stack,gpus,batch,seq_len,tokens_per_s_per_device"
+    row = "llama-3.2-1b,h100-sxm-80gb,megatron,8,64,512,2048"
+    (run,) = learn([table(tmp_path, row, header=header)]).rows()
+    assert run["measured_s"] == pytest.approx(2.0)
 
 
 def test_the_commands_show_figures_before_and_after(tmp_path, monkeypatch, capsys):
