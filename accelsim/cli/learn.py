@@ -15,8 +15,9 @@ def learn(
     output: ResultWriter,
     told: Told,
     files: list[Path] = argument(
-        "Results of vllm bench serve or SGLang's bench_serving (.json, .jsonl), or a table of "
-        "runs (.csv: model, device, metric, value, ...).",
+        "Results of vllm bench serve, SGLang's bench_serving or llama-bench (.json, .jsonl), "
+        "benchmark reports of llm-d (.yaml, .json), tables of runs (.csv: model, device, metric, "
+        "value, ...) or logs of training (.csv: step, iteration_s, ...).",
         "FILE...",
     ),
     known: Path | None = option("Profile that the runs are added to.", None, "FILE", "--add-to"),

@@ -195,8 +195,13 @@ def parse_json(text: str, label: str = "<text>") -> Document:
     return found
 
 
-def validated(path: Path, parse: Callable[[], T]) -> T:
+def validated(path: Path, parse: Callable[[], T], data: Document | None = None) -> T:
     """What `parse` makes of a file's contents.
+
+    Args:
+        path: The file.
+        parse: Makes something of it.
+        data: The contents, where they are an entry of the file and not all of it.
 
     Raises:
         ProfileError: If it refuses them; names the line and field of each problem.
@@ -206,14 +211,16 @@ def validated(path: Path, parse: Callable[[], T]) -> T:
     try:
         return parse()
     except ValidationError as error:
-        raise ProfileError(str(path), validation_problems(path, error)) from None
+        raise ProfileError(str(path), validation_problems(path, error, data)) from None
     except ProfileError:
         raise
     except ValueError as error:
         raise ProfileError(str(path), [str(error)]) from error
 
 
-def validation_problems(path: Path, error: ValidationError) -> list[str]:
+def validation_problems(
+    path: Path, error: ValidationError, entry: Document | None = None
+) -> list[str]:
     """Say where in the file each problem of a pydantic validation lies.
 
     The file is read again to find the lines, so that reading costs nothing extra when nothing is
@@ -222,17 +229,18 @@ def validation_problems(path: Path, error: ValidationError) -> list[str]:
     Args:
         path: The file that was validated.
         error: What pydantic raised for its contents.
+        entry: The contents, where they are an entry of the file: it is not read again.
 
     Returns:
         One text per problem, like ``line 12, power.limit_w: input should be greater than 0 (got
         -3)``.
     """
-    data: Any = None
+    data: Any = entry
     lines: Mapping[Location, int] = {}
     with suppress(ProfileError):
-        if path.suffix.lower() == ".json":
+        if entry is None and path.suffix.lower() == ".json":
             data = read_json(path)
-        else:
+        elif entry is None:
             data, lines = _yaml_tree(read_text(path), str(path))
     faults = error.errors(include_url=False)
     missing = [details["loc"] for details in faults if details["type"] == "missing"]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import accelsim
 from accelsim.arguments import checked
-from accelsim.confidence.quantiles import Z90
 from accelsim.errors import InputError, InvalidValueError
 from accelsim.estimation.estimate import estimate
 from accelsim.estimation.learned import Learned, LearnedRun, System, read_learned
 from accelsim.estimation.options import ModelOptions, RunOptions, RunShape
-from accelsim.estimation.simulate import simulate, system_of
+from accelsim.estimation.simulate import phase_of, simulate, system_of
 from accelsim.frozen import frozen
 from accelsim.learning.readings import Reading, Told
 from accelsim.plain import Document, Values
@@ -80,8 +78,8 @@ def learn(
     """Learn from files of measured runs.
 
     Args:
-        files: Results of ``vllm bench serve`` or SGLang's ``bench_serving`` (JSON), or tables of
-            runs or logs of training (CSV).
+        files: Results of ``vllm bench serve``, SGLang's ``bench_serving`` or ``llama-bench``
+            (JSON), reports of llm-d (YAML or JSON), tables of runs or logs of training (CSV).
         told: What the files do not say.
         known: Profile that the runs are added to.
         progress: Called before each run with its place, the number of runs and where it is from.
@@ -127,12 +125,12 @@ def _readings(paths: Iterable[Path], told: Told) -> Iterator[Reading]:
             from accelsim.learning.run_table import read_table
 
             yield from read_table(path, told)
-        elif path.suffix in {".json", ".jsonl"}:
-            from accelsim.learning.server_benchmarks import read_benchmarks
+        elif path.suffix in {".json", ".jsonl", ".yaml", ".yml"}:
+            from accelsim.learning.json_runs import read_objects
 
-            yield from read_benchmarks(path, told)
+            yield from read_objects(path, told)
         else:
-            raise InvalidValueError("file", str(path), "a .json, .jsonl or .csv file")
+            raise InvalidValueError("file", str(path), "a .json, .jsonl, .yaml or .csv file")
 
 
 def _learned(reading: Reading) -> Iterator[LearnedRun]:
@@ -145,13 +143,18 @@ def _learned(reading: Reading) -> Iterator[LearnedRun]:
 
 
 def _run(
-    reading: Reading, system: System, predicted_s: float, ratio: float, log_sigma: float
+    reading: Reading,
+    system: System,
+    measured_predicted_s: tuple[float, float],
+    ratio: float,
+    log_sigma: float,
 ) -> LearnedRun:
     """A run of a profile."""
+    measured_s, predicted_s = measured_predicted_s
     named = {entry.name: getattr(system, entry.name) for entry in fields(System)}
     return LearnedRun(
         **named,
-        measured=reading.measured_s[system.phase],
+        measured=measured_s,
         predicted=predicted_s,
         ratio=ratio,
         log_sigma=log_sigma,
@@ -162,19 +165,27 @@ def _run(
 
 
 def _single(reading: Reading) -> LearnedRun:
-    """A run of its own."""
+    """A run of its own; of a generation as a whole, the phase that takes longest."""
     told = reading.told
     ((phase, measured_s),) = reading.measured_s.items()
+    is_whole = phase in {"inference", "training"}
     model = ModelOptions(precision=told.precision, stack=told.engine)
-    options = RunOptions(phase, model, RunShape(**dict(reading.shape or {})))
+    options = RunOptions(phase if is_whole else "inference", model)
+    options = replace(options, shape=RunShape(**dict(reading.shape or {})))
     question = (str(told.model), str(told.device), options)
-    simulated, answer = simulate(*question), estimate(*question)
-    predicted_s, high_s = answer.latency_s, answer.latency_high_s
-    if predicted_s is None or high_s is None:
-        raise InvalidValueError("batch", answer.batch, f"a run that fits {told.device}")
-    log_sigma = math.log(high_s / predicted_s) / Z90
-    system = system_of(simulated, phase)
-    return _run(reading, system, predicted_s, measured_s / predicted_s, log_sigma)
+    answer, simulated = estimate(*question), simulate(*question)
+    predicted_s = {
+        "prompt": answer.time_to_first_token_s,
+        "decode": answer.time_per_output_token_s,
+    }.get(phase, answer.latency_s)
+    if predicted_s is None:
+        allowed = f"a run that fits {told.device}, of a model that generates for a {phase}"
+        raise InvalidValueError("batch", answer.batch, allowed)
+    if is_whole:
+        longest = max(simulated.passes, key=lambda each: each.repeats * each.result.latency_s)
+        phase = phase_of(simulated.run, longest)
+    system, ratio = system_of(simulated, phase), measured_s / predicted_s
+    return _run(reading, system, (measured_s, predicted_s), ratio, simulated.log_sigma)
 
 
 def _trained(reading: Reading) -> LearnedRun:
@@ -194,9 +205,9 @@ def _trained(reading: Reading) -> LearnedRun:
     iteration, predicted_s = answer.iteration, answer.iteration_s
     if iteration is None or predicted_s is None:
         raise InvalidValueError("plan", told.plan, "a plan whose time is predicted")
-    ratio = reading.measured_s["training"] / predicted_s
-    system, log_sigma = iteration_system(iteration), iteration_log_sigma(iteration)
-    return _run(reading, system, predicted_s, ratio, log_sigma)
+    measured_s, log_sigma = reading.measured_s["training"], iteration_log_sigma(iteration)
+    times_s = (measured_s, predicted_s)
+    return _run(reading, iteration_system(iteration), times_s, measured_s / predicted_s, log_sigma)
 
 
 def _served(reading: Reading, load: Values) -> Iterator[LearnedRun]:
@@ -219,9 +230,9 @@ def _served(reading: Reading, load: Values) -> Iterator[LearnedRun]:
     predicted, ratios = _step_ratios(reading.measured_s, simulated)
     like, named = ServedRun(plan.run), ServedRun(plan.run, engine_name=plan.engine_name)
     spreads = {"decode": like.common_log_sigma, "prompt": like.prompt_log_sigma}
-    for phase in reading.measured_s:
-        log_sigma = spreads[phase](plan.steps)
-        yield _run(reading, named.system(phase), predicted[phase], ratios[phase], log_sigma)
+    for phase, measured_s in reading.measured_s.items():
+        log_sigma, times_s = spreads[phase](plan.steps), (measured_s, predicted[phase])
+        yield _run(reading, named.system(phase), times_s, ratios[phase], log_sigma)
 
 
 def _step_ratios(

@@ -1,14 +1,13 @@
 """Reads results of ``vllm bench serve`` and of SGLang's ``bench_serving``.
 
 Both write the mean times to the first token and per further token, the load, and the tokens in all
-(vLLM: ``vllm/benchmarks/serve.py``, ``--save-result``; SGLang: ``sglang/bench_serving.py``, a JSON
+(vLLM: ``vllm/benchmarks/serve.py``, ``--save-result``; SGLang: ``sglang/bench_serving.py``, an
 object a line). Where the requests of a benchmark come all at once, first tokens wait in a queue and
 say little of prompts: they are left out.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -16,20 +15,18 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from accelsim.errors import ProfileError
-from accelsim.files.datafile import parse_json, read_text, validated
+from accelsim.files.datafile import validated
 from accelsim.learning.readings import Reading, Told, filled
 from accelsim.plain import Document
 
-_MAX_BYTES = 128_000_000
 _Count = Annotated[int, Field(ge=1, le=100_000_000)]
 _Milliseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _MS_PER_S = 1e3
 
 
 class ServerBenchmark(BaseModel):
-    """Result of one benchmark of a server, as both tools write it; device, engine, tp and precision
-    are what vLLM's ``--metadata`` adds.
+    """Result of one benchmark of a server, as both tools write it; device, engine, tp,
+    precision and driver are what vLLM's ``--metadata`` adds.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -40,6 +37,7 @@ class ServerBenchmark(BaseModel):
     engine: str = ""
     tp: _Count | None = None
     precision: str = ""
+    driver: str = ""
     date: str = ""
     request_rate: float = Field(gt=0)
     max_concurrency: _Count | None = None
@@ -68,45 +66,28 @@ class ServerBenchmark(BaseModel):
         return lengths | {"rate_per_s": self.request_rate}
 
 
-def read_benchmarks(path: Path, told: Told) -> Iterator[Reading]:
-    """Runs of a file: one JSON object, or one a line.
+def read_benchmark(path: Path, source: str, data: Document, told: Told) -> Iterator[Reading]:
+    """The run of a result.
 
     Args:
-        path: The file.
-        told: What the file does not say: device, and what it lacks of model and engine.
+        path: Its file.
+        source: File and place.
+        data: The result.
+        told: What it does not say: device, and what it lacks of model and engine.
 
     Raises:
         ProfileError: If it is no such result; names the field.
         InvalidValueError: If the device, model or engine is said nowhere.
     """
-    for place, data in _objects(path):
-        source = f"{path.name}{place}"
-        found = validated(path, partial(ServerBenchmark.model_validate, data))
-        backend = found.backend.partition("-")[0]
-        known = {
-            "model": found.model_id,
-            "engine": found.engine or {"openai": "vllm"}.get(backend, backend),
-            **{name: getattr(found, name) for name in ("device", "tp", "precision")},
-        }
-        asked = filled(source, known, told, ("model", "device", "engine"))
-        times = {"decode": found.mean_tpot_ms / _MS_PER_S}
-        if not found.is_burst:
-            times["prompt"] = found.mean_ttft_ms / _MS_PER_S
-        yield Reading(source, asked, times, found.load(), date=found.date[:10])
-
-
-def _objects(path: Path) -> Iterator[tuple[str, Document]]:
-    """JSON objects of a file, each with its place."""
-    text = read_text(path, _MAX_BYTES)
-    lines = [line for line in text.splitlines() if line.strip()]
-    if len(lines) > 1 and all(line.lstrip().startswith("{") for line in lines):
-        for number, line in enumerate(lines, 1):
-            yield f", line {number}", parse_json(line, f"{path}, line {number}")
-        return
-    try:
-        data = json.loads(text)
-    except ValueError:
-        data = parse_json(text, str(path))  # says where
-    if not isinstance(data, dict):
-        raise ProfileError(str(path), ["expected an object: the result of a benchmark"])
-    yield "", data
+    found = validated(path.with_name(source), partial(ServerBenchmark.model_validate, data), data)
+    backend = found.backend.partition("-")[0]
+    known = {
+        "model": found.model_id,
+        "engine": found.engine or {"openai": "vllm"}.get(backend, backend),
+        **{name: getattr(found, name) for name in ("device", "tp", "precision", "driver")},
+    }
+    said = filled(source, known, told, ("model", "device", "engine"))
+    times = {"decode": found.mean_tpot_ms / _MS_PER_S}
+    if not found.is_burst:
+        times["prompt"] = found.mean_ttft_ms / _MS_PER_S
+    yield Reading(source, said, times, found.load(), date=found.date[:10])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from accelsim.errors import AccelsimError, InvalidValueError, ProfileError
 from accelsim.estimation.estimate import estimate
 from accelsim.estimation.estimate_many import estimate_many
 from accelsim.estimation.learned import read_learned
+from accelsim.files.datafile import read_yaml
 from accelsim.learning.learn import Told, learn
 from accelsim.serving.options import ServingOptions
 from accelsim.serving.serve import serve
@@ -20,6 +22,7 @@ from accelsim.training.estimate import train
 
 #: Made from the code of vllm bench serve; not recorded.
 SAMPLE = "examples/learn/vllm_bench.json"
+DATA = Path(__file__).parent / "data"
 H100 = Told(device="h100-sxm-80gb")
 
 
@@ -123,6 +126,94 @@ def test_sglang_writes_an_object_a_line(tmp_path):
     found = learn([path], Told(model="llama-3.1-8b")).rows()
     assert {row["stack"].split()[0] for row in found} == {"sglang"}
     assert len(found) == 4
+
+
+def report(change=()):
+    """Made from llm-d-benchmark's schema_v0_2.py and its example; not recorded."""
+    data = read_yaml(DATA / "llmd_report.yaml")
+    for keys, value in change:
+        *outer, last = keys.split(".")
+        inner = data
+        for key in outer:
+            inner = inner[int(key)] if key.isdigit() else inner[key]
+        inner[last] = value
+    return data
+
+
+def written(tmp_path, data, name="runs.json"):
+    path = tmp_path / name
+    path.write_text(json.dumps(data))
+    return path
+
+
+def test_a_report_of_llm_d_is_read_with_its_units_and_replicas():
+    found = {row["phase"]: row for row in learn([DATA / "llmd_report.yaml"]).rows()}
+    assert found["decode"]["measured_s"] == pytest.approx(9.1e-3)
+    assert found["prompt"]["measured_s"] == pytest.approx(55e-3)
+    assert found["decode"]["device"] == "h100-sxm-80gb"
+
+
+STANDARD = "scenario.stack.0.standardized"
+LATENCY = "results.request_performance.aggregate.latency.time_per_output_token"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("version", "0.3"), "version"),
+        ((f"{LATENCY}.units", "min"), "units"),
+        ((f"{LATENCY}.mean", -1.0), "mean"),
+        ((f"{STANDARD}.role", "prefill"), "stack"),
+        ((f"{STANDARD}.accelerator", {}), "--device"),
+        (("scenario.load.standardized.prefix", {"num_groups": 3}), "prefix"),
+        (("scenario.load.standardized.rate_qps", None), "rate_qps"),
+        (("results", {}), "request_performance"),
+    ],
+)
+def test_a_report_that_says_something_else_is_refused_by_field(tmp_path, change, message):
+    with pytest.raises(AccelsimError, match=message):
+        learn([written(tmp_path, report([change]))])
+
+
+def test_tests_of_llama_bench_are_prompts_and_tokens(tmp_path):
+    """Recorded by llama.cpp's authors (tools/llama-bench/README.md), further fields left out."""
+    rows = learn([DATA / "llama_bench.json"]).rows()
+    found = {row["phase"]: row for row in rows}
+    assert found["prompt"]["measured_s"] == pytest.approx(0.07213564)
+    assert found["decode"]["measured_s"] == pytest.approx(1.07676788 / 128)
+    assert {(row["model"], row["device"]) for row in rows} == {("qwen2.5-7b", "rtx-4080")}
+    assert all(0.5 < row["measured_s"] / row["predicted_s"] < 2.0 for row in rows)
+    lines = tmp_path / "bench.jsonl"
+    tests = json.loads((DATA / "llama_bench.json").read_text())
+    lines.write_text("\n".join(map(json.dumps, tests)))
+    assert (
+        learn([lines]).profile.runs[0].ratio
+        == learn([DATA / "llama_bench.json"]).profile.runs[0].ratio
+    )
+    mine = profile_of(tmp_path, learn([lines]))
+    asked = {"stack": "llama-cpp", "precision": "q4_k_m", "seq_len": 512, "output_len": 64}
+    plain, corrected = (
+        estimate("qwen2.5-7b", "rtx-4080", learned=one, **asked) for one in (None, mine)
+    )
+    off = [abs(one.time_per_output_token_s - 1.0768 / 128) for one in (plain, corrected)]
+    assert off[1] < off[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"avg_ns": 0}, "avg_ns"),
+        ({"n_prompt": -1}, "n_prompt"),
+        ({"n_gen": 64}, "n_prompt"),
+        ({"n_gpu_layers": 12}, "n_gpu_layers"),
+        ({"model_filename": "ggml-model-q4_0.gguf"}, "ggml-model"),
+        ({"gpu_info": "", "cpu_info": ""}, "--device"),
+    ],
+)
+def test_a_test_of_llama_bench_that_says_too_little_is_refused(tmp_path, change, message):
+    test = json.loads((DATA / "llama_bench.json").read_text())[0]
+    with pytest.raises(AccelsimError, match=message):
+        learn([written(tmp_path, [test | change])])
 
 
 def test_first_tokens_of_a_burst_are_left_out(tmp_path):
