@@ -38,3 +38,19 @@ def learn(
         lambda: learned_view(rows),
         rows=rows,
     )
+
+
+@with_output
+def learn_show(
+    output: ResultWriter, profile: Path = argument("A file that accelsim learn wrote.", "FILE")
+) -> None:
+    """Show what a profile of measured runs holds, and what it makes of answers."""
+    from accelsim.estimation.learned import read_learned
+    from accelsim.learning.learn import learned_systems
+    from accelsim.report.learning import systems_view
+
+    found = read_learned(profile, "profile")
+    rows = learned_systems(found)
+    about = f"{len(found.runs):,} runs, compared with predictions of accelsim {found.accelsim}"
+    data = {"accelsim": found.accelsim, "runs": len(found.runs), "systems": rows}
+    output.emit(data, lambda: systems_view(rows), rows=rows, note=about)

@@ -8,7 +8,8 @@ with any measured one is not corrected. `accelsim.learning` makes profiles.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -16,6 +17,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+import accelsim
 from accelsim.confidence.hierarchy import Components, Correction, Hierarchy, Runs
 from accelsim.errors import InvalidValueError
 from accelsim.files.datafile import (
@@ -91,6 +93,11 @@ class System:
         )
 
 
+def _version(version: str, driver: str) -> str:
+    """A version of the software with the device's driver, where it is known."""
+    return f"{version}, driver {driver}" if driver else version
+
+
 def pass_sizes(**sizes: int) -> dict[str, float]:
     """Sizes of the passes of a rank as `System` takes them; 0 is none."""
     return {name: float(size) for name, size in sizes.items() if size > 1}
@@ -109,7 +116,8 @@ class LearnedRun(BaseModel):
         unit: "s", or what the figure is in.
         source: File and place that it was read from.
         date: Day it was measured; empty where unknown.
-        driver: Version of the device's driver; empty where unknown.
+        driver: Version of the device's driver; empty where unknown. Runs with another driver count
+            as runs of another version; an answer is for the newest that runs of its device name.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
@@ -138,7 +146,7 @@ class LearnedRun(BaseModel):
             self.phase,
             self.device,
             self.stack,
-            self.version,
+            _version(self.version, self.driver),
             self.precision,
             self.model,
             self.device_class,
@@ -192,8 +200,42 @@ class Learned(BaseModel):
         """
         if system.phase not in self._by_phase:
             return Correction(0.0, log_sigma, 0)
-        hierarchy = self._by_phase[system.phase][1]
-        return hierarchy.correction(system.effects, system.sizes, log_sigma)
+        hierarchy, now = self._by_phase[system.phase][1], self._as_now(system)
+        return hierarchy.correction(now.effects, now.sizes, log_sigma)
+
+    def _as_now(self, system: System) -> System:
+        """A system with the newest driver that the runs name of its device."""
+        dated = [(run.date, run.driver) for run in self.runs if run.device == system.device]
+        driver = max(dated, default=("", ""))[1]
+        return replace(system, version=_version(system.version, driver))
+
+    def notes(self, systems: Iterable[System]) -> tuple[str, ...]:
+        """What to know of a correction: runs of another version or driver, of nothing alike, or
+        compared with predictions of another accelsim.
+        """
+        return tuple(dict.fromkeys(note for one in systems if (note := self._note(one))))
+
+    def _note(self, system: System) -> str:
+        now = self._as_now(system)
+        where = f"{now.stack} on {now.device}"
+        alike = [run.system for run in self.runs if run.phase == now.phase]
+        alike = [one for one in alike if (one.device, one.stack) == (now.device, now.stack)]
+        same = [one for one in alike if one.model == now.model] or alike
+        versions = sorted({one.version for one in same})
+        if self.accelsim != accelsim.__version__:
+            return (
+                f"learned runs were compared with predictions of accelsim {self.accelsim}: learn "
+                f"from them again with {accelsim.__version__}"
+            )
+        if not self.correction(system, 1.0).run_count:
+            return f"no learned run is like this one ({now.phase}, {where}): nothing is corrected"
+        if versions and now.version not in versions:
+            measured = "; ".join(versions)
+            return (
+                f"learned runs of {where} are of version {measured}, this is {now.version}: "
+                "the interval is wider for that"
+            )
+        return ""
 
     @property
     def far_runs(self) -> list[LearnedRun]:

@@ -434,14 +434,14 @@ def _corrected(found: Simulation, learned: Learned) -> Simulation:
     """A simulation whose passes take what the user's own runs make of them, at the same power."""
     run = found.run
     phases = dict.fromkeys(phase_of(run, p) for p in found.passes)
-    known = {
-        phase: learned.correction(system_of(found, phase), found.log_sigma) for phase in phases
-    }
+    systems = {phase: system_of(found, phase) for phase in phases}
+    known = {phase: learned.correction(of, found.log_sigma) for phase, of in systems.items()}
     passes = [
         replace(p, result=p.result.longer(math.exp(known[phase_of(run, p)].shift)))
         for p in found.passes
     ]
-    return replace(found, passes=tuple(passes), corrections=known)
+    warnings = (*found.warnings, *learned.notes(systems.values()))
+    return replace(found, passes=tuple(passes), corrections=known, warnings=warnings)
 
 
 @frozen(eq=False)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from statistics import median
 
 import accelsim
 from accelsim.arguments import checked
+from accelsim.confidence.quantiles import Z90
 from accelsim.errors import InputError, InvalidValueError
 from accelsim.estimation.estimate import estimate
 from accelsim.estimation.learned import Learned, LearnedRun, System, read_learned
@@ -26,7 +29,7 @@ from accelsim.simulation.randomness import RandomStreams
 from accelsim.training.estimate import train
 from accelsim.training.trust import iteration_log_sigma, iteration_system
 
-__all__ = ["LearnedFiles", "Told", "learn"]
+__all__ = ["LearnedFiles", "Told", "learn", "learned_systems"]
 Progress = Callable[[int, int, str], None]
 #: Rounds in which steps are fitted to a server's figures, and the largest ratio that they may have.
 _ROUNDS = 6
@@ -104,6 +107,38 @@ def learn(
     kept, version = tuple(_distinct(runs, refused)), accelsim.__version__
     profile = Learned(format="accelsim-learned", version=1, accelsim=version, runs=kept)
     return LearnedFiles(profile, refused)
+
+
+def learned_systems(profile: Learned) -> list[Document]:
+    """What a profile holds and says, one mapping per system: what ran on what, by which driver, how
+    many runs of which days and files, how far they were off, and what an answer for it becomes.
+    """
+    by_system: dict[tuple[str, ...], list[LearnedRun]] = {}
+    for run in profile.ordered:
+        by_system.setdefault(run.system.effects, []).append(run)
+    return [_system_row(profile, runs) for runs in by_system.values()]
+
+
+def _system_row(profile: Learned, runs: Sequence[LearnedRun]) -> Document:
+    first, dates = runs[0], sorted(run.date for run in runs if run.date)
+    prior = median(run.log_sigma for run in runs)
+    known = profile.correction(replace(first.system, version=first.version), prior)
+    files = dict.fromkeys(run.source.partition(", ")[0] for run in runs)
+    return {
+        "phase": first.phase,
+        "model": first.model,
+        "device": first.device,
+        "stack": f"{first.stack} {first.version}".strip(),
+        "driver": first.driver or None,
+        "precision": first.precision,
+        "runs": len(runs),
+        "dates": " to ".join(dict.fromkeys((*dates[:1], *dates[-1:]))),
+        "files": ", ".join(files),
+        "off_fraction": median(run.ratio for run in runs) - 1.0,
+        "shift_fraction": math.expm1(known.shift),
+        "spread_fraction": math.expm1(Z90 * prior),
+        "learned_spread_fraction": math.expm1(Z90 * known.log_sigma),
+    }
 
 
 def _distinct(runs: Iterable[LearnedRun], refused: Document) -> Iterator[LearnedRun]:

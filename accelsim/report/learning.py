@@ -15,6 +15,11 @@ _RUNS = (
     "~source | phase | model | device | stack | format=precision | >measured=measured_s | "
     ">predicted=predicted_s | >off={off_fraction} | note"
 )
+_SYSTEMS = (
+    "phase | model | device | stack | driver | format=precision | >runs | dates | files | "
+    ">off={off_fraction} | >shift={shift_fraction} | >90 % ±={spread_fraction} | "
+    ">then ±={learned_spread_fraction}"
+)
 _CHANGES = "figure | >without | >90 %=ends | >with your runs=learned | >90 % then=ends_then"
 #: Figures that are shown before and after, where a result has them.
 SHOWN = (
@@ -36,6 +41,15 @@ def learned_view(rows: Sequence[Values]) -> RenderableType:
         for row in rows
     ]
     return Listing.of(_RUNS, shown, "stack | format | device | model | note")
+
+
+def systems_view(rows: Sequence[Values]) -> RenderableType:
+    """Systems of a profile.
+
+    Args:
+        rows: As `accelsim.learning.learn.learned_systems` has them.
+    """
+    return Listing.of(_SYSTEMS, rows, "driver | dates | files | format | stack | device")
 
 
 def changes(before: Mapping[str, Metric], after: Mapping[str, Metric]) -> list[Document]:

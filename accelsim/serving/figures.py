@@ -26,6 +26,7 @@ from accelsim.serving.memory_capacity import FullBatch
 from accelsim.serving.plan import ReplicaPlan
 from accelsim.serving.result import ServingResult
 from accelsim.serving.schedulers.base import Scheduler
+from accelsim.serving.trust import ServedRun
 
 _JOULE_PER_KWH = 3.6e6
 #: Times of requests whose distributions are told.
@@ -173,8 +174,10 @@ def _pool_notes(pools: list[_PoolFigures]) -> list[str]:
 
 
 def _engine_notes(plan: Deployment) -> tuple[str, ...]:
-    """Engines whose data is of another version."""
-    return tuple(dict.fromkeys(note for pool in plan.pools if (note := pool.plan.engine.note)))
+    """Engines whose data, or the user's own runs, are of another version."""
+    notes = [note for pool in plan.pools if (note := pool.plan.engine.note)]
+    served = (ServedRun(pool.plan.run, engine_name=pool.plan.engine_name) for pool in plan.pools)
+    return tuple(dict.fromkeys((*notes, *(note for one in served for note in one.learned_notes))))
 
 
 def _offered(pools: Sequence[_PoolFigures], stretch: float) -> float:

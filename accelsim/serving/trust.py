@@ -88,6 +88,12 @@ class ServedRun:
         names = (run.device.whole_name, stack, version, precision, run.workload.name)
         return System(phase, *names, str(run.device.device_class), {})
 
+    @property
+    def learned_notes(self) -> tuple[str, ...]:
+        """What to know of a correction by the user's own runs."""
+        learned = self.run.learned
+        return () if learned is None else learned.notes(map(self.system, ("decode", "prompt")))
+
     def correct(self, steps: StepTimes) -> StepTimes:
         """Steps that take what the user's own runs make of them."""
         if self.run.learned is None or not steps.log_sigma:

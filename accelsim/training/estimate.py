@@ -45,6 +45,7 @@ from accelsim.training.trust import (
     fit_probability,
     iteration_evidence,
     iteration_log_sigma,
+    learned_notes,
     memory_log_sigma,
     row_spreads,
 )
@@ -413,7 +414,7 @@ def _estimate(
         evidence=found,
         inputs=_inputs(setup, plan),
         provenance=run.provenance,
-        warnings=(*around, *found.warnings, *price.notes),
+        warnings=(*around, *found.warnings, *price.notes, *learned_notes(iteration)),
         iteration=iteration,
         **figures,
     )

@@ -69,6 +69,12 @@ def iteration_correction(iteration: Iteration) -> Correction:
     return learned.correction(iteration_system(iteration), sigma)
 
 
+def learned_notes(iteration: Iteration) -> tuple[str, ...]:
+    """What to know of a correction by the user's own runs."""
+    learned = iteration.setup.run.learned
+    return () if learned is None else learned.notes([iteration_system(iteration)])
+
+
 def iteration_system(iteration: Iteration) -> System:
     """What an iteration is of, as runs that were measured are told apart: its ranks' passes decide,
     not how many ranks repeat them.
