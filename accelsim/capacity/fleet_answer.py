@@ -170,8 +170,9 @@ def _placed(maker: WayMaker, way: Way) -> Document:
         answer, asked, replicas, _ = way.served
         service = services[way.part]
         own = {"service": service.name, "model": service.model, "replicas": replicas}
-        rate = {"requests_per_s": asked.rate_per_s}
-        return own | {"layout": _layout(replicas, answer.about)} | about | rate | dict(way.about)
+        own |= {"layout": _layout(replicas, answer.about)}
+        load = {"requests_per_s": asked.rate_per_s, **answer.request_times(asked)}
+        return own | about | load | dict(way.about)
     job = maker.scenario.jobs[way.part - len(services)]
     own = {"job": job.name, "model": job.model, "layout": str(way.about.get("plan") or "batches")}
     times = {"time_s": way.time_s, "cost_usd": way.usd_per_month / job.runs_per_month}

@@ -38,7 +38,8 @@ from accelsim.estimation.pareto import pareto_mask
 from accelsim.plain import Document
 
 _ALTERNATIVES = 4
-#: Cost of a runner-up over that of the best from which on it is not searched.
+#: Cost of a runner-up over that of the best from which on it is not searched; the first is to the
+#: end where it may be below that.
 _WORTH_SEARCHING = 2.0
 _LOADS = (0.5, 2.0)
 #: Certainty about the model whose price stands beside the answer.
@@ -48,13 +49,17 @@ Report = Callable[[float, float | None, str], None]
 
 @checked
 def plan(
-    scenario: str | Path | Mapping[str, Any] | Scenario, *, report: Any | None = None
+    scenario: str | Path | Mapping[str, Any] | Scenario,
+    *,
+    report: Any | None = None,
+    best_alone: bool = False,
 ) -> CapacityPlan:
     """Recommend a fleet.
 
     Args:
         scenario: File, its content, or a scenario.
         report: Called with what is done, all of it, and a label.
+        best_alone: Leave out what is beside the recommended fleet: others, certainty, other loads.
 
     Returns:
         The recommended fleet with runner-ups, or the constraints that no fleet keeps together.
@@ -65,7 +70,8 @@ def plan(
     asked = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
     for one in (*asked.services, *asked.jobs):
         workload(one.model)
-    return _Planner(asked, report or (lambda *_: None)).answer()
+    planner = _Planner(asked, report or (lambda *_: None))
+    return planner.best_alone() if best_alone else planner.answer()
 
 
 @dataclass(slots=True)
@@ -104,10 +110,26 @@ class _Planner:
         fails = self.scenario.reliability.spot_mtbf_s is not None
         return fails or (is_committed and bool(self.scenario.jobs))
 
+    def best_alone(self) -> CapacityPlan:
+        """The recommended fleet, with nothing beside it."""
+        asked = self._asked
+        ways, problem = self.best(asked)
+        told = (
+            no_plan(self.maker, problem, asked, self.best)
+            if ways is None
+            else {"recommended": fleet_answer(self.maker, ways, is_sure=True)}
+        )
+        return CapacityPlan(self.scenario, warnings=self._warnings(), **told)
+
+    @property
+    def _asked(self) -> Question:
+        """What a fleet is planned for."""
+        limits = self.scenario.constraints
+        return Question(_z(limits.slo_probability), _z(limits.deadline_probability))
+
     def answer(self) -> CapacityPlan:
         """The plan."""
-        limits = self.scenario.constraints
-        asked = Question(_z(limits.slo_probability), _z(limits.deadline_probability))
+        asked = self._asked
         ways, problem = self.best(asked)
         if ways is None:
             told = no_plan(self.maker, problem, asked, self.best)
@@ -157,8 +179,10 @@ class _Planner:
                 allowed = "a provider, device or offer among the candidates"
                 raise InvalidValueError("quota", name, allowed)
 
-    def best(self, asked: Question) -> tuple[list[Way] | None, FleetProblem]:
-        """The best fleet of searched ways alone."""
+    def best(
+        self, asked: Question, most_usd: float = math.inf
+    ) -> tuple[list[Way] | None, FleetProblem]:
+        """The best fleet of searched ways alone; None where it costs more than `most_usd`."""
         while True:
             ways = list(self.maker.ways(asked))
             problem = self.maker.problem(ways, asked)
@@ -167,6 +191,8 @@ class _Planner:
                 return None, problem
             chosen = [ways[way] for way in found.tolist()]
             unknown = [way for way in chosen if not way.is_final]
+            if _usd(chosen) > most_usd:
+                return None, problem
             if not unknown:
                 return chosen, problem
             is_by_cost = not problem.limits and (asked.goal or self.scenario.objective) == "cost"
@@ -184,13 +210,13 @@ class _Planner:
     def _alternatives(self, best: FleetAnswer, asked: Question) -> list[FleetAnswer]:
         """The best fleets without the devices of those before."""
         found: list[FleetAnswer] = []
-        without = best.choices
+        without, most_usd = best.choices, _WORTH_SEARCHING * best.cost_usd_per_month
         while len(found) < _ALTERNATIVES:
             other = replace(asked, without=without)
             least = self.bound(other)
-            if least is None or _usd(least) > _WORTH_SEARCHING * best.cost_usd_per_month:
+            if least is None or _usd(least) > most_usd:
                 break
-            ways, _ = self.best(other)
+            ways, _ = self.best(other, most_usd if found else math.inf)
             if ways is None:
                 break
             found.append(fleet_answer(self.maker, ways))

@@ -82,6 +82,9 @@ class ServiceAnswer(Protocol):
     def holds(self, replicas: int, asked: Asked, planned: Asked) -> bool:
         """Whether replicas that were chosen for `planned` keep the limits."""
 
+    def request_times(self, asked: Asked) -> Values:
+        """Times of requests at p99 by name, as far as the fleet was simulated."""
+
     def shortfall(self) -> tuple[str, float] | None:
         """The limit that a request alone misses, by its field, and its time; None where none."""
 
@@ -169,6 +172,10 @@ class SampleAnswer:
         last = len(self.energy_j) - 1
         place = next((i for i, (b, t) in enumerate(pairs) if b / t >= rate_per_s), last)
         return self.energy_j[place]
+
+    def request_times(self, asked: Asked) -> Values:  # noqa: ARG002
+        """None are kept; see `ServiceAnswer`."""
+        return {}
 
     def shortfall(self) -> tuple[str, float] | None:
         """A batch must be waited for and answered; see `ServiceAnswer`."""

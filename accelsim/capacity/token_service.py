@@ -151,6 +151,13 @@ class TokenAnswer:
             return math.nan
         return max(result.average_power_w - replicas * idle_w, 0.0) / asked.rate_per_s
 
+    def request_times(self, asked: Asked) -> Values:
+        """First and further tokens; see `ServiceAnswer`."""
+        found = self._search(asked).enough
+        if found is None:
+            return {}
+        return {f"{name[:4]}_p99_s": getattr(found[1], name)["p99"] for name in _FIELDS}
+
     def shortfall(self) -> tuple[str, float] | None:
         """See `ServiceAnswer`."""
         slo = self.first.plan.options.slo

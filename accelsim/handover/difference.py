@@ -28,6 +28,7 @@ from accelsim.serving.serve import serve
 TOLERANCE = 0.01
 _JOULES_PER_KWH = 3.6e6
 #: Probabilities that limits of time hold.
+_TIMES = ("ttft_p99_s", "tpot_p99_s")
 _HELD = ("slo_probability", "deadline_probability")
 #: Changes that the sentence names.
 _MOST_SAID = 5
@@ -227,7 +228,7 @@ def _standing(source: str, question: LineQuestion) -> Standing:
     document = read(path)
     kind = document.get("kind")
     if kind is None:
-        return _of_plan(plan(path).to_dict())
+        return _of_plan(plan(path, best_alone=True).to_dict())
     made = _KINDS.get(str(kind))
     if made is None:
         allowed = f"the JSON of {', '.join(_KINDS)}, or a scenario"
@@ -299,12 +300,15 @@ def _of_plan(document: Values) -> Standing:
     settings: dict[str, str] = {}
     scenario = Scenario.model_validate(document["inputs"])
     services = {one.name: one for one in scenario.services}
-    for one in of_rows(scenario, document["placement"]):
+    rows = document["placement"]
+    for one, row in zip(of_rows(scenario, rows), rows, strict=True):
         place = f"{one.instances} at {one.offer}" if one.offer else ""
         settings[f"{one.name}: fleet"] = f"{one.devices} x {one.device}, {place}"
         settings |= {f"{one.name}: {n}": t for n, t in _texts(one.settings).items()}
         service = services.get(one.name)
-        if service is not None and service.trace is None and one.software:
+        if known := {name: row[name] for name in _TIMES if name in row}:
+            figures |= {f"{one.name}: {name}": value for name, value in known.items()}
+        elif service is not None and service.trace is None and one.software:
             figures |= _times(service, one)
     return Standing("plan", figures, settings)
 
@@ -334,7 +338,7 @@ def _times(service: Service, one: Assignment) -> dict[str, float | None]:
     run = {n: value for n, value in service.run.items() if n not in {"seq_len", "output_len"}}
     run |= {"precision": one.precision} if one.precision else {}
     result = serve(model, one.device, load, options, intervals=False, **run)
-    times = {"ttft_p99_s": result.ttft_s["p99"], "tpot_p99_s": result.tpot_s["p99"]}
+    times = dict(zip(_TIMES, (result.ttft_s["p99"], result.tpot_s["p99"]), strict=True))
     return {f"{one.name}: {name}": value for name, value in times.items()}
 
 

@@ -264,7 +264,7 @@ def simulate(
     users: int = 0,
     streams: RandomStreams,
     progress: Callable[[int, float], None] | None = None,
-    hopeless: Callable[[RequestLog], bool] | None = None,
+    hopeless: Callable[[RequestLog, float], bool] | None = None,
 ) -> SimulatedFleet:
     """Simulate a fleet under requests.
 
@@ -275,7 +275,7 @@ def simulate(
         streams: Random streams of the run.
         progress: Called now and then.
         hopeless: Asked now and then in its place whether what became of requests so far is enough
-            to know.
+            to know, with the simulated time.
 
     Raises:
         HopelessRunError: If it is.
@@ -308,12 +308,22 @@ def simulate(
 
 
 class HopelessRunError(Exception):
-    """A run was ended as its outcome is known."""
+    """A run was ended as its outcome is known.
+
+    Attributes:
+        came_fraction: Share of its requests that had come by then.
+    """
+
+    def __init__(self, came_fraction: float) -> None:
+        super().__init__(came_fraction)
+        self.came_fraction = came_fraction
 
 
-def _watched(log: RequestLog, hopeless: Callable[[RequestLog], bool], _: int, __: float) -> None:
-    if hopeless(log):
-        raise HopelessRunError
+def _watched(
+    log: RequestLog, hopeless: Callable[[RequestLog, float], bool], came: int, now_s: float
+) -> None:
+    if hopeless(log, now_s):
+        raise HopelessRunError(came / len(log))
 
 
 def _is_plain(plan: Deployment) -> bool:

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 MOST_REPLICAS = 4096
 #: Ranks of the layouts that are tried where none are said.
 RANKS = (1, 2, 4, 8)
+#: Share of the requests that had come when a run of too few replicas was lost, from which on few
+#: more suffice.
+_NEARLY = 0.7
 
 
 def drawn_requests(
@@ -86,17 +89,20 @@ class Layouts:
         """
         load, rate, streams = self.load, self.rate_per_s, RandomStreams(self.seed)
         drawn = drawn_requests(load, rate or load.rate_per_s or 1.0, streams)
-        longest = drawn.longest
+        shape, longest, most = LoadShape.of(drawn), drawn.longest, math.inf
+        if rate is not None and isinstance(load, Arrivals):
+            most = _inside_in_time(rate, options.slo, shape)
+            if most < math.inf:
+                longest = max(longest, load.steady(most).columns(streams).longest)
         plan = self._planned(options, longest, known)
-        shape = LoadShape.of(drawn)
         full = full_batch(plan, shape)
         if isinstance(load, Arrivals):
             inside: float = full.sequences * options.replicas
             if rate is not None:
-                inside = min(full.inside(rate), _inside_in_time(rate, options.slo, shape))
+                inside = min(full.inside(rate), most)
             load = load.steady(inside)
-            longest = max(longest, load.columns(streams).longest)
-            if longest > drawn.longest:
+            if (needed := load.columns(streams).longest) > longest:
+                longest = needed
                 plan = self._planned(options, longest, known)
         return LayoutSearch(plan, load, self.seed, full, longest)
 
@@ -168,7 +174,7 @@ class LayoutSearch:
         self.price: Callable[[int], DevicePrice] = lambda _: DevicePrice(None, None)
         self.count = 0
         self.too_few = self.fewest - 1
-        self._step = 1
+        self._step, self._lasted_fraction = 1, 0.0
         self.enough: tuple[int, ServingResult] | None = None
 
     @property
@@ -267,7 +273,7 @@ class LayoutSearch:
         rate_per_s: float,
         replicas: int,
         plan: ReplicaPlan | None = None,
-        hopeless: Callable[[RequestLog], bool] | None = None,
+        hopeless: Callable[[RequestLog, float], bool] | None = None,
     ) -> ServingResult:
         """One simulation.
 
@@ -289,14 +295,19 @@ class LayoutSearch:
         """
         try:
             result = self.simulate(self.rate_per_s, replicas, None, self._is_late)
-        except HopelessRunError:
+        except HopelessRunError as error:
+            self._lasted_fraction = error.came_fraction
             return None
+        self._lasted_fraction = 1.0
         return result if self.is_good(result) else None
 
-    def _is_late(self, log: RequestLog) -> bool:
-        """Whether more requests are late by now than may be."""
+    def _is_late(self, log: RequestLog, now_s: float) -> bool:
+        """Whether more requests are late by now than may be; one that still waits ends no sooner
+        than now.
+        """
         slo, missed = self.plan.options.slo, np.zeros(len(log), dtype=bool)
-        arrival, first, finish = map(log.column, ("arrival_s", "first_token_s", "finish_s"))
+        names = ("arrival_s", "first_token_s", "finish_s")
+        arrival, first, finish = (np.fmin(log.column(name), now_s) for name in names)
         if slo.ttft_s is not None:
             missed |= first - arrival > slo.ttft_s
         if slo.e2e_s is not None:
@@ -328,8 +339,8 @@ class LayoutSearch:
         return self.enough is not None and self.enough[0] == self.too_few + 1
 
     def narrow(self, most: int, first: int = 0) -> None:
-        """One simulation more: from the bound up, by steps that double, until replicas suffice;
-        then the bracket is halved.
+        """One simulation more: from the bound up, by steps that double while replicas are far from
+        enough, until they suffice; then the bracket is halved.
 
         Args:
             most: Most replicas of interest.
@@ -341,8 +352,11 @@ class LayoutSearch:
         else:
             guess = (self.too_few + self.enough[0]) // 2
         replicas = max(min(guess, most), self.too_few + 1)
+        was_far = self._lasted_fraction <= _NEARLY
         result = self.good(replicas)
         if result is None:
             self.too_few = replicas
+            if was_far and self._lasted_fraction > _NEARLY:
+                self._step = 1
         else:
             self.enough = replicas, result

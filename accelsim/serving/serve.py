@@ -234,7 +234,7 @@ def simulate_plan(
     price: DevicePrice,
     streams: RandomStreams,
     load: Mapping[str, Any] | None = None,
-    hopeless: Callable[[RequestLog], bool] | None = None,
+    hopeless: Callable[[RequestLog, float], bool] | None = None,
 ) -> ServingResult:
     """Simulate like replicas under requests.
 

@@ -175,6 +175,7 @@ def test_recommended_fleets_hold_as_often_as_they_claim():
     from scipy.stats import binomtest
 
     named = ("gpu_or_cpu_nodes", "night_power_cap", "cpu_only_serving", "vision_api")
+    named += ("llm_day", "chat")
     asked = [EXAMPLES / f"{name}.yaml" for name in named]
     found = [outcomes(one, range(1, 21)) for one in (TALK, SEEN, *asked)]
     count = sum(sum(held) for held, _ in found)

@@ -14,7 +14,7 @@ from accelsim.serving.replicas.routers import Router
 from accelsim.serving.schedulers.base import NEVER, Scheduler
 from accelsim.simulation.clock import collection_paused
 
-_PROGRESS_EVERY = 1024
+_PROGRESS_EVERY = 256
 
 
 class ArrivalQueue:
