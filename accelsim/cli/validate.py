@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.cli.score_files import REPORT_NAME, ScoreFiles
-from accelsim.errors import InputError, UnknownNameError
+from accelsim.errors import InputError, InvalidValueError, UnknownNameError
 from accelsim.frozen import frozen
 from accelsim.option import argument, option
 from accelsim.plain import Values
@@ -44,6 +45,11 @@ class ScoreOptions:
     publish: Path | None = option(
         "Also write ACCURACY.md, ACCURACY.json and EVIDENCE.json to this folder.", metavar="DIR"
     )
+    runs: Path | None = option(
+        "Score these runs of yours, as accelsim learn reads them or wrote them, each corrected by "
+        "the others.",
+        metavar="FILE",
+    )
     check: bool = option(
         "Exit with 1 if a figure is worse than the report that ships with accelsim.", False
     )
@@ -62,6 +68,9 @@ def validate(
 
     Exit code 1: data was refused as bad, or --check found a figure worse than the shipped report.
     """
+    if options.runs is not None:
+        _score_own(output, options, suites)
+        return
     from accelsim.report.accuracy import SCORE_COLUMNS, accuracy_view, score_rows
     from accelsim.report.score_page import score_page
     from accelsim.scoreboard import scoreboard_dict, suite, tier_name
@@ -87,6 +96,19 @@ def validate(
     _tell(board.problems, worse)
     if board.problems or worse:
         raise typer.Exit(1)
+
+
+def _score_own(output: ResultWriter, options: ScoreOptions, suites: list[str] | None) -> None:
+    """Score runs of the user's own."""
+    from accelsim.learning.leave_one_out import score_runs
+    from accelsim.report.learning import scored_view
+
+    alone = replace(ScoreOptions(), runs=options.runs)
+    if suites or options != alone:
+        raise InvalidValueError("runs", str(options.runs), "no suite and no option beside it")
+    found = score_runs(str(options.runs))
+    data = {"summary": found.summary(), "runs": list(found.rows)}
+    output.emit(data, lambda: scored_view(found.summary(), found.rows), rows=list(found.rows))
 
 
 @with_output

@@ -171,6 +171,10 @@ class Learned(BaseModel):
     accelsim: _Text
     runs: Annotated[tuple[LearnedRun, ...], Field(min_length=1, max_length=100_000, strict=False)]
 
+    def of_runs(self, runs: tuple[LearnedRun, ...]) -> Learned:
+        """A profile of other runs, compared with the same predictions."""
+        return Learned(format=self.format, version=self.version, accelsim=self.accelsim, runs=runs)
+
     @cached_property
     def ordered(self) -> tuple[LearnedRun, ...]:
         """The runs in an order that does not depend on that of their files."""

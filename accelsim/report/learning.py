@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 
 from accelsim.plain import Document, Values
 from accelsim.quantity import written
@@ -19,6 +19,15 @@ _SYSTEMS = (
     "phase | model | device | stack | driver | format=precision | >runs | dates | files | "
     ">off={off_fraction} | >shift={shift_fraction} | >90 % ±={spread_fraction} | "
     ">then ±={learned_spread_fraction}"
+)
+_SCORED = (
+    "phase | >runs | >error={error_fraction} | >learned={learned_error_fraction} | "
+    ">90 % holds={coverage_fraction} | >learned holds={learned_coverage_fraction} | "
+    ">width={width_fraction} | >learned width={learned_width_fraction}"
+)
+_LEFT_OUT = (
+    "~source | phase | model | device | >measured=measured_s | >predicted=predicted_s | "
+    ">off={off_fraction} | >learned={learned_off_fraction}"
 )
 _CHANGES = "figure | >without | >90 %=ends | >with your runs=learned | >90 % then=ends_then"
 #: Figures that are shown before and after, where a result has them.
@@ -50,6 +59,16 @@ def systems_view(rows: Sequence[Values]) -> RenderableType:
         rows: As `accelsim.learning.learn.learned_systems` has them.
     """
     return Listing.of(_SYSTEMS, rows, "driver | dates | files | format | stack | device")
+
+
+def scored_view(summary: Sequence[Values], rows: Sequence[Values]) -> RenderableType:
+    """Runs with and without what the others say.
+
+    Args:
+        summary: As `accelsim.learning.leave_one_out.ScoredRuns.summary` has it.
+        rows: Its rows.
+    """
+    return Group(Listing.of(_SCORED, summary), "", Listing.of(_LEFT_OUT, rows, "model | device"))
 
 
 def changes(before: Mapping[str, Metric], after: Mapping[str, Metric]) -> list[Document]:
