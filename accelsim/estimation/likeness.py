@@ -31,9 +31,10 @@ class Setting:
 
     Attributes:
         mode: "inference", "training", or "parallel-training" on several devices; the figure's name
-            where other figures of a run are off by other amounts: "parallel-speed-up", and
-            "serving-ttft", "serving-tpot", "serving-energy" and "serving-power" under load, the
-            first two also as "split-serving-…" where prompts have replicas of their own.
+            where other figures of a run are off by other amounts: "parallel-speed-up";
+            "serving-rate" (over the offline rate); "serving-ttft", "serving-tpot", "serving-energy"
+            and "serving-power" under load, the first two also as "split-serving-…" where prompts
+            have replicas of their own.
         precision: Name of its precision; "16-bit" for both formats of 16 bits.
         model: "convolution", "transformer", "generation" or "other".
     """

@@ -6,7 +6,7 @@ benchmark's limit. A device takes what waits, as many as it likes, as soon as it
 largest rate that keeps the limit, over the largest rate of any batch, of the same networks and
 formats as in suite `mlperf-inference`. Devices of a system share the samples evenly. Rows without
 an offline row of the same system are refused by name, and those that state less than a hundredth
-of the offline rate, which no limit explains.
+of the offline rate, which no limit explains. Intervals have the spread of other boards' ratios.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ import numpy as np
 
 from accelsim.capacity.batch_queue import BatchTimes, largest_rate_per_s
 from accelsim.errors import InputError, UnsupportedOperatorError
+from accelsim.estimation.evidence import residual_log_sigma
 from accelsim.scoreboard.data_folder import DataFolder, Table, published
 from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.mlperf_inference import MLPERF_SCHEMA, mlperf_runs
 from accelsim.scoreboard.names import device_of
+from accelsim.scoreboard.parameters import parameters
 from accelsim.scoreboard.suite import MeasuredBatch, register_suite
 from accelsim.scoreboard.throughput import Throughput, batch_times_s
 from accelsim.scoreboard.tiers import choose
@@ -76,7 +78,12 @@ def _answered(row: MeasuredRun) -> MeasuredRun:
     limit_s = _LIMITS_S.get(row.group.removesuffix("-99.9").removesuffix("-99"))
     if limit_s is None or row.run is None:
         raise InputError("no latency limit of the benchmark is known")
-    return replace(row, predicted_s=server_over_offline(row.run, row.device, limit_s))
+    ratio = server_over_offline(row.run, row.device, limit_s)
+    setting = replace(row.run.setting, mode="serving-rate")
+    device = device_of(row.device)
+    spreads = parameters().spreads(device.whole_name)
+    sigma = residual_log_sigma(str(device.device_class), setting, spreads)
+    return replace(row, predicted_s=ratio, log_sigma=sigma, setting=str(setting))
 
 
 def _key(table: Table, row: int) -> tuple[Any, ...]:
