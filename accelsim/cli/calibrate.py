@@ -16,7 +16,7 @@ from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import check_report, command_text
 from accelsim.errors import InputError, InvalidValueError
 from accelsim.frozen import frozen
-from accelsim.option import REQUIRED, option
+from accelsim.option import option
 from accelsim.plain import Document
 from accelsim.quantity import say
 
@@ -139,42 +139,6 @@ def _say_errors(errors: list[Document]) -> None:
                     "warning: operators left out of the fit are that far from it; measure again on "
                     "a machine at rest before you rely on it"
                 )
-
-
-@calibrate.command("server")
-@with_help
-def calibrate_server(
-    benchmark: Path = option(
-        "JSON of vllm bench serve --save-result --save-detailed.", REQUIRED, "FILE", "--from"
-    ),
-    out: Path = option("CSV of step times to write.", Path("step_times.csv"), "FILE"),
-    max_batch_tokens: int = option("The server's max_num_batched_tokens.", 8192),
-    force: bool = option("Replace an existing file.", False),
-    report: Path | None = option("Also write a page (HTML): figures and data.", metavar="FILE"),
-) -> None:
-    """Step times of a server from its benchmark; then: accelsim serve --step-times FILE."""
-    from accelsim.files.output import check_output
-    from accelsim.files.output import write_text as write_whole
-    from accelsim.serving.steps.fitted_steps import fit_steps
-    from accelsim.serving.steps.server_run import read_benchmark, write_step_times
-
-    check_output(out, force=force)
-    check_report(report, out, force=force)
-    steps = read_benchmark(benchmark, max_batch_tokens)
-    fitted = fit_steps(steps.steps)
-    for reason, count in steps.skips.items():
-        if count:
-            _tell(f"{count:,} {reason} left out")
-    write_whole(out, write_step_times(steps.steps), force=force)
-    typer.echo(
-        f"wrote {out}: {len(steps.steps):,} steps of {steps.requests:,} requests; the fitted steps "
-        f"are {100 * fitted.log_sigma:.1f} % off (standard deviation)"
-    )
-    if report is not None:
-        from accelsim.report.calibration_page import server_page
-
-        page = server_page(steps.steps, fitted, command_text())
-        _write_page(page, report, force=force)
 
 
 @calibrate.command("check")

@@ -54,3 +54,27 @@ def learn_show(
     about = f"{len(found.runs):,} runs, compared with predictions of accelsim {found.accelsim}"
     data = {"accelsim": found.accelsim, "runs": len(found.runs), "systems": rows}
     output.emit(data, lambda: systems_view(rows), rows=rows, note=about)
+
+
+@with_output
+def learn_steps(
+    output: ResultWriter,
+    benchmark: Path = argument("JSON of vllm bench serve --save-result --save-detailed.", "FILE"),
+    max_batch_tokens: int = option("The server's max_num_batched_tokens.", 8192),
+) -> None:
+    """Make step times of a server from its benchmark, for serve to take in place of its own."""
+    from accelsim.report.listing import Listing
+    from accelsim.serving.steps.fitted_steps import fit_steps
+    from accelsim.serving.steps.server_run import read_benchmark, step_rows
+
+    found = read_benchmark(benchmark, max_batch_tokens)
+    rows, fitted = step_rows(found.steps), fit_steps(found.steps)
+    for reason, count in found.skips.items():
+        if count:
+            output.note(f"{count:,} {reason} left out")
+    output.note(
+        f"{len(rows):,} steps of {found.requests:,} requests; the fitted steps are "
+        f"{100 * fitted.log_sigma:.1f} % off (standard deviation)"
+    )
+    shown = ">prefill_tokens | >prefill_context_sum | >decode_count | >decode_context_sum | >s"
+    output.emit(rows, lambda: Listing.of(shown, rows), rows=rows)

@@ -58,7 +58,7 @@ class Asked:
     )
     step_times: Path | None = option(
         "Measured steps in place of predicted ones: a CSV of prefill_tokens, "
-        "prefill_context_sum, decode_count, decode_context_sum, s, J (see calibrate server).",
+        "prefill_context_sum, decode_count, decode_context_sum, s, J (see learn steps).",
         metavar="FILE",
     )
     requests_out: Path | None = option(

@@ -17,7 +17,6 @@ from accelsim.report.parts import COLOURS, bars, mapping_section, rows_section
 
 if TYPE_CHECKING:
     from accelsim.calibration.held_out import Fitted, HeldOut
-    from accelsim.serving.steps.fitted_steps import FittedSteps, StepColumns
 
 _MOST_POINTS = 5_000
 _MEASURED = "Calls timed over all rounds, by family, and why the first that was skipped was."
@@ -197,35 +196,3 @@ def _parity(
     mark = {"marker": {"color": COLOURS[0]}, "error_y": error_y or {}}
     points = trace("runs", measured, predicted, text=text) | mark
     return figure([points, *lines], f"measured {words}", f"predicted {words}", "xy")
-
-
-def server_page(steps: StepColumns, fitted: FittedSteps, command: str) -> Page:
-    """The report of a server's steps.
-
-    Args:
-        steps: Measured steps.
-        fitted: The fit to them.
-        command: Command that makes the page again.
-    """
-    batches = zip(
-        steps.prefill_tokens.astype(int).tolist(),
-        steps.prefill_context_sum.tolist(),
-        steps.decode_count.astype(int).tolist(),
-        steps.decode_context_sum.tolist(),
-        strict=True,
-    )
-    rows = [
-        {"tokens": batch[0], "count": batch[2], "time_s": time, "fit_s": fitted.step(*batch)[0]}
-        for batch, time in zip(batches, steps.time_s.tolist(), strict=True)
-    ]
-    stride = len(rows) // _MOST_POINTS + 1
-    measured, said = ([row[name] for row in rows[::stride]] for name in ("time_s", "fit_s"))
-    columns = ">tokens of prompts=tokens | >sequences=count | >measured=time_s | >fitted=fit_s"
-    text = "Every step has a row here as far as the page has room; the fit saw the same steps."
-    drawn = _parity(measured, said, "step, s")
-    section = Section.of("steps", "Fitted against measured steps", columns, rows, text, drawn)
-    decision = (
-        f"{len(rows):,} steps; the fit is {percent(fitted.log_sigma)} off (standard deviation of "
-        "the logarithm)."
-    )
-    return Page("Steps of a server", (decision,), (section,), command)

@@ -36,7 +36,7 @@ WRITERS = {
     "claims": (("claims", "run", "S11"), ("--out", "--report")),
     "validate": (("validate",), ("--out", "--rows")),
     "calibrate": (("calibrate", "--from", "r.jsonl"), ("--report",)),
-    "steps": (("calibrate", "server", "--from", "b.json"), ("--out", "--report")),
+    "steps": (("learn", "steps", "b.json"), ("--out",)),
     "devices": (("devices", "list"), ("--out",)),
     "schema": (("schema", "sweep"), ("--out",)),
 }

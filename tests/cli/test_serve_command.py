@@ -5,6 +5,8 @@ import json
 
 import pytest
 
+from accelsim.serving.steps.server_run import read_step_times
+
 BASE = ("serve", "llama-3.1-8b", "--device", "h100-sxm-80gb", "--requests", "50", "--rate", "8")
 
 
@@ -125,8 +127,9 @@ def test_a_benchmark_is_calibrated(run, tmp_path):
     bench, steps = tmp_path / "bench.json", tmp_path / "steps.csv"
     content = {"input_lens": [9], "output_lens": [9], "ttfts": [0.1], "itls": [[0.01] * 8]}
     bench.write_text(json.dumps(content | {"start_times": [1.0]}), encoding="utf-8")
-    command = ("calibrate", "server", "--from", str(bench), "--out", str(steps))
-    assert "8 steps of 1 requests" in run(*command).out
+    command = ("learn", "steps", str(bench), "--out", str(steps))
+    assert "8 steps of 1 requests" in run(*command).err
+    assert read_step_times(steps).time_s.tolist() == pytest.approx([0.01] * 8)
     refused = run(*command)
     assert refused.code == 2
     assert "exists" in refused.err

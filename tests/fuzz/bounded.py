@@ -41,7 +41,7 @@ READERS: dict[str, tuple[tuple[str, ...], Callable[[str], list[str]]]] = {
     "scenario": ((".yaml", ".json"), lambda f: ["plan", f]),
     "sweep": ((".yaml", ".json"), lambda f: ["sweep", f, "--out", f + ".out"]),
     "results": ((".json",), lambda f: ["report", f, "--out", f + ".html"]),
-    "benchmark": ((".json",), lambda f: ["calibrate", "server", "--from", f, "--out", f + ".out"]),
+    "benchmark": ((".json",), lambda f: ["learn", "steps", f, "--out", f + ".csv"]),
     "run": ((".jsonl",), lambda f: ["calibrate", "--from", f, "--out", f + ".out"]),
     "steps": (
         (".csv",),

@@ -19,6 +19,7 @@ import numpy as np
 from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.files.plainfile import parse_values, read_plain, table_rows
 from accelsim.frozen import frozen
+from accelsim.plain import Document
 from accelsim.serving.steps.fitted_steps import StepColumns
 from accelsim.workloads.graph import FloatArray, IntArray
 
@@ -89,16 +90,12 @@ def _number(path: Path, line: int, name: str, text: str) -> float:
         raise ProfileError(str(path), [f"line {line}, {name}: {text!r} is no number"]) from None
 
 
-def write_step_times(columns: StepColumns) -> str:
-    """Steps as the text of a CSV file."""
+def step_rows(columns: StepColumns) -> list[Document]:
+    """Steps as rows of such a file."""
     names = ("prefill_tokens", "prefill_context_sum", "decode_count", "decode_context_sum")
-    parts = [getattr(columns, name) for name in (*names, "time_s")]
-    lines = [",".join(STEP_COLUMNS)]
-    energy = columns.energy_j
-    for place, row in enumerate(zip(*(part.tolist() for part in parts), strict=True)):
-        joules = "" if energy is None else f"{energy[place]:.6g}"
-        lines.append(",".join(f"{value:.9g}" for value in row) + f",{joules}")
-    return "\n".join(lines) + "\n"
+    parts = [getattr(columns, name).tolist() for name in (*names, "time_s")]
+    energy = [None] * len(columns) if columns.energy_j is None else columns.energy_j.tolist()
+    return [dict(zip(STEP_COLUMNS, row, strict=True)) for row in zip(*parts, energy, strict=True)]
 
 
 def read_benchmark(path: Path, max_batch_tokens: int = 8192) -> ServerRun:
