@@ -5,6 +5,9 @@ and whether the stated probability came true.
 questions whose alternatives were all measured (which device, engine, format, layout of ranks, plan
 or batch), each with the same of everything else. A question's probability is stated with the share
 of the error that decisions of *other* systems (models) show.
+
+Questions of more alternatives than are measured are then answered anew after three runs: those that
+`accelsim.confidence.next_run` proposes, each after the one before was seen, and random ones.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from statistics import NormalDist
 import numpy as np
 
 from accelsim.confidence.best import NEAR, near_best_probability
+from accelsim.confidence.next_run import Alternatives
 from accelsim.confidence.quantiles import Z90
 from accelsim.frozen import frozen
 from accelsim.scoreboard.score import validate
@@ -29,6 +33,12 @@ from accelsim.workloads.graph import FloatArray
 #: Least decisions of a bin of the reliability table.
 _BIN = 100
 _RESAMPLED = 1000
+#: Runs that are measured before a question is answered anew.
+_RUNS = 3
+#: Alternatives nearest to the predicted best among which a run is proposed, and drawn.
+_NEAREST = 12
+#: Random choices of runs, whose regrets are averaged.
+_RANDOM = 10
 #: Two alternatives this far apart, as measured, have an order worth predicting.
 _APART = 0.10
 #: Median of the square of a standard normal number.
@@ -174,11 +184,7 @@ def own_share(ratios: Sequence[FloatArray]) -> float:
 
 def stated(decisions: Sequence[Decision]) -> FloatArray:
     """Probability that the predicted best is within 5 % of the best, by decision; shape (n,)."""
-    pairs = [(decision.system, decision.own_ratios()) for decision in decisions]
-    shares = {
-        system: own_share([ratios for other, ratios in pairs if other != system])
-        for system, _ in pairs
-    }
+    shares = own_shares(decisions)
     return np.array(
         [
             near_best_probability(d.predicted, d.log_sigma, own_share=shares[d.system])[
@@ -187,6 +193,72 @@ def stated(decisions: Sequence[Decision]) -> FloatArray:
             for d in decisions
         ]
     )
+
+
+def own_shares(decisions: Sequence[Decision]) -> dict[str, float]:
+    """By system, the own share of the error that decisions of the others show."""
+    pairs = [(decision.system, decision.own_ratios()) for decision in decisions]
+    return {
+        system: own_share([ratios for other, ratios in pairs if other != system])
+        for system in dict(pairs)
+    }
+
+
+@frozen
+class Replayed:
+    """Regrets of a question with more than three alternatives.
+
+    Attributes:
+        kind: As in `Asked`.
+        unmeasured: Of the predicted best.
+        proposed: After three runs that were proposed.
+        near: After three random ones of the twelve nearest to the predicted best, in the mean.
+        random: After three random ones of all.
+    """
+
+    kind: str
+    unmeasured: float
+    proposed: float
+    near: float
+    random: float
+
+
+def replayed(decisions: Sequence[Decision]) -> list[Replayed]:
+    """Questions with more than three alternatives, answered anew after three runs."""
+    shares = own_shares(decisions)
+    generator = np.random.default_rng(0)
+    found = []
+    for one in decisions:
+        if (count := len(one.measured)) <= _RUNS:
+            continue
+        alike = [""] * count
+        known = Alternatives.of(one.predicted, one.log_sigma, alike, shares[one.system])
+        near = np.argsort(one.predicted, kind="stable")[:_NEAREST]
+        regrets = [
+            np.mean(
+                [_regret(one, known, generator.permutation(among)[:_RUNS]) for _ in range(_RANDOM)]
+            )
+            for among in (near, np.arange(count))
+        ]
+        found.append(Replayed(one.kind, one.regret, _proposed(one, known), *map(float, regrets)))
+    return found
+
+
+def _proposed(decision: Decision, known: Alternatives) -> float:
+    """Regret after runs that are proposed, each after the one before."""
+    seen: list[int] = []
+    for _ in range(_RUNS):
+        near = [p for p in np.argsort(known.mean)[:_NEAREST].tolist() if p not in seen]
+        seen.append(max(near, key=lambda place: known.saving([place])))
+        known = known.after(seen[-1], decision.measured[seen[-1]])
+    return float(decision.measured[known.choice] / decision.measured.min() - 1.0)
+
+
+def _regret(decision: Decision, known: Alternatives, places: Iterable[int]) -> float:
+    """Regret after runs of some alternatives."""
+    for place in places:
+        known = known.after(place, decision.measured[place])
+    return float(decision.measured[known.choice] / decision.measured.min() - 1.0)
 
 
 @frozen
@@ -280,7 +352,22 @@ def report(decisions: Sequence[Decision], said: FloatArray) -> str:
     brier, base = float(((said - came) ** 2).mean()), float(came.mean() * (1 - came.mean()))
     lines += ["", f"Brier score {brier:.4f}; of the base rate {base:.4f}; own share of the error "]
     lines[-1] += f"{own_share([d.own_ratios() for d in decisions]):.3f}."
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *_replay_lines(decisions)])
+
+
+def _replay_lines(decisions: Sequence[Decision]) -> Iterator[str]:
+    """Mean regrets before and after three runs, by kind, as Markdown."""
+    rows = replayed(decisions)
+    yield "| which | questions | regret | 3 proposed runs | 3 random, nearest 12 | 3 random |"
+    yield "|---|--:|--:|--:|--:|--:|"
+    for kind in (*sorted({row.kind for row in rows}), *["all"] * bool(rows)):
+        regrets = [
+            (row.unmeasured, row.proposed, row.near, row.random)
+            for row in rows
+            if kind in (row.kind, "all")
+        ]
+        means = " | ".join(f"{100 * mean:.2f} %" for mean in np.mean(regrets, axis=0))
+        yield f"| {kind} | {len(regrets)} | {means} |"
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from tools.scoreboard.decisions import (
     decisions_of,
     own_share,
     reliability,
+    replayed,
     report,
     stated,
 )
@@ -76,3 +77,20 @@ def test_the_own_share_and_the_probabilities_come_true(drawn):
 def test_probabilities_that_say_too_much_do_not_hold(drawn):
     bins = reliability(drawn, np.ones(len(drawn)))
     assert not all(row.holds for row in bins)
+
+
+def test_proposed_runs_lose_no_more_than_random_ones():
+    """Of questions whose errors are as they are taken to be, and wide enough to matter."""
+    generator = np.random.default_rng(2)
+
+    def wide(number):
+        predicted = np.exp(generator.normal(0, 0.1, 8))
+        error = 0.4 * generator.normal(size=8)
+        return Decision("plan", f"m{number}", predicted * np.exp(error), predicted, np.full(8, 0.4))
+
+    rows = replayed([wide(number) for number in range(40)])
+    proposed, near, unmeasured = (
+        np.mean([getattr(row, name) for row in rows]) for name in ("proposed", "near", "unmeasured")
+    )
+    assert proposed < unmeasured
+    assert proposed <= near
